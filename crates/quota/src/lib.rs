@@ -2,7 +2,24 @@
 //! it asks the store.
 //!
 //! Nothing here names a host: no Wasm ABI, no sockets, no clock, no globals. Time comes in as
-//! [`time::Monotonic`], facts about a request through a trait, and what is to be done goes out as values.
+//! [`time::Monotonic`], facts about a request through [`evaluate::Request`], and what is to be done goes out
+//! as values.
+//!
+//! A request's way: [`config::Config::evaluate`] finds the counters that it takes units of,
+//! [`worker::Worker`] decides or lets it wait for a call, [`response`] writes what the client sees.
 
+mod batch;
+pub mod breaker;
+pub mod config;
+pub mod decision;
+pub mod evaluate;
+mod identity;
+mod key;
+pub mod ledger;
+mod matching;
+pub mod response;
+pub mod returns;
+pub mod time;
 pub mod window;
 pub mod wire;
+pub mod worker;

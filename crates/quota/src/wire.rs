@@ -93,7 +93,7 @@ pub enum Outcome {
 }
 
 /// What the store granted of one reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Units granted, 0 to `want + spare`.
     pub granted: u64,
@@ -115,12 +115,33 @@ impl Grant {
 }
 
 /// The JSON form of [`Outcome`]: the fields of a grant, or `error` alone.
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 struct OutcomeForm {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    #[serde(flatten)]
-    grant: Option<Grant>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    granted: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reset_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<u64>,
+}
+
+impl OutcomeForm {
+    fn grant(&self) -> Option<Grant> {
+        Some(Grant {
+            granted: self.granted?,
+            used: self.used?,
+            quota: self.quota?,
+            reset_ms: self.reset_ms?,
+            window: self.window?,
+        })
+    }
 }
 
 /// Why a message is refused: the field and what is wrong with it.
@@ -194,10 +215,10 @@ fn check_key(key: &str) -> Result<(), Invalid> {
 
 impl From<OutcomeForm> for Outcome {
     fn from(form: OutcomeForm) -> Self {
-        match form {
-            OutcomeForm { error: Some(error), .. } => Self::Failed(error),
-            OutcomeForm { grant: Some(grant), .. } => Self::Granted(grant),
-            OutcomeForm { .. } => Self::Failed("neither a grant nor an error".to_owned()),
+        match (form.grant(), form.error) {
+            (_, Some(error)) => Self::Failed(error),
+            (Some(grant), None) => Self::Granted(grant),
+            (None, None) => Self::Failed("neither a grant nor an error".to_owned()),
         }
     }
 }
@@ -205,8 +226,15 @@ impl From<OutcomeForm> for Outcome {
 impl From<Outcome> for OutcomeForm {
     fn from(outcome: Outcome) -> Self {
         match outcome {
-            Outcome::Granted(grant) => Self { error: None, grant: Some(grant) },
-            Outcome::Failed(error) => Self { error: Some(error), grant: None },
+            Outcome::Granted(Grant { granted, used, quota, reset_ms, window }) => Self {
+                error: None,
+                granted: Some(granted),
+                used: Some(used),
+                quota: Some(quota),
+                reset_ms: Some(reset_ms),
+                window: Some(window),
+            },
+            Outcome::Failed(error) => Self { error: Some(error), ..Self::default() },
         }
     }
 }

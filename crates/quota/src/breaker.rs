@@ -1,0 +1,162 @@
+//! When to stop calling a store that does not answer, and when to try it again.
+//!
+//! After [`LIMIT`] calls in a row without one usable grant the breaker opens for 250 ms, then lets a single
+//! probe through; each probe that fails doubles the pause, up to 1 s. Pauses vary by a quarter, so that the
+//! workers of a fleet do not return as one.
+
+use std::time::Duration;
+
+use crate::time::Monotonic;
+
+/// Failed calls in a row that open the breaker.
+pub const LIMIT: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The state of the store as its callers saw it.
+#[derive(Debug)]
+pub struct Breaker {
+    state: State,
+    random: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Closed { failures: u32 },
+    Open { until: Monotonic, pause: Duration },
+    Probing { pause: Duration },
+}
+
+/// What an outcome changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing.
+    None,
+    /// The store is now taken for dead.
+    Opened,
+    /// The store answers again.
+    Healed,
+}
+
+impl Breaker {
+    /// A closed breaker whose jitter comes from `seed`.
+    pub const fn new(seed: u64) -> Self {
+        Self { state: State::Closed { failures: 0 }, random: seed | 1 }
+    }
+
+    /// Whether a request may wait for a call at `now`.
+    pub fn lets_through(&self, now: Monotonic) -> bool {
+        match self.state {
+            State::Closed { .. } => true,
+            State::Open { until, .. } => until <= now,
+            State::Probing { .. } => false,
+        }
+    }
+
+    /// Whether a probe is under way.
+    pub const fn is_probing(&self) -> bool {
+        matches!(self.state, State::Probing { .. })
+    }
+
+    /// A call leaves.
+    pub fn calling(&mut self, now: Monotonic) {
+        if let State::Open { until, pause } = self.state
+            && until <= now
+        {
+            self.state = State::Probing { pause };
+        }
+    }
+
+    /// A call brought at least one usable grant.
+    pub fn succeeded(&mut self) -> Change {
+        match std::mem::replace(&mut self.state, State::Closed { failures: 0 }) {
+            State::Closed { .. } => Change::None,
+            State::Open { .. } | State::Probing { .. } => Change::Healed,
+        }
+    }
+
+    /// A call brought none.
+    pub fn failed(&mut self, now: Monotonic) -> Change {
+        match self.state {
+            State::Closed { failures } if failures + 1 < LIMIT => {
+                self.state = State::Closed { failures: failures + 1 };
+                Change::None
+            }
+            State::Closed { .. } => {
+                self.open(FIRST_PAUSE, now);
+                Change::Opened
+            }
+            State::Probing { pause } => {
+                self.open((pause * 2).min(LONGEST_PAUSE), now);
+                Change::None
+            }
+            // A call from before it opened.
+            State::Open { .. } => Change::None,
+        }
+    }
+
+    fn open(&mut self, pause: Duration, now: Monotonic) {
+        // xorshift64 (Marsaglia 2003); the quality of a jitter needs no more.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let quarter = pause.as_micros() as u64 / 4;
+        let jitter = Duration::from_micros(self.random % (quarter + 1));
+        self.state = State::Open { until: now + pause.saturating_sub(jitter), pause };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Monotonic {
+        Monotonic::new(Duration::from_millis(ms))
+    }
+
+    fn opened() -> Breaker {
+        let mut breaker = Breaker::new(7);
+        for _ in 1..LIMIT {
+            assert_eq!(breaker.failed(at(0)), Change::None);
+            assert!(breaker.lets_through(at(0)));
+        }
+        assert_eq!(breaker.failed(at(0)), Change::Opened);
+        breaker
+    }
+
+    #[test]
+    fn five_failures_in_a_row_open_it() {
+        let breaker = opened();
+        assert!(!breaker.lets_through(at(180)));
+        assert!(breaker.lets_through(at(250)));
+    }
+
+    #[test]
+    fn a_success_in_between_keeps_it_closed() {
+        let mut breaker = Breaker::new(7);
+        for _ in 0..20 {
+            for _ in 1..LIMIT {
+                breaker.failed(at(0));
+            }
+            assert_eq!(breaker.succeeded(), Change::None);
+        }
+        assert!(breaker.lets_through(at(0)));
+    }
+
+    #[test]
+    fn one_probe_at_a_time_and_pauses_that_double_up_to_a_second() {
+        let mut breaker = opened();
+        let mut now = 0;
+        for longest in [250, 500, 1000, 1000] {
+            assert!(!breaker.lets_through(at(now + longest * 3 / 4 - 1)));
+            now += longest;
+            assert!(breaker.lets_through(at(now)));
+            breaker.calling(at(now));
+            assert!(!breaker.lets_through(at(now + 5_000)), "a second probe");
+            assert_eq!(breaker.failed(at(now)), Change::None);
+        }
+        breaker.calling(at(now + 1000));
+        assert_eq!(breaker.succeeded(), Change::Healed);
+        assert!(breaker.lets_through(at(now + 1000)));
+    }
+}

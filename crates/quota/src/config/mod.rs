@@ -1,0 +1,100 @@
+//! The configuration of the filter: read from JSON once, after which it needs no more checks.
+//!
+//! All faults of a text are found in one pass, each with its JSON path. Fields that are meant for later are
+//! refused as "not supported yet" unless they say what is the case anyway; nothing is silently ignored.
+//!
+//! Envoy turns the YAML of its own configuration into JSON first, and two of its habits are allowed for:
+//! integers above 2^31 - 1 arrive as strings of digits, and a bare `off` as `false`.
+
+mod conditions;
+mod duration;
+mod fault;
+mod identities;
+mod policies;
+mod reader;
+mod response;
+mod store;
+mod suggest;
+
+pub use fault::{Fault, Faults};
+pub use policies::{Mode, Policy};
+pub use response::ResponseConfig;
+pub use store::{OnFailure, StoreConfig};
+
+use serde_json::Value;
+
+use crate::evaluate::{self, Evaluation, Request};
+use crate::key::Digester;
+use policies::Context;
+use reader::{Collector, Names, Node};
+
+/// A configuration that can be served.
+#[derive(Debug)]
+pub struct Config {
+    /// The first part of every counter key, `[a-z0-9._-]{1,64}`.
+    pub domain: Box<str>,
+    /// How the store is reached, and what happens when it is not.
+    pub store: StoreConfig,
+    /// The policies in force, in the order of the text; those with `mode: off` are left out.
+    pub policies: Vec<Policy>,
+    /// What responses carry.
+    pub response: ResponseConfig,
+    digester: Digester,
+}
+
+/// Most policies of a configuration.
+pub const MAX_POLICIES: usize = 64;
+/// Most identities of a configuration.
+pub const MAX_IDENTITIES: usize = 64;
+/// Most sources of an identity.
+pub const MAX_SOURCES: usize = 16;
+/// Most entries of a policy's `partition_by`.
+pub const MAX_PARTITION_BY: usize = 16;
+
+impl Config {
+    /// Reads a configuration from JSON.
+    ///
+    /// # Errors
+    /// All faults of the text.
+    pub fn parse(text: &[u8]) -> Result<Self, Faults> {
+        let value: Value = serde_json::from_slice(text)
+            .map_err(|e| Faults::one(reader::ROOT, format!("must be JSON: {e}")))?;
+        let faults = Collector::default();
+        let config = parse(&Node::root(&value, &faults));
+        match (config, faults.into_faults()) {
+            (_, Some(faults)) => Err(faults),
+            (Some(config), None) => Ok(config),
+            (None, None) => Err(Faults::one(reader::ROOT, "cannot be read")),
+        }
+    }
+
+    /// Which counters a request takes units of.
+    pub fn evaluate(&self, request: &impl Request) -> Evaluation {
+        evaluate::evaluate(&self.policies, &self.digester, request)
+    }
+}
+
+/// `None` only where a fault was recorded.
+fn parse(root: &Node<'_>) -> Option<Config> {
+    let mut object = root.object()?;
+    let domain = object.required("domain", |n| n.name(DOMAIN));
+    let store = object.required("store", store::parse);
+    let digest_key = object.optional("digest_key", |n| n.text().map(Some), || None);
+    let identities = object.optional("identities", identities::parse, Default::default);
+    let context = Context { domain, identities: identities.as_ref(), store: store.as_ref() };
+    let policies = object.required("policies", |n| policies::parse(n, context));
+    let response = object.optional("response", response::parse, ResponseConfig::default);
+    object.finish();
+
+    let domain = domain?;
+    let digester = match digest_key? {
+        Some(key) => Digester::keyed(key.as_bytes()),
+        None => Digester::derived(domain),
+    };
+    Some(Config { domain: domain.into(), store: store?, policies: policies?, response: response?, digester })
+}
+
+const DOMAIN: Names = Names {
+    allowed: |b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b),
+    pattern: "[a-z0-9._-]{1,64}",
+};

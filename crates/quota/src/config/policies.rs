@@ -1,0 +1,158 @@
+//! The section `policies`.
+
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use super::identities::{BUILT_IN, Identities};
+use super::reader::{Names, Node};
+use super::store::{OnFailure, StoreConfig};
+use super::{MAX_PARTITION_BY, MAX_POLICIES, conditions, duration, suggest};
+use crate::identity::{Entry, OnMissing, Partition};
+use crate::key;
+use crate::matching::Matcher;
+use crate::window::Window;
+use crate::wire::MAX_UNITS;
+
+/// One quota rule.
+#[derive(Debug)]
+pub struct Policy {
+    /// Unique, `[a-z0-9-]{1,64}`.
+    pub name: Rc<str>,
+    /// Units a window, 0 to [`MAX_UNITS`].
+    pub quota: u64,
+    /// The window.
+    pub window: Window,
+    /// Whether it refuses.
+    pub mode: Mode,
+    /// What becomes of its requests while the store fails.
+    pub on_failure: OnFailure,
+    pub(crate) matcher: Matcher,
+    pub(crate) partition: Partition,
+}
+
+/// Whether a policy refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It refuses what is over its quota.
+    Enforce,
+    /// It counts, and never refuses.
+    Shadow,
+}
+
+/// What policies refer to.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'c, 'a> {
+    /// `None` where it is at fault.
+    pub(super) domain: Option<&'a str>,
+    /// `None` where the section as a whole is at fault.
+    pub(super) identities: Option<&'c Identities<'a>>,
+    /// `None` where it is at fault.
+    pub(super) store: Option<&'c StoreConfig>,
+}
+
+const NAME: Names = Names {
+    allowed: |b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-',
+    pattern: "[a-z0-9-]{1,64}",
+};
+
+pub(super) fn parse(node: &Node<'_>, context: Context<'_, '_>) -> Option<Vec<Policy>> {
+    let mut names = Vec::new();
+    let policies = node.each(MAX_POLICIES, |n| policy(n, context, &mut names))?;
+    Some(policies.into_iter().flatten().collect())
+}
+
+/// `Some(None)` is a policy that is switched off.
+fn policy<'a>(node: &Node<'a>, context: Context<'_, '_>, names: &mut Vec<&'a str>) -> Option<Option<Policy>> {
+    let mut object = node.object()?;
+    let name = object.required("name", |n| unique_name(n, names));
+    let matcher = object.optional("match", conditions::parse, Matcher::default);
+    let entries = object.optional("partition_by", |n| partition_by(n, context.identities), Vec::new);
+    let on_missing = object.optional(
+        "on_missing",
+        |n| {
+            let words = [("skip", OnMissing::Skip), ("deny", OnMissing::Deny), ("shared", OnMissing::Shared)];
+            n.choice(&words, &[])
+        },
+        || OnMissing::Skip,
+    );
+    let quota = object.required("quota", |n| n.whole(0..=MAX_UNITS));
+    let window = object.required("window", duration::window);
+    let mode = object.optional("mode", mode, || Some(Mode::Enforce));
+    let cost = object.optional("cost", cost, || ());
+    let count = object.optional("count", count, || ());
+    let precision = object.optional("precision", |n| n.choice(&[("exact", ())], &["lease"]), || ());
+    object.later(&["quota_from", "tiers", "lease", "on_failure"]);
+    object.later_list("overrides");
+    object.later_switch("count_denied");
+    object.later_switch("stagger");
+    object.finish();
+
+    cost.and(count).and(precision)?;
+    let (name, matcher, entries, on_missing) = (name?, matcher?, entries?, on_missing?);
+    let (quota, window, mode) = (quota?, window?, mode?);
+    let head = key::head(context.domain?, name);
+    let on_failure = context.store?.on_failure;
+    let partition = Partition::new(head, entries, on_missing);
+    let name = name.into();
+    Some(mode.map(|mode| Policy { name, quota, window, mode, on_failure, matcher, partition }))
+}
+
+fn unique_name<'a>(node: &Node<'a>, names: &mut Vec<&'a str>) -> Option<&'a str> {
+    let name = node.name(NAME)?;
+    if names.contains(&name) {
+        node.fault(format!("must be unique, another policy is named {name:?} as well"));
+        return None;
+    }
+    names.push(name);
+    Some(name)
+}
+
+fn partition_by(node: &Node<'_>, identities: Option<&Identities<'_>>) -> Option<Vec<Entry>> {
+    let entries = node.each(MAX_PARTITION_BY, |n| {
+        let name = n.string()?;
+        Some((name, entry(n, name, identities)?))
+    })?;
+    node.distinct(entries.iter().map(|(name, _)| *name).collect())?;
+    Some(entries.into_iter().map(|(_, entry)| entry).collect())
+}
+
+fn entry(node: &Node<'_>, name: &str, identities: Option<&Identities<'_>>) -> Option<Entry> {
+    match name {
+        "method" => return Some(Entry::Method),
+        "host" => return Some(Entry::Host),
+        "path" => return Some(Entry::Path),
+        "route" => return Some(Entry::Route),
+        _ => {}
+    }
+    // Where identities are at fault themselves, that has been said.
+    if let Some(identity) = identities?.get(name) {
+        return identity.clone().map(Entry::Identity);
+    }
+    let known: Vec<_> = identities?.keys().copied().chain(BUILT_IN).collect();
+    let hint = suggest::hint(name, &known);
+    node.fault(format!("no identity is named {name:?}{hint}"));
+    None
+}
+
+/// `Some(None)` is `off`, also as the `false` that YAML makes of it.
+fn mode(node: &Node<'_>) -> Option<Option<Mode>> {
+    if *node.value() == Value::Bool(false) {
+        return Some(None);
+    }
+    node.choice(&[("enforce", Some(Mode::Enforce)), ("shadow", Some(Mode::Shadow)), ("off", None)], &[])
+}
+
+fn cost(node: &Node<'_>) -> Option<()> {
+    if node.value().is_object() || node.whole(1..=MAX_UNITS)? != 1 {
+        return node.not_yet();
+    }
+    Some(())
+}
+
+fn count(node: &Node<'_>) -> Option<()> {
+    if node.value().is_object() {
+        return node.not_yet();
+    }
+    node.choice(&[("all", ())], &[])
+}

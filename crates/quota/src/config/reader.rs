@@ -1,0 +1,361 @@
+//! Reads JSON values into types, and records what is wrong with them instead of stopping at it.
+//!
+//! Every method that returns `None` has recorded a fault.
+
+use std::cell::RefCell;
+use std::ops::RangeInclusive;
+
+use serde_json::{Map, Value};
+
+use super::fault::{Fault, Faults};
+use super::suggest;
+
+/// The path of the whole configuration.
+pub(super) const ROOT: &str = "configuration";
+
+const NOT_YET: &str = "not supported yet";
+
+/// Where faults are collected.
+#[derive(Default)]
+pub(super) struct Collector(RefCell<Vec<Fault>>);
+
+/// A value and its place.
+#[derive(Clone)]
+pub(super) struct Node<'a> {
+    path: String,
+    value: &'a Value,
+    faults: &'a Collector,
+}
+
+/// An object whose fields are being read.
+pub(super) struct Object<'a> {
+    node: Node<'a>,
+    fields: &'a Map<String, Value>,
+    known: Vec<&'static str>,
+}
+
+/// A kind of names of up to 64 bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Names {
+    /// Whether a byte may be part of one.
+    pub(super) allowed: fn(u8) -> bool,
+    /// The same as text.
+    pub(super) pattern: &'static str,
+}
+
+impl Collector {
+    /// All that were recorded; `None` where there are none.
+    pub(super) fn into_faults(self) -> Option<Faults> {
+        Faults::from_list(self.0.into_inner())
+    }
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn root(value: &'a Value, faults: &'a Collector) -> Self {
+        Self { path: String::new(), value, faults }
+    }
+
+    /// Records a fault of this value.
+    pub(super) fn fault(&self, message: impl Into<String>) {
+        let path = if self.path.is_empty() { ROOT } else { &self.path };
+        self.faults.0.borrow_mut().push(Fault { path: path.to_owned(), message: message.into() });
+    }
+
+    /// Records that this value asks for something that is meant for later.
+    pub(super) fn not_yet<T>(&self) -> Option<T> {
+        self.fault(NOT_YET);
+        None
+    }
+
+    /// Records that it is of the wrong type or out of bounds: the value itself may be secret.
+    pub(super) fn must<T>(&self, be: &str) -> Option<T> {
+        self.fault(format!("must be {be}, is {}", kind(self.value)));
+        None
+    }
+
+    pub(super) fn value(&self) -> &'a Value {
+        self.value
+    }
+
+    pub(super) fn object(&self) -> Option<Object<'a>> {
+        match self.value {
+            Value::Object(fields) => Some(Object { node: self.clone(), fields, known: Vec::new() }),
+            _ => self.must("an object"),
+        }
+    }
+
+    /// The members of an object whose names the configuration chooses.
+    pub(super) fn members(&self, most: usize) -> Option<Vec<(&'a str, Self)>> {
+        let Value::Object(fields) = self.value else {
+            return self.must("an object");
+        };
+        self.at_most(fields.len(), most)?;
+        Some(fields.iter().map(|(name, value)| (name.as_str(), self.member(name, value))).collect())
+    }
+
+    /// The elements of a list.
+    pub(super) fn list(&self, most: usize) -> Option<Vec<Self>> {
+        let Value::Array(values) = self.value else {
+            return self.must("a list");
+        };
+        self.at_most(values.len(), most)?;
+        let elements = values.iter().enumerate();
+        Some(elements.map(|(i, value)| Self { value, ..self.element(i) }).collect())
+    }
+
+    /// Every element of a list, read.
+    pub(super) fn each<T>(&self, most: usize, read: impl FnMut(&Self) -> Option<T>) -> Option<Vec<T>> {
+        // Every element is read, also behind one that is at fault.
+        let read: Vec<Option<T>> = self.list(most)?.iter().map(read).collect();
+        read.into_iter().collect()
+    }
+
+    /// Every element of a list that has some, read.
+    pub(super) fn some<T>(&self, most: usize, read: impl FnMut(&Self) -> Option<T>) -> Option<Vec<T>> {
+        let elements = self.each(most, read)?;
+        if elements.is_empty() {
+            self.fault("must not be empty");
+            return None;
+        }
+        Some(elements)
+    }
+
+    /// Records every element that is the same as an earlier one.
+    pub(super) fn distinct<T: PartialEq>(&self, elements: Vec<T>) -> Option<Vec<T>> {
+        let mut distinct = true;
+        for (i, element) in elements.iter().enumerate() {
+            if let Some(first) = elements.iter().take(i).position(|earlier| earlier == element) {
+                self.element(i).fault(format!("is the same as {}", self.element(first).path));
+                distinct = false;
+            }
+        }
+        distinct.then_some(elements)
+    }
+
+    pub(super) fn string(&self) -> Option<&'a str> {
+        match self.value {
+            Value::String(text) => Some(text),
+            Value::Number(_) | Value::Bool(_) => self.must("a string (in YAML, put it in quotes)"),
+            _ => self.must("a string"),
+        }
+    }
+
+    /// A string that is not empty.
+    pub(super) fn text(&self) -> Option<&'a str> {
+        let text = self.string()?;
+        if text.is_empty() {
+            self.fault("must not be empty");
+            return None;
+        }
+        Some(text)
+    }
+
+    /// A name of the given kind.
+    pub(super) fn name(&self, names: Names) -> Option<&'a str> {
+        let text = self.string()?;
+        if names.accept(text) {
+            return Some(text);
+        }
+        self.fault(format!("must match {}, is {text:?}", names.pattern));
+        None
+    }
+
+    pub(super) fn boolean(&self) -> Option<bool> {
+        match self.value {
+            Value::Bool(value) => Some(*value),
+            _ => self.must("true or false"),
+        }
+    }
+
+    /// A whole number, written as an integer, as a float without fraction, or as a string of digits.
+    pub(super) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        let number = match self.value {
+            Value::Number(number) => number.as_u64().or_else(|| from_float(number.as_f64()?)),
+            Value::String(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().ok(),
+            _ => None,
+        };
+        match number {
+            Some(number) if range.contains(&number) => Some(number),
+            _ => {
+                let is = match self.value {
+                    Value::Number(number) => number.to_string(),
+                    other => kind(other).to_owned(),
+                };
+                self.fault(format!(
+                    "must be a whole number from {} to {}, is {is}",
+                    range.start(),
+                    range.end()
+                ));
+                None
+            }
+        }
+    }
+
+    /// One of some words; `later` are those that mean something that is not supported yet.
+    pub(super) fn choice<T: Copy>(&self, words: &[(&'static str, T)], later: &[&'static str]) -> Option<T> {
+        let text = self.value.as_str();
+        if let Some((_, choice)) = words.iter().find(|(word, _)| text == Some(word)) {
+            return Some(*choice);
+        }
+        if later.iter().any(|word| text == Some(word)) {
+            return self.not_yet();
+        }
+        let words: Vec<_> = words.iter().map(|(word, _)| *word).chain(later.iter().copied()).collect();
+        let words = suggest::alternatives(&words);
+        match text {
+            Some(text) => self.fault(format!("must be {words}, is {text:?}")),
+            None => return self.must(&words),
+        }
+        None
+    }
+
+    fn element(&self, i: usize) -> Self {
+        Self { path: format!("{}[{i}]", self.path), ..self.clone() }
+    }
+
+    fn at_most(&self, len: usize, most: usize) -> Option<()> {
+        if len > most {
+            self.fault(format!("must have at most {most} entries, has {len}"));
+            return None;
+        }
+        Some(())
+    }
+
+    fn member(&self, name: &str, value: &'a Value) -> Self {
+        let plain =
+            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        let path = match (plain, self.path.is_empty()) {
+            (true, true) => name.to_owned(),
+            (true, false) => format!("{}.{name}", self.path),
+            (false, _) => format!("{}[{name:?}]", self.path),
+        };
+        Self { path, value, faults: self.faults }
+    }
+}
+
+impl<'a> Object<'a> {
+    /// Reads a field that must be there.
+    pub(super) fn required<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&Node<'a>) -> Option<T>,
+    ) -> Option<T> {
+        match self.take(name) {
+            Some(node) => read(&node),
+            None => {
+                self.node.member(name, &Value::Null).fault("is required");
+                None
+            }
+        }
+    }
+
+    /// Reads a field that may be left out.
+    pub(super) fn optional<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&Node<'a>) -> Option<T>,
+        default: impl FnOnce() -> T,
+    ) -> Option<T> {
+        match self.take(name) {
+            Some(node) => read(&node),
+            None => Some(default()),
+        }
+    }
+
+    /// Fields that are meant for later.
+    pub(super) fn later(&mut self, names: &[&'static str]) {
+        for name in names {
+            if let Some(node) = self.take(name) {
+                node.fault(NOT_YET);
+            }
+        }
+    }
+
+    /// A switch that cannot be turned on yet.
+    pub(super) fn later_switch(&mut self, name: &'static str) {
+        if let Some(node) = self.take(name)
+            && node.boolean() == Some(true)
+        {
+            node.fault(NOT_YET);
+        }
+    }
+
+    /// A list that must be empty yet.
+    pub(super) fn later_list(&mut self, name: &'static str) {
+        if let Some(node) = self.take(name)
+            && node.list(usize::MAX).is_some_and(|list| !list.is_empty())
+        {
+            node.fault(NOT_YET);
+        }
+    }
+
+    /// The one field, of these, that is there; `later` are those that are not supported yet.
+    pub(super) fn one_of(
+        &mut self,
+        names: &[&'static str],
+        later: &[&'static str],
+    ) -> Option<(&'static str, Node<'a>)> {
+        let mut found: Vec<_> = Vec::new();
+        for name in names.iter().chain(later) {
+            found.extend(self.take(name).map(|node| (*name, node)));
+        }
+        match found.pop() {
+            Some((name, node)) if found.is_empty() => {
+                if later.contains(&name) {
+                    return node.not_yet();
+                }
+                Some((name, node))
+            }
+            last => {
+                let all: Vec<_> = names.iter().chain(later).copied().collect();
+                let has: Vec<_> = found.into_iter().chain(last).map(|(name, _)| name).collect();
+                let has = if has.is_empty() { "none of them".to_owned() } else { has.join(", ") };
+                self.node.fault(format!("must have exactly one of {}, has {has}", all.join(", ")));
+                None
+            }
+        }
+    }
+
+    /// Records the fields that nobody asked for.
+    pub(super) fn finish(self) {
+        for (name, value) in self.fields {
+            if !self.known.contains(&name.as_str()) {
+                let hint = suggest::hint(name, &self.known);
+                self.node.member(name, value).fault(format!("unknown field{hint}"));
+            }
+        }
+    }
+
+    fn take(&mut self, name: &'static str) -> Option<Node<'a>> {
+        self.known.push(name);
+        self.fields.get(name).map(|value| self.node.member(name, value))
+    }
+}
+
+impl Names {
+    /// Whether `text` is such a name.
+    pub(super) fn accept(self, text: &str) -> bool {
+        (1..=64).contains(&text.len()) && text.bytes().all(self.allowed)
+    }
+}
+
+/// The number that `float` is, where it is whole and held exactly.
+fn from_float(float: f64) -> Option<u64> {
+    #[allow(clippy::cast_precision_loss)]
+    let most = crate::wire::MAX_UNITS as f64;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    (float.fract() == 0.0 && (0.0..=most).contains(&float)).then_some(float as u64)
+}
+
+/// What a value is, without telling it: it may be secret.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(true) => "true",
+        Value::Bool(false) => "false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

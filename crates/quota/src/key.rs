@@ -1,0 +1,231 @@
+//! How a partition is written into a counter key: one text for each partition, and never one for two.
+//!
+//! A partition is `label=value` of each of its entries, joined by `,`. Bytes outside `[A-Za-z0-9._~@:/-]` are
+//! `%XX` in labels and values, so `=`, `,` and the braces around a partition only ever separate. What is no
+//! `label=value` has a form without `=`:
+//!
+//! * `*` is the partition without entries, and `-` an entry that is missing and shared;
+//! * a value that is secret, or longer than [`MAX_VALUE`] bytes, is `~` and the first 32 hexadecimal digits
+//!   of its keyed digest (HMAC-SHA-256). A `~` that begins any other value is `%7E`;
+//! * a whole partition that would make a key longer than a message may carry ([`MAX_KEY`]) is `~` and such a
+//!   digest of the text it would have been.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::rc::Rc;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+
+use crate::wire::MAX_KEY;
+
+/// The longest value that is written out, in bytes before its encoding.
+pub const MAX_VALUE: usize = 128;
+
+/// An entry whose identity is missing and shared.
+pub(crate) const MISSING: &str = "-";
+
+/// The partition without entries.
+pub(crate) const EVERYONE: &str = "*";
+
+/// A value as it goes into a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Secrecy {
+    /// Readable, where it is short enough.
+    Plain,
+    /// Always a digest.
+    Secret,
+}
+
+/// Makes the digests that stand for secret and long values.
+#[derive(Clone)]
+pub(crate) struct Digester(Hmac<Sha256>);
+
+impl Digester {
+    /// Keyed by a secret of the operator.
+    pub(crate) fn keyed(key: &[u8]) -> Self {
+        // What HMAC itself does with a key of any length, so that there is no length to refuse.
+        const BLOCK: usize = 64;
+        let mut block = [0; BLOCK];
+        let hashed = Sha256::digest(key);
+        let key = if key.len() > BLOCK { hashed.as_slice() } else { key };
+        for (to, from) in block.iter_mut().zip(key) {
+            *to = *from;
+        }
+        Self(Hmac::new(&block.into()))
+    }
+
+    /// Keyed by what follows from `domain`: it keeps values out of sight, but not from one who guesses them.
+    pub(crate) fn derived(domain: &str) -> Self {
+        let seed = Sha256::new().chain_update(b"quotagate digest key\0").chain_update(domain.as_bytes());
+        Self::keyed(&seed.finalize())
+    }
+
+    /// Writes `~` and 32 hexadecimal digits.
+    fn write(&self, out: &mut String, value: &[u8]) {
+        out.push('~');
+        for byte in self.0.clone().chain_update(value).finalize().into_bytes().iter().take(16) {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "{byte:02x}");
+        }
+    }
+}
+
+impl fmt::Debug for Digester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Digester(..)")
+    }
+}
+
+/// The part of a key before its partition: `<domain>:<policy>:{`.
+pub(crate) fn head(domain: &str, policy: &str) -> Box<str> {
+    format!("{domain}:{policy}:{{").into()
+}
+
+/// A label, encoded once when the configuration is read.
+pub(crate) fn label(text: &str) -> Box<str> {
+    let mut out = String::new();
+    escape(&mut out, text.as_bytes());
+    out.into()
+}
+
+/// Appends `label=value` to entries already there; `label` is encoded, `value` is not, and not empty.
+pub(crate) fn write_entry(
+    out: &mut String,
+    label: &str,
+    value: &[u8],
+    secrecy: Secrecy,
+    digester: &Digester,
+) {
+    out.push_str(label);
+    out.push('=');
+    if secrecy == Secrecy::Secret || value.len() > MAX_VALUE {
+        return digester.write(out, value);
+    }
+    match value.strip_prefix(b"~") {
+        Some(rest) => {
+            out.push_str("%7E");
+            escape(out, rest);
+        }
+        None => escape(out, value),
+    }
+}
+
+/// Closes a key that is a [`head`] of `head` bytes and the partition after it.
+pub(crate) fn close(mut key: String, head: usize, digester: &Digester) -> Rc<str> {
+    if key.len() >= MAX_KEY {
+        let partition = key.split_off(head);
+        digester.write(&mut key, partition.as_bytes());
+    }
+    key.push('}');
+    key.into()
+}
+
+fn escape(out: &mut String, bytes: &[u8]) {
+    out.reserve(bytes.len());
+    for &byte in bytes {
+        if byte.is_ascii_alphanumeric() || b"._~@:/-".contains(&byte) {
+            out.push(byte.into());
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn entry(value: &[u8], secrecy: Secrecy) -> String {
+        let mut out = String::new();
+        write_entry(&mut out, "l", value, secrecy, &Digester::derived("shop"));
+        out
+    }
+
+    fn plain(value: &[u8]) -> String {
+        entry(value, Secrecy::Plain)
+    }
+
+    #[test]
+    fn readable_bytes_stay_and_all_others_are_escaped() {
+        assert_eq!(plain(b"aZ09._~@:/-"), "l=aZ09._~@:/-");
+        assert_eq!(plain(b"a b=c,d{e}%\xff\0\n"), "l=a%20b%3Dc%2Cd%7Be%7D%25%FF%00%0A");
+        assert_eq!(plain("käse".as_bytes()), "l=k%C3%A4se");
+        assert_eq!(&*label("header.x*y"), "header.x%2Ay");
+    }
+
+    #[test]
+    fn a_digest_is_the_hmac_that_other_tools_compute() {
+        // RFC 4231, test cases 2 and 6 (a key longer than a block).
+        let mut out = String::new();
+        Digester::keyed(b"Jefe").write(&mut out, b"what do ya want for nothing?");
+        assert_eq!(out, "~5bdcc146bf60754e6a042426089575c7");
+        out.clear();
+        Digester::keyed(&[0xaa; 131])
+            .write(&mut out, b"Test Using Larger Than Block-Size Key - Hash Key First");
+        assert_eq!(out, "~60e431591ee0b67f0d8a26aacbf5b77f");
+    }
+
+    #[test]
+    fn secrets_and_long_values_are_digests_and_plain_values_never_look_like_one() {
+        assert_eq!(plain(&[b'a'; 128]).len(), 2 + 128);
+        assert_eq!(plain(&[b'a'; 129]).len(), 2 + 33);
+        let secret = entry(b"key", Secrecy::Secret);
+        assert!(secret.starts_with("l=~") && secret.len() == 2 + 33, "{secret}");
+        let forged = plain(&secret.as_bytes()[2..]);
+        assert_eq!(forged, secret.replacen('~', "%7E", 1));
+        assert_ne!(Digester::derived("shop").tag(b"key"), Digester::derived("other").tag(b"key"));
+        assert_eq!(format!("{:?}", Digester::keyed(b"hidden")), "Digester(..)");
+    }
+
+    #[test]
+    fn no_two_values_share_an_encoding() {
+        // Every value of up to three bytes over an alphabet of all that has a meaning somewhere.
+        let alphabet = b"~%=,-*{}7Ea\0\xff ";
+        let mut seen: HashMap<String, Vec<u8>> = HashMap::new();
+        let mut values: Vec<Vec<u8>> = alphabet.iter().map(|b| vec![*b]).collect();
+        for _ in 0..3 {
+            let longer = values
+                .iter()
+                .flat_map(|v| alphabet.iter().map(move |b| [v.as_slice(), &[*b]].concat()))
+                .collect();
+            for value in std::mem::replace(&mut values, longer) {
+                for secrecy in [Secrecy::Plain, Secrecy::Secret] {
+                    let text = entry(&value, secrecy);
+                    let of = text[2..].bytes();
+                    assert!(
+                        of.clone().all(|b| b.is_ascii_alphanumeric() || b"._~@:/-%".contains(&b)),
+                        "{text}"
+                    );
+                    assert_eq!(text[2..].starts_with('~'), secrecy == Secrecy::Secret, "{text}");
+                    let before = seen.insert(text, value.clone());
+                    assert_eq!(before, None, "{value:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_stays_within_a_message() {
+        let digester = Digester::derived("shop");
+        let head = head(&"d".repeat(64), &"p".repeat(64));
+        for (len, digested) in
+            [(MAX_KEY - head.len() - 1, false), (MAX_KEY - head.len(), true), (99_999, true)]
+        {
+            let key = close(format!("{head}{}", "a".repeat(len)), head.len(), &digester);
+            assert!(key.len() <= MAX_KEY);
+            assert_eq!(key.len() == head.len() + 33 + 1, digested, "{len}");
+            assert!(key.starts_with(&*head) && key.ends_with('}'));
+        }
+    }
+
+    impl Digester {
+        fn tag(&self, value: &[u8]) -> String {
+            let mut out = String::new();
+            self.write(&mut out, value);
+            out
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What a request is, read from the host when asked.
+
+use quotagate_quota::evaluate::Request;
+
+use crate::host;
+
+/// The request of the active stream, in its `on_http_request_headers`.
+pub struct Facts;
+
+impl Request for Facts {
+    fn method(&self) -> Option<Vec<u8>> {
+        host::request_header(":method")
+    }
+
+    fn path(&self) -> Option<Vec<u8>> {
+        host::request_header(":path")
+    }
+
+    fn authority(&self) -> Option<Vec<u8>> {
+        host::request_header(":authority")
+    }
+
+    fn header(&self, name: &str) -> Option<Vec<u8>> {
+        host::request_header(name)
+    }
+
+    fn claim(&self, payload: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+        let mut keys = vec!["metadata", "filter_metadata", "envoy.filters.http.jwt_authn", payload];
+        keys.extend(path.iter().map(AsRef::<str>::as_ref));
+        host::property(&keys)
+    }
+
+    fn source_address(&self) -> Option<Vec<u8>> {
+        host::property(&["source", "address"])
+    }
+
+    fn route_name(&self) -> Option<Vec<u8>> {
+        host::property(&["xds", "route_name"])
+    }
+}

@@ -1,0 +1,145 @@
+//! Host calls. Where the SDK panics on a status that a request or the host can bring about, the raw call is
+//! made here and its status handled.
+
+use std::time::Duration;
+
+use proxy_wasm::hostcalls;
+use proxy_wasm::types::{BufferType, MapType};
+use quotagate_quota::response::Answer;
+use quotagate_quota::wire;
+
+/// The status of a raw host call that succeeded.
+const OK: u32 = 0;
+
+#[link(wasm_import_module = "env")]
+unsafe extern "C" {
+    fn proxy_get_property(
+        path: *const u8,
+        path_size: usize,
+        value: *mut *mut u8,
+        value_size: *mut usize,
+    ) -> u32;
+    fn proxy_send_local_response(
+        status: u32,
+        details: *const u8,
+        details_size: usize,
+        body: *const u8,
+        body_size: usize,
+        headers: *const u8,
+        headers_size: usize,
+        grpc_status: i32,
+    ) -> u32;
+    fn proxy_continue_stream(stream_type: u32) -> u32;
+}
+
+unsafe extern "C" {
+    /// Exported by the SDK: runs `on_queue_ready` of a root context.
+    fn proxy_on_queue_ready(context_id: u32, queue_id: u32);
+}
+
+/// Runs `on_queue_ready(0)` of the root context from within a callback of the stream `stream`, and goes back
+/// to the stream. A call that is made meanwhile belongs to the root and outlives the stream.
+pub fn run_root(root: u32, stream: u32) {
+    // SAFETY: the SDK's own export, on the thread of the VM; a stream's callback holds no borrow of the roots.
+    unsafe { proxy_on_queue_ready(root, 0) };
+    enter(stream);
+}
+
+/// Makes `context` the one that host calls act on; `false` if it is gone, and then another is still active.
+pub fn enter(context: u32) -> bool {
+    hostcalls::set_effective_context(context).is_ok()
+}
+
+/// A property as the host's raw bytes; `None` if it is absent, null, or has a null on the way.
+pub fn property(path: &[&str]) -> Option<Vec<u8>> {
+    let joined = path.join("\0");
+    let (mut data, mut size) = (std::ptr::null_mut(), 0);
+    // SAFETY: the pointers are valid for the call; on success the host hands over a buffer of `size` bytes that
+    // it took from this module's allocator (`proxy_on_memory_allocate`), with that capacity.
+    unsafe {
+        let status = proxy_get_property(joined.as_ptr(), joined.len(), &raw mut data, &raw mut size);
+        (status == OK && !data.is_null()).then(|| Vec::from_raw_parts(data, size, size))
+    }
+}
+
+/// A request header, while the request's headers can be read.
+pub fn request_header(name: &str) -> Option<Vec<u8>> {
+    hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
+}
+
+/// Puts a response header in place of all of its name.
+pub fn set_response_header(name: &str, value: &str) {
+    // The SDK's only errors here are those that it panics on, and response headers are there to be set.
+    let _ = hostcalls::set_map_value(MapType::HttpResponseHeaders, name, Some(value));
+}
+
+/// Lets the active stream's request go on.
+pub fn resume_request() {
+    const HTTP_REQUEST: u32 = 0;
+    // SAFETY: no pointers. A stream that has ended meanwhile needs no resuming.
+    let _ = unsafe { proxy_continue_stream(HTTP_REQUEST) };
+}
+
+/// Answers the active stream in place of its upstream.
+pub fn send(answer: &Answer) {
+    let headers = serialize(&answer.headers);
+    // SAFETY: the pointers are valid for the call. A stream that has ended meanwhile needs no answer.
+    let _ = unsafe {
+        proxy_send_local_response(
+            answer.status,
+            answer.details.as_ptr(),
+            answer.details.len(),
+            answer.body.as_ptr(),
+            answer.body.len(),
+            headers.as_ptr(),
+            headers.len(),
+            answer.grpc_status,
+        )
+    };
+}
+
+/// Sends a call to the store; the token tells its outcome. `None` if it cannot leave: no such cluster, no
+/// healthy host, or too many calls.
+pub fn call_store(cluster: &str, body: &[u8], timeout: Duration) -> Option<u32> {
+    let headers = vec![
+        (":method", "POST"),
+        (":path", wire::RESERVE_PATH),
+        (":authority", cluster),
+        ("content-type", "application/json"),
+    ];
+    hostcalls::dispatch_http_call(cluster, headers, Some(body), Vec::new(), timeout).ok()
+}
+
+/// The body of the reply at hand if the store answered 200; `headers` and `body_size` as the callback says.
+pub fn reply_body(headers: usize, body_size: usize) -> Option<Vec<u8>> {
+    // A call that was reset half-way has no headers, and asking for one is an error.
+    if headers == 0 || body_size > wire::MAX_BODY {
+        return None;
+    }
+    let status = hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status").ok()??;
+    if status != b"200" {
+        return None;
+    }
+    hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, body_size).ok()?
+}
+
+/// A header map as the ABI wants it: the count, the sizes of names and values, then both with a NUL each.
+fn serialize(headers: &[(&'static str, String)]) -> Vec<u8> {
+    let size = headers.iter().map(|(name, value)| name.len() + value.len() + 10).sum::<usize>() + 4;
+    let mut map = Vec::with_capacity(size);
+    let push_size = |map: &mut Vec<u8>, size: usize| {
+        map.extend_from_slice(&u32::try_from(size).unwrap_or(u32::MAX).to_le_bytes());
+    };
+    push_size(&mut map, headers.len());
+    for (name, value) in headers {
+        push_size(&mut map, name.len());
+        push_size(&mut map, value.len());
+    }
+    for (name, value) in headers {
+        for part in [name.as_bytes(), value.as_bytes()] {
+            map.extend_from_slice(part);
+            map.push(0);
+        }
+    }
+    map
+}

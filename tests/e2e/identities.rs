@@ -1,0 +1,82 @@
+//! Who is counted: verified subject before address, secrets as digests, hostile bytes as data.
+
+use anyhow::Result;
+use quotagate_support::http::Request;
+use quotagate_support::jwt;
+use serde_json::json;
+
+use crate::rig::{Rig, document, per_caller};
+
+#[test]
+fn two_users_do_not_share_and_a_subject_wins_over_the_address() -> Result<()> {
+    let rig = Rig::start(document(json!([per_caller(1)])))?;
+    let (alice, bob) = (jwt::token("alice")?, jwt::token("bob")?);
+    let statuses = rig.statuses(&[
+        Request::get("/").bearer(&alice),
+        Request::get("/").bearer(&alice),
+        Request::get("/").bearer(&bob),
+        Request::get("/"),
+        Request::get("/"),
+        Request::get("/").bearer(&bob),
+    ])?;
+    assert_eq!(statuses, [200, 429, 200, 200, 429, 429]);
+    Ok(())
+}
+
+#[test]
+fn a_token_that_is_not_verified_is_never_believed() -> Result<()> {
+    let rig = Rig::start(document(json!([per_caller(1)])))?;
+    let forged = jwt::forged("alice")?;
+    let statuses = rig.statuses(&[
+        Request::get("/").bearer(&forged),
+        Request::get("/").bearer(&forged),
+        Request::get("/").bearer(&jwt::token("alice")?),
+    ])?;
+    assert_eq!(statuses, [401, 401, 200], "refused by jwt_authn, and alice's quota is untouched");
+    Ok(())
+}
+
+#[test]
+fn a_client_cannot_write_its_own_address() -> Result<()> {
+    let rig = Rig::start(document(json!([per_caller(1)])))?;
+    let from = |address: &str| Request::get("/").header("x-forwarded-for", address);
+    assert_eq!(rig.statuses(&[from("192.0.2.1"), from("192.0.2.2")])?, [200, 429]);
+    Ok(())
+}
+
+#[test]
+fn a_secret_key_never_leaves_the_filter_in_clear() -> Result<()> {
+    let policy = json!({"name": "per-key", "partition_by": ["key"], "quota": 1, "window": "366d"});
+    let rig = Rig::start(document(json!([policy])))?;
+    let with = |key: &str| Request::get("/").header("x-api-key", key);
+    let mut client = rig.client()?;
+    let mut seen = String::new();
+    for (key, status) in [("s3cret-one", 200), ("s3cret-one", 429), ("s3cret-two", 200)] {
+        let response = client.send(&with(key))?;
+        assert_eq!(response.status, status);
+        seen += &format!("{:?}", response.headers);
+        seen += &response.text();
+    }
+    let keys = rig.redis.cli(&["KEYS", "*"])?.lines();
+    assert_eq!(keys.matches("qg:shop:per-key:{header.x-api-key=~").count(), 2, "{keys}");
+    seen += &keys;
+    seen += &rig.envoy.log();
+    seen += &rig.store.log();
+    assert!(!seen.contains("s3cret"), "{seen}");
+    Ok(())
+}
+
+#[test]
+fn hostile_bytes_are_data() -> Result<()> {
+    let policy = json!({"name": "per-tenant", "partition_by": ["tenant"], "quota": 1, "window": "366d"});
+    let rig = Rig::start(document(json!([policy])))?;
+    let values: [&[u8]; 8] =
+        [b"\xff\xfe", b"a}:{b", b"a,b=c", b"a%2Cb", b"\" \\ '", b"{", b"~abc", &[b'x'; 20_000]];
+    for value in values {
+        let request = Request::get("/").raw_header(b"x-tenant", value);
+        assert_eq!(rig.statuses(&[request.clone(), request])?, [200, 429], "{value:?}");
+    }
+    let keys = rig.redis.cli(&["KEYS", "*"])?.lines();
+    assert_eq!(keys.lines().count(), values.len(), "{keys}");
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! End to end: real Envoy with the built filter, the built store, real Redis and Redis Cluster.
+//!
+//! A case reads: given this configuration, these requests, expect these answers. Run by `cargo xtask test`,
+//! which builds what they run; a part that is missing is a failure that says how to get it.
+
+#[cfg(test)]
+mod configuration;
+#[cfg(test)]
+mod disconnects;
+#[cfg(test)]
+mod failures;
+#[cfg(test)]
+mod fleet;
+#[cfg(test)]
+mod identities;
+#[cfg(test)]
+mod policies;
+#[cfg(test)]
+mod quotas;
+#[cfg(test)]
+mod rig;

@@ -1,0 +1,90 @@
+//! Which requests a policy counts, and how several policies act together.
+
+use anyhow::Result;
+use quotagate_support::http::Request;
+use serde_json::json;
+
+use crate::rig::{Rig, document, per_caller};
+
+#[test]
+fn a_policy_counts_what_it_matches() -> Result<()> {
+    let rig = Rig::start(document(json!([{
+        "name": "writes", "quota": 1, "window": "366d",
+        "match": {"methods": ["POST"], "path": {"prefix": "/api/"}, "hosts": ["api.example.com"]}
+    }])))?;
+    let post = |host: &str, path: &str| Request::post(path, b"").header("host", host);
+    let statuses = rig.statuses(&[
+        post("api.example.com", "/api/a"),
+        post("API.example.com:8443", "/api/b?x=1"),
+        post("api.example.com", "//api/./c"),
+        post("other.example.com", "/api/a"),
+        post("api.example.com", "/other"),
+        Request::get("/api/a").header("host", "api.example.com"),
+    ])?;
+    assert_eq!(statuses, [200, 429, 429, 200, 200, 200]);
+    Ok(())
+}
+
+#[test]
+fn a_request_that_one_policy_refuses_spends_nothing_of_another() -> Result<()> {
+    let tight = json!({"name": "tight", "partition_by": ["tenant"], "quota": 1, "window": "366d"});
+    let wide = json!({"name": "wide", "quota": 3, "window": "366d"});
+    let rig = Rig::start(document(json!([tight, wide])))?;
+    let tenant = |name: &str| Request::get("/").header("x-tenant", name);
+    let statuses =
+        rig.statuses(&[tenant("a"), tenant("a"), tenant("a"), tenant("b"), tenant("c"), tenant("d")])?;
+    assert_eq!(statuses, [200, 429, 429, 200, 200, 429]);
+    Ok(())
+}
+
+#[test]
+fn headers_name_every_policy_and_the_tightest() -> Result<()> {
+    let day = json!({"name": "total", "quota": 2, "window": "365d"});
+    let rig = Rig::start(document(json!([per_caller(5), day])))?;
+    let response = rig.client()?.send(&Request::get("/"))?;
+    assert_eq!(
+        response.header("ratelimit-policy"),
+        Some("\"per-caller\";q=5;w=31622400, \"total\";q=2;w=31536000")
+    );
+    let limits = response.header("ratelimit").unwrap_or_default();
+    assert!(limits.contains("\"per-caller\";r=4;t=") && limits.contains("\"total\";r=1;t="), "{limits}");
+    assert_eq!(response.header("x-ratelimit-limit"), Some("2"));
+    Ok(())
+}
+
+#[test]
+fn what_becomes_of_a_request_without_identity() -> Result<()> {
+    for (on_missing, expected) in
+        [("skip", [200, 200, 200]), ("deny", [401, 401, 401]), ("shared", [200, 429, 429])]
+    {
+        let rig = Rig::start(document(json!([{
+            "name": "per-key", "partition_by": ["key"], "quota": 1, "window": "366d", "on_missing": on_missing
+        }])))?;
+        let statuses = rig.statuses(&[Request::get("/"), Request::get("/"), Request::get("/")])?;
+        assert_eq!(statuses, expected, "{on_missing}");
+    }
+    Ok(())
+}
+
+#[test]
+fn shadow_counts_and_changes_nothing_that_a_client_sees() -> Result<()> {
+    let rig = Rig::start(document(json!([
+        {"name": "shadow", "quota": 2, "window": "366d", "mode": "shadow"},
+        {"name": "unused", "quota": 0, "window": "366d", "mode": "off"}
+    ])))?;
+    let mut client = rig.client()?;
+    for _ in 0..4 {
+        let response = client.send(&Request::get("/"))?;
+        assert_eq!(response.status, 200);
+        assert!(!response.headers.iter().any(|(name, _)| name.to_lowercase().contains("ratelimit")));
+    }
+    quotagate_support::wait::until_true(
+        "the shadow policy counts",
+        std::time::Duration::from_secs(10),
+        || {
+            let keys = rig.redis.cli(&["KEYS", "*"])?.lines();
+            assert!(!keys.contains("unused"), "{keys}");
+            Ok(keys.contains("qg:shop:shadow:{*}:") && rig.redis.cli(&["GET", &keys])?.lines() == "2")
+        },
+    )
+}

@@ -1,0 +1,70 @@
+//! The whole path in a line: store, upstream and Envoy with a policy document.
+
+use anyhow::Result;
+use quotagate_support::envoy::{Envoy, EnvoyOptions};
+use quotagate_support::http::{Client, Request, Response};
+use quotagate_support::redis::Redis;
+use quotagate_support::store::StoreProcess;
+use quotagate_support::upstream::Upstream;
+use serde_json::{Value, json};
+
+/// Envoy in front of an upstream, with a store in front of a Redis of its own. Parts end in this order.
+pub struct Rig {
+    pub envoy: Envoy,
+    pub upstream: Upstream,
+    pub store: StoreProcess,
+    pub redis: Redis,
+}
+
+impl Rig {
+    /// One Envoy with one worker that serves this document.
+    pub fn start(document: Value) -> Result<Self> {
+        Self::start_with(document, |options| options)
+    }
+
+    /// The same, with other options.
+    pub fn start_with(document: Value, change: impl FnOnce(EnvoyOptions) -> EnvoyOptions) -> Result<Self> {
+        let redis = Redis::start()?;
+        let store = StoreProcess::start(&redis.url(), &[])?;
+        let upstream = Upstream::start()?;
+        let envoy =
+            Envoy::start(&change(EnvoyOptions::new(upstream.port(), store.port()).document(document)))?;
+        Ok(Self { envoy, upstream, store, redis })
+    }
+
+    /// A connection to Envoy.
+    pub fn client(&self) -> Result<Client> {
+        Client::connect(self.envoy.port())
+    }
+
+    /// The statuses of these requests, sent one after the other.
+    pub fn statuses(&self, requests: &[Request]) -> Result<Vec<u16>> {
+        let mut client = self.client()?;
+        requests.iter().map(|request| Ok(client.send(request)?.status)).collect()
+    }
+}
+
+/// A document with these policies; callers are known by `sub`, else by address. Its timeout is a slow machine's.
+pub fn document(policies: Value) -> Value {
+    json!({
+        "domain": "shop",
+        "store": {"cluster": "quota_store", "timeout": "10s", "on_failure": "deny"},
+        "identities": {
+            "caller": [{"jwt": {"claim": "sub"}}, {"client_ip": {}}],
+            "key": [{"header": {"name": "x-api-key", "secret": true}}],
+            "tenant": [{"header": {"name": "x-tenant"}}]
+        },
+        "policies": policies
+    })
+}
+
+/// A policy of `quota` for each caller, in a window so long that no test meets its end.
+pub fn per_caller(quota: u64) -> Value {
+    json!({"name": "per-caller", "partition_by": ["caller"], "quota": quota, "window": "366d"})
+}
+
+/// The seconds `t` of a `RateLimit` header.
+pub fn reset_of(response: &Response) -> u64 {
+    let limit = response.header("ratelimit").expect("a RateLimit header");
+    limit.rsplit_once(";t=").expect("a reset time").1.parse().expect("whole seconds")
+}
