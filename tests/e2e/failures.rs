@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::rig::{document, per_caller};
 
+/// A quota of 3, and a store that may fail.
 fn failing(on_failure: &str) -> Value {
     let mut document = document(json!([per_caller(3)]));
     document["store"] = json!({"cluster": "quota_store", "timeout": "50ms", "on_failure": on_failure});
@@ -85,7 +86,10 @@ fn a_redis_that_is_down_is_a_store_that_fails_and_heals() -> Result<()> {
 fn a_store_that_hangs_holds_no_request_beyond_the_timeout() -> Result<()> {
     let mut store = StoreProcess::start("memory:", &[])?;
     let upstream = Upstream::start()?;
-    let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(failing("deny")))?;
+    // Enough for calls that wait in the store's sockets meanwhile: their answers may be lost, and their units.
+    let mut document = failing("deny");
+    document["policies"] = json!([per_caller(100)]);
+    let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(document))?;
     let mut client = Client::connect(envoy.port())?;
     assert_eq!(client.send(&Request::get("/"))?.status, 200);
     store.freeze()?;

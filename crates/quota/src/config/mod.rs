@@ -10,18 +10,19 @@ mod conditions;
 mod duration;
 mod fault;
 mod identities;
+mod json;
+mod object;
 mod policies;
 mod reader;
 mod response;
 mod store;
 mod suggest;
+mod text;
 
 pub use fault::{Fault, Faults};
 pub use policies::{Mode, Policy};
 pub use response::ResponseConfig;
 pub use store::{OnFailure, StoreConfig};
-
-use serde_json::Value;
 
 use crate::evaluate::{self, Evaluation, Request};
 use crate::key::Digester;
@@ -52,13 +53,12 @@ pub const MAX_SOURCES: usize = 16;
 pub const MAX_PARTITION_BY: usize = 16;
 
 impl Config {
-    /// Reads a configuration from JSON.
+    /// Reads a configuration from JSON, or from the serialized `google.protobuf.Struct` that Envoy passes on.
     ///
     /// # Errors
     /// All faults of the text.
     pub fn parse(text: &[u8]) -> Result<Self, Faults> {
-        let value: Value = serde_json::from_slice(text)
-            .map_err(|e| Faults::one(reader::ROOT, format!("must be JSON: {e}")))?;
+        let value = text::read(text).map_err(|e| Faults::one(reader::ROOT, format!("must be JSON: {e}")))?;
         let faults = Collector::default();
         let config = parse(&Node::root(&value, &faults));
         match (config, faults.into_faults()) {

@@ -5,15 +5,14 @@
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::fault::{Fault, Faults};
+use super::object::Object;
 use super::suggest;
 
 /// The path of the whole configuration.
 pub(super) const ROOT: &str = "configuration";
-
-const NOT_YET: &str = "not supported yet";
 
 /// Where faults are collected.
 #[derive(Default)]
@@ -25,13 +24,6 @@ pub(super) struct Node<'a> {
     path: String,
     value: &'a Value,
     faults: &'a Collector,
-}
-
-/// An object whose fields are being read.
-pub(super) struct Object<'a> {
-    node: Node<'a>,
-    fields: &'a Map<String, Value>,
-    known: Vec<&'static str>,
 }
 
 /// A kind of names of up to 64 bytes.
@@ -61,9 +53,9 @@ impl<'a> Node<'a> {
         self.faults.0.borrow_mut().push(Fault { path: path.to_owned(), message: message.into() });
     }
 
-    /// Records that this value asks for something that is meant for later.
+    /// Records that this value asks for something that is meant for later. Always `None`.
     pub(super) fn not_yet<T>(&self) -> Option<T> {
-        self.fault(NOT_YET);
+        self.fault("not supported yet");
         None
     }
 
@@ -79,7 +71,7 @@ impl<'a> Node<'a> {
 
     pub(super) fn object(&self) -> Option<Object<'a>> {
         match self.value {
-            Value::Object(fields) => Some(Object { node: self.clone(), fields, known: Vec::new() }),
+            Value::Object(fields) => Some(Object::new(self.clone(), fields)),
             _ => self.must("an object"),
         }
     }
@@ -221,7 +213,8 @@ impl<'a> Node<'a> {
         Some(())
     }
 
-    fn member(&self, name: &str, value: &'a Value) -> Self {
+    /// The member `name` of this object.
+    pub(super) fn member(&self, name: &str, value: &'a Value) -> Self {
         let plain =
             !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
         let path = match (plain, self.path.is_empty()) {
@@ -230,105 +223,6 @@ impl<'a> Node<'a> {
             (false, _) => format!("{}[{name:?}]", self.path),
         };
         Self { path, value, faults: self.faults }
-    }
-}
-
-impl<'a> Object<'a> {
-    /// Reads a field that must be there.
-    pub(super) fn required<T>(
-        &mut self,
-        name: &'static str,
-        read: impl FnOnce(&Node<'a>) -> Option<T>,
-    ) -> Option<T> {
-        match self.take(name) {
-            Some(node) => read(&node),
-            None => {
-                self.node.member(name, &Value::Null).fault("is required");
-                None
-            }
-        }
-    }
-
-    /// Reads a field that may be left out.
-    pub(super) fn optional<T>(
-        &mut self,
-        name: &'static str,
-        read: impl FnOnce(&Node<'a>) -> Option<T>,
-        default: impl FnOnce() -> T,
-    ) -> Option<T> {
-        match self.take(name) {
-            Some(node) => read(&node),
-            None => Some(default()),
-        }
-    }
-
-    /// Fields that are meant for later.
-    pub(super) fn later(&mut self, names: &[&'static str]) {
-        for name in names {
-            if let Some(node) = self.take(name) {
-                node.fault(NOT_YET);
-            }
-        }
-    }
-
-    /// A switch that cannot be turned on yet.
-    pub(super) fn later_switch(&mut self, name: &'static str) {
-        if let Some(node) = self.take(name)
-            && node.boolean() == Some(true)
-        {
-            node.fault(NOT_YET);
-        }
-    }
-
-    /// A list that must be empty yet.
-    pub(super) fn later_list(&mut self, name: &'static str) {
-        if let Some(node) = self.take(name)
-            && node.list(usize::MAX).is_some_and(|list| !list.is_empty())
-        {
-            node.fault(NOT_YET);
-        }
-    }
-
-    /// The one field, of these, that is there; `later` are those that are not supported yet.
-    pub(super) fn one_of(
-        &mut self,
-        names: &[&'static str],
-        later: &[&'static str],
-    ) -> Option<(&'static str, Node<'a>)> {
-        let mut found: Vec<_> = Vec::new();
-        for name in names.iter().chain(later) {
-            found.extend(self.take(name).map(|node| (*name, node)));
-        }
-        match found.pop() {
-            Some((name, node)) if found.is_empty() => {
-                if later.contains(&name) {
-                    return node.not_yet();
-                }
-                Some((name, node))
-            }
-            last => {
-                let all: Vec<_> = names.iter().chain(later).copied().collect();
-                let has: Vec<_> = found.into_iter().chain(last).map(|(name, _)| name).collect();
-                let has = if has.is_empty() { "none of them".to_owned() } else { has.join(", ") };
-                self.node.fault(format!("must have exactly one of {}, has {has}", all.join(", ")));
-                None
-            }
-        }
-    }
-
-    /// Records the fields that nobody asked for.
-    pub(super) fn finish(self) {
-        for (name, value) in self.fields {
-            if !self.known.contains(&name.as_str()) {
-                let hint = suggest::hint(name, &self.known);
-                self.node.member(name, value).fault(format!("unknown field{hint}"));
-            }
-        }
-    }
-
-    fn take(&mut self, name: &'static str) -> Option<Node<'a>> {
-        self.known.push(name);
-        self.fields.get(name).map(|value| self.node.member(name, value))
     }
 }
 
@@ -341,9 +235,7 @@ impl Names {
 
 /// The number that `float` is, where it is whole and held exactly.
 fn from_float(float: f64) -> Option<u64> {
-    #[allow(clippy::cast_precision_loss)]
     let most = crate::wire::MAX_UNITS as f64;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     (float.fract() == 0.0 && (0.0..=most).contains(&float)).then_some(float as u64)
 }
 

@@ -28,10 +28,20 @@ fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     }
     known
         .iter()
-        .map(|known| (edits(&name, &canonical(known)), *known))
+        .map(|known| (distance(&name, &canonical(known)), *known))
         .filter(|(edits, known)| *edits <= known.len().min(9) / 3)
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, known)| known)
+}
+
+/// The edits between two names; letters that only changed places are one.
+fn distance(a: &str, b: &str) -> usize {
+    let sorted = |text: &str| {
+        let mut bytes = text.as_bytes().to_vec();
+        bytes.sort_unstable();
+        bytes
+    };
+    if a != b && sorted(a) == sorted(b) { 1 } else { edits(a, b) }
 }
 
 /// Insertions, deletions and replacements of bytes between two texts (Levenshtein).
@@ -71,6 +81,7 @@ mod tests {
     fn the_nearest_name_is_suggested_and_far_ones_are_listed() {
         let known = ["window", "quota", "partition_by"];
         for (name, hinted) in [
+            ("qutoa", ": did you mean \"quota\"?"),
             ("windw", ": did you mean \"window\"?"),
             ("Quota", ": did you mean \"quota\"?"),
             ("partitionBy", ": did you mean \"partition_by\"?"),

@@ -17,9 +17,12 @@ pub(crate) struct Facts<'c, R> {
     host: OnceCell<Option<Vec<u8>>>,
     route: OnceCell<Option<Vec<u8>>>,
     address: OnceCell<Option<IpAddr>>,
-    looked_up: RefCell<Vec<(&'c Lookup, Option<Rc<[u8]>>)>>,
-    identities: RefCell<Vec<(&'c Rc<Identity>, Option<Rc<str>>)>>,
+    looked_up: Memo<&'c Lookup, [u8]>,
+    identities: Memo<&'c Rc<Identity>, str>,
 }
+
+/// Answers known so far: so few that a search from the front is the fastest.
+type Memo<K, V> = RefCell<Vec<(K, Option<Rc<V>>)>>;
 
 impl<'c, R: Request> Facts<'c, R> {
     pub(crate) fn new(request: &'c R) -> Self {

@@ -1,0 +1,117 @@
+//! Reads the fields of a JSON object, and notices those that nobody asked for.
+
+use serde_json::{Map, Value};
+
+use super::reader::Node;
+use super::suggest;
+
+/// An object whose fields are being read.
+pub(super) struct Object<'a> {
+    node: Node<'a>,
+    fields: &'a Map<String, Value>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Object<'a> {
+    /// Begins to read `fields`, which are those of `node`.
+    pub(super) fn new(node: Node<'a>, fields: &'a Map<String, Value>) -> Self {
+        Self { node, fields, known: Vec::new() }
+    }
+
+    /// Reads a field that must be there.
+    pub(super) fn required<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&Node<'a>) -> Option<T>,
+    ) -> Option<T> {
+        match self.take(name) {
+            Some(node) => read(&node),
+            None => {
+                self.node.member(name, &Value::Null).fault("is required");
+                None
+            }
+        }
+    }
+
+    /// Reads a field that may be left out.
+    pub(super) fn optional<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&Node<'a>) -> Option<T>,
+        default: impl FnOnce() -> T,
+    ) -> Option<T> {
+        match self.take(name) {
+            Some(node) => read(&node),
+            None => Some(default()),
+        }
+    }
+
+    /// Fields that are meant for later.
+    pub(super) fn later(&mut self, names: &[&'static str]) {
+        for name in names {
+            if let Some(node) = self.take(name) {
+                node.not_yet::<()>();
+            }
+        }
+    }
+
+    /// A switch that cannot be turned on yet.
+    pub(super) fn later_switch(&mut self, name: &'static str) {
+        if let Some(node) = self.take(name)
+            && node.boolean() == Some(true)
+        {
+            node.not_yet::<()>();
+        }
+    }
+
+    /// A list that must be empty yet.
+    pub(super) fn later_list(&mut self, name: &'static str) {
+        if let Some(node) = self.take(name)
+            && node.list(usize::MAX).is_some_and(|list| !list.is_empty())
+        {
+            node.not_yet::<()>();
+        }
+    }
+
+    /// The one field, of these, that is there; `later` are those that are not supported yet.
+    pub(super) fn one_of(
+        &mut self,
+        names: &[&'static str],
+        later: &[&'static str],
+    ) -> Option<(&'static str, Node<'a>)> {
+        let mut found: Vec<_> = Vec::new();
+        for name in names.iter().chain(later) {
+            found.extend(self.take(name).map(|node| (*name, node)));
+        }
+        match found.pop() {
+            Some((name, node)) if found.is_empty() => {
+                if later.contains(&name) {
+                    return node.not_yet();
+                }
+                Some((name, node))
+            }
+            last => {
+                let all: Vec<_> = names.iter().chain(later).copied().collect();
+                let has: Vec<_> = found.into_iter().chain(last).map(|(name, _)| name).collect();
+                let has = if has.is_empty() { "none of them".to_owned() } else { has.join(", ") };
+                self.node.fault(format!("must have exactly one of {}, has {has}", all.join(", ")));
+                None
+            }
+        }
+    }
+
+    /// Records the fields that nobody asked for.
+    pub(super) fn finish(self) {
+        for (name, value) in self.fields {
+            if !self.known.contains(&name.as_str()) {
+                let hint = suggest::hint(name, &self.known);
+                self.node.member(name, value).fault(format!("unknown field{hint}"));
+            }
+        }
+    }
+
+    fn take(&mut self, name: &'static str) -> Option<Node<'a>> {
+        self.known.push(name);
+        self.fields.get(name).map(|value| self.node.member(name, value))
+    }
+}

@@ -1,0 +1,313 @@
+//! Configurations that are served, and one that is refused for every rule.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quotagate_quota::config::{Config, Faults, Mode, OnFailure, ResponseConfig, StoreConfig};
+use quotagate_quota::window::Window;
+
+#[test]
+fn every_supported_field_is_read() {
+    let config = parse("good").unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(&*config.domain, "shop.eu_1-a");
+    let store = StoreConfig {
+        cluster: "quota_store".into(),
+        timeout: Duration::from_millis(100),
+        on_failure: OnFailure::Deny,
+    };
+    assert_eq!(config.store, store);
+    assert_eq!(config.response, ResponseConfig { ietf: false, x_ratelimit: true });
+    let policies: Vec<_> =
+        config.policies.iter().map(|p| (&*p.name, p.quota, p.window.seconds(), p.mode)).collect();
+    assert_eq!(
+        policies,
+        [
+            ("per-caller", 100, 60, Mode::Enforce),
+            ("per-key", 100, 366 * 86_400, Mode::Shadow),
+            ("nobody", 0, 1, Mode::Enforce),
+            ("everybody", (1 << 53) - 1, 7 * 86_400, Mode::Enforce),
+        ]
+    );
+    assert!(config.policies.iter().all(|p| p.on_failure == OnFailure::Deny && p.window.offset() == 0));
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"p","quota":1,"window":"1s"}]}"#;
+    let config = Config::parse(text.as_bytes()).unwrap();
+    assert_eq!(config.store.timeout, Duration::from_millis(50));
+    assert_eq!(config.store.on_failure, OnFailure::Allow);
+    assert_eq!(config.response, ResponseConfig { ietf: true, x_ratelimit: true });
+    let policy = &config.policies[0];
+    assert_eq!((policy.mode, policy.on_failure), (Mode::Enforce, OnFailure::Allow));
+    assert_eq!(policy.window, Window::new(1, 0).unwrap());
+}
+
+#[test]
+fn every_rule_refuses_what_breaks_it_and_names_the_place() {
+    for (name, expected) in BAD {
+        let faults = parse(&format!("bad/{name}")).map(|_| ()).expect_err(name);
+        let found: Vec<_> = faults.iter().map(|f| (f.path.as_str(), f.message.as_str())).collect();
+        assert_eq!(found.len(), expected.len(), "{name}:\n{faults}");
+        for (path, message) in *expected {
+            assert!(
+                found.iter().any(|(p, m)| p == path && m.contains(message)),
+                "{name}: expected {path}: {message}, found\n{faults}"
+            );
+        }
+        assert_eq!(faults.to_string().lines().count(), expected.len(), "{name}:\n{faults}");
+    }
+}
+
+#[test]
+fn every_bad_configuration_is_expected_to_be_bad() {
+    let files: BTreeSet<String> = std::fs::read_dir(fixtures().join("bad"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    let expected: BTreeSet<String> = BAD.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(files, expected);
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+fn parse(name: &str) -> Result<Config, Faults> {
+    Config::parse(&std::fs::read(fixtures().join(format!("{name}.json"))).unwrap_or_default())
+}
+
+/// The place of a fault, and part of what is said of it.
+type Expected = (&'static str, &'static str);
+
+/// Of each file under `bad`, all faults.
+const BAD: &[(&str, &[Expected])] = &[
+    ("field-twice", &[("configuration", "must be JSON: the field \"policies\" is given twice")]),
+    ("not-json", &[("configuration", "must be JSON: ")]),
+    ("empty", &[("configuration", "must be JSON: ")]),
+    ("not-an-object", &[("configuration", "must be an object, is a list")]),
+    ("nothing-required", &[("domain", "is required"), ("store", "is required"), ("policies", "is required")]),
+    ("unknown-field", &[("polcies", r#"unknown field: did you mean "policies"?"#)]),
+    (
+        "unknown-field-far",
+        &[("store.retries", "unknown field: known are cluster, timeout, on_failure, local_share, token")],
+    ),
+    ("unknown-field-strange-name", &[(r#"["a.b\nc"]"#, "unknown field")]),
+    ("domain-characters", &[("domain", r#"must match [a-z0-9._-]{1,64}, is "Shop""#)]),
+    ("domain-empty", &[("domain", "must match")]),
+    ("domain-long", &[("domain", "must match")]),
+    ("domain-type", &[("domain", "must be a string (in YAML, put it in quotes), is a number")]),
+    ("store-type", &[("store", "must be an object, is a string")]),
+    ("cluster-missing", &[("store.cluster", "is required")]),
+    ("cluster-empty", &[("store.cluster", "must not be empty")]),
+    (
+        "timeout-zero",
+        &[("store.timeout", r#"must be a duration from 1ms to 60s, is "0ms": write for example 50ms"#)],
+    ),
+    ("timeout-long", &[("store.timeout", "must be a duration from 1ms to 60s")]),
+    ("timeout-number", &[("store.timeout", "is 50: write for example 50ms")]),
+    ("on-failure-word", &[("store.on_failure", r#"must be allow, deny or local, is "open""#)]),
+    ("on-failure-type", &[("store.on_failure", "must be allow, deny or local, is true")]),
+    ("on-failure-local", &[("store.on_failure", "not supported yet")]),
+    ("local-share", &[("store.local_share", "not supported yet")]),
+    ("token", &[("store.token", "not supported yet")]),
+    ("digest-key-empty", &[("digest_key", "must not be empty")]),
+    ("digest-key-type", &[("digest_key", "must be a string (in YAML, put it in quotes), is a number")]),
+    ("identities-type", &[("identities", "must be an object, is a list")]),
+    ("identities-many", &[("identities", "must have at most 64 entries, has 65")]),
+    ("identity-name", &[(r#"identities["the caller"]"#, "the name must match [A-Za-z0-9._-]{1,64}")]),
+    ("identity-name-taken", &[("identities.host", "host is taken")]),
+    ("identity-empty", &[("identities.none", "must not be empty")]),
+    ("identity-type", &[("identities.none", "must be a list, is an object")]),
+    ("identity-many", &[("identities.many", "must have at most 16 entries, has 17")]),
+    (
+        "source-none",
+        &[(
+            "identities.caller[0]",
+            "must have exactly one of header, client_ip, jwt, cookie, query, peer, metadata, has none of them",
+        )],
+    ),
+    ("source-two", &[("identities.caller[0]", "has client_ip, jwt")]),
+    (
+        "source-unknown",
+        &[
+            ("identities.caller[0]", "must have exactly one of"),
+            ("identities.caller[0].client_ipp", r#"did you mean "client_ip"?"#),
+        ],
+    ),
+    ("source-cookie", &[("identities.caller[0].cookie", "not supported yet")]),
+    ("source-query", &[("identities.caller[0].query", "not supported yet")]),
+    ("source-peer", &[("identities.caller[0].peer", "not supported yet")]),
+    ("source-metadata", &[("identities.caller[0].metadata", "not supported yet")]),
+    ("header-type", &[("identities.caller[0].header", "must be an object")]),
+    ("header-name-missing", &[("identities.caller[0].header.name", "is required")]),
+    ("header-name", &[("identities.caller[0].header.name", "must be a header name")]),
+    ("header-secret", &[("identities.caller[0].header.secret", "must be true or false, is a string")]),
+    ("client-ip-type", &[("identities.caller[0].client_ip", "must be an object, is null")]),
+    (
+        "client-ip-prefix-zero",
+        &[("identities.caller[0].client_ip.ipv6_prefix", "must be a whole number from 1 to 128, is 0")],
+    ),
+    ("client-ip-prefix-long", &[("identities.caller[0].client_ip.ipv6_prefix", "is 129")]),
+    ("jwt-none", &[("identities.caller[0].jwt", "must have exactly one of claim, claims")]),
+    ("jwt-both", &[("identities.caller[0].jwt", "has claim, claims")]),
+    ("jwt-claim-dots", &[("identities.caller[0].jwt.claim", "one dot between them")]),
+    ("jwt-claim-long", &[("identities.caller[0].jwt.claim", "must be at most 128 bytes long")]),
+    ("jwt-claims-empty", &[("identities.caller[0].jwt.claims", "must not be empty")]),
+    (
+        "jwt-claims-twice",
+        &[("identities.caller[0].jwt.claims[2]", "is the same as identities.caller[0].jwt.claims[0]")],
+    ),
+    ("jwt-payload", &[("identities.caller[0].jwt.payload", "must not be empty")]),
+    ("policies-type", &[("policies", "must be a list, is an object")]),
+    ("policies-many", &[("policies", "must have at most 64 entries, has 65")]),
+    ("policy-type", &[("policies[0]", "must be an object, is a string")]),
+    (
+        "policy-required",
+        &[
+            ("policies[0].name", "is required"),
+            ("policies[0].quota", "is required"),
+            ("policies[0].window", "is required"),
+        ],
+    ),
+    ("policy-unknown-field", &[("policies[0].windows", r#"did you mean "window"?"#)]),
+    ("policy-name", &[("policies[0].name", "must match [a-z0-9-]{1,64}")]),
+    (
+        "policy-name-twice",
+        &[("policies[1].name", r#"must be unique, another policy is named "per-caller" as well"#)],
+    ),
+    ("match-type", &[("policies[0].match", "must be an object")]),
+    ("match-methods-empty", &[("policies[0].match.methods", "must not be empty")]),
+    (
+        "match-method",
+        &[
+            ("policies[0].match.methods[1]", "must be a method in upper case such as GET"),
+            ("policies[0].match.methods[2]", "must be a method"),
+        ],
+    ),
+    (
+        "match-path-none",
+        &[("policies[0].match.path", "must have exactly one of exact, prefix, suffix, regex")],
+    ),
+    ("match-path-two", &[("policies[0].match.path", "has exact, prefix")]),
+    ("match-path-exact", &[("policies[0].match.path.exact", "must begin with /")]),
+    ("match-path-prefix", &[("policies[0].match.path.prefix", "must not be empty")]),
+    ("match-path-query", &[("policies[0].match.path.suffix", "the query string is no part of the path")]),
+    ("match-path-regex", &[("policies[0].match.path.regex", r#"must be a regular expression, is "/(a": "#)]),
+    ("match-path-regex-long", &[("policies[0].match.path.regex", "must be at most 1024 bytes long")]),
+    ("match-path-regex-huge", &[("policies[0].match.path.regex", "must be a regular expression")]),
+    (
+        "match-hosts",
+        &[
+            ("policies[0].match.hosts[0]", "must be a host without port"),
+            ("policies[0].match.hosts[1]", "must be a host without port"),
+            ("policies[0].match.hosts[2]", "must be a host without port"),
+            ("policies[0].match.hosts[3]", "must be a host without port"),
+            ("policies[0].match.hosts[4]", "must be a host without port"),
+            ("policies[0].match.hosts[5]", "must be a host without port"),
+            ("policies[0].match.hosts[6]", "must be a host without port"),
+            ("policies[0].match.hosts[7]", "must be a host without port"),
+        ],
+    ),
+    ("match-headers", &[("policies[0].match.headers", "not supported yet")]),
+    ("match-routes", &[("policies[0].match.routes", "not supported yet")]),
+    ("partition-by-type", &[("policies[0].partition_by", "must be a list, is a string")]),
+    (
+        "partition-by-unknown",
+        &[("policies[0].partition_by[1]", r#"no identity is named "calller": did you mean "caller"?"#)],
+    ),
+    ("partition-by-twice", &[("policies[0].partition_by[2]", "is the same as policies[0].partition_by[0]")]),
+    ("partition-by-many", &[("policies[0].partition_by", "must have at most 16 entries, has 17")]),
+    ("on-missing", &[("policies[0].on_missing", r#"must be skip, deny or shared, is "allow""#)]),
+    ("quota-negative", &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")]),
+    ("quota-fraction", &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")]),
+    ("quota-large", &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")]),
+    ("quota-huge", &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")]),
+    ("quota-text", &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")]),
+    ("quota-blank", &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")]),
+    (
+        "window-unit",
+        &[(
+            "policies[0].window",
+            r#"must be a duration of whole seconds from 1s to 366d, is "60": write for example 1m"#,
+        )],
+    ),
+    (
+        "window-number",
+        &[(
+            "policies[0].window",
+            "must be a duration of whole seconds from 1s to 366d, is 60: write for example 1m",
+        )],
+    ),
+    (
+        "window-zero",
+        &[(
+            "policies[0].window",
+            r#"must be a duration of whole seconds from 1s to 366d, is "0s": write for example 1m"#,
+        )],
+    ),
+    (
+        "window-fraction",
+        &[(
+            "policies[0].window",
+            r#"must be a duration of whole seconds from 1s to 366d, is "1500ms": write for example 1m"#,
+        )],
+    ),
+    (
+        "window-long",
+        &[(
+            "policies[0].window",
+            r#"must be a duration of whole seconds from 1s to 366d, is "367d": write for example 1m"#,
+        )],
+    ),
+    (
+        "window-two",
+        &[(
+            "policies[0].window",
+            r#"must be a duration of whole seconds from 1s to 366d, is "1h30m": write for example 1m"#,
+        )],
+    ),
+    ("mode", &[("policies[0].mode", r#"must be enforce, shadow or off, is "dry-run""#)]),
+    ("mode-true", &[("policies[0].mode", "must be enforce, shadow or off, is true")]),
+    ("cost-zero", &[("policies[0].cost", "must be a whole number from 1")]),
+    ("later-cost", &[("policies[0].cost", "not supported yet")]),
+    ("later-cost-header", &[("policies[0].cost", "not supported yet")]),
+    ("later-count", &[("policies[0].count", "not supported yet")]),
+    ("later-precision", &[("policies[0].precision", "not supported yet")]),
+    ("later-lease", &[("policies[0].lease", "not supported yet")]),
+    ("later-count-denied", &[("policies[0].count_denied", "not supported yet")]),
+    ("later-stagger", &[("policies[0].stagger", "not supported yet")]),
+    ("later-policy-on-failure", &[("policies[0].on_failure", "not supported yet")]),
+    ("later-quota-from", &[("policies[0].quota_from", "not supported yet")]),
+    ("later-tiers", &[("policies[0].tiers", "not supported yet")]),
+    ("later-overrides", &[("policies[0].overrides", "not supported yet")]),
+    ("count-word", &[("policies[0].count", r#"must be all, is "none""#)]),
+    ("precision-word", &[("policies[0].precision", "must be exact or lease")]),
+    ("stagger-type", &[("policies[0].stagger", "must be true or false")]),
+    ("overrides-type", &[("policies[0].overrides", "must be a list")]),
+    ("response-headers", &[("response.headers[1]", r#"must be ietf or x_ratelimit, is "x-ratelimit""#)]),
+    ("response-headers-twice", &[("response.headers[1]", "is the same as response.headers[0]")]),
+    ("response-reset", &[("response.reset", "must be epoch or delta")]),
+    ("response-reset-delta", &[("response.reset", "not supported yet")]),
+    (
+        "response-denied",
+        &[
+            ("response.denied.status", "not supported yet"),
+            ("response.denied.boddy", r#"did you mean "body"?"#),
+        ],
+    ),
+    (
+        "many-at-once",
+        &[
+            ("domain", "must match"),
+            ("store.cluster", "is required"),
+            ("identities.key[0].header.name", "is required"),
+            ("identities.key[0].header.nmae", r#"did you mean "name"?"#),
+            ("identities.key[1].client_ip.ipv6_prefix", "must be a whole number"),
+            ("policies[0].window", "must be a duration"),
+            ("policies[1].quota", "must be a whole number"),
+            ("policies[1].burst", "unknown field"),
+        ],
+    ),
+];
