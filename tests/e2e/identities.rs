@@ -45,7 +45,7 @@ fn a_client_cannot_write_its_own_address() -> Result<()> {
 }
 
 #[test]
-fn a_secret_key_never_leaves_the_filter_in_clear() -> Result<()> {
+fn invariant_5_a_secret_key_never_leaves_the_filter_in_clear() -> Result<()> {
     let policy = json!({"name": "per-key", "partition_by": ["key"], "quota": 1, "window": "366d"});
     let rig = Rig::start(document(json!([policy])))?;
     let with = |key: &str| Request::get("/").header("x-api-key", key);
@@ -67,7 +67,7 @@ fn a_secret_key_never_leaves_the_filter_in_clear() -> Result<()> {
 }
 
 #[test]
-fn hostile_bytes_are_data() -> Result<()> {
+fn invariant_4_hostile_bytes_are_data() -> Result<()> {
     let policy = json!({"name": "per-tenant", "partition_by": ["tenant"], "quota": 1, "window": "366d"});
     let rig = Rig::start(document(json!([policy])))?;
     let values: [&[u8]; 8] =

@@ -1,0 +1,91 @@
+//! `quotagate serve`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use quotagate_store::server::{App, ListenAddr, Listener, Token, run as run_server};
+use quotagate_store::url::StoreUrl;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::Level;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where Envoy calls: host:port (port 0: any free one) or unix:/path.sock
+    #[arg(long, env = "QUOTAGATE_LISTEN", default_value = "127.0.0.1:9180", value_name = "ADDR")]
+    listen: ListenAddr,
+    /// Where operators look: /healthz, /readyz, /metrics
+    #[arg(long, env = "QUOTAGATE_ADMIN", default_value = "127.0.0.1:9181", value_name = "ADDR")]
+    admin: ListenAddr,
+    /// The first part of every key in Redis
+    #[arg(long, env = "QUOTAGATE_PREFIX", default_value = "qg", value_parser = prefix)]
+    prefix: String,
+    /// A file with the bearer token that callers must show [default: none needed]
+    #[arg(long, env = "QUOTAGATE_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Where counters are kept: memory:, redis://[user:password@]host:port/db, rediss:// (TLS),
+    /// redis-cluster://h1:p1,h2:p2, rediss-cluster://, redis-sentinel://h1,h2/mymaster
+    // Parsed later, so that no message of the parser shows the password in it.
+    #[arg(
+        long,
+        env = "QUOTAGATE_STORE",
+        default_value = "memory:",
+        value_name = "URL",
+        hide_env_values = true
+    )]
+    store: String,
+    /// How much to log on stderr: error, warn, info, debug, trace
+    #[arg(long, env = "QUOTAGATE_LOG", default_value = "info", value_name = "LEVEL")]
+    log: Level,
+}
+
+fn prefix(text: &str) -> Result<String, &'static str> {
+    if quotagate_store::valid_prefix(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be 1 to 64 of the characters A-Z a-z 0-9 . _ -")
+    }
+}
+
+/// Runs the store until SIGTERM or SIGINT.
+///
+/// # Errors
+/// One sentence that says what is wrong with the flags or with the machine, without credentials.
+pub fn run(args: Args) -> Result<(), String> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .with_max_level(args.log)
+        .init();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
+    runtime.block_on(serve(args))
+}
+
+async fn serve(args: Args) -> Result<(), String> {
+    let url: StoreUrl = args.store.parse().map_err(|error| format!("--store: {error}"))?;
+    let token = args.token_file.as_deref().map(Token::from_file).transpose();
+    let token = token.map_err(|error| format!("--token-file: {error}"))?;
+    let bind = async |flag: &str, address: &ListenAddr| {
+        let cannot = |error| format!("{flag}: cannot listen on {address}: {error}");
+        Listener::bind(address).await.map_err(cannot)
+    };
+    let calls = bind("--listen", &args.listen).await?;
+    let admin = bind("--admin", &args.admin).await?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| format!("cannot start: {error}"))?;
+    let shutdown = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            // Where Ctrl-C cannot be waited for, SIGTERM still works.
+            Ok(()) = tokio::signal::ctrl_c() => {}
+        }
+        tracing::info!("ending: answering what was accepted");
+    };
+    tracing::info!("listening on {}, admin on {}, store {url}", calls.address(), admin.address());
+    let store = quotagate_store::open(&url, &args.prefix);
+    run_server(calls, admin, App::new(store, token), shutdown).await;
+    tracing::info!("ended");
+    Ok(())
+}

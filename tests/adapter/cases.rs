@@ -1,0 +1,154 @@
+//! What the adapter does with a host that behaves, and with one that does not.
+
+use crate::host::{ROOT, active, configure, host, leave, queue, reply, request, response, tick};
+
+/// The status of a null or nested-null property, which the SDK takes for impossible.
+const SERIALIZATION_FAILURE: u32 = 3;
+
+const QUOTA: u64 = 1000;
+
+fn document(partition_by: &str, on_failure: &str) -> String {
+    format!(
+        r#"{{"domain":"d","store":{{"cluster":"s","timeout":"60s","on_failure":"{on_failure}"}},
+            "identities":{{"tenant":[{{"header":{{"name":"x-tenant"}}}}],"sub":[{{"jwt":{{"claim":"a.b"}}}},{{"client_ip":{{}}}}]}},
+            "policies":[{{"name":"p","partition_by":[{partition_by}],"quota":{QUOTA},"window":"1m"}}]}}"#
+    )
+}
+
+fn grant(units: u64) -> String {
+    format!(r#"{{"grants":[{{"granted":{units},"used":{units},"quota":{QUOTA},"reset_ms":1000,"window":1}}]}}"#)
+}
+
+fn start() {
+    assert!(configure(&document("", "deny")));
+}
+
+#[test]
+fn a_call_belongs_to_the_root_and_the_stream_is_active_again_after_it() {
+    start();
+    assert!(!request(5), "it waits");
+    assert_eq!(host(|h| h.calls[0].0), ROOT);
+    assert_eq!(active(), 5);
+    assert!(host(|h| h.ticking));
+    reply(1, 200, &grant(1));
+    assert_eq!(host(|h| h.resumed.clone()), [5]);
+    response(5);
+    assert_eq!(host(|h| h.response_headers["x-ratelimit-remaining"].clone()), "999");
+}
+
+#[test]
+fn at_most_32_streams_are_resumed_or_answered_in_one_callback() {
+    start();
+    for id in 2..=101 {
+        request(id);
+    }
+    assert_eq!(host(|h| h.calls.len()), 1);
+    reply(1, 200, &grant(1));
+    assert_eq!(host(|h| h.calls.len()), 2, "the 99 that gathered share one call");
+    reply(2, 200, &grant(50));
+    let mut batches = Vec::new();
+    let acted = || host(|h| h.resumed.len() + h.answered.len());
+    let mut before = 1;
+    batches.push(acted() - before);
+    before = acted();
+    while queue() {
+        batches.push(acted() - before);
+        before = acted();
+    }
+    assert_eq!(batches, [32, 32, 32, 3]);
+    assert_eq!(host(|h| (h.resumed.len(), h.answered.len())), (51, 49));
+    assert!(host(|h| h.answered.iter().all(|&(_, status)| status == 429)));
+}
+
+#[test]
+fn a_stream_that_is_gone_is_not_resumed_and_nobody_else_in_its_place() {
+    start();
+    for id in 2..=4 {
+        request(id);
+    }
+    reply(1, 200, &grant(1));
+    // Gone without a word: the host has not said so yet.
+    host(|h| h.dead.insert(3));
+    reply(2, 200, &grant(2));
+    assert_eq!(host(|h| h.resumed.clone()), [2, 4]);
+}
+
+#[test]
+fn invariant_3_units_of_a_client_that_left_go_back() {
+    start();
+    request(2);
+    leave(2);
+    reply(1, 200, &grant(1));
+    assert!(host(|h| h.resumed.is_empty()));
+    tick();
+    let body = host(|h| String::from_utf8(h.calls[1].1.clone()).unwrap());
+    assert!(body.contains(r#""returns":[{"key":"d:p:{*}","window_s":60,"window":1,"units":1}]"#), "{body}");
+}
+
+#[test]
+fn a_call_that_cannot_leave_is_answered_from_a_callback_of_its_own() {
+    start();
+    host(|h| h.refuse_calls = true);
+    assert!(!request(2));
+    assert!(host(|h| h.answered.is_empty()), "not while the stream's own callback runs");
+    assert!(queue());
+    assert_eq!(host(|h| h.answered.clone()), [(2, 503)]);
+}
+
+#[test]
+fn whatever_the_store_answers_the_request_is_decided() {
+    for (status, body) in [(0, ""), (200, ""), (200, "<html>"), (504, ""), (503, "no"), (400, "{}")] {
+        std::thread::spawn(move || {
+            start();
+            request(2);
+            reply(1, status, body);
+            assert_eq!(host(|h| h.answered.clone()), [(2, 503)], "{status} {body}");
+        })
+        .join()
+        .unwrap();
+    }
+}
+
+#[test]
+fn invariant_4_bytes_that_are_no_text_are_data() {
+    assert!(configure(&document(r#""tenant""#, "deny")));
+    host(|h| h.request_headers.insert("x-tenant".into(), b"\xff\0\n}".to_vec()));
+    request(2);
+    let body = host(|h| String::from_utf8(h.calls[0].1.clone()).unwrap());
+    assert!(body.contains("d:p:{header.x-tenant=%FF%00%0A%7D}"), "{body}");
+}
+
+#[test]
+fn invariant_4_a_claim_that_cannot_be_read_is_missing() {
+    assert!(configure(&document(r#""sub""#, "deny")));
+    host(|h| {
+        let claim = "metadata.filter_metadata.envoy.filters.http.jwt_authn.jwt_payload.a.b";
+        h.properties.insert(claim.into(), Err(SERIALIZATION_FAILURE));
+        h.properties.insert("source.address".into(), Ok(b"192.0.2.7:1".to_vec()));
+    });
+    request(2);
+    let body = host(|h| String::from_utf8(h.calls[0].1.clone()).unwrap());
+    assert!(body.contains("d:p:{ip=192.0.2.7}"), "{body}");
+}
+
+#[test]
+fn a_bad_configuration_is_refused_with_every_fault_in_the_log() {
+    assert!(!configure(r#"{"domain":"!","policies":[]}"#));
+    let log = host(|h| h.log.join("\n"));
+    assert!(log.contains("refused: domain: ") && log.contains("refused: store: "), "{log}");
+}
+
+#[test]
+fn an_idle_worker_stops_ticking_and_starts_again() {
+    start();
+    request(2);
+    reply(1, 200, &grant(1));
+    for _ in 0..99 {
+        tick();
+    }
+    assert!(host(|h| h.ticking));
+    tick();
+    assert!(!host(|h| h.ticking));
+    request(3);
+    assert!(host(|h| h.ticking));
+}
