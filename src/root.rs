@@ -82,7 +82,7 @@ impl RootContext for Root {
             }
             Err(faults) => {
                 for fault in faults.iter() {
-                    error!("quotagate: configuration refused: {fault}"); 
+                    error!("quotagate: configuration refused: {fault}");
                 }
                 false
             }

@@ -11,7 +11,6 @@ use crate::rig::{Rig, document, per_caller};
 
 #[test]
 fn invariants_2_and_3_a_batch_whose_clients_half_disconnect_leaves_the_others_answered() -> Result<()> {
-    // More than the host can resume in one callback: 300 at once overflow its stack.
     const CLIENTS: usize = 400;
     let mut rig = Rig::start(document(json!([per_caller(CLIENTS as u64)])))?;
     // The store stands still, so that all of them wait, the first on its call and the others in the batch.
