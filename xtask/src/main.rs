@@ -1,2 +1,64 @@
-//! The tasks.
-fn main() {}
+//! The project's tasks: `cargo xtask setup|build|demo|test|ci`.
+
+mod build;
+mod check;
+mod demo;
+mod run;
+mod setup;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Build, try and test quotagate", version)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Find or fetch what the other tasks need: the Wasm target, Envoy, redis-server
+    Setup,
+    /// Build dist/quotagate.wasm (the filter) and dist/quotagate (the store and the commands)
+    Build,
+    /// Run the whole thing: store, sample upstream, real Envoy with the filter
+    Demo(DemoArgs),
+    /// Set up, build, and run every test
+    Test,
+    /// Format, lints, documentation, every test, and the demo once
+    Ci,
+}
+
+/// How to run the demo.
+#[derive(Debug, Args)]
+struct DemoArgs {
+    /// Send a scripted burst, print what each request got, and end: 0 only if all is as it should be
+    #[arg(long)]
+    once: bool,
+    /// The port that Envoy listens on
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+}
+
+fn main() -> ExitCode {
+    match perform(Cli::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(task: Task) -> Result<()> {
+    match task {
+        Task::Setup => setup::run(setup::Redis::Fetch).map(drop),
+        Task::Build => build::run(),
+        Task::Demo(arguments) => demo::run(arguments.port, arguments.once),
+        Task::Test => check::test(),
+        Task::Ci => check::ci(),
+    }
+}

@@ -1,0 +1,36 @@
+# syntax=docker/dockerfile:1.7
+# Two images: `docker build --target store .` (the store and the commands) and `--target envoy` (Envoy with the filter).
+
+FROM rust:1.95.0-bookworm AS build
+RUN rustup target add wasm32-wasip1
+WORKDIR /src
+COPY . .
+RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
+    cargo build --locked --package quotagate --lib --profile wasm --target wasm32-wasip1 \
+ && cargo build --locked --package quotagate-cli --release \
+ && mkdir /dist \
+ && cp target/wasm32-wasip1/wasm/quotagate.wasm target/release/quotagate /dist/
+
+FROM debian:12.10-slim AS store
+# For stores behind TLS (rediss://).
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /dist/quotagate /usr/local/bin/quotagate
+COPY --chmod=0755 docker/http-ok.sh /usr/local/bin/http-ok
+ENV QUOTAGATE_LISTEN=0.0.0.0:9180 QUOTAGATE_ADMIN=0.0.0.0:9181
+EXPOSE 9180 9181
+USER 65532:65532
+HEALTHCHECK --interval=2s --timeout=2s --start-period=10s --retries=15 CMD ["http-ok", "9181", "/healthz"]
+ENTRYPOINT ["quotagate"]
+CMD ["serve"]
+
+FROM envoyproxy/envoy:v1.40.0 AS envoy
+# The configuration names dist/quotagate.wasm, seen from the working directory.
+WORKDIR /
+COPY --from=build /dist/quotagate.wasm /dist/quotagate.wasm
+COPY --chmod=0755 docker/http-ok.sh /usr/local/bin/http-ok
+COPY docker/envoy.yaml /etc/envoy/envoy.yaml
+EXPOSE 10000
+USER envoy
+HEALTHCHECK --interval=2s --timeout=2s --start-period=10s --retries=15 CMD ["http-ok", "9901", "/ready"]
+ENTRYPOINT ["envoy"]
+CMD ["--config-path", "/etc/envoy/envoy.yaml"]

@@ -1,0 +1,245 @@
+//! What people deploy: the compose file, the Dockerfile and what they mount, as far as that can be tested without a
+//! container engine.
+
+#![cfg(test)]
+
+use std::{collections::BTreeSet, fs, process::Command};
+
+use anyhow::{Context, Result};
+use quotagate_support::{
+    cluster::Cluster,
+    envoy::{Envoy, EnvoyOptions},
+    http, paths,
+    tools::ENVOY_VERSION,
+    upstream::Upstream,
+    yaml,
+};
+use serde_json::{Value, json};
+
+const REDIS_NODES: [&str; 6] = ["redis-1", "redis-2", "redis-3", "redis-4", "redis-5", "redis-6"];
+
+fn compose() -> Value {
+    yaml::read(&paths::root().join("docker-compose.yml")).unwrap()
+}
+
+/// The services, with what they take over from the `x-` parts (`<<`).
+fn services() -> Vec<(String, Value)> {
+    let compose = compose();
+    let services = compose["services"].as_object().unwrap();
+    services.iter().map(|(name, service)| (name.clone(), merged(service))).collect()
+}
+
+/// A YAML parser may leave merge keys to its user.
+fn merged(service: &Value) -> Value {
+    let mut all = service.clone();
+    if let Some(base) = all.as_object_mut().unwrap().remove("<<") {
+        for (key, value) in base.as_object().unwrap() {
+            all.as_object_mut().unwrap().entry(key).or_insert(value.clone());
+        }
+    }
+    all
+}
+
+fn service(name: &str) -> Value {
+    services().into_iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("no service {name}")).1
+}
+
+fn strings(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+#[test]
+fn the_compose_file_names_all_parts() {
+    let names: BTreeSet<String> = services().into_iter().map(|(name, _)| name).collect();
+    let others = ["envoy", "store-1", "store-2", "upstream", "redis-form"];
+    let expected = REDIS_NODES.into_iter().chain(others).map(str::to_owned).collect();
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn every_service_that_stays_has_a_health_check() {
+    for (name, service) in services().into_iter().filter(|(name, _)| name != "redis-form") {
+        assert!(!strings(&service["healthcheck"]["test"]).is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn services_wait_for_what_they_need() {
+    for (name, service) in services() {
+        for (other, how) in service["depends_on"].as_object().into_iter().flatten() {
+            let needed = self::service(other);
+            match how["condition"].as_str() {
+                Some("service_healthy") => assert!(needed["healthcheck"].is_object(), "{name}: {other}"),
+                Some("service_completed_successfully") => assert_eq!(other, "redis-form", "{name}"),
+                other => panic!("{name}: condition {other:?}"),
+            }
+        }
+    }
+    assert!(service("store-1")["depends_on"]["redis-form"].is_object());
+    assert!(service("envoy")["depends_on"]["store-2"].is_object());
+}
+
+#[test]
+fn every_image_is_pinned_or_built_here() {
+    for (name, service) in services() {
+        let image = service["image"].as_str().unwrap();
+        match service["build"]["target"].as_str() {
+            Some(target) => {
+                let file = fs::read_to_string(paths::root().join("Dockerfile")).unwrap();
+                assert!(file.contains(&format!(" AS {target}\n")), "{name}: no target {target}");
+            }
+            None => assert!(is_pinned(image), "{name}: {image}"),
+        }
+    }
+    let file = fs::read_to_string(paths::root().join("Dockerfile")).unwrap();
+    for line in file.lines().filter_map(|line| line.strip_prefix("FROM ")) {
+        let image = line.split_whitespace().next().unwrap();
+        assert!(is_pinned(image), "Dockerfile: {image}");
+    }
+    assert!(file.contains(&format!("FROM envoyproxy/envoy:v{ENVOY_VERSION} ")));
+}
+
+/// A tag with a whole version in it.
+fn is_pinned(image: &str) -> bool {
+    image
+        .rsplit_once(':')
+        .is_some_and(|(_, tag)| tag.matches('.').count() >= 1 && tag.contains(char::is_numeric))
+}
+
+#[test]
+fn no_image_of_ours_runs_as_root() {
+    let file = fs::read_to_string(paths::root().join("Dockerfile")).unwrap();
+    for stage in file.split("\nFROM ").skip(2) {
+        let user = stage.lines().find_map(|line| line.strip_prefix("USER ")).unwrap();
+        assert!(!user.starts_with("root") && !user.starts_with('0'), "{user}");
+    }
+}
+
+#[test]
+fn every_mounted_and_copied_file_exists() {
+    for (name, service) in services() {
+        for volume in strings(&service["volumes"]) {
+            let file = paths::root().join(volume.split(':').next().unwrap());
+            assert!(file.is_file(), "{name}: {}", file.display());
+        }
+    }
+    let file = fs::read_to_string(paths::root().join("Dockerfile")).unwrap();
+    for line in file.lines().filter(|line| line.starts_with("COPY ") && !line.contains("--from")) {
+        let source = line.split_whitespace().find(|word| !word.starts_with("--") && *word != "COPY").unwrap();
+        assert!(paths::root().join(source).exists(), "{line}");
+    }
+}
+
+/// Of `docker/envoy.yaml`, with every address and the kind of every cluster set aside.
+fn without_addresses(mut config: Value) -> Value {
+    config["admin"]["address"] = json!("set aside");
+    config["static_resources"]["listeners"][0]["address"] = json!("set aside");
+    for cluster in config["static_resources"]["clusters"].as_array_mut().unwrap() {
+        cluster["type"] = json!("set aside");
+        cluster["load_assignment"]["endpoints"] = json!("set aside");
+    }
+    config
+}
+
+#[test]
+fn the_mounted_envoy_configuration_differs_in_addresses_only() {
+    let mounted = yaml::read(&paths::root().join("docker/envoy.yaml")).unwrap();
+    let shipped = yaml::read(&paths::envoy_config()).unwrap();
+    assert_eq!(without_addresses(mounted), without_addresses(shipped));
+}
+
+#[test]
+fn the_mounted_envoy_configuration_names_services_of_the_compose_file() {
+    let mounted = yaml::read(&paths::root().join("docker/envoy.yaml")).unwrap();
+    let mut hosts = Vec::new();
+    for cluster in mounted["static_resources"]["clusters"].as_array().unwrap() {
+        for endpoint in cluster["load_assignment"]["endpoints"][0]["lb_endpoints"].as_array().unwrap() {
+            hosts.push(endpoint["endpoint"]["address"]["socket_address"]["address"].as_str().unwrap());
+        }
+    }
+    assert_eq!(hosts, ["upstream", "store-1", "store-2"]);
+    hosts.iter().for_each(|host| drop(service(host)));
+}
+
+#[test]
+fn envoy_accepts_both_configurations_with_the_built_filter() {
+    assert!(paths::filter().is_file(), "no dist/quotagate.wasm: run `cargo xtask build`");
+    for name in ["docker/envoy.yaml", "envoy/envoy.yaml"] {
+        let mut config = yaml::read(&paths::root().join(name)).unwrap();
+        // Tests run in another directory than Envoy does.
+        let filter = quotagate_support::envoy::filter(&mut config).unwrap();
+        let file = yaml::at(filter, "/vm_config/code/local/filename").unwrap();
+        assert_eq!(file, "dist/quotagate.wasm");
+        *file = json!(paths::filter());
+        assert_eq!(Envoy::validate(&config), Ok(()), "{name}");
+    }
+}
+
+/// `HOST:PORT@BUS` of each node, by name as in the compose file, or by address.
+fn nodes(cluster: &Cluster) -> Result<Vec<String>> {
+    let bus = |i| -> Result<String> {
+        let reply = cluster.cli(i, &["CONFIG", "GET", "cluster-port"])?.lines();
+        Ok(reply.lines().nth(1).context("no cluster-port")?.to_owned())
+    };
+    let ports = cluster.ports().into_iter().enumerate();
+    let host = |i| if i % 2 == 0 { "localhost" } else { "127.0.0.1" };
+    ports.map(|(i, port)| Ok(format!("{}:{port}@{}", host(i), bus(i)?))).collect()
+}
+
+fn form(arguments: &[String]) -> (bool, String) {
+    let script = paths::root().join("docker/form-cluster.sh");
+    let output = Command::new("sh").arg(script).args(arguments).env("DEADLINE", "30").output().unwrap();
+    let text =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    (output.status.success(), text)
+}
+
+#[test]
+fn the_script_forms_a_cluster_and_leaves_a_formed_one_alone() {
+    let cluster = Cluster::unformed(&[]).unwrap();
+    let nodes = nodes(&cluster).unwrap();
+    for _ in 0..2 {
+        let (formed, text) = form(&nodes);
+        assert!(formed && text.contains("3 primaries"), "{text}");
+        cluster.wait_until_healthy().unwrap();
+    }
+    let slots = cluster.cli(4, &["CLUSTER", "INFO"]).unwrap().lines();
+    assert!(slots.contains("cluster_slots_ok:16384") && slots.contains("cluster_size:3"), "{slots}");
+    // Every primary has its one replica.
+    for i in 0..3 {
+        let info = cluster.cli(i, &["INFO", "replication"]).unwrap().lines();
+        assert!(info.contains("connected_slaves:1"), "{info}");
+    }
+}
+
+#[test]
+fn the_script_refuses_too_few_nodes() {
+    let (formed, text) = form(&["127.0.0.1:1".to_owned()]);
+    assert!(!formed && text.contains("at least six"), "{text}");
+}
+
+#[test]
+fn the_nodes_of_the_compose_file_are_those_that_are_formed_and_used() {
+    let expected: Vec<String> = REDIS_NODES.iter().map(|name| format!("{name}:6379")).collect();
+    assert_eq!(strings(&service("redis-form")["command"]), expected);
+    for store in ["store-1", "store-2"] {
+        let url = service(store)["environment"]["QUOTAGATE_STORE"].clone();
+        assert_eq!(url, format!("redis-cluster://{}", expected.join(",")));
+    }
+}
+
+#[test]
+fn the_health_check_tells_ready_from_not_ready() {
+    let upstream = Upstream::start().unwrap();
+    let mut options = EnvoyOptions::new(upstream.port(), 1);
+    options.bare = true;
+    let envoy = Envoy::start(&options).unwrap();
+    assert_eq!(http::get(envoy.admin_port(), "/ready").unwrap().status, 200);
+    let script = paths::root().join("docker/http-ok.sh");
+    let check = |path: &str| {
+        let mut command = Command::new("bash");
+        command.arg(&script).arg(envoy.admin_port().to_string()).arg(path).status().unwrap().success()
+    };
+    assert!(check("/ready"));
+    assert!(!check("/no-such-page"));
+}

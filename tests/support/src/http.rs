@@ -1,0 +1,345 @@
+//! A small blocking HTTP/1.1 client that sends exactly the bytes it is given and shows exactly what came back.
+
+use std::{
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use socket2::{Domain, Protocol, Socket, Type};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+const MAX_HEADERS: usize = 100;
+
+/// A request. Names and values are not checked: hostile bytes are sent as they are.
+#[derive(Debug, Clone)]
+pub struct Request {
+    head: Vec<u8>,
+    host: bool,
+    body: Vec<u8>,
+}
+
+impl Request {
+    /// GET of this path.
+    #[must_use]
+    pub fn get(path: &str) -> Self {
+        Self::new("GET", path)
+    }
+
+    /// POST of this body.
+    #[must_use]
+    pub fn post(path: &str, body: &[u8]) -> Self {
+        Self::new("POST", path).header("content-length", body.len().to_string()).body(body)
+    }
+
+    /// Any method.
+    #[must_use]
+    pub fn new(method: &str, path: &str) -> Self {
+        Self { head: format!("{method} {path} HTTP/1.1\r\n").into_bytes(), host: false, body: Vec::new() }
+    }
+
+    /// With a header; `host` is `localhost` unless given.
+    #[must_use]
+    pub fn header(self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        self.raw_header(name.as_bytes(), value.as_ref())
+    }
+
+    /// With a header of any bytes.
+    #[must_use]
+    pub fn raw_header(mut self, name: &[u8], value: &[u8]) -> Self {
+        self.host |= name.eq_ignore_ascii_case(b"host");
+        for part in [name, b": ", value, b"\r\n"] {
+            self.head.extend_from_slice(part);
+        }
+        self
+    }
+
+    /// With `authorization: Bearer TOKEN`.
+    #[must_use]
+    pub fn bearer(self, token: &str) -> Self {
+        self.header("authorization", format!("Bearer {token}"))
+    }
+
+    /// With these bytes after the headers; no header is added.
+    #[must_use]
+    pub fn body(mut self, body: &[u8]) -> Self {
+        self.body = body.to_vec();
+        self
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut all = self.head.clone();
+        if !self.host {
+            all.extend_from_slice(b"host: localhost\r\n");
+        }
+        all.extend_from_slice(b"\r\n");
+        all.extend_from_slice(&self.body);
+        all
+    }
+}
+
+/// A response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// In the order they came; names as they came.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// The whole body, chunks put together.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// The first header of this name (in any case), where it is text.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.header_all(name).first().copied()
+    }
+
+    /// All headers of this name (in any case) that are text.
+    #[must_use]
+    pub fn header_all(&self, name: &str) -> Vec<&str> {
+        let named = self.headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
+        named.filter_map(|(_, value)| std::str::from_utf8(value).ok()).collect()
+    }
+
+    /// The body as text; bytes that are not UTF-8 are replaced.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    ///
+    /// # Errors
+    /// When it is not JSON.
+    pub fn json(&self) -> Result<Value> {
+        serde_json::from_slice(&self.body).with_context(|| format!("not JSON: {}", self.text()))
+    }
+}
+
+/// GET over a connection of its own.
+///
+/// # Errors
+/// When nobody answers within 20 s.
+pub fn get(port: u16, path: &str) -> Result<Response> {
+    Client::connect(port)?.send(&Request::get(path))
+}
+
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A connection that is kept for the next request.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<Stream>,
+}
+
+impl Client {
+    /// Connects to 127.0.0.1:`port`.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub fn connect(port: u16) -> Result<Self> {
+        Self::connect_from(Ipv4Addr::LOCALHOST.into(), (Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    /// Connects from this address of one's own, such as 127.0.0.7 (on Linux any of 127.0.0.0/8), so that the
+    /// server sees another client.
+    ///
+    /// # Errors
+    /// When nobody listens there, or the address is not of this machine.
+    pub fn connect_from(own: IpAddr, to: SocketAddr) -> Result<Self> {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+        socket.bind(&SocketAddr::new(own, 0).into()).with_context(|| format!("cannot use address {own}"))?;
+        socket.connect_timeout(&to.into(), TIMEOUT).with_context(|| format!("nobody answers on {to}"))?;
+        let stream = TcpStream::from(socket);
+        stream.set_nodelay(true)?;
+        let client = Self { stream: BufReader::new(Stream::Tcp(stream)) };
+        client.set_timeout(TIMEOUT)?;
+        Ok(client)
+    }
+
+    /// Connects to a Unix socket.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub fn connect_unix(path: &Path) -> Result<Self> {
+        let stream =
+            UnixStream::connect(path).with_context(|| format!("nobody answers on {}", path.display()))?;
+        let client = Self { stream: BufReader::new(Stream::Unix(stream)) };
+        client.set_timeout(TIMEOUT)?;
+        Ok(client)
+    }
+
+    /// How long to wait for bytes of an answer (20 s unless set).
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
+        match self.stream.get_ref() {
+            Stream::Tcp(stream) => stream.set_read_timeout(Some(timeout))?,
+            Stream::Unix(stream) => stream.set_read_timeout(Some(timeout))?,
+        }
+        Ok(())
+    }
+
+    /// Sends a request and waits for the whole answer.
+    ///
+    /// # Errors
+    /// When the connection is closed, or what comes is not HTTP.
+    pub fn send(&mut self, request: &Request) -> Result<Response> {
+        self.start(request)?;
+        self.finish()
+    }
+
+    /// Sends a request without waiting; dropping the client then is a client that goes away.
+    ///
+    /// # Errors
+    /// When the connection is closed.
+    pub fn start(&mut self, request: &Request) -> Result<()> {
+        self.stream.get_mut().write_all(&request.bytes()).context("cannot send the request")
+    }
+
+    /// Waits for the answer to what [`start`](Self::start) sent.
+    ///
+    /// # Errors
+    /// When the connection is closed, or what comes is not HTTP.
+    pub fn finish(&mut self) -> Result<Response> {
+        loop {
+            let mut response = self.head().context("no answer")?;
+            if response.status / 100 != 1 {
+                response.body = self.body(&response).context("no whole answer")?;
+                return Ok(response);
+            }
+        }
+    }
+
+    fn head(&mut self) -> Result<Response> {
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n\r\n") {
+            if self.stream.read_until(b'\n', &mut bytes)? == 0 {
+                bail!("the connection was closed");
+            }
+        }
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut head = httparse::Response::new(&mut headers);
+        head.parse(&bytes)?;
+        let headers = head.headers.iter().map(|h| (h.name.to_owned(), h.value.to_vec())).collect();
+        Ok(Response { status: head.code.context("no status")?, headers, body: Vec::new() })
+    }
+
+    fn body(&mut self, head: &Response) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        if head.status == 204 || head.status == 304 {
+            return Ok(body);
+        }
+        if head.header("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")) {
+            while self.chunk(&mut body)? {}
+        } else if let Some(length) = head.header("content-length") {
+            self.take(length.parse()?, &mut body)?;
+        } else {
+            self.stream.read_to_end(&mut body)?;
+        }
+        Ok(body)
+    }
+
+    /// Reads one chunk; false after the last.
+    fn chunk(&mut self, body: &mut Vec<u8>) -> Result<bool> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        let size = line.split(';').next().unwrap_or_default().trim();
+        let size = u64::from_str_radix(size, 16).with_context(|| format!("not a chunk: {line:?}"))?;
+        self.take(size, body)?;
+        // The line end after a chunk, or the (empty) trailers after the last one.
+        self.take(2, &mut Vec::new())?;
+        Ok(size > 0)
+    }
+
+    fn take(&mut self, length: u64, into: &mut Vec<u8>) -> Result<()> {
+        if (&mut self.stream).take(length).read_to_end(into)? as u64 != length {
+            bail!("the connection was closed in the middle of a body");
+        }
+        Ok(())
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        };
+        read.map_err(|error| match error.kind() {
+            // What an elapsed read timeout is called differs between systems.
+            ErrorKind::WouldBlock => std::io::Error::new(ErrorKind::TimedOut, "nothing came in time"),
+            _ => error,
+        })
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{net::TcpListener, thread};
+
+    /// Answers the first request of one connection with these bytes, and gives what was sent.
+    fn exchange(request: &Request, answer: &'static [u8]) -> (Vec<u8>, Result<Response>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let length = request.bytes().len();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut seen = vec![0; length];
+            stream.read_exact(&mut seen).unwrap();
+            stream.write_all(answer).unwrap();
+            seen
+        });
+        let response = Client::connect(port).unwrap().send(request);
+        (server.join().unwrap(), response)
+    }
+
+    #[test]
+    fn any_bytes_are_sent_as_they_are() {
+        let request = Request::get("/").raw_header(b"x", b"\xff{\0}").bearer("t");
+        let (seen, response) = exchange(&request, b"HTTP/1.1 204 No Content\r\nA: 1\r\na: 2\r\n\r\n");
+        assert_eq!(
+            seen,
+            b"GET / HTTP/1.1\r\nx: \xff{\0}\r\nauthorization: Bearer t\r\nhost: localhost\r\n\r\n"
+        );
+        assert_eq!(response.unwrap().header_all("a"), ["1", "2"]);
+    }
+
+    #[test]
+    fn chunks_are_put_together_and_interim_answers_skipped() {
+        let answer = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n";
+        assert_eq!(exchange(&Request::get("/"), answer).1.unwrap().text(), "abc0123456789");
+    }
+
+    #[test]
+    fn a_broken_answer_is_an_error() {
+        for answer in [&b""[..], b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc", b"no http\r\n\r\n"] {
+            assert!(exchange(&Request::get("/"), answer).1.is_err());
+        }
+    }
+}

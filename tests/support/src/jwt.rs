@@ -1,0 +1,74 @@
+//! Tokens for the JWT provider of `envoy/envoy.yaml`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+/// The key of the demo. It is public: whoever deploys the filter configures an issuer of their own.
+pub const DEMO_KEY: &[u8] = b"quotagate-demo-key-do-not-deploy";
+/// The issuer that the shipped configuration trusts.
+pub const ISSUER: &str = "quotagate-demo";
+
+const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A token that the shipped configuration accepts, for this subject.
+///
+/// # Errors
+/// When the clock stands before 1970.
+pub fn token(subject: &str) -> Result<String> {
+    token_with(&json!({ "sub": subject }))
+}
+
+/// A token that the shipped configuration accepts, with these claims besides issuer and expiry.
+///
+/// # Errors
+/// When the clock stands before 1970.
+pub fn token_with(claims: &Value) -> Result<String> {
+    sign(claims, DEMO_KEY)
+}
+
+/// A token for this subject that was signed with another key.
+///
+/// # Errors
+/// When the clock stands before 1970.
+pub fn forged(subject: &str) -> Result<String> {
+    sign(&json!({ "sub": subject }), b"the key of somebody else entirely")
+}
+
+fn sign(claims: &Value, key: &[u8]) -> Result<String> {
+    let expiry = SystemTime::now().duration_since(UNIX_EPOCH)? + LIFETIME;
+    let mut all = json!({ "iss": ISSUER, "exp": expiry.as_secs() });
+    if let (Some(all), Some(claims)) = (all.as_object_mut(), claims.as_object()) {
+        all.extend(claims.clone());
+    }
+    let header = json!({ "alg": "HS256", "typ": "JWT" });
+    let signed =
+        format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(all.to_string()));
+    let mut mac = Hmac::<Sha256>::new_from_slice(key)?;
+    mac.update(signed.as_bytes());
+    Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{paths, yaml};
+
+    #[test]
+    fn the_shipped_configuration_holds_the_demo_key() {
+        let text = yaml::read(&paths::envoy_config()).unwrap().to_string();
+        assert!(text.contains(&URL_SAFE_NO_PAD.encode(DEMO_KEY)), "the key in envoy.yaml is another one");
+        assert!(text.contains(ISSUER));
+    }
+
+    #[test]
+    fn a_forged_token_differs_in_its_signature_only() {
+        let (good, bad) = (token("alice").unwrap(), forged("alice").unwrap());
+        assert_eq!(good.split('.').count(), 3);
+        assert_ne!(good.rsplit('.').next(), bad.rsplit('.').next());
+    }
+}

@@ -1,0 +1,194 @@
+//! The store as a user runs it: `dist/quotagate serve`.
+
+use std::{process::Command, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::{paths, process::Process};
+
+const START: Duration = Duration::from_secs(10);
+const STOP: Duration = Duration::from_secs(15);
+
+/// How to start a store.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// `--store`
+    pub store: String,
+    /// `--listen`: an address, or `unix:/path`.
+    pub listen: String,
+    /// `--admin`
+    pub admin: String,
+    /// Further arguments.
+    pub arguments: Vec<String>,
+}
+
+impl StoreOptions {
+    /// On free ports of 127.0.0.1.
+    #[must_use]
+    pub fn new(store: &str) -> Self {
+        let any = "127.0.0.1:0".to_owned();
+        Self { store: store.to_owned(), listen: any.clone(), admin: any, arguments: Vec::new() }
+    }
+
+    /// On this port instead, or `unix:/path`.
+    #[must_use]
+    pub fn listen(mut self, address: &str) -> Self {
+        address.clone_into(&mut self.listen);
+        self
+    }
+
+    /// With this admin address instead.
+    #[must_use]
+    pub fn admin(mut self, address: &str) -> Self {
+        address.clone_into(&mut self.admin);
+        self
+    }
+
+    /// With further arguments.
+    #[must_use]
+    pub fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(|&a| a.to_owned()));
+        self
+    }
+}
+
+/// A running store, killed when dropped.
+#[derive(Debug)]
+pub struct StoreProcess {
+    process: Process,
+    port: u16,
+    admin_port: u16,
+    _directory: TempDir,
+}
+
+impl StoreProcess {
+    /// Starts one on free ports and waits until it listens (its backend need not be there).
+    ///
+    /// # Errors
+    /// When it was not built, or does not come up.
+    pub fn start(store: &str, arguments: &[&str]) -> Result<Self> {
+        Self::start_with(&StoreOptions::new(store).arguments(arguments))
+    }
+
+    /// Starts one on this port, for stores that come up after their Envoy.
+    ///
+    /// # Errors
+    /// When it was not built, or does not come up.
+    pub fn start_on(port: u16, store: &str, arguments: &[&str]) -> Result<Self> {
+        let options = StoreOptions::new(store).listen(&format!("127.0.0.1:{port}")).arguments(arguments);
+        Self::start_with(&options)
+    }
+
+    /// Starts one and waits until it listens.
+    ///
+    /// # Errors
+    /// When it was not built, or does not come up.
+    pub fn start_with(options: &StoreOptions) -> Result<Self> {
+        let program = paths::command();
+        if !program.is_file() {
+            bail!("{} is not there: run `cargo xtask build`", program.display());
+        }
+        let directory = tempfile::tempdir()?;
+        let mut command = Command::new(program);
+        command.arg("serve").args(["--store", &options.store, "--listen", &options.listen]);
+        command.args(["--admin", &options.admin]).args(&options.arguments);
+        let mut process = Process::spawn("the store", &mut command, &directory.path().join("store.log"))?;
+        let unix = options.listen.starts_with("unix:");
+        let (port, admin_port) = process.wait_until("its ready lines", START, |process| {
+            let log = process.log();
+            let port = if unix {
+                log.contains("listening on unix:").then_some(0)
+            } else {
+                port_after(&log, "listening on http://")
+            };
+            Ok(port.zip(port_after(&log, "admin on http://")))
+        })?;
+        Ok(Self { process, port, admin_port, _directory: directory })
+    }
+
+    /// The port it serves filters on; 0 for a Unix socket.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The port of its admin address.
+    #[must_use]
+    pub fn admin_port(&self) -> u16 {
+        self.admin_port
+    }
+
+    /// All it wrote so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// SIGTERM, and waits for the end.
+    ///
+    /// # Errors
+    /// When it does not end within 15 s, or not with status 0.
+    pub fn stop(&mut self) -> Result<()> {
+        let status = self.process.terminate(STOP)?;
+        if !status.success() {
+            bail!("the store ended with {status}; its last words:\n{}", self.process.tail());
+        }
+        Ok(())
+    }
+
+    /// SIGKILL.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill()
+    }
+
+    /// Freezes it: connections stay open, nothing is answered.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn freeze(&mut self) -> Result<()> {
+        self.process.signal(Signal::STOP)
+    }
+
+    /// Ends a [`freeze`](Self::freeze).
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn thaw(&mut self) -> Result<()> {
+        self.process.signal(Signal::CONT)
+    }
+
+    /// Fails where the store has ended.
+    ///
+    /// # Errors
+    /// When it has ended; the message ends with its last lines.
+    pub fn check(&mut self) -> Result<()> {
+        let running = self.process.is_running()?;
+        running.then_some(()).with_context(|| format!("the store has ended:\n{}", self.process.tail()))
+    }
+}
+
+/// The port of the address that follows `marker`.
+fn port_after(log: &str, marker: &str) -> Option<u16> {
+    let (_, rest) = log.split_once(marker)?;
+    // A line that is still being written may end in the middle of the number.
+    let (address, _) = rest.split_once(['\n', ' ', ',', '"'])?;
+    address.rsplit_once(':')?.1.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_read_from_whole_lines_only() {
+        let log = "INFO listening on http://127.0.0.1:4711\nINFO admin on http://127.0.0.1:47";
+        assert_eq!(port_after(log, "listening on http://"), Some(4711));
+        assert_eq!(port_after(log, "admin on http://"), None);
+        assert_eq!(port_after("", "admin on http://"), None);
+    }
+}

@@ -1,0 +1,67 @@
+//! Runs other programs, and says so.
+
+use std::{
+    env,
+    ffi::OsString,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+use quotagate_support::paths;
+
+/// Says what comes next.
+pub fn step(text: &str) {
+    eprintln!("==> {text}");
+}
+
+/// A line that belongs to the step before.
+pub fn note(text: &str) {
+    eprintln!("    {text}");
+}
+
+/// The cargo that runs this task, at the root of the workspace.
+pub fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    command.current_dir(paths::root());
+    command
+}
+
+/// Runs a program whose output the user sees.
+pub fn visibly(command: &mut Command) -> Result<()> {
+    let status =
+        command.stdin(Stdio::null()).status().with_context(|| format!("cannot run {}", shown(command)))?;
+    if !status.success() {
+        bail!("`{}` failed ({status})", shown(command));
+    }
+    Ok(())
+}
+
+/// Runs a program whose output on standard output the user sees; the errors are the caller's to judge.
+pub fn judged(command: &mut Command) -> Result<Result<(), String>> {
+    let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let output = child.and_then(std::process::Child::wait_with_output);
+    let output = output.with_context(|| format!("cannot run {}", shown(command)))?;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok(if output.status.success() { Ok(()) } else { Err(errors) })
+}
+
+/// Whether a program runs and ends well; its output is nobody's business.
+pub fn succeeds(command: &mut Command) -> bool {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+/// What a program prints.
+pub fn printed(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("cannot run {}", shown(command)))?;
+    if !output.status.success() {
+        bail!("`{}` failed ({})", shown(command), output.status);
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
