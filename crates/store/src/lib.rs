@@ -1,1 +1,33 @@
-//! The store.
+//! The store of quotagate: a small HTTP service beside Envoy that keeps the counters, in memory, in Redis
+//! or in Redis Cluster.
+//!
+//! [`store`] says what every backend does; [`memory`] and [`redis`] are the backends, which [`url`] names;
+//! [`server`] is the service. [`open`] makes a backend of a URL.
+
+use std::sync::Arc;
+
+pub mod memory;
+pub mod redis;
+pub mod server;
+pub mod store;
+pub mod url;
+
+/// Opens the backend that `url` names; it connects by itself, now or as soon as it can. Needs a Tokio runtime.
+///
+/// `prefix` is the first part of every key in Redis: [`valid_prefix`].
+pub fn open(url: &url::StoreUrl, prefix: &str) -> Arc<dyn store::Store> {
+    match redis::Redis::start(url, prefix) {
+        Some(redis) => Arc::new(redis),
+        None => {
+            let memory = memory::Memory::new(memory::steady_clock());
+            memory.keep_swept();
+            Arc::new(memory)
+        }
+    }
+}
+
+/// Whether `prefix` may begin every key: 1 to 64 of `[A-Za-z0-9._-]`, so that it cannot change the hash slot.
+pub fn valid_prefix(prefix: &str) -> bool {
+    (1..=64).contains(&prefix.len())
+        && prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}

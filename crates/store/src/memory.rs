@@ -1,0 +1,220 @@
+//! Counters in this process: for one store, and for tests. They are gone when it ends.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use quotagate_quota::wire::{Grant, MAX_UNITS, Return};
+
+use crate::store::{Ask, Batch, Health, Settled, Store, StoreError};
+
+/// Parts of the map, each behind a lock of its own.
+const SHARDS: usize = 64;
+/// How often expired counters are freed.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Tells the time since the Unix epoch.
+pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// A clock that starts at the system's time and never jumps, whatever is done to the system's clock.
+pub fn steady_clock() -> Clock {
+    let start = Instant::now();
+    let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Arc::new(move || epoch.saturating_add(start.elapsed()))
+}
+
+/// The backend `memory:`.
+pub struct Memory {
+    shards: Arc<Shards>,
+    hasher: RandomState,
+    clock: Clock,
+}
+
+/// The key of a reservation, and its counters by the number of their window.
+type Shard = HashMap<Box<str>, Vec<Counter>>;
+
+/// [`SHARDS`] of them: the last one stands apart, so that every place finds one.
+struct Shards {
+    others: Box<[Mutex<Shard>]>,
+    last: Mutex<Shard>,
+}
+
+struct Counter {
+    window_s: u32,
+    number: u64,
+    used: u64,
+    end: Duration,
+}
+
+impl Shards {
+    fn all(&self) -> impl Iterator<Item = &Mutex<Shard>> {
+        self.others.iter().chain([&self.last])
+    }
+}
+
+impl Memory {
+    /// An empty store that tells the time by `clock`.
+    pub fn new(clock: Clock) -> Self {
+        let others = std::iter::repeat_with(Mutex::default).take(SHARDS - 1).collect();
+        let shards = Arc::new(Shards { others, last: Mutex::default() });
+        Self { shards, hasher: RandomState::new(), clock }
+    }
+
+    /// Counters held, expired ones that no sweep has met yet included.
+    pub fn len(&self) -> usize {
+        self.shards.all().map(|shard| lock(shard).values().map(Vec::len).sum::<usize>()).sum()
+    }
+
+    /// Whether it holds no counter.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Frees what has expired.
+    pub fn sweep(&self) {
+        sweep(&self.shards, (self.clock)());
+    }
+
+    /// Frees what has expired once a second, as long as the store lives. Needs a Tokio runtime.
+    pub fn keep_swept(&self) {
+        let (shards, clock) = (Arc::downgrade(&self.shards), Arc::clone(&self.clock));
+        tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(SWEEP);
+            loop {
+                ticks.tick().await;
+                let Some(shards) = shards.upgrade() else { return };
+                sweep(&shards, clock());
+            }
+        });
+    }
+
+    fn shard(&self, key: &str) -> MutexGuard<'_, Shard> {
+        let place = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or_default();
+        lock(self.shards.others.get(place).unwrap_or(&self.shards.last))
+    }
+
+    fn take(&self, ask: &Ask) -> Grant {
+        let now = (self.clock)();
+        let window = ask.window();
+        let (number, remaining) = (window.number_at(now), window.remaining_at(now));
+        let mut shard = self.shard(&ask.key);
+        let found = shard
+            .get_mut(ask.key.as_str())
+            .and_then(|held| held.iter_mut().find(|c| (c.window_s, c.number) == (ask.window_s, number)));
+        let used = found.as_ref().map_or(0, |counter| counter.used);
+        let (granted, taken) = share(ask, used);
+        match found {
+            Some(counter) => counter.used = used.saturating_add(taken),
+            None if taken > 0 => {
+                let counter = Counter { window_s: ask.window_s, number, used: taken, end: now + remaining };
+                match shard.get_mut(ask.key.as_str()) {
+                    Some(held) => held.push(counter),
+                    None => drop(shard.insert(ask.key.as_str().into(), vec![counter])),
+                }
+            }
+            None => {}
+        }
+        let reset_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).max(1);
+        Grant { granted, used: used.saturating_add(taken), quota: ask.quota, reset_ms, window: number }
+    }
+
+    fn put_back(&self, back: &Return) {
+        let now = (self.clock)();
+        let mut shard = self.shard(&back.key);
+        let held = shard.get_mut(back.key.as_str()).map(|held| held.iter_mut()).into_iter().flatten();
+        for counter in held {
+            if (counter.window_s, counter.number) == (back.window_s, back.window) && now < counter.end {
+                counter.used = counter.used.saturating_sub(back.units);
+            }
+        }
+    }
+}
+
+/// What a reservation is granted of a counter with `used` units taken, and by how much the counter grows.
+fn share(ask: &Ask, used: u64) -> (u64, u64) {
+    let left = ask.quota.saturating_sub(used);
+    let needed = if left < ask.min { 0 } else { ask.want.min(left) };
+    let spare = if needed == 0 { 0 } else { ask.spare.min(left.saturating_sub(needed) / 8) };
+    let granted = needed.saturating_add(spare);
+    let refused = if ask.count_denied { ask.want.saturating_sub(needed) } else { 0 };
+    (granted, granted.saturating_add(refused).min(MAX_UNITS.saturating_sub(used)))
+}
+
+fn sweep(shards: &Shards, now: Duration) {
+    for shard in shards.all() {
+        lock(shard).retain(|_, held| {
+            held.retain(|counter| now < counter.end);
+            !held.is_empty()
+        });
+    }
+}
+
+/// A counter is whole at every moment, so a poisoned lock guards nothing that is broken.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store for Memory {
+    fn reserve<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Vec<Settled>> {
+        let late = Instant::now() >= batch.deadline;
+        batch.returns.iter().for_each(|back| self.put_back(back));
+        let settle = |ask| if late { Err(StoreError::Late) } else { Ok(self.take(ask)) };
+        ready(batch.asks.iter().map(settle).collect()).boxed()
+    }
+
+    fn give_back<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()> {
+        returns.iter().for_each(|back| self.put_back(back));
+        ready(()).boxed()
+    }
+
+    fn health(&self) -> Health {
+        Health::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quotagate_quota::wire::Reservation;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn expired_counters_are_freed_without_being_touched() {
+        let now = Arc::new(Mutex::new(Duration::from_secs(120)));
+        let told = Arc::clone(&now);
+        let memory = Memory::new(Arc::new(move || *told.lock().unwrap()));
+        let ask = |n: u32| {
+            let reservation = Reservation {
+                key: format!("test:p:{{{n}}}"),
+                window_s: 60 + 60 * (n % 2),
+                offset_s: 0,
+                quota: 5,
+                want: 5,
+                min: 1,
+                spare: 0,
+                count_denied: false,
+            };
+            Ask::new(reservation).unwrap()
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let batch = Batch { deadline, returns: vec![], asks: (0..1000).map(ask).collect() };
+        let first = memory.reserve(&batch).await;
+        assert!(first.iter().all(|outcome| outcome.as_ref().unwrap().granted == 5));
+        assert_eq!(memory.len(), 1000);
+        *now.lock().unwrap() = Duration::from_millis(179_999);
+        memory.sweep();
+        assert_eq!(memory.len(), 1000);
+        let last = memory.reserve(&batch).await.remove(0).unwrap();
+        assert_eq!((last.granted, last.reset_ms, last.window), (0, 1, 2));
+        *now.lock().unwrap() = Duration::from_secs(180);
+        memory.sweep();
+        assert_eq!(memory.len(), 500);
+        let next = memory.reserve(&batch).await.remove(0).unwrap();
+        assert_eq!((next.granted, next.reset_ms, next.window), (5, 60_000, 3));
+        *now.lock().unwrap() = Duration::from_secs(240);
+        memory.sweep();
+        assert!(memory.is_empty());
+    }
+}

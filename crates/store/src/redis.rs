@@ -1,0 +1,265 @@
+//! Counters in Redis: one server, a primary behind Sentinel, or a Redis Cluster.
+//!
+//! A command is sent once. A reservation is sent again only after an answer which proves that the first one
+//! was not carried out; a return never is.
+
+mod again;
+mod cluster;
+mod node;
+mod script;
+mod target;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{BoxFuture, FutureExt, join_all};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+use quotagate_quota::wire::Return;
+use redis::{Pipeline, Value};
+
+use self::cluster::{Cluster, slot_of};
+use self::node::{Link, Node, eviction_warning};
+use self::script::{Answer, Form, Override};
+use self::target::Target;
+use crate::store::{Ask, Batch, Health, Settled, Store, StoreError};
+use crate::url::StoreUrl;
+
+/// The longest wait for a connection to give units back.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The backends `redis:`, `redis-cluster:` and `redis-sentinel:`.
+pub struct Redis {
+    prefix: String,
+    topology: Topology,
+    commands: Counter,
+    errors: Counter,
+}
+
+enum Topology {
+    One(Arc<Node>),
+    Cluster(Cluster),
+}
+
+/// One command of a batch.
+#[derive(Clone, Copy)]
+enum Item<'a> {
+    Return(&'a Return),
+    Ask { at: usize, ask: &'a Ask },
+}
+
+impl Redis {
+    /// Starts to connect; `None` for `memory:`. Needs a Tokio runtime.
+    pub fn start(url: &StoreUrl, prefix: &str) -> Option<Self> {
+        // A provider that is installed already is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let topology = match url.clone() {
+            StoreUrl::Memory => return None,
+            StoreUrl::Redis(login, address) => Topology::One(Node::start(Target::Fixed(login, address))),
+            StoreUrl::Cluster(login, seeds) => Topology::Cluster(Cluster::start(login, seeds)),
+            StoreUrl::Sentinel(login, sentinels, name) => {
+                Topology::One(Node::start(Target::Sentinel { login, sentinels, name }))
+            }
+        };
+        let (commands, errors) = (Counter::default(), Counter::default());
+        Some(Self { prefix: prefix.to_owned(), topology, commands, errors })
+    }
+
+    fn owner(&self, key: &str) -> Option<Arc<Node>> {
+        match &self.topology {
+            Topology::One(node) => Some(Arc::clone(node)),
+            Topology::Cluster(cluster) => cluster.owner(slot_of(key)),
+        }
+    }
+
+    async fn carry_out(&self, batch: &Batch) -> Vec<Settled> {
+        let late = Instant::now() >= batch.deadline;
+        let nowhere = || Err(StoreError::Unreachable("no primary is known for this key's slot".to_owned()));
+        let mut settled: Vec<Settled> =
+            batch.asks.iter().map(|_| if late { Err(StoreError::Late) } else { nowhere() }).collect();
+        let asks = batch.asks.iter().enumerate().take_while(|_| !late).map(|(at, ask)| Item::Ask { at, ask });
+        let groups = self.group(batch.returns.iter().map(Item::Return).chain(asks));
+        let sent = groups.iter().map(|(node, items)| self.send(node, items, batch.deadline));
+        let mut open = Vec::new();
+        for ((node, items), answers) in groups.iter().zip(join_all(sent).await) {
+            for (item, answer) in items.iter().zip(answers) {
+                let Item::Ask { at, ask } = *item else { continue };
+                match answer {
+                    Answer::Granted(grant) => put(&mut settled, at, Ok(grant)),
+                    Answer::Failed(error) => put(&mut settled, at, Err(error)),
+                    proof => open.push(async move {
+                        (at, self.ask_again(Arc::clone(node), ask, proof, batch.deadline).await)
+                    }),
+                }
+            }
+        }
+        if settled.iter().any(|outcome| outcome.as_ref().is_err_and(StoreError::is_outage)) {
+            self.suspect();
+        }
+        for (at, outcome) in join_all(open).await {
+            put(&mut settled, at, outcome);
+        }
+        settled
+    }
+
+    /// Sorts items by the node of their key, in their order; without a node they are left out.
+    fn group<'a>(&self, items: impl Iterator<Item = Item<'a>>) -> Vec<(Arc<Node>, Vec<Item<'a>>)> {
+        let mut groups: Vec<(Arc<Node>, Vec<Item<'a>>)> = Vec::new();
+        for item in items {
+            let key = match item {
+                Item::Return(back) => &back.key,
+                Item::Ask { ask, .. } => &ask.key,
+            };
+            let Some(node) = self.owner(key) else { continue };
+            match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &node)) {
+                Some((_, items)) => items.push(item),
+                None => groups.push((node, vec![item])),
+            }
+        }
+        groups
+    }
+
+    /// Sends items to their node in one go; one answer an item.
+    async fn send(&self, node: &Node, items: &[Item<'_>], deadline: Instant) -> Vec<Answer> {
+        let fail = |error: StoreError| items.iter().map(|_| Answer::Failed(error.clone())).collect();
+        let mut link = match node.link(deadline).await {
+            Ok(link) => link,
+            Err(error) => return fail(error),
+        };
+        let now = node.now();
+        let mut commands = Pipeline::with_capacity(items.len());
+        let mut numbers = Vec::with_capacity(items.len());
+        for item in items {
+            let (command, number) = match item {
+                Item::Return(back) => (script::give_back(&self.prefix, back), back.window),
+                Item::Ask { ask, .. } => {
+                    let number = ask.window().number_at(now);
+                    (script::reserve(&self.prefix, ask, number, Form::Digest, &Override::InItsKey), number)
+                }
+            };
+            commands.add_command(command);
+            numbers.push(number);
+        }
+        match self.exchange(node, &mut link, &commands).await {
+            Ok(replies) => {
+                let read = |(reply, number): (&Value, &u64)| self.read(node, &link, reply, *number);
+                replies.iter().zip(&numbers).map(read).collect()
+            }
+            Err(error) => fail(error),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        node: &Node,
+        link: &mut Link,
+        commands: &Pipeline,
+    ) -> Result<Vec<Value>, StoreError> {
+        let count = u64::try_from(commands.len()).unwrap_or(u64::MAX);
+        self.commands.inc_by(count);
+        match node.send(link, commands).await {
+            Ok(replies) if replies.len() == commands.len() => Ok(replies),
+            Ok(_) => Err(StoreError::Refused("fewer answers than commands".to_owned())),
+            Err(error) => {
+                self.errors.inc_by(count);
+                Err(StoreError::NoAnswer(format!("{}: {error}", node.name())))
+            }
+        }
+    }
+
+    fn read(&self, node: &Node, link: &Link, reply: &Value, number: u64) -> Answer {
+        let (answer, clock) = script::read(reply, number);
+        clock.inspect(|now_ms| node.observe(*now_ms));
+        if matches!(reply, Value::ServerError(_)) {
+            self.errors.inc();
+        }
+        // A primary that became a replica: the right one must be looked up.
+        if matches!(&answer, Answer::NotNow(code) if code == "READONLY") {
+            node.give_up(link);
+        }
+        answer
+    }
+
+    /// Has the map of a cluster read again.
+    fn suspect(&self) {
+        if let Topology::Cluster(cluster) = &self.topology {
+            cluster.read_again();
+        }
+    }
+}
+
+fn put(settled: &mut [Settled], at: usize, outcome: Settled) {
+    if let Some(place) = settled.get_mut(at) {
+        *place = outcome;
+    }
+}
+
+impl Store for Redis {
+    fn reserve<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Vec<Settled>> {
+        self.carry_out(batch).boxed()
+    }
+
+    fn give_back<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()> {
+        async move {
+            let deadline = Instant::now() + PATIENCE;
+            let groups = self.group(returns.iter().map(Item::Return));
+            join_all(groups.iter().map(|(node, items)| self.send(node, items, deadline))).await;
+        }
+        .boxed()
+    }
+
+    fn health(&self) -> Health {
+        match &self.topology {
+            Topology::Cluster(cluster) => cluster.health(),
+            Topology::One(node) => {
+                let warning = node.eviction().map(|policy| eviction_warning(node.name(), &policy));
+                Health { faults: node.fault().into_iter().collect(), warnings: warning.into_iter().collect() }
+            }
+        }
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register("redis_commands", "Commands sent to Redis", self.commands.clone());
+        registry.register(
+            "redis_errors",
+            "Commands that Redis refused or left unanswered",
+            self.errors.clone(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quotagate_quota::wire::Reservation;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_wrongly_predicted_window_is_asked_for_once_more() {
+        let server = quotagate_support::redis::Redis::start().unwrap();
+        let store = Redis::start(&server.url().parse().unwrap(), "qg").unwrap();
+        let node = store.owner("").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        node.link(deadline).await.unwrap();
+        let reservation = Reservation {
+            key: "test:p:{*}".to_owned(),
+            window_s: 3600,
+            offset_s: 0,
+            quota: 9,
+            want: 2,
+            min: 1,
+            spare: 0,
+            count_denied: false,
+        };
+        let batch = Batch { deadline, returns: vec![], asks: vec![Ask::new(reservation).unwrap(); 2] };
+        for used in [4, 8] {
+            node.observe(1_000);
+            let commands = store.commands.get();
+            let settled = store.reserve(&batch).await;
+            assert_eq!(store.commands.get() - commands, 4, "each was asked for twice");
+            assert_eq!(settled.iter().map(|s| s.as_ref().unwrap().used).max(), Some(used));
+            assert!(node.now() > Duration::from_secs(1_000_000), "the clock was learned");
+        }
+        assert_eq!(server.cli(&["DBSIZE"]).unwrap().lines().trim(), "1", "no key of another window");
+    }
+}

@@ -1,0 +1,284 @@
+//! One Redis server: a connection that is kept up, and what is known of the server.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout, timeout_at};
+
+use super::script;
+use super::target::Target;
+use crate::store::StoreError;
+use crate::url::HostPort;
+
+/// The longest that connecting may take, name resolution and log-in included.
+const DIAL: Duration = Duration::from_secs(1);
+/// The same, where sentinels are asked first.
+const DIAL_THROUGH_SENTINEL: Duration = Duration::from_secs(2);
+/// The longest that an answer may take; the connection is given up then.
+const ANSWER: Duration = Duration::from_secs(1);
+/// The pause before the second try to connect; doubles up to [`SLOWEST_RETRY`].
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const SLOWEST_RETRY: Duration = Duration::from_millis(500);
+/// How often an idle connection is tried.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// A Redis server and the task that keeps it connected; the task ends with this.
+pub struct Node {
+    shared: Arc<Shared>,
+    state: watch::Receiver<State>,
+    keeper: AbortHandle,
+}
+
+struct Shared {
+    name: String,
+    address: Option<HostPort>,
+    clock: ServerClock,
+    /// The generation of the connection that was last found broken.
+    broken: AtomicU64,
+    wake: Notify,
+    eviction: Mutex<Option<String>>,
+}
+
+#[derive(Clone)]
+enum State {
+    Dialing,
+    Up(Link),
+    Down(Arc<str>),
+}
+
+/// A connection. It never repeats a command.
+#[derive(Clone)]
+pub struct Link {
+    connection: MultiplexedConnection,
+    generation: u64,
+}
+
+impl Node {
+    /// Starts to connect to `target`. Needs a Tokio runtime.
+    pub fn start(target: Target) -> Arc<Self> {
+        let (publish, state) = watch::channel(State::Dialing);
+        let shared = Arc::new(Shared {
+            name: target.to_string(),
+            address: target.address().cloned(),
+            clock: ServerClock::new(),
+            broken: AtomicU64::new(0),
+            wake: Notify::new(),
+            eviction: Mutex::new(None),
+        });
+        let keeper = tokio::spawn(keep(target, Arc::clone(&shared), publish)).abort_handle();
+        Arc::new(Self { shared, state, keeper })
+    }
+
+    /// What it is called in logs, without credentials.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Its address, where it is always the same.
+    pub fn address(&self) -> Option<&HostPort> {
+        self.shared.address.as_ref()
+    }
+
+    /// The server's clock as last seen in its replies, run on by the local one.
+    pub fn now(&self) -> Duration {
+        self.shared.clock.now()
+    }
+
+    /// Learns the server's clock from a reply.
+    pub fn observe(&self, server_ms: u64) {
+        self.shared.clock.observe(server_ms);
+    }
+
+    /// The connection, waiting at most until `deadline` for one that is being made.
+    ///
+    /// # Errors
+    /// [`StoreError::Unreachable`] without one.
+    pub async fn link(&self, deadline: Instant) -> Result<Link, StoreError> {
+        if let Some(settled) = self.settled() {
+            return settled;
+        }
+        let mut state = self.state.clone();
+        let settled = state.wait_for(|state| !matches!(state, State::Dialing));
+        // Both ends of this wait are the same answer: it is read from the state again.
+        let _ = timeout_at(deadline.into(), settled).await;
+        self.settled()
+            .unwrap_or_else(|| Err(StoreError::Unreachable(format!("connecting to {}", self.name()))))
+    }
+
+    /// Why it cannot be used now.
+    pub fn fault(&self) -> Option<String> {
+        match self.settled() {
+            Some(Ok(_)) => None,
+            Some(Err(error)) => Some(error.to_string()),
+            None => Some(format!("connecting to {}", self.name())),
+        }
+    }
+
+    /// Its eviction policy, where that may lose counters.
+    pub fn eviction(&self) -> Option<String> {
+        self.shared.eviction().clone()
+    }
+
+    fn settled(&self) -> Option<Result<Link, StoreError>> {
+        match &*self.state.borrow() {
+            State::Dialing => None,
+            State::Up(link) => Some(Ok(link.clone())),
+            State::Down(reason) => Some(Err(StoreError::Unreachable(reason.to_string()))),
+        }
+    }
+
+    /// Sends `commands` at once, and gives each its own answer.
+    ///
+    /// # Errors
+    /// Where the connection failed: then no command's fate is known.
+    pub async fn send(&self, link: &mut Link, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+        let answers = link.connection.send_packed_commands(commands, 0, commands.len()).await;
+        if answers.is_err() {
+            self.give_up(link);
+        }
+        answers
+    }
+
+    /// Has the connection replaced, because it failed or because the server is no longer the right one.
+    pub fn give_up(&self, link: &Link) {
+        self.shared.broken.fetch_max(link.generation, Relaxed);
+        self.shared.wake.notify_one();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+impl Shared {
+    fn eviction(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.eviction.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Connects, watches, connects again.
+async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<State>) {
+    let mut pause = FIRST_RETRY;
+    let mut complained = false;
+    let patience = if target.address().is_some() { DIAL } else { DIAL_THROUGH_SENTINEL };
+    for generation in 1.. {
+        match timeout(patience, open(&target, &shared))
+            .await
+            .unwrap_or_else(|_| Err("no answer in time".into()))
+        {
+            Ok(connection) => {
+                tracing::info!("connected to {}", shared.name);
+                (pause, complained) = (FIRST_RETRY, false);
+                publish.send_replace(State::Up(Link { connection: connection.clone(), generation }));
+                let reason = watch_over(&shared, connection, generation).await;
+                tracing::warn!("lost the connection to {}: {reason}", shared.name);
+                publish.send_replace(State::Dialing);
+            }
+            Err(reason) => {
+                if !complained {
+                    tracing::warn!("cannot connect to {}: {reason}; trying on", shared.name);
+                }
+                complained = true;
+                publish.send_replace(State::Down(format!("{}: {reason}", shared.name).into()));
+                sleep(pause).await;
+                pause = (pause * 2).min(SLOWEST_RETRY);
+            }
+        }
+    }
+}
+
+/// Returns when the connection is of no use any more, and says why.
+async fn watch_over(shared: &Shared, mut connection: MultiplexedConnection, generation: u64) -> String {
+    loop {
+        let broken = || shared.broken.load(Relaxed) >= generation;
+        tokio::select! {
+            () = shared.wake.notified() => if broken() { return "a command failed".to_owned() },
+            () = sleep(PROBE) => match read_clock(&mut connection).await {
+                Ok(now_ms) => shared.clock.observe(now_ms),
+                Err(error) => return error.to_string(),
+            },
+        }
+    }
+}
+
+async fn open(target: &Target, shared: &Shared) -> Result<MultiplexedConnection, String> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(DIAL))
+        .set_response_timeout(Some(ANSWER))
+        .set_pipeline_buffer_size(1024);
+    let mut connection = target.dial(&config).await.map_err(|error| error.to_string())?;
+    let now_ms = read_clock(&mut connection).await.map_err(|error| error.to_string())?;
+    shared.clock.observe(now_ms);
+    // Where loading is forbidden, the first call finds no script and sends its text.
+    let mut load = Cmd::new();
+    load.arg("SCRIPT").arg("LOAD").arg(script::SOURCE);
+    if let Err(error) = connection.send_packed_command(&load).await
+        && error.is_unrecoverable_error()
+    {
+        return Err(error.to_string());
+    }
+    let policy = eviction_policy(&mut connection).await.filter(|policy| policy != "noeviction");
+    if let Some(policy) = &policy {
+        tracing::warn!("{}", eviction_warning(&shared.name, policy));
+    }
+    *shared.eviction() = policy;
+    Ok(connection)
+}
+
+/// What is wrong with an eviction policy that may drop counters.
+pub fn eviction_warning(name: &str, policy: &str) -> String {
+    format!("{name} runs with maxmemory-policy {policy}: set noeviction, or counters may be lost")
+}
+
+async fn read_clock(connection: &mut MultiplexedConnection) -> Result<u64, RedisError> {
+    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(connection).await?;
+    Ok(seconds.saturating_mul(1000).saturating_add(micros / 1000))
+}
+
+/// `CONFIG` is forbidden on many managed servers; `INFO` tells as well.
+async fn eviction_policy(connection: &mut MultiplexedConnection) -> Option<String> {
+    let mut get = redis::cmd("CONFIG");
+    get.arg("GET").arg("maxmemory-policy");
+    if let Ok((_, policy)) = get.query_async::<(String, String)>(connection).await {
+        return Some(policy);
+    }
+    let info: String = redis::cmd("INFO").arg("memory").query_async(connection).await.ok()?;
+    info.lines()
+        .find_map(|line| line.strip_prefix("maxmemory_policy:"))
+        .map(|policy| policy.trim().to_owned())
+}
+
+/// A server's clock, guessed between its replies.
+struct ServerClock {
+    start: Instant,
+    ahead_ms: AtomicI64,
+}
+
+impl ServerClock {
+    fn new() -> Self {
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ahead_ms = AtomicI64::new(i64::try_from(epoch.as_millis()).unwrap_or_default());
+        Self { start: Instant::now(), ahead_ms }
+    }
+
+    fn elapsed_ms(&self) -> i64 {
+        i64::try_from(self.start.elapsed().as_millis()).unwrap_or_default()
+    }
+
+    fn now(&self) -> Duration {
+        let now = self.elapsed_ms().saturating_add(self.ahead_ms.load(Relaxed));
+        Duration::from_millis(u64::try_from(now).unwrap_or_default())
+    }
+
+    fn observe(&self, server_ms: u64) {
+        let server_ms = i64::try_from(server_ms).unwrap_or_default();
+        self.ahead_ms.store(server_ms.saturating_sub(self.elapsed_ms()), Relaxed);
+    }
+}

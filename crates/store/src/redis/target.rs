@@ -1,0 +1,106 @@
+//! How a connection to the right Redis server is made: by its address, or through Sentinel.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Value, cmd};
+
+use crate::url::{HostPort, Login};
+
+/// The longest that one sentinel may take to connect, and to answer: the next one is asked then.
+const SENTINEL: Duration = Duration::from_millis(300);
+
+/// A server to connect to.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// The server of this address.
+    Fixed(Login, HostPort),
+    /// The primary that these sentinels name.
+    Sentinel {
+        /// How to log in to the primary, and to sentinels that ask for it.
+        login: Login,
+        /// Where the sentinels listen.
+        sentinels: Vec<HostPort>,
+        /// The name of the primary.
+        name: String,
+    },
+}
+
+impl Target {
+    /// The address, where it is always the same.
+    pub const fn address(&self) -> Option<&HostPort> {
+        match self {
+            Self::Fixed(_, address) => Some(address),
+            Self::Sentinel { .. } => None,
+        }
+    }
+
+    /// Connects, and makes sure that the server named by sentinels is a primary.
+    ///
+    /// # Errors
+    /// What kept it from connecting, without credentials.
+    pub async fn dial(&self, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection, RedisError> {
+        match self {
+            Self::Fixed(login, address) => connect(&login.url(address), config).await,
+            Self::Sentinel { login, sentinels, name } => {
+                let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no sentinel"));
+                for sentinel in sentinels {
+                    match through(sentinel, login, name, config).await {
+                        Ok(connection) => return Ok(connection),
+                        Err(error) => last = error,
+                    }
+                }
+                Err(last)
+            }
+        }
+    }
+}
+
+async fn connect(url: &str, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection, RedisError> {
+    Client::open(url)?.get_multiplexed_async_connection_with_config(config).await
+}
+
+async fn through(
+    sentinel: &HostPort,
+    login: &Login,
+    name: &str,
+    config: &AsyncConnectionConfig,
+) -> Result<MultiplexedConnection, RedisError> {
+    let mut ask = cmd("SENTINEL");
+    ask.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    let brief = config.clone().set_connection_timeout(Some(SENTINEL)).set_response_timeout(Some(SENTINEL));
+    let anonymous = connect(&login.anonymous_url(sentinel), &brief).await;
+    let asked = match anonymous {
+        Ok(mut connection) => ask.query_async(&mut connection).await,
+        Err(error) => Err(error),
+    };
+    let answer: Option<(String, u16)> = match asked {
+        Ok(answer) => answer,
+        Err(error) if error.code() == Some("NOAUTH") => {
+            ask.query_async(&mut connect(&login.sentinel_url(sentinel), &brief).await?).await?
+        }
+        Err(error) => return Err(error),
+    };
+    let Some((host, port)) = answer else {
+        let detail = format!("{name}, asked {sentinel}");
+        return Err((ErrorKind::MasterNameNotFoundBySentinel, "unknown primary", detail).into());
+    };
+    let primary = HostPort { host, port };
+    let mut connection = connect(&login.url(&primary), config).await?;
+    let role: Vec<Value> = cmd("ROLE").query_async(&mut connection).await?;
+    if matches!(role.first(), Some(Value::BulkString(role)) if role == b"master") {
+        Ok(connection)
+    } else {
+        Err((ErrorKind::Client, "not a primary", primary.to_string()).into())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(_, address) => write!(f, "redis at {address}"),
+            Self::Sentinel { name, .. } => write!(f, "redis primary {name}"),
+        }
+    }
+}

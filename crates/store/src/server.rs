@@ -1,0 +1,154 @@
+//! The HTTP server: HTTP/1.1 and HTTP/2 without TLS on one address, and the admin address.
+
+mod admin;
+mod listen;
+mod metrics;
+mod reply;
+mod reserve;
+mod token;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use quotagate_quota::wire::RESERVE_PATH;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout_at};
+use tokio_util::task::TaskTracker;
+
+use self::metrics::Metrics;
+use self::reply::{Payload, Refusal};
+use crate::store::Store;
+
+pub use self::listen::{ListenAddr, ListenAddrError, Listener};
+pub use self::token::{Token, TokenError};
+
+/// Most connections at once; further ones wait to be accepted.
+const CONNECTIONS: usize = 8192;
+/// The longest that a connection may take to its first request.
+const FIRST_REQUEST: Duration = Duration::from_secs(10);
+/// The longest that an HTTP/1.1 connection may idle, and that a request's head may take.
+const IDLE: Duration = Duration::from_secs(300);
+/// How often an HTTP/2 connection is probed, and how long it may take to answer.
+const PROBE: Duration = Duration::from_secs(20);
+/// How long calls that were accepted may take to be answered at the end.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// What the server serves.
+pub struct App {
+    store: Arc<dyn Store>,
+    token: Option<Token>,
+    metrics: Metrics,
+    /// Work that outlives the connection it came by.
+    tasks: TaskTracker,
+}
+
+impl App {
+    /// Serves `store` to callers with `token`, or to everyone without one.
+    pub fn new(store: Arc<dyn Store>, token: Option<Token>) -> Self {
+        let metrics = Metrics::new(&*store);
+        Self { store, token, metrics, tasks: TaskTracker::new() }
+    }
+
+    fn authorize(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let given = headers.get(AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
+        match &self.token {
+            Some(token) if !token.admits(given) => Err(Refusal::Token),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Which of the two addresses a connection came by.
+#[derive(Clone, Copy)]
+enum Door {
+    Calls,
+    Admin,
+}
+
+/// Serves calls on `calls` and operators on `admin` until `shutdown`; then answers what was accepted, for at
+/// most 5 s.
+pub async fn run(calls: Listener, admin: Listener, app: App, shutdown: impl Future<Output = ()>) {
+    let app = Arc::new(app);
+    let graceful = GracefulShutdown::new();
+    tokio::select! {
+        () = accept(&calls, Door::Calls, &app, &graceful) => {}
+        () = accept(&admin, Door::Admin, &app, &graceful) => {}
+        () = shutdown => {}
+    }
+    drop((calls, admin));
+    let end = tokio::time::Instant::now() + DRAIN;
+    let mut drained = timeout_at(end, graceful.shutdown()).await.is_ok();
+    app.tasks.close();
+    drained &= timeout_at(end, app.tasks.wait()).await.is_ok();
+    if !drained {
+        tracing::warn!("gave up calls that were still under way after {} s", DRAIN.as_secs());
+    }
+}
+
+async fn accept(listener: &Listener, door: Door, app: &Arc<App>, graceful: &GracefulShutdown) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PROBE).keep_alive_timeout(PROBE);
+    loop {
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok(stream) => stream,
+            Err(error) => {
+                // Out of file descriptors, most likely: others must end first.
+                tracing::warn!("cannot accept a connection: {error}");
+                sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let spoke = Arc::new(AtomicBool::new(false));
+        let (app, heard) = (Arc::clone(app), Arc::clone(&spoke));
+        let service = service_fn(move |request| {
+            heard.store(true, Relaxed);
+            let app = Arc::clone(&app);
+            async move { Ok::<_, Infallible>(respond(&app, door, request).await) }
+        });
+        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            let _place = place;
+            let mut connection = std::pin::pin!(connection);
+            let ended = tokio::select! {
+                ended = &mut connection => ended,
+                () = sleep(FIRST_REQUEST) => if spoke.load(Relaxed) { connection.await } else { Ok(()) },
+            };
+            if let Err(error) = ended {
+                tracing::debug!("a connection ended: {error}");
+            }
+        });
+    }
+}
+
+/// Errors become answers here.
+async fn respond(app: &Arc<App>, door: Door, request: Request<Incoming>) -> Response<Payload> {
+    let received = Instant::now();
+    match door {
+        Door::Admin => admin::serve(app, &request).unwrap_or_else(|refusal| refusal.answer()),
+        Door::Calls => {
+            let answer = match (request.uri().path(), request.method()) {
+                (RESERVE_PATH, &Method::POST) => reserve::serve(app, request, received).await,
+                (RESERVE_PATH, _) => Err(Refusal::Method("POST")),
+                _ => Err(Refusal::NoSuchPath),
+            };
+            let response = answer.unwrap_or_else(|refusal| refusal.answer());
+            app.metrics.call(response.status().as_u16(), received.elapsed());
+            response
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Answers, and the units that hang on them.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use hyper::header::{self, HeaderValue};
+use hyper::{Response, StatusCode};
+use serde::Serialize;
+
+use super::App;
+use crate::store::{Ask, Settled};
+
+/// The grants of a call. Dropped before they are handed out, they are returned to the store.
+pub struct Held {
+    app: Arc<App>,
+    asks: Vec<Ask>,
+    settled: Vec<Settled>,
+}
+
+impl Held {
+    /// Holds what became of `asks`, in their order.
+    pub const fn new(app: Arc<App>, asks: Vec<Ask>, settled: Vec<Settled>) -> Self {
+        Self { app, asks, settled }
+    }
+
+    /// What became of the reservations.
+    pub fn settled(&self) -> &[Settled] {
+        &self.settled
+    }
+
+    fn hand_out(&mut self) {
+        self.settled.clear();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let granted = self.asks.iter().zip(&self.settled);
+        let returns: Vec<_> = granted.filter_map(|(ask, outcome)| ask.undo(outcome.as_ref().ok()?)).collect();
+        if !returns.is_empty() {
+            let app = Arc::clone(&self.app);
+            app.metrics.undone(returns.len());
+            self.app.tasks.spawn(async move { app.store.give_back(&returns).await });
+        }
+    }
+}
+
+/// The body of an answer, and the grants that it hands out.
+pub struct Payload {
+    data: Option<Bytes>,
+    held: Option<Held>,
+}
+
+impl Body for Payload {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    /// Once the body is taken it may be on its way, and nothing is returned any more.
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(mut held) = self.held.take() {
+            held.hand_out();
+        }
+        Poll::Ready(self.data.take().map(|data| Ok(Frame::data(data))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.data.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.data.as_ref().map_or(0, |data| data.len() as u64))
+    }
+}
+
+/// An answer of JSON.
+pub fn json(status: StatusCode, body: Vec<u8>, held: Option<Held>) -> Response<Payload> {
+    of_type(status, "application/json", body, held)
+}
+
+/// An answer of text.
+pub fn text(status: StatusCode, content_type: &'static str, body: String) -> Response<Payload> {
+    of_type(status, content_type, body.into_bytes(), None)
+}
+
+fn of_type(status: StatusCode, kind: &'static str, body: Vec<u8>, held: Option<Held>) -> Response<Payload> {
+    let mut response = Response::new(Payload { data: Some(body.into()), held });
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// Why a call is not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Nothing is at this path.
+    #[error("there is nothing at this path")]
+    NoSuchPath,
+    /// Another method is needed.
+    #[error("this path takes {0} only")]
+    Method(&'static str),
+    /// The token is missing or wrong.
+    #[error("the bearer token is missing or wrong")]
+    Token,
+    /// The body is too large, or holds too many items.
+    #[error("{0}")]
+    TooLarge(String),
+    /// The body did not arrive.
+    #[error("the body did not arrive: {0}")]
+    Body(String),
+    /// The body is not a reserve request: the field, and what is wrong with it.
+    #[error("{field}: {reason}")]
+    Malformed {
+        /// The path of the field within the body.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The caller's time was over.
+    #[error("the budget of {0} ms was over")]
+    Late(u32),
+    /// The backend cannot be reached.
+    #[error("{0}")]
+    Down(String),
+    /// The server failed.
+    #[error("the store failed")]
+    Failed,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    error: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'a str>,
+}
+
+impl Refusal {
+    const fn status(&self) -> StatusCode {
+        match self {
+            Self::NoSuchPath => StatusCode::NOT_FOUND,
+            Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Token => StatusCode::UNAUTHORIZED,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Body(_) => StatusCode::REQUEST_TIMEOUT,
+            Self::Malformed { .. } => StatusCode::BAD_REQUEST,
+            Self::Late(_) => StatusCode::GATEWAY_TIMEOUT,
+            Self::Down(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// The answer that says so.
+    pub fn answer(&self) -> Response<Payload> {
+        let error = self.to_string();
+        let field = if let Self::Malformed { field, .. } = self { Some(field.as_str()) } else { None };
+        let body = serde_json::to_vec(&ErrorBody { error: &error, field }).unwrap_or_default();
+        let mut response = json(self.status(), body, None);
+        let extra = match self {
+            Self::Method(method) => Some((header::ALLOW, HeaderValue::from_static(method))),
+            Self::Token => Some((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
+            _ => None,
+        };
+        response.headers_mut().extend(extra);
+        response
+    }
+}

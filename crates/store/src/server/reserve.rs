@@ -1,0 +1,150 @@
+//! `POST /v1/reserve`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Bytes};
+use hyper::{Request, Response, StatusCode};
+use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, Outcome, ReserveReply, ReserveRequest, Return};
+use tokio::sync::oneshot;
+use tokio::time::{timeout, timeout_at};
+
+use super::App;
+use super::reply::{Held, Payload, Refusal, json};
+use crate::store::{Ask, Batch, StoreError};
+
+/// The longest that a body may take to arrive.
+const BODY: Duration = Duration::from_secs(5);
+
+/// A call as it was understood: which reservations are good, and what is wrong with the others.
+struct Call {
+    budget_ms: u32,
+    batch: Batch,
+    /// In the order of the reservations: `None` for one that is in the batch.
+    faults: Vec<Option<String>>,
+}
+
+/// Carries out a call that arrived at `received`.
+///
+/// # Errors
+/// Why nothing was granted to the caller.
+pub async fn serve<B>(
+    app: &Arc<App>,
+    request: Request<B>,
+    received: Instant,
+) -> Result<Response<Payload>, Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    app.authorize(request.headers())?;
+    let declared = request.body().size_hint().lower();
+    if declared > MAX_BODY as u64 {
+        return Err(too_large());
+    }
+    let body = match timeout(BODY, Limited::new(request.into_body(), MAX_BODY).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
+        Ok(Err(error)) => return Err(Refusal::Body(error.to_string())),
+        Err(_) => return Err(Refusal::Body(format!("not within {} s", BODY.as_secs()))),
+    };
+    let Call { budget_ms, batch, faults } = understand(app, &body, received)?;
+    let deadline = batch.deadline;
+    if Instant::now() >= deadline && batch.returns.is_empty() {
+        return Err(Refusal::Late(budget_ms));
+    }
+    // A caller that goes away must not end the work half-way: grants that nobody fetches are returned.
+    let (hand_over, fetch) = oneshot::channel();
+    let worker = Arc::clone(app);
+    app.tasks.spawn(async move {
+        let settled = worker.store.reserve(&batch).await;
+        settled.iter().for_each(|outcome| worker.metrics.reservation(outcome));
+        // An error carries the grants back, and dropping them returns them.
+        let _ = hand_over.send(Held::new(worker, batch.asks, settled));
+    });
+    let held = match timeout_at(deadline.into(), fetch).await {
+        Ok(held) => held.map_err(|_| Refusal::Failed)?,
+        Err(_) => return Err(Refusal::Late(budget_ms)),
+    };
+    answer(held, faults, budget_ms, deadline)
+}
+
+fn too_large() -> Refusal {
+    Refusal::TooLarge(format!("the body must be at most {MAX_BODY} bytes long"))
+}
+
+fn understand(app: &App, body: &[u8], received: Instant) -> Result<Call, Refusal> {
+    // The path of a wrong field is found in a second pass, which good bodies need not pay for.
+    let request: ReserveRequest = serde_json::from_slice(body).or_else(|_| {
+        let mut text = serde_json::Deserializer::from_slice(body);
+        let request = serde_path_to_error::deserialize(&mut text).map_err(|error| Refusal::Malformed {
+            field: error.path().to_string(),
+            reason: error.inner().to_string(),
+        })?;
+        let trailing = |error: serde_json::Error| Refusal::Malformed {
+            field: ".".to_owned(),
+            reason: error.to_string(),
+        };
+        text.end().map_err(trailing).map(|()| request)
+    })?;
+    let ReserveRequest { budget_ms, mut returns, reservations } = request;
+    let items = returns.len().saturating_add(reservations.len());
+    if items > MAX_ITEMS {
+        return Err(Refusal::TooLarge(format!("a call holds at most {MAX_ITEMS} items, this one {items}")));
+    }
+    app.metrics.returns(returns.len());
+    returns.retain(is_good);
+    let mut asks = Vec::with_capacity(reservations.len());
+    let mut faults = Vec::with_capacity(reservations.len());
+    for reservation in reservations {
+        match Ask::new(reservation) {
+            Ok(ask) => {
+                asks.push(ask);
+                faults.push(None);
+            }
+            Err(invalid) => {
+                app.metrics.invalid();
+                faults.push(Some(invalid.to_string()));
+            }
+        }
+    }
+    let deadline = received + Duration::from_millis(budget_ms.into());
+    Ok(Call { budget_ms, batch: Batch { deadline, returns, asks }, faults })
+}
+
+fn is_good(back: &Return) -> bool {
+    back.check().inspect_err(|invalid| tracing::warn!("a return was left out: {invalid}")).is_ok()
+}
+
+fn answer(
+    held: Held,
+    faults: Vec<Option<String>>,
+    budget_ms: u32,
+    deadline: Instant,
+) -> Result<Response<Payload>, Refusal> {
+    let settled = held.settled();
+    if let Some(Err(error)) = settled.first() {
+        let all = |holds: fn(&StoreError) -> bool| {
+            settled.len() == faults.len() && settled.iter().all(|outcome| outcome.as_ref().is_err_and(holds))
+        };
+        if all(StoreError::is_outage) {
+            return Err(Refusal::Down(error.to_string()));
+        }
+        if all(|error| matches!(error, StoreError::Late)) {
+            return Err(Refusal::Late(budget_ms));
+        }
+    }
+    if Instant::now() >= deadline {
+        return Err(Refusal::Late(budget_ms));
+    }
+    let mut rest = settled.iter();
+    let mut next = || match rest.next() {
+        Some(Ok(grant)) => Outcome::Granted(*grant),
+        Some(Err(error)) => Outcome::Failed(error.to_string()),
+        None => Outcome::Failed("the store left it out".to_owned()),
+    };
+    let grants = faults.into_iter().map(|fault| fault.map_or_else(&mut next, Outcome::Failed)).collect();
+    let body = serde_json::to_vec(&ReserveReply { dials: 0, grants }).map_err(|_| Refusal::Failed)?;
+    Ok(json(StatusCode::OK, body, Some(held)))
+}

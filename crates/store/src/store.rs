@@ -1,0 +1,115 @@
+//! What every backend does: carry out a batch of returns and reservations.
+
+use std::time::Instant;
+
+use futures_util::future::BoxFuture;
+use prometheus_client::registry::Registry;
+use quotagate_quota::window::Window;
+use quotagate_quota::wire::{Grant, Invalid, Reservation, Return};
+
+/// What became of one reservation.
+pub type Settled = Result<Grant, StoreError>;
+
+/// Where counters are kept.
+pub trait Store: Send + Sync + 'static {
+    /// Carries out the returns of `batch`, then its reservations; one outcome a reservation, in their order.
+    ///
+    /// Nothing is started after the deadline. The future must run to its end: a reservation that was sent
+    /// and whose grant nobody reads stays taken until its window ends.
+    fn reserve<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Vec<Settled>>;
+
+    /// Gives units back, each at most once; one that is lost only admits fewer.
+    fn give_back<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()>;
+
+    /// Whether the backend can be used now.
+    fn health(&self) -> Health;
+
+    /// Adds the backend's own measurements to `registry`.
+    fn register(&self, _registry: &mut Registry) {}
+}
+
+/// The work of one call.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// When the caller stops waiting.
+    pub deadline: Instant,
+    /// Units given back, each checked with [`Return::check`].
+    pub returns: Vec<Return>,
+    /// Units asked for.
+    pub asks: Vec<Ask>,
+}
+
+/// A reservation whose every field is known to be within its bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    reservation: Reservation,
+    window: Window,
+}
+
+impl Ask {
+    /// # Errors
+    /// The first field out of its bounds.
+    pub fn new(reservation: Reservation) -> Result<Self, Invalid> {
+        let window = reservation.check()?;
+        Ok(Self { reservation, window })
+    }
+
+    /// The window that it counts in.
+    pub const fn window(&self) -> Window {
+        self.window
+    }
+
+    /// The return that undoes `grant` of this reservation; `None` where nothing was granted.
+    pub fn undo(&self, grant: &Grant) -> Option<Return> {
+        (grant.granted > 0).then(|| Return {
+            key: self.reservation.key.clone(),
+            window_s: self.window.seconds(),
+            window: grant.window,
+            units: grant.granted,
+        })
+    }
+}
+
+impl std::ops::Deref for Ask {
+    type Target = Reservation;
+
+    fn deref(&self) -> &Reservation {
+        &self.reservation
+    }
+}
+
+/// What `/readyz` says of a backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// What is down; empty = ready.
+    pub faults: Vec<String>,
+    /// What works now, but should be mended.
+    pub warnings: Vec<String>,
+}
+
+/// Why a reservation was not carried out, as far as the store knows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// It was never sent, or never taken up: no connection, or a backend that is not ready.
+    #[error("backend unreachable: {0}")]
+    Unreachable(String),
+    /// It was sent and nothing came back. It may have taken units, which stay taken until the window ends.
+    #[error("no answer from the backend: {0}")]
+    NoAnswer(String),
+    /// The caller's time was over before it could be sent.
+    #[error("the caller's budget was over")]
+    Late,
+    /// The window ended twice while it was asked for.
+    #[error("the window ended meanwhile")]
+    Rolled,
+    /// The backend refused it.
+    #[error("refused by the backend: {0}")]
+    Refused(String),
+}
+
+impl StoreError {
+    /// Whether it says that the backend is down, rather than something about one reservation.
+    pub const fn is_outage(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::NoAnswer(_))
+    }
+}

@@ -1,0 +1,165 @@
+//! What only a real Redis Cluster can show: slots on the move, primaries that end.
+
+#![cfg(test)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use common::{numbers, one, open, take, try_one, until};
+use quotagate_quota::wire::Reservation;
+use quotagate_store::store::{Store, StoreError};
+use quotagate_support::cluster::Cluster;
+
+fn cli(cluster: &Cluster, node: usize, command: &[&str]) -> String {
+    cluster.cli(node, command).unwrap().lines().trim().to_owned()
+}
+
+/// A slot on its way from one node to another.
+struct Move<'a> {
+    cluster: &'a Cluster,
+    slot: String,
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Move<'a> {
+    /// Of the slot of this partition, from its owner to the next primary.
+    fn of(cluster: &'a Cluster, partition: &str) -> Self {
+        let slot = cli(cluster, 0, &["CLUSTER", "KEYSLOT", partition]);
+        let number: usize = slot.parse().unwrap();
+        let from = (0..3).find(|i| number < (i + 1) * 16384 / 3).unwrap();
+        Self { cluster, slot, from, to: (from + 1) % 3 }
+    }
+
+    fn begin(&self) {
+        let id = |node| cli(self.cluster, node, &["CLUSTER", "MYID"]);
+        cli(self.cluster, self.to, &["CLUSTER", "SETSLOT", &self.slot, "IMPORTING", &id(self.from)]);
+        cli(self.cluster, self.from, &["CLUSTER", "SETSLOT", &self.slot, "MIGRATING", &id(self.to)]);
+    }
+
+    fn keys(&self) {
+        let port = self.cluster.ports()[self.to].to_string();
+        for key in cli(self.cluster, self.from, &["CLUSTER", "GETKEYSINSLOT", &self.slot, "100"]).lines() {
+            cli(self.cluster, self.from, &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+        }
+    }
+
+    fn end(&self) {
+        let id = cli(self.cluster, self.to, &["CLUSTER", "MYID"]);
+        cli(self.cluster, self.to, &["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
+        cli(self.cluster, self.from, &["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counting_stays_exact_while_the_slot_moves() {
+    let cluster = Cluster::start().unwrap();
+    let store = open(&cluster.url()).await;
+    let (granted, calls, stop) =
+        (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let counting: Vec<_> = (0..8)
+        .map(|_| {
+            let (store, granted, calls, stop) =
+                (Arc::clone(&store), Arc::clone(&granted), Arc::clone(&calls), Arc::clone(&stop));
+            tokio::spawn(async move {
+                while !stop.load(SeqCst) {
+                    let grant = try_one(&*store, &take("moving", 1_000_000, 1)).await.unwrap();
+                    granted.fetch_add(grant.granted, SeqCst);
+                    calls.fetch_add(1, SeqCst);
+                }
+            })
+        })
+        .collect();
+    let some_calls = async || {
+        let before = calls.load(SeqCst);
+        until("calls go on", Duration::from_secs(5), async || {
+            (calls.load(SeqCst) > before + 200).then_some(())
+        })
+        .await;
+    };
+    some_calls().await;
+    let moving = Move::of(&cluster, "moving");
+    moving.begin();
+    some_calls().await;
+    moving.keys();
+    some_calls().await;
+    moving.end();
+    some_calls().await;
+    stop.store(true, SeqCst);
+    for task in counting {
+        task.await.unwrap();
+    }
+    let counted = granted.load(SeqCst);
+    assert_eq!(
+        one(&*store, &take("moving", counted + 1, 7)).await.granted,
+        1,
+        "all was counted, nothing twice"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overrides_hold_while_the_slot_moves() {
+    let cluster = Cluster::start().unwrap();
+    let store = open(&cluster.url()).await;
+    let ask = take("vip", 5, 1);
+    let moving = Move::of(&cluster, "vip");
+    assert_eq!(numbers(&*store, &ask).await, (1, 1));
+    moving.begin();
+    assert_eq!(numbers(&*store, &ask).await, (1, 2), "no override");
+    // The slot is handed over without its counter, as if that window had ended.
+    for key in cli(&cluster, moving.from, &["CLUSTER", "GETKEYSINSLOT", &moving.slot, "100"]).lines() {
+        cli(&cluster, moving.from, &["DEL", key]);
+    }
+    moving.end();
+    cli(&cluster, moving.to, &["SET", "qg:test:p:{vip}:override", "blocked"]);
+    let grant = one(&*store, &ask).await;
+    assert_eq!((grant.granted, grant.quota), (0, 0));
+    cli(&cluster, moving.to, &["SET", "qg:test:p:{vip}:override", "9"]);
+    assert_eq!(numbers(&*store, &ask).await, (1, 1));
+    let again = Move { from: moving.to, to: moving.from, ..Move::of(&cluster, "vip") };
+    again.begin();
+    let port = cluster.ports()[again.to].to_string();
+    cli(&cluster, again.from, &["MIGRATE", "127.0.0.1", &port, "qg:test:p:{vip}:override", "0", "5000"]);
+    let grant = one(&*store, &ask).await;
+    assert_eq!((grant.granted, grant.used, grant.quota), (1, 2, 9), "the override went ahead of the counter");
+    again.keys();
+    let grant = one(&*store, &ask).await;
+    assert_eq!((grant.granted, grant.used, grant.quota), (1, 3, 9));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_loss_of_a_primary_fails_its_keys_alone_until_the_replica_takes_over() {
+    let mut cluster = Cluster::start_with(&["--cluster-require-full-coverage", "no"]).unwrap();
+    let store = open(&cluster.url()).await;
+    let of_node = |node: usize| {
+        let key = (0..).map(|n| format!("k{n}")).find(|key| Move::of(&cluster, key).from == node).unwrap();
+        Reservation { min: 1, ..take(&key, 1_000_000, 1) }
+    };
+    let (lost, kept) = (of_node(0), [of_node(1), of_node(2)]);
+    one(&*store, &lost).await;
+    cluster.kill_node(0).unwrap();
+    let mut failed = 0;
+    until("the replica serves", Duration::from_secs(20), async || {
+        for ask in &kept {
+            one(&*store, ask).await;
+        }
+        let outcome = try_one(&*store, &lost).await;
+        if let Err(error) = &outcome {
+            assert!(error.is_outage() || *error == StoreError::Late, "{error}");
+            failed += 1;
+        }
+        outcome.ok()
+    })
+    .await;
+    assert!(failed > 0);
+    all_serve(&*store, &[&lost, &kept[0], &kept[1]]).await;
+}
+
+async fn all_serve(store: &dyn Store, asks: &[&Reservation]) {
+    for ask in asks {
+        one(store, ask).await;
+    }
+}

@@ -1,0 +1,251 @@
+//! What only a real Redis can show: keys and their time to live, overrides, lost scripts, lost servers.
+
+#![cfg(test)]
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use common::{back, numbers, one, open, take, try_one, until};
+use quotagate_quota::wire::{MAX_UNITS, Reservation};
+use quotagate_store::store::StoreError;
+use quotagate_support::process::Process;
+use quotagate_support::redis::Redis;
+use quotagate_support::{ports, resp, tools};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+fn text(redis: &Redis, command: &[&str]) -> String {
+    redis.cli(command).unwrap().lines().trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_ends_ten_seconds_after_its_window() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    let ask = Reservation { window_s: 3600, offset_s: 60, ..take("ttl", 9, 2) };
+    let grant = one(&*store, &ask).await;
+    let key = format!("qg:test:p:{{ttl}}:{}", grant.window);
+    assert_eq!(text(&redis, &["KEYS", "*"]), key, "one key, and no other");
+    assert_eq!(text(&redis, &["GET", &key]), "2");
+    let ends_well = |what: &str| {
+        let ttl: u64 = text(&redis, &["PTTL", &key]).parse().unwrap();
+        let wanted = grant.reset_ms + 10_000;
+        assert!(ttl <= wanted && ttl + 5_000 > wanted, "{what}: {ttl} of {wanted}");
+    };
+    ends_well("created");
+    store.give_back(&[back(&ask, grant, 1)]).await;
+    ends_well("after a return");
+    text(&redis, &["PERSIST", &key]);
+    one(&*store, &ask).await;
+    ends_well("mended");
+    one(&*store, &Reservation { quota: 0, ..ask }).await;
+    text(&redis, &["PERSIST", &key]);
+    assert_eq!(
+        one(&*store, &Reservation { window_s: 3600, offset_s: 60, ..take("ttl", 0, 1) }).await.granted,
+        0
+    );
+    ends_well("mended by a refusal");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overrides_take_the_place_of_the_quota() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    let ask = take("vip", 5, 4);
+    for (value, expected) in
+        [("7", (4, 4, 7)), ("blocked", (0, 4, 0)), ("unlimited", (4, 8, MAX_UNITS)), ("nonsense", (0, 8, 5))]
+    {
+        text(&redis, &["SET", "qg:test:p:{vip}:override", value]);
+        let grant = one(&*store, &ask).await;
+        assert_eq!((grant.granted, grant.used, grant.quota), expected, "{value}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_script_is_sent_again() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    for used in 1..5 {
+        text(&redis, &["SCRIPT", "FLUSH"]);
+        assert_eq!(numbers(&*store, &take("flush", 9, 1)).await, (1, used));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_that_is_no_number_fails_alone() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    let grant = one(&*store, &take("broken", 9, 1)).await;
+    text(&redis, &["SET", &format!("qg:test:p:{{broken}}:{}", grant.window), "text"]);
+    let asks = vec![take("broken", 9, 1), take("sound", 9, 1)];
+    let settled = store.reserve(&common::batch(vec![], asks)).await;
+    assert!(matches!(&settled[0], Err(StoreError::Refused(_))), "{settled:?}");
+    assert_eq!(settled[1].as_ref().unwrap().granted, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_heals_within_two_seconds_of_the_return_of_redis() {
+    let mut redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    let ask = take("heal", 99, 1);
+    one(&*store, &ask).await;
+    redis.stop().unwrap();
+    until("the loss is reported", Duration::from_secs(2), async || {
+        let lost = try_one(&*store, &ask).await;
+        assert!(lost.as_ref().is_err_and(StoreError::is_outage), "{lost:?}");
+        (!store.health().faults.is_empty()).then_some(())
+    })
+    .await;
+    redis.restart().unwrap();
+    until("it serves again", Duration::from_secs(2), async || try_one(&*store, &ask).await.ok()).await;
+    assert_eq!(store.health().faults, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_waits_for_a_redis_that_is_absent_at_start() {
+    let mut redis = Redis::start().unwrap();
+    redis.stop().unwrap();
+    let store = quotagate_store::open(&redis.url().parse().unwrap(), "qg");
+    assert!(try_one(&*store, &take("absent", 9, 1)).await.unwrap_err().is_outage());
+    assert!(!store.health().faults.is_empty());
+    redis.restart().unwrap();
+    until("it serves", Duration::from_secs(2), async || try_one(&*store, &take("absent", 9, 1)).await.ok())
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_redis_holds_nobody_up_for_ever() {
+    let mut redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    redis.freeze().unwrap();
+    let settled = tokio::time::timeout(Duration::from_secs(2), try_one(&*store, &take("ice", 9, 1))).await;
+    assert!(settled.unwrap().unwrap_err().is_outage());
+    redis.thaw().unwrap();
+    until("it serves", Duration::from_secs(2), async || try_one(&*store, &take("ice", 9, 1)).await.ok())
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eviction_is_warned_of() {
+    let redis = Redis::start_with(&["--maxmemory-policy", "allkeys-lru"]).unwrap();
+    let store = quotagate_store::open(&redis.url().parse().unwrap(), "qg");
+    let warnings = until("a warning", Duration::from_secs(2), async || {
+        Some(store.health().warnings).filter(|warnings| !warnings.is_empty())
+    })
+    .await;
+    assert!(warnings[0].contains("allkeys-lru"), "{warnings:?}");
+    assert!(try_one(&*store, &take("evict", 9, 1)).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_is_needed_and_never_shown() {
+    let redis = Redis::start().unwrap();
+    text(&redis, &["ACL", "SETUSER", "app", "on", ">s3cret/%", "~*", "+@all"]);
+    let at = |login: &str| redis.url().replace("redis://", &format!("redis://{login}@"));
+    let store = open(&at("app:s3cret%2F%25")).await;
+    assert_eq!(numbers(&*store, &take("acl", 9, 1)).await, (1, 1));
+    let store = quotagate_store::open(&at("app:wr0ng").parse().unwrap(), "qg");
+    let error = try_one(&*store, &take("acl", 9, 1)).await.unwrap_err().to_string();
+    assert!(!error.contains("wr0ng"), "{error}");
+}
+
+/// Never over: a command whose answer was lost is not sent again.
+#[tokio::test(flavor = "multi_thread")]
+async fn neither_a_reservation_nor_a_return_is_repeated_when_its_answer_is_lost() {
+    let redis = Redis::start().unwrap();
+    let direct = open(&redis.url()).await;
+    let ask = take("once", 99, 10);
+    let first = one(&*direct, &ask).await;
+    let (port, cut) = proxy(redis.port()).await;
+    let store = open(&format!("redis://127.0.0.1:{port}")).await;
+    for (returned, used) in [(0, 20), (1, 29)] {
+        cut.store(true, SeqCst);
+        let returns = if returned > 0 { vec![back(&ask, first, returned)] } else { vec![] };
+        let lost = store.reserve(&common::batch(returns, vec![ask.clone()])).await;
+        assert!(matches!(lost[0], Err(StoreError::NoAnswer(_))), "{lost:?}");
+        assert!(!cut.load(SeqCst));
+        let look = Reservation { quota: 0, ..ask.clone() };
+        until("it is connected again", Duration::from_secs(2), async || try_one(&*store, &look).await.ok())
+            .await;
+        assert_eq!(one(&*direct, &look).await.used, used);
+    }
+}
+
+/// Forwards to Redis. Where `cut` is set, the next call of the script is carried out, and the connection ends
+/// in place of its answer.
+async fn proxy(port: u16) -> (u16, Arc<AtomicBool>) {
+    let cut = Arc::new(AtomicBool::new(false));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own = listener.local_addr().unwrap().port();
+    let cutting = Arc::clone(&cut);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { continue };
+            tokio::spawn(forward(client, server, Arc::clone(&cutting)));
+        }
+    });
+    (own, cut)
+}
+
+async fn forward(mut client: TcpStream, mut server: TcpStream, cut: Arc<AtomicBool>) -> std::io::Result<()> {
+    let (mut asked, mut answered) = (vec![0; 65536], vec![0; 65536]);
+    loop {
+        tokio::select! {
+            count = client.read(&mut asked) => {
+                let Some(bytes @ [_, ..]) = asked.get(..count?) else { return Ok(()) };
+                server.write_all(bytes).await?;
+                if bytes.windows(7).any(|word| word == b"EVALSHA") && cut.swap(false, SeqCst) {
+                    return server.read(&mut answered).await.map(drop);
+                }
+            }
+            count = server.read(&mut answered) => {
+                let Some(bytes @ [_, ..]) = answered.get(..count?) else { return Ok(()) };
+                client.write_all(bytes).await?;
+            }
+        }
+    }
+}
+
+/// A sentinel of its own over `primary`, ended when dropped.
+fn sentinel(primary: &Redis, directory: &Path) -> (Process, u16) {
+    let port = ports::free().unwrap();
+    let file = directory.join("sentinel.conf");
+    let watched = format!("sentinel monitor mymaster 127.0.0.1 {} 1", primary.port());
+    let quick = "sentinel down-after-milliseconds mymaster 300\nsentinel failover-timeout mymaster 2000";
+    std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\n{watched}\n{quick}\n")).unwrap();
+    let mut command = Command::new(tools::redis_server().unwrap());
+    command.arg(&file).arg("--sentinel").arg("--dir").arg(directory);
+    (Process::spawn("Sentinel", &mut command, &directory.join("sentinel.log")).unwrap(), port)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_lead_to_the_new_primary() {
+    let mut primary = Redis::start().unwrap();
+    let follows =
+        ["--replicaof", "127.0.0.1", &primary.port().to_string(), "--repl-diskless-sync-delay", "0"];
+    let replica = Redis::start_with(&follows).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (_sentinel, port) = sentinel(&primary, directory.path());
+    // The first sentinel named is one that is gone.
+    let store =
+        open(&format!("redis-sentinel://127.0.0.1:{},127.0.0.1:{port}/mymaster", ports::free().unwrap()))
+            .await;
+    let ask = take("sentinel", 99, 5);
+    assert_eq!(numbers(&*store, &ask).await, (5, 5));
+    let known = async || resp::command(port, &["SENTINEL", "REPLICAS", "mymaster"]).unwrap().lines();
+    until("the sentinel knows the replica, which has the counter", Duration::from_secs(15), async || {
+        let found = known().await.contains(&replica.port().to_string());
+        (found && text(&replica, &["DBSIZE"]) == "1").then_some(())
+    })
+    .await;
+    primary.stop().unwrap();
+    let grant =
+        until("the new primary serves", Duration::from_secs(20), async || try_one(&*store, &ask).await.ok())
+            .await;
+    assert_eq!((grant.granted, grant.used), (5, 10));
+}
