@@ -16,7 +16,9 @@ fn document(partition_by: &str, on_failure: &str) -> String {
 }
 
 fn grant(units: u64) -> String {
-    format!(r#"{{"grants":[{{"granted":{units},"used":{units},"quota":{QUOTA},"reset_ms":1000,"window":1}}]}}"#)
+    format!(
+        r#"{{"grants":[{{"granted":{units},"used":{units},"quota":{QUOTA},"reset_ms":1000,"window":1}}]}}"#
+    )
 }
 
 fn start() {

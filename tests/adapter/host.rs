@@ -217,7 +217,12 @@ unsafe extern "C" fn proxy_replace_header_map_value(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_get_property(path: *const u8, path_size: usize, data: *mut *mut u8, size: *mut usize) -> u32 {
+unsafe extern "C" fn proxy_get_property(
+    path: *const u8,
+    path_size: usize,
+    data: *mut *mut u8,
+    size: *mut usize,
+) -> u32 {
     let path = unsafe { text(path, path_size) }.replace('\0', ".");
     match host(|h| h.properties.get(&path).cloned()) {
         Some(Ok(value)) => unsafe { hand_over(&value, data, size) },
