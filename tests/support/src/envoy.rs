@@ -175,13 +175,21 @@ impl Envoy {
         if !options.bare && !options.wasm.is_file() {
             bail!("{} is not there: run `cargo xtask build`", options.wasm.display());
         }
+        Self::start_config(&options.config()?, options.concurrency, &options.log_levels)
+    }
+
+    /// Starts one with a configuration of any shape that has one listener.
+    ///
+    /// # Errors
+    /// When there is no Envoy, or it refuses the configuration; the message ends with its log.
+    pub fn start_config(config: &Value, concurrency: u32, log_levels: &str) -> Result<Self> {
         let directory = tempfile::tempdir()?;
-        let config = write(&options.config()?, directory.path())?;
+        let config = write(config, directory.path())?;
         let admin_file = directory.path().join("admin");
         let mut command = Command::new(tools::envoy()?);
         command.arg("--config-path").arg(config).arg("--admin-address-path").arg(&admin_file);
-        command.args(["--concurrency", &options.concurrency.to_string(), "--use-dynamic-base-id"]);
-        command.args(["--log-level", "warn", "--component-log-level", &options.log_levels]);
+        command.args(["--concurrency", &concurrency.to_string(), "--use-dynamic-base-id"]);
+        command.args(["--log-level", "warn", "--component-log-level", log_levels]);
         // Do not wait for a predecessor or for open connections when the end comes.
         command.args(["--drain-time-s", "1", "--parent-shutdown-time-s", "2"]);
         let mut process = Process::spawn("Envoy", &mut command, &directory.path().join("envoy.log"))?;
