@@ -6,11 +6,13 @@
 //! - `entry`: where the host comes in.
 //! - `host`: the host calls, each with every status handled.
 //! - `facts`: what a request is, read from the host.
-//! - `stream`: one request.
-//! - `root`: one worker's plugin: owns the calls, answers those who wait.
+//! - `stream`: one request; `waiting`: the same, as the root finds it when its call returns.
+//! - `root`: the root context of one worker; `plugin`: what it shares with its streams.
 
 mod entry;
 mod facts;
 mod host;
+mod plugin;
 mod root;
 mod stream;
+mod waiting;

@@ -5,59 +5,20 @@ use std::rc::Rc;
 
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
-use quotagate_quota::decision::{Decision, Standing};
 use quotagate_quota::evaluate::Evaluation;
 use quotagate_quota::response::{self, Answer};
-use quotagate_quota::worker::{Submitted, Ticket};
+use quotagate_quota::worker::Submitted;
 
 use crate::facts::Facts;
 use crate::host;
-use crate::root::Plugin;
+use crate::plugin::Plugin;
+use crate::waiting::{Phase, Waiting};
 
 /// The context of one request.
 pub struct Stream {
     id: u32,
     plugin: Rc<Plugin>,
     phase: Rc<RefCell<Phase>>,
-}
-
-/// How far a request is.
-#[derive(Debug)]
-enum Phase {
-    /// Not counted, or not yet.
-    Uncounted,
-    /// Paused.
-    Waiting(Ticket),
-    /// Let through; its response says where it stands.
-    Admitted(Vec<Standing>),
-    /// Answered by the filter.
-    Answered,
-}
-
-/// How the root finds a paused request.
-pub struct Waiting {
-    stream: u32,
-    phase: Rc<RefCell<Phase>>,
-}
-
-impl Waiting {
-    /// Carries out what became of the request, from a callback of the root.
-    pub fn carry_out(self, decision: Decision, plugin: &Plugin) {
-        // A stream that is gone needs nothing, and whatever is active instead must not get it.
-        if !host::enter(self.stream) {
-            return;
-        }
-        match response::answer(&plugin.config, &decision, plugin.response_time()) {
-            Some(answer) => {
-                self.phase.replace(Phase::Answered);
-                host::send(&answer);
-            }
-            None => {
-                self.phase.replace(admitted(decision));
-                host::resume_request();
-            }
-        }
-    }
 }
 
 impl Stream {
@@ -87,12 +48,12 @@ impl HttpContext for Stream {
         let submitted = plugin.worker.borrow_mut().submit(waiting, checks, plugin.now());
         match submitted {
             Submitted::Decided(decision) => {
-                match response::answer(&plugin.config, &decision, plugin.response_time()) {
-                    Some(answer) => self.answer(&answer),
-                    None => {
-                        self.phase.replace(admitted(decision));
+                match response::answer(&plugin.config, decision, plugin.response_time()) {
+                    Ok(standings) => {
+                        self.phase.replace(Phase::Admitted(standings));
                         Action::Continue
                     }
+                    Err(answer) => self.answer(&answer),
                 }
             }
             Submitted::Waiting(ticket) => {
@@ -125,12 +86,5 @@ impl Context for Stream {
             self.plugin.worker.borrow_mut().cancel(ticket);
         }
         true
-    }
-}
-
-fn admitted(decision: Decision) -> Phase {
-    match decision {
-        Decision::Admit(standings) => Phase::Admitted(standings),
-        Decision::Refuse(_) | Decision::Unavailable => Phase::Uncounted,
     }
 }

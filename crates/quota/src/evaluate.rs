@@ -7,9 +7,8 @@ mod tests;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
-use crate::config::{Mode, Policy};
+use crate::config::{Config, Mode};
 use crate::identity::Party;
-use crate::key::Digester;
 use crate::window::Window;
 use facts::Facts;
 
@@ -68,27 +67,29 @@ pub struct Counter {
     pub window: Window,
 }
 
-/// Which counters `request` takes units of, under `policies` in their order.
-///
-/// A policy in shadow mode never refuses, not even for a missing identity: it does not apply then.
-pub(crate) fn evaluate<R: Request>(policies: &[Policy], digester: &Digester, request: &R) -> Evaluation {
-    let facts = Facts::new(request);
-    let mut checks = Vec::new();
-    for (index, policy) in policies.iter().enumerate() {
-        if !policy.matcher.matches(&facts) {
-            continue;
-        }
-        match policy.partition.party(&facts, digester) {
-            Party::Counter(key) => checks.push(Check {
-                policy: index,
-                counter: Counter { key, quota: policy.quota, window: policy.window },
-                cost: NonZeroU64::MIN,
-            }),
-            Party::Denied if policy.mode == Mode::Enforce => {
-                return Evaluation::MissingIdentity { policy: index };
+impl Config {
+    /// Which counters `request` takes units of, by the policies in their order.
+    ///
+    /// A policy in shadow mode never refuses, not even for a missing identity: it does not apply then.
+    pub fn evaluate(&self, request: &impl Request) -> Evaluation {
+        let facts = Facts::new(request);
+        let mut checks = Vec::new();
+        for (index, policy) in self.policies.iter().enumerate() {
+            if !policy.matcher.matches(&facts) {
+                continue;
             }
-            Party::Denied | Party::Uncounted => {}
+            match policy.partition.party(&facts, &self.digester) {
+                Party::Counter(key) => checks.push(Check {
+                    policy: index,
+                    counter: Counter { key, quota: policy.quota, window: policy.window },
+                    cost: NonZeroU64::MIN,
+                }),
+                Party::Denied if policy.mode == Mode::Enforce => {
+                    return Evaluation::MissingIdentity { policy: index };
+                }
+                Party::Denied | Party::Uncounted => {}
+            }
         }
+        Evaluation::Checks(checks)
     }
-    Evaluation::Checks(checks)
 }

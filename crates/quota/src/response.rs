@@ -49,12 +49,15 @@ struct Problem<'a> {
     violated_policies: Vec<&'a str>,
 }
 
-/// The answer to a request that is not let through; `None` for one that is.
-pub fn answer(config: &Config, decision: &Decision, now: Now) -> Option<Answer> {
+/// Where a request stands that is let through.
+///
+/// # Errors
+/// The answer to one that is not.
+pub fn answer(config: &Config, decision: Decision, now: Now) -> Result<Vec<Standing>, Answer> {
     match decision {
-        Decision::Admit(_) => None,
-        Decision::Refuse(refusal) => Some(refused(config, refusal, now)),
-        Decision::Unavailable => Some(unavailable()),
+        Decision::Admit(standings) => Ok(standings),
+        Decision::Refuse(refusal) => Err(refused(config, &refusal, now)),
+        Decision::Unavailable => Err(unavailable()),
     }
 }
 
@@ -204,7 +207,7 @@ mod tests {
     #[test]
     fn a_refusal_says_which_policy_and_until_when() {
         let refusal = Refusal { standings: standings(), violated: vec![1], until: at(2_501) };
-        let answer = answer(&config(r#"{"headers":[]}"#), &Decision::Refuse(refusal), NOW).unwrap();
+        let answer = answer(&config(r#"{"headers":[]}"#), Decision::Refuse(refusal), NOW).unwrap_err();
         assert_eq!((answer.status, answer.grpc_status), (429, 8));
         assert_eq!(text(&answer.headers), "retry-after: 2\ncontent-type: application/problem+json\n");
         assert_eq!(
@@ -215,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_failed_store_is_never_a_429() {
-        let answer = answer(&config("{}"), &Decision::Unavailable, NOW).unwrap();
+        let answer = answer(&config("{}"), Decision::Unavailable, NOW).unwrap_err();
         assert_eq!((answer.status, answer.grpc_status), (503, 14));
         assert!(answer.headers.contains(&("retry-after", "1".to_owned())));
     }

@@ -24,7 +24,6 @@ pub use policies::{Mode, Policy};
 pub use response::ResponseConfig;
 pub use store::{OnFailure, StoreConfig};
 
-use crate::evaluate::{self, Evaluation, Request};
 use crate::key::Digester;
 use policies::Context;
 use reader::{Collector, Names, Node};
@@ -40,7 +39,7 @@ pub struct Config {
     pub policies: Vec<Policy>,
     /// What responses carry.
     pub response: ResponseConfig,
-    digester: Digester,
+    pub(crate) digester: Digester,
 }
 
 /// Most policies of a configuration.
@@ -66,11 +65,6 @@ impl Config {
             (Some(config), None) => Ok(config),
             (None, None) => Err(Faults::one(reader::ROOT, "cannot be read")),
         }
-    }
-
-    /// Which counters a request takes units of.
-    pub fn evaluate(&self, request: &impl Request) -> Evaluation {
-        evaluate::evaluate(&self.policies, &self.digester, request)
     }
 }
 

@@ -1,0 +1,153 @@
+//! What one worker's root and its streams share: the worker of the pure core, its calls, its clock.
+
+use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+use log::warn;
+use proxy_wasm::hostcalls;
+use quotagate_quota::breaker::Change;
+use quotagate_quota::config::Config;
+use quotagate_quota::response::Now;
+use quotagate_quota::time::Monotonic;
+use quotagate_quota::worker::{CallId, Worker};
+
+use crate::host;
+use crate::waiting::Waiting;
+
+/// How often a worker looks at what waits for time to pass. Envoy keeps a period from 10 ms on.
+const TICK: Duration = Duration::from_millis(10);
+/// So many ticks without work stop the ticking.
+const IDLE_TICKS: u32 = 100;
+/// Most streams resumed or answered in one callback: the host nests what follows from each on the stack.
+const MAX_RESUMES: usize = 32;
+/// Most calls whose outcome is awaited; those beyond are of a root that is drained and will not hear of them.
+const MAX_CALLS: usize = 64;
+
+/// What a root shares with its streams.
+pub struct Plugin {
+    pub root: u32,
+    pub config: Rc<Config>,
+    pub worker: RefCell<Worker<Waiting>>,
+    calls: RefCell<Vec<(u32, CallId)>>,
+    /// An own queue: a message to it is a fresh callback on this worker. Made with the first stream, so that
+    /// the main thread, which serves none, has none.
+    queue: Cell<Option<u32>>,
+    ticking: Cell<bool>,
+    idle_ticks: Cell<u32>,
+    origin: Instant,
+    random: u64,
+}
+
+impl Plugin {
+    /// The plugin of the root context `root`.
+    pub fn new(root: u32, config: Config) -> Self {
+        let config = Rc::new(config);
+        let random = RandomState::new().hash_one(root);
+        Self {
+            root,
+            worker: RefCell::new(Worker::new(Rc::clone(&config), random)),
+            config,
+            calls: RefCell::default(),
+            queue: Cell::new(None),
+            ticking: Cell::new(false),
+            idle_ticks: Cell::new(0),
+            origin: Instant::now(),
+            random,
+        }
+    }
+
+    /// Now, for the pure core.
+    pub fn now(&self) -> Monotonic {
+        Monotonic::new(self.origin.elapsed())
+    }
+
+    /// Now, for a response.
+    pub fn response_time(&self) -> Now {
+        let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Now { monotonic: self.now(), epoch }
+    }
+
+    /// Sends the calls that are due. The active context is the root.
+    pub fn dispatch(&self) {
+        let mut worker = self.worker.borrow_mut();
+        while let Some(call) = worker.next_call(self.now()) {
+            if let Some(token) = host::call_store(&self.config.store.cluster, &call.body, call.timeout) {
+                let mut calls = self.calls.borrow_mut();
+                if calls.len() >= MAX_CALLS {
+                    calls.remove(0);
+                }
+                calls.push((token, call.id));
+            } else {
+                report(worker.call_failed(call.id, self.now()));
+            }
+        }
+        if !worker.is_idle() && !self.ticking.replace(true) {
+            set_tick(TICK);
+        }
+    }
+
+    /// Resumes or answers requests that are decided, and comes back for those that are too many.
+    pub fn answer(&self) {
+        for _ in 0..MAX_RESUMES {
+            let decided = self.worker.borrow_mut().next_decision();
+            let Some((waiting, decision)) = decided else { break };
+            waiting.carry_out(decision, &self.config, self.response_time());
+        }
+        self.come_back_to_answer();
+        host::enter(self.root);
+    }
+
+    /// Whether `queue` is the one by which this root comes back.
+    pub fn is_own_queue(&self, queue: u32) -> bool {
+        self.queue.get() == Some(queue)
+    }
+
+    /// Asks for a callback of its own, if decisions are left.
+    pub fn come_back_to_answer(&self) {
+        if !self.worker.borrow().has_decisions() {
+            return;
+        }
+        let queue = self.queue.get().or_else(|| {
+            hostcalls::register_shared_queue(&format!("quotagate.{:016x}.{}", self.random, self.root)).ok()
+        });
+        self.queue.set(queue);
+        // Without the queue the next tick answers.
+        let _ = queue.map(|queue| hostcalls::enqueue_shared_queue(queue, None));
+    }
+
+    /// The call that a token stands for, which it then does no more.
+    pub fn take_call(&self, token: u32) -> Option<CallId> {
+        let mut calls = self.calls.borrow_mut();
+        let place = calls.iter().position(|(known, _)| *known == token)?;
+        Some(calls.remove(place).1)
+    }
+
+    /// Stops the ticking after a second without work.
+    pub fn rest_when_idle(&self) {
+        let idle = if self.worker.borrow().is_idle() { self.idle_ticks.get() + 1 } else { 0 };
+        self.idle_ticks.set(idle);
+        if idle >= IDLE_TICKS {
+            self.idle_ticks.set(0);
+            self.ticking.set(false);
+            set_tick(Duration::ZERO);
+        }
+    }
+}
+
+fn set_tick(period: Duration) {
+    // The host has no error for this.
+    let _ = hostcalls::set_tick_period(period);
+}
+
+/// Says in the log, once, what has become of the store.
+pub fn report(change: Change) {
+    match change {
+        Change::None => {}
+        Change::Opened => {
+            warn!("quotagate: the store does not answer; until it does, requests are decided by on_failure");
+        }
+        Change::Healed => warn!("quotagate: the store answers again"),
+    }
+}
