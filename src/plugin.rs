@@ -34,6 +34,8 @@ pub struct Plugin {
     /// An own queue: a message to it is a fresh callback on this worker. Made with the first stream, so that
     /// the main thread, which serves none, has none.
     queue: Cell<Option<u32>>,
+    /// A message is in it.
+    called_back: Cell<bool>,
     ticking: Cell<bool>,
     idle_ticks: Cell<u32>,
     origin: Instant,
@@ -51,6 +53,7 @@ impl Plugin {
             config,
             calls: RefCell::default(),
             queue: Cell::new(None),
+            called_back: Cell::new(false),
             ticking: Cell::new(false),
             idle_ticks: Cell::new(0),
             origin: Instant::now(),
@@ -72,7 +75,8 @@ impl Plugin {
     /// Sends the calls that are due. The active context is the root.
     pub fn dispatch(&self) {
         let mut worker = self.worker.borrow_mut();
-        while let Some(call) = worker.next_call(self.now()) {
+        let now = self.now();
+        while let Some(call) = worker.next_call(now) {
             if let Some(token) = host::call_store(&self.config.store.cluster, &call.body, call.timeout) {
                 let mut calls = self.calls.borrow_mut();
                 if calls.len() >= MAX_CALLS {
@@ -80,7 +84,7 @@ impl Plugin {
                 }
                 calls.push((token, call.id));
             } else {
-                report(worker.call_failed(call.id, self.now()));
+                report(worker.call_failed(call.id, now));
             }
         }
         if !worker.is_idle() && !self.ticking.replace(true) {
@@ -93,28 +97,35 @@ impl Plugin {
         for _ in 0..MAX_RESUMES {
             let decided = self.worker.borrow_mut().next_decision();
             let Some((waiting, decision)) = decided else { break };
-            waiting.carry_out(decision, &self.config, self.response_time());
+            waiting.carry_out(decision, &self.config, || self.response_time());
         }
         self.come_back_to_answer();
         host::enter(self.root);
     }
 
-    /// Whether `queue` is the one by which this root comes back.
-    pub fn is_own_queue(&self, queue: u32) -> bool {
-        self.queue.get() == Some(queue)
+    /// Takes the message of a callback by `queue`; `false` if that is not the queue by which this root comes back.
+    pub fn take_message(&self, queue: u32) -> bool {
+        let own = self.queue.get() == Some(queue);
+        if own {
+            self.called_back.set(false);
+            // The message says nothing; taking it empties the queue.
+            let _ = hostcalls::dequeue_shared_queue(queue);
+        }
+        own
     }
 
     /// Asks for a callback of its own, if decisions are left.
     pub fn come_back_to_answer(&self) {
-        if !self.worker.borrow().has_decisions() {
+        if self.called_back.get() || !self.worker.borrow().has_decisions() {
             return;
         }
         let queue = self.queue.get().or_else(|| {
             hostcalls::register_shared_queue(&format!("quotagate.{:016x}.{}", self.random, self.root)).ok()
         });
         self.queue.set(queue);
-        // Without the queue the next tick answers.
-        let _ = queue.map(|queue| hostcalls::enqueue_shared_queue(queue, None));
+        // Without the queue, or a place in it, the next tick answers.
+        let called = queue.is_some_and(|queue| hostcalls::enqueue_shared_queue(queue, None).is_ok());
+        self.called_back.set(called);
     }
 
     /// The call that a token stands for, which it then does no more.

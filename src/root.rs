@@ -63,9 +63,7 @@ impl RootContext for Root {
         host::enter(self.id);
         plugin.dispatch();
         // From within a stream's callback nobody is answered: that stream may be among them.
-        if plugin.is_own_queue(queue) {
-            // The message says nothing; taking it empties the queue.
-            let _ = hostcalls::dequeue_shared_queue(queue);
+        if plugin.take_message(queue) {
             plugin.answer();
         } else {
             plugin.come_back_to_answer();

@@ -48,7 +48,7 @@ impl HttpContext for Stream {
         let submitted = plugin.worker.borrow_mut().submit(waiting, checks, plugin.now());
         match submitted {
             Submitted::Decided(decision) => {
-                match response::answer(&plugin.config, decision, plugin.response_time()) {
+                match response::answer(&plugin.config, decision, || plugin.response_time()) {
                     Ok(standings) => {
                         self.phase.replace(Phase::Admitted(standings));
                         Action::Continue

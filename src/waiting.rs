@@ -31,8 +31,9 @@ pub struct Waiting {
 
 impl Waiting {
     /// Carries out what became of the request, from a callback of the root.
-    pub fn carry_out(self, decision: Decision, config: &Config, now: Now) {
-        // A stream that is gone needs nothing, and whatever is active instead must not get it.
+    pub fn carry_out(self, decision: Decision, config: &Config, now: impl FnOnce() -> Now) {
+        // A stream that is gone needs nothing, and whatever is active instead must not get it. Envoy says that a
+        // stream is done before it is gone, and `Worker::cancel` has then taken its units back.
         if !host::enter(self.stream) {
             return;
         }

@@ -12,7 +12,9 @@ use crate::rig::{Rig, document, per_caller};
 #[test]
 fn invariants_2_and_3_a_batch_whose_clients_half_disconnect_leaves_the_others_answered() -> Result<()> {
     const CLIENTS: usize = 400;
-    let mut rig = Rig::start(document(json!([per_caller(CLIENTS as u64)])))?;
+    let mut document = document(json!([per_caller(CLIENTS as u64)]));
+    document["store"]["timeout"] = json!("60s");
+    let mut rig = Rig::start(document)?;
     // The store stands still, so that all of them wait, the first on its call and the others in the batch.
     rig.store.freeze()?;
     let mut clients = (0..CLIENTS).map(|_| rig.client()).collect::<Result<Vec<Client>>>()?;

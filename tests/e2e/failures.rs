@@ -13,6 +13,12 @@ use serde_json::{Value, json};
 
 use crate::rig::{document, per_caller};
 
+/// Counting resumes within 2 s of the store's return; the rest is a slow machine's.
+const HEALED: Duration = Duration::from_secs(5);
+
+/// Far above the timeout of 50 ms, far below a request that is stuck.
+const HELD: Duration = Duration::from_secs(2);
+
 /// A quota of 3, and a store that may fail.
 fn failing(on_failure: &str) -> Value {
     let mut document = document(json!([per_caller(3)]));
@@ -31,15 +37,13 @@ fn with_allow_requests_pass_uncounted_until_the_store_is_up() -> Result<()> {
         assert_eq!((response.status, response.header("ratelimit")), (200, None));
     }
     let _store = StoreProcess::start_on(port, "memory:", &[])?;
-    let up = Instant::now();
     let mut counted = 0;
-    wait::until_true("quotas resume", Duration::from_secs(20), || {
+    wait::until_true("quotas resume", HEALED, || {
         let response = client.send(&Request::get("/"))?;
         counted += u32::from(response.header("ratelimit").is_some() && response.status == 200);
         Ok(response.status == 429)
     })?;
     assert_eq!(counted, 3);
-    println!("counting resumed within {:?} of the store's start", up.elapsed());
     Ok(())
 }
 
@@ -57,7 +61,7 @@ fn with_deny_requests_get_503_until_the_store_is_up() -> Result<()> {
     }
     assert_eq!(upstream.requests(), 0);
     let _store = StoreProcess::start_on(port, "memory:", &[])?;
-    wait::until_true("quotas resume", Duration::from_secs(20), || {
+    wait::until_true("quotas resume", HEALED, || {
         let status = client.send(&Request::get("/"))?.status;
         assert!([200, 429, 503].contains(&status), "{status}");
         Ok(status == 429)
@@ -77,9 +81,7 @@ fn a_redis_that_is_down_is_a_store_that_fails_and_heals() -> Result<()> {
     redis.stop()?;
     assert_eq!(client.send(&Request::get("/"))?.status, 503);
     redis.restart()?;
-    wait::until_true("quotas resume", Duration::from_secs(20), || {
-        Ok(client.send(&Request::get("/"))?.status == 200)
-    })
+    wait::until_true("quotas resume", HEALED, || Ok(client.send(&Request::get("/"))?.status == 200))
 }
 
 #[test]
@@ -94,10 +96,10 @@ fn a_store_that_hangs_holds_no_request_beyond_the_timeout() -> Result<()> {
     assert_eq!(client.send(&Request::get("/"))?.status, 200);
     store.freeze()?;
     for _ in 0..10 {
+        let sent = Instant::now();
         assert_eq!(client.send(&Request::get("/"))?.status, 503);
+        assert!(sent.elapsed() < HELD, "held for {:?}", sent.elapsed());
     }
     store.thaw()?;
-    wait::until_true("quotas resume", Duration::from_secs(20), || {
-        Ok(client.send(&Request::get("/"))?.status == 200)
-    })
+    wait::until_true("quotas resume", HEALED, || Ok(client.send(&Request::get("/"))?.status == 200))
 }

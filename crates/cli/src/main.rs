@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 
 /// Exact, global quotas for Envoy, shared in Redis or Redis Cluster.
 #[derive(Parser)]
-#[command(name = "quotagate", version, about)]
+#[command(name = "quotagate", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

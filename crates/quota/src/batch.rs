@@ -12,7 +12,7 @@ use crate::time::Monotonic;
 use crate::wire::{self, Grant, Outcome, Reservation, ReserveReply, ReserveRequest, Return};
 
 /// Most returns that one call carries, so that they and one request's reservations always fit a body.
-pub(crate) const MAX_CALL_RETURNS: usize = 128;
+pub(crate) const MAX_CALL_RETURNS: usize = 96;
 /// What a reservation takes in the body beside its key, at most.
 const ITEM_BYTES: usize = 192;
 

@@ -58,12 +58,14 @@ impl Breaker {
         matches!(self.state, State::Probing { .. })
     }
 
-    /// A call leaves.
-    pub fn calling(&mut self, now: Monotonic) {
-        if let State::Open { until, pause } = self.state
-            && until <= now
-        {
-            self.state = State::Probing { pause };
+    /// A call leaves; whether it is the probe.
+    pub fn calling(&mut self, now: Monotonic) -> bool {
+        match self.state {
+            State::Open { until, pause } if until <= now => {
+                self.state = State::Probing { pause };
+                true
+            }
+            _ => false,
         }
     }
 
@@ -75,8 +77,8 @@ impl Breaker {
         }
     }
 
-    /// A call brought none.
-    pub fn failed(&mut self, now: Monotonic) -> Change {
+    /// A call brought none; `probe` is what [`Breaker::calling`] said of it.
+    pub fn failed(&mut self, probe: bool, now: Monotonic) -> Change {
         match self.state {
             State::Closed { failures } if failures + 1 < LIMIT => {
                 self.state = State::Closed { failures: failures + 1 };
@@ -86,12 +88,12 @@ impl Breaker {
                 self.open(FIRST_PAUSE, now);
                 Change::Opened
             }
-            State::Probing { pause } => {
+            State::Probing { pause } if probe => {
                 self.open((pause * 2).min(LONGEST_PAUSE), now);
                 Change::None
             }
             // A call from before it opened.
-            State::Open { .. } => Change::None,
+            State::Open { .. } | State::Probing { .. } => Change::None,
         }
     }
 
@@ -117,10 +119,10 @@ mod tests {
     fn opened() -> Breaker {
         let mut breaker = Breaker::new(7);
         for _ in 1..LIMIT {
-            assert_eq!(breaker.failed(at(0)), Change::None);
+            assert_eq!(breaker.failed(false, at(0)), Change::None);
             assert!(breaker.lets_through(at(0)));
         }
-        assert_eq!(breaker.failed(at(0)), Change::Opened);
+        assert_eq!(breaker.failed(false, at(0)), Change::Opened);
         breaker
     }
 
@@ -136,7 +138,7 @@ mod tests {
         let mut breaker = Breaker::new(7);
         for _ in 0..20 {
             for _ in 1..LIMIT {
-                breaker.failed(at(0));
+                breaker.failed(false, at(0));
             }
             assert_eq!(breaker.succeeded(), Change::None);
         }
@@ -151,11 +153,13 @@ mod tests {
             assert!(!breaker.lets_through(at(now + longest * 3 / 4 - 1)));
             now += longest;
             assert!(breaker.lets_through(at(now)));
-            breaker.calling(at(now));
+            assert!(breaker.calling(at(now)));
             assert!(!breaker.lets_through(at(now + 5_000)), "a second probe");
-            assert_eq!(breaker.failed(at(now)), Change::None);
+            assert_eq!(breaker.failed(false, at(now)), Change::None);
+            assert!(breaker.is_probing(), "a call from before it opened says nothing of the probe");
+            assert_eq!(breaker.failed(true, at(now)), Change::None);
         }
-        breaker.calling(at(now + 1000));
+        assert!(breaker.calling(at(now + 1000)));
         assert_eq!(breaker.succeeded(), Change::Healed);
         assert!(breaker.lets_through(at(now + 1000)));
     }

@@ -52,13 +52,21 @@ pub enum Verdict {
 impl Ledger {
     /// What is known about taking `cost` units of `counter`.
     pub fn verdict(&self, counter: &Counter, cost: u64, now: Monotonic) -> Verdict {
+        if self.spent.get(counter).is_some_and(|spent| spent.ask_at <= now) && cost <= counter.quota {
+            return Verdict::Ask;
+        }
+        self.last_word(counter, cost, now)
+    }
+
+    /// The same where nobody can be asked: what was known stays so until the window ends.
+    pub fn last_word(&self, counter: &Counter, cost: u64, now: Monotonic) -> Verdict {
         let spent = self.spent.get(counter);
         if cost > counter.quota {
             let left = spent.map_or(counter.quota, |spent| spent.left);
             return Verdict::Refuse { left, quota: counter.quota, ends: now + counter.window.length() };
         }
         match spent {
-            Some(spent) if spent.ends > now && cost > spent.left && spent.ask_at > now => {
+            Some(spent) if spent.ends > now && cost > spent.left => {
                 Verdict::Refuse { left: spent.left, quota: spent.quota, ends: spent.ends }
             }
             _ => Verdict::Ask,
@@ -97,16 +105,6 @@ impl Ledger {
         while self.by_end.first().is_some_and(|(ends, _)| *ends <= now) {
             self.drop_first();
         }
-    }
-
-    /// How many counters are remembered.
-    pub fn len(&self) -> usize {
-        self.spent.len()
-    }
-
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.spent.is_empty()
     }
 
     fn forget(&mut self, counter: &Counter) {
@@ -149,6 +147,7 @@ mod tests {
         let refused = Verdict::Refuse { left: 0, quota: 5, ends: at(10_000) };
         assert_eq!(ledger.verdict(&c, 1, at(999)), refused);
         assert_eq!(ledger.verdict(&c, 1, at(1_000)), Verdict::Ask);
+        assert_eq!(ledger.last_word(&c, 1, at(1_000)), refused);
         ledger.asking(&c, at(1_000));
         assert_eq!(ledger.verdict(&c, 1, at(1_001)), refused);
         ledger.asking(&c, at(9_999));
@@ -168,7 +167,7 @@ mod tests {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
         ledger.learn(&c, 0, 5, at(10_000), true, at(0));
         ledger.learn(&c, 4, 5, at(10_000), false, at(5));
-        assert!(ledger.is_empty());
+        assert!(ledger.spent.is_empty());
         assert_eq!(ledger.verdict(&c, 1, at(6)), Verdict::Ask);
     }
 
@@ -197,9 +196,9 @@ mod tests {
         for i in 0..=MAX_SPENT as u64 {
             ledger.learn(&counter(&i.to_string()), 0, 5, at(100_000 + i), true, at(0));
         }
-        assert_eq!((ledger.len(), ledger.by_end.len()), (MAX_SPENT, MAX_SPENT));
+        assert_eq!((ledger.spent.len(), ledger.by_end.len()), (MAX_SPENT, MAX_SPENT));
         assert_eq!(ledger.verdict(&counter("0"), 1, at(1)), Verdict::Ask);
         ledger.expire(at(200_000));
-        assert!(ledger.is_empty() && ledger.by_end.is_empty());
+        assert!(ledger.spent.is_empty() && ledger.by_end.is_empty());
     }
 }

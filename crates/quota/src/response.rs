@@ -53,10 +53,14 @@ struct Problem<'a> {
 ///
 /// # Errors
 /// The answer to one that is not.
-pub fn answer(config: &Config, decision: Decision, now: Now) -> Result<Vec<Standing>, Answer> {
+pub fn answer(
+    config: &Config,
+    decision: Decision,
+    now: impl FnOnce() -> Now,
+) -> Result<Vec<Standing>, Answer> {
     match decision {
         Decision::Admit(standings) => Ok(standings),
-        Decision::Refuse(refusal) => Err(refused(config, &refusal, now)),
+        Decision::Refuse(refusal) => Err(refused(config, &refusal, now())),
         Decision::Unavailable => Err(unavailable()),
     }
 }
@@ -79,10 +83,10 @@ pub fn quota_headers(config: &Config, standings: &[Standing], now: Now) -> Vec<H
                 policies,
                 "{comma}\"{}\";q={};w={}",
                 policy.name,
-                standing.quota,
+                integer(standing.quota),
                 policy.window.seconds()
             );
-            let _ = write!(limits, "{comma}\"{}\";r={};t={reset}", policy.name, standing.remaining);
+            let _ = write!(limits, "{comma}\"{}\";r={};t={reset}", policy.name, integer(standing.remaining));
         }
         headers.push(("ratelimit-policy", policies));
         headers.push(("ratelimit", limits));
@@ -148,6 +152,11 @@ impl Problem<'_> {
     }
 }
 
+/// The largest Integer of a Structured Field has 15 digits (RFC 9651, section 3.3.1).
+fn integer(units: u64) -> u64 {
+    units.min(999_999_999_999_999)
+}
+
 /// Whole seconds until `moment`, rounded up.
 fn seconds_until(moment: Monotonic, now: Now) -> u64 {
     let left = moment.since(now.monotonic);
@@ -197,6 +206,21 @@ mod tests {
     }
 
     #[test]
+    fn numbers_stay_those_of_a_structured_field() {
+        let plenty = Standing {
+            policy: 0,
+            quota: 9_007_199_254_740_991,
+            remaining: 1_000_000_000_000_000,
+            resets: at(0),
+        };
+        let headers = text(&quota_headers(&config(r#"{"headers":["ietf"]}"#), &[plenty], NOW));
+        assert!(
+            headers.contains(";q=999999999999999;w=60") && headers.contains(";r=999999999999999;"),
+            "{headers}"
+        );
+    }
+
+    #[test]
     fn a_family_that_is_not_named_is_not_sent() {
         let ietf = quota_headers(&config(r#"{"headers":["ietf"]}"#), &standings(), NOW);
         assert!(ietf.iter().all(|(name, _)| name.starts_with("ratelimit")) && ietf.len() == 2);
@@ -207,7 +231,7 @@ mod tests {
     #[test]
     fn a_refusal_says_which_policy_and_until_when() {
         let refusal = Refusal { standings: standings(), violated: vec![1], until: at(2_501) };
-        let answer = answer(&config(r#"{"headers":[]}"#), Decision::Refuse(refusal), NOW).unwrap_err();
+        let answer = answer(&config(r#"{"headers":[]}"#), Decision::Refuse(refusal), || NOW).unwrap_err();
         assert_eq!((answer.status, answer.grpc_status), (429, 8));
         assert_eq!(text(&answer.headers), "retry-after: 2\ncontent-type: application/problem+json\n");
         assert_eq!(
@@ -218,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_failed_store_is_never_a_429() {
-        let answer = answer(&config("{}"), Decision::Unavailable, NOW).unwrap_err();
+        let answer = answer(&config("{}"), Decision::Unavailable, || NOW).unwrap_err();
         assert_eq!((answer.status, answer.grpc_status), (503, 14));
         assert!(answer.headers.contains(&("retry-after", "1".to_owned())));
     }

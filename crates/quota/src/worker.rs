@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::batch::{Batch, MAX_CALL_RETURNS, Want};
 use crate::breaker::{Breaker, Change};
-use crate::config::{Config, Mode, OnFailure};
+use crate::config::{Config, Mode, OnFailure, Policy};
 use crate::decision::{Decision, Refusal, Standing};
 use crate::evaluate::Check;
 use crate::ledger::{Ledger, Verdict};
@@ -104,6 +104,8 @@ struct Call {
     id: CallId,
     tickets: Vec<Ticket>,
     batch: Batch,
+    /// Whether the breaker let it through to try a store that was given up.
+    probe: bool,
     lost_at: Monotonic,
 }
 
@@ -136,12 +138,15 @@ impl<W> Worker<W> {
             return Submitted::Decided(Decision::Admit(Vec::new()));
         }
         if !self.breaker.lets_through(now) || self.waiting.len() >= MAX_WAITING {
-            return Submitted::Decided(failed(&wants, &self.config));
+            return Submitted::Decided(self.uncounted(&wants, now));
+        }
+        if self.gathering.len() >= 2 * MAX_WAITING {
+            self.gathering.retain(|ticket| self.waiting.contains_key(ticket));
         }
         for want in &mut wants {
             self.ledger.asking(&want.check.counter, now);
         }
-        let only_counts = wants.iter().all(|want| mode(want, &self.config) == Mode::Shadow);
+        let only_counts = wants.iter().all(|want| self.enforced(&want.check).is_none());
         self.serial += 1;
         let ticket = Ticket(self.serial);
         let deadline = now + self.config.store.timeout;
@@ -172,8 +177,8 @@ impl<W> Worker<W> {
             return None;
         }
         self.returned = false;
-        self.returns_due = false;
         let returns = self.returns.take(MAX_CALL_RETURNS, now);
+        self.returns_due &= !self.returns.is_empty();
         let mut batch = Batch::default();
         let mut tickets = Vec::with_capacity(self.gathering.len());
         let mut until = now + SHORTEST_TIMEOUT;
@@ -192,14 +197,13 @@ impl<W> Worker<W> {
                 return None;
             }
             until = now + self.config.store.timeout.max(SHORTEST_TIMEOUT);
-        } else {
-            self.breaker.calling(now);
         }
+        let probe = !batch.is_empty() && self.breaker.calling(now);
         let timeout = until.since(now);
         let body = batch.body(&returns, timeout);
         self.serial += 1;
         let id = CallId(self.serial);
-        self.calls.push(Call { id, tickets, batch, lost_at: until + LOST_AFTER });
+        self.calls.push(Call { id, tickets, batch, probe, lost_at: until + LOST_AFTER });
         Some(OutgoingCall { id, body, timeout })
     }
 
@@ -210,7 +214,7 @@ impl<W> Worker<W> {
             return Change::None;
         }
         let Some(mut pools) = call.batch.granted(body, now) else {
-            return self.all_failed(call.tickets, now);
+            return self.all_failed(call.tickets, call.probe, now);
         };
         for ticket in call.tickets {
             let Some(mut waiter) = self.waiting.remove(&ticket) else { continue };
@@ -219,13 +223,13 @@ impl<W> Worker<W> {
         }
         let usable = pools.any_usable();
         pools.close(&mut self.ledger, &mut self.returns, now);
-        if usable { self.breaker.succeeded() } else { self.broke(now) }
+        if usable { self.breaker.succeeded() } else { self.broke(call.probe, now) }
     }
 
     /// A call came to nothing: not sent, refused, timed out, reset, or answered with anything but 200.
     pub fn call_failed(&mut self, id: CallId, now: Monotonic) -> Change {
         match self.take_call(id) {
-            Some(call) if !call.batch.is_empty() => self.all_failed(call.tickets, now),
+            Some(call) if !call.batch.is_empty() => self.all_failed(call.tickets, call.probe, now),
             _ => Change::None,
         }
     }
@@ -235,7 +239,7 @@ impl<W> Worker<W> {
     pub fn tick(&mut self, now: Monotonic) -> Change {
         while let Some(first) = self.waiting.first_entry().filter(|first| first.get().deadline <= now) {
             let ticket = *first.key();
-            self.fail(ticket);
+            self.fail(ticket, now);
         }
         let lost: Vec<CallId> = self.calls.iter().filter(|c| c.lost_at <= now).map(|c| c.id).collect();
         let mut change = Change::None;
@@ -267,26 +271,46 @@ impl<W> Worker<W> {
         let mut refusal = Refusal { standings: Vec::new(), violated: Vec::new(), until: now };
         let mut asked = Vec::with_capacity(checks.len());
         for check in checks {
-            let (left, quota, ends) = match self.ledger.verdict(&check.counter, check.cost.get(), now) {
-                Verdict::Refuse { left, quota, ends } => (left, quota, ends),
-                Verdict::Ask => {
-                    asked.push(check);
-                    continue;
-                }
-            };
-            let enforced = self.config.policies.get(check.policy).is_some_and(|p| p.mode == Mode::Enforce);
-            if enforced {
-                refusal.standings.push(Standing {
-                    policy: check.policy,
-                    quota,
-                    remaining: left,
-                    resets: ends,
-                });
-                refusal.violated.push(check.policy);
-                refusal.until = refusal.until.max(ends);
+            match self.ledger.verdict(&check.counter, check.cost.get(), now) {
+                Verdict::Ask => asked.push(check),
+                verdict => self.add(&mut refusal, &check, verdict),
             }
         }
         if refusal.violated.is_empty() { Ok(asked) } else { Err(refusal) }
+    }
+
+    /// What a request gets that the store has not counted: refused where the ledger knows enough, else what
+    /// `on_failure` says.
+    fn uncounted(&self, wants: &[Want], now: Monotonic) -> Decision {
+        let mut refusal = Refusal { standings: Vec::new(), violated: Vec::new(), until: now };
+        let mut denied = false;
+        for Want { check, .. } in wants {
+            let verdict = self.ledger.last_word(&check.counter, check.cost.get(), now);
+            self.add(&mut refusal, check, verdict);
+            denied |= self.enforced(check).is_some_and(|policy| policy.on_failure == OnFailure::Deny);
+        }
+        match (refusal.violated.is_empty(), denied) {
+            (false, _) => Decision::Refuse(refusal),
+            (true, true) => Decision::Unavailable,
+            (true, false) => Decision::Admit(Vec::new()),
+        }
+    }
+
+    /// Adds what the ledger refuses to a refusal, unless the policy only counts.
+    fn add(&self, refusal: &mut Refusal, check: &Check, verdict: Verdict) {
+        if let Verdict::Refuse { left, quota, ends } = verdict
+            && self.enforced(check).is_some()
+        {
+            let policy = check.policy;
+            refusal.standings.push(Standing { policy, quota, remaining: left, resets: ends });
+            refusal.violated.push(policy);
+            refusal.until = refusal.until.max(ends);
+        }
+    }
+
+    /// The policy of a check, unless it only counts.
+    fn enforced(&self, check: &Check) -> Option<&Policy> {
+        self.config.policies.get(check.policy).filter(|policy| policy.mode == Mode::Enforce)
     }
 
     fn batch_is_due(&self, now: Monotonic) -> bool {
@@ -313,27 +337,27 @@ impl<W> Worker<W> {
         Some(self.calls.swap_remove(place))
     }
 
-    fn all_failed(&mut self, tickets: Vec<Ticket>, now: Monotonic) -> Change {
+    fn all_failed(&mut self, tickets: Vec<Ticket>, probe: bool, now: Monotonic) -> Change {
         for ticket in tickets {
-            self.fail(ticket);
+            self.fail(ticket, now);
         }
-        self.broke(now)
+        self.broke(probe, now)
     }
 
-    fn broke(&mut self, now: Monotonic) -> Change {
-        let change = self.breaker.failed(now);
+    fn broke(&mut self, probe: bool, now: Monotonic) -> Change {
+        let change = self.breaker.failed(probe, now);
         if !self.breaker.lets_through(now) {
             for ticket in std::mem::take(&mut self.gathering) {
-                self.fail(ticket);
+                self.fail(ticket, now);
             }
         }
         change
     }
 
     /// Decides a request that still waits as one that the store has not counted.
-    fn fail(&mut self, ticket: Ticket) {
+    fn fail(&mut self, ticket: Ticket, now: Monotonic) {
         if let Some(waiter) = self.waiting.remove(&ticket) {
-            let decision = failed(&waiter.wants, &self.config);
+            let decision = self.uncounted(&waiter.wants, now);
             self.decide(ticket, waiter, decision);
         }
     }
@@ -343,19 +367,6 @@ impl<W> Worker<W> {
             self.decided.push_back(Decided { ticket, who, wants, decision });
         }
     }
-}
-
-fn mode(want: &Want, config: &Config) -> Mode {
-    config.policies.get(want.check.policy).map_or(Mode::Shadow, |policy| policy.mode)
-}
-
-/// What a request gets that the store has not counted.
-fn failed(wants: &[Want], config: &Config) -> Decision {
-    let denies = wants
-        .iter()
-        .filter_map(|want| config.policies.get(want.check.policy))
-        .any(|policy| policy.mode == Mode::Enforce && policy.on_failure == OnFailure::Deny);
-    if denies { Decision::Unavailable } else { Decision::Admit(Vec::new()) }
 }
 
 #[cfg(test)]

@@ -1,4 +1,9 @@
 //! `--store`: where counters are kept.
+//!
+//! With TLS (`rediss` in front) a server's certificate must be good for the name that the URL, the sentinels or
+//! the cluster call it by, and come from an authority that the system trusts. To trust a private one, name the
+//! PEM file of its certificate in `SSL_CERT_FILE` (or a directory in `SSL_CERT_DIR`): what is named there is
+//! trusted in place of the system's authorities, and read again at each connection.
 
 use std::fmt;
 use std::str::FromStr;

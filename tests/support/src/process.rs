@@ -8,12 +8,23 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 use crate::wait;
 
 /// How many of its last lines an error message shows.
 const TAIL: usize = 30;
+
+/// Lets this process, and those that it starts, open as many files as the system lets it: thousands of
+/// connections need more than most shells allow.
+///
+/// # Errors
+/// When the system refuses.
+pub fn raise_file_limit() -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    setrlimit(Resource::Nofile, raised).context("cannot raise the limit of open files")
+}
 
 /// A running (or ended) child process.
 #[derive(Debug)]

@@ -1,6 +1,10 @@
-//! The store as a user runs it: `dist/quotagate serve`.
+//! The store as a user runs it: `quotagate serve`.
 
-use std::{process::Command, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
@@ -22,6 +26,10 @@ pub struct StoreOptions {
     pub admin: String,
     /// Further arguments.
     pub arguments: Vec<String>,
+    /// Variables of its environment, beside those of the test's own.
+    pub environment: Vec<(String, String)>,
+    /// The command; without one, `dist/quotagate`.
+    pub program: Option<PathBuf>,
 }
 
 impl StoreOptions {
@@ -29,7 +37,14 @@ impl StoreOptions {
     #[must_use]
     pub fn new(store: &str) -> Self {
         let any = "127.0.0.1:0".to_owned();
-        Self { store: store.to_owned(), listen: any.clone(), admin: any, arguments: Vec::new() }
+        Self {
+            store: store.to_owned(),
+            listen: any.clone(),
+            admin: any,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            program: None,
+        }
     }
 
     /// On this port instead, or `unix:/path`.
@@ -50,6 +65,20 @@ impl StoreOptions {
     #[must_use]
     pub fn arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments.extend(arguments.iter().map(|&a| a.to_owned()));
+        self
+    }
+
+    /// With this variable in its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With this command instead, such as the one that Cargo built for a test of its own crate.
+    #[must_use]
+    pub fn program(mut self, path: impl AsRef<Path>) -> Self {
+        self.program = Some(path.as_ref().to_owned());
         self
     }
 }
@@ -86,7 +115,7 @@ impl StoreProcess {
     /// # Errors
     /// When it was not built, or does not come up.
     pub fn start_with(options: &StoreOptions) -> Result<Self> {
-        let program = paths::command();
+        let program = options.program.clone().unwrap_or_else(paths::command);
         if !program.is_file() {
             bail!("{} is not there: run `cargo xtask build`", program.display());
         }
@@ -94,6 +123,7 @@ impl StoreProcess {
         let mut command = Command::new(program);
         command.arg("serve").args(["--store", &options.store, "--listen", &options.listen]);
         command.args(["--admin", &options.admin]).args(&options.arguments);
+        command.envs(options.environment.iter().map(|(name, value)| (name, value)));
         let mut process = Process::spawn("the store", &mut command, &directory.path().join("store.log"))?;
         let unix = options.listen.starts_with("unix:");
         let (port, admin_port) = process.wait_until("its ready lines", START, |process| {

@@ -139,7 +139,7 @@ fn a_full_batch_leaves_although_no_call_has_returned() {
 }
 
 #[test]
-fn a_request_is_decided_by_its_deadline_and_a_late_grant_goes_back() {
+fn invariant_2_a_request_is_decided_by_its_deadline_and_a_late_grant_goes_back() {
     for (on_failure, expected) in [("allow", "one=+"), ("deny", "one=!")] {
         let mut w = worker(on_failure);
         submit(&mut w, "one", 0);
@@ -241,6 +241,53 @@ fn a_spent_counter_is_refused_without_a_call_and_asked_about_once_a_second() {
 }
 
 #[test]
+fn a_spent_counter_stays_refused_while_the_store_fails() {
+    for on_failure in ["allow", "deny"] {
+        let mut w = worker(on_failure);
+        submit(&mut w, "one", 0);
+        let (id, _) = call(&mut w, 0);
+        w.replied(id, &reply(&[grant(1, 5)]), at(0));
+        assert_eq!(summary(&mut w), "one=+0");
+        // The one that asks again finds the store dead.
+        submit(&mut w, "again", 1_000);
+        let (id, _) = call(&mut w, 1_000);
+        w.call_failed(id, at(1_000));
+        assert_eq!(summary(&mut w), "again=-");
+        for _ in 1..crate::breaker::LIMIT {
+            w.submit("other", checks(&[0], "y", 1), at(1_950));
+            let (id, _) = call(&mut w, 1_950);
+            w.call_failed(id, at(1_950));
+        }
+        // The breaker is open, and the second in which nobody asks is over.
+        let refused = w.submit("late", checks(&[0], "x", 1), at(2_050));
+        assert!(matches!(refused, Submitted::Decided(Decision::Refuse(_))), "{on_failure}: {refused:?}");
+        w.tick(at(30_000));
+        let now = w.submit("next window", checks(&[0], "x", 1), at(30_000));
+        assert!(!matches!(now, Submitted::Decided(Decision::Refuse(_))), "{on_failure}: {now:?}");
+    }
+}
+
+#[test]
+fn only_the_probe_tells_whether_the_store_is_still_dead() {
+    let mut w = worker("deny");
+    submit(&mut w, "old", 0);
+    let (old, _) = call(&mut w, 0);
+    for _ in 0..crate::breaker::LIMIT {
+        submit(&mut w, "x", 6);
+        let (id, _) = call(&mut w, 11);
+        w.call_failed(id, at(11));
+    }
+    w.tick(at(50));
+    submit(&mut w, "probe", 300);
+    let (probe, _) = call(&mut w, 300);
+    w.call_failed(old, at(301));
+    decisions(&mut w);
+    assert_eq!(w.submit("x", checks(&[0], "x", 1), at(700)), Submitted::Decided(Decision::Unavailable));
+    assert!(w.next_call(at(700)).is_none(), "one probe at a time");
+    assert_eq!(w.replied(probe, &reply(&[grant(1, 1)]), at(310)), Change::Healed);
+}
+
+#[test]
 fn shadow_counts_without_holding_up_or_refusing() {
     let mut w = worker("deny");
     assert_eq!(w.submit("one", checks(&[2], "x", 1), at(0)), Submitted::Counting);
@@ -327,6 +374,45 @@ fn waiting_requests_and_calls_that_never_return_are_bounded() {
     assert_eq!(decisions(&mut w).len(), MAX_WAITING);
     w.tick(at(2_000));
     assert!(w.is_idle(), "the lost call is given up");
+}
+
+#[test]
+fn clients_that_come_and_go_leave_nothing_behind() {
+    let mut w = worker("deny");
+    submit(&mut w, "stays", 0);
+    call(&mut w, 0);
+    submit(&mut w, "front", 0);
+    for _ in 0..10 * MAX_WAITING {
+        let ticket = submit(&mut w, "gone", 0);
+        w.cancel(ticket);
+    }
+    assert!(w.gathering.len() <= 2 * MAX_WAITING && w.waiting.len() == 2);
+}
+
+#[test]
+fn the_longest_keys_still_fit_a_call_with_returns() {
+    let mut w = worker("allow");
+    let party = |i: usize| format!("{i:05}{}", "x".repeat(crate::wire::MAX_KEY - 11));
+    for i in 0..200 {
+        w.submit("x", checks(&[0], &party(i), 1), at(0));
+    }
+    while let Some(out) = w.next_call(at(6)) {
+        let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+        let grants: Vec<_> = request.reservations.iter().map(|_| grant(1, 1)).collect();
+        // All have gone: every unit goes back.
+        for ticket in w.waiting.keys().copied().collect::<Vec<_>>() {
+            w.cancel(ticket);
+        }
+        w.replied(out.id, &reply(&grants), at(6));
+    }
+    for i in 200..500 {
+        w.submit("x", checks(&[0], &party(i), 1), at(7));
+    }
+    let out = w.next_call(at(7)).unwrap();
+    let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+    assert_eq!(request.returns.len(), MAX_CALL_RETURNS);
+    assert!(request.reservations.len() > 100 && request.reservations[0].key.len() == crate::wire::MAX_KEY);
+    assert!(out.body.len() <= crate::wire::MAX_BODY, "{}", out.body.len());
 }
 
 #[test]

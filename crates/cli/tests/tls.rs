@@ -1,0 +1,215 @@
+//! `quotagate serve` in front of a Redis that speaks only TLS: whom it trusts, and what it says of those it
+//! does not. The processes are real, and so are the certificates, of authorities made for each test.
+
+#![cfg(test)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use quotagate_support::http::{self, Client, Request};
+use quotagate_support::process::Process;
+use quotagate_support::redis::Redis;
+use quotagate_support::store::{StoreOptions, StoreProcess};
+use quotagate_support::{ports, tools, wait};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use serde_json::json;
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(10);
+/// A port can be lost to another process between finding and binding it.
+const ATTEMPTS: usize = 5;
+const PASSWORD: &str = "s3cret-of-the-shop";
+/// The one user that may log in.
+const USERS: &[&str] =
+    &["--user", "default", "off", "--user", "shop", "on", ">s3cret-of-the-shop", "~*", "&*", "+@all"];
+
+/// A certificate authority, and where its certificate lies.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: PathBuf,
+}
+
+impl Authority {
+    fn new(directory: &Path, name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = directory.join(format!("{name}.pem"));
+        fs::write(&certificate, params.self_signed(&key).unwrap().pem()).unwrap();
+        Self { issuer: Issuer::new(params, key), certificate }
+    }
+
+    /// What makes a Redis show a certificate for these names.
+    fn arguments(&self, directory: &Path, names: &[&str]) -> Vec<String> {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &self.issuer).unwrap();
+        let (certificate_file, key_file) = (directory.join("server.pem"), directory.join("server.key"));
+        fs::write(&certificate_file, certificate.pem()).unwrap();
+        fs::write(&key_file, key.serialize_pem()).unwrap();
+        let path = |path: &Path| path.to_str().unwrap().to_owned();
+        [
+            ("--tls-cert-file", path(&certificate_file)),
+            ("--tls-key-file", path(&key_file)),
+            ("--tls-ca-cert-file", path(&self.certificate)),
+            ("--tls-auth-clients", "no".to_owned()),
+        ]
+        .into_iter()
+        .flat_map(|(option, value)| [option.to_owned(), value])
+        .collect()
+    }
+}
+
+/// A Redis with TLS alone.
+struct TlsRedis {
+    port: u16,
+    _process: Process,
+}
+
+impl TlsRedis {
+    fn start(directory: &Path, authority: &Authority, names: &[&str]) -> Self {
+        let tls = authority.arguments(directory, names);
+        let mut attempts = (0..ATTEMPTS).map(|attempt| {
+            let port = ports::free().unwrap();
+            let mut command = Command::new(tools::redis_server().unwrap());
+            command.args(["--port", "0", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]);
+            command.arg(directory).args(["--tls-port", &port.to_string()]).args(&tls).args(USERS);
+            let log = directory.join(format!("redis{attempt}.log"));
+            let mut process = Process::spawn("Redis with TLS", &mut command, &log).unwrap();
+            let up = process.wait_until("its ready line", LIMIT, |process| {
+                Ok(process.log().contains("Ready to accept connections").then_some(()))
+            });
+            match up {
+                Ok(()) => Some(Self { port, _process: process }),
+                Err(error) if format!("{error:#}").contains("Address already in use") => None,
+                Err(error) => panic!("{error:#}"),
+            }
+        });
+        attempts.find_map(|started| started).unwrap()
+    }
+
+    fn url(&self, host: &str, password: &str) -> String {
+        format!("rediss://shop:{password}@{host}:{}/0", self.port)
+    }
+}
+
+/// A store that says all it can, and trusts `authority` alone.
+fn store(url: &str, authority: &Authority) -> StoreProcess {
+    let options = StoreOptions::new(url)
+        .program(env!("CARGO_BIN_EXE_quotagate"))
+        .arguments(&["--log", "trace"])
+        .env("SSL_CERT_FILE", authority.certificate.to_str().unwrap())
+        .env("SSL_CERT_DIR", "");
+    StoreProcess::start_with(&options).unwrap()
+}
+
+/// Takes one of nine units a day from the counter `key`: units granted and units used.
+fn reserve(store: &StoreProcess, key: &str) -> (u64, u64) {
+    let reservation = json!({"key": key, "window_s": 86400, "quota": 9, "want": 1, "min": 1});
+    let body = json!({"budget_ms": 5000, "reservations": [reservation]}).to_string();
+    let request = Request::post("/v1/reserve", body.as_bytes()).header("content-type", "application/json");
+    let reply = Client::connect(store.port()).unwrap().send(&request).unwrap();
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let reply = reply.json().unwrap();
+    let number = |field: &str| reply["grants"][0][field].as_u64();
+    number("granted").zip(number("used")).unwrap_or_else(|| panic!("{reply}"))
+}
+
+fn wait_until_ready(store: &StoreProcess) {
+    let ready = wait::until_true("the store is ready", LIMIT, || {
+        let reply = http::get(store.admin_port(), "/readyz")?;
+        Ok(reply.status == 200 && !reply.text().contains("warnings"))
+    });
+    ready.unwrap_or_else(|error| panic!("{error:#}\n{}", store.log()));
+}
+
+/// The store is not ready, says `why` in `/readyz` and in its log, and nowhere shows a `password`.
+fn assert_refuses(mut store: StoreProcess, why: &str, password: &str) {
+    let what = format!("the store is not ready and says {why}");
+    let answer = wait::until(&what, LIMIT, || {
+        let reply = http::get(store.admin_port(), "/readyz")?;
+        assert_eq!(reply.status, 503, "{}\n{}", reply.text(), store.log());
+        Ok((reply.text().contains(why)).then(|| reply.text()))
+    });
+    let answer = answer.unwrap_or_else(|error| panic!("{error:#}\n{}", store.log()));
+    store.stop().unwrap();
+    let log = store.log();
+    let complaint =
+        log.lines().find(|line| line.contains("WARN") && line.contains("cannot connect to redis"));
+    assert!(complaint.is_some_and(|line| line.contains(why)), "{log}");
+    for text in [&answer, &log] {
+        assert!(!text.contains(password), "{text}");
+    }
+}
+
+#[test]
+fn a_server_whose_authority_is_named_in_ssl_cert_file_is_trusted() {
+    let directory = TempDir::new().unwrap();
+    let authority = Authority::new(directory.path(), "authority");
+    let redis = TlsRedis::start(directory.path(), &authority, &["localhost", "127.0.0.1"]);
+    for (host, used) in [("localhost", 1), ("127.0.0.1", 2)] {
+        let mut store = store(&redis.url(host, PASSWORD), &authority);
+        wait_until_ready(&store);
+        assert_eq!(reserve(&store, "shop:p:{alice}"), (1, used), "by {host}");
+        store.stop().unwrap();
+        assert!(!store.log().contains(PASSWORD), "{}", store.log());
+    }
+}
+
+#[test]
+fn the_nodes_of_a_cluster_are_trusted_in_the_same_way() {
+    let directory = TempDir::new().unwrap();
+    let authority = Authority::new(directory.path(), "authority");
+    let [port, bus] = [(); 2].map(|()| ports::free().unwrap().to_string());
+    // The port without TLS is there to give out the slots; the map names the other one to who asks with TLS.
+    let mut arguments = authority.arguments(directory.path(), &["localhost", "127.0.0.1"]);
+    let cluster = ["--tls-port", &port, "--cluster-enabled", "yes", "--tls-cluster", "yes"];
+    arguments.extend(cluster.map(str::to_owned));
+    arguments.extend(["--cluster-port", &bus, "--cluster-announce-ip", "127.0.0.1"].map(str::to_owned));
+    let redis = Redis::start_with(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    let user = ["ACL", "SETUSER", "shop", "on", ">s3cret-of-the-shop", "~*", "&*", "+@all"];
+    redis.cli(&user).unwrap();
+    redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).unwrap();
+    let url = format!("rediss-cluster://shop:{PASSWORD}@localhost:{port}");
+    let mut store = store(&url, &authority);
+    wait_until_ready(&store);
+    assert_eq!(reserve(&store, "shop:p:{alice}"), (1, 1));
+    store.stop().unwrap();
+    let log = store.log();
+    assert!(log.contains(&format!("connected to redis at 127.0.0.1:{port}")), "over TLS: {log}");
+    assert!(!log.contains(PASSWORD), "{log}");
+}
+
+#[test]
+fn a_certificate_of_an_unknown_authority_is_refused() {
+    let directory = TempDir::new().unwrap();
+    let authority = Authority::new(directory.path(), "authority");
+    let stranger = Authority::new(directory.path(), "stranger");
+    let redis = TlsRedis::start(directory.path(), &stranger, &["localhost"]);
+    let url = redis.url("localhost", PASSWORD);
+    assert_refuses(store(&url, &authority), "UnknownIssuer", PASSWORD);
+    // It was for the authority alone.
+    wait_until_ready(&store(&url, &stranger));
+}
+
+#[test]
+fn a_certificate_for_another_name_is_refused() {
+    let directory = TempDir::new().unwrap();
+    let authority = Authority::new(directory.path(), "authority");
+    let redis = TlsRedis::start(directory.path(), &authority, &["redis.example"]);
+    let store = store(&redis.url("localhost", PASSWORD), &authority);
+    assert_refuses(store, "certificate not valid for name", PASSWORD);
+}
+
+#[test]
+fn a_wrong_password_is_said_and_not_shown() {
+    let directory = TempDir::new().unwrap();
+    let authority = Authority::new(directory.path(), "authority");
+    let redis = TlsRedis::start(directory.path(), &authority, &["localhost"]);
+    let store = store(&redis.url("localhost", "gu3ssed-wrong"), &authority);
+    assert_refuses(store, "Password authentication failed", "gu3ssed-wrong");
+}
