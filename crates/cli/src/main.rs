@@ -5,6 +5,7 @@ mod serve;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 /// Exact, global quotas for Envoy, shared in Redis or Redis Cluster.
@@ -24,15 +25,33 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version are no faults.
+        Err(error)
+            if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand =>
+        {
+            error.exit()
+        }
+        Err(error) => return refuse(first_paragraph(&error.to_string())),
+    };
+    let done = match cli.command {
         Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(&args),
     };
     match done {
         Ok(status) => status,
-        Err(sentence) => {
-            eprintln!("quotagate: {sentence}");
-            ExitCode::from(2)
-        }
+        Err(sentence) => refuse(&sentence),
     }
+}
+
+/// Says in one sentence what is wrong with the call.
+fn refuse(sentence: &str) -> ExitCode {
+    eprintln!("quotagate: {sentence}");
+    ExitCode::from(2)
+}
+
+/// What is wrong, without the usage and the hints that follow.
+fn first_paragraph(error: &str) -> &str {
+    error.split("\n\n").next().unwrap_or(error).trim_start_matches("error: ")
 }

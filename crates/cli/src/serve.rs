@@ -61,7 +61,10 @@ pub fn run(args: Args) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
-    runtime.block_on(serve(args))
+    let done = runtime.block_on(serve(args));
+    // A name that is still being looked up must not hold up the end.
+    runtime.shutdown_background();
+    done
 }
 
 async fn serve(args: Args) -> Result<(), String> {

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use quotagate_quota::wire::{Grant, MAX_UNITS, Return};
 
-use crate::store::{Ask, Batch, Health, Settled, Store, StoreError};
+use crate::store::{Ask, Batch, Health, Settle, Settled, Store, StoreError};
 
 /// Parts of the map, each behind a lock of its own.
 const SHARDS: usize = 64;
+/// Most keys that are counted at once, about 200 MB of them; a new one is then refused until others expire.
+const MAX_KEYS: usize = 1 << 20;
 /// How often expired counters are freed.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -30,6 +32,8 @@ pub struct Memory {
     shards: Arc<Shards>,
     hasher: RandomState,
     clock: Clock,
+    /// Most keys of a shard.
+    shard_bound: usize,
 }
 
 /// The key of a reservation, and its counters by the number of their window.
@@ -59,7 +63,7 @@ impl Memory {
     pub fn new(clock: Clock) -> Self {
         let others = std::iter::repeat_with(Mutex::default).take(SHARDS - 1).collect();
         let shards = Arc::new(Shards { others, last: Mutex::default() });
-        Self { shards, hasher: RandomState::new(), clock }
+        Self { shards, hasher: RandomState::new(), clock, shard_bound: MAX_KEYS / SHARDS }
     }
 
     /// Counters held, expired ones that no sweep has met yet included.
@@ -95,11 +99,12 @@ impl Memory {
         lock(self.shards.others.get(place).unwrap_or(&self.shards.last))
     }
 
-    fn take(&self, ask: &Ask) -> Grant {
+    fn take(&self, ask: &Ask) -> Settled {
         let now = (self.clock)();
         let window = ask.window();
         let (number, remaining) = (window.number_at(now), window.remaining_at(now));
         let mut shard = self.shard(&ask.key);
+        let full = shard.len() >= self.shard_bound;
         let found = shard
             .get_mut(ask.key.as_str())
             .and_then(|held| held.iter_mut().find(|c| (c.window_s, c.number) == (ask.window_s, number)));
@@ -107,6 +112,13 @@ impl Memory {
         let (granted, taken) = share(ask, used);
         match found {
             Some(counter) => counter.used = used.saturating_add(taken),
+            // To evict another would give that one a fresh quota.
+            None if taken > 0 && full => {
+                return Err(StoreError::Refused(format!(
+                    "{} counters fill the memory",
+                    self.shard_bound * SHARDS
+                )));
+            }
             None if taken > 0 => {
                 let counter = Counter { window_s: ask.window_s, number, used: taken, end: now + remaining };
                 match shard.get_mut(ask.key.as_str()) {
@@ -117,7 +129,7 @@ impl Memory {
             None => {}
         }
         let reset_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).max(1);
-        Grant { granted, used: used.saturating_add(taken), quota: ask.quota, reset_ms, window: number }
+        Ok(Grant { granted, used: used.saturating_add(taken), quota: ask.quota, reset_ms, window: number })
     }
 
     fn put_back(&self, back: &Return) {
@@ -157,11 +169,13 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 }
 
 impl Store for Memory {
-    fn reserve<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Vec<Settled>> {
+    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
         let late = Instant::now() >= batch.deadline;
         batch.returns.iter().for_each(|back| self.put_back(back));
-        let settle = |ask| if late { Err(StoreError::Late) } else { Ok(self.take(ask)) };
-        ready(batch.asks.iter().map(settle).collect()).boxed()
+        for (at, ask) in batch.asks.iter().enumerate() {
+            settle(at, if late { Err(StoreError::Late) } else { self.take(ask) });
+        }
+        ready(()).boxed()
     }
 
     fn give_back<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()> {
@@ -179,6 +193,30 @@ mod tests {
     use quotagate_quota::wire::Reservation;
 
     use super::*;
+
+    #[test]
+    fn memory_is_bounded_and_nobody_is_evicted() {
+        let memory = Memory { shard_bound: 1, ..Memory::new(steady_clock()) };
+        let ask = |n: usize| {
+            let key = format!("test:p:{{{n}}}");
+            let (offset_s, spare, count_denied) = (0, 0, false);
+            Ask::new(Reservation {
+                key,
+                window_s: 3600,
+                offset_s,
+                quota: 5,
+                want: 1,
+                min: 1,
+                spare,
+                count_denied,
+            })
+        };
+        let first: Vec<_> = (0..1000).map(|n| memory.take(&ask(n).unwrap())).collect();
+        let counted: Vec<_> = (0..1000).filter(|&n| first[n].is_ok()).collect();
+        assert!((SHARDS / 2..=SHARDS).contains(&counted.len()), "{}", counted.len());
+        assert!(counted.iter().all(|&n| memory.take(&ask(n).unwrap()).unwrap().used == 2));
+        assert!(matches!(first.iter().find(|s| s.is_err()), Some(Err(StoreError::Refused(_)))));
+    }
 
     #[tokio::test]
     async fn expired_counters_are_freed_without_being_touched() {

@@ -22,7 +22,7 @@ use self::cluster::{Cluster, slot_of};
 use self::node::{Link, Node, eviction_warning};
 use self::script::{Answer, Form, Override};
 use self::target::Target;
-use crate::store::{Ask, Batch, Health, Settled, Store, StoreError};
+use crate::store::{Ask, Batch, Health, Settle, Store, StoreError};
 use crate::url::StoreUrl;
 
 /// The longest wait for a connection to give units back.
@@ -40,6 +40,9 @@ enum Topology {
     One(Arc<Node>),
     Cluster(Cluster),
 }
+
+/// What goes to one node.
+type Group<'a> = (Arc<Node>, Vec<Item<'a>>);
 
 /// One command of a batch.
 #[derive(Clone, Copy)]
@@ -72,51 +75,68 @@ impl Redis {
         }
     }
 
-    async fn carry_out(&self, batch: &Batch) -> Vec<Settled> {
+    async fn send_all(&self, batch: &Batch, settle: &Settle<'_>) {
         let late = Instant::now() >= batch.deadline;
-        let nowhere = || Err(StoreError::Unreachable("no primary is known for this key's slot".to_owned()));
-        let mut settled: Vec<Settled> =
-            batch.asks.iter().map(|_| if late { Err(StoreError::Late) } else { nowhere() }).collect();
-        let asks = batch.asks.iter().enumerate().take_while(|_| !late).map(|(at, ask)| Item::Ask { at, ask });
-        let groups = self.group(batch.returns.iter().map(Item::Return).chain(asks));
-        let sent = groups.iter().map(|(node, items)| self.send(node, items, batch.deadline));
-        let mut open = Vec::new();
-        for ((node, items), answers) in groups.iter().zip(join_all(sent).await) {
-            for (item, answer) in items.iter().zip(answers) {
-                let Item::Ask { at, ask } = *item else { continue };
-                match answer {
-                    Answer::Granted(grant) => put(&mut settled, at, Ok(grant)),
-                    Answer::Failed(error) => put(&mut settled, at, Err(error)),
-                    proof => open.push(async move {
-                        (at, self.ask_again(Arc::clone(node), ask, proof, batch.deadline).await)
-                    }),
-                }
+        if late {
+            (0..batch.asks.len()).for_each(|at| settle(at, Err(StoreError::Late)));
+        }
+        let asks = batch.asks.iter().enumerate().filter(|_| !late).map(|(at, ask)| Item::Ask { at, ask });
+        let (groups, homeless) = self.group(batch.returns.iter().map(Item::Return).chain(asks));
+        for item in &homeless {
+            if let Item::Ask { at, .. } = *item {
+                settle(
+                    at,
+                    Err(StoreError::Unreachable("no primary is known for this key's slot".to_owned())),
+                );
             }
         }
-        if settled.iter().any(|outcome| outcome.as_ref().is_err_and(StoreError::is_outage)) {
+        if !homeless.is_empty() {
             self.suspect();
         }
-        for (at, outcome) in join_all(open).await {
-            put(&mut settled, at, outcome);
-        }
-        settled
+        // Each node on its own: one that is slow holds up nothing of the others.
+        let nodes = groups.iter().map(|(node, items)| self.send_group(node, items, batch.deadline, settle));
+        join_all(nodes).await;
     }
 
-    /// Sorts items by the node of their key, in their order; without a node they are left out.
-    fn group<'a>(&self, items: impl Iterator<Item = Item<'a>>) -> Vec<(Arc<Node>, Vec<Item<'a>>)> {
-        let mut groups: Vec<(Arc<Node>, Vec<Item<'a>>)> = Vec::new();
+    async fn send_group(&self, node: &Arc<Node>, items: &[Item<'_>], deadline: Instant, settle: &Settle<'_>) {
+        let answers = self.send(node, items, deadline).await;
+        let mut open = Vec::new();
+        for (item, answer) in items.iter().zip(answers) {
+            let Item::Ask { at, ask } = *item else { continue };
+            match answer {
+                Answer::Granted(grant) => settle(at, Ok(grant)),
+                Answer::Failed(error) => {
+                    if error.is_outage() {
+                        self.suspect();
+                    }
+                    settle(at, Err(error));
+                }
+                proof => open.push(async move {
+                    settle(at, self.ask_again(Arc::clone(node), ask, proof, deadline).await);
+                }),
+            }
+        }
+        join_all(open).await;
+    }
+
+    /// Sorts items by the node of their key, in their order; and those that have none.
+    fn group<'a>(&self, items: impl Iterator<Item = Item<'a>>) -> (Vec<Group<'a>>, Vec<Item<'a>>) {
+        let (mut groups, mut homeless): (Vec<Group<'a>>, _) = (Vec::new(), Vec::new());
         for item in items {
             let key = match item {
                 Item::Return(back) => &back.key,
                 Item::Ask { ask, .. } => &ask.key,
             };
-            let Some(node) = self.owner(key) else { continue };
+            let Some(node) = self.owner(key) else {
+                homeless.push(item);
+                continue;
+            };
             match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &node)) {
                 Some((_, items)) => items.push(item),
                 None => groups.push((node, vec![item])),
             }
         }
-        groups
+        (groups, homeless)
     }
 
     /// Sends items to their node in one go; one answer an item.
@@ -188,21 +208,15 @@ impl Redis {
     }
 }
 
-fn put(settled: &mut [Settled], at: usize, outcome: Settled) {
-    if let Some(place) = settled.get_mut(at) {
-        *place = outcome;
-    }
-}
-
 impl Store for Redis {
-    fn reserve<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Vec<Settled>> {
-        self.carry_out(batch).boxed()
+    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
+        self.send_all(batch, settle).boxed()
     }
 
     fn give_back<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()> {
         async move {
             let deadline = Instant::now() + PATIENCE;
-            let groups = self.group(returns.iter().map(Item::Return));
+            let (groups, _) = self.group(returns.iter().map(Item::Return));
             join_all(groups.iter().map(|(node, items)| self.send(node, items, deadline))).await;
         }
         .boxed()

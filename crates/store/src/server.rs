@@ -3,6 +3,7 @@
 mod admin;
 mod listen;
 mod metrics;
+mod pending;
 mod reply;
 mod reserve;
 mod token;
@@ -34,6 +35,10 @@ pub use self::token::{Token, TokenError};
 
 /// Most connections at once; further ones wait to be accepted.
 const CONNECTIONS: usize = 8192;
+/// Most calls at once, so that their bodies of at most 1 MiB fill no more than 1 GiB; a worker of Envoy has 4.
+const CALLS: usize = 1024;
+/// Most calls at once of one HTTP/2 connection.
+const STREAMS: u32 = 128;
 /// The longest that a connection may take to its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(10);
 /// The longest that an HTTP/1.1 connection may idle, and that a request's head may take.
@@ -50,13 +55,15 @@ pub struct App {
     metrics: Metrics,
     /// Work that outlives the connection it came by.
     tasks: TaskTracker,
+    /// One for each call under way.
+    places: Semaphore,
 }
 
 impl App {
     /// Serves `store` to callers with `token`, or to everyone without one.
     pub fn new(store: Arc<dyn Store>, token: Option<Token>) -> Self {
         let metrics = Metrics::new(&*store);
-        Self { store, token, metrics, tasks: TaskTracker::new() }
+        Self { store, token, metrics, tasks: TaskTracker::new(), places: Semaphore::new(CALLS) }
     }
 
     fn authorize(&self, headers: &HeaderMap) -> Result<(), Refusal> {
@@ -99,7 +106,12 @@ async fn accept(listener: &Listener, door: Door, app: &Arc<App>, graceful: &Grac
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PROBE).keep_alive_timeout(PROBE);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PROBE)
+        .keep_alive_timeout(PROBE)
+        .max_concurrent_streams(STREAMS);
     loop {
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };

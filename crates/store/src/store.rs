@@ -1,8 +1,9 @@
 //! What every backend does: carry out a batch of returns and reservations.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
 use prometheus_client::registry::Registry;
 use quotagate_quota::window::Window;
 use quotagate_quota::wire::{Grant, Invalid, Reservation, Return};
@@ -10,13 +11,35 @@ use quotagate_quota::wire::{Grant, Invalid, Reservation, Return};
 /// What became of one reservation.
 pub type Settled = Result<Grant, StoreError>;
 
+/// Hears the place of a reservation in its batch, and what became of it.
+pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
+
 /// Where counters are kept.
 pub trait Store: Send + Sync + 'static {
-    /// Carries out the returns of `batch`, then its reservations; one outcome a reservation, in their order.
+    /// Carries out the returns of `batch`, then its reservations, and tells `settle` the place and the outcome
+    /// of each reservation, once, as soon as it is known: one that hangs holds up no other.
     ///
     /// Nothing is started after the deadline. The future must run to its end: a reservation that was sent
     /// and whose grant nobody reads stays taken until its window ends.
-    fn reserve<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Vec<Settled>>;
+    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()>;
+
+    /// The same for a caller that waits for all; the outcomes in the order of the reservations.
+    fn reserve<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Vec<Settled>> {
+        async move {
+            let settled = Mutex::new(vec![None; batch.asks.len()]);
+            let settle = |at: usize, outcome: Settled| {
+                let mut settled = settled.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(place) = settled.get_mut(at) {
+                    *place = Some(outcome);
+                }
+            };
+            self.carry_out(batch, &settle).await;
+            let left_out = || Err(StoreError::Refused("left out by the backend".to_owned()));
+            let settled = settled.into_inner().unwrap_or_else(PoisonError::into_inner);
+            settled.into_iter().map(|outcome| outcome.unwrap_or_else(left_out)).collect()
+        }
+        .boxed()
+    }
 
     /// Gives units back, each at most once; one that is lost only admits fewer.
     fn give_back<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()>;

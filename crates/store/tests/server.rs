@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use quotagate_quota::wire::{Reservation, Return};
 use quotagate_store::memory::{Memory, steady_clock};
 use quotagate_store::server::{App, ListenAddr, Listener, Token, run};
-use quotagate_store::store::{Batch, Health, Settled, Store};
+use quotagate_store::store::{Batch, Health, Settle, Store};
 use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Semaphore, oneshot};
@@ -33,12 +33,15 @@ struct Gated {
 }
 
 impl Store for Gated {
-    fn reserve<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Vec<Settled>> {
+    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
         async move {
             let settled = self.memory.reserve(batch).await;
             self.entered.fetch_add(1, SeqCst);
+            // The gate holds up all but those that are marked to be quick.
+            let quick = |at: &usize| batch.asks[*at].key.contains(":quick:");
+            (0..settled.len()).filter(quick).for_each(|at| settle(at, settled[at].clone()));
             self.gate.acquire().await.unwrap().forget();
-            settled
+            (0..settled.len()).filter(|at| !quick(at)).for_each(|at| settle(at, settled[at].clone()));
         }
         .boxed()
     }
@@ -293,6 +296,27 @@ async fn a_grant_that_comes_after_the_budget_is_returned() {
     body["budget_ms"] = json!(0);
     assert_eq!(server.post(&body).await.0, 504);
     assert_eq!(server.store.entered.load(SeqCst), 1, "nothing is started without a budget");
+}
+
+#[tokio::test]
+async fn what_hangs_holds_up_nothing_else_of_its_call() {
+    let server = Server::start().await;
+    server.close_gate();
+    let slow = take("slow", 5, 3);
+    let quick = Reservation { key: "test:quick:{*}".to_owned(), ..slow.clone() };
+    let mut body = request(&[slow, quick]);
+    body["budget_ms"] = json!(100);
+    let (status, reply) = server.post(&body).await;
+    assert_eq!(status, 200, "{reply}");
+    assert!(reply["grants"][0]["error"].is_string(), "{reply}");
+    assert_eq!(reply["grants"][1]["granted"], 3, "{reply}");
+    assert_eq!(server.used("slow").await, 3);
+    server.store.gate.add_permits(1);
+    until("the late grant's return", Duration::from_secs(2), async || {
+        (server.used("slow").await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(server.store.memory.len(), 2);
 }
 
 #[tokio::test]

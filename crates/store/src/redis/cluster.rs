@@ -76,15 +76,21 @@ impl Cluster {
 
     /// Learns from an answer of `from` that `slot` belongs to the node of this address.
     pub fn moved(&self, slot: u16, address: &str, from: &Node) -> Option<Arc<Node>> {
-        let (place, node) = self.map.place(&redirect(address, from)?);
-        self.map.owners.get(usize::from(slot))?.store(place, Relaxed);
+        let address = redirect(address, from)?;
+        let node = {
+            let mut nodes = self.map.write();
+            let (place, node) = nodes.place(&self.map.login, &address);
+            self.map.owners.get(usize::from(slot))?.store(place, Relaxed);
+            node
+        };
         self.read_again();
         Some(node)
     }
 
     /// The node of the address that an answer of `from` names.
     pub fn node(&self, address: &str, from: &Node) -> Option<Arc<Node>> {
-        Some(self.map.place(&redirect(address, from)?).1)
+        let address = redirect(address, from)?;
+        Some(self.map.write().place(&self.map.login, &address).1)
     }
 
     /// Has the map read again soon.
@@ -132,6 +138,29 @@ fn redirect(address: &str, from: &Node) -> Option<HostPort> {
     }
 }
 
+impl Nodes {
+    /// The place of a node, which is started where it is new. A place belongs to its node as long as the lock
+    /// is held.
+    fn place(&mut self, login: &Login, address: &HostPort) -> (u16, Arc<Node>) {
+        let Self { places, by_address } = self;
+        let known = by_address.get(address).copied();
+        if let Some(place) = known
+            && let Some(Some(node)) = places.get(usize::from(place))
+        {
+            return (place, Arc::clone(node));
+        }
+        let node = Node::start(Target::Fixed(login.clone(), address.clone()));
+        let free = places.iter().position(Option::is_none).unwrap_or(places.len());
+        match places.get_mut(free) {
+            Some(place) => *place = Some(Arc::clone(&node)),
+            None => places.push(Some(Arc::clone(&node))),
+        }
+        let place = u16::try_from(free).unwrap_or(NOWHERE);
+        by_address.insert(address.clone(), place);
+        (place, node)
+    }
+}
+
 impl Map {
     fn read(&self) -> RwLockReadGuard<'_, Nodes> {
         self.nodes.read().unwrap_or_else(PoisonError::into_inner)
@@ -145,32 +174,12 @@ impl Map {
         self.owners.iter().filter(|owner| owner.load(Relaxed) == NOWHERE).count()
     }
 
-    /// The place of a node, which is started where it is new.
-    fn place(&self, address: &HostPort) -> (u16, Arc<Node>) {
-        let mut nodes = self.write();
-        let Nodes { places, by_address } = &mut *nodes;
-        let known = by_address.get(address).copied();
-        if let Some(place) = known
-            && let Some(Some(node)) = places.get(usize::from(place))
-        {
-            return (place, Arc::clone(node));
-        }
-        let node = Node::start(Target::Fixed(self.login.clone(), address.clone()));
-        let free = places.iter().position(Option::is_none).unwrap_or(places.len());
-        match places.get_mut(free) {
-            Some(place) => *place = Some(Arc::clone(&node)),
-            None => places.push(Some(Arc::clone(&node))),
-        }
-        let place = u16::try_from(free).unwrap_or(NOWHERE);
-        by_address.insert(address.clone(), place);
-        (place, node)
-    }
-
     /// Takes over what a node says; nodes that own nothing any more are let go.
     fn apply(&self, ranges: &[(u16, u16, HostPort)]) {
         let mut owners = vec![NOWHERE; SLOTS.into()];
+        let mut nodes = self.write();
         for (first, last, address) in ranges {
-            let (place, _) = self.place(address);
+            let (place, _) = nodes.place(&self.login, address);
             if let Some(range) = owners.get_mut(usize::from(*first)..=usize::from(*last)) {
                 range.fill(place);
             }
@@ -178,7 +187,6 @@ impl Map {
         for (owner, place) in self.owners.iter().zip(&owners) {
             owner.store(*place, Relaxed);
         }
-        let mut nodes = self.write();
         let Nodes { places, by_address } = &mut *nodes;
         by_address.retain(|address, place| {
             let owns = ranges.iter().any(|(_, _, owner)| owner == address);

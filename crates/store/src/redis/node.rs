@@ -24,6 +24,8 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// The pause before the second try to connect; doubles up to [`SLOWEST_RETRY`].
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const SLOWEST_RETRY: Duration = Duration::from_millis(500);
+/// A connection that ends sooner is replaced after a pause.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// How often an idle connection is tried.
 const PROBE: Duration = Duration::from_secs(1);
 
@@ -177,9 +179,14 @@ async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<State>
                 tracing::info!("connected to {}", shared.name);
                 (pause, complained) = (FIRST_RETRY, false);
                 publish.send_replace(State::Up(Link { connection: connection.clone(), generation }));
+                let since = Instant::now();
                 let reason = watch_over(&shared, connection, generation).await;
                 tracing::warn!("lost the connection to {}: {reason}", shared.name);
                 publish.send_replace(State::Dialing);
+                // A server that drops every connection is not to be dialled in a circle.
+                if since.elapsed() < SHORT_LIFE {
+                    sleep(FIRST_RETRY).await;
+                }
             }
             Err(reason) => {
                 if !complained {

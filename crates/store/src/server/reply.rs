@@ -12,19 +12,19 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 
 use super::App;
-use crate::store::{Ask, Settled};
+use crate::store::{Batch, Settled};
 
 /// The grants of a call. Dropped before they are handed out, they are returned to the store.
 pub struct Held {
     app: Arc<App>,
-    asks: Vec<Ask>,
+    batch: Arc<Batch>,
     settled: Vec<Settled>,
 }
 
 impl Held {
-    /// Holds what became of `asks`, in their order.
-    pub const fn new(app: Arc<App>, asks: Vec<Ask>, settled: Vec<Settled>) -> Self {
-        Self { app, asks, settled }
+    /// Holds what became of the reservations of `batch`, in their order.
+    pub const fn new(app: Arc<App>, batch: Arc<Batch>, settled: Vec<Settled>) -> Self {
+        Self { app, batch, settled }
     }
 
     /// What became of the reservations.
@@ -39,7 +39,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let granted = self.asks.iter().zip(&self.settled);
+        let granted = self.batch.asks.iter().zip(&self.settled);
         let returns: Vec<_> = granted.filter_map(|(ask, outcome)| ask.undo(outcome.as_ref().ok()?)).collect();
         if !returns.is_empty() {
             let app = Arc::clone(&self.app);
@@ -111,9 +111,15 @@ pub enum Refusal {
     /// The body is too large, or holds too many items.
     #[error("{0}")]
     TooLarge(String),
-    /// The body did not arrive.
+    /// The body broke off.
     #[error("the body did not arrive: {0}")]
     Body(String),
+    /// The body took too long.
+    #[error("the body did not arrive within {0} s")]
+    Slow(u64),
+    /// Too many calls are under way.
+    #[error("too many calls are under way")]
+    Busy,
     /// The body is not a reserve request: the field, and what is wrong with it.
     #[error("{field}: {reason}")]
     Malformed {
@@ -147,10 +153,10 @@ impl Refusal {
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Token => StatusCode::UNAUTHORIZED,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Body(_) => StatusCode::REQUEST_TIMEOUT,
-            Self::Malformed { .. } => StatusCode::BAD_REQUEST,
+            Self::Body(_) | Self::Malformed { .. } => StatusCode::BAD_REQUEST,
+            Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Late(_) => StatusCode::GATEWAY_TIMEOUT,
-            Self::Down(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Down(_) | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

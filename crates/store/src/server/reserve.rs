@@ -7,15 +7,19 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes};
 use hyper::{Request, Response, StatusCode};
 use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, Outcome, ReserveReply, ReserveRequest, Return};
-use tokio::sync::oneshot;
 use tokio::time::{timeout, timeout_at};
 
 use super::App;
+use super::pending;
 use super::reply::{Held, Payload, Refusal, json};
 use crate::store::{Ask, Batch, StoreError};
 
 /// The longest that a body may take to arrive.
 const BODY: Duration = Duration::from_secs(5);
+
+/// How long before the caller's deadline it is answered at the latest, with what has settled; a fifth of a
+/// shorter budget.
+const MARGIN: Duration = Duration::from_millis(20);
 
 /// A call as it was understood: which reservations are good, and what is wrong with the others.
 struct Call {
@@ -39,6 +43,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     app.authorize(request.headers())?;
+    let _place = app.places.try_acquire().map_err(|_| Refusal::Busy)?;
     let declared = request.body().size_hint().lower();
     if declared > MAX_BODY as u64 {
         return Err(too_large());
@@ -47,27 +52,23 @@ where
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
         Ok(Err(error)) => return Err(Refusal::Body(error.to_string())),
-        Err(_) => return Err(Refusal::Body(format!("not within {} s", BODY.as_secs()))),
+        Err(_) => return Err(Refusal::Slow(BODY.as_secs())),
     };
     let Call { budget_ms, batch, faults } = understand(app, &body, received)?;
     let deadline = batch.deadline;
     if Instant::now() >= deadline && batch.returns.is_empty() {
         return Err(Refusal::Late(budget_ms));
     }
-    // A caller that goes away must not end the work half-way: grants that nobody fetches are returned.
-    let (hand_over, fetch) = oneshot::channel();
-    let worker = Arc::clone(app);
-    app.tasks.spawn(async move {
-        let settled = worker.store.reserve(&batch).await;
-        settled.iter().for_each(|outcome| worker.metrics.reservation(outcome));
-        // An error carries the grants back, and dropping them returns them.
-        let _ = hand_over.send(Held::new(worker, batch.asks, settled));
-    });
-    let held = match timeout_at(deadline.into(), fetch).await {
-        Ok(held) => held.map_err(|_| Refusal::Failed)?,
-        Err(_) => return Err(Refusal::Late(budget_ms)),
-    };
-    answer(held, faults, budget_ms, deadline)
+    let claim = pending::start(app, batch);
+    // In time for the answer to arrive: what has settled by then is not lost for what has not.
+    let soon = deadline - (deadline - received).div_f64(5.0).min(MARGIN);
+    if timeout_at(soon.into(), claim.done()).await.is_err()
+        && !claim.any()
+        && timeout_at(deadline.into(), claim.done()).await.is_err()
+    {
+        return Err(Refusal::Late(budget_ms));
+    }
+    answer(claim.take(), faults, budget_ms, deadline)
 }
 
 fn too_large() -> Refusal {

@@ -1,0 +1,102 @@
+//! The reservations of a call while they are carried out.
+//!
+//! They settle one by one, so that one Redis node that hangs fails its own and no others. Whatever is granted
+//! after the caller has its answer, or has gone, goes back to the store.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use quotagate_quota::wire::Return;
+use tokio::sync::Notify;
+
+use super::App;
+use super::reply::Held;
+use crate::store::{Batch, Settled, StoreError};
+
+/// A batch under way, shared by the task that carries it out and the caller that waits.
+struct Pending {
+    app: Arc<App>,
+    batch: Arc<Batch>,
+    state: Mutex<State>,
+    done: Notify,
+}
+
+struct State {
+    settled: Vec<Option<Settled>>,
+    /// The caller waits no more.
+    closed: bool,
+    /// Granted since then.
+    late: Vec<Return>,
+}
+
+/// The caller's side. Dropped, it gives back what was granted.
+pub struct Claim(Arc<Pending>);
+
+/// Starts to carry out `batch` in a task of its own: a caller that goes away does not end it half-way.
+pub fn start(app: &Arc<App>, batch: Batch) -> Claim {
+    let state = State { settled: vec![None; batch.asks.len()], closed: false, late: Vec::new() };
+    let pending = Arc::new(Pending {
+        app: Arc::clone(app),
+        batch: Arc::new(batch),
+        state: Mutex::new(state),
+        done: Notify::new(),
+    });
+    let working = Arc::clone(&pending);
+    app.tasks.spawn(async move {
+        let Pending { app, batch, done, .. } = &*working;
+        app.store.carry_out(batch, &|at, outcome| working.settle(at, outcome)).await;
+        done.notify_one();
+        let late = std::mem::take(&mut working.state().late);
+        if !late.is_empty() {
+            app.metrics.undone(late.len());
+            app.store.give_back(&late).await;
+        }
+    });
+    Claim(pending)
+}
+
+impl Pending {
+    fn settle(&self, at: usize, outcome: Settled) {
+        self.app.metrics.reservation(&outcome);
+        let mut state = self.state();
+        if !state.closed {
+            if let Some(place) = state.settled.get_mut(at) {
+                *place = Some(outcome);
+            }
+        } else if let (Some(ask), Ok(grant)) = (self.batch.asks.get(at), &outcome) {
+            state.late.extend(ask.undo(grant));
+        }
+    }
+
+    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Claim {
+    /// Waits until the batch is carried out.
+    pub async fn done(&self) {
+        self.0.done.notified().await;
+    }
+
+    /// Whether at least one reservation is settled.
+    pub fn any(&self) -> bool {
+        self.0.state().settled.iter().any(Option::is_some)
+    }
+
+    /// What has settled; the others have failed, as far as the caller is concerned.
+    pub fn take(&self) -> Held {
+        let mut state = self.0.state();
+        state.closed = true;
+        let unsettled = || Err(StoreError::NoAnswer("not within the caller's budget".to_owned()));
+        let settled = state.settled.drain(..).map(|outcome| outcome.unwrap_or_else(unsettled)).collect();
+        Held::new(Arc::clone(&self.0.app), Arc::clone(&self.0.batch), settled)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // After `take` there is nothing left in it.
+        drop(self.take());
+    }
+}
