@@ -158,6 +158,35 @@ async fn the_loss_of_a_primary_fails_its_keys_alone_until_the_replica_takes_over
     all_serve(&*store, &[&lost, &kept[0], &kept[1]]).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_hangs_holds_up_nothing_of_the_others() {
+    let mut cluster = Cluster::start().unwrap();
+    let store = open(&cluster.url()).await;
+    // Partitions of each of the three primaries.
+    let asks: Vec<Reservation> = (0..30).map(|n| take(&format!("party{n}"), 10, 1)).collect();
+    all_serve(&*store, &asks.iter().collect::<Vec<_>>()).await;
+    let hung = |cluster: &Cluster, ask: &Reservation| {
+        let partition = ask.key.split_once('{').unwrap().1.trim_end_matches('}').to_owned();
+        let slot: usize = cli(cluster, 1, &["CLUSTER", "KEYSLOT", &partition]).parse().unwrap();
+        slot < 16384 / 3
+    };
+    let expected: Vec<bool> = asks.iter().map(|ask| !hung(&cluster, ask)).collect();
+    cluster.freeze_node(0).unwrap();
+    let settled = std::sync::Mutex::new(vec![None; asks.len()]);
+    let batch = common::batch(vec![], asks);
+    let settle = |at: usize, outcome| settled.lock().unwrap()[at] = Some(outcome);
+    let mut work = store.carry_out(&batch, &settle);
+    // The frozen node answers never; the others within this, long before it is given up.
+    let waited = tokio::time::timeout(Duration::from_millis(500), &mut work).await;
+    assert!(waited.is_err(), "the frozen node's items are still open");
+    let served: Vec<bool> = settled.lock().unwrap().iter().map(|s| matches!(s, Some(Ok(_)))).collect();
+    assert_eq!(served, expected);
+    assert!(expected.contains(&true) && expected.contains(&false));
+    work.await;
+    assert!(settled.lock().unwrap().iter().all(Option::is_some), "in the end all are settled");
+    cluster.thaw_node(0).unwrap();
+}
+
 async fn all_serve(store: &dyn Store, asks: &[&Reservation]) {
     for ask in asks {
         one(store, ask).await;
