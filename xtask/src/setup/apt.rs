@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn failures_are_one_sentence() {
-        let offline = failure("x", "W: a\nE: Temporary failure resolving 'deb.debian.org'");
+        let offline = failure("x", "W: a\nE: Temporary failure resolving 'packages.example.org'");
         assert_eq!(offline, "apt-get cannot reach its servers: install x once there is a network");
         let unknown = failure("x", "E: one\nE: Unable to locate package x\n");
         assert_eq!(unknown, "apt-get cannot install x (E: Unable to locate package x): install it yourself");
