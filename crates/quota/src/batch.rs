@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::config::{Config, Mode, OnFailure, Policy};
 use crate::decision::{Decision, Refusal, Standing};
 use crate::evaluate::{Check, Counter};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Verdict};
 use crate::returns::Returns;
 use crate::time::Monotonic;
 use crate::wire::{self, Grant, Outcome, Reservation, ReserveReply, ReserveRequest, Return};
@@ -193,9 +193,15 @@ impl Pools {
     }
 
     /// Decides one request: it takes its units of every policy, or, if one that is enforced refuses or fails
-    /// closed, of none.
-    pub(crate) fn settle(&mut self, wants: &mut [Want], config: &Config) -> Decision {
-        let mut violated = Vec::new();
+    /// closed, of none. Where a reservation failed, what the ledger knew before still holds.
+    pub(crate) fn settle(
+        &mut self,
+        wants: &mut [Want],
+        config: &Config,
+        ledger: &Ledger,
+        now: Monotonic,
+    ) -> Decision {
+        let (mut violated, mut known) = (Vec::new(), Vec::new());
         let mut until = Monotonic::default();
         let mut failed_closed = false;
         for want in wants.iter() {
@@ -210,12 +216,22 @@ impl Pools {
                 }
                 Some(Content::Granted { .. }) => {}
                 Some(Content::Failed) | None => {
-                    failed_closed |= enforced.is_some_and(|policy| policy.on_failure == OnFailure::Deny);
+                    let Some(policy) = enforced else { continue };
+                    let Check { policy: place, counter, cost } = &want.check;
+                    if let Verdict::Refuse { left, quota, ends } = ledger.last_word(counter, cost.get(), now)
+                    {
+                        known.push(Standing { policy: *place, quota, remaining: left, resets: ends });
+                        violated.push(*place);
+                        until = until.max(ends);
+                    } else {
+                        failed_closed |= policy.on_failure == OnFailure::Deny;
+                    }
                 }
             }
         }
         if !violated.is_empty() {
-            return Decision::Refuse(Refusal { standings: self.standings(wants, config), violated, until });
+            known.extend(self.standings(wants, config));
+            return Decision::Refuse(Refusal { standings: known, violated, until });
         }
         if failed_closed {
             return Decision::Unavailable;

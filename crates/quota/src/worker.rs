@@ -218,7 +218,7 @@ impl<W> Worker<W> {
         };
         for ticket in call.tickets {
             let Some(mut waiter) = self.waiting.remove(&ticket) else { continue };
-            let decision = pools.settle(&mut waiter.wants, &self.config);
+            let decision = pools.settle(&mut waiter.wants, &self.config, &self.ledger, now);
             self.decide(ticket, waiter, decision);
         }
         let usable = pools.any_usable();

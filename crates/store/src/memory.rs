@@ -104,7 +104,7 @@ impl Memory {
         let window = ask.window();
         let (number, remaining) = (window.number_at(now), window.remaining_at(now));
         let mut shard = self.shard(&ask.key);
-        let full = shard.len() >= self.shard_bound;
+        let full = shard.len() >= self.shard_bound && !shard.contains_key(ask.key.as_str());
         let found = shard
             .get_mut(ask.key.as_str())
             .and_then(|held| held.iter_mut().find(|c| (c.window_s, c.number) == (ask.window_s, number)));

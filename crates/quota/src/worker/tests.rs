@@ -268,6 +268,21 @@ fn a_spent_counter_stays_refused_while_the_store_fails() {
 }
 
 #[test]
+fn a_spent_counter_stays_refused_while_only_its_own_reservation_fails() {
+    for on_failure in ["allow", "deny"] {
+        let mut w = worker(on_failure);
+        submit(&mut w, "one", 0);
+        let (id, _) = call(&mut w, 0);
+        w.replied(id, &reply(&[grant(1, 5)]), at(0));
+        submit(&mut w, "again", 1_000);
+        w.submit("other", checks(&[0], "y", 1), at(1_000));
+        let (id, _) = call(&mut w, 1_000);
+        w.replied(id, &reply(&[Outcome::Failed("down".into()), grant(1, 1)]), at(1_001));
+        assert_eq!(summary(&mut w), "one=+0 again=- other=+4", "{on_failure}");
+    }
+}
+
+#[test]
 fn only_the_probe_tells_whether_the_store_is_still_dead() {
     let mut w = worker("deny");
     submit(&mut w, "old", 0);
