@@ -12,7 +12,7 @@ use crate::store::{Ask, Batch, Health, Settle, Settled, Store, StoreError};
 
 /// Parts of the map, each behind a lock of its own.
 const SHARDS: usize = 64;
-/// Most keys that are counted at once, about 200 MB of them; a new one is then refused until others expire.
+/// Most keys that are counted at once; a new one is then refused until others expire.
 const MAX_KEYS: usize = 1 << 20;
 /// How often expired counters are freed.
 const SWEEP: Duration = Duration::from_secs(1);
