@@ -1,6 +1,6 @@
 //! What a request is, read from the host when asked.
 
-use quotagate_quota::evaluate::Request;
+use quotagate_quota::request::{PeerName, Request};
 
 use crate::host;
 
@@ -20,14 +20,23 @@ impl Request for Facts {
         host::request_header(":authority")
     }
 
-    fn header(&self, name: &str) -> Option<Vec<u8>> {
-        host::request_header(name)
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        host::request_header(name).into_iter().collect()
     }
 
-    fn claim(&self, payload: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
-        let mut keys = vec!["metadata", "filter_metadata", "envoy.filters.http.jwt_authn", payload];
+    fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+        let mut keys = vec!["metadata", "filter_metadata", filter];
         keys.extend(path.iter().map(AsRef::<str>::as_ref));
         host::property(&keys)
+    }
+
+    fn peer(&self, name: PeerName) -> Option<Vec<u8>> {
+        let name = match name {
+            PeerName::UriSan => "uri_san_peer_certificate",
+            PeerName::DnsSan => "dns_san_peer_certificate",
+            PeerName::Subject => "subject_peer_certificate",
+        };
+        host::property(&["connection", name])
     }
 
     fn source_address(&self) -> Option<Vec<u8>> {

@@ -7,11 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use log::warn;
 use proxy_wasm::hostcalls;
-use quotagate_quota::breaker::Change;
 use quotagate_quota::config::Config;
 use quotagate_quota::response::Now;
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{CallId, Worker};
+use quotagate_quota::worker::{CallId, Change, Worker};
 
 use crate::host;
 use crate::waiting::Waiting;

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
-use quotagate_quota::evaluate::Evaluation;
+use quotagate_quota::decision::Admission;
+use quotagate_quota::evaluate::MissingIdentity;
 use quotagate_quota::response::{self, Answer};
 use quotagate_quota::worker::Submitted;
 
@@ -37,10 +38,10 @@ impl Stream {
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _headers: usize, _end: bool) -> Action {
         let plugin = &self.plugin;
-        let checks = match plugin.config.evaluate(&Facts) {
-            Evaluation::Checks(checks) if checks.is_empty() => return Action::Continue,
-            Evaluation::Checks(checks) => checks,
-            Evaluation::MissingIdentity { policy } => {
+        let checks = match plugin.config.evaluate(&Facts).checks {
+            Ok(checks) if checks.is_empty() => return Action::Continue,
+            Ok(checks) => checks,
+            Err(MissingIdentity { policy }) => {
                 return self.answer(&response::missing_identity(&plugin.config, policy));
             }
         };
@@ -49,8 +50,8 @@ impl HttpContext for Stream {
         match submitted {
             Submitted::Decided(decision) => {
                 match response::answer(&plugin.config, decision, || plugin.response_time()) {
-                    Ok(standings) => {
-                        self.phase.replace(Phase::Admitted(standings));
+                    Ok(admission) => {
+                        self.phase.replace(Phase::Admitted(admission));
                         Action::Continue
                     }
                     Err(answer) => self.answer(&answer),
@@ -69,7 +70,7 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_headers(&mut self, _headers: usize, _end: bool) -> Action {
-        if let Phase::Admitted(standings) = &*self.phase.borrow() {
+        if let Phase::Admitted(Admission { standings, .. }) = &*self.phase.borrow() {
             let headers =
                 response::quota_headers(&self.plugin.config, standings, self.plugin.response_time());
             for (name, value) in &headers {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::{Decision, Standing};
+use quotagate_quota::decision::{Admission, Decision};
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::worker::Ticket;
 
@@ -18,7 +18,7 @@ pub enum Phase {
     /// Paused.
     Waiting(Ticket),
     /// Let through; its response says where it stands.
-    Admitted(Vec<Standing>),
+    Admitted(Admission),
     /// Answered by the filter.
     Answered,
 }
@@ -38,8 +38,8 @@ impl Waiting {
             return;
         }
         match response::answer(config, decision, now) {
-            Ok(standings) => {
-                self.phase.replace(Phase::Admitted(standings));
+            Ok(admission) => {
+                self.phase.replace(Phase::Admitted(admission));
                 host::resume_request();
             }
             Err(answer) => {

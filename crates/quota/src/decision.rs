@@ -1,38 +1,163 @@
-//! What becomes of a request.
+//! What becomes of a request, and what is known of it afterwards.
 
+use std::rc::Rc;
+
+use crate::config::{Config, Count, Mode};
 use crate::time::Monotonic;
 
 /// What to do with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Let it through and say where it stands; nothing to say if nobody counted it.
-    Admit(Vec<Standing>),
+    /// Let it through.
+    Admit(Admission),
     /// Answer 429.
     Refuse(Refusal),
-    /// The store failed and a policy says `on_failure: deny`: answer 503.
-    Unavailable,
+    /// The store failed and this policy says `on_failure: deny`: answer 503.
+    Unavailable(Uncounted),
 }
 
-/// Where a request stands with one policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// The policy's place in the configuration.
-    pub policy: usize,
-    /// The quota in force, in units.
-    pub quota: u64,
-    /// Units left after this request, as far as the worker knows.
-    pub remaining: u64,
-    /// The end of the window, never too early.
-    pub resets: Monotonic,
+/// Where a request stands that is let through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// With each policy that counted it or, in shadow mode, would have refused it, in the order of the policies.
+    pub standings: Vec<Standing>,
+    /// Units that it keeps only if it is answered with one of its policy's statuses.
+    pub held: Vec<Held>,
+    /// The first policy that could not count it, because the store failed.
+    pub uncounted: Option<Uncounted>,
 }
 
 /// Why and until when a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The policies that are known, refusing ones included.
+    /// With the policies that are known, in the order of the policies; at least one is enforced and refuses.
     pub standings: Vec<Standing>,
-    /// The policies that refuse, by their place in the configuration; at least one.
-    pub violated: Vec<usize>,
     /// When the last of the refusing policies resets.
     pub until: Monotonic,
+}
+
+/// Where a request stands with one policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The policy's place in the configuration.
+    pub policy: usize,
+    /// The counter: `<domain>:<policy>:{<partition>}`.
+    pub key: Rc<str>,
+    /// Whether the policy grants the request's cost.
+    pub granted: bool,
+    /// The quota in force, in units.
+    pub quota: u64,
+    /// Units left after this request, as far as the worker knows, those included that it holds itself.
+    pub remaining: u64,
+    /// The end of the window, never too early.
+    pub resets: Monotonic,
+}
+
+/// A policy that could not count a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uncounted {
+    /// The policy's place in the configuration.
+    pub policy: usize,
+    /// The counter.
+    pub key: Rc<str>,
+}
+
+/// Units that a request has got of a policy that counts by status. They are given back through
+/// [`Worker::give_back`](crate::worker::Worker::give_back), or are spent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The policy's place in the configuration.
+    pub policy: usize,
+    /// The counter.
+    pub key: Rc<str>,
+    /// The length of its window in seconds.
+    pub window_s: u32,
+    /// The number of the window that granted them.
+    pub window: u64,
+    /// How many.
+    pub units: u64,
+    /// When that window ends, at the latest.
+    pub ends: Monotonic,
+}
+
+/// What is counted of the decisions of a policy, for statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// It counted a request that was let through.
+    Admitted,
+    /// It refused a request.
+    Refused,
+    /// It would have refused a request, were it not in shadow mode.
+    ShadowRefused,
+    /// It found no identity, whatever its `on_missing` made of that.
+    MissingIdentity,
+    /// It could not count a request, because the store failed.
+    StoreError,
+    /// It admitted or refused, in shadow mode too, without a call. Such a request is counted by that outcome as well.
+    FromLedger,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Admitted,
+        Self::Refused,
+        Self::ShadowRefused,
+        Self::MissingIdentity,
+        Self::StoreError,
+        Self::FromLedger,
+    ];
+
+    /// Its name in statistics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Admitted => "admitted",
+            Self::Refused => "refused",
+            Self::ShadowRefused => "shadow_refused",
+            Self::MissingIdentity => "missing_identity",
+            Self::StoreError => "store_error",
+            Self::FromLedger => "from_ledger",
+        }
+    }
+}
+
+impl Admission {
+    /// The request is answered with the HTTP status `status`, or (`None`) will not be. Takes out the units that
+    /// are to be given back, and counts them as remaining again.
+    pub fn answered(&mut self, status: Option<u16>, config: &Config) -> Vec<Held> {
+        let counts = |held: &Held| {
+            let count = config.policies.get(held.policy).map(|policy| &policy.count);
+            match (count, status) {
+                (Some(Count::Statuses(statuses)), Some(status)) => statuses.binary_search(&status).is_ok(),
+                (Some(Count::Statuses(_)), None) => false,
+                (Some(Count::All) | None, _) => true,
+            }
+        };
+        let (_, back): (Vec<_>, Vec<_>) = std::mem::take(&mut self.held).into_iter().partition(counts);
+        for standing in &mut self.standings {
+            let units: u64 =
+                back.iter().filter(|held| held.policy == standing.policy).map(|held| held.units).sum();
+            standing.remaining = standing.remaining.saturating_add(units).min(standing.quota);
+        }
+        back
+    }
+}
+
+impl Refusal {
+    /// The policies that refuse, by their place in the configuration.
+    pub fn violated<'a>(&'a self, config: &'a Config) -> impl Iterator<Item = &'a Standing> {
+        self.standings.iter().filter(|standing| !standing.granted && standing.is_enforced(config))
+    }
+}
+
+impl Standing {
+    /// Whether its policy may refuse.
+    pub fn is_enforced(&self, config: &Config) -> bool {
+        config.policies.get(self.policy).is_some_and(|policy| policy.mode == Mode::Enforce)
+    }
+}
+
+/// The encoded partition of a counter's key `<domain>:<policy>:{<partition>}`.
+pub fn partition_of(key: &str) -> &str {
+    key.split_once(":{").and_then(|(_, rest)| rest.strip_suffix('}')).unwrap_or_default()
 }

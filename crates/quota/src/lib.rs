@@ -8,17 +8,11 @@
 //! A request's way: [`config::Config::evaluate`] finds the counters that it takes units of,
 //! [`worker::Worker`] decides or lets it wait for a call, [`response`] writes what the client sees.
 
-mod batch;
-pub mod breaker;
 pub mod config;
 pub mod decision;
 pub mod evaluate;
-mod identity;
-mod key;
-mod ledger;
-mod matching;
+pub mod request;
 pub mod response;
-mod returns;
 pub mod time;
 pub mod window;
 pub mod wire;

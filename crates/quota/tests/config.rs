@@ -15,6 +15,8 @@ fn every_supported_field_is_read() {
         cluster: "quota_store".into(),
         timeout: Duration::from_millis(100),
         on_failure: OnFailure::Deny,
+        local_share: 0.1,
+        token: None,
     };
     assert_eq!(config.store, store);
     assert_eq!(config.response, ResponseConfig { ietf: false, x_ratelimit: true });

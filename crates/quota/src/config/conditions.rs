@@ -1,7 +1,7 @@
 //! The section `match` of a policy.
 
 use super::reader::Node;
-use crate::matching::{self, HostPattern, Matcher, PathPattern};
+use crate::request::matching::{self, HostPattern, Matcher, PathPattern};
 
 /// Most entries of one list of conditions.
 const MAX_CONDITIONS: usize = 64;

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use super::reader::{Names, Node};
 use super::{MAX_IDENTITIES, MAX_SOURCES};
-use crate::identity::{Fact, Identity, Lookup, Source};
-use crate::key::{self, Secrecy};
+use crate::request::identity::{Fact, Identity, Lookup, Source};
+use crate::request::key::{self, Secrecy};
 
 /// By name; `None` where one is named, but at fault.
 pub(super) type Identities<'a> = BTreeMap<&'a str, Option<Rc<Identity>>>;

@@ -13,6 +13,7 @@ mod identities;
 mod json;
 mod object;
 mod policies;
+mod policy;
 mod reader;
 mod response;
 mod store;
@@ -20,11 +21,11 @@ mod suggest;
 mod text;
 
 pub use fault::{Fault, Faults};
-pub use policies::{Mode, Policy};
+pub use policy::{Count, Mode, OnFailure, Policy, Precision};
 pub use response::ResponseConfig;
-pub use store::{OnFailure, StoreConfig};
+pub use store::StoreConfig;
 
-use crate::key::Digester;
+use crate::request::key::Digester;
 use policies::Context;
 use reader::{Collector, Names, Node};
 

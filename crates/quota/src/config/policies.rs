@@ -1,44 +1,16 @@
 //! The section `policies`.
 
-use std::rc::Rc;
-
 use serde_json::Value;
 
 use super::identities::{BUILT_IN, Identities};
+use super::policy::{Count, Mode, Policy, Precision};
 use super::reader::{Names, Node};
-use super::store::{OnFailure, StoreConfig};
+use super::store::StoreConfig;
 use super::{MAX_PARTITION_BY, MAX_POLICIES, conditions, duration, suggest};
-use crate::identity::{Entry, OnMissing, Partition};
-use crate::key;
-use crate::matching::Matcher;
-use crate::window::Window;
+use crate::request::identity::{Entry, OnMissing, Partition};
+use crate::request::key;
+use crate::request::matching::Matcher;
 use crate::wire::MAX_UNITS;
-
-/// One quota rule.
-#[derive(Debug)]
-pub struct Policy {
-    /// Unique, `[a-z0-9-]{1,64}`.
-    pub name: Rc<str>,
-    /// Units a window, 0 to [`MAX_UNITS`].
-    pub quota: u64,
-    /// The window.
-    pub window: Window,
-    /// Whether it refuses.
-    pub mode: Mode,
-    /// What becomes of its requests while the store fails.
-    pub on_failure: OnFailure,
-    pub(crate) matcher: Matcher,
-    pub(crate) partition: Partition,
-}
-
-/// Whether a policy refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// It refuses what is over its quota.
-    Enforce,
-    /// It counts, and never refuses.
-    Shadow,
-}
 
 /// What policies refer to.
 #[derive(Clone, Copy)]
@@ -95,7 +67,18 @@ fn policy<'a>(node: &Node<'a>, context: Context<'_, '_>, names: &mut Vec<&'a str
     let on_failure = context.store?.on_failure;
     let partition = Partition::new(head, entries, on_missing);
     let name = name.into();
-    Some(mode.map(|mode| Policy { name, quota, window, mode, on_failure, matcher, partition }))
+    Some(mode.map(|mode| Policy {
+        name,
+        quota,
+        window,
+        mode,
+        on_failure,
+        count: Count::All,
+        count_denied: false,
+        precision: Precision::Exact,
+        matcher,
+        partition,
+    }))
 }
 
 fn unique_name<'a>(node: &Node<'a>, names: &mut Vec<&'a str>) -> Option<&'a str> {

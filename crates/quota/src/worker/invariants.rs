@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{CallId, Submitted, Ticket, Worker};
 use crate::config::Config;
-use crate::decision::{Decision, Standing};
+use crate::decision::{Admission, Decision, Standing};
 use crate::evaluate::{Check, Counter};
 use crate::time::Monotonic;
 use crate::wire::{Grant, Outcome, ReserveReply, ReserveRequest};
@@ -190,7 +190,7 @@ impl World {
             let (_, _, since, checks) =
                 self.waiting.remove(&id).expect("a request is decided once, and not after it left");
             assert!(self.now <= since + TIMEOUT_MS + 10, "decided after {} ms", self.now - since);
-            if let Decision::Admit(standings) = decision {
+            if let Decision::Admit(Admission { standings, .. }) = decision {
                 self.admit(&checks, &standings);
             }
         }

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::Config;
+use crate::request::{JWT_AUTHN, PeerName, Request};
 
-/// A request made of named facts, which notes what it is asked for. Claims are `payload/path.to.claim`.
+/// A request made of named facts, which notes what it is asked for. Claims are `payload/path/to/claim`.
 #[derive(Default)]
 struct Fake {
     facts: BTreeMap<String, Vec<u8>>,
@@ -35,11 +36,15 @@ impl Request for Fake {
     fn authority(&self) -> Option<Vec<u8>> {
         self.fact(":authority")
     }
-    fn header(&self, name: &str) -> Option<Vec<u8>> {
-        self.fact(name)
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        self.fact(name).into_iter().collect()
     }
-    fn claim(&self, payload: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
-        self.fact(&format!("{payload}/{}", path.join(".")))
+    fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+        let path = path.join("/");
+        self.fact(&if filter == JWT_AUTHN { path } else { format!("{filter}:{path}") })
+    }
+    fn peer(&self, name: PeerName) -> Option<Vec<u8>> {
+        self.fact(&format!("{name:?}"))
     }
     fn source_address(&self) -> Option<Vec<u8>> {
         self.fact("address")
@@ -67,9 +72,9 @@ fn config(identities: Value, policies: &[Value]) -> Config {
 
 /// The keys of all checks, without `shop:p<n>:`; `deny` for a missing identity.
 fn keys<V: AsRef<[u8]>>(config: &Config, facts: &[(&str, V)]) -> Vec<String> {
-    match config.evaluate(&Fake::new(facts)) {
-        Evaluation::MissingIdentity { policy } => vec![format!("deny {policy}")],
-        Evaluation::Checks(checks) => checks
+    match config.evaluate(&Fake::new(facts)).checks {
+        Err(MissingIdentity { policy }) => vec![format!("deny {policy}")],
+        Ok(checks) => checks
             .iter()
             .map(|check| {
                 let key = check.counter.key.strip_prefix("shop:").unwrap();
@@ -87,7 +92,7 @@ const NOTHING: [(&str, &str); 0] = [];
 fn a_policy_without_conditions_and_partition_counts_everyone_and_asks_for_nothing() {
     let config = config(json!({}), &[json!({})]);
     let request = Fake::default();
-    let Evaluation::Checks(checks) = config.evaluate(&request) else { panic!() };
+    let checks = config.evaluate(&request).checks.unwrap();
     let counter = Counter { key: "shop:p0:{*}".into(), quota: 5, window: Window::new(60, 0).unwrap() };
     assert_eq!(checks, [Check { policy: 0, counter, cost: NonZeroU64::MIN }]);
     assert_eq!(*request.asked.borrow(), [""; 0]);
@@ -147,7 +152,7 @@ fn claims_are_nested_by_dots_and_several_must_all_be_there() {
     let config = config(identities, &[json!({"partition_by": ["user", "method"]})]);
     let facts = [("jwt_payload/iss", "https://idp"), ("jwt_payload/sub", "a,b"), (":method", "GET")];
     assert_eq!(keys(&config, &facts), ["{jwt.iss=https://idp,jwt.sub=a%2Cb,method=GET}"]);
-    let facts = [("jwt_payload/sub", "a"), ("other/realm.tenant", "t"), (":method", "GET")];
+    let facts = [("jwt_payload/sub", "a"), ("other/realm/tenant", "t"), (":method", "GET")];
     assert_eq!(keys(&config, &facts), ["{jwt.realm.tenant=t,method=GET}"]);
 }
 
@@ -209,7 +214,7 @@ fn each_fact_is_fetched_when_it_is_needed_and_once() {
     let get = json!({"match": {"methods": ["GET"]}, "partition_by": ["key", "same"]});
     let config = config(identities, &[never, get.clone(), get.clone(), get]);
     let request = Fake::new(&[(":method", "GET"), ("address", "192.0.2.7:1"), ("jwt_payload/sub", "a")]);
-    let Evaluation::Checks(checks) = config.evaluate(&request) else { panic!() };
+    let checks = config.evaluate(&request).checks.unwrap();
     assert_eq!(checks.len(), 3);
     assert_eq!(*request.asked.borrow(), [":method", "x-api-key", "jwt_payload/sub", "address"]);
 }
@@ -243,7 +248,7 @@ fn hostile_values_make_keys_that_the_store_takes_and_no_two_the_same() {
             }
         }
         let request = Fake { facts: facts.clone(), asked: RefCell::default() };
-        let Evaluation::Checks(checks) = config.evaluate(&request) else { panic!() };
+        let checks = config.evaluate(&request).checks.unwrap();
         let key = checks[0].counter.key.to_string();
         let reservation = crate::wire::Reservation {
             key: key.as_str(),

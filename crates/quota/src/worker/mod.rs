@@ -9,18 +9,31 @@
 //! Every waiting request is decided by its deadline plus a tick, whatever the store does. At most
 //! [`MAX_WAITING`] wait; the next is decided as if the store had failed.
 
+mod batch;
+mod breaker;
+#[cfg(test)]
+mod invariants;
+mod ledger;
+mod returns;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+pub use breaker::Change;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::batch::{Batch, MAX_CALL_RETURNS, Want};
-use crate::breaker::{Breaker, Change};
 use crate::config::{Config, Mode, OnFailure, Policy};
-use crate::decision::{Decision, Refusal, Standing};
+use crate::decision::{Admission, Decision, Held, Outcome, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
-use crate::ledger::{Ledger, Verdict};
-use crate::returns::Returns;
 use crate::time::Monotonic;
+use batch::{Batch, MAX_CALL_RETURNS, Want};
+use breaker::Breaker;
+use ledger::{Ledger, Verdict};
+use returns::Returns;
+use tally::Tally;
 
 /// Most calls under way at once.
 pub const MAX_IN_FLIGHT: usize = 4;
@@ -49,6 +62,7 @@ pub struct Worker<W> {
     returned: bool,
     calls: Vec<Call>,
     decided: VecDeque<Decided<W>>,
+    tally: Tally,
     serial: u64,
 }
 
@@ -123,6 +137,7 @@ impl<W> Worker<W> {
             returned: false,
             calls: Vec::new(),
             decided: VecDeque::new(),
+            tally: Tally::default(),
             serial: 0,
         }
     }
@@ -135,7 +150,7 @@ impl<W> Worker<W> {
         };
         let mut wants: Vec<Want> = checks.into_iter().map(Want::from).collect();
         if wants.is_empty() {
-            return Submitted::Decided(Decision::Admit(Vec::new()));
+            return Submitted::Decided(Decision::Admit(Admission::default()));
         }
         if !self.breaker.lets_through(now) || self.waiting.len() >= MAX_WAITING {
             return Submitted::Decided(self.uncounted(&wants, now));
@@ -166,6 +181,23 @@ impl<W> Worker<W> {
                 want.give_back(&mut self.returns);
             }
         }
+    }
+
+    /// Takes back units that a request held and that do not count, because of how it was answered.
+    pub fn give_back(&mut self, held: Vec<Held>) {
+        for Held { key, window_s, window, units, ends, .. } in held {
+            self.returns.add(key, window_s, window, units, ends);
+        }
+    }
+
+    /// Counts an outcome that the worker does not see by itself ([`Outcome::MissingIdentity`]).
+    pub fn count(&mut self, policy: usize, outcome: Outcome) {
+        self.tally.count(policy, outcome);
+    }
+
+    /// Takes what has been counted since the last time: each policy and outcome at most once.
+    pub fn take_tally(&mut self) -> Vec<(usize, Outcome, u64)> {
+        self.tally.take()
     }
 
     /// The next call that is due: ask until there is none. A call that cannot be sent has failed.
@@ -268,7 +300,7 @@ impl<W> Worker<W> {
 
     /// Leaves out what is not worth asking, or says why the request is refused without asking.
     fn ask_ledger(&self, checks: Vec<Check>, now: Monotonic) -> Result<Vec<Check>, Refusal> {
-        let mut refusal = Refusal { standings: Vec::new(), violated: Vec::new(), until: now };
+        let mut refusal = Refusal { standings: Vec::new(), until: now };
         let mut asked = Vec::with_capacity(checks.len());
         for check in checks {
             match self.ledger.verdict(&check.counter, check.cost.get(), now) {
@@ -276,23 +308,29 @@ impl<W> Worker<W> {
                 verdict => self.add(&mut refusal, &check, verdict),
             }
         }
-        if refusal.violated.is_empty() { Ok(asked) } else { Err(refusal) }
+        if refusal.standings.is_empty() { Ok(asked) } else { Err(refusal) }
     }
 
     /// What a request gets that the store has not counted: refused where the ledger knows enough, else what
     /// `on_failure` says.
     fn uncounted(&self, wants: &[Want], now: Monotonic) -> Decision {
-        let mut refusal = Refusal { standings: Vec::new(), violated: Vec::new(), until: now };
-        let mut denied = false;
+        let mut refusal = Refusal { standings: Vec::new(), until: now };
+        let (mut uncounted, mut denied) = (None, None);
         for Want { check, .. } in wants {
             let verdict = self.ledger.last_word(&check.counter, check.cost.get(), now);
             self.add(&mut refusal, check, verdict);
-            denied |= self.enforced(check).is_some_and(|policy| policy.on_failure == OnFailure::Deny);
+            let Some(policy) = self.enforced(check) else { continue };
+            let failed = Uncounted { policy: check.policy, key: Rc::clone(&check.counter.key) };
+            if policy.on_failure == OnFailure::Deny {
+                denied = Some(failed);
+            } else {
+                uncounted.get_or_insert(failed);
+            }
         }
-        match (refusal.violated.is_empty(), denied) {
+        match (refusal.standings.is_empty(), denied) {
             (false, _) => Decision::Refuse(refusal),
-            (true, true) => Decision::Unavailable,
-            (true, false) => Decision::Admit(Vec::new()),
+            (true, Some(failed)) => Decision::Unavailable(failed),
+            (true, None) => Decision::Admit(Admission { uncounted, ..Admission::default() }),
         }
     }
 
@@ -302,8 +340,9 @@ impl<W> Worker<W> {
             && self.enforced(check).is_some()
         {
             let policy = check.policy;
-            refusal.standings.push(Standing { policy, quota, remaining: left, resets: ends });
-            refusal.violated.push(policy);
+            let key = Rc::clone(&check.counter.key);
+            let standing = Standing { policy, key, granted: false, quota, remaining: left, resets: ends };
+            refusal.standings.push(standing);
             refusal.until = refusal.until.max(ends);
         }
     }
@@ -368,8 +407,3 @@ impl<W> Worker<W> {
         }
     }
 }
-
-#[cfg(test)]
-mod invariants;
-#[cfg(test)]
-mod tests;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::config::Config;
-use crate::decision::{Decision, Refusal, Standing};
+use crate::decision::{Admission, Decision, Refusal, Standing};
 use crate::time::Monotonic;
 
 /// A header of a response.
@@ -53,15 +53,11 @@ struct Problem<'a> {
 ///
 /// # Errors
 /// The answer to one that is not.
-pub fn answer(
-    config: &Config,
-    decision: Decision,
-    now: impl FnOnce() -> Now,
-) -> Result<Vec<Standing>, Answer> {
+pub fn answer(config: &Config, decision: Decision, now: impl FnOnce() -> Now) -> Result<Admission, Answer> {
     match decision {
-        Decision::Admit(standings) => Ok(standings),
+        Decision::Admit(admission) => Ok(admission),
         Decision::Refuse(refusal) => Err(refused(config, &refusal, now())),
-        Decision::Unavailable => Err(unavailable()),
+        Decision::Unavailable(_) => Err(unavailable()),
     }
 }
 
@@ -118,8 +114,11 @@ pub fn missing_identity(config: &Config, policy: usize) -> Answer {
 
 fn refused(config: &Config, refusal: &Refusal, now: Now) -> Answer {
     let wait = seconds_until(refusal.until, now).max(1);
-    let violated: Vec<&str> =
-        refusal.violated.iter().filter_map(|&i| config.policies.get(i)).map(|policy| &*policy.name).collect();
+    let violated: Vec<&str> = refusal
+        .violated(config)
+        .filter_map(|s| config.policies.get(s.policy))
+        .map(|policy| &*policy.name)
+        .collect();
     let mut headers = quota_headers(config, &refusal.standings, now);
     headers.push(("retry-after", wait.to_string()));
     let problem = Problem {
@@ -166,6 +165,7 @@ fn seconds_until(moment: Monotonic, now: Now) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::Uncounted;
 
     const NOW: Now = Now {
         monotonic: Monotonic::new(Duration::from_millis(1_500)),
@@ -184,11 +184,12 @@ mod tests {
         Monotonic::new(Duration::from_millis(ms))
     }
 
+    fn standing(policy: usize, quota: u64, remaining: u64, resets: Monotonic) -> Standing {
+        Standing { policy, key: "shop:p:{*}".into(), granted: remaining > 0, quota, remaining, resets }
+    }
+
     fn standings() -> Vec<Standing> {
-        vec![
-            Standing { policy: 0, quota: 100, remaining: 57, resets: at(42_637) },
-            Standing { policy: 1, quota: 9, remaining: 2, resets: at(2_500) },
-        ]
+        vec![standing(0, 100, 57, at(42_637)), standing(1, 9, 2, at(2_500))]
     }
 
     fn text(headers: &[Header]) -> String {
@@ -207,12 +208,7 @@ mod tests {
 
     #[test]
     fn numbers_stay_those_of_a_structured_field() {
-        let plenty = Standing {
-            policy: 0,
-            quota: 9_007_199_254_740_991,
-            remaining: 1_000_000_000_000_000,
-            resets: at(0),
-        };
+        let plenty = standing(0, 9_007_199_254_740_991, 1_000_000_000_000_000, at(0));
         let headers = text(&quota_headers(&config(r#"{"headers":["ietf"]}"#), &[plenty], NOW));
         assert!(
             headers.contains(";q=999999999999999;w=60") && headers.contains(";r=999999999999999;"),
@@ -230,7 +226,9 @@ mod tests {
 
     #[test]
     fn a_refusal_says_which_policy_and_until_when() {
-        let refusal = Refusal { standings: standings(), violated: vec![1], until: at(2_501) };
+        let mut standings = standings();
+        standings[1].granted = false;
+        let refusal = Refusal { standings, until: at(2_501) };
         let answer = answer(&config(r#"{"headers":[]}"#), Decision::Refuse(refusal), || NOW).unwrap_err();
         assert_eq!((answer.status, answer.grpc_status), (429, 8));
         assert_eq!(text(&answer.headers), "retry-after: 2\ncontent-type: application/problem+json\n");
@@ -242,7 +240,12 @@ mod tests {
 
     #[test]
     fn a_failed_store_is_never_a_429() {
-        let answer = answer(&config("{}"), Decision::Unavailable, || NOW).unwrap_err();
+        let answer = answer(
+            &config("{}"),
+            Decision::Unavailable(Uncounted { policy: 0, key: "shop:p:{*}".into() }),
+            || NOW,
+        )
+        .unwrap_err();
         assert_eq!((answer.status, answer.grpc_status), (503, 14));
         assert!(answer.headers.contains(&("retry-after", "1".to_owned())));
     }

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use crate::evaluate::Request;
-use crate::evaluate::facts::Facts;
-use crate::key::{self, Digester, Secrecy};
+use crate::request::Request;
+use crate::request::facts::Facts;
+use crate::request::key::{self, Digester, Secrecy};
 
 /// What a policy counts by.
 #[derive(Debug)]

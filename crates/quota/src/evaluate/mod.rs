@@ -1,6 +1,5 @@
 //! From a request to the counters that it takes units of.
 
-pub(crate) mod facts;
 #[cfg(test)]
 mod tests;
 
@@ -8,41 +7,26 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 
 use crate::config::{Config, Mode};
-use crate::identity::Party;
+use crate::request::Request;
+use crate::request::facts::Facts;
+use crate::request::identity::Party;
 use crate::window::Window;
-use facts::Facts;
-
-/// Facts about one request, fetched from the host on demand.
-///
-/// Each call costs a host call: only what the policies at hand need is asked for, and each at most once a
-/// request. `None` is a fact that the request does not have.
-pub trait Request {
-    /// `:method`.
-    fn method(&self) -> Option<Vec<u8>>;
-    /// `:path`, with the query string.
-    fn path(&self) -> Option<Vec<u8>>;
-    /// `:authority`, with the port.
-    fn authority(&self) -> Option<Vec<u8>>;
-    /// A header by its lower-case name; of several, the first.
-    fn header(&self, name: &str) -> Option<Vec<u8>>;
-    /// A verified claim: the member at `path` of what `jwt_authn` left under the key `payload`.
-    fn claim(&self, payload: &str, path: &[Box<str>]) -> Option<Vec<u8>>;
-    /// The address of the client that Envoy trusts: `1.2.3.4:56` or `[2001:db8::1]:56`.
-    fn source_address(&self) -> Option<Vec<u8>>;
-    /// The name of the Envoy route.
-    fn route_name(&self) -> Option<Vec<u8>>;
-}
 
 /// What a request asks of the quotas.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Evaluation {
-    /// One check a policy that applies, in the order of the policies. Empty: nothing counts this request.
-    Checks(Vec<Check>),
-    /// A policy with `on_missing: deny` found no identity.
-    MissingIdentity {
-        /// The index of the policy.
-        policy: usize,
-    },
+pub struct Evaluation {
+    /// One check a policy that applies, in the order of the policies; empty: nothing counts this request. Or
+    /// that it is to be refused.
+    pub checks: Result<Vec<Check>, MissingIdentity>,
+    /// The policies that found no identity, by their place, whatever their `on_missing` says: for statistics.
+    pub missing: Vec<usize>,
+}
+
+/// A policy with `on_missing: deny` found no identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissingIdentity {
+    /// The policy's place in [`Config::policies`](crate::config::Config::policies).
+    pub policy: usize,
 }
 
 /// The units that a request needs of one counter.
@@ -73,7 +57,7 @@ impl Config {
     /// A policy in shadow mode never refuses, not even for a missing identity: it does not apply then.
     pub fn evaluate(&self, request: &impl Request) -> Evaluation {
         let facts = Facts::new(request);
-        let mut checks = Vec::new();
+        let (mut checks, mut missing) = (Vec::new(), Vec::new());
         for (index, policy) in self.policies.iter().enumerate() {
             if !policy.matcher.matches(&facts) {
                 continue;
@@ -85,11 +69,12 @@ impl Config {
                     cost: NonZeroU64::MIN,
                 }),
                 Party::Denied if policy.mode == Mode::Enforce => {
-                    return Evaluation::MissingIdentity { policy: index };
+                    missing.push(index);
+                    return Evaluation { checks: Err(MissingIdentity { policy: index }), missing };
                 }
-                Party::Denied | Party::Uncounted => {}
+                Party::Denied | Party::Uncounted => missing.push(index),
             }
         }
-        Evaluation::Checks(checks)
+        Evaluation { checks: Ok(checks), missing }
     }
 }

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use super::Request;
-use crate::identity::{Identity, Lookup};
-use crate::key::Digester;
-use crate::matching;
+use crate::request::identity::{Identity, Lookup};
+use crate::request::key::Digester;
+use crate::request::matching;
 
 /// The facts of one request; `'c` is the configuration's life. An empty fact is a missing one.
 pub(crate) struct Facts<'c, R> {
@@ -75,8 +75,11 @@ impl<'c, R: Request> Facts<'c, R> {
             return value.clone();
         }
         let value = match lookup {
-            Lookup::Header(name) => self.request.header(name),
-            Lookup::Claim { payload, path } => self.request.claim(payload, path),
+            Lookup::Header(name) => self.request.header(name).into_iter().next(),
+            Lookup::Claim { payload, path } => {
+                let path: Vec<_> = std::iter::once(payload).chain(path).cloned().collect();
+                self.request.metadata(super::JWT_AUTHN, &path)
+            }
         };
         let value: Option<Rc<[u8]>> = present(value).map(Rc::from);
         self.looked_up.borrow_mut().push((lookup, value.clone()));

@@ -58,14 +58,22 @@ fn decisions(worker: &mut TestWorker) -> Vec<(&'static str, Decision)> {
 /// `who=+r` for an admission with the remaining units, `who=-` for a refusal, `who=!` for 503.
 fn summary(worker: &mut TestWorker) -> String {
     let text = |(who, decision): (&str, Decision)| match decision {
-        Decision::Admit(standings) => {
+        Decision::Admit(Admission { standings, .. }) => {
             let rest: Vec<_> = standings.iter().map(|s| s.remaining.to_string()).collect();
             format!("{who}=+{}", rest.join("/"))
         }
         Decision::Refuse(_) => format!("{who}=-"),
-        Decision::Unavailable => format!("{who}=!"),
+        Decision::Unavailable(_) => format!("{who}=!"),
     };
     decisions(worker).into_iter().map(text).collect::<Vec<_>>().join(" ")
+}
+
+fn violated(refusal: &Refusal) -> Vec<usize> {
+    refusal.violated(&config("deny")).map(|standing| standing.policy).collect()
+}
+
+fn unavailable() -> Submitted {
+    Submitted::Decided(Decision::Unavailable(Uncounted { policy: 0, key: "d:a:{x}".into() }))
 }
 
 fn submit(worker: &mut TestWorker, who: &'static str, ms: u64) -> Ticket {
@@ -88,8 +96,18 @@ fn a_lone_request_is_sent_at_once() {
     );
     assert!(w.next_call(at(0)).is_none());
     w.replied(out.id, &reply(&[grant(1, 3)]), at(2));
-    let standing = Standing { policy: 0, quota: 5, remaining: 2, resets: at(30_002) };
-    assert_eq!(decisions(&mut w), [("one", Decision::Admit(vec![standing]))]);
+    let standing = Standing {
+        policy: 0,
+        key: "d:a:{x}".into(),
+        granted: true,
+        quota: 5,
+        remaining: 2,
+        resets: at(30_002),
+    };
+    assert_eq!(
+        decisions(&mut w),
+        [("one", Decision::Admit(Admission { standings: vec![standing], ..Admission::default() }))]
+    );
     assert!(w.is_idle());
 }
 
@@ -209,9 +227,9 @@ fn what_one_policy_granted_and_another_refused_goes_back() {
     w.replied(id, &reply(&[grant(2, 2), grant(0, 5)]), at(1));
     let decided = decisions(&mut w);
     let Decision::Refuse(refusal) = &decided[0].1 else { panic!("{decided:?}") };
-    assert_eq!((&*refusal.violated, refusal.until), (&[1][..], at(30_001)));
+    assert_eq!((&*violated(refusal), refusal.until), (&[1][..], at(30_001)));
     assert_eq!(refusal.standings.iter().map(|s| s.remaining).collect::<Vec<_>>(), [5, 0]);
-    assert!(matches!(&decided[1], ("two", Decision::Admit(s)) if s[0].remaining == 4));
+    assert!(matches!(&decided[1], ("two", Decision::Admit(s)) if s.standings[0].remaining == 4));
     w.tick(at(10));
     let (_, request) = call(&mut w, 10);
     assert_eq!(request.returns.iter().map(|r| (&*r.key, r.units)).collect::<Vec<_>>(), [("d:a:{x}", 1)]);
@@ -226,7 +244,7 @@ fn a_spent_counter_is_refused_without_a_call_and_asked_about_once_a_second() {
     assert_eq!(summary(&mut w), "one=+0");
     let refused = w.submit("two", checks(&[0, 1], "x", 1), at(10));
     assert!(
-        matches!(refused, Submitted::Decided(Decision::Refuse(r)) if r.violated == [0] && r.until == at(30_000))
+        matches!(&refused, Submitted::Decided(Decision::Refuse(r)) if violated(r) == [0] && r.until == at(30_000))
     );
     assert!(w.next_call(at(10)).is_none(), "the other policy is not asked either");
     submit(&mut w, "probe", 1_000);
@@ -253,7 +271,7 @@ fn a_spent_counter_stays_refused_while_the_store_fails() {
         let (id, _) = call(&mut w, 1_000);
         w.call_failed(id, at(1_000));
         assert_eq!(summary(&mut w), "again=-");
-        for _ in 1..crate::breaker::LIMIT {
+        for _ in 1..crate::worker::breaker::LIMIT {
             w.submit("other", checks(&[0], "y", 1), at(1_950));
             let (id, _) = call(&mut w, 1_950);
             w.call_failed(id, at(1_950));
@@ -287,7 +305,7 @@ fn only_the_probe_tells_whether_the_store_is_still_dead() {
     let mut w = worker("deny");
     submit(&mut w, "old", 0);
     let (old, _) = call(&mut w, 0);
-    for _ in 0..crate::breaker::LIMIT {
+    for _ in 0..crate::worker::breaker::LIMIT {
         submit(&mut w, "x", 6);
         let (id, _) = call(&mut w, 11);
         w.call_failed(id, at(11));
@@ -297,7 +315,7 @@ fn only_the_probe_tells_whether_the_store_is_still_dead() {
     let (probe, _) = call(&mut w, 300);
     w.call_failed(old, at(301));
     decisions(&mut w);
-    assert_eq!(w.submit("x", checks(&[0], "x", 1), at(700)), Submitted::Decided(Decision::Unavailable));
+    assert_eq!(w.submit("x", checks(&[0], "x", 1), at(700)), unavailable());
     assert!(w.next_call(at(700)).is_none(), "one probe at a time");
     assert_eq!(w.replied(probe, &reply(&[grant(1, 1)]), at(310)), Change::Healed);
 }
@@ -309,7 +327,10 @@ fn shadow_counts_without_holding_up_or_refusing() {
     let (id, request) = call(&mut w, 0);
     assert_eq!(request.reservations[0].key, "d:s:{x}");
     w.replied(id, &reply(&[grant(1, 5)]), at(1));
-    assert_eq!(w.submit("two", checks(&[2], "x", 1), at(2)), Submitted::Decided(Decision::Admit(vec![])));
+    assert_eq!(
+        w.submit("two", checks(&[2], "x", 1), at(2)),
+        Submitted::Decided(Decision::Admit(Admission::default()))
+    );
     assert!(matches!(w.submit("three", checks(&[0, 2], "y", 1), at(3)), Submitted::Waiting(_)));
     let (id, _) = call(&mut w, 3);
     w.replied(id, &reply(&[grant(1, 2), grant(0, 5)]), at(4));
@@ -345,17 +366,17 @@ fn an_answer_that_is_none_is_a_failure_of_the_store() {
 #[test]
 fn a_dead_store_is_left_alone_and_one_probe_brings_it_back() {
     let mut w = worker("deny");
-    for i in 0..crate::breaker::LIMIT {
+    for i in 0..crate::worker::breaker::LIMIT {
         submit(&mut w, "x", 0);
         let (id, _) = call(&mut w, 0);
         let change = w.call_failed(id, at(0));
-        assert_eq!(change == Change::Opened, i + 1 == crate::breaker::LIMIT);
+        assert_eq!(change == Change::Opened, i + 1 == crate::worker::breaker::LIMIT);
     }
     decisions(&mut w);
-    assert_eq!(w.submit("x", checks(&[0], "x", 1), at(100)), Submitted::Decided(Decision::Unavailable));
+    assert_eq!(w.submit("x", checks(&[0], "x", 1), at(100)), unavailable());
     submit(&mut w, "probe", 250);
     let (id, _) = call(&mut w, 250);
-    assert_eq!(w.submit("x", checks(&[0], "x", 1), at(251)), Submitted::Decided(Decision::Unavailable));
+    assert_eq!(w.submit("x", checks(&[0], "x", 1), at(251)), unavailable());
     assert_eq!(w.replied(id, &reply(&[grant(1, 1)]), at(252)), Change::Healed);
     assert_eq!(summary(&mut w), "probe=+4");
     submit(&mut w, "x", 253);
@@ -364,7 +385,7 @@ fn a_dead_store_is_left_alone_and_one_probe_brings_it_back() {
 #[test]
 fn those_that_gathered_are_decided_when_the_store_is_given_up() {
     let mut w = worker("deny");
-    for _ in 1..crate::breaker::LIMIT {
+    for _ in 1..crate::worker::breaker::LIMIT {
         submit(&mut w, "x", 0);
         let (id, _) = call(&mut w, 0);
         w.call_failed(id, at(0));
@@ -383,7 +404,7 @@ fn waiting_requests_and_calls_that_never_return_are_bounded() {
     for _ in 0..MAX_WAITING {
         w.submit("x", checks(&[0], "x", 1), at(0));
     }
-    assert_eq!(w.submit("x", checks(&[0], "x", 1), at(0)), Submitted::Decided(Decision::Unavailable));
+    assert_eq!(w.submit("x", checks(&[0], "x", 1), at(0)), unavailable());
     while w.next_call(at(0)).is_some() {}
     w.tick(at(50));
     assert_eq!(decisions(&mut w).len(), MAX_WAITING);

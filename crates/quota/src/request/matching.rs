@@ -2,8 +2,8 @@
 
 use regex_lite::Regex;
 
-use crate::evaluate::Request;
-use crate::evaluate::facts::Facts;
+use crate::request::Request;
+use crate::request::facts::Facts;
 
 /// Conditions that must all hold; without any, every request matches.
 ///

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::config::{Config, Mode, OnFailure, Policy};
-use crate::decision::{Decision, Refusal, Standing};
+use crate::decision::{Admission, Decision, Refusal, Standing, Uncounted};
 use crate::evaluate::{Check, Counter};
-use crate::ledger::{Ledger, Verdict};
-use crate::returns::Returns;
 use crate::time::Monotonic;
 use crate::wire::{self, Grant, Outcome, Reservation, ReserveReply, ReserveRequest, Return};
+use crate::worker::ledger::{Ledger, Verdict};
+use crate::worker::returns::Returns;
 
 /// Most returns that one call carries, so that they and one request's reservations always fit a body.
 pub(crate) const MAX_CALL_RETURNS: usize = 96;
@@ -201,16 +201,17 @@ impl Pools {
         ledger: &Ledger,
         now: Monotonic,
     ) -> Decision {
-        let (mut violated, mut known) = (Vec::new(), Vec::new());
+        let mut known = Vec::new();
+        let mut violated = false;
         let mut until = Monotonic::default();
-        let mut failed_closed = false;
+        let (mut uncounted, mut unavailable) = (None, None);
         for want in wants.iter() {
             let enforced = enforced(want, config);
             match self.0.get_mut(want.slot).map(|pool| &mut pool.content) {
                 Some(Content::Granted { units, ends, short, .. }) if want.check.cost.get() > *units => {
                     *short = true;
                     if enforced.is_some() {
-                        violated.push(want.check.policy);
+                        violated = true;
                         until = until.max(*ends);
                     }
                 }
@@ -220,24 +221,38 @@ impl Pools {
                     let Check { policy: place, counter, cost } = &want.check;
                     if let Verdict::Refuse { left, quota, ends } = ledger.last_word(counter, cost.get(), now)
                     {
-                        known.push(Standing { policy: *place, quota, remaining: left, resets: ends });
-                        violated.push(*place);
+                        let key = std::rc::Rc::clone(&counter.key);
+                        known.push(Standing {
+                            policy: *place,
+                            key,
+                            granted: false,
+                            quota,
+                            remaining: left,
+                            resets: ends,
+                        });
+                        violated = true;
                         until = until.max(ends);
                     } else {
-                        failed_closed |= policy.on_failure == OnFailure::Deny;
+                        let failed = Uncounted { policy: *place, key: std::rc::Rc::clone(&counter.key) };
+                        if policy.on_failure == OnFailure::Deny {
+                            unavailable = Some(failed);
+                        } else {
+                            uncounted.get_or_insert(failed);
+                        }
                     }
                 }
             }
         }
-        if !violated.is_empty() {
+        if violated {
             known.extend(self.standings(wants, config));
-            return Decision::Refuse(Refusal { standings: known, violated, until });
+            known.sort_by_key(|standing| standing.policy);
+            return Decision::Refuse(Refusal { standings: known, until });
         }
-        if failed_closed {
-            return Decision::Unavailable;
+        if let Some(failed) = unavailable {
+            return Decision::Unavailable(failed);
         }
         self.spend(wants);
-        Decision::Admit(self.standings(wants, config))
+        Decision::Admit(Admission { standings: self.standings(wants, config), held: Vec::new(), uncounted })
     }
 
     fn spend(&mut self, wants: &mut [Want]) {
@@ -258,8 +273,11 @@ impl Pools {
             let Content::Granted { units, left, quota, ends, .. } = self.0.get(want.slot)?.content else {
                 return None;
             };
+            let Check { policy, counter, .. } = &want.check;
+            let granted = want.taken.is_some() || want.check.cost.get() <= units;
             let remaining = left.saturating_add(units);
-            Some(Standing { policy: want.check.policy, quota, remaining, resets: ends })
+            let key = std::rc::Rc::clone(&counter.key);
+            Some(Standing { policy: *policy, key, granted, quota, remaining, resets: ends })
         });
         known.collect()
     }

@@ -1,0 +1,76 @@
+//! A policy as it is in force: every value is known to be within its bounds.
+
+use std::num::NonZeroU64;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::request::identity::Partition;
+use crate::request::matching::Matcher;
+use crate::window::Window;
+
+/// One quota rule.
+#[derive(Debug)]
+pub struct Policy {
+    /// Unique, `[a-z0-9-]{1,64}`.
+    pub name: Rc<str>,
+    /// Units a window where nothing else is said of a partition, 0 to [`MAX_UNITS`](crate::wire::MAX_UNITS).
+    pub quota: u64,
+    /// The window, not staggered.
+    pub window: Window,
+    /// Whether it refuses.
+    pub mode: Mode,
+    /// What becomes of its requests while the store fails.
+    pub on_failure: OnFailure,
+    /// Which requests count.
+    pub count: Count,
+    /// Whether what it refuses counts too. Never with [`Precision::Lease`].
+    pub count_denied: bool,
+    /// Whether units are held ahead.
+    pub precision: Precision,
+    pub(crate) matcher: Matcher,
+    pub(crate) partition: Partition,
+}
+
+/// Whether a policy refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It refuses what is over its quota.
+    Enforce,
+    /// It counts, and never refuses.
+    Shadow,
+}
+
+/// What becomes of a request while the store fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It is admitted, without quota headers.
+    Allow,
+    /// It is answered with 503.
+    Deny,
+    /// Each worker counts for itself, against a part of the quota.
+    Local,
+}
+
+/// Which requests count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// All that are admitted.
+    All,
+    /// Those that are answered with one of these HTTP statuses, sorted: the units are held while the request
+    /// runs, and given back otherwise.
+    Statuses(Box<[u16]>),
+}
+
+/// Whether a worker holds units ahead of need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// It asks for what waits.
+    Exact,
+    /// It holds some of its own traffic ahead.
+    Lease {
+        /// How much of its recent traffic: 1 ms to 60 s.
+        ahead: Duration,
+        /// The most units that it holds of one counter, 1 to [`MAX_UNITS`](crate::wire::MAX_UNITS).
+        max: NonZeroU64,
+    },
+}
