@@ -19,3 +19,5 @@ mod policies;
 mod quotas;
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod windows;
