@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quotagate_quota::config::{Config, Faults, Mode, OnFailure, ResponseConfig, StoreConfig};
+use quotagate_quota::config::{Config, Denied, Faults, Mode, OnFailure, Reset, ResponseConfig, StoreConfig};
 use quotagate_quota::window::Window;
 
 #[test]
@@ -19,7 +19,7 @@ fn every_supported_field_is_read() {
         token: None,
     };
     assert_eq!(config.store, store);
-    assert_eq!(config.response, ResponseConfig { ietf: false, x_ratelimit: true });
+    assert_eq!(config.response, ResponseConfig { ietf: false, ..ResponseConfig::default() });
     let policies: Vec<_> =
         config.policies.iter().map(|p| (&*p.name, p.quota, p.window.seconds(), p.mode)).collect();
     assert_eq!(
@@ -40,7 +40,10 @@ fn what_is_left_out_has_its_default() {
     let config = Config::parse(text.as_bytes()).unwrap();
     assert_eq!(config.store.timeout, Duration::from_millis(50));
     assert_eq!(config.store.on_failure, OnFailure::Allow);
-    assert_eq!(config.response, ResponseConfig { ietf: true, x_ratelimit: true });
+    let Denied { status, content_type, body, headers } = config.response.denied;
+    assert_eq!((status, content_type, body, headers), (429, None, None, Vec::new()));
+    assert_eq!((config.response.ietf, config.response.x_ratelimit), (true, true));
+    assert_eq!(config.response.reset, Reset::Epoch);
     let policy = &config.policies[0];
     assert_eq!((policy.mode, policy.on_failure), (Mode::Enforce, OnFailure::Allow));
     assert_eq!(policy.window, Window::new(1, 0).unwrap());
@@ -291,11 +294,10 @@ const BAD: &[(&str, &[Expected])] = &[
     ("response-headers", &[("response.headers[1]", r#"must be ietf or x_ratelimit, is "x-ratelimit""#)]),
     ("response-headers-twice", &[("response.headers[1]", "is the same as response.headers[0]")]),
     ("response-reset", &[("response.reset", "must be epoch or delta")]),
-    ("response-reset-delta", &[("response.reset", "not supported yet")]),
     (
         "response-denied",
         &[
-            ("response.denied.status", "not supported yet"),
+            ("response.denied.status", "must be a whole number from 400 to 599, is 399"),
             ("response.denied.boddy", r#"did you mean "body"?"#),
         ],
     ),

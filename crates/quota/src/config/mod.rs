@@ -7,10 +7,12 @@
 //! integers above 2^31 - 1 arrive as strings of digits, and a bare `off` as `false`.
 
 mod conditions;
+mod denied;
 mod duration;
 mod fault;
 mod identities;
 mod json;
+mod names;
 mod object;
 mod policies;
 mod policy;
@@ -18,12 +20,14 @@ mod reader;
 mod response;
 mod store;
 mod suggest;
+mod template;
 mod text;
 
 pub use fault::{Fault, Faults};
 pub use policy::{Count, Mode, OnFailure, Policy, Precision};
-pub use response::ResponseConfig;
+pub use response::{Denied, Reset, ResponseConfig};
 pub use store::StoreConfig;
+pub use template::{Piece, Template};
 
 use crate::request::key::Digester;
 use policies::Context;
@@ -41,6 +45,7 @@ pub struct Config {
     /// What responses carry.
     pub response: ResponseConfig,
     pub(crate) digester: Digester,
+    warnings: Box<[Fault]>,
 }
 
 /// Most policies of a configuration.
@@ -59,13 +64,15 @@ impl Config {
     /// All faults of the text.
     pub fn parse(text: &[u8]) -> Result<Self, Faults> {
         let value = text::read(text).map_err(|e| Faults::one(reader::ROOT, format!("must be JSON: {e}")))?;
-        let faults = Collector::default();
-        let config = parse(&Node::root(&value, &faults));
-        match (config, faults.into_faults()) {
-            (_, Some(faults)) => Err(faults),
-            (Some(config), None) => Ok(config),
-            (None, None) => Err(Faults::one(reader::ROOT, "cannot be read")),
-        }
+        let collector = Collector::default();
+        let config = parse(&Node::root(&value, &collector));
+        let (config, warnings) = collector.finish(config)?;
+        Ok(Self { warnings, ..config })
+    }
+
+    /// What of it is allowed and probably not what was meant.
+    pub fn warnings(&self) -> &[Fault] {
+        &self.warnings
     }
 }
 
@@ -86,7 +93,14 @@ fn parse(root: &Node<'_>) -> Option<Config> {
         Some(key) => Digester::keyed(key.as_bytes()),
         None => Digester::derived(domain),
     };
-    Some(Config { domain: domain.into(), store: store?, policies: policies?, response: response?, digester })
+    Some(Config {
+        domain: domain.into(),
+        store: store?,
+        policies: policies?,
+        response: response?,
+        digester,
+        warnings: Box::default(),
+    })
 }
 
 const DOMAIN: Names = Names {

@@ -14,9 +14,12 @@ use super::suggest;
 /// The path of the whole configuration.
 pub(super) const ROOT: &str = "configuration";
 
-/// Where faults are collected.
+/// Where faults and warnings are collected.
 #[derive(Default)]
-pub(super) struct Collector(RefCell<Vec<Fault>>);
+pub(super) struct Collector {
+    faults: RefCell<Vec<Fault>>,
+    warnings: RefCell<Vec<Fault>>,
+}
 
 /// A value and its place.
 #[derive(Clone)]
@@ -36,9 +39,14 @@ pub(super) struct Names {
 }
 
 impl Collector {
-    /// All that were recorded; `None` where there are none.
-    pub(super) fn into_faults(self) -> Option<Faults> {
-        Faults::from_list(self.0.into_inner())
+    /// `value`, or the faults where any was recorded; and the warnings.
+    pub(super) fn finish<T>(self, value: Option<T>) -> Result<(T, Box<[Fault]>), Faults> {
+        let (faults, warnings) = (self.faults.into_inner(), self.warnings.into_inner().into());
+        match value {
+            Some(value) if faults.is_empty() => Ok((value, warnings)),
+            None if faults.is_empty() => Err(Faults::one(ROOT, "cannot be read")),
+            _ => Err(Faults::new(faults, warnings)),
+        }
     }
 }
 
@@ -49,8 +57,17 @@ impl<'a> Node<'a> {
 
     /// Records a fault of this value.
     pub(super) fn fault(&self, message: impl Into<String>) {
+        self.faults.faults.borrow_mut().push(self.here(message.into()));
+    }
+
+    /// Records that this value is allowed and probably not what was meant.
+    pub(super) fn warn(&self, message: impl Into<String>) {
+        self.faults.warnings.borrow_mut().push(self.here(message.into()));
+    }
+
+    fn here(&self, message: String) -> Fault {
         let path = if self.path.is_empty() { ROOT } else { &self.path };
-        self.faults.0.borrow_mut().push(Fault { path: path.to_owned(), message: message.into() });
+        Fault { path: path.to_owned(), message }
     }
 
     /// Records that this value asks for something that is meant for later. Always `None`.
@@ -140,6 +157,15 @@ impl<'a> Node<'a> {
             return None;
         }
         Some(text)
+    }
+
+    /// That `text`, which is this value, has at most `most` bytes.
+    pub(super) fn no_longer_than(&self, text: &str, most: usize) -> Option<()> {
+        if text.len() > most {
+            self.fault(format!("must be at most {most} bytes long"));
+            return None;
+        }
+        Some(())
     }
 
     /// A name of the given kind.
