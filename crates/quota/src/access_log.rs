@@ -4,6 +4,8 @@
 //! headers; one in shadow mode only where it is the one that would have refused, or where no other counts. A
 //! request that nothing counts has no entry.
 
+use std::borrow::Cow;
+
 use crate::config::Config;
 use crate::decision::{Decision, Standing, Uncounted, partition_of};
 use crate::response::{tightest, used};
@@ -20,6 +22,19 @@ pub struct Entry<'a> {
     pub partition: Option<&'a str>,
     /// Units of that policy's quota that are used, as far as known.
     pub used: Option<u64>,
+}
+
+impl<'a> Entry<'a> {
+    /// The names and values of what is known.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, Cow<'a, str>)> + use<'a> {
+        let fields = [
+            ("quotagate.decision", Some(Cow::from(self.decision.name()))),
+            ("quotagate.policy", Some(Cow::from(self.policy))),
+            ("quotagate.partition", self.partition.map(Cow::from)),
+            ("quotagate.used", self.used.map(|used| Cow::from(used.to_string()))),
+        ];
+        fields.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
 }
 
 /// What became of a request.
@@ -122,41 +137,48 @@ mod tests {
         Decision::Refuse(Refusal { standings, until: Monotonic::default() })
     }
 
+    fn text(entry: &Entry<'_>) -> String {
+        let fields: Vec<String> = entry.fields().map(|(name, value)| format!("{name}={value}")).collect();
+        fields.join(" ").replace("quotagate.", "").replace("header.x=", "")
+    }
+
     #[test]
     fn one_policy_speaks_for_all() {
         let granted = |policy, remaining| standing(policy, true, 10, remaining);
         let not = |policy| standing(policy, false, 10, 1);
         let cases = [
-            (admit(vec![granted(0, 4)], None), Some("admitted minute p0 6")),
-            (admit(vec![granted(0, 4), granted(1, 3)], None), Some("admitted hour p1 7")),
-            (admit(vec![granted(0, 4), granted(2, 3)], None), Some("admitted minute p0 6")),
-            (admit(vec![granted(2, 4), granted(3, 3)], None), Some("admitted idea p3 7")),
-            (admit(vec![granted(0, 0), not(2), not(3)], None), Some("shadow_refused trial p2 9")),
-            (admit(vec![granted(0, 4)], Some(uncounted(1))), Some("store_error hour p1 -")),
-            (admit(vec![not(2)], Some(uncounted(1))), Some("store_error hour p1 -")),
-            (admit(Vec::new(), Some(uncounted(2))), Some("store_error trial p2 -")),
-            (admit(Vec::new(), None), None),
-            (refuse(vec![granted(0, 0), not(1)]), Some("refused hour p1 9")),
-            (refuse(vec![not(0), not(1)]), Some("refused minute p0 9")),
-            (refuse(vec![not(1), not(2)]), Some("refused hour p1 9")),
-            (Decision::Unavailable(uncounted(1)), Some("unavailable hour p1 -")),
+            (admit(vec![granted(0, 4)], None), "admitted policy=minute partition=p0 used=6"),
+            (admit(vec![granted(0, 4), granted(1, 3)], None), "admitted policy=hour partition=p1 used=7"),
+            (admit(vec![granted(0, 4), granted(2, 3)], None), "admitted policy=minute partition=p0 used=6"),
+            (admit(vec![granted(2, 4), granted(3, 3)], None), "admitted policy=idea partition=p3 used=7"),
+            (
+                admit(vec![granted(0, 0), not(2), not(3)], None),
+                "shadow_refused policy=trial partition=p2 used=9",
+            ),
+            (admit(vec![granted(0, 4)], Some(uncounted(1))), "store_error policy=hour partition=p1"),
+            (admit(vec![not(2)], Some(uncounted(1))), "store_error policy=hour partition=p1"),
+            (admit(Vec::new(), Some(uncounted(2))), "store_error policy=trial partition=p2"),
+            (refuse(vec![granted(0, 0), not(1)]), "refused policy=hour partition=p1 used=9"),
+            (refuse(vec![not(0), not(1)]), "refused policy=minute partition=p0 used=9"),
+            (refuse(vec![not(1), not(2)]), "refused policy=hour partition=p1 used=9"),
+            (Decision::Unavailable(uncounted(1)), "unavailable policy=hour partition=p1"),
         ];
         let config = config();
         for (decision, expected) in cases {
-            let entry = entry(&config, &decision).map(|entry| {
-                let used = entry.used.map_or("-".to_owned(), |used| used.to_string());
-                let partition = entry.partition.unwrap().strip_prefix("header.x=").unwrap();
-                format!("{} {} {partition} {used}", entry.decision.name(), entry.policy)
-            });
-            assert_eq!(entry.as_deref(), expected, "{decision:?}");
+            let entry = entry(&config, &decision).unwrap();
+            assert_eq!(text(&entry), format!("decision={expected}"), "{decision:?}");
         }
+    }
+
+    #[test]
+    fn what_nothing_counts_has_no_entry() {
+        assert_eq!(entry(&config(), &admit(Vec::new(), None)), None);
     }
 
     #[test]
     fn a_missing_identity_has_no_partition() {
         let config = config();
-        let expected =
-            Entry { decision: Verdict::MissingIdentity, policy: "hour", partition: None, used: None };
-        assert_eq!(missing_identity(&config, 1), Some(expected));
+        let entry = missing_identity(&config, 1).unwrap();
+        assert_eq!(text(&entry), "decision=missing_identity policy=hour");
     }
 }
