@@ -1,6 +1,8 @@
 //! `RateLimit-Policy` and `RateLimit` as an independent parser of Structured Fields (RFC 9651) reads them, over
 //! random configurations and standings.
 
+#![cfg(test)]
+
 use std::time::Duration;
 
 use quotagate_quota::config::Config;

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::headers::{quota_headers, seconds_until};
 use super::{Answer, Header, Now};
-use crate::config::{Config, Piece, Policy, Template};
+use crate::config::{Config, Piece, Template};
 use crate::decision::{Decision, Refusal, Standing};
 
 /// The grpc-status RESOURCE_EXHAUSTED.
@@ -74,18 +74,21 @@ fn plain<'a>(
 
 fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
     let denied = &config.response.denied;
-    let violated: Vec<(&Policy, &Standing)> = refusal
-        .violated(config)
-        .filter_map(|standing| Some((config.policies.get(standing.policy)?, standing)))
-        .collect();
-    let names: Vec<&str> = violated.iter().map(|(policy, _)| &*policy.name).collect();
-    let joined = names.join(", ");
+    let mut quota = None;
+    let name = |standing: &Standing| {
+        quota.get_or_insert(standing.quota);
+        config.policies.get(standing.policy).map(|policy| &*policy.name)
+    };
+    let names: Vec<&str> = refusal.violated(config).filter_map(name).collect();
+    let joined = match *names {
+        [one] => Cow::from(one),
+        _ => Cow::from(names.join(", ")),
+    };
     let wait = seconds_until(refusal.until, now).max(1);
-    let quota = violated.first().map_or(0, |(_, standing)| standing.quota);
     let fill = |template: &'a Template| match template.pieces() {
         [] => Cow::from(""),
         [Piece::Text(text)] => Cow::from(&**text),
-        _ => Cow::from(template.fill(&joined, wait, quota)),
+        _ => Cow::from(template.fill(&joined, wait, quota.unwrap_or_default())),
     };
 
     let mut headers = quota_headers(config, &refusal.standings, || now);
