@@ -8,9 +8,11 @@
 
 mod conditions;
 mod duration;
+mod facts;
 mod fault;
 mod identities;
 mod json;
+mod names;
 mod object;
 mod policies;
 mod policy;
