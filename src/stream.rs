@@ -38,7 +38,7 @@ impl Stream {
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _headers: usize, _end: bool) -> Action {
         let plugin = &self.plugin;
-        let checks = match plugin.config.evaluate(&Facts).checks {
+        let checks = match plugin.config.evaluate(&Facts::default()).checks {
             Ok(checks) if checks.is_empty() => return Action::Continue,
             Ok(checks) => checks,
             Err(MissingIdentity { policy }) => {
