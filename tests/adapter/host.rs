@@ -1,44 +1,66 @@
-//! The host: the imports of the proxy-wasm ABI, and the callbacks by which a test plays Envoy.
+//! The host: what it knows, and the callbacks by which a test plays Envoy.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::slice;
+use std::ops::Range;
 use std::sync::Mutex;
 
 use quotagate as _;
 
 pub const ROOT: u32 = 1;
-const OK: u32 = 0;
-const NOT_FOUND: u32 = 1;
-const BAD_ARGUMENT: u32 = 2;
-const EMPTY: u32 = 7;
-const INTERNAL_FAILURE: u32 = 10;
 const CONTINUE: u32 = 0;
+
+/// The id of the root's own queue.
+pub const QUEUE: u32 = 77;
 
 /// What the filter did, and what it is told.
 #[derive(Default)]
 pub struct Host {
-    active: u32,
+    pub active: u32,
     pub configuration: Vec<u8>,
     pub log: Vec<String>,
     /// Streams that are gone: entering their context fails.
     pub dead: HashSet<u32>,
-    pub request_headers: HashMap<String, Vec<u8>>,
+    pub request_headers: Vec<(String, Vec<u8>)>,
+    /// How often single request headers, and all of them, were fetched.
+    pub header_fetches: (usize, usize),
     /// By path, joined with dots; `Err` is a status.
     pub properties: HashMap<String, Result<Vec<u8>, u32>>,
     pub response_headers: HashMap<String, String>,
+    /// The status of the response whose headers are at hand.
+    pub status: u16,
     /// The context that each call belongs to, and its body.
     pub calls: Vec<(u32, Vec<u8>)>,
+    /// The headers of the last call.
+    pub call_headers: Vec<(String, String)>,
     pub refuse_calls: bool,
-    reply: (u16, Vec<u8>),
+    /// What the store answers.
+    pub reply: (u16, Vec<u8>),
     pub resumed: Vec<u32>,
     pub answered: Vec<(u32, u32)>,
+    /// The last of these answers.
+    pub answer: Answer,
     pub ticking: bool,
+    /// What streams wrote into their filter state.
+    pub filter_state: HashMap<(u32, String), String>,
+    /// The names of metrics, whose ids count from 0, and their values.
+    pub metrics: Vec<(String, i64)>,
+    /// How many calls the filter has made in all, log lines not among them.
+    pub made: usize,
     pub messages: usize,
 }
 
+/// What a local reply carries.
+#[derive(Default)]
+pub struct Answer {
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+    pub details: String,
+    pub grpc_status: i32,
+}
+
 thread_local! {
-    static HOST: RefCell<Host> = RefCell::default();
+    pub static HOST: RefCell<Host> = RefCell::default();
 }
 
 /// Looks at or changes the host of this thread.
@@ -55,9 +77,9 @@ unsafe extern "C" {
     fn proxy_on_http_call_response(context: u32, token: u32, headers: usize, body: usize, trailers: usize);
     fn proxy_on_queue_ready(context: u32, queue: u32);
     fn proxy_on_tick(context: u32);
+    fn proxy_on_log(context: u32);
     fn proxy_on_done(context: u32) -> bool;
     fn proxy_on_delete(context: u32);
-    fn proxy_on_memory_allocate(size: usize) -> *mut u8;
 }
 
 /// Starts the plugin with this configuration; `false` if it is refused.
@@ -84,25 +106,55 @@ pub fn request(id: u32) -> bool {
     }
 }
 
+/// Lets requests come until no further call may leave, and then those of these streams: they share the fifth
+/// call, which leaves when one of the others returns. However slow the machine is: requests that gather beside
+/// fewer calls leave after some milliseconds.
+pub fn crowd(streams: Range<u32>) {
+    const MOST_CALLS: usize = 4;
+    for id in streams.end.. {
+        request(id);
+        if host(|h| h.calls.len()) == MOST_CALLS {
+            break;
+        }
+    }
+    streams.for_each(|id| {
+        request(id);
+    });
+    assert_eq!(host(|h| h.calls.len()), MOST_CALLS);
+}
+
 /// The context that host calls act on.
 pub fn active() -> u32 {
     host(|h| h.active)
 }
 
-/// The upstream answers the stream `id`.
-pub fn response(id: u32) {
-    host(|h| h.active = id);
+/// The upstream answers the stream `id` with this status.
+pub fn response(id: u32, status: u16) {
+    host(|h| (h.active, h.status) = (id, status));
     unsafe { proxy_on_response_headers(id, 1, true) };
 }
 
-/// The client of the stream `id` goes away.
-pub fn leave(id: u32) {
+/// The stream `id` ends: it is answered, or its client goes away.
+pub fn end(id: u32) {
+    host(|h| h.active = id);
+    unsafe { proxy_on_log(id) };
+    end_unlogged(id);
+}
+
+/// The same, where the host logs nothing.
+pub fn end_unlogged(id: u32) {
     host(|h| h.active = id);
     unsafe {
         proxy_on_done(id);
         proxy_on_delete(id);
     }
     host(|h| h.dead.insert(id));
+}
+
+/// The plugin ends, as it does when another configuration has replaced it.
+pub fn stop() {
+    host(|h| h.active = ROOT);
+    unsafe { proxy_on_done(ROOT) };
 }
 
 /// The store answers the call `token` (they count from 1); a status of 0 is a reset, without headers.
@@ -127,198 +179,4 @@ pub fn queue() -> bool {
 pub fn tick() {
     host(|h| h.active = ROOT);
     unsafe { proxy_on_tick(ROOT) };
-}
-
-const QUEUE: u32 = 77;
-
-unsafe fn bytes<'a>(data: *const u8, size: usize) -> &'a [u8] {
-    if size == 0 { &[] } else { unsafe { slice::from_raw_parts(data, size) } }
-}
-
-unsafe fn text(data: *const u8, size: usize) -> String {
-    String::from_utf8_lossy(unsafe { bytes(data, size) }).into_owned()
-}
-
-unsafe fn hand_over(value: &[u8], data: *mut *mut u8, size: *mut usize) {
-    unsafe {
-        let copy = proxy_on_memory_allocate(value.len());
-        copy.copy_from_nonoverlapping(value.as_ptr(), value.len());
-        (*data, *size) = (copy, value.len());
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_log(_level: u32, data: *const u8, size: usize) -> u32 {
-    let line = unsafe { text(data, size) };
-    println!("{line}");
-    // A panic is logged as well, perhaps while the host is in use.
-    HOST.with(|h| h.try_borrow_mut().map(|mut h| h.log.push(line)).ok());
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_set_effective_context(id: u32) -> u32 {
-    host(|h| {
-        if h.dead.contains(&id) {
-            return BAD_ARGUMENT;
-        }
-        h.active = id;
-        OK
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_get_buffer_bytes(
-    kind: u32,
-    start: usize,
-    most: usize,
-    data: *mut *mut u8,
-    size: *mut usize,
-) -> u32 {
-    const CALL_RESPONSE: u32 = 4;
-    let buffer = host(|h| if kind == CALL_RESPONSE { h.reply.1.clone() } else { h.configuration.clone() });
-    let end = buffer.len().min(start + most);
-    unsafe { hand_over(&buffer[start.min(end)..end], data, size) };
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_get_header_map_value(
-    map: u32,
-    name: *const u8,
-    name_size: usize,
-    data: *mut *mut u8,
-    size: *mut usize,
-) -> u32 {
-    const REQUEST: u32 = 0;
-    let name = unsafe { text(name, name_size) };
-    let value = host(|h| match map {
-        REQUEST => h.request_headers.get(&name).cloned(),
-        _ => Some(h.reply.0.to_string().into_bytes()),
-    });
-    match value {
-        Some(value) => unsafe { hand_over(&value, data, size) },
-        None => return NOT_FOUND,
-    }
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_replace_header_map_value(
-    _map: u32,
-    name: *const u8,
-    name_size: usize,
-    value: *const u8,
-    value_size: usize,
-) -> u32 {
-    let (name, value) = unsafe { (text(name, name_size), text(value, value_size)) };
-    host(|h| h.response_headers.insert(name, value));
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_get_property(
-    path: *const u8,
-    path_size: usize,
-    data: *mut *mut u8,
-    size: *mut usize,
-) -> u32 {
-    let path = unsafe { text(path, path_size) }.replace('\0', ".");
-    match host(|h| h.properties.get(&path).cloned()) {
-        Some(Ok(value)) => unsafe { hand_over(&value, data, size) },
-        Some(Err(status)) => return status,
-        None => return NOT_FOUND,
-    }
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_http_call(
-    _upstream: *const u8,
-    _upstream_size: usize,
-    _headers: *const u8,
-    _headers_size: usize,
-    body: *const u8,
-    body_size: usize,
-    _trailers: *const u8,
-    _trailers_size: usize,
-    _timeout: u32,
-    token: *mut u32,
-) -> u32 {
-    host(|h| {
-        if h.refuse_calls {
-            return INTERNAL_FAILURE;
-        }
-        h.calls.push((h.active, unsafe { bytes(body, body_size) }.to_vec()));
-        unsafe { *token = h.calls.len() as u32 };
-        OK
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_continue_stream(_kind: u32) -> u32 {
-    host(|h| h.resumed.push(h.active));
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_send_local_response(
-    status: u32,
-    _details: *const u8,
-    _details_size: usize,
-    _body: *const u8,
-    _body_size: usize,
-    _headers: *const u8,
-    _headers_size: usize,
-    _grpc_status: i32,
-) -> u32 {
-    host(|h| h.answered.push((h.active, status)));
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_set_tick_period_milliseconds(period: u32) -> u32 {
-    host(|h| h.ticking = period > 0);
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_register_shared_queue(_name: *const u8, _size: usize, id: *mut u32) -> u32 {
-    unsafe { *id = QUEUE };
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_enqueue_shared_queue(_queue: u32, _data: *const u8, _size: usize) -> u32 {
-    host(|h| h.messages += 1);
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_dequeue_shared_queue(_queue: u32, _data: *mut *mut u8, _size: *mut usize) -> u32 {
-    host(|h| {
-        let left = h.messages.checked_sub(1);
-        h.messages = left.unwrap_or(0);
-        if left.is_some() { OK } else { EMPTY }
-    })
-}
-
-/// Host calls that the SDK links and the filter must not make.
-macro_rules! not_called {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        extern "C" fn $name() -> u32 {
-            eprintln!("the filter made the host call {}", stringify!($name));
-            std::process::abort()
-        }
-    )*};
-}
-
-not_called! {
-    proxy_add_header_map_value proxy_call_foreign_function proxy_cancel_grpc_call proxy_cancel_grpc_stream
-    proxy_close_grpc_stream proxy_close_stream proxy_define_metric proxy_done proxy_get_current_time_nanoseconds
-    proxy_get_header_map_pairs proxy_get_log_level proxy_get_metric proxy_get_shared_data proxy_get_status
-    proxy_grpc_call proxy_grpc_cancel proxy_grpc_close proxy_grpc_send proxy_grpc_stream proxy_increment_metric
-    proxy_record_metric proxy_remove_header_map_value proxy_resolve_shared_queue proxy_set_buffer_bytes
-    proxy_set_header_map_pairs proxy_set_property proxy_set_shared_data
 }
