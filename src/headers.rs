@@ -1,6 +1,8 @@
 //! Header maps as the ABI serializes them: the count, the sizes of every name and value, then names and values,
 //! each with a NUL behind it. All numbers are four bytes, little-endian.
 
+use quotagate_quota::response::Header;
+
 /// Headers in the host's own buffer: nothing is copied before it is asked for.
 #[derive(Debug)]
 pub struct HeaderMap(Vec<u8>);
@@ -39,7 +41,7 @@ fn number(bytes: &[u8]) -> Option<(usize, &[u8])> {
 }
 
 /// These headers, serialized.
-pub fn serialize(headers: &[(&'static str, String)]) -> Vec<u8> {
+pub fn serialize(headers: &[Header<'_>]) -> Vec<u8> {
     let size = headers.iter().map(|(name, value)| name.len() + value.len() + 10).sum::<usize>() + 4;
     let mut map = Vec::with_capacity(size);
     let push_size = |map: &mut Vec<u8>, size: usize| {
@@ -65,7 +67,7 @@ mod tests {
 
     #[test]
     fn what_is_serialized_is_read_back_whatever_is_cut_off() {
-        let headers = [("x-a", "1".to_owned()), ("x-b", String::new()), ("x-a", "two".to_owned())];
+        let headers = [("x-a", "1".into()), ("x-b", "".into()), ("x-a", "two".into())];
         let serialized = serialize(&headers);
         let map = HeaderMap::new(serialized.clone());
         assert_eq!(map.values("x-a"), [b"1".to_vec(), b"two".to_vec()]);
