@@ -46,58 +46,38 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Fields that are meant for later.
-    pub(super) fn later(&mut self, names: &[&'static str]) {
+    /// Records what is wrong with having any of these fields; whether one is there.
+    pub(super) fn refuse(&mut self, names: &[&'static str], why: &str) -> bool {
+        let mut refused = false;
         for name in names {
             if let Some(node) = self.take(name) {
-                node.not_yet::<()>();
+                node.fault(why);
+                refused = true;
             }
         }
+        refused
     }
 
-    /// A switch that cannot be turned on yet.
-    pub(super) fn later_switch(&mut self, name: &'static str) {
-        if let Some(node) = self.take(name)
-            && node.boolean() == Some(true)
-        {
-            node.not_yet::<()>();
-        }
-    }
-
-    /// A list that must be empty yet.
-    pub(super) fn later_list(&mut self, name: &'static str) {
-        if let Some(node) = self.take(name)
-            && node.list(usize::MAX).is_some_and(|list| !list.is_empty())
-        {
-            node.not_yet::<()>();
-        }
-    }
-
-    /// The one field, of these, that is there; `later` are those that are not supported yet.
-    pub(super) fn one_of(
-        &mut self,
-        names: &[&'static str],
-        later: &[&'static str],
-    ) -> Option<(&'static str, Node<'a>)> {
+    /// The one field, of these, that is there.
+    pub(super) fn one_of(&mut self, names: &[&'static str]) -> Option<(&'static str, Node<'a>)> {
         let mut found: Vec<_> = Vec::new();
-        for name in names.iter().chain(later) {
+        for name in names {
             found.extend(self.take(name).map(|node| (*name, node)));
         }
         match found.pop() {
-            Some((name, node)) if found.is_empty() => {
-                if later.contains(&name) {
-                    return node.not_yet();
-                }
-                Some((name, node))
-            }
+            Some(only) if found.is_empty() => Some(only),
             last => {
-                let all: Vec<_> = names.iter().chain(later).copied().collect();
                 let has: Vec<_> = found.into_iter().chain(last).map(|(name, _)| name).collect();
                 let has = if has.is_empty() { "none of them".to_owned() } else { has.join(", ") };
-                self.node.fault(format!("must have exactly one of {}, has {has}", all.join(", ")));
+                self.node.fault(format!("must have exactly one of {}, has {has}", names.join(", ")));
                 None
             }
         }
+    }
+
+    /// The place of a field, whether it is there or not.
+    pub(super) fn field(&self, name: &str) -> Node<'a> {
+        self.node.member(name, self.fields.get(name).unwrap_or(&Value::Null))
     }
 
     /// Records the fields that nobody asked for.
