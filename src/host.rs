@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
-use quotagate_quota::response::Answer;
+use quotagate_quota::response::{Answer, Header};
 use quotagate_quota::wire;
 
 /// The status of a raw host call that succeeded.
@@ -19,6 +19,7 @@ unsafe extern "C" {
         value: *mut *mut u8,
         value_size: *mut usize,
     ) -> u32;
+    fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize) -> u32;
     fn proxy_send_local_response(
         status: u32,
         details: *const u8,
@@ -67,6 +68,18 @@ pub fn request_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
 }
 
+/// The status of the response, while its headers can be read.
+pub fn response_status() -> Option<u16> {
+    let status = hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, ":status").ok()??;
+    std::str::from_utf8(&status).ok()?.parse().ok()
+}
+
+/// Sets a value of the active stream's filter state, which access logs show as `%FILTER_STATE(wasm.<name>:PLAIN)%`.
+pub fn set_filter_state(name: &str, value: &str) {
+    // SAFETY: the pointers are valid for the call. A stream without filter state is none that is logged.
+    let _ = unsafe { proxy_set_property(name.as_ptr(), name.len(), value.as_ptr(), value.len()) };
+}
+
 /// Puts a response header in place of all of its name.
 pub fn set_response_header(name: &str, value: &str) {
     // The SDK's only errors here are those that it panics on, and response headers are there to be set.
@@ -81,12 +94,12 @@ pub fn resume_request() {
 }
 
 /// Answers the active stream in place of its upstream.
-pub fn send(answer: &Answer) {
+pub fn send(answer: &Answer<'_>) {
     let headers = serialize(&answer.headers);
     // SAFETY: the pointers are valid for the call. A stream that has ended meanwhile needs no answer.
     let _ = unsafe {
         proxy_send_local_response(
-            answer.status,
+            answer.status.into(),
             answer.details.as_ptr(),
             answer.details.len(),
             answer.body.as_ptr(),
@@ -100,13 +113,15 @@ pub fn send(answer: &Answer) {
 
 /// Sends a call to the store; the token tells its outcome. `None` if it cannot leave: no such cluster, no
 /// healthy host, or too many calls.
-pub fn call_store(cluster: &str, body: &[u8], timeout: Duration) -> Option<u32> {
-    let headers = vec![
+pub fn call_store(cluster: &str, authorization: Option<&str>, body: &[u8], timeout: Duration) -> Option<u32> {
+    let mut headers = vec![
         (":method", "POST"),
         (":path", wire::RESERVE_PATH),
-        (":authority", cluster),
+        // Not the cluster: its name may hold what an authority must not (`outbound|9180||store.svc`).
+        (":authority", "quotagate"),
         ("content-type", "application/json"),
     ];
+    headers.extend(authorization.map(|value| ("authorization", value)));
     hostcalls::dispatch_http_call(cluster, headers, Some(body), Vec::new(), timeout).ok()
 }
 
@@ -124,7 +139,7 @@ pub fn reply_body(headers: usize, body_size: usize) -> Option<Vec<u8>> {
 }
 
 /// A header map as the ABI wants it: the count, the sizes of names and values, then both with a NUL each.
-fn serialize(headers: &[(&'static str, String)]) -> Vec<u8> {
+fn serialize(headers: &[Header<'_>]) -> Vec<u8> {
     let size = headers.iter().map(|(name, value)| name.len() + value.len() + 10).sum::<usize>() + 4;
     let mut map = Vec::with_capacity(size);
     let push_size = |map: &mut Vec<u8>, size: usize| {

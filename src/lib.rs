@@ -8,11 +8,13 @@
 //! - `facts`: what a request is, read from the host.
 //! - `stream`: one request; `waiting`: the same, as the root finds it when its call returns.
 //! - `root`: the root context of one worker; `plugin`: what it shares with its streams.
+//! - `statistics`: Envoy's counters of what was decided.
 
 mod entry;
 mod facts;
 mod host;
 mod plugin;
 mod root;
+mod statistics;
 mod stream;
 mod waiting;

@@ -1,6 +1,6 @@
 //! What the adapter does with a host that behaves, and with one that does not.
 
-use crate::host::{ROOT, active, configure, host, leave, queue, reply, request, response, tick};
+use crate::host::{ROOT, active, configure, crowd, end, host, queue, reply, request, response, tick};
 
 /// The status of a null or nested-null property, which the SDK takes for impossible.
 const SERIALIZATION_FAILURE: u32 = 3;
@@ -34,20 +34,17 @@ fn a_call_belongs_to_the_root_and_the_stream_is_active_again_after_it() {
     assert!(host(|h| h.ticking));
     reply(1, 200, &grant(1));
     assert_eq!(host(|h| h.resumed.clone()), [5]);
-    response(5);
+    response(5, 200);
     assert_eq!(host(|h| h.response_headers["x-ratelimit-remaining"].clone()), "999");
 }
 
 #[test]
 fn at_most_32_streams_are_resumed_or_answered_in_one_callback() {
     start();
-    for id in 2..=101 {
-        request(id);
-    }
-    assert_eq!(host(|h| h.calls.len()), 1);
+    crowd(2..101);
     reply(1, 200, &grant(1));
-    assert_eq!(host(|h| h.calls.len()), 2, "the 99 that gathered share one call");
-    reply(2, 200, &grant(50));
+    assert_eq!(host(|h| (h.calls.len(), h.resumed.len())), (5, 1));
+    reply(5, 200, &grant(50));
     let mut batches = Vec::new();
     let acted = || host(|h| h.resumed.len() + h.answered.len());
     let mut before = 1;
@@ -79,7 +76,7 @@ fn a_stream_that_is_gone_is_not_resumed_and_nobody_else_in_its_place() {
 fn invariant_3_units_of_a_client_that_left_go_back() {
     start();
     request(2);
-    leave(2);
+    end(2);
     reply(1, 200, &grant(1));
     assert!(host(|h| h.resumed.is_empty()));
     tick();

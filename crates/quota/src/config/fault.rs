@@ -2,33 +2,41 @@
 
 use std::fmt;
 
-/// One fault.
+/// One fault, or one warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where: a JSON path such as `policies[0].window`, or `configuration` for the whole.
     pub path: String,
-    /// What is wrong, and what would be right.
+    /// What is wrong or misleading, and what would be right.
     pub message: String,
 }
 
-/// All faults of a configuration, at least one. Displayed as one line each.
+/// All faults of a configuration, at least one. Displayed as one line each, without the warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Faults(Vec<Fault>);
+pub struct Faults {
+    faults: Vec<Fault>,
+    warnings: Box<[Fault]>,
+}
 
 impl Faults {
     /// In the order in which they were found.
     pub fn iter(&self) -> impl Iterator<Item = &Fault> {
-        self.0.iter()
+        self.faults.iter()
+    }
+
+    /// What is allowed and misleading, as far as it could be seen among the faults.
+    pub fn warnings(&self) -> &[Fault] {
+        &self.warnings
     }
 
     /// The single fault of something that could not be read at all.
     pub(super) fn one(path: &str, message: impl Into<String>) -> Self {
-        Self(vec![Fault { path: path.to_owned(), message: message.into() }])
+        Self::new(vec![Fault { path: path.to_owned(), message: message.into() }], Box::default())
     }
 
-    /// `None` when there are none.
-    pub(super) fn from_list(faults: Vec<Fault>) -> Option<Self> {
-        (!faults.is_empty()).then_some(Self(faults))
+    /// `faults` are not empty.
+    pub(super) fn new(faults: Vec<Fault>, warnings: Box<[Fault]>) -> Self {
+        Self { faults, warnings }
     }
 }
 
@@ -40,7 +48,7 @@ impl fmt::Display for Fault {
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, fault) in self.0.iter().enumerate() {
+        for (i, fault) in self.iter().enumerate() {
             if i > 0 {
                 f.write_str("\n")?;
             }

@@ -7,23 +7,32 @@
 //! integers above 2^31 - 1 arrive as strings of digits, and a bare `off` as `false`.
 
 mod conditions;
+mod counting;
+mod denied;
 mod duration;
+mod facts;
 mod fault;
 mod identities;
 mod json;
+mod names;
 mod object;
+mod overrides;
 mod policies;
 mod policy;
+mod quotas;
 mod reader;
 mod response;
 mod store;
 mod suggest;
+mod template;
 mod text;
+mod warnings;
 
 pub use fault::{Fault, Faults};
 pub use policy::{Count, Mode, OnFailure, Policy, Precision};
-pub use response::ResponseConfig;
+pub use response::{Denied, Reset, ResponseConfig};
 pub use store::StoreConfig;
+pub use template::{Piece, Template};
 
 use crate::request::key::Digester;
 use policies::Context;
@@ -41,6 +50,7 @@ pub struct Config {
     /// What responses carry.
     pub response: ResponseConfig,
     pub(crate) digester: Digester,
+    warnings: Box<[Fault]>,
 }
 
 /// Most policies of a configuration.
@@ -59,13 +69,15 @@ impl Config {
     /// All faults of the text.
     pub fn parse(text: &[u8]) -> Result<Self, Faults> {
         let value = text::read(text).map_err(|e| Faults::one(reader::ROOT, format!("must be JSON: {e}")))?;
-        let faults = Collector::default();
-        let config = parse(&Node::root(&value, &faults));
-        match (config, faults.into_faults()) {
-            (_, Some(faults)) => Err(faults),
-            (Some(config), None) => Ok(config),
-            (None, None) => Err(Faults::one(reader::ROOT, "cannot be read")),
-        }
+        let collector = Collector::default();
+        let config = parse(&Node::root(&value, &collector));
+        let (config, warnings) = collector.finish(config)?;
+        Ok(Self { warnings, ..config })
+    }
+
+    /// What of it is allowed and probably not what was meant.
+    pub fn warnings(&self) -> &[Fault] {
+        &self.warnings
     }
 }
 
@@ -74,19 +86,48 @@ fn parse(root: &Node<'_>) -> Option<Config> {
     let mut object = root.object()?;
     let domain = object.required("domain", |n| n.name(DOMAIN));
     let store = object.required("store", store::parse);
-    let digest_key = object.optional("digest_key", |n| n.text().map(Some), || None);
-    let identities = object.optional("identities", identities::parse, Default::default);
-    let context = Context { domain, identities: identities.as_ref(), store: store.as_ref() };
-    let policies = object.required("policies", |n| policies::parse(n, context));
-    let response = object.optional("response", response::parse, ResponseConfig::default);
-    object.finish();
-
-    let domain = domain?;
-    let digester = match digest_key? {
+    let digest_key = object.optional("digest_key", |n| digest_key(n).map(Some), || None);
+    let keyed = digest_key != Some(None);
+    let identities = object.optional(
+        "identities",
+        |n| {
+            let identities = identities::parse(n)?;
+            warnings::identities(n, &identities, keyed);
+            Some(identities)
+        },
+        Default::default,
+    );
+    let digester = domain.zip(digest_key).map(|(domain, key)| match key {
         Some(key) => Digester::keyed(key.as_bytes()),
         None => Digester::derived(domain),
+    });
+    let context = Context {
+        domain,
+        identities: identities.as_ref(),
+        store: store.as_ref(),
+        digester: digester.as_ref(),
     };
-    Some(Config { domain: domain.into(), store: store?, policies: policies?, response: response?, digester })
+    let policies = object.required("policies", |n| policies::parse(n, context));
+    let response = object.optional("response", response::parse, ResponseConfig::default);
+    if let (Some(store), Some(policies)) = (&store, &policies) {
+        warnings::local_share(&object.field("store"), store, policies);
+    }
+    object.finish();
+
+    Some(Config {
+        domain: domain?.into(),
+        store: store?,
+        policies: policies?,
+        response: response?,
+        digester: digester?,
+        warnings: Box::default(),
+    })
+}
+
+fn digest_key<'a>(node: &Node<'a>) -> Option<&'a str> {
+    let key = node.text()?;
+    warnings::digest_key(node, key);
+    Some(key)
 }
 
 const DOMAIN: Names = Names {

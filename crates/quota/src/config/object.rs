@@ -46,30 +46,24 @@ impl<'a> Object<'a> {
         }
     }
 
+    /// Records what is wrong with having any of these fields; whether one is there.
+    pub(super) fn refuse(&mut self, names: &[&'static str], why: &str) -> bool {
+        let mut refused = false;
+        for name in names {
+            if let Some(node) = self.take(name) {
+                node.fault(why);
+                refused = true;
+            }
+        }
+        refused
+    }
+
     /// Fields that are meant for later.
     pub(super) fn later(&mut self, names: &[&'static str]) {
         for name in names {
             if let Some(node) = self.take(name) {
                 node.not_yet::<()>();
             }
-        }
-    }
-
-    /// A switch that cannot be turned on yet.
-    pub(super) fn later_switch(&mut self, name: &'static str) {
-        if let Some(node) = self.take(name)
-            && node.boolean() == Some(true)
-        {
-            node.not_yet::<()>();
-        }
-    }
-
-    /// A list that must be empty yet.
-    pub(super) fn later_list(&mut self, name: &'static str) {
-        if let Some(node) = self.take(name)
-            && node.list(usize::MAX).is_some_and(|list| !list.is_empty())
-        {
-            node.not_yet::<()>();
         }
     }
 
@@ -98,6 +92,11 @@ impl<'a> Object<'a> {
                 None
             }
         }
+    }
+
+    /// The place of a field, whether it is there or not.
+    pub(super) fn field(&self, name: &str) -> Node<'a> {
+        self.node.member(name, self.fields.get(name).unwrap_or(&Value::Null))
     }
 
     /// Records the fields that nobody asked for.

@@ -14,9 +14,12 @@ use super::suggest;
 /// The path of the whole configuration.
 pub(super) const ROOT: &str = "configuration";
 
-/// Where faults are collected.
+/// Where faults and warnings are collected.
 #[derive(Default)]
-pub(super) struct Collector(RefCell<Vec<Fault>>);
+pub(super) struct Collector {
+    faults: RefCell<Vec<Fault>>,
+    warnings: RefCell<Vec<Fault>>,
+}
 
 /// A value and its place.
 #[derive(Clone)]
@@ -36,9 +39,14 @@ pub(super) struct Names {
 }
 
 impl Collector {
-    /// All that were recorded; `None` where there are none.
-    pub(super) fn into_faults(self) -> Option<Faults> {
-        Faults::from_list(self.0.into_inner())
+    /// `value`, or the faults where any was recorded; and the warnings.
+    pub(super) fn finish<T>(self, value: Option<T>) -> Result<(T, Box<[Fault]>), Faults> {
+        let (faults, warnings) = (self.faults.into_inner(), self.warnings.into_inner().into());
+        match value {
+            Some(value) if faults.is_empty() => Ok((value, warnings)),
+            None if faults.is_empty() => Err(Faults::one(ROOT, "cannot be read")),
+            _ => Err(Faults::new(faults, warnings)),
+        }
     }
 }
 
@@ -49,8 +57,17 @@ impl<'a> Node<'a> {
 
     /// Records a fault of this value.
     pub(super) fn fault(&self, message: impl Into<String>) {
+        self.faults.faults.borrow_mut().push(self.here(message.into()));
+    }
+
+    /// Records that this value is allowed and probably not what was meant.
+    pub(super) fn warn(&self, message: impl Into<String>) {
+        self.faults.warnings.borrow_mut().push(self.here(message.into()));
+    }
+
+    fn here(&self, message: String) -> Fault {
         let path = if self.path.is_empty() { ROOT } else { &self.path };
-        self.faults.0.borrow_mut().push(Fault { path: path.to_owned(), message: message.into() });
+        Fault { path: path.to_owned(), message }
     }
 
     /// Records that this value asks for something that is meant for later. Always `None`.
@@ -63,6 +80,11 @@ impl<'a> Node<'a> {
     pub(super) fn must<T>(&self, be: &str) -> Option<T> {
         self.fault(format!("must be {be}, is {}", kind(self.value)));
         None
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &str {
+        &self.path
     }
 
     pub(super) fn value(&self) -> &'a Value {
@@ -142,6 +164,15 @@ impl<'a> Node<'a> {
         Some(text)
     }
 
+    /// That `text`, which is this value, has at most `most` bytes.
+    pub(super) fn no_longer_than(&self, text: &str, most: usize) -> Option<()> {
+        if text.len() > most {
+            self.fault(format!("must be at most {most} bytes long"));
+            return None;
+        }
+        Some(())
+    }
+
     /// A name of the given kind.
     pub(super) fn name(&self, names: Names) -> Option<&'a str> {
         let text = self.string()?;
@@ -169,15 +200,8 @@ impl<'a> Node<'a> {
         match number {
             Some(number) if range.contains(&number) => Some(number),
             _ => {
-                let is = match self.value {
-                    Value::Number(number) => number.to_string(),
-                    other => kind(other).to_owned(),
-                };
-                self.fault(format!(
-                    "must be a whole number from {} to {}, is {is}",
-                    range.start(),
-                    range.end()
-                ));
+                let (least, most, is) = (range.start(), range.end(), self.shown());
+                self.fault(format!("must be a whole number from {least} to {most}, is {is}"));
                 None
             }
         }
@@ -199,6 +223,14 @@ impl<'a> Node<'a> {
             None => return self.must(&words),
         }
         None
+    }
+
+    /// A number as it is, of anything else the kind.
+    pub(super) fn shown(&self) -> String {
+        match self.value {
+            Value::Number(number) => number.to_string(),
+            other => kind(other).to_owned(),
+        }
     }
 
     fn element(&self, i: usize) -> Self {

@@ -19,7 +19,7 @@ pub(super) fn alternatives(words: &[&str]) -> String {
 }
 
 /// The name that the fewest edits lead to, where they are few for its length.
-fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let canonical = |text: &str| text.to_ascii_lowercase().replace('-', "_");
     let name = canonical(name);
     // No name of a configuration is so long, and the work grows with the square.

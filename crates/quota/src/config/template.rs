@@ -1,0 +1,95 @@
+//! Texts of the operator in which placeholders are filled in: the body and the headers of refusals.
+//!
+//! `{policy}` is the name of the policy that refused, `{retry_after}` the whole seconds until it grants again,
+//! `{quota}` its quota. All other braces stay as they are, so that JSON needs no escaping. None of the three can
+//! hold a character that JSON or a header would have to escape.
+
+use std::fmt::Write as _;
+
+use super::reader::Node;
+use super::suggest;
+
+/// A text with placeholders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Box<[Piece]>);
+
+/// A part of a [`Template`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Stands as it is.
+    Text(Box<str>),
+    /// `{policy}`: the name of the policy that refused.
+    Policy,
+    /// `{retry_after}`: the whole seconds until it grants again, at least 1.
+    RetryAfter,
+    /// `{quota}`: its quota, in units a window.
+    Quota,
+}
+
+const PLACEHOLDERS: [(&str, Piece); 3] =
+    [("policy", Piece::Policy), ("retry_after", Piece::RetryAfter), ("quota", Piece::Quota)];
+
+/// Longest text between braces that can be meant as a placeholder.
+const MAX_NAME: usize = 32;
+
+impl Template {
+    /// The parts in their order.
+    pub fn pieces(&self) -> &[Piece] {
+        &self.0
+    }
+
+    /// The text with its placeholders filled in.
+    pub fn fill(&self, policy: &str, retry_after: u64, quota: u64) -> String {
+        let mut out = String::new();
+        for piece in self.pieces() {
+            // Writing into a String cannot fail.
+            let _ = match piece {
+                Piece::Text(text) => out.write_str(text),
+                Piece::Policy => out.write_str(policy),
+                Piece::RetryAfter => write!(out, "{retry_after}"),
+                Piece::Quota => write!(out, "{quota}"),
+            };
+        }
+        out
+    }
+
+    /// Splits `text`, and warns at `node` of what was probably meant as a placeholder and is none.
+    pub(super) fn read(text: &str, node: &Node<'_>) -> Self {
+        let mut pieces = Vec::new();
+        let (mut plain, mut rest) = (String::new(), text);
+        while let Some(brace) = rest.find('{') {
+            let (before, from) = rest.split_at(brace);
+            plain.push_str(before);
+            let name = from.strip_prefix('{').and_then(|inner| inner.split_once('}'));
+            let placeholder =
+                name.and_then(|(name, after)| Some((PLACEHOLDERS.iter().find(|(p, _)| *p == name)?, after)));
+            if let Some(((_, piece), after)) = placeholder {
+                if !plain.is_empty() {
+                    pieces.push(Piece::Text(std::mem::take(&mut plain).into()));
+                }
+                pieces.push(piece.clone());
+                rest = after;
+                continue;
+            }
+            if let Some((name, _)) = name {
+                near_miss(name, node);
+            }
+            plain.push('{');
+            rest = from.get(1..).unwrap_or_default();
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() {
+            pieces.push(Piece::Text(plain.into()));
+        }
+        Self(pieces.into())
+    }
+}
+
+fn near_miss(name: &str, node: &Node<'_>) {
+    let known = PLACEHOLDERS.map(|(known, _)| known);
+    if name.len() <= MAX_NAME
+        && let Some(near) = suggest::nearest(name.trim(), &known)
+    {
+        node.warn(format!("{{{name}}} is no placeholder and stays as it is: did you mean {{{near}}}?"));
+    }
+}
