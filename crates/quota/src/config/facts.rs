@@ -29,7 +29,7 @@ pub(super) fn verified_of(object: &mut Object<'_>, default: Kind) -> Option<Fact
     if object.refuse(&unverified, "must be jwt, metadata or peer: anybody can write this one") {
         return None;
     }
-    match object.one_of(&["jwt", "metadata", "peer"], &[])? {
+    match object.one_of(&["jwt", "metadata", "peer"])? {
         ("jwt", node) => claim(&node, default),
         ("metadata", node) => metadata(&node, default),
         (_, node) => peer(&node),
@@ -50,7 +50,7 @@ fn claim(node: &Node<'_>, default: Kind) -> Option<Fact> {
 pub(super) fn claims(node: &Node<'_>, default: Kind) -> Option<Vec<Fact>> {
     let mut object = node.object()?;
     let payload = object.optional("payload", member, || DEFAULT_PAYLOAD);
-    let paths = match object.one_of(&["claim", "claims"], &[]) {
+    let paths = match object.one_of(&["claim", "claims"]) {
         Some(("claim", node)) => claim_path(&node).map(|path| vec![path]),
         Some((_, node)) => node.some(MAX_CLAIMS, claim_path).and_then(|paths| node.distinct(paths)),
         None => None,
@@ -93,12 +93,12 @@ pub(super) fn metadata(node: &Node<'_>, default: Kind) -> Option<Fact> {
 
 pub(super) fn peer(node: &Node<'_>) -> Option<Fact> {
     let mut object = node.object()?;
-    let found = object.one_of(&["san", "subject"], &[]);
+    let found = object.one_of(&["san", "subject"]);
     object.finish();
     let (name, label) = match found? {
         ("san", node) => {
             let uri = (PeerName::UriSan, "uri");
-            node.choice(&[("uri", uri), ("dns", (PeerName::DnsSan, "dns"))], &[])?
+            node.choice(&[("uri", uri), ("dns", (PeerName::DnsSan, "dns"))])?
         }
         (_, node) => {
             if !node.boolean()? {
@@ -112,7 +112,7 @@ pub(super) fn peer(node: &Node<'_>) -> Option<Fact> {
 }
 
 fn kind(node: &Node<'_>) -> Option<Kind> {
-    node.choice(&[("string", Kind::Text), ("number", Kind::Number), ("boolean", Kind::Boolean)], &[])
+    node.choice(&[("string", Kind::Text), ("number", Kind::Number), ("boolean", Kind::Boolean)])
 }
 
 /// A claim: nested ones with dots between them, or as a list of names, which may hold dots.

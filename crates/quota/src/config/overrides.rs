@@ -46,8 +46,8 @@ fn exception(
     whose: Whose<'_>,
 ) -> Option<()> {
     let mut object = node.object()?;
-    let of = object.one_of(&["value", "network"], &[]);
-    let allowed = object.one_of(&["quota", "unlimited"], &[]);
+    let of = object.one_of(&["value", "network"]);
+    let allowed = object.one_of(&["quota", "unlimited"]);
     object.finish();
     let allowance = allowed.and_then(|(name, node)| match name {
         "quota" => node.whole(0..=MAX_UNITS).map(Allowance::Units),
