@@ -159,9 +159,9 @@ impl Target {
     }
 }
 
-/// How often Envoy has had to start the filter anew, or has found it dead.
+/// How often Envoy has found the filter dead, and has started it anew or was about to.
 fn restarts(rig: &Rig) -> Result<u64> {
-    inspect::stat(&rig.envoy, "wasm.*(reload|crash|fail)")
+    inspect::stat(&rig.envoy, "^wasm.quotagate.vm_reload")
 }
 
 fn every_byte() -> Vec<Vec<u8>> {

@@ -52,10 +52,13 @@ pub fn calls(store: &StoreProcess, status: u16) -> Result<u64> {
     Ok(value.unwrap_or("0").trim().parse()?)
 }
 
-/// The sum of the statistics whose names match this regular expression.
+/// The sum of the statistics whose names match this regular expression; there must be one.
 pub fn stat(envoy: &Envoy, filter: &str) -> Result<u64> {
     let stats = envoy.stats(filter)?;
-    stats.lines().map(|line| Ok(line.rsplit_once(": ").context("no value")?.1.trim().parse::<u64>()?)).sum()
+    let values = stats.lines().filter_map(|line| line.rsplit_once(": "));
+    let values = values.map(|(_, value)| Ok(value.trim().parse()?)).collect::<Result<Vec<u64>>>()?;
+    anyhow::ensure!(!values.is_empty(), "no statistic matches {filter}");
+    Ok(values.iter().sum())
 }
 
 /// Now, in seconds since 1970.
