@@ -4,9 +4,13 @@
 //!
 //! `check` makes everything of plain bytes, by the public interface alone, so that a fuzzer can feed it too.
 
+#[cfg(test)]
 mod check;
+#[cfg(test)]
 mod choices;
+#[cfg(test)]
 mod policy;
+#[cfg(test)]
 mod world;
 
 use proptest::prelude::*;
