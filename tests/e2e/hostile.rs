@@ -9,6 +9,7 @@
 //! | headers of 50 KiB, 1,000 cookies, 2,000 parameters | HTTP/1.1, HTTP/2 |
 //! | rubbish in `X-Forwarded-For` | HTTP/1.1 |
 //! | forged quota headers and token payloads | HTTP/1.1, HTTP/2 |
+//! | claims of any text, in tokens that are verified | HTTP/1.1 |
 //! | tricks in paths, with Envoy's normalization off | HTTP/1.1, HTTP/2 |
 //! | 400 random requests from a fixed seed | HTTP/1.1 |
 //!
@@ -327,6 +328,37 @@ fn forged_quota_headers_and_payloads_are_believed_by_nobody() -> Result<()> {
     let keys = rig.redis.cli(&["KEYS", "*"])?.lines();
     assert!(!keys.contains("root") && !keys.contains("eyJ"), "{keys}");
     target.seen.clear();
+    target.is_sound()
+}
+
+#[test]
+fn claims_of_any_text_are_data() -> Result<()> {
+    let mut target = Target::start()?;
+    let texts = VALUES.iter().map(|value| json!(value));
+    let others = [
+        json!("a\u{0}b"),
+        json!("a\r\nb: c"),
+        json!("\u{7f}"),
+        json!("x".repeat(20_000)),
+        json!(null),
+        json!(1e308),
+        json!(-0.0),
+        json!(true),
+        json!([]),
+        json!({}),
+        json!([[["a"]]]),
+    ];
+    for value in texts.chain(others) {
+        for claims in [
+            json!({"tenant": {"name": value}, "quota": value, "plan": value, "sub": value}),
+            json!({"tenant": value, "quota": [value], "plan": {"plan": value}}),
+        ] {
+            let request = Request::get("/a").bearer(&jwt::token_with(&claims)?);
+            // A subject that is no text is Envoy's to refuse.
+            let status = target.send(&request)?;
+            assert!(matches!(status, Some(200 | 401)), "{status:?} for {claims}");
+        }
+    }
     target.is_sound()
 }
 
