@@ -1,5 +1,6 @@
 # syntax=docker/dockerfile:1.7
-# Two images: `docker build --target store .` (the store and the commands) and `--target envoy` (Envoy with the filter).
+# Three images: `docker build --target store .` (the store and the commands), `--target envoy` (Envoy with the filter) and
+# `--target filter` (the filter alone, for Istio's WasmPlugin and Envoy Gateway's EnvoyExtensionPolicy).
 
 FROM rust:1.95.0-bookworm AS build
 RUN rustup target add wasm32-wasip1
@@ -22,6 +23,10 @@ USER 65532:65532
 HEALTHCHECK --interval=2s --timeout=2s --start-period=10s --retries=15 CMD ["http-ok", "9181", "/healthz"]
 ENTRYPOINT ["quotagate"]
 CMD ["serve"]
+
+# One layer with one file of this name is what both look for.
+FROM scratch AS filter
+COPY --from=build /dist/quotagate.wasm /plugin.wasm
 
 FROM envoyproxy/envoy:v1.40.0 AS envoy
 # The configuration names dist/quotagate.wasm, seen from the working directory.

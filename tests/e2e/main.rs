@@ -4,7 +4,11 @@
 //! which builds what they run; a part that is missing is a failure that says how to get it.
 
 #[cfg(test)]
+mod allowances;
+#[cfg(test)]
 mod configuration;
+#[cfg(test)]
+mod counters;
 #[cfg(test)]
 mod disconnects;
 #[cfg(test)]
@@ -12,12 +16,22 @@ mod failures;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod identities;
+#[cfg(test)]
+mod inspect;
+#[cfg(test)]
+mod leases;
+#[cfg(test)]
+mod logins;
 #[cfg(test)]
 mod policies;
 #[cfg(test)]
 mod quotas;
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod two_proxies;
 #[cfg(test)]
 mod windows;

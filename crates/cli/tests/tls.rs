@@ -3,8 +3,7 @@
 
 #![cfg(test)]
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use quotagate_support::http::{self, Client, Request};
 use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};
+use quotagate_support::tls::{Authority, Holder};
 use quotagate_support::{ports, tools, wait};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -25,43 +24,24 @@ const PASSWORD: &str = "s3cret-of-the-shop";
 const USERS: &[&str] =
     &["--user", "default", "off", "--user", "shop", "on", ">s3cret-of-the-shop", "~*", "&*", "+@all"];
 
-/// A certificate authority, and where its certificate lies.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: PathBuf,
+/// What makes a Redis show a certificate of `authority` for these names.
+fn arguments(authority: &Authority, directory: &Path, names: &[&str]) -> Vec<String> {
+    let (certificate, key) = (directory.join("server.pem"), directory.join("server.key"));
+    authority.issue(&Holder::names(names)).unwrap().write(&certificate, &key).unwrap();
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    [
+        ("--tls-cert-file", path(&certificate)),
+        ("--tls-key-file", path(&key)),
+        ("--tls-ca-cert-file", path(authority.file())),
+        ("--tls-auth-clients", "no".to_owned()),
+    ]
+    .into_iter()
+    .flat_map(|(option, value)| [option.to_owned(), value])
+    .collect()
 }
 
-impl Authority {
-    fn new(directory: &Path, name: &str) -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        let key = KeyPair::generate().unwrap();
-        let certificate = directory.join(format!("{name}.pem"));
-        fs::write(&certificate, params.self_signed(&key).unwrap().pem()).unwrap();
-        Self { issuer: Issuer::new(params, key), certificate }
-    }
-
-    /// What makes a Redis show a certificate for these names.
-    fn arguments(&self, directory: &Path, names: &[&str]) -> Vec<String> {
-        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &self.issuer).unwrap();
-        let (certificate_file, key_file) = (directory.join("server.pem"), directory.join("server.key"));
-        fs::write(&certificate_file, certificate.pem()).unwrap();
-        fs::write(&key_file, key.serialize_pem()).unwrap();
-        let path = |path: &Path| path.to_str().unwrap().to_owned();
-        [
-            ("--tls-cert-file", path(&certificate_file)),
-            ("--tls-key-file", path(&key_file)),
-            ("--tls-ca-cert-file", path(&self.certificate)),
-            ("--tls-auth-clients", "no".to_owned()),
-        ]
-        .into_iter()
-        .flat_map(|(option, value)| [option.to_owned(), value])
-        .collect()
-    }
+fn new_authority(directory: &TempDir, name: &str) -> Authority {
+    Authority::new(directory.path(), name).unwrap()
 }
 
 /// A Redis with TLS alone.
@@ -72,7 +52,7 @@ struct TlsRedis {
 
 impl TlsRedis {
     fn start(directory: &Path, authority: &Authority, names: &[&str]) -> Self {
-        let tls = authority.arguments(directory, names);
+        let tls = arguments(authority, directory, names);
         let mut attempts = (0..ATTEMPTS).map(|attempt| {
             let port = ports::free().unwrap();
             let mut command = Command::new(tools::redis_server().unwrap());
@@ -102,7 +82,7 @@ fn store(url: &str, authority: &Authority) -> StoreProcess {
     let options = StoreOptions::new(url)
         .program(env!("CARGO_BIN_EXE_quotagate"))
         .arguments(&["--log", "trace"])
-        .env("SSL_CERT_FILE", authority.certificate.to_str().unwrap())
+        .env("SSL_CERT_FILE", authority.file().to_str().unwrap())
         .env("SSL_CERT_DIR", "");
     StoreProcess::start_with(&options).unwrap()
 }
@@ -149,7 +129,7 @@ fn assert_refuses(mut store: StoreProcess, why: &str, password: &str) {
 #[test]
 fn a_server_whose_authority_is_named_in_ssl_cert_file_is_trusted() {
     let directory = TempDir::new().unwrap();
-    let authority = Authority::new(directory.path(), "authority");
+    let authority = new_authority(&directory, "authority");
     let redis = TlsRedis::start(directory.path(), &authority, &["localhost", "127.0.0.1"]);
     for (host, used) in [("localhost", 1), ("127.0.0.1", 2)] {
         let mut store = store(&redis.url(host, PASSWORD), &authority);
@@ -163,10 +143,10 @@ fn a_server_whose_authority_is_named_in_ssl_cert_file_is_trusted() {
 #[test]
 fn the_nodes_of_a_cluster_are_trusted_in_the_same_way() {
     let directory = TempDir::new().unwrap();
-    let authority = Authority::new(directory.path(), "authority");
+    let authority = new_authority(&directory, "authority");
     let [port, bus] = [(); 2].map(|()| ports::free().unwrap().to_string());
     // The port without TLS is there to give out the slots; the map names the other one to who asks with TLS.
-    let mut arguments = authority.arguments(directory.path(), &["localhost", "127.0.0.1"]);
+    let mut arguments = arguments(&authority, directory.path(), &["localhost", "127.0.0.1"]);
     let cluster = ["--tls-port", &port, "--cluster-enabled", "yes", "--tls-cluster", "yes"];
     arguments.extend(cluster.map(str::to_owned));
     arguments.extend(["--cluster-port", &bus, "--cluster-announce-ip", "127.0.0.1"].map(str::to_owned));
@@ -187,8 +167,8 @@ fn the_nodes_of_a_cluster_are_trusted_in_the_same_way() {
 #[test]
 fn a_certificate_of_an_unknown_authority_is_refused() {
     let directory = TempDir::new().unwrap();
-    let authority = Authority::new(directory.path(), "authority");
-    let stranger = Authority::new(directory.path(), "stranger");
+    let authority = new_authority(&directory, "authority");
+    let stranger = new_authority(&directory, "stranger");
     let redis = TlsRedis::start(directory.path(), &stranger, &["localhost"]);
     let url = redis.url("localhost", PASSWORD);
     assert_refuses(store(&url, &authority), "UnknownIssuer", PASSWORD);
@@ -199,7 +179,7 @@ fn a_certificate_of_an_unknown_authority_is_refused() {
 #[test]
 fn a_certificate_for_another_name_is_refused() {
     let directory = TempDir::new().unwrap();
-    let authority = Authority::new(directory.path(), "authority");
+    let authority = new_authority(&directory, "authority");
     let redis = TlsRedis::start(directory.path(), &authority, &["redis.example"]);
     let store = store(&redis.url("localhost", PASSWORD), &authority);
     assert_refuses(store, "certificate not valid for name", PASSWORD);
@@ -208,7 +188,7 @@ fn a_certificate_for_another_name_is_refused() {
 #[test]
 fn a_wrong_password_is_said_and_not_shown() {
     let directory = TempDir::new().unwrap();
-    let authority = Authority::new(directory.path(), "authority");
+    let authority = new_authority(&directory, "authority");
     let redis = TlsRedis::start(directory.path(), &authority, &["localhost"]);
     let store = store(&redis.url("localhost", "gu3ssed-wrong"), &authority);
     assert_refuses(store, "Password authentication failed", "gu3ssed-wrong");

@@ -1,9 +1,10 @@
 //! Real Envoy with the shipped configuration, in which only what a test must change is changed.
 
 use std::{
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,13 +12,16 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{http, paths, process::Process, tools, yaml};
+use crate::{http, paths, process::Process, prometheus::Samples, tools, yaml};
 
 const START: Duration = Duration::from_secs(30);
 const STOP: Duration = Duration::from_secs(20);
 /// Where the one listener's connection manager lies in the shipped configuration.
 const MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
-const FILTER: &str = "envoy.filters.http.wasm";
+/// The name of the filter among the HTTP filters.
+pub(crate) const FILTER: &str = "envoy.filters.http.wasm";
+/// How often files of access logs are written; Envoy's own 10 s is long for a test.
+const FLUSH_MS: &str = "50";
 
 /// Where the filter finds the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +32,19 @@ pub enum StoreAddress {
     Ports(Vec<u16>),
     /// A Unix socket.
     Unix(PathBuf),
+}
+
+/// A change to the whole configuration.
+type Change = dyn Fn(&mut Value) -> Result<()>;
+
+/// See [`edits`](crate::edits).
+#[derive(Clone)]
+struct Edit(Arc<Change>);
+
+impl fmt::Debug for Edit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Edit")
+    }
 }
 
 /// How to start Envoy.
@@ -51,8 +68,7 @@ pub struct EnvoyOptions {
     pub bare: bool,
     /// Log levels of components, as Envoy's `--component-log-level` takes them.
     pub log_levels: String,
-    /// What else to change: the last step, on the whole configuration.
-    pub edit: Option<fn(&mut Value) -> Result<()>>,
+    edits: Vec<Edit>,
 }
 
 impl EnvoyOptions {
@@ -69,7 +85,7 @@ impl EnvoyOptions {
             concurrency: 1,
             bare: false,
             log_levels: "wasm:info".to_owned(),
-            edit: None,
+            edits: Vec::new(),
         }
     }
 
@@ -94,10 +110,10 @@ impl EnvoyOptions {
         self
     }
 
-    /// With a change to the whole configuration.
+    /// With a change to the whole configuration. All are made last, in the order they are given.
     #[must_use]
-    pub fn edit(mut self, edit: fn(&mut Value) -> Result<()>) -> Self {
-        self.edit = Some(edit);
+    pub fn edit(mut self, edit: impl Fn(&mut Value) -> Result<()> + 'static) -> Self {
+        self.edits.push(Edit(Arc::new(edit)));
         self
     }
 
@@ -118,11 +134,8 @@ impl EnvoyOptions {
         };
         set_endpoints(yaml::named(clusters, "quota_store")?, &store)?;
         if self.bare {
-            let filters =
-                yaml::at(&mut config, MANAGER)?.get_mut("http_filters").and_then(Value::as_array_mut);
-            filters
-                .context("no http_filters")?
-                .retain(|f| f.get("name").and_then(Value::as_str) != Some(FILTER));
+            let filters = yaml::list(manager(&mut config)?, "http_filters")?;
+            filters.retain(|f| f.get("name").and_then(Value::as_str) != Some(FILTER));
         } else {
             let filter = filter(&mut config)?;
             *yaml::at(filter, "/vm_config/code/local/filename")? = json!(self.wasm);
@@ -130,8 +143,8 @@ impl EnvoyOptions {
                 *yaml::at(filter, "/configuration/value")? = document.clone();
             }
         }
-        if let Some(edit) = self.edit {
-            edit(&mut config)?;
+        for edit in &self.edits {
+            (edit.0)(&mut config)?;
         }
         Ok(config)
     }
@@ -142,8 +155,16 @@ impl EnvoyOptions {
 /// # Errors
 /// When it is not there.
 pub fn filter(config: &mut Value) -> Result<&mut Value> {
-    let filters = yaml::at(config, &format!("{MANAGER}/http_filters"))?;
+    let filters = yaml::at(manager(config)?, "/http_filters")?;
     yaml::at(yaml::named(filters, FILTER)?, "/typed_config/config")
+}
+
+/// The HTTP connection manager of an Envoy configuration shaped like the shipped one.
+///
+/// # Errors
+/// When it is not there.
+pub fn manager(config: &mut Value) -> Result<&mut Value> {
+    yaml::at(config, MANAGER)
 }
 
 /// Replaces the endpoints of a cluster; its type stays.
@@ -192,6 +213,7 @@ impl Envoy {
         command.args(["--log-level", "warn", "--component-log-level", log_levels]);
         // Do not wait for a predecessor or for open connections when the end comes.
         command.args(["--drain-time-s", "1", "--parent-shutdown-time-s", "2"]);
+        command.args(["--file-flush-interval-msec", FLUSH_MS]);
         let mut process = Process::spawn("Envoy", &mut command, &directory.path().join("envoy.log"))?;
         let (admin_port, port) = process.wait_until("Envoy to be ready", START, |_| {
             let admin = fs::read_to_string(&admin_file)?;
@@ -255,6 +277,14 @@ impl Envoy {
     /// When the admin interface does not answer.
     pub fn stats(&self, filter: &str) -> Result<String> {
         Ok(http::get(self.admin_port, &format!("/stats?filter={filter}"))?.text())
+    }
+
+    /// All that Prometheus would read of it.
+    ///
+    /// # Errors
+    /// When the admin interface does not answer.
+    pub fn prometheus(&self) -> Result<Samples> {
+        Ok(Samples::new(http::get(self.admin_port, "/stats/prometheus")?.text()))
     }
 
     /// SIGTERM, and waits for the end.

@@ -5,122 +5,19 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
     os::unix::net::UnixStream,
     path::Path,
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::message::MAX_HEADERS;
+pub use crate::message::{Request, Response};
+
 const TIMEOUT: Duration = Duration::from_secs(20);
-const MAX_HEADERS: usize = 100;
-
-/// A request. Names and values are not checked: hostile bytes are sent as they are.
-#[derive(Debug, Clone)]
-pub struct Request {
-    head: Vec<u8>,
-    host: bool,
-    body: Vec<u8>,
-}
-
-impl Request {
-    /// GET of this path.
-    #[must_use]
-    pub fn get(path: &str) -> Self {
-        Self::new("GET", path)
-    }
-
-    /// POST of this body.
-    #[must_use]
-    pub fn post(path: &str, body: &[u8]) -> Self {
-        Self::new("POST", path).header("content-length", body.len().to_string()).body(body)
-    }
-
-    /// Any method.
-    #[must_use]
-    pub fn new(method: &str, path: &str) -> Self {
-        Self { head: format!("{method} {path} HTTP/1.1\r\n").into_bytes(), host: false, body: Vec::new() }
-    }
-
-    /// With a header; `host` is `localhost` unless given.
-    #[must_use]
-    pub fn header(self, name: &str, value: impl AsRef<[u8]>) -> Self {
-        self.raw_header(name.as_bytes(), value.as_ref())
-    }
-
-    /// With a header of any bytes.
-    #[must_use]
-    pub fn raw_header(mut self, name: &[u8], value: &[u8]) -> Self {
-        self.host |= name.eq_ignore_ascii_case(b"host");
-        for part in [name, b": ", value, b"\r\n"] {
-            self.head.extend_from_slice(part);
-        }
-        self
-    }
-
-    /// With `authorization: Bearer TOKEN`.
-    #[must_use]
-    pub fn bearer(self, token: &str) -> Self {
-        self.header("authorization", format!("Bearer {token}"))
-    }
-
-    /// With these bytes after the headers; no header is added.
-    #[must_use]
-    pub fn body(mut self, body: &[u8]) -> Self {
-        self.body = body.to_vec();
-        self
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        let mut all = self.head.clone();
-        if !self.host {
-            all.extend_from_slice(b"host: localhost\r\n");
-        }
-        all.extend_from_slice(b"\r\n");
-        all.extend_from_slice(&self.body);
-        all
-    }
-}
-
-/// A response.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Response {
-    /// The status code.
-    pub status: u16,
-    /// In the order they came; names as they came.
-    pub headers: Vec<(String, Vec<u8>)>,
-    /// The whole body, chunks put together.
-    pub body: Vec<u8>,
-}
-
-impl Response {
-    /// The first header of this name (in any case), where it is text.
-    #[must_use]
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.header_all(name).first().copied()
-    }
-
-    /// All headers of this name (in any case) that are text.
-    #[must_use]
-    pub fn header_all(&self, name: &str) -> Vec<&str> {
-        let named = self.headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
-        named.filter_map(|(_, value)| std::str::from_utf8(value).ok()).collect()
-    }
-
-    /// The body as text; bytes that are not UTF-8 are replaced.
-    #[must_use]
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
-    }
-
-    /// The body as JSON.
-    ///
-    /// # Errors
-    /// When it is not JSON.
-    pub fn json(&self) -> Result<Value> {
-        serde_json::from_slice(&self.body).with_context(|| format!("not JSON: {}", self.text()))
-    }
-}
+const SWITCHING_PROTOCOLS: u16 = 101;
 
 /// GET over a connection of its own.
 ///
@@ -134,6 +31,7 @@ pub fn get(port: u16, path: &str) -> Result<Response> {
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 /// A connection that is kept for the next request.
@@ -157,14 +55,18 @@ impl Client {
     /// # Errors
     /// When nobody listens there, or the address is not of this machine.
     pub fn connect_from(own: IpAddr, to: SocketAddr) -> Result<Self> {
-        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-        socket.bind(&SocketAddr::new(own, 0).into()).with_context(|| format!("cannot use address {own}"))?;
-        socket.connect_timeout(&to.into(), TIMEOUT).with_context(|| format!("nobody answers on {to}"))?;
-        let stream = TcpStream::from(socket);
-        stream.set_nodelay(true)?;
-        let client = Self { stream: BufReader::new(Stream::Tcp(stream)) };
-        client.set_timeout(TIMEOUT)?;
-        Ok(client)
+        Self::over(Stream::Tcp(tcp(own, to)?))
+    }
+
+    /// Connects to 127.0.0.1:`port` with TLS, as to a server named `localhost`. Whether the server takes the
+    /// client's certificate shows with the first request.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub fn connect_tls(port: u16, config: &Arc<ClientConfig>) -> Result<Self> {
+        let stream = tcp(Ipv4Addr::LOCALHOST.into(), (Ipv4Addr::LOCALHOST, port).into())?;
+        let connection = ClientConnection::new(Arc::clone(config), "localhost".try_into()?)?;
+        Self::over(Stream::Tls(Box::new(StreamOwned::new(connection, stream))))
     }
 
     /// Connects to a Unix socket.
@@ -174,7 +76,11 @@ impl Client {
     pub fn connect_unix(path: &Path) -> Result<Self> {
         let stream =
             UnixStream::connect(path).with_context(|| format!("nobody answers on {}", path.display()))?;
-        let client = Self { stream: BufReader::new(Stream::Unix(stream)) };
+        Self::over(Stream::Unix(stream))
+    }
+
+    fn over(stream: Stream) -> Result<Self> {
+        let client = Self { stream: BufReader::new(stream) };
         client.set_timeout(TIMEOUT)?;
         Ok(client)
     }
@@ -187,6 +93,7 @@ impl Client {
         match self.stream.get_ref() {
             Stream::Tcp(stream) => stream.set_read_timeout(Some(timeout))?,
             Stream::Unix(stream) => stream.set_read_timeout(Some(timeout))?,
+            Stream::Tls(stream) => stream.sock.set_read_timeout(Some(timeout))?,
         }
         Ok(())
     }
@@ -200,26 +107,51 @@ impl Client {
         self.finish()
     }
 
+    /// Sends these bytes over an upgraded connection and waits for as many.
+    ///
+    /// # Errors
+    /// When the connection is closed.
+    pub fn exchange(&mut self, bytes: &[u8]) -> Result<Vec<u8>> {
+        let stream = self.stream.get_mut();
+        stream.write_all(bytes).and_then(|()| stream.flush())?;
+        let mut answer = Vec::new();
+        self.take(bytes.len() as u64, &mut answer)?;
+        Ok(answer)
+    }
+
     /// Sends a request without waiting; dropping the client then is a client that goes away.
     ///
     /// # Errors
     /// When the connection is closed.
     pub fn start(&mut self, request: &Request) -> Result<()> {
-        self.stream.get_mut().write_all(&request.bytes()).context("cannot send the request")
+        let stream = self.stream.get_mut();
+        stream.write_all(&request.bytes()).and_then(|()| stream.flush()).context("cannot send the request")
     }
 
-    /// Waits for the answer to what [`start`](Self::start) sent.
+    /// Waits for the answer to what [`start`](Self::start) sent: for an answer to HEAD, see
+    /// [`finish_without_body`](Self::finish_without_body).
     ///
     /// # Errors
     /// When the connection is closed, or what comes is not HTTP.
     pub fn finish(&mut self) -> Result<Response> {
         loop {
             let mut response = self.head().context("no answer")?;
+            if response.status == SWITCHING_PROTOCOLS {
+                return Ok(response);
+            }
             if response.status / 100 != 1 {
                 response.body = self.body(&response).context("no whole answer")?;
                 return Ok(response);
             }
         }
+    }
+
+    /// Waits for the headers of an answer that has no body whatever they say, as that to HEAD.
+    ///
+    /// # Errors
+    /// When the connection is closed, or what comes is not HTTP.
+    pub fn finish_without_body(&mut self) -> Result<Response> {
+        self.head().context("no answer")
     }
 
     fn head(&mut self) -> Result<Response> {
@@ -271,11 +203,21 @@ impl Client {
     }
 }
 
+fn tcp(own: IpAddr, to: SocketAddr) -> Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    socket.bind(&SocketAddr::new(own, 0).into()).with_context(|| format!("cannot use address {own}"))?;
+    socket.connect_timeout(&to.into(), TIMEOUT).with_context(|| format!("nobody answers on {to}"))?;
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let read = match self {
             Self::Tcp(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
         };
         read.map_err(|error| match error.kind() {
             // What an elapsed read timeout is called differs between systems.
@@ -290,11 +232,15 @@ impl Write for Stream {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
+        match self {
+            Self::Tls(stream) => stream.flush(),
+            Self::Tcp(_) | Self::Unix(_) => Ok(()),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tokens for the JWT provider of `envoy/envoy.yaml`.
+//! Tokens for the JWT provider of `envoy/envoy.yaml`, and for a second one that tests add.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +15,48 @@ pub const ISSUER: &str = "quotagate-demo";
 
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Who signs tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct SigningKey {
+    /// The issuer that tokens name.
+    pub name: &'static str,
+    /// The key of HMAC with SHA-256.
+    pub key: &'static [u8],
+}
+
+/// The issuer of the demo.
+pub const DEMO: SigningKey = SigningKey { name: ISSUER, key: DEMO_KEY };
+/// Another one, which [`edits::second_issuer`](crate::edits::second_issuer) adds.
+pub const OTHER: SigningKey =
+    SigningKey { name: "quotagate-other", key: b"the key of the other test issuer" };
+
+impl SigningKey {
+    /// What verifies its tokens: a JSON Web Key Set.
+    #[must_use]
+    pub fn jwks(&self) -> String {
+        let key = json!({"kty": "oct", "alg": "HS256", "k": URL_SAFE_NO_PAD.encode(self.key)});
+        json!({ "keys": [key] }).to_string()
+    }
+
+    /// A token with these claims besides issuer and expiry.
+    ///
+    /// # Errors
+    /// When the clock stands before 1970.
+    pub fn token(&self, claims: &Value) -> Result<String> {
+        let expiry = SystemTime::now().duration_since(UNIX_EPOCH)? + LIFETIME;
+        let mut all = json!({ "iss": self.name, "exp": expiry.as_secs() });
+        if let (Some(all), Some(claims)) = (all.as_object_mut(), claims.as_object()) {
+            all.extend(claims.clone());
+        }
+        let header = json!({ "alg": "HS256", "typ": "JWT" });
+        let [header, all] = [header, all].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
+        let signed = format!("{header}.{all}");
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.key)?;
+        mac.update(signed.as_bytes());
+        Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())))
+    }
+}
+
 /// A token that the shipped configuration accepts, for this subject.
 ///
 /// # Errors
@@ -28,7 +70,7 @@ pub fn token(subject: &str) -> Result<String> {
 /// # Errors
 /// When the clock stands before 1970.
 pub fn token_with(claims: &Value) -> Result<String> {
-    sign(claims, DEMO_KEY)
+    DEMO.token(claims)
 }
 
 /// A token for this subject that was signed with another key.
@@ -36,21 +78,8 @@ pub fn token_with(claims: &Value) -> Result<String> {
 /// # Errors
 /// When the clock stands before 1970.
 pub fn forged(subject: &str) -> Result<String> {
-    sign(&json!({ "sub": subject }), b"the key of somebody else entirely")
-}
-
-fn sign(claims: &Value, key: &[u8]) -> Result<String> {
-    let expiry = SystemTime::now().duration_since(UNIX_EPOCH)? + LIFETIME;
-    let mut all = json!({ "iss": ISSUER, "exp": expiry.as_secs() });
-    if let (Some(all), Some(claims)) = (all.as_object_mut(), claims.as_object()) {
-        all.extend(claims.clone());
-    }
-    let header = json!({ "alg": "HS256", "typ": "JWT" });
-    let signed =
-        format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(all.to_string()));
-    let mut mac = Hmac::<Sha256>::new_from_slice(key)?;
-    mac.update(signed.as_bytes());
-    Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())))
+    let stranger = SigningKey { name: ISSUER, key: b"the key of somebody else entirely" };
+    stranger.token(&json!({ "sub": subject }))
 }
 
 #[cfg(test)]

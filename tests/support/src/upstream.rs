@@ -1,25 +1,37 @@
-//! The sample upstream: answers every request with 200 and one line.
+//! The sample upstream: answers every request with 200 and one line, and echoes what comes over a WebSocket.
 
 use std::{
     convert::Infallible,
-    io,
     net::{Ipv4Addr, TcpListener as StdListener},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::{Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    HeaderMap, Request, Response, StatusCode,
+    body::Incoming,
+    header::{CONNECTION, HeaderValue, UPGRADE},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpListener, sync::oneshot};
+use tokio::{io, net::TcpListener, sync::oneshot, time::sleep};
 
 /// A request with this header is answered with its value as status, for policies that count by status.
 pub const STATUS_HEADER: &str = "x-answer-status";
+
+/// A request with this header is answered after so many milliseconds, at most [`MAX_DELAY`].
+pub const DELAY_HEADER: &str = "x-answer-delay-ms";
+
+/// The longest that an answer is held back.
+pub const MAX_DELAY: Duration = Duration::from_secs(10);
 
 /// Headers that start so come back on the answer without the prefix: `x-answer-header-etag: 1` gives `etag: 1`.
 pub const HEADER_PREFIX: &str = "x-answer-header-";
@@ -53,7 +65,7 @@ impl Upstream {
         let port = listener.local_addr()?.port();
         let requests = Arc::new(AtomicU64::new(0));
         let (stop, stopped) = oneshot::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let count = Arc::clone(&requests);
         let thread = thread::Builder::new().name("upstream".to_owned()).spawn(move || {
             runtime.block_on(async {
@@ -92,7 +104,7 @@ impl Drop for Upstream {
     }
 }
 
-async fn serve(listener: StdListener, count: Arc<AtomicU64>) -> io::Result<Infallible> {
+async fn serve(listener: StdListener, count: Arc<AtomicU64>) -> std::io::Result<Infallible> {
     let listener = TcpListener::from_std(listener)?;
     loop {
         // Errors of accept are those of one connection, or pass.
@@ -102,18 +114,24 @@ async fn serve(listener: StdListener, count: Arc<AtomicU64>) -> io::Result<Infal
         tokio::spawn(async move {
             let answer = service_fn(|request| answer(request, &count));
             // A client that goes away in the middle is none of our business.
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+            let _ =
+                http1::Builder::new().serve_connection(TokioIo::new(stream), answer).with_upgrades().await;
         });
     }
 }
 
 async fn answer(
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     count: &AtomicU64,
 ) -> Result<Response<Full<Bytes>>, hyper::Error> {
     count.fetch_add(1, Ordering::Relaxed);
+    if let Some(protocol) = request.headers().get(UPGRADE).cloned() {
+        tokio::spawn(echo(hyper::upgrade::on(&mut request)));
+        return Ok(switching(protocol));
+    }
     let (parts, body) = request.into_parts();
     body.collect().await?;
+    sleep(delay(&parts.headers)).await;
     let mut response = Response::new(Full::new(Bytes::from_static(b"hello from the upstream\n")));
     let status =
         parts.headers.get(STATUS_HEADER).and_then(|value| StatusCode::from_bytes(value.as_bytes()).ok());
@@ -128,10 +146,32 @@ async fn answer(
     Ok(response)
 }
 
+fn delay(headers: &HeaderMap) -> Duration {
+    let value = headers.get(DELAY_HEADER).and_then(|value| value.to_str().ok()?.parse().ok());
+    value.map_or(Duration::ZERO, Duration::from_millis).min(MAX_DELAY)
+}
+
+fn switching(protocol: HeaderValue) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::new()));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    response.headers_mut().insert(UPGRADE, protocol);
+    response
+}
+
+/// Sends back what comes, until the client has gone.
+async fn echo(upgraded: hyper::upgrade::OnUpgrade) {
+    let Ok(upgraded) = upgraded.await else { return };
+    let (mut from, mut to) = io::split(TokioIo::new(upgraded));
+    // A client that goes away in the middle is none of our business.
+    let _ = io::copy(&mut from, &mut to).await;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::http::{Client, Request};
+    use std::time::Instant;
 
     #[test]
     fn it_answers_what_it_is_asked_for() {
@@ -143,5 +183,18 @@ mod tests {
         let asked = client.send(&asked.header("x-answer-header-x-ratelimit-limit", "7")).unwrap();
         assert_eq!((asked.status, asked.header("x-ratelimit-limit")), (401, Some("7")));
         assert_eq!(upstream.requests(), 2);
+        let slow = client.start(&Request::get("/").header(DELAY_HEADER, "50"));
+        let asked = Instant::now();
+        slow.and_then(|()| client.finish()).unwrap();
+        assert!(asked.elapsed() >= Duration::from_millis(50));
+    }
+
+    #[test]
+    fn it_echoes_over_an_upgraded_connection() {
+        let upstream = Upstream::start().unwrap();
+        let mut client = Client::connect(upstream.port()).unwrap();
+        let switched = client.send(&Request::websocket("/chat")).unwrap();
+        assert_eq!((switched.status, switched.header("upgrade")), (101, Some("websocket")));
+        assert_eq!(client.exchange(b"\x81\x02hi").unwrap(), b"\x81\x02hi");
     }
 }

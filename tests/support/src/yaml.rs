@@ -39,3 +39,22 @@ pub fn named<'a>(list: &'a mut Value, name: &str) -> Result<&'a mut Value> {
     let found = items.iter_mut().find(|item| item.get("name").and_then(Value::as_str) == Some(name));
     found.with_context(|| format!("the configuration has nothing named {name}"))
 }
+
+/// The list `key` of an object, which is made where it is missing.
+///
+/// # Errors
+/// When the value is no object, or holds something else under this key.
+pub fn list<'a>(object: &'a mut Value, key: &str) -> Result<&'a mut Vec<Value>> {
+    let object = object.as_object_mut().context("not an object")?;
+    let list = object.entry(key).or_insert_with(|| Value::Array(Vec::new()));
+    list.as_array_mut().with_context(|| format!("{key} is no list"))
+}
+
+/// Reads the documents of a YAML file that holds several.
+///
+/// # Errors
+/// When the file cannot be read or is not YAML; the message names it.
+pub fn read_all(path: &Path) -> Result<Vec<Value>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_saphyr::from_multiple(&text).with_context(|| path.display().to_string())
+}

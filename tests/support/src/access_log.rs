@@ -1,0 +1,64 @@
+//! An access log of Envoy, written to a file as JSON lines in a format that the test gives.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{envoy, wait, yaml};
+
+/// Envoy writes entries when a stream has ended, and to the file some moments later.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A file for the entries, gone when dropped.
+#[derive(Debug)]
+pub struct AccessLog {
+    directory: TempDir,
+    format: Value,
+}
+
+impl AccessLog {
+    /// Entries of this `json_format`, such as `{"status": "%RESPONSE_CODE%"}`.
+    ///
+    /// # Errors
+    /// When there is no place for the file.
+    pub fn new(format: Value) -> Result<Self> {
+        Ok(Self { directory: tempfile::tempdir()?, format })
+    }
+
+    /// Makes an Envoy write it: for [`EnvoyOptions::edit`](crate::envoy::EnvoyOptions::edit).
+    pub fn edit(&self) -> impl Fn(&mut Value) -> Result<()> + use<> {
+        let logger = json!({
+            "name": "envoy.access_loggers.file",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
+                "path": self.file(),
+                "log_format": {"json_format": self.format}
+            }
+        });
+        move |config| {
+            yaml::list(envoy::manager(config)?, "access_log")?.push(logger.clone());
+            Ok(())
+        }
+    }
+
+    /// The entries, once there are so many; Envoy may write them in another order than the requests came.
+    ///
+    /// # Errors
+    /// When there are fewer after ten seconds, or a line is not JSON.
+    pub fn entries(&self, count: usize) -> Result<Vec<Value>> {
+        let lines = wait::until(&format!("{count} entries in the access log"), LIMIT, || {
+            let text = fs::read_to_string(self.file())?;
+            // What does not end with a line's end is still being written.
+            let (whole, _) = text.rsplit_once('\n').context("no entry yet")?;
+            let lines: Vec<String> = whole.lines().map(str::to_owned).collect();
+            Ok((lines.len() >= count).then_some(lines))
+        })?;
+        lines.iter().map(|line| serde_json::from_str(line).with_context(|| line.clone())).collect()
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("access.log")
+    }
+}

@@ -1,0 +1,169 @@
+//! Changes to the configuration under test, for [`EnvoyOptions::edit`](crate::envoy::EnvoyOptions::edit).
+//!
+//! What users copy from `envoy/` is put where its comments say ([`snippet`]); the rest is what a test alone needs.
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::{
+    envoy::{self, FILTER},
+    paths, yaml,
+};
+
+/// A change to a whole configuration.
+pub type Change = Box<dyn Fn(&mut Value) -> Result<()>>;
+
+/// Puts the parts of a file of `envoy/` where they belong, each by its name there.
+///
+/// # Errors
+/// When there is no such file, or it has a part whose place is not known.
+pub fn snippet(name: &str) -> Result<Change> {
+    parts(yaml::read(&paths::root().join("envoy").join(name))?)
+}
+
+/// The same, without the filter's configuration: for tests that have a document of their own.
+///
+/// # Errors
+/// When there is no such file, or it has a part whose place is not known.
+pub fn snippet_around(name: &str) -> Result<Change> {
+    let mut file = yaml::read(&paths::root().join("envoy").join(name))?;
+    file.as_object_mut().context("not an object")?.remove("configuration");
+    parts(file)
+}
+
+fn parts(file: Value) -> Result<Change> {
+    let Value::Object(parts) = file else { bail!("a snippet is an object of parts") };
+    let known =
+        ["transport_socket", "http_filters", "route_config", "access_log", "stats_config", "configuration"];
+    if let Some(other) = parts.keys().find(|key| !known.contains(&key.as_str())) {
+        bail!("where does {other} belong?");
+    }
+    Ok(Box::new(move |config| parts.iter().try_for_each(|(key, part)| place(config, key, part))))
+}
+
+fn place(config: &mut Value, key: &str, part: &Value) -> Result<()> {
+    let into = match key {
+        // Before all that is there.
+        "http_filters" => {
+            let filters = yaml::list(envoy::manager(config)?, key)?;
+            filters.splice(0..0, part.as_array().context("no list")?.clone());
+            return Ok(());
+        }
+        "configuration" => {
+            let document = yaml::at(envoy::filter(config)?, "/configuration/value")?;
+            let document = document.as_object_mut().context("no document")?;
+            document.extend(part.as_object().context("no object")?.clone());
+            return Ok(());
+        }
+        "transport_socket" => yaml::at(config, "/static_resources/listeners/0/filter_chains/0")?,
+        "stats_config" => config,
+        _ => envoy::manager(config)?,
+    };
+    into.as_object_mut().context("no object")?.insert(key.to_owned(), part.clone());
+    Ok(())
+}
+
+/// So many proxies in front are believed what they write into `X-Forwarded-For`: with 1 a client's last entry there
+/// is its address.
+pub fn trusted_hops(hops: u32) -> impl Fn(&mut Value) -> Result<()> {
+    move |config| set(envoy::manager(config)?, "xff_num_trusted_hops", json!(hops))
+}
+
+/// Leaves paths as clients write them.
+///
+/// # Errors
+/// When the configuration has no connection manager.
+pub fn raw_paths(config: &mut Value) -> Result<()> {
+    let manager = envoy::manager(config)?;
+    set(manager, "normalize_path", json!(false))?;
+    set(manager, "merge_slashes", json!(false))?;
+    set(manager, "path_with_escaped_slashes_action", json!("KEEP_UNCHANGED"))
+}
+
+/// Lets clients speak WebSocket.
+///
+/// # Errors
+/// When the configuration has no connection manager.
+pub fn websocket(config: &mut Value) -> Result<()> {
+    set(envoy::manager(config)?, "upgrade_configs", json!([{"upgrade_type": "websocket"}]))
+}
+
+/// Routes of these names for these path prefixes, before the one that is there; all to the upstream.
+pub fn routes(routes: &[(&str, &str)]) -> impl Fn(&mut Value) -> Result<()> + use<> {
+    let one = |(name, prefix): &(&str, &str)| json!({"name": name, "match": {"prefix": prefix}, "route": {"cluster": "upstream"}});
+    let new: Vec<Value> = routes.iter().map(one).collect();
+    move |config| {
+        let host = yaml::at(envoy::manager(config)?, "/route_config/virtual_hosts/0")?;
+        yaml::list(host, "routes")?.splice(0..0, new.clone());
+        Ok(())
+    }
+}
+
+/// This HTTP filter right before the filter under test.
+pub fn before_filter(filter: Value) -> impl Fn(&mut Value) -> Result<()> {
+    move |config| {
+        let filters = yaml::list(envoy::manager(config)?, "http_filters")?;
+        let named = |f: &Value| f.get("name").and_then(Value::as_str) == Some(FILTER);
+        let place = filters.iter().position(named).with_context(|| format!("no {FILTER}"))?;
+        filters.insert(place, filter.clone());
+        Ok(())
+    }
+}
+
+/// Dynamic metadata that every request has, as a filter before this one would leave it.
+pub fn metadata(namespace: &str, value: Value) -> impl Fn(&mut Value) -> Result<()> + use<> {
+    before_filter(json!({
+        "name": "envoy.filters.http.set_metadata",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config",
+            "metadata": [{"metadata_namespace": namespace, "value": value}]
+        }
+    }))
+}
+
+/// Dynamic metadata `key` out of a request's header, as `STRING` or `NUMBER`.
+pub fn metadata_from_header(
+    header: &str,
+    namespace: &str,
+    key: &str,
+    kind: &str,
+) -> impl Fn(&mut Value) -> Result<()> + use<> {
+    before_filter(json!({
+        "name": "envoy.filters.http.header_to_metadata",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config",
+            "request_rules": [{
+                "header": header,
+                "on_header_present": {"metadata_namespace": namespace, "key": key, "type": kind}
+            }]
+        }
+    }))
+}
+
+/// A second issuer, [`jwt::OTHER`](crate::jwt::OTHER), beside that of the shipped configuration. Its tokens come in
+/// the header `x-other-token` and their claims lie under the key `other`.
+///
+/// # Errors
+/// When the configuration has no `jwt_authn`.
+pub fn second_issuer(config: &mut Value) -> Result<()> {
+    let issuer = &crate::jwt::OTHER;
+    let filters = yaml::at(envoy::manager(config)?, "/http_filters")?;
+    let jwt = yaml::at(yaml::named(filters, "envoy.filters.http.jwt_authn")?, "/typed_config")?;
+    let provider = json!({
+        "issuer": issuer.name,
+        "forward": true,
+        "from_headers": [{"name": "x-other-token"}],
+        "payload_in_metadata": "other",
+        "local_jwks": {"inline_string": issuer.jwks()}
+    });
+    set(yaml::at(jwt, "/providers")?, "other", provider)?;
+    let either = |name: &str| json!({"requires_any": {"requirements": [{"provider_name": name}, {"allow_missing": {}}]}});
+    let both = json!({"requires_all": {"requirements": [either("demo"), either("other")]}});
+    *yaml::at(jwt, "/rules/0/requires")? = both;
+    Ok(())
+}
+
+fn set(object: &mut Value, key: &str, value: Value) -> Result<()> {
+    object.as_object_mut().context("not an object")?.insert(key.to_owned(), value);
+    Ok(())
+}
