@@ -4,6 +4,8 @@
 //! which builds what they run; a part that is missing is a failure that says how to get it.
 
 #[cfg(test)]
+mod answers;
+#[cfg(test)]
 mod configuration;
 #[cfg(test)]
 mod disconnects;
@@ -12,9 +14,23 @@ mod failures;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod identities;
 #[cfg(test)]
+mod identity_sources;
+#[cfg(test)]
+mod matching;
+#[cfg(test)]
+mod operators;
+#[cfg(test)]
+mod partitions;
+#[cfg(test)]
+mod peers;
+#[cfg(test)]
 mod policies;
+#[cfg(test)]
+mod protocols;
 #[cfg(test)]
 mod quotas;
 #[cfg(test)]
