@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
-use quotagate_quota::response::{Answer, Header};
+use quotagate_quota::response::Answer;
 use quotagate_quota::wire;
+
+use crate::headers::{self, HeaderMap};
 
 /// The status of a raw host call that succeeded.
 const OK: u32 = 0;
@@ -19,6 +21,7 @@ unsafe extern "C" {
         value: *mut *mut u8,
         value_size: *mut usize,
     ) -> u32;
+    fn proxy_get_header_map_pairs(map: u32, map_data: *mut *mut u8, map_size: *mut usize) -> u32;
     fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize) -> u32;
     fn proxy_send_local_response(
         status: u32,
@@ -63,7 +66,19 @@ pub fn property(path: &[&str]) -> Option<Vec<u8>> {
     }
 }
 
-/// A request header, while the request's headers can be read.
+/// All headers of the request, while they can be read; none where they cannot.
+pub fn request_headers() -> HeaderMap {
+    const REQUEST_HEADERS: u32 = 0;
+    let (mut data, mut size) = (std::ptr::null_mut(), 0);
+    // SAFETY: as for a property.
+    let serialized = unsafe {
+        let status = proxy_get_header_map_pairs(REQUEST_HEADERS, &raw mut data, &raw mut size);
+        if status == OK && !data.is_null() { Vec::from_raw_parts(data, size, size) } else { Vec::new() }
+    };
+    HeaderMap::new(serialized)
+}
+
+/// The first value of a request header, while the request's headers can be read.
 pub fn request_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
 }
@@ -95,7 +110,7 @@ pub fn resume_request() {
 
 /// Answers the active stream in place of its upstream.
 pub fn send(answer: &Answer<'_>) {
-    let headers = serialize(&answer.headers);
+    let headers = headers::serialize(&answer.headers);
     // SAFETY: the pointers are valid for the call. A stream that has ended meanwhile needs no answer.
     let _ = unsafe {
         proxy_send_local_response(
@@ -136,25 +151,4 @@ pub fn reply_body(headers: usize, body_size: usize) -> Option<Vec<u8>> {
         return None;
     }
     hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, body_size).ok()?
-}
-
-/// A header map as the ABI wants it: the count, the sizes of names and values, then both with a NUL each.
-fn serialize(headers: &[Header<'_>]) -> Vec<u8> {
-    let size = headers.iter().map(|(name, value)| name.len() + value.len() + 10).sum::<usize>() + 4;
-    let mut map = Vec::with_capacity(size);
-    let push_size = |map: &mut Vec<u8>, size: usize| {
-        map.extend_from_slice(&u32::try_from(size).unwrap_or(u32::MAX).to_le_bytes());
-    };
-    push_size(&mut map, headers.len());
-    for (name, value) in headers {
-        push_size(&mut map, name.len());
-        push_size(&mut map, value.len());
-    }
-    for (name, value) in headers {
-        for part in [name.as_bytes(), value.as_bytes()] {
-            map.extend_from_slice(part);
-            map.push(0);
-        }
-    }
-    map
 }

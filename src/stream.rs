@@ -57,7 +57,7 @@ impl Stream {
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _headers: usize, _end: bool) -> Action {
         let plugin = &self.plugin;
-        let Evaluation { checks, missing } = plugin.config.evaluate(&Facts);
+        let Evaluation { checks, missing } = plugin.config.evaluate(&Facts::default());
         plugin.count_missing(&missing);
         let checks = match checks {
             Ok(checks) if checks.is_empty() => return Action::Continue,

@@ -24,7 +24,9 @@ pub struct Host {
     pub log: Vec<String>,
     /// Streams that are gone: entering their context fails.
     pub dead: HashSet<u32>,
-    pub request_headers: HashMap<String, Vec<u8>>,
+    pub request_headers: Vec<(String, Vec<u8>)>,
+    /// How often single request headers, and all of them, were fetched.
+    pub header_fetches: (usize, usize),
     /// By path, joined with dots; `Err` is a status.
     pub properties: HashMap<String, Result<Vec<u8>, u32>>,
     pub response_headers: HashMap<String, String>,
@@ -57,6 +59,14 @@ pub struct Answer {
     pub body: String,
     pub details: String,
     pub grpc_status: i32,
+}
+
+impl Host {
+    /// Puts a request header in place of all of its name.
+    pub fn set_request_header(&mut self, name: &str, value: &[u8]) {
+        self.request_headers.retain(|(known, _)| known != name);
+        self.request_headers.push((name.to_owned(), value.to_owned()));
+    }
 }
 
 thread_local! {
@@ -270,7 +280,10 @@ unsafe extern "C" fn proxy_get_header_map_value(
     const RESPONSE: u32 = 2;
     let name = unsafe { text(name, name_size) };
     let value = called(|h| match map {
-        REQUEST => h.request_headers.get(&name).cloned(),
+        REQUEST => {
+            h.header_fetches.0 += 1;
+            h.request_headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
+        }
         RESPONSE => Some(h.status.to_string().into_bytes()),
         _ => Some(h.reply.0.to_string().into_bytes()),
     });
@@ -278,6 +291,24 @@ unsafe extern "C" fn proxy_get_header_map_value(
         Some(value) => unsafe { hand_over(&value, data, size) },
         None => return NOT_FOUND,
     }
+    OK
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn proxy_get_header_map_pairs(_map: u32, data: *mut *mut u8, size: *mut usize) -> u32 {
+    let map = called(|h| {
+        h.header_fetches.1 += 1;
+        let number = |n: usize| (n as u32).to_le_bytes();
+        let mut map = number(h.request_headers.len()).to_vec();
+        for (name, value) in &h.request_headers {
+            map.extend([number(name.len()), number(value.len())].concat());
+        }
+        for (name, value) in &h.request_headers {
+            map.extend([name.as_bytes(), b"\0", value, b"\0"].concat());
+        }
+        map
+    });
+    unsafe { hand_over(&map, data, size) };
     OK
 }
 
@@ -429,7 +460,7 @@ macro_rules! not_called {
 not_called! {
     proxy_add_header_map_value proxy_call_foreign_function proxy_cancel_grpc_call proxy_cancel_grpc_stream
     proxy_close_grpc_stream proxy_close_stream proxy_done proxy_get_current_time_nanoseconds
-    proxy_get_header_map_pairs proxy_get_log_level proxy_get_metric proxy_get_shared_data proxy_get_status
+    proxy_get_log_level proxy_get_metric proxy_get_shared_data proxy_get_status
     proxy_grpc_call proxy_grpc_cancel proxy_grpc_close proxy_grpc_send proxy_grpc_stream
     proxy_record_metric proxy_remove_header_map_value proxy_resolve_shared_queue proxy_set_buffer_bytes
     proxy_set_header_map_pairs proxy_set_shared_data

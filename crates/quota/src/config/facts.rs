@@ -185,3 +185,52 @@ fn short<'a>(node: &Node<'a>) -> Option<&'a str> {
     }
     Some(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::reader::Collector;
+    use super::*;
+
+    fn read(value: &Value, default: Kind) -> Option<Fact> {
+        verified(&Node::root(value, &Collector::default()), default)
+    }
+
+    #[test]
+    fn a_verified_value_comes_from_a_token_a_filter_or_a_certificate() {
+        for (source, label, kind) in [
+            (json!({"jwt": {"claim": "plan"}}), "jwt.plan", Kind::Number),
+            (json!({"jwt": {"claim": "plan", "type": "string"}}), "jwt.plan", Kind::Text),
+            (
+                json!({"metadata": {"filter": "f", "path": ["a"], "type": "boolean"}}),
+                "metadata.f.a",
+                Kind::Boolean,
+            ),
+            (json!({"peer": {"san": "dns"}}), "peer.dns", Kind::Text),
+        ] {
+            let fact = read(&source, Kind::Number).unwrap();
+            assert_eq!((&*fact.label, fact.kind), (label, kind), "{source}");
+        }
+    }
+
+    #[test]
+    fn what_anybody_can_write_is_not_verified() {
+        for source in [
+            json!({"header": {"name": "x-plan"}}),
+            json!({"cookie": {"name": "plan"}}),
+            json!({"query": {"name": "plan"}}),
+            json!({"client_ip": {}}),
+            json!({"jwt": {"claim": "plan"}, "header": {"name": "x-plan"}}),
+            json!({"jwt": {"claims": ["plan"]}}),
+            json!({}),
+        ] {
+            assert!(read(&source, Kind::Text).is_none(), "{source}");
+        }
+        // Beside other fields, these are read by whoever knows them.
+        let (source, faults) = (json!({"peer": {"san": "uri"}, "max": 1}), Collector::default());
+        let mut object = Node::root(&source, &faults).object().unwrap();
+        assert_eq!(&*verified_of(&mut object, Kind::Number).unwrap().label, "peer.uri");
+        assert_eq!(object.required("max", |n| n.whole(0..=1)), Some(1));
+    }
+}
