@@ -203,6 +203,7 @@ fn is_digest(text: &str) -> bool {
 /// The partition of the first sources.
 fn example(forms: &[Vec<Vec<Part<'_>>>]) -> String {
     let parts = forms.iter().filter_map(|sources| sources.first()).flatten();
-    let entries: Vec<_> = parts.map(|part| format!("{}=value", part.label)).collect();
+    let value = |part: &Part<'_>| if part.secrecy == Secrecy::Secret { "~<its digest>" } else { "value" };
+    let entries: Vec<_> = parts.map(|part| format!("{}={}", part.label, value(part))).collect();
     entries.join(",")
 }

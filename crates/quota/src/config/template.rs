@@ -1,8 +1,9 @@
 //! Texts of the operator in which placeholders are filled in: the body and the headers of refusals.
 //!
-//! `{policy}` is the name of the policy that refused, `{retry_after}` the whole seconds until it grants again,
-//! `{quota}` its quota. All other braces stay as they are, so that JSON needs no escaping. None of the three can
-//! hold a character that JSON or a header would have to escape.
+//! `{policy}` is the name of the policy that refused (of several, all names with `, ` between them),
+//! `{retry_after}` the whole seconds until the request may pass, `{quota}` the quota of the first that refused. All
+//! other braces stay as they are, so that JSON needs no escaping. None of the three can hold a character that a
+//! string of JSON or a header would have to escape.
 
 use std::fmt::Write as _;
 
@@ -18,11 +19,11 @@ pub struct Template(Box<[Piece]>);
 pub enum Piece {
     /// Stands as it is.
     Text(Box<str>),
-    /// `{policy}`: the name of the policy that refused.
+    /// `{policy}`: the name of the policy that refused, or the names.
     Policy,
-    /// `{retry_after}`: the whole seconds until it grants again, at least 1.
+    /// `{retry_after}`: the whole seconds until the request may pass, at least 1.
     RetryAfter,
-    /// `{quota}`: its quota, in units a window.
+    /// `{quota}`: the quota of the first policy that refused, in units a window.
     Quota,
 }
 
