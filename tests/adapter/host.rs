@@ -1,25 +1,22 @@
-//! The host: the imports of the proxy-wasm ABI, and the callbacks by which a test plays Envoy.
+//! The host: what it knows, and the callbacks by which a test plays Envoy.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::slice;
 use std::sync::Mutex;
 
 use quotagate as _;
 
 pub const ROOT: u32 = 1;
-const OK: u32 = 0;
-const NOT_FOUND: u32 = 1;
-const BAD_ARGUMENT: u32 = 2;
-const EMPTY: u32 = 7;
-const INTERNAL_FAILURE: u32 = 10;
 const CONTINUE: u32 = 0;
+
+/// The id of the root's own queue.
+pub const QUEUE: u32 = 77;
 
 /// What the filter did, and what it is told.
 #[derive(Default)]
 pub struct Host {
-    active: u32,
+    pub active: u32,
     pub configuration: Vec<u8>,
     pub log: Vec<String>,
     /// Streams that are gone: entering their context fails.
@@ -31,13 +28,14 @@ pub struct Host {
     pub properties: HashMap<String, Result<Vec<u8>, u32>>,
     pub response_headers: HashMap<String, String>,
     /// The status of the response whose headers are at hand.
-    status: u16,
+    pub status: u16,
     /// The context that each call belongs to, and its body.
     pub calls: Vec<(u32, Vec<u8>)>,
     /// The headers of the last call.
     pub call_headers: Vec<(String, String)>,
     pub refuse_calls: bool,
-    reply: (u16, Vec<u8>),
+    /// What the store answers.
+    pub reply: (u16, Vec<u8>),
     pub resumed: Vec<u32>,
     pub answered: Vec<(u32, u32)>,
     /// The last of these answers.
@@ -61,29 +59,13 @@ pub struct Answer {
     pub grpc_status: i32,
 }
 
-impl Host {
-    /// Puts a request header in place of all of its name.
-    pub fn set_request_header(&mut self, name: &str, value: &[u8]) {
-        self.request_headers.retain(|(known, _)| known != name);
-        self.request_headers.push((name.to_owned(), value.to_owned()));
-    }
-}
-
 thread_local! {
-    static HOST: RefCell<Host> = RefCell::default();
+    pub static HOST: RefCell<Host> = RefCell::default();
 }
 
 /// Looks at or changes the host of this thread.
 pub fn host<T>(f: impl FnOnce(&mut Host) -> T) -> T {
     HOST.with_borrow_mut(f)
-}
-
-/// The same, from a call that the filter makes.
-fn called<T>(f: impl FnOnce(&mut Host) -> T) -> T {
-    host(|h| {
-        h.made += 1;
-        f(h)
-    })
 }
 
 unsafe extern "C" {
@@ -98,7 +80,6 @@ unsafe extern "C" {
     fn proxy_on_log(context: u32);
     fn proxy_on_done(context: u32) -> bool;
     fn proxy_on_delete(context: u32);
-    fn proxy_on_memory_allocate(size: usize) -> *mut u8;
 }
 
 /// Starts the plugin with this configuration; `false` if it is refused.
@@ -198,270 +179,4 @@ pub fn queue() -> bool {
 pub fn tick() {
     host(|h| h.active = ROOT);
     unsafe { proxy_on_tick(ROOT) };
-}
-
-const QUEUE: u32 = 77;
-
-unsafe fn bytes<'a>(data: *const u8, size: usize) -> &'a [u8] {
-    if size == 0 { &[] } else { unsafe { slice::from_raw_parts(data, size) } }
-}
-
-unsafe fn text(data: *const u8, size: usize) -> String {
-    String::from_utf8_lossy(unsafe { bytes(data, size) }).into_owned()
-}
-
-/// Reads a header map: the count, the sizes of names and values, then both with a NUL each.
-fn pairs(map: &[u8]) -> Vec<(String, String)> {
-    let size = |place: usize| u32::from_le_bytes(map[4 * place..][..4].try_into().unwrap()) as usize;
-    let count = size(0);
-    let mut rest = &map[4 + 8 * count..];
-    let mut take = |size: usize| {
-        let (part, after) = rest.split_at(size);
-        rest = after.strip_prefix(&[0]).expect("a NUL");
-        String::from_utf8(part.to_vec()).expect("text")
-    };
-    let pairs = (0..count).map(|i| (take(size(1 + 2 * i)), take(size(2 + 2 * i)))).collect();
-    assert!(rest.is_empty(), "{rest:?}");
-    pairs
-}
-
-unsafe fn hand_over(value: &[u8], data: *mut *mut u8, size: *mut usize) {
-    unsafe {
-        let copy = proxy_on_memory_allocate(value.len());
-        copy.copy_from_nonoverlapping(value.as_ptr(), value.len());
-        (*data, *size) = (copy, value.len());
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_log(_level: u32, data: *const u8, size: usize) -> u32 {
-    let line = unsafe { text(data, size) };
-    println!("{line}");
-    // A panic is logged as well, perhaps while the host is in use.
-    HOST.with(|h| h.try_borrow_mut().map(|mut h| h.log.push(line)).ok());
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_set_effective_context(id: u32) -> u32 {
-    called(|h| {
-        if h.dead.contains(&id) {
-            return BAD_ARGUMENT;
-        }
-        h.active = id;
-        OK
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_get_buffer_bytes(
-    kind: u32,
-    start: usize,
-    most: usize,
-    data: *mut *mut u8,
-    size: *mut usize,
-) -> u32 {
-    const CALL_RESPONSE: u32 = 4;
-    let buffer = called(|h| if kind == CALL_RESPONSE { h.reply.1.clone() } else { h.configuration.clone() });
-    let end = buffer.len().min(start + most);
-    unsafe { hand_over(&buffer[start.min(end)..end], data, size) };
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_get_header_map_value(
-    map: u32,
-    name: *const u8,
-    name_size: usize,
-    data: *mut *mut u8,
-    size: *mut usize,
-) -> u32 {
-    const REQUEST: u32 = 0;
-    const RESPONSE: u32 = 2;
-    let name = unsafe { text(name, name_size) };
-    let value = called(|h| match map {
-        REQUEST => {
-            h.header_fetches.0 += 1;
-            h.request_headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
-        }
-        RESPONSE => Some(h.status.to_string().into_bytes()),
-        _ => Some(h.reply.0.to_string().into_bytes()),
-    });
-    match value {
-        Some(value) => unsafe { hand_over(&value, data, size) },
-        None => return NOT_FOUND,
-    }
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_get_header_map_pairs(_map: u32, data: *mut *mut u8, size: *mut usize) -> u32 {
-    let map = called(|h| {
-        h.header_fetches.1 += 1;
-        let number = |n: usize| (n as u32).to_le_bytes();
-        let mut map = number(h.request_headers.len()).to_vec();
-        for (name, value) in &h.request_headers {
-            map.extend([number(name.len()), number(value.len())].concat());
-        }
-        for (name, value) in &h.request_headers {
-            map.extend([name.as_bytes(), b"\0", value, b"\0"].concat());
-        }
-        map
-    });
-    unsafe { hand_over(&map, data, size) };
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_replace_header_map_value(
-    _map: u32,
-    name: *const u8,
-    name_size: usize,
-    value: *const u8,
-    value_size: usize,
-) -> u32 {
-    let (name, value) = unsafe { (text(name, name_size), text(value, value_size)) };
-    called(|h| h.response_headers.insert(name, value));
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_get_property(
-    path: *const u8,
-    path_size: usize,
-    data: *mut *mut u8,
-    size: *mut usize,
-) -> u32 {
-    let path = unsafe { text(path, path_size) }.replace('\0', ".");
-    match called(|h| h.properties.get(&path).cloned()) {
-        Some(Ok(value)) => unsafe { hand_over(&value, data, size) },
-        Some(Err(status)) => return status,
-        None => return NOT_FOUND,
-    }
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_set_property(
-    path: *const u8,
-    path_size: usize,
-    value: *const u8,
-    value_size: usize,
-) -> u32 {
-    let (path, value) = unsafe { (text(path, path_size), text(value, value_size)) };
-    called(|h| h.filter_state.insert((h.active, path), value));
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_define_metric(_kind: u32, name: *const u8, name_size: usize, id: *mut u32) -> u32 {
-    let name = unsafe { text(name, name_size) };
-    called(|h| {
-        unsafe { *id = h.metrics.len() as u32 };
-        h.metrics.push((name, 0));
-    });
-    OK
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn proxy_increment_metric(id: u32, offset: i64) -> u32 {
-    called(|h| h.metrics[id as usize].1 += offset);
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_http_call(
-    _upstream: *const u8,
-    _upstream_size: usize,
-    headers: *const u8,
-    headers_size: usize,
-    body: *const u8,
-    body_size: usize,
-    _trailers: *const u8,
-    _trailers_size: usize,
-    _timeout: u32,
-    token: *mut u32,
-) -> u32 {
-    called(|h| {
-        if h.refuse_calls {
-            return INTERNAL_FAILURE;
-        }
-        h.calls.push((h.active, unsafe { bytes(body, body_size) }.to_vec()));
-        h.call_headers = pairs(unsafe { bytes(headers, headers_size) });
-        unsafe { *token = h.calls.len() as u32 };
-        OK
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_continue_stream(_kind: u32) -> u32 {
-    called(|h| h.resumed.push(h.active));
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_send_local_response(
-    status: u32,
-    details: *const u8,
-    details_size: usize,
-    body: *const u8,
-    body_size: usize,
-    headers: *const u8,
-    headers_size: usize,
-    grpc_status: i32,
-) -> u32 {
-    let (details, body) = unsafe { (text(details, details_size), text(body, body_size)) };
-    let headers = pairs(unsafe { bytes(headers, headers_size) });
-    called(|h| {
-        h.answered.push((h.active, status));
-        h.answer = Answer { headers, body, details, grpc_status };
-    });
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_set_tick_period_milliseconds(period: u32) -> u32 {
-    called(|h| h.ticking = period > 0);
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_register_shared_queue(_name: *const u8, _size: usize, id: *mut u32) -> u32 {
-    unsafe { *id = QUEUE };
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_enqueue_shared_queue(_queue: u32, _data: *const u8, _size: usize) -> u32 {
-    called(|h| h.messages += 1);
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_dequeue_shared_queue(_queue: u32, _data: *mut *mut u8, _size: *mut usize) -> u32 {
-    called(|h| {
-        let left = h.messages.checked_sub(1);
-        h.messages = left.unwrap_or(0);
-        if left.is_some() { OK } else { EMPTY }
-    })
-}
-
-/// Host calls that the SDK links and the filter must not make.
-macro_rules! not_called {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        extern "C" fn $name() -> u32 {
-            eprintln!("the filter made the host call {}", stringify!($name));
-            std::process::abort()
-        }
-    )*};
-}
-
-not_called! {
-    proxy_add_header_map_value proxy_call_foreign_function proxy_cancel_grpc_call proxy_cancel_grpc_stream
-    proxy_close_grpc_stream proxy_close_stream proxy_done proxy_get_current_time_nanoseconds
-    proxy_get_log_level proxy_get_metric proxy_get_shared_data proxy_get_status
-    proxy_grpc_call proxy_grpc_cancel proxy_grpc_close proxy_grpc_send proxy_grpc_stream
-    proxy_record_metric proxy_remove_header_map_value proxy_resolve_shared_queue proxy_set_buffer_bytes
-    proxy_set_header_map_pairs proxy_set_shared_data
 }

@@ -14,4 +14,6 @@ mod held;
 #[cfg(test)]
 mod host;
 #[cfg(test)]
+mod imports;
+#[cfg(test)]
 mod operators;
