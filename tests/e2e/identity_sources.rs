@@ -64,9 +64,9 @@ fn tokens() -> Vec<Case> {
         ),
         case(
             "listed",
-            json!({"jwt": {"claim": "groups|0"}}),
+            json!({"jwt": {"claim": "groups.0"}}),
             claims([json!({"groups": ["staff", "all"]}), json!({"groups": ["guests", "all"]})]),
-            "jwt.groups%7C0=staff",
+            "jwt.groups.0=staff",
         ),
         case(
             "number",
