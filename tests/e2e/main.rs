@@ -20,6 +20,8 @@ mod identities;
 #[cfg(test)]
 mod identity_sources;
 #[cfg(test)]
+mod knobs;
+#[cfg(test)]
 mod matching;
 #[cfg(test)]
 mod operators;
@@ -35,3 +37,5 @@ mod protocols;
 mod quotas;
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod two_windows;
