@@ -111,7 +111,7 @@ fn whatever_the_store_answers_the_request_is_decided() {
 #[test]
 fn invariant_4_bytes_that_are_no_text_are_data() {
     assert!(configure(&document(r#""tenant""#, "deny")));
-    host(|h| h.set_request_header("x-tenant", b"\xff\0\n}"));
+    host(|h| h.request_headers.push(("x-tenant".into(), b"\xff\0\n}".to_vec())));
     request(2);
     let body = host(|h| String::from_utf8(h.calls[0].1.clone()).unwrap());
     assert!(body.contains("d:p:{header.x-tenant=%FF%00%0A%7D}"), "{body}");

@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod allowances;
 #[cfg(test)]
+mod answers;
+#[cfg(test)]
 mod configuration;
 #[cfg(test)]
 mod counters;
@@ -20,13 +22,25 @@ mod hostile;
 #[cfg(test)]
 mod identities;
 #[cfg(test)]
+mod identity_sources;
+#[cfg(test)]
 mod inspect;
 #[cfg(test)]
 mod leases;
 #[cfg(test)]
 mod logins;
 #[cfg(test)]
+mod matching;
+#[cfg(test)]
+mod operators;
+#[cfg(test)]
+mod partitions;
+#[cfg(test)]
+mod peers;
+#[cfg(test)]
 mod policies;
+#[cfg(test)]
+mod protocols;
 #[cfg(test)]
 mod quotas;
 #[cfg(test)]

@@ -37,6 +37,15 @@ impl Rig {
         Client::connect(self.envoy.port())
     }
 
+    /// The partitions that this policy has counters of, sorted: what stands between the braces of their keys.
+    pub fn partitions(&self, policy: &str) -> Result<Vec<String>> {
+        let keys = self.redis.cli(&["KEYS", &format!("qg:*:{policy}:*")])?.lines();
+        let between = |key: &str| Some(key.split_once('{')?.1.rsplit_once('}')?.0.to_owned());
+        let mut partitions: Vec<String> = keys.lines().filter_map(between).collect();
+        partitions.sort_unstable();
+        Ok(partitions)
+    }
+
     /// The statuses of these requests, sent one after the other.
     pub fn statuses(&self, requests: &[Request]) -> Result<Vec<u16>> {
         let mut client = self.client()?;
@@ -61,6 +70,15 @@ pub fn document(policies: Value) -> Value {
 /// A policy of `quota` for each caller, in a window so long that no test meets its end.
 pub fn per_caller(quota: u64) -> Value {
     json!({"name": "per-caller", "partition_by": ["caller"], "quota": quota, "window": "366d"})
+}
+
+/// A policy of this name with one unit for each party of the identity `by`, in a window so long that no test meets its
+/// end; 401 where there is none. It counts the path `/NAME` alone, so that one Envoy serves many cases.
+pub fn one_each(name: &str, by: &[&str]) -> Value {
+    json!({
+        "name": name, "match": {"path": {"exact": format!("/{name}")}}, "partition_by": by,
+        "on_missing": "deny", "quota": 1, "window": "366d"
+    })
 }
 
 /// The seconds `t` of a `RateLimit` header.

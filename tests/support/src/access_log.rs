@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{envoy, wait, yaml};
+use crate::{envoy, paths, wait, yaml};
 
 /// Envoy writes entries when a stream has ended, and to the file some moments later.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -25,6 +25,16 @@ impl AccessLog {
     /// When there is no place for the file.
     pub fn new(format: Value) -> Result<Self> {
         Ok(Self { directory: tempfile::tempdir()?, format })
+    }
+
+    /// Entries of the format in `envoy/access_log.yaml`.
+    ///
+    /// # Errors
+    /// When it is not there, or there is no place for the file.
+    pub fn shipped() -> Result<Self> {
+        let mut snippet = yaml::read(&paths::root().join("envoy").join("access_log.yaml"))?;
+        let format = yaml::at(&mut snippet, "/access_log/0/typed_config/log_format/json_format")?;
+        Self::new(format.take())
     }
 
     /// Makes an Envoy write it: for [`EnvoyOptions::edit`](crate::envoy::EnvoyOptions::edit).

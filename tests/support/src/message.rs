@@ -11,8 +11,9 @@ pub(crate) const MAX_HEADERS: usize = 2_000;
 /// A request. Names and values are not checked: hostile bytes are sent as they are.
 #[derive(Debug, Clone)]
 pub struct Request {
-    head: Vec<u8>,
-    host: bool,
+    method: String,
+    path: String,
+    headers: Vec<(Vec<u8>, Vec<u8>)>,
     body: Vec<u8>,
 }
 
@@ -32,7 +33,7 @@ impl Request {
     /// Any method.
     #[must_use]
     pub fn new(method: &str, path: &str) -> Self {
-        Self { head: format!("{method} {path} HTTP/1.1\r\n").into_bytes(), host: false, body: Vec::new() }
+        Self { method: method.to_owned(), path: path.to_owned(), headers: Vec::new(), body: Vec::new() }
     }
 
     /// With a header; `host` is `localhost` unless given.
@@ -44,10 +45,7 @@ impl Request {
     /// With a header of any bytes.
     #[must_use]
     pub fn raw_header(mut self, name: &[u8], value: &[u8]) -> Self {
-        self.host |= name.eq_ignore_ascii_case(b"host");
-        for part in [name, b": ", value, b"\r\n"] {
-            self.head.extend_from_slice(part);
-        }
+        self.headers.push((name.to_vec(), value.to_vec()));
         self
     }
 
@@ -78,29 +76,31 @@ impl Request {
         request.header("sec-websocket-version", "13").header("sec-websocket-key", "cXVvdGFnYXRlIHRlc3RzIQ==")
     }
 
-    /// The same for HTTP/2: the host becomes the authority, and what HTTP/2 forbids is an error.
+    fn hosts(&self) -> impl Iterator<Item = &[u8]> {
+        let named = |(name, _): &&(Vec<u8>, Vec<u8>)| name.eq_ignore_ascii_case(b"host");
+        self.headers.iter().filter(named).map(|(_, value)| value.as_slice())
+    }
+
+    /// For HTTP/2: the host becomes the authority, and what HTTP/2 forbids is an error.
     pub(crate) fn for_http2(&self) -> Result<hyper::Request<Full<Bytes>>> {
-        let mut bytes = self.head.clone();
-        bytes.extend_from_slice(b"\r\n");
-        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-        let mut head = httparse::Request::new(&mut headers);
-        head.parse(&bytes)?;
-        let (hosts, headers): (Vec<&httparse::Header<'_>>, Vec<_>) =
-            head.headers.iter().partition(|header| header.name.eq_ignore_ascii_case("host"));
-        let host = hosts.first().map_or(Ok("localhost"), |host| std::str::from_utf8(host.value))?;
-        let uri = format!("http://{host}{}", head.path.context("no path")?);
-        let mut request = hyper::Request::builder().method(head.method.context("no method")?).uri(uri);
-        for header in headers {
-            request = request.header(header.name, header.value);
+        let host = self.hosts().next().map_or(Ok("localhost"), std::str::from_utf8)?;
+        let uri = format!("http://{host}{}", self.path);
+        let mut request = hyper::Request::builder().method(self.method.as_str()).uri(uri);
+        for (name, value) in self.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(b"host")) {
+            request = request.header(name.as_slice(), value.as_slice());
         }
         Ok(request.body(Full::from(self.body.clone()))?)
     }
 
     /// For HTTP/1.1.
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut all = self.head.clone();
-        if !self.host {
-            all.extend_from_slice(b"host: localhost\r\n");
+        let mut all = format!("{} {} HTTP/1.1\r\n", self.method, self.path).into_bytes();
+        let own = self.hosts().next().is_none().then_some((b"host".as_slice(), b"localhost".as_slice()));
+        let given = self.headers.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
+        for (name, value) in given.chain(own) {
+            for part in [name, b": ", value, b"\r\n"] {
+                all.extend_from_slice(part);
+            }
         }
         all.extend_from_slice(b"\r\n");
         all.extend_from_slice(&self.body);

@@ -1,0 +1,144 @@
+//! What operators see: access logs with the format that is shipped, statistics, and Prometheus' labels.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use quotagate_support::access_log::AccessLog;
+use quotagate_support::http::Request;
+use quotagate_support::{edits, wait};
+use serde_json::{Value, json};
+
+use crate::rig::{Rig, document, one_each};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A policy for every decision, each with a path of its own.
+fn every_decision() -> Value {
+    let mut trial = one_each("trial", &["caller"]);
+    trial["mode"] = json!("shadow");
+    let failing = |name: &str, on_failure: &str| {
+        let mut policy = one_each(name, &["caller"]);
+        policy["on_failure"] = json!(on_failure);
+        policy
+    };
+    let policies = [
+        one_each("enforced", &["caller"]),
+        trial,
+        one_each("per-key", &["key"]),
+        failing("lenient", "allow"),
+        failing("strict", "deny"),
+    ];
+    let mut document = document(json!(policies));
+    // Dots, which statistics have between their parts.
+    document["domain"] = json!("shop.example.org");
+    document
+}
+
+/// Sends one request for every decision; the last two to a store that is dead.
+fn play(rig: &mut Rig) -> Result<()> {
+    let get = |name: &str| Request::get(&format!("/{name}?q"));
+    let requests = [
+        get("uncounted"),
+        get("enforced"),
+        get("enforced"),
+        get("trial"),
+        get("trial"),
+        get("per-key"),
+        get("per-key").header("x-api-key", "s3cret"),
+    ];
+    assert_eq!(rig.statuses(&requests)?, [200, 200, 429, 200, 200, 401, 200]);
+    rig.store.kill()?;
+    assert_eq!(rig.statuses(&[get("lenient"), get("strict")])?, [200, 503]);
+    Ok(())
+}
+
+/// The quota fields of an entry, without what is not there.
+fn said(entry: &Value) -> String {
+    let fields = ["quota_decision", "quota_policy", "quota_partition", "quota_used"];
+    let there: Vec<&str> = fields.iter().filter_map(|field| entry[field].as_str()).collect();
+    there.join(" ")
+}
+
+#[test]
+fn the_access_log_says_what_became_of_each_request() -> Result<()> {
+    let log = AccessLog::shipped()?;
+    let mut rig = Rig::start_with(every_decision(), |options| options.edit(log.edit()))?;
+    play(&mut rig)?;
+    let entries = log.entries(9)?;
+    let by_path = |name: &str| -> Vec<(String, String)> {
+        let path = format!("/{name}?q");
+        let of = entries.iter().filter(|entry| entry["path"] == *path);
+        of.map(|entry| (entry["details"].as_str().unwrap_or_default().to_owned(), said(entry))).collect()
+    };
+    let passed = |said: &str| ("via_upstream".to_owned(), said.to_owned());
+    let answered = |details: &str, said: &str| (details.to_owned(), said.to_owned());
+    assert_eq!(by_path("uncounted"), [passed("")]);
+    assert_eq!(
+        by_path("enforced"),
+        [
+            passed("admitted enforced ip=127.0.0.1 1"),
+            answered("quotagate_quota_exceeded", "refused enforced ip=127.0.0.1 1")
+        ]
+    );
+    assert_eq!(
+        by_path("trial"),
+        [passed("admitted trial ip=127.0.0.1 1"), passed("shadow_refused trial ip=127.0.0.1 1")]
+    );
+    let keys = by_path("per-key");
+    assert_eq!(keys[0], answered("quotagate_missing_identity", "missing_identity per-key"));
+    assert!(keys[1].1.starts_with("admitted per-key header.x-api-key=~"), "{keys:?}");
+    assert_eq!(by_path("lenient"), [passed("store_error lenient ip=127.0.0.1")]);
+    assert_eq!(
+        by_path("strict"),
+        [answered("quotagate_store_unavailable", "unavailable strict ip=127.0.0.1")]
+    );
+    assert!(!json!(entries).to_string().contains("s3cret"));
+    Ok(())
+}
+
+#[test]
+fn statistics_count_every_outcome_and_prometheus_has_labels() -> Result<()> {
+    let tags = edits::snippet("stats_tags.yaml")?;
+    let mut rig = Rig::start_with(every_decision(), |options| options.edit(tags))?;
+    play(&mut rig)?;
+    let expected = [
+        ("enforced", "admitted", 1.0),
+        ("enforced", "refused", 1.0),
+        ("enforced", "from_ledger", 1.0),
+        ("trial", "admitted", 1.0),
+        ("trial", "shadow_refused", 1.0),
+        ("per-key", "missing_identity", 1.0),
+        ("per-key", "admitted", 1.0),
+        ("lenient", "store_error", 1.0),
+        ("strict", "store_error", 1.0),
+    ];
+    let sample = |policy: &str, outcome: &str| -> Result<Option<f64>> {
+        let labels =
+            [("quotagate_domain", "shop.example.org"), ("quotagate_policy", policy), ("outcome", outcome)];
+        Ok(rig.envoy.prometheus()?.value("quotagate", &labels))
+    };
+    for (policy, outcome, count) in expected {
+        wait::until_true(&format!("{policy} {outcome} {count}"), LIMIT, || {
+            let found = sample(policy, outcome)?;
+            anyhow::ensure!(found.is_none_or(|found| found <= count), "{found:?}");
+            Ok(found == Some(count))
+        })?;
+    }
+    assert_eq!(sample("enforced", "store_error")?.unwrap_or(0.0), 0.0);
+    Ok(())
+}
+
+#[test]
+fn without_the_tags_each_counter_has_its_name() -> Result<()> {
+    let rig = Rig::start(document(json!([one_each("one", &["caller"])])))?;
+    rig.statuses(&[Request::get("/one"), Request::get("/one"), Request::get("/one")])?;
+    wait::until_true("the counters", LIMIT, || {
+        let stats = rig.envoy.stats("wasmcustom.quotagate")?;
+        let counters: BTreeMap<&str, &str> = stats.lines().filter_map(|line| line.split_once(": ")).collect();
+        let counter = |outcome: &str| {
+            counters.get(format!("wasmcustom.quotagate.shop.one.{outcome}").as_str()).copied()
+        };
+        Ok(counter("admitted") == Some("1") && counter("refused") == Some("2"))
+    })
+}

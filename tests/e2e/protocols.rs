@@ -1,0 +1,116 @@
+//! HTTP/2, gRPC and WebSocket.
+
+use anyhow::Result;
+use quotagate_support::http::Request;
+use quotagate_support::http2::{Answer, Client};
+use quotagate_support::{edits, ports};
+use serde_json::{Value, json};
+
+use crate::rig::{Rig, document, one_each, per_caller};
+
+fn call(client: &mut Client, path: &str) -> Result<Answer> {
+    client.send(&Request::post(path, b"").header("content-type", "application/grpc"))
+}
+
+/// A gRPC client reads one status out of an answer that is headers alone, whatever the HTTP status elsewhere.
+fn assert_grpc(answer: &Answer, status: &str, message: &str) {
+    assert_eq!((answer.response.status, answer.grpc_status()), (200, Some(status)));
+    assert!(answer.headers_only && answer.response.body.is_empty(), "{answer:?}");
+    let said = answer.response.header("grpc-message").unwrap_or_default();
+    assert!(said.contains(message), "{said}");
+}
+
+#[test]
+fn grpc_clients_are_told_what_they_understand() -> Result<()> {
+    let mut unavailable = one_each("unavailable", &["caller"]);
+    unavailable["on_failure"] = json!("deny");
+    let mut document = document(json!([
+        one_each("exhausted", &["caller"]),
+        one_each("unauthenticated", &["key"]),
+        unavailable
+    ]));
+    document["store"]["timeout"] = json!("10s");
+    let mut rig = Rig::start(document)?;
+    let mut client = Client::connect(rig.envoy.port())?;
+    assert_eq!(call(&mut client, "/exhausted")?.response.text(), "hello from the upstream\n");
+    let exhausted = call(&mut client, "/exhausted")?;
+    assert_grpc(&exhausted, "8", "exhausted");
+    assert!(
+        exhausted.response.header("retry-after").is_some()
+            && exhausted.response.header("ratelimit").is_some()
+    );
+    assert_grpc(&call(&mut client, "/unauthenticated")?, "16", "");
+    rig.store.kill()?;
+    assert_grpc(&call(&mut client, "/unavailable")?, "14", "");
+    Ok(())
+}
+
+#[test]
+fn a_status_of_ones_own_is_resource_exhausted_to_grpc() -> Result<()> {
+    let mut document = document(json!([per_caller(0)]));
+    document["response"] = json!({"denied": {"status": 403, "body": "no"}});
+    let rig = Rig::start(document)?;
+    let mut client = Client::connect(rig.envoy.port())?;
+    let answer = call(&mut client, "/a.B/C")?;
+    assert_eq!((answer.response.status, answer.grpc_status()), (200, Some("8")));
+    let plain = client.send(&Request::get("/"))?;
+    assert_eq!((plain.response.status, plain.response.text().as_str()), (403, "no"));
+    Ok(())
+}
+
+#[test]
+fn http2_clients_see_what_others_see() -> Result<()> {
+    let rig = Rig::start(document(json!([per_caller(1)])))?;
+    let mut client = Client::connect(rig.envoy.port())?;
+    let admitted = client.send(&Request::get("/"))?.response;
+    assert_eq!((admitted.status, admitted.header("x-ratelimit-remaining")), (200, Some("0")));
+    let refused = client.send(&Request::get("/"))?.response;
+    assert_eq!((refused.status, refused.header("content-type")), (429, Some("application/problem+json")));
+    assert_eq!(refused.json()?["violated-policies"], json!(["per-caller"]));
+    Ok(())
+}
+
+#[test]
+fn spaces_that_http2_keeps_are_no_fresh_quota() -> Result<()> {
+    let mut document = document(json!([one_each("one", &["tenant"])]));
+    document["store"]["timeout"] = json!("10s");
+    let rig = Rig::start(document)?;
+    let mut client = Client::connect(rig.envoy.port())?;
+    let mut status = |tenant: &str| -> Result<u16> {
+        Ok(client.send(&Request::get("/one").header("x-tenant", tenant))?.response.status)
+    };
+    assert_eq!((status("a")?, status("a ")?, status("\ta")?, status("b")?), (200, 429, 429, 200));
+    Ok(())
+}
+
+fn websockets(document: Value) -> Result<Rig> {
+    Rig::start_with(document, |options| options.edit(edits::websocket))
+}
+
+#[test]
+fn a_websocket_is_one_request_however_long_it_lasts() -> Result<()> {
+    let rig = websockets(document(json!([per_caller(2)])))?;
+    let mut first = rig.client()?;
+    let switched = first.send(&Request::websocket("/chat"))?;
+    assert_eq!((switched.status, switched.header("x-ratelimit-remaining")), (101, Some("1")));
+    for message in [&b"hello"[..], b"again", &[0xff; 4096]] {
+        assert_eq!(first.exchange(message)?, message);
+    }
+    assert_eq!(rig.statuses(&[Request::get("/")])?, [200], "frames count nothing");
+    let refused = rig.client()?.send(&Request::websocket("/chat"))?;
+    assert_eq!((refused.status, refused.header("content-type")), (429, Some("application/problem+json")));
+    assert_eq!(first.exchange(b"still here")?, b"still here", "who is in stays in");
+    Ok(())
+}
+
+#[test]
+fn a_websocket_waits_for_the_store_like_any_request() -> Result<()> {
+    let mut document = document(json!([per_caller(1)]));
+    document["store"] = json!({"cluster": "quota_store", "timeout": "50ms", "on_failure": "deny"});
+    let dead = ports::free()?;
+    let rig = Rig::start_with(document, |options| {
+        options.edit(edits::websocket).store(quotagate_support::envoy::StoreAddress::Port(dead))
+    })?;
+    assert_eq!(rig.client()?.send(&Request::websocket("/chat"))?.status, 503);
+    Ok(())
+}
