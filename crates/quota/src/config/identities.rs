@@ -14,7 +14,7 @@ pub(super) type Identities<'a> = BTreeMap<&'a str, Option<Rc<Identity>>>;
 /// What partitions consist of besides identities, and therefore no name of one.
 pub(super) const BUILT_IN: [&str; 4] = ["method", "host", "path", "route"];
 
-const NAME: Names =
+pub(super) const NAME: Names =
     Names { allowed: |b| b.is_ascii_alphanumeric() || b"._-".contains(&b), pattern: "[A-Za-z0-9._-]{1,64}" };
 
 /// Header names are longer than names of ours, but not without end: they are part of keys.

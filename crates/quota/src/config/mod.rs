@@ -18,6 +18,8 @@ mod policies;
 mod policy;
 mod reader;
 mod response;
+#[cfg(feature = "schema")]
+pub mod schema;
 mod store;
 mod suggest;
 mod template;
