@@ -9,6 +9,7 @@
 mod conditions;
 mod denied;
 mod duration;
+mod facts;
 mod fault;
 mod identities;
 mod json;

@@ -46,6 +46,18 @@ impl<'a> Object<'a> {
         }
     }
 
+    /// Records what is wrong with having any of these fields; whether one is there.
+    pub(super) fn refuse(&mut self, names: &[&'static str], why: &str) -> bool {
+        let mut refused = false;
+        for name in names {
+            if let Some(node) = self.take(name) {
+                node.fault(why);
+                refused = true;
+            }
+        }
+        refused
+    }
+
     /// Fields that are meant for later.
     pub(super) fn later(&mut self, names: &[&'static str]) {
         for name in names {

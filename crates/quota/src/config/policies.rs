@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::identities::{BUILT_IN, Identities};
+use super::identities::Identities;
 use super::policy::{Count, Mode, Policy, Precision};
 use super::reader::{Names, Node};
 use super::store::StoreConfig;
 use super::{MAX_PARTITION_BY, MAX_POLICIES, conditions, duration, suggest};
-use crate::request::identity::{Entry, OnMissing, Partition};
 use crate::request::key;
 use crate::request::matching::Matcher;
+use crate::request::partition::{BuiltIn, Entry, OnMissing, Partition};
 use crate::wire::MAX_UNITS;
 
 /// What policies refer to.
@@ -101,18 +101,14 @@ fn partition_by(node: &Node<'_>, identities: Option<&Identities<'_>>) -> Option<
 }
 
 fn entry(node: &Node<'_>, name: &str, identities: Option<&Identities<'_>>) -> Option<Entry> {
-    match name {
-        "method" => return Some(Entry::Method),
-        "host" => return Some(Entry::Host),
-        "path" => return Some(Entry::Path),
-        "route" => return Some(Entry::Route),
-        _ => {}
+    if let Some(fact) = BuiltIn::ALL.into_iter().find(|fact| fact.name() == name) {
+        return Some(Entry::BuiltIn(fact));
     }
     // Where identities are at fault themselves, that has been said.
     if let Some(identity) = identities?.get(name) {
         return identity.clone().map(Entry::Identity);
     }
-    let known: Vec<_> = identities?.keys().copied().chain(BUILT_IN).collect();
+    let known: Vec<_> = identities?.keys().copied().chain(BuiltIn::ALL.map(BuiltIn::name)).collect();
     let hint = suggest::hint(name, &known);
     node.fault(format!("no identity is named {name:?}{hint}"));
     None

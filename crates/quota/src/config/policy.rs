@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::request::identity::Partition;
 use crate::request::matching::Matcher;
+use crate::request::partition::Partition;
 use crate::window::Window;
 
 /// One quota rule.

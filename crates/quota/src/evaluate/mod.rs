@@ -9,7 +9,7 @@ use std::rc::Rc;
 use crate::config::{Config, Mode};
 use crate::request::Request;
 use crate::request::facts::Facts;
-use crate::request::identity::Party;
+use crate::request::partition::Party;
 use crate::window::Window;
 
 /// What a request asks of the quotas.
@@ -63,7 +63,7 @@ impl Config {
                 continue;
             }
             match policy.partition.party(&facts, &self.digester) {
-                Party::Counter(key) => checks.push(Check {
+                Party::Counter { key, .. } => checks.push(Check {
                     policy: index,
                     counter: Counter { key, quota: policy.quota, window: policy.window },
                     cost: NonZeroU64::MIN,

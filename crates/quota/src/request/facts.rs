@@ -1,57 +1,83 @@
 //! What is known of one request, each fact fetched from the host when it is first needed, and once.
 
+use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use super::Request;
-use crate::request::identity::{Identity, Lookup};
+use crate::request::fact::{Fact, Found, Lookup};
+use crate::request::identity::{Identity, Resolved};
 use crate::request::key::Digester;
-use crate::request::matching;
+use crate::request::{matching, pairs, path};
 
 /// The facts of one request; `'c` is the configuration's life. An empty fact is a missing one.
 pub(crate) struct Facts<'c, R> {
     request: &'c R,
     method: OnceCell<Option<Vec<u8>>>,
-    path: OnceCell<Option<Vec<u8>>>,
+    target: OnceCell<Option<Vec<u8>>>,
+    path: OnceCell<Spelt>,
     host: OnceCell<Option<Vec<u8>>>,
     route: OnceCell<Option<Vec<u8>>>,
     address: OnceCell<Option<IpAddr>>,
-    looked_up: Memo<&'c Lookup, [u8]>,
-    identities: Memo<&'c Rc<Identity>, str>,
+    headers: Memo<&'c str, Rc<[Vec<u8>]>>,
+    found: Memo<&'c Lookup, Found>,
+    identities: Memo<&'c Rc<Identity>, Option<Resolved>>,
 }
 
 /// Answers known so far: so few that a search from the front is the fastest.
-type Memo<K, V> = RefCell<Vec<(K, Option<Rc<V>>)>>;
+type Memo<K, V> = RefCell<Vec<(K, V)>>;
+
+/// A path in its one spelling.
+enum Spelt {
+    /// So many of the target's first bytes.
+    AsGiven(usize),
+    Anew(Vec<u8>),
+}
 
 impl<'c, R: Request> Facts<'c, R> {
     pub(crate) fn new(request: &'c R) -> Self {
         Self {
             request,
             method: OnceCell::new(),
+            target: OnceCell::new(),
             path: OnceCell::new(),
             host: OnceCell::new(),
             route: OnceCell::new(),
             address: OnceCell::new(),
-            looked_up: RefCell::default(),
+            headers: RefCell::default(),
+            found: RefCell::default(),
             identities: RefCell::default(),
         }
     }
 
+    /// In upper case.
     pub(crate) fn method(&self) -> Option<&[u8]> {
-        self.method.get_or_init(|| present(self.request.method())).as_deref()
+        let fetch = || {
+            let mut method = self.request.method()?;
+            method.make_ascii_uppercase();
+            present(Some(method))
+        };
+        self.method.get_or_init(fetch).as_deref()
     }
 
-    /// Without query string and fragment.
+    /// The path as it was sent, with its query string.
+    fn target(&self) -> Option<&[u8]> {
+        self.target.get_or_init(|| self.request.path()).as_deref()
+    }
+
+    /// In its one spelling, without query string and fragment.
     pub(crate) fn path(&self) -> Option<&[u8]> {
-        self.path
-            .get_or_init(|| {
-                let mut path = self.request.path()?;
-                let end = path.iter().position(|b| matches!(b, b'?' | b'#')).unwrap_or(path.len());
-                path.truncate(end);
-                present(Some(path))
-            })
-            .as_deref()
+        let target = self.target()?;
+        let spelt = self.path.get_or_init(|| match path::normalize(target) {
+            Cow::Borrowed(path) => Spelt::AsGiven(path.len()),
+            Cow::Owned(path) => Spelt::Anew(path),
+        });
+        let path = match spelt {
+            Spelt::AsGiven(len) => target.get(..*len)?,
+            Spelt::Anew(path) => path,
+        };
+        (!path.is_empty()).then_some(path)
     }
 
     /// Normalized as hosts are matched.
@@ -70,33 +96,60 @@ impl<'c, R: Request> Facts<'c, R> {
         *self.address.get_or_init(|| parse_address(&self.request.source_address()?))
     }
 
-    pub(crate) fn look_up(&self, lookup: &'c Lookup) -> Option<Rc<[u8]>> {
-        if let Some((_, value)) = self.looked_up.borrow().iter().find(|(known, _)| *known == lookup) {
-            return value.clone();
-        }
-        let value = match lookup {
-            Lookup::Header(name) => self.request.header(name).into_iter().next(),
-            Lookup::Claim { payload, path } => {
-                let path: Vec<_> = std::iter::once(payload).chain(path).cloned().collect();
-                self.request.metadata(super::JWT_AUTHN, &path)
+    /// All values of the header of this lower-case name, in their order, also empty ones; without the spaces
+    /// and tabs around them, which are no part of a value.
+    pub(crate) fn header(&self, name: &'c str) -> Rc<[Vec<u8>]> {
+        remember(&self.headers, name, || {
+            let mut values = self.request.header(name);
+            for value in &mut values {
+                let trimmed = pairs::trim(value);
+                if trimmed.len() < value.len() {
+                    *value = trimmed.to_vec();
+                }
             }
-        };
-        let value: Option<Rc<[u8]>> = present(value).map(Rc::from);
-        self.looked_up.borrow_mut().push((lookup, value.clone()));
-        value
+            values.into()
+        })
     }
 
-    /// The encoded entries of an identity.
-    pub(crate) fn identity(&self, identity: &'c Rc<Identity>, digester: &Digester) -> Option<Rc<str>> {
-        if let Some((_, text)) =
-            self.identities.borrow().iter().find(|(known, _)| Rc::ptr_eq(known, identity))
-        {
-            return text.clone();
+    /// The one value of `fact`.
+    pub(crate) fn look_up(&self, fact: &'c Fact) -> Found {
+        let found = remember(&self.found, &fact.lookup, || match &fact.lookup {
+            Lookup::Header(name) => Found::only(self.header(name).iter().map(Vec::as_slice)),
+            Lookup::Cookie(name) => pairs::cookie(&self.header("cookie"), name.as_bytes()),
+            Lookup::Query(name) => {
+                self.target().map_or(Found::Missing, |target| pairs::parameter(target, name.as_bytes()))
+            }
+            Lookup::Metadata { filter, path } => Found::present(self.request.metadata(filter, path)),
+            Lookup::Peer(name) => Found::present(self.request.peer(*name)),
+        });
+        match (&fact.lookup, found) {
+            (Lookup::Metadata { .. }, Found::Value(raw)) => {
+                fact.kind.text(&raw).map_or(Found::Missing, Found::Value)
+            }
+            (_, found) => found,
         }
-        let text = identity.resolve(self, digester);
-        self.identities.borrow_mut().push((identity, text.clone()));
-        text
     }
+
+    /// The value of an identity.
+    pub(crate) fn identity(&self, identity: &'c Rc<Identity>, digester: &Digester) -> Option<Resolved> {
+        let known = self.identities.borrow().iter().find(|(known, _)| Rc::ptr_eq(known, identity)).cloned();
+        if let Some((_, resolved)) = known {
+            return resolved;
+        }
+        let resolved = identity.resolve(self, digester);
+        self.identities.borrow_mut().push((identity, resolved.clone()));
+        resolved
+    }
+}
+
+/// What `memo` knows of `key`, or what `fetch` finds.
+fn remember<K: PartialEq + Copy, V: Clone>(memo: &Memo<K, V>, key: K, fetch: impl FnOnce() -> V) -> V {
+    if let Some((_, known)) = memo.borrow().iter().find(|(known, _)| *known == key) {
+        return known.clone();
+    }
+    let value = fetch();
+    memo.borrow_mut().push((key, value.clone()));
+    value
 }
 
 fn present(value: Option<Vec<u8>>) -> Option<Vec<u8>> {

@@ -1,207 +1,120 @@
-//! Whom a request counts for: identities, where they are read from, and partitions made of them.
+//! Whom a request counts for: where an identity is read from, and how it is written.
+//!
+//! The sources of an identity are asked in their order, and the first that yields a value wins. A value that
+//! the client gives more than once names nobody, and ends the search: a later source would be the choice of
+//! whoever sends it twice.
 
 use std::net::IpAddr;
 use std::rc::Rc;
 
 use crate::request::Request;
+use crate::request::fact::{Fact, Found};
 use crate::request::facts::Facts;
 use crate::request::key::{self, Digester, Secrecy};
 
-/// What a policy counts by.
-#[derive(Debug)]
-pub(crate) enum Partition {
-    /// Every request, in one counter with this key.
-    Everyone(Rc<str>),
-    /// A counter for each combination of values.
-    By {
-        /// The key's part before the partition.
-        head: Box<str>,
-        /// At least one.
-        entries: Vec<Entry>,
-        /// What becomes of a request that lacks one of them.
-        on_missing: OnMissing,
-    },
-}
-
-/// One value that a partition consists of.
-#[derive(Clone, Debug)]
-pub(crate) enum Entry {
-    /// What the configuration gives a name.
-    Identity(Rc<Identity>),
-    /// The request's method.
-    Method,
-    /// The host it is for, without port and in lower case.
-    Host,
-    /// Its path without query string.
-    Path,
-    /// The name of the Envoy route.
-    Route,
-}
-
-/// What becomes of a request that lacks a value of the partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnMissing {
-    /// The policy does not apply to it.
-    Skip,
-    /// It is refused.
-    Deny,
-    /// All such requests have one value in common.
-    Shared,
-}
-
-/// The counter of a request under one policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Party {
-    /// It has this key.
-    Counter(Rc<str>),
-    /// None: the policy does not apply.
-    Uncounted,
-    /// None: the request is to be refused.
-    Denied,
-}
-
-/// Sources in the order in which they are asked: the first that yields a value wins.
+/// What the configuration gives a name.
 #[derive(Debug)]
 pub(crate) struct Identity {
     /// At least one.
     pub(crate) sources: Vec<Source>,
 }
 
-/// Where a value is read from. An empty value is a missing one.
+/// Where a value is read from.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// A header, as the client sent it.
-    Header(Fact, Secrecy),
-    /// Verified claims: all of them must be there.
-    Jwt(Vec<Fact>),
+    /// One fact.
+    One(Fact, Secrecy),
+    /// Several verified claims: all of them must be there.
+    All(Vec<Fact>),
     /// The client's address; of IPv6 the first so many bits, 1 to 128.
     ClientIp(u8),
 }
 
-/// Something the host looks up, and its label in a key.
-#[derive(Debug)]
-pub(crate) struct Fact {
-    /// Encoded.
-    pub(crate) label: Box<str>,
-    /// How to get it.
-    pub(crate) lookup: Lookup,
+/// The value of an identity.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    /// Its encoded entries.
+    pub(crate) text: Rc<str>,
+    /// The client's whole address, where the value was made of it.
+    pub(crate) address: Option<IpAddr>,
 }
 
-/// A question to the host.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Lookup {
-    /// The header of this lower-case name.
-    Header(Box<str>),
-    /// The claim at `path` of the payload under this key.
-    Claim {
-        /// The key in `jwt_authn`'s metadata.
-        payload: Box<str>,
-        /// From the outermost member inwards.
-        path: Vec<Box<str>>,
-    },
-}
-
-impl Partition {
-    /// The partition of keys that begin with `head`.
-    pub(crate) fn new(head: Box<str>, entries: Vec<Entry>, on_missing: OnMissing) -> Self {
-        if entries.is_empty() {
-            Self::Everyone(format!("{head}{}}}", key::EVERYONE).into())
-        } else {
-            Self::By { head, entries, on_missing }
-        }
-    }
-
-    /// The counter that `facts` belong to.
-    pub(crate) fn party<'c, R: Request>(&'c self, facts: &Facts<'c, R>, digester: &Digester) -> Party {
-        let (head, entries, on_missing) = match self {
-            Self::Everyone(key) => return Party::Counter(Rc::clone(key)),
-            Self::By { head, entries, on_missing } => (head, entries, *on_missing),
-        };
-        let mut key = String::with_capacity(head.len() + 64);
-        key.push_str(head);
-        for (i, entry) in entries.iter().enumerate() {
-            if i > 0 {
-                key.push(',');
-            }
-            if !entry.write(&mut key, facts, digester) {
-                match on_missing {
-                    OnMissing::Skip => return Party::Uncounted,
-                    OnMissing::Deny => return Party::Denied,
-                    OnMissing::Shared => key.push_str(key::MISSING),
-                }
-            }
-        }
-        Party::Counter(key::close(key, head.len(), digester))
-    }
-}
-
-impl Entry {
-    /// Appends it, or says that it is missing and appends nothing.
-    fn write<'c, R: Request>(&'c self, out: &mut String, facts: &Facts<'c, R>, digester: &Digester) -> bool {
-        let (label, value) = match self {
-            Self::Identity(identity) => {
-                let text = facts.identity(identity, digester);
-                out.push_str(text.as_deref().unwrap_or_default());
-                return text.is_some();
-            }
-            Self::Method => ("method", facts.method()),
-            Self::Host => ("host", facts.host()),
-            Self::Path => ("path", facts.path()),
-            Self::Route => ("route", facts.route()),
-        };
-        if let Some(value) = value {
-            key::write_entry(out, label, value, Secrecy::Plain, digester);
-        }
-        value.is_some()
-    }
+/// What a source yields.
+enum Yield {
+    /// A value, which is written; and the address that it was made of.
+    Value(Option<IpAddr>),
+    /// None: the next source is asked.
+    Nothing,
+    /// A value that was given more than once.
+    Ambiguous,
 }
 
 impl Identity {
-    /// The entries of the first source that yields a value; `None` where none does.
+    /// The value of the first source that yields one; `None` where none does.
     pub(crate) fn resolve<'c, R: Request>(
         &'c self,
         facts: &Facts<'c, R>,
         digester: &Digester,
-    ) -> Option<Rc<str>> {
-        let mut out = String::new();
-        self.sources.iter().find_map(|source| source.write(&mut out, facts, digester))?;
-        Some(out.into())
+    ) -> Option<Resolved> {
+        let mut text = String::new();
+        for source in &self.sources {
+            match source.write(&mut text, facts, digester) {
+                Yield::Value(address) => return Some(Resolved { text: text.into(), address }),
+                Yield::Nothing => {}
+                Yield::Ambiguous => return None,
+            }
+        }
+        None
     }
 }
 
 impl Source {
-    /// Appends its entries; `None`, and nothing appended, where it yields no value.
-    fn write<'c, R: Request>(
-        &'c self,
-        out: &mut String,
-        facts: &Facts<'c, R>,
-        digester: &Digester,
-    ) -> Option<()> {
+    /// The labels of its entries, in their order.
+    pub(crate) fn labels(&self) -> Vec<&str> {
         match self {
-            Self::Header(fact, secrecy) => {
-                let value = facts.look_up(&fact.lookup)?;
-                key::write_entry(out, &fact.label, &value, *secrecy, digester);
-            }
-            Self::Jwt(claims) => {
-                let values: Option<Vec<_>> = claims.iter().map(|c| facts.look_up(&c.lookup)).collect();
-                for (i, (fact, value)) in claims.iter().zip(values?).enumerate() {
+            Self::One(fact, _) => vec![&fact.label],
+            Self::All(facts) => facts.iter().map(|fact| &*fact.label).collect(),
+            Self::ClientIp(_) => vec![key::IP],
+        }
+    }
+
+    /// Appends its entries; nothing, unless it yields a value.
+    fn write<'c, R: Request>(&'c self, out: &mut String, facts: &Facts<'c, R>, digester: &Digester) -> Yield {
+        match self {
+            Self::One(fact, secrecy) => match facts.look_up(fact) {
+                Found::Value(value) => key::write_entry(out, &fact.label, &value, *secrecy, digester),
+                Found::Missing => return Yield::Nothing,
+                Found::Ambiguous => return Yield::Ambiguous,
+            },
+            Self::All(all) => {
+                let mut values = Vec::with_capacity(all.len());
+                for fact in all {
+                    match facts.look_up(fact) {
+                        Found::Value(value) => values.push((fact, value)),
+                        Found::Missing => return Yield::Nothing,
+                        Found::Ambiguous => return Yield::Ambiguous,
+                    }
+                }
+                for (i, (fact, value)) in values.iter().enumerate() {
                     if i > 0 {
                         out.push(',');
                     }
-                    key::write_entry(out, &fact.label, &value, Secrecy::Plain, digester);
+                    key::write_entry(out, &fact.label, value, Secrecy::Plain, digester);
                 }
             }
             Self::ClientIp(ipv6_prefix) => {
-                let network = network(facts.address()?, *ipv6_prefix);
-                key::write_entry(out, "ip", network.as_bytes(), Secrecy::Plain, digester);
+                let Some(address) = facts.address() else { return Yield::Nothing };
+                let network = network(address, *ipv6_prefix);
+                key::write_entry(out, key::IP, network.as_bytes(), Secrecy::Plain, digester);
+                return Yield::Value(Some(address));
             }
         }
-        Some(())
+        Yield::Value(None)
     }
 }
 
 /// The text of an address: an IPv6 address by its first `ipv6_prefix` bits.
-fn network(address: IpAddr, ipv6_prefix: u8) -> String {
+pub(crate) fn network(address: IpAddr, ipv6_prefix: u8) -> String {
     match address {
         IpAddr::V6(v6) if ipv6_prefix < 128 => {
             let host_bits = u128::MAX.checked_shr(ipv6_prefix.into()).unwrap_or(0);

@@ -28,6 +28,9 @@ pub(crate) const MISSING: &str = "-";
 /// The partition without entries.
 pub(crate) const EVERYONE: &str = "*";
 
+/// The label of an address.
+pub(crate) const IP: &str = "ip";
+
 /// A value as it goes into a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Secrecy {
@@ -82,11 +85,30 @@ pub(crate) fn head(domain: &str, policy: &str) -> Box<str> {
     format!("{domain}:{policy}:{{").into()
 }
 
-/// A label, encoded once when the configuration is read.
-pub(crate) fn label(text: &str) -> Box<str> {
-    let mut out = String::new();
-    escape(&mut out, text.as_bytes());
+/// The label of the one `name` after `kind.`, such as `header.x-api-key`.
+pub(crate) fn label(kind: &str, name: &str) -> Box<str> {
+    let mut out = format!("{kind}.");
+    escape(&mut out, name.as_bytes());
     out.into()
+}
+
+/// The label of the names of a `path` after `kind`, joined by dots; a dot within one of them is `%2E`, so that
+/// no two paths share a label.
+pub(crate) fn path_label<'n>(kind: &str, path: impl IntoIterator<Item = &'n str>) -> Box<str> {
+    let mut out = kind.to_owned();
+    for name in path {
+        out.push('.');
+        push_name(&mut out, name);
+    }
+    out.into()
+}
+
+/// Appends a name within which a dot is `%2E`.
+pub(crate) fn push_name(out: &mut String, name: &str) {
+    let start = out.len();
+    escape(out, name.as_bytes());
+    let escaped = out.split_off(start).replace('.', "%2E");
+    out.push_str(&escaped);
 }
 
 /// Appends `label=value` to entries already there; `label` is encoded, `value` is not, and not empty.
@@ -153,7 +175,8 @@ mod tests {
         assert_eq!(plain(b"aZ09._~@:/-"), "l=aZ09._~@:/-");
         assert_eq!(plain(b"a b=c,d{e}%\xff\0\n"), "l=a%20b%3Dc%2Cd%7Be%7D%25%FF%00%0A");
         assert_eq!(plain("käse".as_bytes()), "l=k%C3%A4se");
-        assert_eq!(&*label("header.x*y"), "header.x%2Ay");
+        assert_eq!(&*label("header", "x*y.z"), "header.x%2Ay.z");
+        assert_eq!(&*path_label("jwt", ["https://a.b", "c,d"]), "jwt.https://a%2Eb.c%2Cd");
     }
 
     #[test]

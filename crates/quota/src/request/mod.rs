@@ -1,9 +1,14 @@
 //! What a request is, and what of it counts: facts, identities, conditions, partitions.
 
+pub(crate) mod fact;
 pub(crate) mod facts;
 pub(crate) mod identity;
 pub(crate) mod key;
 pub(crate) mod matching;
+mod pairs;
+pub(crate) mod partition;
+pub(crate) mod path;
+mod percent;
 
 /// Facts about one request, fetched from the host on demand.
 ///

@@ -5,15 +5,19 @@ use serde_json::{Value, json};
 
 use super::whole;
 use crate::config::MAX_SOURCES;
-use crate::config::identities::{BUILT_IN, NAME};
+use crate::config::identities::NAME;
 use crate::config::names::MAX_HEADER;
+use crate::request::partition::BuiltIn;
 
 /// A header's name, a token of RFC 9110.
 pub(super) const TOKEN: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 
+/// The name of a member of metadata.
+pub(super) const MEMBER: &str = r"^[^\u0000-\u001f\u007f]{1,128}$";
+
 /// The names of identities: none that `partition_by` means something else by.
 pub(super) fn name() -> Value {
-    json!({"pattern": whole(NAME.pattern), "not": {"enum": BUILT_IN}})
+    json!({"pattern": whole(NAME.pattern), "not": {"enum": BuiltIn::ALL.map(BuiltIn::name)}})
 }
 
 /// Where a value may come from. The first source that yields one wins.
@@ -60,7 +64,7 @@ pub enum Verified {
 )]
 pub struct Jwt {
     /// The key of the token's payload in jwt_authn's dynamic metadata (its payload_in_metadata).
-    #[schemars(length(min = 1), extend("default" = "jwt_payload"))]
+    #[schemars(regex(pattern = MEMBER), extend("default" = "jwt_payload"))]
     pub payload: Option<String>,
     /// The claim.
     pub claim: Option<Claim>,
@@ -77,9 +81,15 @@ pub struct Jwt {
 #[schemars(untagged)]
 pub enum Claim {
     /// Such as `sub`, or `realm.tenant` for `tenant` within `realm`.
-    Dotted(#[schemars(regex(pattern = r"^[^.]+(\.[^.]+)*$"), length(max = 128))] String),
+    Dotted(
+        #[schemars(
+            regex(pattern = r"^[^.\u0000-\u001f\u007f]+(\.[^.\u0000-\u001f\u007f]+)*$"),
+            length(max = 128)
+        )]
+        String,
+    ),
     /// Such as `["https://example.com/plan"]`.
-    Names(#[schemars(length(min = 1, max = 16), inner(length(min = 1, max = 128)))] Vec<String>),
+    Names(#[schemars(length(min = 1, max = 16), inner(regex(pattern = MEMBER)))] Vec<String>),
 }
 
 /// What a value of a claim or of metadata is, for it arrives as bare bytes.
@@ -168,10 +178,10 @@ pub enum SanKind {
 #[schemars(deny_unknown_fields)]
 pub struct Metadata {
     /// The namespace, mostly the name of the filter that wrote it.
-    #[schemars(length(min = 1))]
+    #[schemars(regex(pattern = MEMBER))]
     pub filter: String,
     /// The names that lead to the value. `groups|0` is the first element of the list `groups`.
-    #[schemars(length(min = 1, max = 16), inner(length(min = 1)))]
+    #[schemars(length(min = 1, max = 16), inner(regex(pattern = MEMBER)))]
     pub path: Vec<String>,
     /// What the value is: one of another type is taken for missing.
     #[schemars(extend("default" = "string"))]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::{JsonSchema, Schema};
 use serde_json::json;
 
-use super::identities::TOKEN;
+use super::identities::{MEMBER, TOKEN};
 use super::{Claim, Duration, Metadata, OnFailure, Peer, ValueType, Verified, whole};
 use crate::config::MAX_PARTITION_BY;
 use crate::config::names::MAX_HEADER;
@@ -155,7 +155,7 @@ pub struct QuotaFrom {
 #[schemars(deny_unknown_fields)]
 pub struct VerifiedClaim {
     /// The key of the token's payload in jwt_authn's dynamic metadata (its payload_in_metadata).
-    #[schemars(length(min = 1), extend("default" = "jwt_payload"))]
+    #[schemars(regex(pattern = MEMBER), extend("default" = "jwt_payload"))]
     pub payload: Option<String>,
     /// The claim.
     pub claim: Claim,

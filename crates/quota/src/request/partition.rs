@@ -1,0 +1,237 @@
+//! The counted party of a policy: what a partition consists of, and the counter that a request belongs to.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use crate::request::Request;
+use crate::request::facts::Facts;
+use crate::request::identity::{Identity, Source, network};
+use crate::request::key::{self, Digester, Secrecy};
+use crate::request::{matching, path};
+
+/// What a policy counts by.
+#[derive(Debug)]
+pub(crate) enum Partition {
+    /// Every request, in one counter with this key.
+    Everyone(Rc<str>),
+    /// A counter for each combination of values.
+    By {
+        /// The key's part before the partition.
+        head: Box<str>,
+        /// At least one.
+        entries: Vec<Entry>,
+        /// What becomes of a request that lacks one of them.
+        on_missing: OnMissing,
+    },
+}
+
+/// One value that a partition consists of.
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    /// What the configuration gives a name.
+    Identity(Rc<Identity>),
+    /// What every request has of itself.
+    BuiltIn(BuiltIn),
+}
+
+/// What every request has of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BuiltIn {
+    /// Its method, in upper case.
+    Method,
+    /// The host it is for, without port and in lower case.
+    Host,
+    /// Its path without query string, in its one spelling.
+    Path,
+    /// The name of the Envoy route.
+    Route,
+}
+
+/// What becomes of a request that lacks a value of the partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnMissing {
+    /// The policy does not apply to it.
+    Skip,
+    /// It is refused.
+    Deny,
+    /// All such requests have one value in common.
+    Shared,
+}
+
+/// The counter of a request under one policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Party {
+    /// One counter.
+    Counter {
+        /// Its key.
+        key: Rc<str>,
+        /// The client's whole address, where a part of the partition was read from it.
+        address: Option<IpAddr>,
+    },
+    /// None: the policy does not apply.
+    Uncounted,
+    /// None: the request is to be refused.
+    Denied,
+}
+
+/// The one value that a partition consists of, where that is always read from the same place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Single<'p> {
+    /// Encoded.
+    pub(crate) label: &'p str,
+    /// Whether it is kept as a digest.
+    pub(crate) secrecy: Secrecy,
+    spelling: Spelling,
+}
+
+/// How a value is brought into its one spelling.
+#[derive(Clone, Copy, Debug)]
+enum Spelling {
+    /// There is only one.
+    AsIs,
+    /// An address, by its first so many bits where it is IPv6.
+    Network(u8),
+    /// As that of a request.
+    BuiltIn(BuiltIn),
+}
+
+impl BuiltIn {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Method, Self::Host, Self::Path, Self::Route];
+
+    /// Its name in `partition_by`, which is its label in a key.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Method => "method",
+            Self::Host => "host",
+            Self::Path => "path",
+            Self::Route => "route",
+        }
+    }
+}
+
+impl Partition {
+    /// The partition of keys that begin with `head`.
+    pub(crate) fn new(head: Box<str>, entries: Vec<Entry>, on_missing: OnMissing) -> Self {
+        if entries.is_empty() {
+            Self::Everyone(format!("{head}{}}}", key::EVERYONE).into())
+        } else {
+            Self::By { head, entries, on_missing }
+        }
+    }
+
+    /// The counter that `facts` belong to.
+    pub(crate) fn party<'c, R: Request>(&'c self, facts: &Facts<'c, R>, digester: &Digester) -> Party {
+        let (head, entries, on_missing) = match self {
+            Self::Everyone(key) => return Party::Counter { key: Rc::clone(key), address: None },
+            Self::By { head, entries, on_missing } => (head, entries, *on_missing),
+        };
+        let mut key = String::with_capacity(head.len() + 64);
+        key.push_str(head);
+        let mut address = None;
+        for (i, entry) in entries.iter().enumerate() {
+            if i > 0 {
+                key.push(',');
+            }
+            match (entry.write(&mut key, facts, digester), on_missing) {
+                (Some(by), _) => address = address.or(by),
+                (None, OnMissing::Skip) => return Party::Uncounted,
+                (None, OnMissing::Deny) => return Party::Denied,
+                (None, OnMissing::Shared) => key.push_str(key::MISSING),
+            }
+        }
+        Party::Counter { key: key::close(key, head.len(), digester), address }
+    }
+
+    /// The key of the counter whose partition is `encoded`.
+    pub(crate) fn key_of(&self, encoded: &str, digester: &Digester) -> Rc<str> {
+        match self {
+            Self::Everyone(key) => Rc::clone(key),
+            Self::By { head, .. } => key::close(format!("{head}{encoded}"), head.len(), digester),
+        }
+    }
+
+    /// The one value, where every partition consists of one that is always read from the same place.
+    pub(crate) fn single(&self) -> Option<Single<'_>> {
+        let Self::By { entries, .. } = self else { return None };
+        let [entry] = entries.as_slice() else { return None };
+        let plain = |label, spelling| Single { label, secrecy: Secrecy::Plain, spelling };
+        match entry {
+            Entry::BuiltIn(fact) => Some(plain(fact.name(), Spelling::BuiltIn(*fact))),
+            Entry::Identity(identity) => match identity.sources.as_slice() {
+                [Source::One(fact, secrecy)] => {
+                    Some(Single { label: &fact.label, secrecy: *secrecy, spelling: Spelling::AsIs })
+                }
+                [Source::ClientIp(prefix)] => Some(plain(key::IP, Spelling::Network(*prefix))),
+                _ => None,
+            },
+        }
+    }
+
+    /// What each entry of an encoded partition looks like: the labels that follow each other in it, one
+    /// sequence a source. With [`shares`](Self::shares), each entry may be [`key::MISSING`] instead.
+    pub(crate) fn forms(&self) -> Vec<Vec<Vec<&str>>> {
+        let Self::By { entries, .. } = self else { return Vec::new() };
+        let forms = entries.iter().map(|entry| match entry {
+            Entry::Identity(identity) => identity.sources.iter().map(Source::labels).collect(),
+            Entry::BuiltIn(fact) => vec![vec![fact.name()]],
+        });
+        forms.collect()
+    }
+
+    /// Whether requests that lack a value share a counter.
+    pub(crate) fn shares(&self) -> bool {
+        matches!(self, Self::By { on_missing: OnMissing::Shared, .. })
+    }
+}
+
+impl Entry {
+    /// Appends it, and says which address it was read from, if any; `None`, and nothing appended, where it is
+    /// missing.
+    fn write<'c, R: Request>(
+        &'c self,
+        out: &mut String,
+        facts: &Facts<'c, R>,
+        digester: &Digester,
+    ) -> Option<Option<IpAddr>> {
+        match self {
+            Self::Identity(identity) => {
+                let resolved = facts.identity(identity, digester)?;
+                out.push_str(&resolved.text);
+                Some(resolved.address)
+            }
+            Self::BuiltIn(fact) => {
+                let value = match fact {
+                    BuiltIn::Method => facts.method(),
+                    BuiltIn::Host => facts.host(),
+                    BuiltIn::Path => facts.path(),
+                    BuiltIn::Route => facts.route(),
+                };
+                key::write_entry(out, fact.name(), value?, Secrecy::Plain, digester);
+                Some(None)
+            }
+        }
+    }
+}
+
+impl Single<'_> {
+    /// Appends the entry of the value `raw`, in the spelling that a request's has.
+    ///
+    /// # Errors
+    /// What it must be instead.
+    pub(crate) fn write(self, out: &mut String, raw: &str, digester: &Digester) -> Result<(), &'static str> {
+        let value = match self.spelling {
+            Spelling::AsIs => raw.into(),
+            Spelling::Network(prefix) => match raw.parse::<IpAddr>() {
+                Ok(address) => network(address.to_canonical(), prefix).into_bytes(),
+                Err(_) => return Err("an address such as 192.0.2.7 or 2001:db8::1"),
+            },
+            Spelling::BuiltIn(BuiltIn::Method) => raw.to_ascii_uppercase().into_bytes(),
+            Spelling::BuiltIn(BuiltIn::Host) => matching::normalize_host(raw.into()),
+            Spelling::BuiltIn(BuiltIn::Path) => path::normalize(raw.as_bytes()).into_owned(),
+            Spelling::BuiltIn(BuiltIn::Route) => raw.into(),
+        };
+        key::write_entry(out, self.label, &value, self.secrecy, digester);
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! Paths in one spelling, so that nobody walks around a quota by writing a path differently.
+//!
+//! The filter does this itself, whatever Envoy's own normalization is set to, and for its own eyes only: the
+//! upstream gets the path as it was. In this order:
+//!
+//! 1. what follows the first `?` or `#` is cut off;
+//! 2. `%XX` is decoded, once; what is no such escape stays;
+//! 3. a backslash becomes a slash, and slashes that follow each other one;
+//! 4. segments `.` and `..` are resolved; `..` never leads above the root.
+//!
+//! Letter case is kept: most upstreams tell `/A` from `/a`. Where one does not, a regular expression with
+//! `(?i)` matches both. Path parameters (`;jsessionid=1`), which some upstreams ignore, stay as well.
+
+use std::borrow::Cow;
+
+use super::percent;
+
+/// The path of `target`, a request's `:path`, in its one spelling. Where it is borrowed, it is the beginning of
+/// `target`.
+pub(crate) fn normalize(target: &[u8]) -> Cow<'_, [u8]> {
+    let path = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
+    if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(resolve(&slashes(path))) }
+}
+
+/// The beginning of paths, as those that begin so are spelt: its last segment may be the beginning of one, so
+/// that `.` and `..` mean nothing there.
+pub(crate) fn normalize_prefix(text: &str) -> Vec<u8> {
+    let text = slashes(text.as_bytes());
+    let last = text.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
+    let (whole, begun) = text.split_at(last);
+    let mut path = resolve(whole);
+    path.extend_from_slice(begun);
+    path
+}
+
+/// The end of paths, as those that end so are spelt; `None` where none does, for it has a segment `.` or `..`.
+pub(crate) fn normalize_suffix(text: &str) -> Option<Vec<u8>> {
+    let text = slashes(text.as_bytes());
+    // The first may be the end of a segment.
+    let dots = text.split(|b| *b == b'/').skip(1).any(|segment| matches!(segment, b"." | b".."));
+    (!dots).then_some(text)
+}
+
+/// Whether a path is in its one spelling for certain: what nearly all requests are is found without a copy.
+fn is_normal(path: &[u8]) -> bool {
+    let pairs = path.iter().zip(path.iter().skip(1));
+    !path.iter().any(|b| matches!(b, b'%' | b'\\'))
+        && !pairs.into_iter().any(|pair| matches!(pair, (b'/', b'/' | b'.')))
+        && path.first() != Some(&b'.')
+}
+
+/// Decodes, and leaves one slash in place of each run of slashes and backslashes.
+fn slashes(text: &[u8]) -> Vec<u8> {
+    let mut path = percent::decode(text);
+    for byte in &mut path {
+        if *byte == b'\\' {
+            *byte = b'/';
+        }
+    }
+    path.dedup_by(|next, before| *next == b'/' && *before == b'/');
+    path
+}
+
+/// Resolves the segments `.` and `..` of a path whose slashes are single.
+fn resolve(path: &[u8]) -> Vec<u8> {
+    let (root, relative) = match path.strip_prefix(b"/") {
+        Some(relative) => (&b"/"[..], relative),
+        None => (&b""[..], path),
+    };
+    let mut segments: Vec<&[u8]> = Vec::new();
+    let mut directory = false;
+    for segment in relative.split(|b| *b == b'/') {
+        directory = matches!(segment, b"" | b"." | b"..");
+        match segment {
+            b"" | b"." => {}
+            b".." => {
+                segments.pop();
+            }
+            segment => segments.push(segment),
+        }
+    }
+    let mut out = root.to_vec();
+    out.extend_from_slice(&segments.join(&b'/'));
+    // What ends in a slash, or in a segment that led somewhere, names a directory.
+    if directory && !segments.is_empty() {
+        out.push(b'/');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: Vec<u8>) -> String {
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_path_has_one_spelling() {
+        for (target, path) in [
+            ("/", "/"),
+            ("/api/x", "/api/x"),
+            ("/api/x?q=/../#f", "/api/x"),
+            ("/api/x#f?q", "/api/x"),
+            ("?q", ""),
+            ("", ""),
+            ("*", "*"),
+            ("/%61pi/%78", "/api/x"),
+            ("/%2561pi", "/%61pi"),
+            ("/api%2Fx", "/api/x"),
+            ("/api%2fx", "/api/x"),
+            ("%2Fapi", "/api"),
+            ("/api%3Fx%23y", "/api?x#y"),
+            ("/100%", "/100%"),
+            ("/a%2", "/a%2"),
+            ("/api\\x", "/api/x"),
+            ("\\api%5Cx", "/api/x"),
+            ("//api///x", "/api/x"),
+            ("/%2F/api", "/api"),
+            ("/api//", "/api/"),
+            ("/./api/./x", "/api/x"),
+            ("/x/../api/x", "/api/x"),
+            ("/x/%2e%2E/api/x", "/api/x"),
+            ("/x/..%2fapi", "/api"),
+            ("/../../api", "/api"),
+            ("/api/x/..", "/api/"),
+            ("/api/x/../", "/api/"),
+            ("/api/.", "/api/"),
+            ("/..", "/"),
+            ("/api//../x", "/x"),
+            ("/api/.hidden", "/api/.hidden"),
+            ("/api/..hidden/...", "/api/..hidden/..."),
+            ("/API/x", "/API/x"),
+            ("/api;v=1/x", "/api;v=1/x"),
+            ("./api", "api"),
+            ("api/x", "api/x"),
+            ("../..", ""),
+        ] {
+            assert_eq!(text(normalize(target.as_bytes()).into_owned()), path, "{target}");
+        }
+        assert_eq!(&*normalize(b"/\xff%fe%00"), b"/\xff\xfe\0");
+    }
+
+    #[test]
+    fn what_is_taken_for_normal_is_what_normalizing_leaves() {
+        // Every path of up to six bytes over all that has a meaning.
+        let alphabet = b"/.\\%2ea";
+        let mut paths: Vec<Vec<u8>> = vec![Vec::new()];
+        for _ in 0..6 {
+            let longer: Vec<Vec<u8>> = paths
+                .iter()
+                .flat_map(|path| alphabet.iter().map(move |b| [path.as_slice(), &[*b]].concat()))
+                .collect();
+            for path in &longer {
+                let normal = resolve(&slashes(path));
+                assert!(!is_normal(path) || normal == *path, "{}", path.escape_ascii());
+                let again = resolve(&slashes(&normal));
+                assert!(normal.contains(&b'%') || again == normal, "{}", path.escape_ascii());
+            }
+            paths = longer;
+        }
+    }
+
+    #[test]
+    fn a_prefix_ends_where_it_ends() {
+        for (prefix, expected) in [
+            ("/api/", "/api/"),
+            ("/api", "/api"),
+            ("/x/../api", "/api"),
+            ("//api\\%78", "/api/x"),
+            ("/api/.", "/api/."),
+            ("/api/..", "/api/.."),
+            ("/api/../", "/"),
+            ("*", "*"),
+        ] {
+            assert_eq!(text(normalize_prefix(prefix)), expected, "{prefix}");
+        }
+    }
+
+    #[test]
+    fn a_suffix_begins_where_it_begins() {
+        for (suffix, expected) in [
+            (".png", Some(".png")),
+            ("/a%20b", Some("/a b")),
+            ("//x", Some("/x")),
+            ("../x", Some("../x")),
+            ("/../x", None),
+            ("x/.", None),
+            ("x/%2e%2e", None),
+        ] {
+            assert_eq!(normalize_suffix(suffix).map(text).as_deref(), expected, "{suffix}");
+        }
+    }
+}
