@@ -130,10 +130,10 @@ const BAD: &[(&str, &[Expected])] = &[
         "source-none",
         &[(
             "identities.caller[0]",
-            "must have exactly one of header, client_ip, jwt, cookie, query, peer, metadata, has none of them",
+            "must have exactly one of jwt, header, cookie, query, peer, metadata, client_ip, has none of them",
         )],
     ),
-    ("source-two", &[("identities.caller[0]", "has client_ip, jwt")]),
+    ("source-two", &[("identities.caller[0]", "has jwt, client_ip")]),
     (
         "source-unknown",
         &[
@@ -141,10 +141,6 @@ const BAD: &[(&str, &[Expected])] = &[
             ("identities.caller[0].client_ipp", r#"did you mean "client_ip"?"#),
         ],
     ),
-    ("source-cookie", &[("identities.caller[0].cookie", "not supported yet")]),
-    ("source-query", &[("identities.caller[0].query", "not supported yet")]),
-    ("source-peer", &[("identities.caller[0].peer", "not supported yet")]),
-    ("source-metadata", &[("identities.caller[0].metadata", "not supported yet")]),
     ("header-type", &[("identities.caller[0].header", "must be an object")]),
     ("header-name-missing", &[("identities.caller[0].header.name", "is required")]),
     ("header-name", &[("identities.caller[0].header.name", "must be a header name")]),
@@ -165,6 +161,79 @@ const BAD: &[(&str, &[Expected])] = &[
         &[("identities.caller[0].jwt.claims[2]", "is the same as identities.caller[0].jwt.claims[0]")],
     ),
     ("jwt-payload", &[("identities.caller[0].jwt.payload", "must not be empty")]),
+    (
+        "header-pseudo",
+        &[
+            ("identities.caller[0].header.name", "partition_by the name path"),
+            ("identities.caller[1].header.name", "partition_by the name host"),
+            ("identities.caller[2].header.name", "partition_by the name method"),
+            ("identities.caller[3].header.name", "partition_by the name host"),
+            ("identities.caller[4].header.name", "must be a header name of at most 128 bytes"),
+        ],
+    ),
+    (
+        "cookie-name",
+        &[
+            ("identities.caller[0].cookie.name", r#"must be a cookie name of at most 128 bytes, is "a b""#),
+            ("identities.caller[1].cookie.name", "must be a cookie name"),
+            ("identities.caller[2].cookie.name", "must be a cookie name"),
+            ("identities.caller[3].cookie.name", "is required"),
+        ],
+    ),
+    (
+        "query-name",
+        &[
+            ("identities.caller[0].query.name", "must not be empty"),
+            ("identities.caller[1].query.name", "must be at most 128 bytes long"),
+            ("identities.caller[2].query.name", "is required"),
+            ("identities.caller[2].query.secret", "must be true or false"),
+        ],
+    ),
+    (
+        "peer",
+        &[
+            ("identities.caller[0].peer", "must have exactly one of san, subject, has none of them"),
+            ("identities.caller[1].peer", "has san, subject"),
+            ("identities.caller[2].peer.san", r#"must be uri or dns, is "ip""#),
+            ("identities.caller[3].peer.subject", "must be true: leave the whole source out instead"),
+        ],
+    ),
+    (
+        "metadata-required",
+        &[
+            ("identities.caller[0].metadata.filter", "is required"),
+            ("identities.caller[0].metadata.path", "is required"),
+            ("identities.caller[0].metadata.type", r#"must be string, number or boolean, is "text""#),
+        ],
+    ),
+    (
+        "metadata-path",
+        &[
+            ("identities.caller[0].metadata.path", "must not be empty"),
+            ("identities.caller[1].metadata.path", "must be a list, is a string"),
+            ("identities.caller[2].metadata.path[0]", "must be without control characters"),
+            ("identities.caller[2].metadata.path[1]", "must not be empty"),
+            ("identities.caller[3].metadata.path", "must have at most 16 entries, has 17"),
+        ],
+    ),
+    (
+        "metadata-filter",
+        &[
+            ("identities.caller[0].metadata.filter", "must not be empty"),
+            ("identities.caller[1].metadata.filter", "must be at most 128 bytes long"),
+        ],
+    ),
+    ("jwt-type", &[("identities.caller[0].jwt.type", "must be string, number or boolean")]),
+    (
+        "jwt-claim-list",
+        &[
+            ("identities.caller[0].jwt.claim", "must not be empty"),
+            ("identities.caller[1].jwt.claim[1]", "must not be empty"),
+            ("identities.caller[2].jwt.claim", "must be a string"),
+            ("identities.caller[3].jwt.claims[1]", "is the same as identities.caller[3].jwt.claims[0]"),
+            ("identities.caller[4].jwt.claim", "must be without control characters"),
+        ],
+    ),
     ("policies-type", &[("policies", "must be a list, is an object")]),
     ("policies-many", &[("policies", "must have at most 64 entries, has 65")]),
     ("policy-type", &[("policies[0]", "must be an object, is a string")]),
@@ -215,8 +284,48 @@ const BAD: &[(&str, &[Expected])] = &[
             ("policies[0].match.hosts[7]", "must be a host without port"),
         ],
     ),
-    ("match-headers", &[("policies[0].match.headers", "not supported yet")]),
-    ("match-routes", &[("policies[0].match.routes", "not supported yet")]),
+    ("match-path-dots", &[("policies[0].match.path.suffix", "must be without segments . and ..")]),
+    ("match-path-long", &[("policies[0].match.path.prefix", "must be at most 1024 bytes long")]),
+    ("match-headers", &[("policies[0].match.headers", "must not be empty")]),
+    ("match-headers-type", &[("policies[0].match.headers", "must be a list, is an object")]),
+    ("match-headers-many", &[("policies[0].match.headers", "must have at most 64 entries, has 65")]),
+    (
+        "match-header-none",
+        &[
+            ("policies[0].match.headers[0]", "must have exactly one of exact, prefix, regex, present"),
+            ("policies[0].match.headers[1].name", "is required"),
+        ],
+    ),
+    ("match-header-two", &[("policies[0].match.headers[0]", "has exact, present")]),
+    (
+        "match-header-pseudo",
+        &[
+            ("policies[0].match.headers[0].name", "match has path for it"),
+            ("policies[0].match.headers[1].name", "match has hosts for it"),
+        ],
+    ),
+    (
+        "match-header-value",
+        &[
+            ("policies[0].match.headers[0].exact", "must be without the spaces around it"),
+            ("policies[0].match.headers[1].exact", "must be without the spaces around it"),
+            ("policies[0].match.headers[2].prefix", "must be without the spaces around it"),
+            ("policies[0].match.headers[3].exact", "must not be empty"),
+            ("policies[0].match.headers[4].exact", "must be a string"),
+            ("policies[0].match.headers[5].present", "must be true or false"),
+            ("policies[0].match.headers[6].regex", "must be a regular expression"),
+            ("policies[0].match.headers[7].exact", "must be at most 1024 bytes long"),
+        ],
+    ),
+    ("match-routes", &[("policies[0].match.routes", "must not be empty")]),
+    (
+        "match-routes-name",
+        &[
+            ("policies[0].match.routes[1]", "must not be empty"),
+            ("policies[0].match.routes[2]", "must be a string"),
+        ],
+    ),
+    ("match-routes-twice", &[("policies[0].match.routes[2]", "is the same as policies[0].match.routes[0]")]),
     ("partition-by-type", &[("policies[0].partition_by", "must be a list, is a string")]),
     (
         "partition-by-unknown",

@@ -1,24 +1,29 @@
 //! The section `match` of a policy.
 
+use super::facts;
 use super::reader::Node;
-use crate::request::matching::{self, HostPattern, Matcher, PathPattern};
+use crate::request::matching::{
+    self, HeaderCondition, HostPattern, Matcher, PathPattern, ValuePattern, WholeRegex,
+};
+use crate::request::path;
 
 /// Most entries of one list of conditions.
 const MAX_CONDITIONS: usize = 64;
-/// Longest expression: they are compiled at every start of a worker.
-const MAX_REGEX: usize = 1024;
+/// Longest text of a condition: expressions are compiled at every start of a worker.
+const MAX_PATTERN: usize = 1024;
 
 pub(super) fn parse(node: &Node<'_>) -> Option<Matcher> {
     let mut object = node.object()?;
     let methods = object.optional("methods", |n| n.some(MAX_CONDITIONS, method), Vec::new);
     let path = object.optional("path", |n| path(n).map(Some), || None);
     let hosts = object.optional("hosts", |n| n.some(MAX_CONDITIONS, host), Vec::new);
-    object.later(&["headers", "routes"]);
+    let headers = object.optional("headers", |n| n.some(MAX_CONDITIONS, header), Vec::new);
+    let routes = object.optional("routes", routes, Vec::new);
     object.finish();
-    Some(Matcher { methods: methods?, path: path?, hosts: hosts? })
+    Some(Matcher { methods: methods?, path: path?, hosts: hosts?, headers: headers?, routes: routes? })
 }
 
-/// Methods are case-sensitive, and those of HTTP are upper case: anything else is a slip.
+/// Methods of requests are compared in upper case: anything else is a slip.
 fn method(node: &Node<'_>) -> Option<Box<str>> {
     let method = node.string()?;
     let allowed = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b"-_".contains(&b);
@@ -34,10 +39,13 @@ fn path(node: &Node<'_>) -> Option<PathPattern> {
     let found = object.one_of(&["exact", "prefix", "suffix", "regex"], &[]);
     object.finish();
     match found? {
-        ("exact", node) => Some(PathPattern::Exact(absolute(&node)?.into())),
-        ("prefix", node) => Some(PathPattern::Prefix(absolute(&node)?.into())),
-        ("suffix", node) => Some(PathPattern::Suffix(no_query(&node)?.into())),
-        (_, node) => regex(&node),
+        ("exact", node) => {
+            let text = absolute(&node)?;
+            Some(PathPattern::Exact(path::normalize(text.as_bytes()).into()))
+        }
+        ("prefix", node) => Some(PathPattern::Prefix(path::normalize_prefix(absolute(&node)?).into())),
+        ("suffix", node) => suffix(&node),
+        (_, node) => regex(&node).map(PathPattern::Regex),
     }
 }
 
@@ -51,8 +59,19 @@ fn absolute<'a>(node: &Node<'a>) -> Option<&'a str> {
     Some(text)
 }
 
+fn suffix(node: &Node<'_>) -> Option<PathPattern> {
+    let text = no_query(node)?;
+    let suffix = path::normalize_suffix(text);
+    if suffix.is_none() {
+        node.fault(format!(
+            "must be without segments . and .., is {text:?}: they are resolved before a path is matched"
+        ));
+    }
+    suffix.map(|suffix| PathPattern::Suffix(suffix.into()))
+}
+
 fn no_query<'a>(node: &Node<'a>) -> Option<&'a str> {
-    let text = node.text()?;
+    let text = pattern(node)?;
     if text.contains(['?', '#']) {
         node.fault(format!("must be without ? and #, is {text:?}: the query string is no part of the path"));
         return None;
@@ -60,19 +79,57 @@ fn no_query<'a>(node: &Node<'a>) -> Option<&'a str> {
     Some(text)
 }
 
-fn regex(node: &Node<'_>) -> Option<PathPattern> {
-    let text = node.text()?;
-    if text.len() > MAX_REGEX {
-        node.fault(format!("must be at most {MAX_REGEX} bytes long"));
-        return None;
-    }
-    match PathPattern::regex(text) {
-        Ok(pattern) => Some(pattern),
+fn regex(node: &Node<'_>) -> Option<WholeRegex> {
+    let text = pattern(node)?;
+    match WholeRegex::new(text) {
+        Ok(regex) => Some(regex),
         Err(e) => {
             node.fault(format!("must be a regular expression, is {text:?}: {e}"));
             None
         }
     }
+}
+
+fn pattern<'a>(node: &Node<'a>) -> Option<&'a str> {
+    let text = node.text()?;
+    if text.len() > MAX_PATTERN {
+        node.fault(format!("must be at most {MAX_PATTERN} bytes long"));
+        return None;
+    }
+    Some(text)
+}
+
+fn header(node: &Node<'_>) -> Option<HeaderCondition> {
+    let mut object = node.object()?;
+    let name = object.required("name", facts::header_name);
+    let found = object.one_of(&["exact", "prefix", "regex", "present"], &[]);
+    object.finish();
+    let value = match found? {
+        ("exact", node) => trimmed(&node, str::trim_matches).map(|text| ValuePattern::Exact(text.into())),
+        ("prefix", node) => {
+            trimmed(&node, str::trim_start_matches).map(|text| ValuePattern::Prefix(text.into()))
+        }
+        ("regex", node) => regex(&node).map(ValuePattern::Regex),
+        (_, node) => {
+            node.boolean().map(|there| if there { ValuePattern::Present } else { ValuePattern::Absent })
+        }
+    };
+    Some(HeaderCondition { name: name?.into(), value: value? })
+}
+
+/// What values of headers are compared with: they come without the spaces and tabs around them.
+fn trimmed<'a>(node: &Node<'a>, trim: impl for<'t> Fn(&'t str, [char; 2]) -> &'t str) -> Option<&'a str> {
+    let text = pattern(node)?;
+    if trim(text, [' ', '\t']).len() < text.len() {
+        node.fault(format!("must be without the spaces around it, is {text:?}: values come without them"));
+        return None;
+    }
+    Some(text)
+}
+
+fn routes(node: &Node<'_>) -> Option<Vec<Box<str>>> {
+    let routes = node.some(MAX_CONDITIONS, pattern)?;
+    Some(node.distinct(routes)?.into_iter().map(Box::from).collect())
 }
 
 /// A host, or `*.` and a host; brought into the form that hosts of requests are compared in.

@@ -7,30 +7,40 @@ use crate::request::facts::Facts;
 
 /// Conditions that must all hold; without any, every request matches.
 ///
-/// A request that lacks what a condition is about (a path, say) does not match.
+/// A request that lacks what a condition is about (a path, say) does not match. The cheapest facts are asked
+/// first, and none behind a condition that fails.
 #[derive(Debug, Default)]
 pub(crate) struct Matcher {
-    /// One of these; empty is any.
+    /// One of these, in upper case; empty is any.
     pub(crate) methods: Vec<Box<str>>,
     /// The path.
     pub(crate) path: Option<PathPattern>,
     /// One of these; empty is any.
     pub(crate) hosts: Vec<HostPattern>,
+    /// All of these.
+    pub(crate) headers: Vec<HeaderCondition>,
+    /// The name of the Envoy route is one of these; empty is any.
+    pub(crate) routes: Vec<Box<str>>,
 }
 
-/// A condition on the path without query string and fragment. Paths are compared byte by byte.
+/// A condition on the path without query string and fragment, in its one spelling. Patterns are in it as well,
+/// and compared byte by byte.
 #[derive(Debug)]
 pub(crate) enum PathPattern {
     /// The whole path.
-    Exact(Box<str>),
+    Exact(Box<[u8]>),
     /// Its beginning.
-    Prefix(Box<str>),
+    Prefix(Box<[u8]>),
     /// Its end.
-    Suffix(Box<str>),
-    /// The whole path as an expression. Bytes that are no UTF-8 are U+FFFD to it, so that `.` and negated
-    /// classes match them, and nothing else does.
-    Regex(Box<Regex>),
+    Suffix(Box<[u8]>),
+    /// The whole path as an expression.
+    Regex(WholeRegex),
 }
+
+/// An expression that matches whole texts. Bytes that are no UTF-8 are U+FFFD to it, so that `.` and negated
+/// classes match them, and nothing else does.
+#[derive(Debug)]
+pub(crate) struct WholeRegex(Box<Regex>);
 
 /// A condition on the host without port, in lower case.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,34 +51,80 @@ pub(crate) enum HostPattern {
     Below(Box<str>),
 }
 
+/// A condition on a header.
+#[derive(Debug)]
+pub(crate) struct HeaderCondition {
+    /// In lower case.
+    pub(crate) name: Box<str>,
+    /// What its values must be.
+    pub(crate) value: ValuePattern,
+}
+
+/// A condition on the values of a header, without the spaces and tabs around them: that one of them is so.
+#[derive(Debug)]
+pub(crate) enum ValuePattern {
+    /// A whole value.
+    Exact(Box<str>),
+    /// The beginning of a value.
+    Prefix(Box<str>),
+    /// A whole value as an expression.
+    Regex(WholeRegex),
+    /// There is one, even if it is empty.
+    Present,
+    /// There is none.
+    Absent,
+}
+
 impl Matcher {
-    pub(crate) fn matches<R: Request>(&self, facts: &Facts<'_, R>) -> bool {
+    pub(crate) fn matches<'c, R: Request>(&'c self, facts: &Facts<'c, R>) -> bool {
         let among_methods =
             || facts.method().is_some_and(|method| self.methods.iter().any(|m| m.as_bytes() == method));
         let among_hosts = || facts.host().is_some_and(|host| self.hosts.iter().any(|h| h.matches(host)));
+        let among_routes =
+            || facts.route().is_some_and(|route| self.routes.iter().any(|r| r.as_bytes() == route));
         (self.methods.is_empty() || among_methods())
             && self.path.as_ref().is_none_or(|pattern| facts.path().is_some_and(|p| pattern.matches(p)))
             && (self.hosts.is_empty() || among_hosts())
+            && self.headers.iter().all(|header| header.value.matches(&facts.header(&header.name)))
+            && (self.routes.is_empty() || among_routes())
     }
 }
 
 impl PathPattern {
-    /// The expression `text`, which is to match a whole path.
+    fn matches(&self, path: &[u8]) -> bool {
+        match self {
+            Self::Exact(text) => path == &**text,
+            Self::Prefix(text) => path.starts_with(text),
+            Self::Suffix(text) => path.ends_with(text),
+            Self::Regex(regex) => regex.matches(path),
+        }
+    }
+}
+
+impl WholeRegex {
+    /// The expression `text`, which is to match a whole text.
     ///
     /// # Errors
     /// What is wrong with the expression.
-    pub(crate) fn regex(text: &str) -> Result<Self, regex_lite::Error> {
+    pub(crate) fn new(text: &str) -> Result<Self, regex_lite::Error> {
         // By itself first: `a)|(b` must not become an expression by what is put around it.
         Regex::new(text)?;
-        Ok(Self::Regex(Box::new(Regex::new(&format!(r"\A(?:{text})\z"))?)))
+        Ok(Self(Box::new(Regex::new(&format!(r"\A(?:{text})\z"))?)))
     }
 
-    fn matches(&self, path: &[u8]) -> bool {
+    fn matches(&self, text: &[u8]) -> bool {
+        self.0.is_match(&String::from_utf8_lossy(text))
+    }
+}
+
+impl ValuePattern {
+    fn matches(&self, values: &[Vec<u8>]) -> bool {
         match self {
-            Self::Exact(text) => path == text.as_bytes(),
-            Self::Prefix(text) => path.starts_with(text.as_bytes()),
-            Self::Suffix(text) => path.ends_with(text.as_bytes()),
-            Self::Regex(regex) => regex.is_match(&String::from_utf8_lossy(path)),
+            Self::Exact(text) => values.iter().any(|value| value == text.as_bytes()),
+            Self::Prefix(text) => values.iter().any(|value| value.starts_with(text.as_bytes())),
+            Self::Regex(regex) => values.iter().any(|value| regex.matches(value)),
+            Self::Present => !values.is_empty(),
+            Self::Absent => values.is_empty(),
         }
     }
 }
@@ -148,28 +204,57 @@ mod tests {
 
     #[test]
     fn paths_match_byte_by_byte() {
-        assert!(PathPattern::Exact("/a".into()).matches(b"/a"));
-        assert!(!PathPattern::Exact("/a".into()).matches(b"/a/"));
-        assert!(PathPattern::Prefix("/api/".into()).matches(b"/api/\xff"));
-        assert!(!PathPattern::Prefix("/api/".into()).matches(b"/api"));
-        assert!(PathPattern::Suffix(".png".into()).matches(b"/\xff.png"));
-        assert!(PathPattern::Exact("/k\u{e4}se".into()).matches(b"/k\xc3\xa4se"));
-        assert!(!PathPattern::Exact("/\u{fffd}".into()).matches(b"/\xff"));
+        let exact = |text: &str| PathPattern::Exact(text.as_bytes().into());
+        assert!(exact("/a").matches(b"/a"));
+        assert!(!exact("/a").matches(b"/a/"));
+        assert!(PathPattern::Prefix((*b"/api/").into()).matches(b"/api/\xff"));
+        assert!(!PathPattern::Prefix((*b"/api/").into()).matches(b"/api"));
+        assert!(PathPattern::Suffix((*b".png").into()).matches(b"/\xff.png"));
+        assert!(exact("/k\u{e4}se").matches(b"/k\xc3\xa4se"));
+        assert!(!exact("/\u{fffd}").matches(b"/\xff"));
     }
 
     #[test]
-    fn an_expression_matches_whole_paths() {
-        let matches = |regex, path: &[u8]| PathPattern::regex(regex).unwrap().matches(path);
+    fn an_expression_matches_whole_texts() {
+        let matches = |regex, text: &[u8]| WholeRegex::new(regex).unwrap().matches(text);
         assert!(matches("/a|/b", b"/b"));
         assert!(!matches("/a|/b", b"/bc"));
         assert!(!matches("/a|/b", b"x/a"));
         assert!(!matches("(?m)/a", b"/a\n/a"));
         assert!(!matches("/a$", b"/a\n"));
         assert!(matches("/users/[0-9]+", b"/users/42"));
+        assert!(matches("(?i)/admin", b"/ADMIN"));
         assert!(matches("/.*", b"/\xff\xfe"));
         assert!(!matches("/[a-z]*", b"/\xff"));
         for bad in ["a)|(b", "(", "[", "a{2", "(?x)a #"] {
-            assert!(PathPattern::regex(bad).is_err(), "{bad}");
+            assert!(WholeRegex::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_condition_on_a_header_holds_if_one_of_its_values_is_so() {
+        let regex = |text| ValuePattern::Regex(WholeRegex::new(text).unwrap());
+        let both: &[&[u8]] = &[b"beta", b"1\xff"];
+        for (pattern, values, holds) in [
+            (ValuePattern::Exact("beta".into()), both, true),
+            (ValuePattern::Exact("Beta".into()), both, false),
+            (ValuePattern::Exact("bet".into()), both, false),
+            (ValuePattern::Prefix("1".into()), both, true),
+            (ValuePattern::Prefix("eta".into()), both, false),
+            (regex("b.*|c"), both, true),
+            (regex("eta"), both, false),
+            (regex("1[^a]"), both, true),
+            (ValuePattern::Present, both, true),
+            (ValuePattern::Absent, both, false),
+            (ValuePattern::Present, &[b""], true),
+            (ValuePattern::Absent, &[b""], false),
+            (ValuePattern::Present, &[], false),
+            (ValuePattern::Absent, &[], true),
+            (ValuePattern::Exact("a".into()), &[], false),
+            (regex(".*"), &[], false),
+        ] {
+            let values: Vec<Vec<u8>> = values.iter().map(|value| value.to_vec()).collect();
+            assert_eq!(pattern.matches(&values), holds, "{pattern:?} {values:?}");
         }
     }
 }

@@ -3,6 +3,14 @@
 use serde_json::json;
 
 use super::*;
+use crate::request::facts::Facts;
+use crate::request::partition::Party;
+
+/// The key under one policy that counts by an identity of these sources; an empty text where it does not apply.
+fn key_by<V: AsRef<[u8]>>(sources: Value, facts: &[(&str, V)]) -> String {
+    let config = config(json!({ "caller": sources }), &[json!({"partition_by": ["caller"]})]);
+    keys(&config, facts).pop().unwrap_or_default()
+}
 
 #[test]
 fn the_first_source_that_yields_a_value_wins() {
@@ -73,4 +81,206 @@ fn secrets_are_digests_keyed_by_the_configuration() {
     assert_eq!(key(r#""digest_key":"Jefe","#), "{header.x-api-key=~5bdcc146bf60754e6a042426089575c7}");
     assert_ne!(key(""), key(r#""digest_key":"Jefe","#));
     assert_eq!(key(""), "{header.x-api-key=~fafff23d94c3228de3862f5215b57efa}");
+}
+
+#[test]
+fn every_source_is_read_and_named_in_the_key() {
+    let number = 42.0_f64.to_le_bytes();
+    for (source, fact, value, key) in [
+        (json!({"jwt": {"claim": "sub"}}), "jwt_payload/sub", &b"alice"[..], "{jwt.sub=alice}"),
+        (json!({"jwt": {"claim": "realm.id"}}), "jwt_payload/realm/id", b"a", "{jwt.realm.id=a}"),
+        (json!({"jwt": {"claim": ["realm", "id"]}}), "jwt_payload/realm/id", b"a", "{jwt.realm.id=a}"),
+        (
+            json!({"jwt": {"claim": ["https://a.b/plan"]}}),
+            "jwt_payload/https://a.b/plan",
+            b"x",
+            "{jwt.https://a%2Eb/plan=x}",
+        ),
+        (
+            json!({"jwt": {"payload": "https://idp.eu", "claim": "sub"}}),
+            "https://idp.eu/sub",
+            b"a",
+            "{jwt@https://idp%2Eeu.sub=a}",
+        ),
+        (json!({"jwt": {"claim": "groups|0"}}), "jwt_payload/groups|0", b"g", "{jwt.groups%7C0=g}"),
+        (json!({"jwt": {"claim": "id", "type": "number"}}), "jwt_payload/id", &number, "{jwt.id=42}"),
+        (json!({"jwt": {"claim": "vip", "type": "boolean"}}), "jwt_payload/vip", &[1], "{jwt.vip=true}"),
+        (
+            json!({"metadata": {"filter": "my.filter", "path": ["user", "i.d"]}}),
+            "my.filter:user/i.d",
+            b"u",
+            "{metadata.my%2Efilter.user.i%2Ed=u}",
+        ),
+        (
+            json!({"metadata": {"filter": "f", "path": ["n"], "type": "number"}}),
+            "f:n",
+            &number,
+            "{metadata.f.n=42}",
+        ),
+        (json!({"peer": {"san": "uri"}}), "UriSan", b"spiffe://td/ns/a", "{peer.uri=spiffe://td/ns/a}"),
+        (json!({"peer": {"san": "dns"}}), "DnsSan", b"a.mesh", "{peer.dns=a.mesh}"),
+        (json!({"peer": {"subject": true}}), "Subject", b"CN=a,O=b", "{peer.subject=CN%3Da%2CO%3Db}"),
+        (json!({"header": {"name": "X-Key"}}), "x-key", b"\t a b \t", "{header.x-key=a%20b}"),
+        (json!({"cookie": {"name": "SID"}}), "cookie", b"x=1; SID=a%2Fb", "{cookie.SID=a/b}"),
+        (json!({"query": {"name": "api key"}}), ":path", b"/?api+key=a%2Fb", "{query.api%20key=a/b}"),
+        (json!({"client_ip": {}}), "address", b"192.0.2.7:1", "{ip=192.0.2.7}"),
+        (
+            json!({"client_ip": {"ipv6_prefix": 48}}),
+            "address",
+            b"[2001:db8:1:2::3]:1",
+            "{ip=2001:db8:1::/48}",
+        ),
+    ] {
+        assert_eq!(key_by(json!([source]), &[(fact, value)]), key, "{source}");
+        assert_eq!(key_by(json!([source]), &NOTHING), "", "{source}");
+        assert_eq!(key_by(json!([source]), &[(fact, "")]), "", "{source}");
+    }
+}
+
+#[test]
+fn what_is_not_of_its_type_is_missing() {
+    let claim = |kind: &str| json!([{"jwt": {"claim": "id", "type": kind}}]);
+    let number = 42.0_f64.to_le_bytes();
+    for (kind, value, key) in [
+        ("string", &b"12345678"[..], "{jwt.id=12345678}"),
+        ("number", b"12345678", "{jwt.id=6.821320051701325e-38}"),
+        ("string", &number, ""),
+        ("number", &number, "{jwt.id=42}"),
+        ("number", b"42", ""),
+        ("number", &f64::NAN.to_le_bytes(), ""),
+        ("boolean", &[0], "{jwt.id=false}"),
+        ("boolean", b"true", ""),
+        ("string", &[1], ""),
+        ("string", b"a\0b", ""),
+        ("string", b"\xff", ""),
+    ] {
+        assert_eq!(key_by(claim(kind), &[("jwt_payload/id", value)]), key, "{kind} {value:?}");
+    }
+    // It may be read in both ways, and is fetched once.
+    let both = json!([{"jwt": {"claim": "id"}}, {"jwt": {"claim": "id", "type": "number"}}]);
+    let config = config(json!({ "caller": both }), &[json!({"partition_by": ["caller"]})]);
+    let request = Fake::new(&[("jwt_payload/id", number)]);
+    assert_eq!(&*config.evaluate(&request).checks.unwrap()[0].counter.key, "shop:p0:{jwt.id=42}");
+    assert_eq!(*request.asked.borrow(), ["jwt_payload/id"]);
+}
+
+#[test]
+fn what_is_given_more_than_once_names_nobody_and_no_later_source_is_asked() {
+    for (source, facts) in [
+        (json!({"header": {"name": "x-key"}}), vec![("x-key", "a"), ("x-key", "b")]),
+        (json!({"header": {"name": "x-key", "secret": true}}), vec![("x-key", "a"), ("x-key", "a")]),
+        (json!({"header": {"name": "x-key"}}), vec![("x-key", ""), ("x-key", "")]),
+        (json!({"cookie": {"name": "sid"}}), vec![("cookie", "sid=a; sid=b")]),
+        (json!({"cookie": {"name": "sid"}}), vec![("cookie", "sid=a"), ("cookie", "sid=a")]),
+        (json!({"query": {"name": "key"}}), vec![(":path", "/?key=a&k%65y=a")]),
+    ] {
+        let facts: Vec<_> = facts.into_iter().chain([("address", "192.0.2.7:1")]).collect();
+        let identities = json!({"caller": [source, {"client_ip": {}}]});
+        for (on_missing, expected) in [("skip", vec![]), ("deny", vec!["deny 0"]), ("shared", vec!["{-}"])] {
+            let policy = json!({"partition_by": ["caller"], "on_missing": on_missing});
+            let config = config(identities.clone(), &[policy]);
+            assert_eq!(keys(&config, &facts), expected, "{source} {on_missing}");
+            assert_eq!(
+                config.evaluate(&Fake::new(&facts)).missing.len(),
+                usize::from(on_missing != "shared")
+            );
+            assert_eq!(keys(&config, &facts[facts.len() - 1..]), ["{ip=192.0.2.7}"], "{source}");
+        }
+    }
+}
+
+#[test]
+fn no_two_sources_share_a_label() {
+    let sources = [
+        json!({"jwt": {"claim": "a.b"}}),
+        json!({"jwt": {"claim": ["a.b"]}}),
+        json!({"jwt": {"claim": ["a%2Eb"]}}),
+        json!({"jwt": {"payload": "a", "claim": "b"}}),
+        json!({"jwt": {"payload": "a", "claim": ["b", "c"]}}),
+        json!({"jwt": {"payload": "a.b", "claim": "c"}}),
+        json!({"jwt": {"payload": "a@b", "claim": "c"}}),
+        json!({"metadata": {"filter": "a", "path": ["b", "c"]}}),
+        json!({"metadata": {"filter": "a.b", "path": ["c"]}}),
+        json!({"metadata": {"filter": "a", "path": ["b.c"]}}),
+        json!({"header": {"name": "a.b"}}),
+        json!({"header": {"name": "a%b"}}),
+        json!({"cookie": {"name": "a.b"}}),
+        json!({"cookie": {"name": "A.B"}}),
+        json!({"query": {"name": "a.b"}}),
+        json!({"query": {"name": "a=b,c"}}),
+        json!({"peer": {"san": "uri"}}),
+        json!({"peer": {"san": "dns"}}),
+        json!({"peer": {"subject": true}}),
+        json!({"client_ip": {}}),
+    ];
+    let policies: Vec<_> = (0..sources.len()).map(|i| json!({"partition_by": [format!("i{i}")]})).collect();
+    let identities = sources.iter().enumerate().map(|(i, source)| (format!("i{i}"), json!([source])));
+    let config = config(Value::Object(identities.collect()), &policies);
+    let labels: std::collections::BTreeSet<_> =
+        config.policies.iter().map(|policy| policy.partition.forms().concat().concat().join(",")).collect();
+    assert_eq!(labels.len(), sources.len(), "{labels:?}");
+}
+
+#[test]
+fn a_counter_knows_the_address_that_it_was_read_from() {
+    let identities = json!({"caller": [{"jwt": {"claim": "sub"}}, {"client_ip": {"ipv6_prefix": 32}}]});
+    let by = |names: Value| json!({"partition_by": names, "on_missing": "shared"});
+    let config = config(identities, &[by(json!(["method", "caller"])), by(json!(["method"])), by(json!([]))]);
+    let address = |policy: usize, facts: &[(&str, &str)]| {
+        let request = Fake::new(facts);
+        match config.policies[policy].partition.party(&Facts::new(&request), &config.digester) {
+            Party::Counter { address, .. } => address.map(|address| address.to_string()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let facts = [("address", "[2001:db8:1:2::3]:1"), ("jwt_payload/sub", "alice")];
+    assert_eq!(address(0, &facts[..1]).as_deref(), Some("2001:db8:1:2::3"), "all of it, not its network");
+    assert_eq!(address(0, &facts), None, "a claim was found first");
+    assert_eq!(address(0, &[]), None);
+    assert_eq!(address(1, &facts[..1]), None);
+    assert_eq!(address(2, &facts[..1]), None);
+}
+
+#[test]
+fn what_overrides_a_partition_is_spelt_as_the_request_is() {
+    let identities = json!({
+        "sub": [{"jwt": {"claim": "sub"}}], "key": [{"header": {"name": "x-key", "secret": true}}],
+        "ip": [{"client_ip": {}}], "two": [{"jwt": {"claim": "sub"}}, {"client_ip": {}}],
+        "pair": [{"jwt": {"claims": ["iss", "sub"]}}],
+    });
+    let by = |names: Value| json!({ "partition_by": names });
+    let single = |name: &str, raw: &str| {
+        let config = config(identities.clone(), &[by(json!([name]))]);
+        let mut out = String::new();
+        let single = config.policies[0].partition.single()?;
+        single.write(&mut out, raw, &config.digester).ok()?;
+        Some(config.policies[0].partition.key_of(&out, &config.digester).to_string())
+    };
+    for (name, raw, facts) in [
+        ("sub", "a,b", ("jwt_payload/sub", "a,b")),
+        ("key", "secret", ("x-key", "secret")),
+        ("ip", "2001:db8:0::5", ("address", "[2001:db8::6]:1")),
+        ("ip", "::ffff:192.0.2.7", ("address", "192.0.2.7:1")),
+        ("method", "get", (":method", "GET")),
+        ("host", "A.example:80", (":authority", "a.example")),
+        ("path", "/a//b%20", (":path", "/a/b%20?q")),
+        ("route", "R", ("route", "R")),
+    ] {
+        let request = config(identities.clone(), &[by(json!([name]))]);
+        let key = format!("shop:p0:{}", keys(&request, &[facts])[0]);
+        assert_eq!(single(name, raw), Some(key), "{name} {raw}");
+    }
+    assert_eq!(single("ip", "10.0.0.0/8"), None);
+    assert_eq!(single("two", "alice"), None);
+    assert_eq!(single("pair", "alice"), None);
+    let config = config(identities.clone(), &[by(json!(["two", "pair", "host"])), by(json!([]))]);
+    let forms = config.policies[0].partition.forms();
+    assert_eq!(
+        forms,
+        [vec![vec!["jwt.sub"], vec!["ip"]], vec![vec!["jwt.iss", "jwt.sub"]], vec![vec!["host"]]]
+    );
+    assert!(!config.policies[0].partition.shares());
+    assert!(
+        config.policies[1].partition.forms().is_empty() && config.policies[1].partition.single().is_none()
+    );
 }

@@ -37,3 +37,107 @@ fn facts_of_the_request_itself_are_normalized() {
     assert_eq!(keys(&config, &facts), ["{route=r%201,host=shop.example,path=/a%20b,method=GET}"]);
     assert!(keys(&config, &facts[..3]).is_empty());
 }
+
+/// Whether a policy with these conditions is about such a request.
+fn about(conditions: Value, facts: &[(&str, &str)]) -> bool {
+    !keys(&config(json!({}), &[json!({ "match": conditions })]), facts).is_empty()
+}
+
+#[test]
+fn nobody_walks_around_a_path_by_writing_it_differently() {
+    let ways = [
+        "/api/x",
+        "//api/x",
+        "/api//x",
+        "/./api/x",
+        "/a/../api/x",
+        "/%61pi/x",
+        "/api%2fx",
+        "/api\\x",
+        "/api/x?a#b",
+        "/%2e%2E/api/x",
+        "/..//api/./x",
+        "/api/x#",
+        "\\api/x",
+    ];
+    let patterns = [
+        json!({"exact": "/api/x"}),
+        json!({"exact": "//%61pi/./x"}),
+        json!({"prefix": "/api/"}),
+        json!({"prefix": "/b/../api"}),
+        json!({"suffix": "i/x"}),
+        json!({"suffix": "%2Fx"}),
+        json!({"regex": "/api/[a-z]"}),
+    ];
+    for path in ways {
+        for pattern in &patterns {
+            assert!(about(json!({ "path": pattern }), &[(":path", path)]), "{pattern} {path}");
+        }
+        let by_path = config(json!({}), &[json!({"partition_by": ["path"]})]);
+        assert_eq!(keys(&by_path, &[(":path", path)]), ["{path=/api/x}"], "{path}");
+    }
+    for path in ["/API/x", "/ap/x", "/%2561pi/x", "/api/../x", "/?/api/x"] {
+        for pattern in &patterns {
+            let about = about(json!({ "path": pattern }), &[(":path", path)]);
+            assert!(!about || pattern.get("suffix").is_some(), "{pattern} {path}");
+        }
+    }
+}
+
+#[test]
+fn methods_have_one_spelling() {
+    let get = json!({"methods": ["GET"]});
+    assert!(about(get.clone(), &[(":method", "gEt")]));
+    assert!(!about(get, &[(":method", "GETS")]));
+    let by_method = config(json!({}), &[json!({"partition_by": ["method"]})]);
+    assert_eq!(keys(&by_method, &[(":method", "get")]), ["{method=GET}"]);
+}
+
+#[test]
+fn all_conditions_on_headers_must_hold_whatever_spaces_are_around() {
+    let conditions = json!({"headers": [
+        {"name": "X-Beta", "exact": "1"}, {"name": "authorization", "prefix": "Bearer "},
+        {"name": "x-version", "regex": "v[0-9]+"}, {"name": "x-internal", "present": false},
+        {"name": "x-any", "present": true},
+    ]});
+    let all = [
+        ("x-beta", "\t1 "),
+        ("authorization", " Bearer x"),
+        ("x-version", "v42 "),
+        ("x-any", ""),
+        ("x-beta", "0"),
+    ];
+    assert!(about(conditions.clone(), &all));
+    for missing in 0..4 {
+        let mut fewer = all.to_vec();
+        fewer.remove(missing);
+        assert!(!about(conditions.clone(), &fewer), "{fewer:?}");
+    }
+    let mut internal = all.to_vec();
+    internal.push(("x-internal", ""));
+    assert!(!about(conditions, &internal));
+}
+
+#[test]
+fn a_policy_is_about_routes_by_their_names() {
+    let conditions = json!({"routes": ["search", "pay"]});
+    for (route, applies) in
+        [("search", true), ("pay", true), ("Search", false), ("searching", false), ("", false)]
+    {
+        assert_eq!(about(conditions.clone(), &[("route", route)]), applies, "{route}");
+    }
+    assert!(!about(conditions, &[]));
+}
+
+#[test]
+fn what_two_policies_and_an_identity_need_is_fetched_once() {
+    let identities = json!({"key": [{"header": {"name": "x-key"}}, {"cookie": {"name": "a"}},
+        {"cookie": {"name": "b"}}, {"query": {"name": "q"}}]});
+    let headers = json!({"headers": [{"name": "x-key", "present": false}], "path": {"prefix": "/a"}});
+    let policy = json!({"match": headers, "partition_by": ["key", "path"]});
+    let config = config(identities, &[policy.clone(), policy]);
+    let request = Fake::new(&[(":path", "/a?q=1"), ("cookie", "c=1")]);
+    let checks = config.evaluate(&request).checks.unwrap();
+    assert_eq!(&*checks[1].counter.key, "shop:p1:{query.q=1,path=/a}");
+    assert_eq!(*request.asked.borrow(), [":path", "x-key", "cookie"]);
+}
