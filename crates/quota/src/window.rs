@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
+
 /// The longest window: 366 days, in seconds.
 pub const MAX_WINDOW_S: u32 = 366 * 24 * 60 * 60;
 
@@ -21,6 +23,15 @@ impl Window {
         } else {
             Some(Self { seconds, offset })
         }
+    }
+
+    /// The same, shifted so that the partitions of a policy do not all begin anew at one moment: by the first
+    /// 8 bytes (big-endian) of the SHA-256 of the encoded `partition`, modulo the length.
+    #[must_use]
+    pub fn staggered(self, partition: &str) -> Self {
+        let first = Sha256::digest(partition).first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let offset = u32::try_from(first % u64::from(self.seconds)).unwrap_or_default();
+        Self { offset, ..self }
     }
 
     /// Its length in seconds, 1 to [`MAX_WINDOW_S`].
@@ -72,6 +83,24 @@ mod tests {
         assert_eq!(w.number_at(Duration::from_secs(120)), 2);
         assert_eq!(w.remaining_at(Duration::from_secs(120)), Duration::from_secs(60));
     }
+
+    #[test]
+    fn partitions_are_staggered_as_the_contract_says() {
+        // From another implementation: python3 -c "import hashlib as h, sys; p, w = sys.argv[1:];
+        // print(int.from_bytes(h.sha256(p.encode()).digest()[:8], 'big') % int(w))" PARTITION SECONDS
+        for (partition, seconds, offset) in STAGGERED {
+            let window = Window::new(seconds, 0).unwrap();
+            assert_eq!(window.staggered(partition), Window { seconds, offset }, "{partition}");
+        }
+    }
+
+    const STAGGERED: [(&str, u32, u32); 5] = [
+        ("*", 60, 3),
+        ("jwt.sub=alice", 60, 18),
+        ("jwt.sub=alice", 31622400, 11149758),
+        ("ip=192.0.2.7", 3600, 3532),
+        ("-", 1, 0),
+    ];
 
     #[test]
     fn an_offset_moves_the_boundaries_earlier() {

@@ -114,9 +114,6 @@ const BAD: &[(&str, &[Expected])] = &[
     ("timeout-number", &[("store.timeout", "is 50: write for example 50ms")]),
     ("on-failure-word", &[("store.on_failure", r#"must be allow, deny or local, is "open""#)]),
     ("on-failure-type", &[("store.on_failure", "must be allow, deny or local, is true")]),
-    ("on-failure-local", &[("store.on_failure", "not supported yet")]),
-    ("local-share", &[("store.local_share", "not supported yet")]),
-    ("token", &[("store.token", "not supported yet")]),
     ("digest-key-empty", &[("digest_key", "must not be empty")]),
     ("digest-key-type", &[("digest_key", "must be a string (in YAML, put it in quotes), is a number")]),
     ("identities-type", &[("identities", "must be an object, is a list")]),
@@ -385,17 +382,6 @@ const BAD: &[(&str, &[Expected])] = &[
     ("mode", &[("policies[0].mode", r#"must be enforce, shadow or off, is "dry-run""#)]),
     ("mode-true", &[("policies[0].mode", "must be enforce, shadow or off, is true")]),
     ("cost-zero", &[("policies[0].cost", "must be a whole number from 1")]),
-    ("later-cost", &[("policies[0].cost", "not supported yet")]),
-    ("later-cost-header", &[("policies[0].cost", "not supported yet")]),
-    ("later-count", &[("policies[0].count", "not supported yet")]),
-    ("later-precision", &[("policies[0].precision", "not supported yet")]),
-    ("later-lease", &[("policies[0].lease", "not supported yet")]),
-    ("later-count-denied", &[("policies[0].count_denied", "not supported yet")]),
-    ("later-stagger", &[("policies[0].stagger", "not supported yet")]),
-    ("later-policy-on-failure", &[("policies[0].on_failure", "not supported yet")]),
-    ("later-quota-from", &[("policies[0].quota_from", "not supported yet")]),
-    ("later-tiers", &[("policies[0].tiers", "not supported yet")]),
-    ("later-overrides", &[("policies[0].overrides", "not supported yet")]),
     ("count-word", &[("policies[0].count", r#"must be all, is "none""#)]),
     ("precision-word", &[("policies[0].precision", "must be exact or lease")]),
     ("stagger-type", &[("policies[0].stagger", "must be true or false")]),
@@ -410,6 +396,307 @@ const BAD: &[(&str, &[Expected])] = &[
             ("response.denied.boddy", r#"did you mean "body"?"#),
         ],
     ),
+    ("local-share-zero", &[("store.local_share", "must be a number above 0 and at most 1, is 0")]),
+    ("local-share-large", &[("store.local_share", "must be a number above 0 and at most 1, is 1.5")]),
+    ("local-share-type", &[("store.local_share", "must be a number above 0 and at most 1, is a string")]),
+    ("token-empty", &[("store.token", "must not be empty")]),
+    ("token-type", &[("store.token", "must be a string (in YAML, put it in quotes), is a number")]),
+    ("token-long", &[("store.token", "must be at most 4096 bytes long")]),
+    (
+        "token-characters",
+        &[("store.token", "must be a bearer token: letters, digits and -._~+/, and = only at its end")],
+    ),
+    ("token-padding", &[("store.token", "must be a bearer token")]),
+    ("cost-type", &[("policies[0].cost", "must be a whole number from 1 to 9007199254740991, is a list")]),
+    (
+        "cost-none",
+        &[
+            ("policies[0].cost.header", "is required"),
+            ("policies[0].cost.haeder", r#"did you mean "header"?"#),
+        ],
+    ),
+    ("cost-header-type", &[("policies[0].cost.header", "must be an object, is a string")]),
+    (
+        "cost-header",
+        &[
+            ("policies[0].cost.header.name", "is required"),
+            ("policies[0].cost.header.default", "must be a whole number from 1"),
+            ("policies[0].cost.header.max", "must be a whole number from 1"),
+            ("policies[0].cost.header.min", "unknown field"),
+        ],
+    ),
+    (
+        "cost-header-name",
+        &[("policies[0].cost.header.name", r#"must be a header name of at most 128 bytes, is ":path""#)],
+    ),
+    (
+        "cost-header-default",
+        &[("policies[0].cost.header.default", "must be at most max, which is 10, is 11")],
+    ),
+    ("count-type", &[("policies[0].count", "must be all or {status: [..]}, is a list")]),
+    ("count-status-none", &[("policies[0].count.status", "is required")]),
+    ("count-status-empty", &[("policies[0].count.status", "must not be empty")]),
+    ("count-status-twice", &[("policies[0].count.status[2]", "is the same as policies[0].count.status[0]")]),
+    (
+        "count-status",
+        &[
+            ("policies[0].count.status[0]", "must be a whole number from 100 to 599, is 99"),
+            ("policies[0].count.status[1]", "is 600"),
+            ("policies[0].count.status[2]", "is a string"),
+        ],
+    ),
+    ("lease-exact", &[("policies[0].lease", "means nothing without precision: lease")]),
+    ("lease-exact-said", &[("policies[0].lease", "means nothing without precision: lease")]),
+    (
+        "lease-bounds",
+        &[
+            (
+                "policies[0].lease.ahead",
+                r#"must be a duration from 1ms to 60s, is "61s": write for example 100ms"#,
+            ),
+            ("policies[0].lease.max", "must be a whole number from 1"),
+            ("policies[0].lease.aheda", r#"did you mean "ahead"?"#),
+        ],
+    ),
+    ("lease-type", &[("policies[0].lease", "must be an object, is a string")]),
+    ("count-denied-lease", &[("policies[0].count_denied", "cannot be with precision: lease")]),
+    ("count-denied-status", &[("policies[0].count_denied", "cannot be with count: {status: ..}")]),
+    ("count-denied-type", &[("policies[0].count_denied", "must be true or false, is a string")]),
+    ("policy-on-failure", &[("policies[0].on_failure", r#"must be allow, deny or local, is "open""#)]),
+    (
+        "quota-from-none",
+        &[("policies[0].quota_from", "must have exactly one of jwt, metadata, peer, has none of them")],
+    ),
+    (
+        "quota-from-header",
+        &[("policies[0].quota_from.header", "must be jwt, metadata or peer: anybody can write this one")],
+    ),
+    (
+        "quota-from-max",
+        &[
+            ("policies[0].quota_from.max", "must be a whole number from 0 to 9007199254740991, is -1"),
+            ("policies[0].quota_from.mxa", r#"did you mean "max"?"#),
+        ],
+    ),
+    (
+        "quota-from-boolean",
+        &[("policies[0].quota_from", "must be a number or a string of digits: true and false are no quota")],
+    ),
+    ("quota-from-type", &[("policies[0].quota_from", "must be an object, is a number")]),
+    (
+        "tiers-none",
+        &[
+            ("policies[0].tiers.source", "is required"),
+            ("policies[0].tiers.quotas", "is required"),
+            ("policies[0].tiers.quota", r#"did you mean "quotas"?"#),
+        ],
+    ),
+    (
+        "tiers-source-header",
+        &[("policies[0].tiers.source.header", "must be jwt, metadata or peer: anybody can write this one")],
+    ),
+    (
+        "tiers-source-unknown",
+        &[
+            ("policies[0].tiers.source.jtw", r#"did you mean "jwt"?"#),
+            ("policies[0].tiers.source", "must have exactly one of"),
+        ],
+    ),
+    ("tiers-quotas-empty", &[("policies[0].tiers.quotas", "must not be empty")]),
+    (
+        "tiers-quotas",
+        &[
+            ("policies[0].tiers.quotas.free", "must be a whole number from 0 to 9007199254740991, is -1"),
+            ("policies[0].tiers.quotas.gold", "is a string"),
+            (r#"policies[0].tiers.quotas[""]"#, "the name of a tier must be 1 to 128 bytes long"),
+        ],
+    ),
+    (
+        "tiers-number",
+        &[
+            (
+                r#"policies[0].tiers.quotas["1.0"]"#,
+                "no tier can be named so: the source is a number, and this one is written 1",
+            ),
+            ("policies[0].tiers.quotas.one", "no tier can be named so: the source is a number"),
+        ],
+    ),
+    (
+        "tiers-boolean",
+        &[("policies[0].tiers.quotas.yes", "no tier can be named so: the source is true or false")],
+    ),
+    ("overrides-everybody", &[("policies[0].overrides", "means nothing without partition_by")]),
+    ("overrides-many", &[("policies[0].overrides", "must have at most 1024 entries, has 1025")]),
+    (
+        "override-none",
+        &[
+            ("policies[0].overrides[0]", "must have exactly one of value, network, has none of them"),
+            ("policies[0].overrides[0]", "must have exactly one of quota, unlimited, has none of them"),
+        ],
+    ),
+    (
+        "override-two",
+        &[
+            ("policies[0].overrides[0]", "has value, network"),
+            ("policies[0].overrides[0]", "has quota, unlimited"),
+        ],
+    ),
+    (
+        "override-values",
+        &[
+            ("policies[0].overrides[0].value", "must not be empty"),
+            ("policies[0].overrides[1].value", "must be a string (in YAML, put it in quotes), is a number"),
+            ("policies[0].overrides[2].quota", "must be a whole number from 0"),
+            (
+                "policies[0].overrides[3].unlimited",
+                "must be true: leave the override out, or give it a quota, is false",
+            ),
+            ("policies[0].overrides[4].unlimited", "must be true or false"),
+            ("policies[0].overrides[5].valeu", r#"did you mean "value"?"#),
+            ("policies[0].overrides[5]", "must have exactly one of value, network"),
+        ],
+    ),
+    (
+        "override-twice",
+        &[
+            ("policies[0].overrides[1].value", "is the same partition as in policies[0].overrides[0]"),
+            ("policies[0].overrides[2].value", "is the same partition as in policies[0].overrides[0]"),
+        ],
+    ),
+    (
+        "override-address",
+        &[("policies[0].overrides[0].value", "must be an address such as 192.0.2.7 or 2001:db8::1")],
+    ),
+    (
+        "override-network",
+        &[
+            (
+                "policies[0].overrides[0].network",
+                r#"must be a network in its one spelling: write 10.0.0.0/8 for "10.1.2.3/8""#,
+            ),
+            ("policies[0].overrides[1].network", r#"write 10.0.0.0/8 for "::ffff:10.0.0.0/104""#),
+            (
+                "policies[0].overrides[2].network",
+                r#"must be a network such as 10.0.0.0/8 or 2001:db8::/32, is "10.0.0.0/33""#,
+            ),
+            ("policies[0].overrides[4].network", "is the same network as in policies[0].overrides[3]"),
+        ],
+    ),
+    (
+        "override-network-nobody",
+        &[(
+            "policies[0].overrides[0].network",
+            "matches nobody: partition_by holds no identity with a client_ip source",
+        )],
+    ),
+    (
+        "override-encoded",
+        &[
+            (
+                "policies[0].overrides[0].value",
+                "must be a partition of this policy in its encoded form, such as jwt.iss=value,jwt.sub=value,method=value",
+            ),
+            (
+                "policies[0].overrides[1].value",
+                "must be a partition of this policy in its encoded form, such as jwt.iss=value,jwt.sub=value,method=value",
+            ),
+            (
+                "policies[0].overrides[2].value",
+                "must be a partition of this policy in its encoded form, such as jwt.iss=value,jwt.sub=value,method=value",
+            ),
+            (
+                "policies[0].overrides[3].value",
+                "must be a partition of this policy in its encoded form, such as jwt.iss=value,jwt.sub=value,method=value",
+            ),
+            (
+                "policies[0].overrides[4].value",
+                "must be a partition of this policy in its encoded form, such as jwt.iss=value,jwt.sub=value,method=value",
+            ),
+            (
+                "policies[0].overrides[5].value",
+                "must be a partition of this policy in its encoded form, such as jwt.iss=value,jwt.sub=value,method=value",
+            ),
+        ],
+    ),
+    (
+        "override-spelling",
+        &[
+            (
+                "policies[0].overrides[0].value",
+                "must be in its one spelling: for jwt.sub=max m write jwt.sub=max%20m",
+            ),
+            ("policies[0].overrides[1].value", "write jwt.sub=a"),
+            ("policies[0].overrides[2].value", "write jwt.sub=%C3%A4"),
+            ("policies[0].overrides[3].value", "for jwt.sub= a value is missing"),
+            ("policies[0].overrides[4].value", "write ip=2001:db8::/64"),
+            ("policies[0].overrides[5].value", "must be a partition of this policy"),
+            ("policies[0].overrides[6].value", "write method=GET"),
+        ],
+    ),
+    (
+        "override-secret",
+        &[(
+            "policies[0].overrides[0].value",
+            "must have the digest of the secret after header.x-api-key=: ~ and 32 hexadecimal digits",
+        )],
+    ),
+    ("denied-type", &[("response.denied", "must be an object, is a number")]),
+    ("denied-status", &[("response.denied.status", "must be a whole number from 400 to 599, is 600")]),
+    (
+        "denied-content-type",
+        &[(
+            "response.denied.content_type",
+            r#"must be a media type such as application/json or text/html; charset=utf-8, is "html""#,
+        )],
+    ),
+    (
+        "denied-content-type-alone",
+        &[(
+            "response.denied.content_type",
+            "must be application/json or end with +json where no body is given",
+        )],
+    ),
+    ("denied-body-type", &[("response.denied.body", "must be a string, is an object")]),
+    ("denied-body-long", &[("response.denied.body", "must be at most 65536 bytes long")]),
+    (
+        "denied-body-json",
+        &[(
+            "response.denied.body",
+            "must be JSON once its placeholders are filled in, as content_type is application/vnd.shop+JSON; v=1",
+        )],
+    ),
+    ("denied-body-empty", &[("response.denied.body", "must be JSON once")]),
+    ("denied-headers-type", &[("response.denied.headers", "must be an object, is a list")]),
+    ("denied-headers-many", &[("response.denied.headers", "must have at most 32 entries, has 33")]),
+    (
+        "denied-header-names",
+        &[
+            (
+                r#"response.denied.headers[":status"]"#,
+                "the name must be one of a header, of at most 128 bytes",
+            ),
+            (r#"response.denied.headers["a b"]"#, "the name must be one of a header"),
+            ("response.denied.headers.Content-Type", "is set by content_type"),
+            ("response.denied.headers.connection", "is Envoy's own to set"),
+            ("response.denied.headers.Content-Length", "is Envoy's own to set"),
+            ("response.denied.headers.Retry-After", "is set by the filter itself"),
+            ("response.denied.headers.X-RateLimit-Limit", "is set by the filter itself"),
+            ("response.denied.headers.ratelimit", "is set by the filter itself"),
+            ("response.denied.headers.grpc-status", "is set by the filter itself"),
+        ],
+    ),
+    (
+        "denied-header-values",
+        &[
+            ("response.denied.headers.a", "must not be empty"),
+            ("response.denied.headers.b", "must be a string (in YAML, put it in quotes), is a number"),
+            ("response.denied.headers.c", "must be visible ASCII characters, with spaces only between them"),
+            ("response.denied.headers.d", "must be visible ASCII"),
+            ("response.denied.headers.e", "must be visible ASCII"),
+            ("response.denied.headers.f", "must be at most 1024 bytes long"),
+        ],
+    ),
+    ("denied-header-twice", &[("response.denied.headers.x-a", "is given twice")]),
     (
         "many-at-once",
         &[

@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::reader::Node;
 use crate::window::{MAX_WINDOW_S, Window};
 
-/// The timeout of the store: 1 ms to 60 s.
-pub(super) fn timeout(node: &Node<'_>) -> Option<Duration> {
+/// A short time, 1 ms to 60 s; `example` is one that is usual.
+pub(super) fn up_to_a_minute(node: &Node<'_>, example: &str) -> Option<Duration> {
     let allowed = Duration::from_millis(1)..=Duration::from_secs(60);
     let parsed = parse(node.value().as_str().unwrap_or_default()).filter(|d| allowed.contains(d));
-    parsed.or_else(|| refuse(node, "a duration from 1ms to 60s", "50ms"))
+    parsed.or_else(|| refuse(node, "a duration from 1ms to 60s", example))
 }
 
 /// The window of a policy: 1 s to 366 d in whole seconds.

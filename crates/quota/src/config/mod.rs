@@ -7,6 +7,7 @@
 //! integers above 2^31 - 1 arrive as strings of digits, and a bare `off` as `false`.
 
 mod conditions;
+mod counting;
 mod denied;
 mod duration;
 mod facts;
@@ -15,8 +16,10 @@ mod identities;
 mod json;
 mod names;
 mod object;
+mod overrides;
 mod policies;
 mod policy;
+mod quotas;
 mod reader;
 mod response;
 #[cfg(feature = "schema")]
@@ -25,6 +28,7 @@ mod store;
 mod suggest;
 mod template;
 mod text;
+mod warnings;
 
 pub use fault::{Fault, Faults};
 pub use policy::{Count, Mode, OnFailure, Policy, Precision};
@@ -84,26 +88,48 @@ fn parse(root: &Node<'_>) -> Option<Config> {
     let mut object = root.object()?;
     let domain = object.required("domain", |n| n.name(DOMAIN));
     let store = object.required("store", store::parse);
-    let digest_key = object.optional("digest_key", |n| n.text().map(Some), || None);
-    let identities = object.optional("identities", identities::parse, Default::default);
-    let context = Context { domain, identities: identities.as_ref(), store: store.as_ref() };
-    let policies = object.required("policies", |n| policies::parse(n, context));
-    let response = object.optional("response", response::parse, ResponseConfig::default);
-    object.finish();
-
-    let domain = domain?;
-    let digester = match digest_key? {
+    let digest_key = object.optional("digest_key", |n| digest_key(n).map(Some), || None);
+    let keyed = digest_key != Some(None);
+    let identities = object.optional(
+        "identities",
+        |n| {
+            let identities = identities::parse(n)?;
+            warnings::identities(n, &identities, keyed);
+            Some(identities)
+        },
+        Default::default,
+    );
+    let digester = domain.zip(digest_key).map(|(domain, key)| match key {
         Some(key) => Digester::keyed(key.as_bytes()),
         None => Digester::derived(domain),
+    });
+    let context = Context {
+        domain,
+        identities: identities.as_ref(),
+        store: store.as_ref(),
+        digester: digester.as_ref(),
     };
+    let policies = object.required("policies", |n| policies::parse(n, context));
+    let response = object.optional("response", response::parse, ResponseConfig::default);
+    if let (Some(store), Some(policies)) = (&store, &policies) {
+        warnings::local_share(&object.field("store"), store, policies);
+    }
+    object.finish();
+
     Some(Config {
-        domain: domain.into(),
+        domain: domain?.into(),
         store: store?,
         policies: policies?,
         response: response?,
-        digester,
+        digester: digester?,
         warnings: Box::default(),
     })
+}
+
+fn digest_key<'a>(node: &Node<'a>) -> Option<&'a str> {
+    let key = node.text()?;
+    warnings::digest_key(node, key);
+    Some(key)
 }
 
 const DOMAIN: Names = Names {

@@ -67,24 +67,6 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A switch that cannot be turned on yet.
-    pub(super) fn later_switch(&mut self, name: &'static str) {
-        if let Some(node) = self.take(name)
-            && node.boolean() == Some(true)
-        {
-            node.not_yet::<()>();
-        }
-    }
-
-    /// A list that must be empty yet.
-    pub(super) fn later_list(&mut self, name: &'static str) {
-        if let Some(node) = self.take(name)
-            && node.list(usize::MAX).is_some_and(|list| !list.is_empty())
-        {
-            node.not_yet::<()>();
-        }
-    }
-
     /// The one field, of these, that is there; `later` are those that are not supported yet.
     pub(super) fn one_of(
         &mut self,
@@ -110,6 +92,11 @@ impl<'a> Object<'a> {
                 None
             }
         }
+    }
+
+    /// The place of a field, whether it is there or not.
+    pub(super) fn field(&self, name: &str) -> Node<'a> {
+        self.node.member(name, self.fields.get(name).unwrap_or(&Value::Null))
     }
 
     /// Records the fields that nobody asked for.

@@ -3,11 +3,13 @@
 use serde_json::Value;
 
 use super::identities::Identities;
-use super::policy::{Count, Mode, Policy, Precision};
+use super::policy::{Mode, Policy};
 use super::reader::{Names, Node};
 use super::store::StoreConfig;
-use super::{MAX_PARTITION_BY, MAX_POLICIES, conditions, duration, suggest};
-use crate::request::key;
+use super::{
+    MAX_PARTITION_BY, MAX_POLICIES, conditions, counting, duration, quotas, store, suggest, warnings,
+};
+use crate::request::key::{self, Digester};
 use crate::request::matching::Matcher;
 use crate::request::partition::{BuiltIn, Entry, OnMissing, Partition};
 use crate::wire::MAX_UNITS;
@@ -21,6 +23,8 @@ pub(super) struct Context<'c, 'a> {
     pub(super) identities: Option<&'c Identities<'a>>,
     /// `None` where it is at fault.
     pub(super) store: Option<&'c StoreConfig>,
+    /// `None` where what it is made of is at fault.
+    pub(super) digester: Option<&'c Digester>,
 }
 
 pub(super) const NAME: Names = Names {
@@ -40,45 +44,56 @@ fn policy<'a>(node: &Node<'a>, context: Context<'_, '_>, names: &mut Vec<&'a str
     let name = object.required("name", |n| unique_name(n, names));
     let matcher = object.optional("match", conditions::parse, Matcher::default);
     let entries = object.optional("partition_by", |n| partition_by(n, context.identities), Vec::new);
-    let on_missing = object.optional(
-        "on_missing",
-        |n| {
-            let words = [("skip", OnMissing::Skip), ("deny", OnMissing::Deny), ("shared", OnMissing::Shared)];
-            n.choice(&words, &[])
-        },
-        || OnMissing::Skip,
-    );
+    let on_missing = object.optional("on_missing", |n| on_missing(n).map(Some), || None);
     let quota = object.required("quota", |n| n.whole(0..=MAX_UNITS));
     let window = object.required("window", duration::window);
     let mode = object.optional("mode", mode, || Some(Mode::Enforce));
-    let cost = object.optional("cost", cost, || ());
-    let count = object.optional("count", count, || ());
-    let precision = object.optional("precision", |n| n.choice(&[("exact", ())], &["lease"]), || ());
-    object.later(&["quota_from", "tiers", "lease", "on_failure"]);
-    object.later_list("overrides");
-    object.later_switch("count_denied");
-    object.later_switch("stagger");
+    let on_failure = object.optional("on_failure", |n| store::on_failure(n).map(Some), || None);
+    let stagger = object.optional("stagger", Node::boolean, || false);
+    let counting = counting::parse(&mut object);
+    if let (Some(entries), Some(None)) = (&entries, on_missing) {
+        warnings::skipped(&object, entries);
+    }
+    let partition = partition(name, entries, on_missing, context);
+    let quotas = quotas::parse(&mut object, partition.as_ref().zip(context.digester));
+    if let (Some(quota), Some(quotas), Some(counting)) = (quota, &quotas, &counting) {
+        warnings::quotas(&object, quota, quotas, counting);
+    }
     object.finish();
 
-    cost.and(count).and(precision)?;
-    let (name, matcher, entries, on_missing) = (name?, matcher?, entries?, on_missing?);
-    let (quota, window, mode) = (quota?, window?, mode?);
-    let head = key::head(context.domain?, name);
-    let on_failure = context.store?.on_failure;
-    let partition = Partition::new(head, entries, on_missing);
-    let name = name.into();
+    let (name, matcher, partition, counting) = (name?, matcher?, partition?, counting?);
+    let (quota, window, quotas, mode, stagger) = (quota?, window?, quotas?, mode?, stagger?);
+    let on_failure = on_failure?.unwrap_or(context.store?.on_failure);
     Some(mode.map(|mode| Policy {
-        name,
+        name: name.into(),
         quota,
         window,
+        stagger,
         mode,
         on_failure,
-        count: Count::All,
-        count_denied: false,
-        precision: Precision::Exact,
+        count: counting.count,
+        count_denied: counting.count_denied,
+        precision: counting.precision,
         matcher,
         partition,
+        quotas,
+        cost: counting.cost,
     }))
+}
+
+fn partition(
+    name: Option<&str>,
+    entries: Option<Vec<Entry>>,
+    on_missing: Option<Option<OnMissing>>,
+    context: Context<'_, '_>,
+) -> Option<Partition> {
+    let on_missing = on_missing?.unwrap_or(OnMissing::Skip);
+    Some(Partition::new(key::head(context.domain?, name?), entries?, on_missing))
+}
+
+fn on_missing(node: &Node<'_>) -> Option<OnMissing> {
+    let words = [("skip", OnMissing::Skip), ("deny", OnMissing::Deny), ("shared", OnMissing::Shared)];
+    node.choice(&words, &[])
 }
 
 fn unique_name<'a>(node: &Node<'a>, names: &mut Vec<&'a str>) -> Option<&'a str> {
@@ -120,18 +135,4 @@ fn mode(node: &Node<'_>) -> Option<Option<Mode>> {
         return Some(None);
     }
     node.choice(&[("enforce", Some(Mode::Enforce)), ("shadow", Some(Mode::Shadow)), ("off", None)], &[])
-}
-
-fn cost(node: &Node<'_>) -> Option<()> {
-    if node.value().is_object() || node.whole(1..=MAX_UNITS)? != 1 {
-        return node.not_yet();
-    }
-    Some(())
-}
-
-fn count(node: &Node<'_>) -> Option<()> {
-    if node.value().is_object() {
-        return node.not_yet();
-    }
-    node.choice(&[("all", ())], &[])
 }

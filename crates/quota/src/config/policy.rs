@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::request::allowance::{Cost, Quotas};
 use crate::request::matching::Matcher;
 use crate::request::partition::Partition;
 use crate::window::Window;
@@ -17,6 +18,8 @@ pub struct Policy {
     pub quota: u64,
     /// The window, not staggered.
     pub window: Window,
+    /// Whether each partition's window is shifted by a time of its own.
+    pub stagger: bool,
     /// Whether it refuses.
     pub mode: Mode,
     /// What becomes of its requests while the store fails.
@@ -29,6 +32,8 @@ pub struct Policy {
     pub precision: Precision,
     pub(crate) matcher: Matcher,
     pub(crate) partition: Partition,
+    pub(crate) quotas: Quotas,
+    pub(crate) cost: Cost,
 }
 
 /// Whether a policy refuses.

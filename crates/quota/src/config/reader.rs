@@ -82,6 +82,11 @@ impl<'a> Node<'a> {
         None
     }
 
+    /// Where it is.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     pub(super) fn value(&self) -> &'a Value {
         self.value
     }
@@ -195,15 +200,8 @@ impl<'a> Node<'a> {
         match number {
             Some(number) if range.contains(&number) => Some(number),
             _ => {
-                let is = match self.value {
-                    Value::Number(number) => number.to_string(),
-                    other => kind(other).to_owned(),
-                };
-                self.fault(format!(
-                    "must be a whole number from {} to {}, is {is}",
-                    range.start(),
-                    range.end()
-                ));
+                let (least, most, is) = (range.start(), range.end(), self.shown());
+                self.fault(format!("must be a whole number from {least} to {most}, is {is}"));
                 None
             }
         }
@@ -225,6 +223,14 @@ impl<'a> Node<'a> {
             None => return self.must(&words),
         }
         None
+    }
+
+    /// A number as it is, of anything else the kind.
+    pub(super) fn shown(&self) -> String {
+        match self.value {
+            Value::Number(number) => number.to_string(),
+            other => kind(other).to_owned(),
+        }
     }
 
     fn element(&self, i: usize) -> Self {

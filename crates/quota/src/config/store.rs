@@ -33,22 +33,50 @@ impl fmt::Debug for StoreConfig {
 const DEFAULT_LOCAL_SHARE: f64 = 0.1;
 const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 
+/// Longest token: it is sent with every call.
+const MAX_TOKEN: usize = 4096;
+
 pub(super) fn parse(node: &Node<'_>) -> Option<StoreConfig> {
     let mut object = node.object()?;
     let cluster = object.required("cluster", Node::text);
-    let timeout = object.optional("timeout", duration::timeout, || DEFAULT_TIMEOUT);
-    let on_failure = object.optional(
-        "on_failure",
-        |n| n.choice(&[("allow", OnFailure::Allow), ("deny", OnFailure::Deny)], &["local"]),
-        || OnFailure::Allow,
-    );
-    object.later(&["local_share", "token"]);
+    let timeout = object.optional("timeout", |n| duration::up_to_a_minute(n, "50ms"), || DEFAULT_TIMEOUT);
+    let on_failure = object.optional("on_failure", on_failure, || OnFailure::Allow);
+    let local_share = object.optional("local_share", share, || DEFAULT_LOCAL_SHARE);
+    let token = object.optional("token", |n| token(n).map(Some), || None);
     object.finish();
     Some(StoreConfig {
         cluster: cluster?.into(),
         timeout: timeout?,
         on_failure: on_failure?,
-        local_share: DEFAULT_LOCAL_SHARE,
-        token: None,
+        local_share: local_share?,
+        token: token?.map(Box::from),
     })
+}
+
+pub(super) fn on_failure(node: &Node<'_>) -> Option<OnFailure> {
+    let words = [("allow", OnFailure::Allow), ("deny", OnFailure::Deny), ("local", OnFailure::Local)];
+    node.choice(&words, &[])
+}
+
+fn share(node: &Node<'_>) -> Option<f64> {
+    match node.value().as_f64() {
+        Some(share) if share > 0.0 && share <= 1.0 => Some(share),
+        _ => {
+            node.fault(format!("must be a number above 0 and at most 1, is {}", node.shown()));
+            None
+        }
+    }
+}
+
+/// The alphabet of bearer tokens (`b64token` of RFC 6750). What was written instead is never shown.
+fn token<'a>(node: &Node<'a>) -> Option<&'a str> {
+    let text = node.text()?;
+    node.no_longer_than(text, MAX_TOKEN)?;
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/".contains(&b);
+    let padded = text.trim_end_matches('=');
+    if !padded.is_empty() && padded.bytes().all(allowed) {
+        return Some(text);
+    }
+    node.fault("must be a bearer token: letters, digits and -._~+/, and = only at its end");
+    None
 }

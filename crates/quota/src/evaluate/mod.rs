@@ -7,7 +7,9 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 
 use crate::config::{Config, Mode};
+use crate::decision::partition_of;
 use crate::request::Request;
+use crate::request::allowance::Allowance;
 use crate::request::facts::Facts;
 use crate::request::partition::Party;
 use crate::window::Window;
@@ -63,11 +65,19 @@ impl Config {
                 continue;
             }
             match policy.partition.party(&facts, &self.digester) {
-                Party::Counter { key, .. } => checks.push(Check {
-                    policy: index,
-                    counter: Counter { key, quota: policy.quota, window: policy.window },
-                    cost: NonZeroU64::MIN,
-                }),
+                Party::Counter { key, address } => {
+                    let quota = match policy.quotas.of(&key, address, &facts, policy.quota) {
+                        Allowance::Units(quota) => quota,
+                        Allowance::Unlimited => continue,
+                    };
+                    let window = if policy.stagger {
+                        policy.window.staggered(partition_of(&key))
+                    } else {
+                        policy.window
+                    };
+                    let counter = Counter { key, quota, window };
+                    checks.push(Check { policy: index, counter, cost: policy.cost.of(&facts) });
+                }
                 Party::Denied if policy.mode == Mode::Enforce => {
                     missing.push(index);
                     return Evaluation { checks: Err(MissingIdentity { policy: index }), missing };

@@ -69,15 +69,6 @@ impl Identity {
 }
 
 impl Source {
-    /// The labels of its entries, in their order.
-    pub(crate) fn labels(&self) -> Vec<&str> {
-        match self {
-            Self::One(fact, _) => vec![&fact.label],
-            Self::All(facts) => facts.iter().map(|fact| &*fact.label).collect(),
-            Self::ClientIp(_) => vec![key::IP],
-        }
-    }
-
     /// Appends its entries; nothing, unless it yields a value.
     fn write<'c, R: Request>(&'c self, out: &mut String, facts: &Facts<'c, R>, digester: &Digester) -> Yield {
         match self {

@@ -1,14 +1,16 @@
 //! What a request is, and what of it counts: facts, identities, conditions, partitions.
 
+pub(crate) mod allowance;
 pub(crate) mod fact;
 pub(crate) mod facts;
 pub(crate) mod identity;
 pub(crate) mod key;
 pub(crate) mod matching;
+pub(crate) mod network;
 mod pairs;
 pub(crate) mod partition;
 pub(crate) mod path;
-mod percent;
+pub(crate) mod percent;
 
 /// Facts about one request, fetched from the host on demand.
 ///

@@ -74,9 +74,9 @@ pub(crate) enum Party {
     Denied,
 }
 
-/// The one value that a partition consists of, where that is always read from the same place.
+/// One `label=value` of encoded partitions: what its value looks like.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Single<'p> {
+pub(crate) struct Part<'p> {
     /// Encoded.
     pub(crate) label: &'p str,
     /// Whether it is kept as a digest.
@@ -152,29 +152,24 @@ impl Partition {
     }
 
     /// The one value, where every partition consists of one that is always read from the same place.
-    pub(crate) fn single(&self) -> Option<Single<'_>> {
-        let Self::By { entries, .. } = self else { return None };
-        let [entry] = entries.as_slice() else { return None };
-        let plain = |label, spelling| Single { label, secrecy: Secrecy::Plain, spelling };
-        match entry {
-            Entry::BuiltIn(fact) => Some(plain(fact.name(), Spelling::BuiltIn(*fact))),
-            Entry::Identity(identity) => match identity.sources.as_slice() {
-                [Source::One(fact, secrecy)] => {
-                    Some(Single { label: &fact.label, secrecy: *secrecy, spelling: Spelling::AsIs })
-                }
-                [Source::ClientIp(prefix)] => Some(plain(key::IP, Spelling::Network(*prefix))),
-                _ => None,
-            },
-        }
+    pub(crate) fn single(&self) -> Option<Part<'_>> {
+        let forms = self.forms();
+        let [sources] = forms.as_slice() else { return None };
+        let [parts] = sources.as_slice() else { return None };
+        let [part] = parts.as_slice() else { return None };
+        Some(*part)
     }
 
-    /// What each entry of an encoded partition looks like: the labels that follow each other in it, one
-    /// sequence a source. With [`shares`](Self::shares), each entry may be [`key::MISSING`] instead.
-    pub(crate) fn forms(&self) -> Vec<Vec<Vec<&str>>> {
+    /// What each entry of an encoded partition looks like: the parts that follow each other in it, one sequence
+    /// a source. With [`shares`](Self::shares), each entry may be [`key::MISSING`] instead.
+    pub(crate) fn forms(&self) -> Vec<Vec<Vec<Part<'_>>>> {
         let Self::By { entries, .. } = self else { return Vec::new() };
         let forms = entries.iter().map(|entry| match entry {
-            Entry::Identity(identity) => identity.sources.iter().map(Source::labels).collect(),
-            Entry::BuiltIn(fact) => vec![vec![fact.name()]],
+            Entry::Identity(identity) => identity.sources.iter().map(parts).collect(),
+            Entry::BuiltIn(fact) => {
+                let spelling = Spelling::BuiltIn(*fact);
+                vec![vec![Part { label: fact.name(), secrecy: Secrecy::Plain, spelling }]]
+            }
         });
         forms.collect()
     }
@@ -214,21 +209,38 @@ impl Entry {
     }
 }
 
-impl Single<'_> {
+/// The parts that a source writes.
+fn parts(source: &Source) -> Vec<Part<'_>> {
+    let part = |label| Part { label, secrecy: Secrecy::Plain, spelling: Spelling::AsIs };
+    match source {
+        Source::One(fact, secrecy) => vec![Part { secrecy: *secrecy, ..part(&fact.label) }],
+        Source::All(facts) => facts.iter().map(|fact| part(&fact.label)).collect(),
+        Source::ClientIp(prefix) => vec![Part { spelling: Spelling::Network(*prefix), ..part(key::IP) }],
+    }
+}
+
+/// An address, also one that is written as the network of `prefix` bits that it counts by.
+fn address(raw: &[u8], prefix: u8) -> Option<IpAddr> {
+    let text = std::str::from_utf8(raw).ok()?;
+    let counted = text.strip_suffix(&format!("/{prefix}")).filter(|address| address.contains(':'));
+    counted.unwrap_or(text).parse().ok()
+}
+
+impl Part<'_> {
     /// Appends the entry of the value `raw`, in the spelling that a request's has.
     ///
     /// # Errors
     /// What it must be instead.
-    pub(crate) fn write(self, out: &mut String, raw: &str, digester: &Digester) -> Result<(), &'static str> {
+    pub(crate) fn write(self, out: &mut String, raw: &[u8], digester: &Digester) -> Result<(), &'static str> {
         let value = match self.spelling {
             Spelling::AsIs => raw.into(),
-            Spelling::Network(prefix) => match raw.parse::<IpAddr>() {
-                Ok(address) => network(address.to_canonical(), prefix).into_bytes(),
-                Err(_) => return Err("an address such as 192.0.2.7 or 2001:db8::1"),
+            Spelling::Network(prefix) => match address(raw, prefix) {
+                Some(address) => network(address.to_canonical(), prefix).into_bytes(),
+                None => return Err("an address such as 192.0.2.7 or 2001:db8::1"),
             },
-            Spelling::BuiltIn(BuiltIn::Method) => raw.to_ascii_uppercase().into_bytes(),
+            Spelling::BuiltIn(BuiltIn::Method) => raw.to_ascii_uppercase(),
             Spelling::BuiltIn(BuiltIn::Host) => matching::normalize_host(raw.into()),
-            Spelling::BuiltIn(BuiltIn::Path) => path::normalize(raw.as_bytes()).into_owned(),
+            Spelling::BuiltIn(BuiltIn::Path) => path::normalize(raw).into_owned(),
             Spelling::BuiltIn(BuiltIn::Route) => raw.into(),
         };
         key::write_entry(out, self.label, &value, self.secrecy, digester);

@@ -1,0 +1,228 @@
+//! What a policy grants a partition, and what a request takes of it.
+//!
+//! Of a quota the first of these that is there counts: the override of the partition or of its network,
+//! `quota_from`, the tier, the policy's own `quota`. Numbers of requests are decimal digits and nothing else: no
+//! sign, no fraction, no spaces within. One that is too long to hold is a large one, not none.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+use std::rc::Rc;
+
+use crate::request::Request;
+use crate::request::fact::{Fact, Found, Kind, Lookup};
+use crate::request::facts::Facts;
+use crate::request::key;
+use crate::request::network::Network;
+
+/// What a policy grants a partition in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allowance {
+    /// So many units.
+    Units(u64),
+    /// Nobody is asked.
+    Unlimited,
+}
+
+/// What is said of a policy's quota besides the number that holds for everybody.
+#[derive(Debug, Default)]
+pub(crate) struct Quotas {
+    /// For single partitions and networks.
+    pub(crate) overrides: Overrides,
+    /// For those of whom something verified tells it.
+    pub(crate) from: Option<QuotaFrom>,
+    /// By the name of a class of partitions.
+    pub(crate) tiers: Option<Tiers>,
+}
+
+/// Exceptions in their order: the first that fits counts.
+#[derive(Debug, Default)]
+pub(crate) struct Overrides {
+    by_key: HashMap<Rc<str>, (usize, Allowance)>,
+    networks: Vec<(Network, usize, Allowance)>,
+}
+
+/// A quota that a verified fact tells.
+#[derive(Debug)]
+pub(crate) struct QuotaFrom {
+    /// Where.
+    pub(crate) fact: Fact,
+    /// What is more counts as this.
+    pub(crate) max: u64,
+}
+
+/// Quotas by what a verified fact says.
+#[derive(Debug)]
+pub(crate) struct Tiers {
+    /// Where the name of the tier stands.
+    pub(crate) fact: Fact,
+    /// The quotas by that name.
+    pub(crate) quotas: BTreeMap<Box<[u8]>, u64>,
+}
+
+/// What a request takes.
+#[derive(Debug)]
+pub(crate) enum Cost {
+    /// Every request the same.
+    Fixed(NonZeroU64),
+    /// What a header says.
+    Header {
+        /// Which.
+        fact: Fact,
+        /// Where it is missing, there more than once, or no whole number of at least 1.
+        default: NonZeroU64,
+        /// What is more counts as this. No less than `default`.
+        max: NonZeroU64,
+    },
+}
+
+impl Quotas {
+    /// What the counter of this `key` and client `address` is granted, where `quota` is for everybody.
+    pub(crate) fn of<'c, R: Request>(
+        &'c self,
+        key: &str,
+        address: Option<IpAddr>,
+        facts: &Facts<'c, R>,
+        quota: u64,
+    ) -> Allowance {
+        self.overrides.find(key, address).unwrap_or_else(|| {
+            let told = self.from.as_ref().and_then(|from| from.quota(facts));
+            let tier = || self.tiers.as_ref().and_then(|tiers| tiers.quota(facts));
+            Allowance::Units(told.or_else(tier).unwrap_or(quota))
+        })
+    }
+}
+
+impl Overrides {
+    /// The exception at `place` for the counter of this key; one there already stays.
+    pub(crate) fn add_key(&mut self, key: Rc<str>, place: usize, allowance: Allowance) {
+        self.by_key.entry(key).or_insert((place, allowance));
+    }
+
+    /// The exception at `place`, after all those of networks so far, for a network.
+    pub(crate) fn add_network(&mut self, network: Network, place: usize, allowance: Allowance) {
+        self.networks.push((network, place, allowance));
+    }
+
+    /// The place of the exception for the counter of this key.
+    pub(crate) fn place_of_key(&self, key: &str) -> Option<usize> {
+        self.by_key.get(key).map(|(place, _)| *place)
+    }
+
+    /// The first exception that holds for all of `network`: its place, and for which network it is.
+    pub(crate) fn covering(&self, network: &Network) -> Option<(usize, Network)> {
+        let (wider, place, _) = self.networks.iter().find(|(wider, ..)| wider.covers(network))?;
+        Some((*place, *wider))
+    }
+
+    /// All that they allow.
+    pub(crate) fn allowances(&self) -> impl Iterator<Item = Allowance> {
+        let by_key = self.by_key.values().map(|(_, allowance)| *allowance);
+        by_key.chain(self.networks.iter().map(|(.., allowance)| *allowance))
+    }
+
+    fn find(&self, key: &str, address: Option<IpAddr>) -> Option<Allowance> {
+        let by_key = if self.by_key.is_empty() { None } else { self.by_key.get(key).copied() };
+        let by_network = address.and_then(|address| {
+            let found = self.networks.iter().find(|(network, ..)| network.contains(address));
+            found.map(|(_, place, allowance)| (*place, *allowance))
+        });
+        by_key.into_iter().chain(by_network).min_by_key(|(place, _)| *place).map(|(_, allowance)| allowance)
+    }
+}
+
+impl QuotaFrom {
+    fn quota<'c, R: Request>(&'c self, facts: &Facts<'c, R>) -> Option<u64> {
+        match facts.look_up(&self.fact) {
+            Found::Value(text) => {
+                let quota = match self.fact.kind {
+                    // One above 2^53 - 1 is no integer in its text, and yet a whole number.
+                    Kind::Number => whole(&text).or_else(|| large(&text)),
+                    _ => whole(&text),
+                };
+                quota.map(|quota| quota.min(self.max))
+            }
+            Found::Missing | Found::Ambiguous => None,
+        }
+    }
+}
+
+impl Tiers {
+    fn quota<'c, R: Request>(&'c self, facts: &Facts<'c, R>) -> Option<u64> {
+        match facts.look_up(&self.fact) {
+            Found::Value(name) => self.quotas.get(&*name).copied(),
+            Found::Missing | Found::Ambiguous => None,
+        }
+    }
+}
+
+impl Cost {
+    /// What the header of this lower-case name says.
+    pub(crate) fn header(name: &str, default: NonZeroU64, max: NonZeroU64) -> Self {
+        let lookup = Lookup::Header(name.into());
+        Self::Header {
+            fact: Fact { label: key::label("header", name), lookup, kind: Kind::Text },
+            default,
+            max,
+        }
+    }
+
+    /// The units that the request takes, as far as `facts` tell.
+    pub(crate) fn of<'c, R: Request>(&'c self, facts: &Facts<'c, R>) -> NonZeroU64 {
+        match self {
+            Self::Fixed(cost) => *cost,
+            Self::Header { fact, default, max } => match facts.look_up(fact) {
+                Found::Value(text) => {
+                    whole(&text).and_then(NonZeroU64::new).map_or(*default, |cost| cost.min(*max))
+                }
+                Found::Missing | Found::Ambiguous => *default,
+            },
+        }
+    }
+}
+
+/// The number that decimal digits write; one too long to hold is the largest.
+fn whole(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        Some(number.saturating_mul(10).saturating_add(digit))
+    })
+}
+
+/// The whole number that `text` writes as a float; one too long to hold is the largest.
+fn large(text: &[u8]) -> Option<u64> {
+    let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (number >= 0.0 && number.fract() == 0.0).then_some(number as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_digits_and_nothing_else() {
+        for (text, number) in [
+            ("0", Some(0)),
+            ("7", Some(7)),
+            ("007", Some(7)),
+            ("9007199254740993", Some(9_007_199_254_740_993)),
+            ("18446744073709551616", Some(u64::MAX)),
+            ("", None),
+            ("-1", None),
+            ("+1", None),
+            ("1.0", None),
+            ("1e3", None),
+            (" 1", None),
+            ("1,2", None),
+            ("0x10", None),
+            ("\u{661}", None),
+        ] {
+            assert_eq!(whole(text.as_bytes()), number, "{text:?}");
+        }
+        assert_eq!(whole(&[b'9'; 70_000]), Some(u64::MAX));
+        assert_eq!(whole(&[b'0'; 70_000]), Some(0));
+    }
+}

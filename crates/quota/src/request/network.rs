@@ -1,0 +1,146 @@
+//! Networks of client addresses.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// An IPv4 or an IPv6 network. Addresses of the one kind are in no network of the other, not even in `::/0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Network {
+    /// Its host bits are 0, and it is no IPv4 address in IPv6 form.
+    address: IpAddr,
+    /// At most 32, or 128.
+    prefix: u8,
+}
+
+/// Why a text is no network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotANetwork {
+    /// It is none at all.
+    Other,
+    /// It is another spelling of this one.
+    Spelling(Network),
+}
+
+impl Network {
+    /// Reads `10.0.0.0/8` or `2001:db8::/32`; an address without prefix is a network of its own.
+    ///
+    /// # Errors
+    /// What it is instead, where host bits are set, or IPv4 is written as IPv6.
+    pub(crate) fn parse(text: &str) -> Result<Self, NotANetwork> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| NotANetwork::Other)?;
+        let bits = bits(address);
+        let prefix = match prefix {
+            // No sign, and no more digits than needed.
+            Some(text) if text.len() <= 3 && text.bytes().all(|b| b.is_ascii_digit()) => {
+                text.parse().ok().filter(|prefix| *prefix <= bits).ok_or(NotANetwork::Other)?
+            }
+            Some(_) => return Err(NotANetwork::Other),
+            None => bits,
+        };
+        let network = Self::of(address, prefix);
+        if network.address == address { Ok(network) } else { Err(NotANetwork::Spelling(network)) }
+    }
+
+    /// The network of `prefix` bits that `address` is in.
+    fn of(address: IpAddr, prefix: u8) -> Self {
+        match address {
+            IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+                Some(v4) if prefix >= 96 => Self::of(v4.into(), prefix - 96),
+                _ => {
+                    let host = u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
+                    Self { address: Ipv6Addr::from_bits(v6.to_bits() & !host).into(), prefix }
+                }
+            },
+            IpAddr::V4(v4) => {
+                let host = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
+                Self { address: Ipv4Addr::from_bits(v4.to_bits() & !host).into(), prefix }
+            }
+        }
+    }
+
+    /// Whether `address`, which is no IPv4 address in IPv6 form, is in it.
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        address.is_ipv4() == self.address.is_ipv4() && Self::of(address, self.prefix).address == self.address
+    }
+
+    /// Whether all of `other` is in it.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self.prefix <= other.prefix && self.contains(other.address)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+/// How many bits such an address has.
+fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_read_in_one_spelling() {
+        for (text, expected) in [
+            ("10.0.0.0/8", Ok("10.0.0.0/8")),
+            ("0.0.0.0/0", Ok("0.0.0.0/0")),
+            ("192.0.2.7", Ok("192.0.2.7/32")),
+            ("192.0.2.7/32", Ok("192.0.2.7/32")),
+            ("2001:DB8::/32", Ok("2001:db8::/32")),
+            ("::/0", Ok("::/0")),
+            ("2001:db8::1", Ok("2001:db8::1/128")),
+            ("10.1.2.3/8", Err(Some("10.0.0.0/8"))),
+            ("2001:db8::1/64", Err(Some("2001:db8::/64"))),
+            ("::ffff:10.0.0.0/104", Err(Some("10.0.0.0/8"))),
+            ("::ffff:192.0.2.7", Err(Some("192.0.2.7/32"))),
+            ("10.0.0.0/33", Err(None)),
+            ("::/129", Err(None)),
+            ("10.0.0.0/", Err(None)),
+            ("10.0.0.0/+8", Err(None)),
+            ("10.0.0.0/0008", Err(None)),
+            ("10.0.0.0/255.0.0.0", Err(None)),
+            ("10.0.0/8", Err(None)),
+            ("[::]/0", Err(None)),
+            ("", Err(None)),
+        ] {
+            let read = match Network::parse(text) {
+                Ok(network) => Ok(network.to_string()),
+                Err(NotANetwork::Spelling(network)) => Err(Some(network.to_string())),
+                Err(NotANetwork::Other) => Err(None),
+            };
+            assert_eq!(read, expected.map(str::to_owned).map_err(|e| e.map(str::to_owned)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_network_contains_the_addresses_of_its_kind_that_begin_like_it() {
+        for (network, address, inside) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("10.0.0.0/8", "::10.0.0.1", false),
+            ("0.0.0.0/0", "203.0.113.9", true),
+            ("0.0.0.0/0", "2001:db8::1", false),
+            ("::/0", "2001:db8::1", true),
+            ("::/0", "192.0.2.7", false),
+            ("192.0.2.7", "192.0.2.7", true),
+            ("192.0.2.7", "192.0.2.6", false),
+            ("2001:db8::/33", "2001:db8:7fff::1", true),
+            ("2001:db8::/33", "2001:db8:8000::1", false),
+        ] {
+            let parsed = Network::parse(network).unwrap();
+            assert_eq!(parsed.contains(address.parse().unwrap()), inside, "{network} {address}");
+        }
+        let covers = |a, b| Network::parse(a).unwrap().covers(&Network::parse(b).unwrap());
+        assert!(covers("10.0.0.0/8", "10.1.0.0/16") && covers("10.0.0.0/8", "10.0.0.0/8"));
+        assert!(!covers("10.1.0.0/16", "10.0.0.0/8") && !covers("0.0.0.0/0", "::/0"));
+    }
+}
