@@ -73,7 +73,16 @@ fn change(document: &mut Value, choices: &mut Choices<'_>) {
         1 => String::from_utf8_lossy(&choices.bytes()).into_owned().into(),
         2 => choices.of(&[0, 1, 100, 1 << 31, MAX_UNITS, u64::MAX]).to_owned().into(),
         _ => choices
-            .of(&[json!(null), json!(true), json!(false), json!(-1), json!(0.5), json!(1e300), json!([]), json!({})])
+            .of(&[
+                json!(null),
+                json!(true),
+                json!(false),
+                json!(-1),
+                json!(0.5),
+                json!(1e300),
+                json!([]),
+                json!({}),
+            ])
             .clone(),
     };
     match place.rsplit_once('/').and_then(|(parent, name)| Some((document.pointer_mut(parent)?, name))) {
@@ -131,7 +140,8 @@ impl Request for Hostile<'_> {
         self.among(&["api.example.com:443", "a.example.org.", "[2001:db8::1]:80"])
     }
     fn header(&self, name: &str) -> Vec<Vec<u8>> {
-        let plausible: &[&str] = if name == "cookie" { &["a=b; a=\"c\"; =; session=%41"] } else { &["1", "-1", " 7\t"] };
+        let plausible: &[&str] =
+            if name == "cookie" { &["a=b; a=\"c\"; =; session=%41"] } else { &["1", "-1", " 7\t"] };
         let more = self.0.borrow_mut().below(3);
         (0..more).filter_map(|_| self.among(plausible)).collect()
     }

@@ -217,7 +217,9 @@ impl World {
         let Decision::Admit(admission) = decision else { return };
         if self.closed {
             assert_eq!(admission.uncounted, None);
-            for check in checks.iter().filter(|check| self.config.policies[check.policy].mode == Mode::Enforce) {
+            for check in
+                checks.iter().filter(|check| self.config.policies[check.policy].mode == Mode::Enforce)
+            {
                 let units = self.units.entry(check.counter.key.to_string()).or_default();
                 units.spent += check.cost.get();
             }
@@ -228,11 +230,15 @@ impl World {
     }
 
     fn balance(&self) {
-        for (key, units) in self.units.iter().filter(|(key, _)| self.closed && !key.starts_with("d:shadow:")) {
+        for (key, units) in self.units.iter().filter(|(key, _)| self.closed && !key.starts_with("d:shadow:"))
+        {
             assert!(units.spent <= units.granted, "admitted without a grant: {key} {units:?}");
             // With count_denied, refused units are counted and perhaps returned as well, without being granted.
             let kept = units.spent + units.returned;
-            assert!(kept <= units.granted || key.starts_with("d:denied:"), "returned and kept: {key} {units:?}");
+            assert!(
+                kept <= units.granted || key.starts_with("d:denied:"),
+                "returned and kept: {key} {units:?}"
+            );
         }
     }
 

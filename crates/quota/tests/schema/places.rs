@@ -1,6 +1,7 @@
 //! Every place of a document that the schema describes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use quotagate_quota::config::schema;
 use serde_json::{Map, Value, json};
@@ -23,13 +24,11 @@ enum Step {
 }
 
 /// The schema as a tree.
-pub fn root() -> Value {
-    schema::schema().to_value()
-}
+pub static ROOT: LazyLock<Value> = LazyLock::new(|| schema::schema().to_value());
 
 /// All of them, the document itself first.
-pub fn all() -> Vec<Place> {
-    let mut places = vec![Place { steps: Vec::new(), schemas: vec![root()] }];
+pub static ALL: LazyLock<Vec<Place>> = LazyLock::new(|| {
+    let mut places = vec![Place { steps: Vec::new(), schemas: vec![ROOT.clone()] }];
     let mut next = 0;
     while let Some(place) = places.get(next) {
         next += 1;
@@ -37,7 +36,7 @@ pub fn all() -> Vec<Place> {
         places.extend(children);
     }
     places
-}
+});
 
 impl Place {
     /// As faults name it.
@@ -51,7 +50,7 @@ impl Place {
 
     /// A schema of the value here alone.
     pub fn schema(&self) -> Value {
-        json!({"$defs": root()["$defs"], "anyOf": self.schemas})
+        json!({"$defs": ROOT["$defs"], "anyOf": self.schemas})
     }
 
     /// The names of the fields, where it is an object with fields of its own.
@@ -59,6 +58,17 @@ impl Place {
         let objects: Vec<_> = self.shapes().into_iter().filter(|s| s.contains_key("properties")).collect();
         let fields = objects.iter().flat_map(|s| s["properties"].as_object().unwrap().keys().cloned());
         (!objects.is_empty()).then(|| fields.collect())
+    }
+
+    /// Whether it is a list, or may be.
+    pub fn has_list(&self) -> bool {
+        self.shapes().iter().any(|shape| shape.contains_key("items"))
+    }
+
+    /// Whether it has as many elements or fields as the document likes.
+    pub fn has_elements(&self) -> bool {
+        self.has_list()
+            || self.shapes().iter().any(|s| s.get("additionalProperties").is_some_and(Value::is_object))
     }
 
     /// What it is where it is left out.
@@ -130,23 +140,22 @@ impl Place {
     }
 
     fn shapes(&self) -> Vec<Map<String, Value>> {
-        let root = root();
-        self.schemas.iter().flat_map(|schema| shapes(&root, schema)).collect()
+        self.schemas.iter().flat_map(|schema| shapes(schema)).collect()
     }
 }
 
 /// What a schema says, with references followed: one map for each alternative.
-fn shapes(root: &Value, schema: &Value) -> Vec<Map<String, Value>> {
+fn shapes(schema: &Value) -> Vec<Map<String, Value>> {
     let mut own = schema.as_object().unwrap().clone();
     let alternatives = if let Some(reference) = own.remove("$ref") {
         let target = reference.as_str().unwrap().strip_prefix('#').unwrap();
-        vec![root.pointer(target).unwrap().clone()]
+        vec![ROOT.pointer(target).unwrap().clone()]
     } else if let Some(keyword) = ["oneOf", "anyOf"].into_iter().find(|k| has_alternatives(&own, k)) {
         own.remove(keyword).unwrap().as_array().unwrap().clone()
     } else {
         return vec![own];
     };
-    let mut all: Vec<_> = alternatives.iter().flat_map(|schema| shapes(root, schema)).collect();
+    let mut all: Vec<_> = alternatives.iter().flat_map(|schema| shapes(schema)).collect();
     for shape in &mut all {
         for (keyword, value) in &own {
             shape.entry(keyword).or_insert(value.clone());

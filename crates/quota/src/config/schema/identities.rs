@@ -9,8 +9,10 @@ use crate::config::identities::NAME;
 use crate::config::names::MAX_HEADER;
 use crate::request::partition::BuiltIn;
 
-/// A header's name, a token of RFC 9110.
+/// A name of HTTP, a token of RFC 9110.
 pub(super) const TOKEN: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
+/// The same, of a header that is no pseudo header and does not stand for one.
+const HEADER: &str = "^(?![Hh][Oo][Ss][Tt]$)[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 
 /// The name of a member of metadata.
 pub(super) const MEMBER: &str = r"^[^\u0000-\u001f\u007f]{1,128}$";
@@ -113,13 +115,17 @@ pub struct ClientIp {
     pub ipv6_prefix: Option<u8>,
 }
 
+/// The name of a header, in any case. Method, path and host are no headers here: `match` and `partition_by` have
+/// fields for them.
+#[derive(JsonSchema)]
+pub struct HeaderName(#[schemars(regex(pattern = HEADER), length(max = MAX_HEADER))] pub String);
+
 /// A request header.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Header {
     /// Its name, in any case.
-    #[schemars(regex(pattern = TOKEN), length(max = MAX_HEADER))]
-    pub name: String,
+    pub name: HeaderName,
     /// Whether only a keyed digest of the value leaves the filter.
     #[schemars(extend("default" = false))]
     pub secret: Option<bool>,
@@ -183,7 +189,6 @@ pub struct Metadata {
     /// The names that lead to the value. `groups|0` is the first element of the list `groups`.
     #[schemars(length(min = 1, max = 16), inner(regex(pattern = MEMBER)))]
     pub path: Vec<String>,
-    /// What the value is: one of another type is taken for missing.
-    #[schemars(extend("default" = "string"))]
+    /// What the value is: one of another type is taken for missing. A number in quota_from, else a string.
     pub r#type: Option<ValueType>,
 }

@@ -21,14 +21,14 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
 pub use identities::{
-    Claim, ClientIp, Cookie, Header, Jwt, Metadata, Peer, Query, SanKind, Source, Sources, ValueType,
-    Verified,
+    Claim, ClientIp, Cookie, Header, HeaderName, Jwt, Metadata, Peer, Query, SanKind, Source, Sources,
+    ValueType, Verified,
 };
 pub use policies::{
     Cost, CostFromHeader, CostHeader, Count, CountByStatus, HeaderCondition, Lease, Match, Mode, OnMissing,
     Override, PathCondition, PolicyDocument, Precision, QuotaFrom, Tiers, Units, VerifiedClaim,
 };
-pub use response::{DeniedDocument, Family, HeaderValue, Reset, ResponseDocument};
+pub use response::{ContentType, DeniedDocument, Family, HeaderValue, Reset, ResponseDocument};
 pub use store::{Duration, OnFailure, StoreDocument};
 
 use super::{DOMAIN, MAX_IDENTITIES, MAX_POLICIES};

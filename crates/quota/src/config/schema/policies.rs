@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use schemars::{JsonSchema, Schema};
 use serde_json::json;
 
-use super::identities::{MEMBER, TOKEN};
-use super::{Claim, Duration, Metadata, OnFailure, Peer, ValueType, Verified, whole};
+use super::identities::MEMBER;
+use super::{Claim, Duration, HeaderName, Metadata, OnFailure, Peer, ValueType, Verified, whole};
 use crate::config::MAX_PARTITION_BY;
-use crate::config::names::MAX_HEADER;
 use crate::config::policies::NAME;
 use crate::wire::MAX_UNITS;
 
@@ -37,6 +36,7 @@ pub struct PolicyDocument {
     /// Quotas by a verified value, such as the plan that a caller has paid for.
     pub tiers: Option<Tiers>,
     /// Quotas of single partitions or networks. The first that fits wins, over `quota_from`, `tiers` and `quota`.
+    #[schemars(length(max = 1024))]
     pub overrides: Option<Vec<Override>>,
     /// The units that one request takes.
     #[schemars(extend("default" = 1))]
@@ -72,13 +72,17 @@ pub struct Match {
     /// The path without the query string.
     pub path: Option<PathCondition>,
     /// One of these hosts, in any case and without port; `*.example.org` is every name below example.org.
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1)), extend("examples" = [["api.example.com", "*.example.org"]]))]
+    #[schemars(
+        length(min = 1, max = 64),
+        inner(regex(pattern = r"^((\*\.)?[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])$")),
+        extend("examples" = [["api.example.com", "*.example.org"]])
+    )]
     pub hosts: Option<Vec<String>>,
     /// All of these headers.
     #[schemars(length(min = 1, max = 64))]
     pub headers: Option<Vec<HeaderCondition>>,
     /// One of these Envoy route names.
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1)))]
+    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 1024)), extend("uniqueItems" = true))]
     pub routes: Option<Vec<String>>,
 }
 
@@ -87,11 +91,11 @@ pub struct Match {
 #[schemars(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PathCondition {
     /// It is this path.
-    Exact(#[schemars(regex(pattern = r"^(/[^?#]*|\*)$"))] String),
+    Exact(#[schemars(regex(pattern = r"^(/[^?#]*|\*)$"), length(max = 1024))] String),
     /// It begins with this.
-    Prefix(#[schemars(regex(pattern = r"^(/[^?#]*|\*)$"))] String),
+    Prefix(#[schemars(regex(pattern = r"^(/[^?#]*|\*)$"), length(max = 1024))] String),
     /// It ends with this.
-    Suffix(#[schemars(regex(pattern = "^[^?#]+$"))] String),
+    Suffix(#[schemars(regex(pattern = "^[^?#]+$"), length(max = 1024))] String),
     /// The whole of it matches this regular expression.
     Regex(#[schemars(length(min = 1, max = 1024))] String),
 }
@@ -105,13 +109,13 @@ pub enum PathCondition {
     ])
 )]
 pub struct HeaderCondition {
-    /// Its name, in any case.
-    #[schemars(regex(pattern = TOKEN), length(max = MAX_HEADER))]
-    pub name: String,
+    /// Its name.
+    pub name: HeaderName,
     /// A value of it is this.
+    #[schemars(regex(pattern = r"^[^ \t](.*[^ \t])?$"), length(max = 1024))]
     pub exact: Option<String>,
     /// A value of it begins with this.
-    #[schemars(length(min = 1))]
+    #[schemars(regex(pattern = r"^[^ \t]"), length(max = 1024))]
     pub prefix: Option<String>,
     /// The whole of a value matches this regular expression.
     #[schemars(length(min = 1, max = 1024))]
@@ -170,6 +174,11 @@ pub struct Tiers {
     /// Where the value comes from.
     pub source: Verified,
     /// The quota of each value; for others it is `quota`.
+    #[schemars(extend(
+        "minProperties" = 1,
+        "maxProperties" = 256,
+        "propertyNames" = {"minLength": 1, "maxLength": 128}
+    ))]
     pub quotas: BTreeMap<String, Units>,
 }
 
@@ -191,8 +200,8 @@ pub struct Override {
     /// form such as `jwt.sub=alice`.
     #[schemars(length(min = 1))]
     pub value: Option<String>,
-    /// The clients of this network (CIDR), where client_ip is what they are counted by.
-    #[schemars(regex(pattern = "^[0-9A-Fa-f.:]+/[0-9]{1,3}$"), extend("examples" = ["10.0.0.0/8", "2001:db8::/32"]))]
+    /// The clients of this network (CIDR) or address, where client_ip is what they are counted by.
+    #[schemars(regex(pattern = "^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$"), extend("examples" = ["10.0.0.0/8", "2001:db8::/32"]))]
     pub network: Option<String>,
     /// Units a window; 0 is nobody.
     pub quota: Option<Units>,
@@ -223,9 +232,8 @@ pub struct CostFromHeader {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct CostHeader {
-    /// Its name, in any case.
-    #[schemars(regex(pattern = TOKEN), length(max = MAX_HEADER))]
-    pub name: String,
+    /// Its name.
+    pub name: HeaderName,
     /// The cost of a request whose header is missing or is no whole number of at least 1.
     #[schemars(range(min = 1, max = MAX_UNITS), extend("default" = 1))]
     pub default: Option<u64>,
@@ -249,7 +257,7 @@ pub enum Count {
 #[schemars(deny_unknown_fields)]
 pub struct CountByStatus {
     /// HTTP statuses that count.
-    #[schemars(length(min = 1), inner(range(min = 100, max = 599)), extend("uniqueItems" = true))]
+    #[schemars(length(min = 1, max = 500), inner(range(min = 100, max = 599)), extend("uniqueItems" = true))]
     pub status: Vec<u16>,
 }
 

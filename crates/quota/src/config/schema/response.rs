@@ -51,7 +51,7 @@ pub struct DeniedDocument {
     #[schemars(range(min = 400, max = 599), extend("default" = 429))]
     pub status: Option<u16>,
     /// The type of the body. Where it is one of JSON, the body must be JSON once its placeholders are filled in.
-    pub content_type: Option<HeaderValue>,
+    pub content_type: Option<ContentType>,
     /// A body in place of the built-in one, which is `application/problem+json`.
     #[schemars(length(max = 65_536))]
     pub body: Option<String>,
@@ -62,6 +62,14 @@ pub struct DeniedDocument {
     )]
     pub headers: Option<BTreeMap<String, HeaderValue>>,
 }
+
+/// A media type, such as `application/json` or `text/html; charset=utf-8`.
+#[derive(JsonSchema)]
+pub struct ContentType(#[schemars(regex(pattern = MEDIA_TYPE), length(max = 1024))] pub String);
+
+/// Two tokens, and perhaps parameters.
+const MEDIA_TYPE: &str =
+    "^[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+ *(;([ -~]*[!-~])?)?(?<! )$";
 
 /// The value of a header: visible ASCII, with spaces only between its characters.
 #[derive(JsonSchema)]
