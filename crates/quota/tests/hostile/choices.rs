@@ -11,16 +11,6 @@ impl<'b> Choices<'b> {
         Self(bytes)
     }
 
-    /// Whether all further choices are the plainest.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// 0 to `n - 1`, also where `n` is more than a byte holds.
-    pub fn index(&mut self, n: usize) -> usize {
-        usize::from(u16::from_be_bytes([self.byte(), self.byte()])) % n
-    }
-
     pub fn byte(&mut self) -> u8 {
         let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
         self.0 = rest;
