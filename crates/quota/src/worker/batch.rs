@@ -178,6 +178,7 @@ fn is_sound(grant: &Grant, reserved: &Reserved) -> bool {
     grant.granted <= reserved.want
         && grant.used <= wire::MAX_UNITS
         && grant.quota <= wire::MAX_UNITS
+        && grant.window <= wire::MAX_UNITS
         && grant.reset_ms <= u64::from(reserved.counter.window.seconds()) * 1000
 }
 

@@ -52,10 +52,8 @@ pub fn check(bytes: &[u8]) {
         admitted: Vec::new(),
         units: HashMap::new(),
     };
-    for _ in 0..200 {
-        if choices.is_empty() {
-            break;
-        }
+    // Most steps take several choices; beyond the bytes all are the plainest.
+    for _ in 0..bytes.len() / 3 {
         world.step(&mut choices);
     }
     world.end();
@@ -113,8 +111,8 @@ impl World {
     fn arrive(&mut self, choices: &mut Choices<'_>) {
         let request = Plain {
             party: choices.below(3),
-            method: choices.of(&["GET", "POST", "PUT"]),
-            cost: choices.of(&["1", "2", "9", "9007199254740991"]),
+            method: *choices.of(&["GET", "POST", "PUT"]),
+            cost: *choices.of(&["1", "2", "9", "9007199254740991"]),
         };
         let Ok(checks) = self.config.evaluate(&request).checks else { return };
         self.serial += 1;
@@ -135,7 +133,7 @@ impl World {
             }
             return;
         }
-        let Call { id, request } = self.calls.swap_remove(choices.index(self.calls.len()));
+        let Call { id, request } = self.calls.swap_remove(choices.below(self.calls.len()));
         self.past.push(id);
         let body = match choices.below(6) {
             0 => {
@@ -146,7 +144,7 @@ impl World {
             kind => {
                 let mut text = sensible(&request, choices).to_string().into_bytes();
                 for _ in 0..kind.saturating_sub(4) {
-                    let at = choices.index(text.len());
+                    let at = usize::from(u16::from_be_bytes([choices.byte(), choices.byte()])) % text.len();
                     text[at] = choices.byte();
                 }
                 text
@@ -171,7 +169,7 @@ impl World {
     fn leave(&mut self, choices: &mut Choices<'_>) {
         let who: Vec<u64> = self.waiting.keys().copied().collect();
         if !who.is_empty()
-            && let Some(gone) = self.waiting.remove(&who[choices.index(who.len())])
+            && let Some(gone) = self.waiting.remove(&who[choices.below(who.len())])
         {
             self.worker.cancel(gone.ticket);
         }
@@ -182,7 +180,7 @@ impl World {
         if self.admitted.is_empty() {
             return;
         }
-        let mut admission = self.admitted.swap_remove(choices.index(self.admitted.len()));
+        let mut admission = self.admitted.swap_remove(choices.below(self.admitted.len()));
         let back = admission.answered(*choices.of(&[None, Some(200), Some(401)]), &self.config);
         for held in &back {
             self.units.entry(held.key.to_string()).or_default().spent -= held.units;
@@ -270,7 +268,7 @@ fn sensible(request: &ReserveRequest, choices: &mut Choices<'_>) -> Value {
     let grants = request.reservations.iter().map(|r| {
         let most = r.want + r.spare;
         let mut number = |plain: u64| match choices.byte() {
-            200..=255 => *choices.of(&[0, 1, plain / 2, plain + 1, MAX_UNITS, MAX_UNITS + 1, u64::MAX]),
+            200..=255 => *choices.of(&[0, 1, plain / 2, plain.saturating_add(1), MAX_UNITS, MAX_UNITS + 1, u64::MAX]),
             _ => plain,
         };
         let granted = number(most.min(r.quota));

@@ -64,53 +64,47 @@ fn count(config: &Config, request: &Hostile<'_>) {
     }
 }
 
-/// Changes one value of a document, takes it out, or puts another of its values in its place.
+/// Changes one value of a document, or takes it out.
 fn change(document: &mut Value, choices: &mut Choices<'_>) {
-    let all = places(document);
-    let place = &all[choices.index(all.len())];
     let value = match choices.below(4) {
-        0 => document.pointer(&all[choices.index(all.len())]).cloned().unwrap_or_default(),
+        0 => at(document, choices).clone(),
         1 => String::from_utf8_lossy(&choices.bytes()).into_owned().into(),
-        2 => choices.of(&[0, 1, 100, 1 << 31, MAX_UNITS, u64::MAX]).to_owned().into(),
-        _ => choices
-            .of(&[
-                json!(null),
-                json!(true),
-                json!(false),
-                json!(-1),
-                json!(0.5),
-                json!(1e300),
-                json!([]),
-                json!({}),
-            ])
-            .clone(),
-    };
-    match place.rsplit_once('/').and_then(|(parent, name)| Some((document.pointer_mut(parent)?, name))) {
-        Some((Value::Object(fields), name)) if choices.below(4) == 3 => {
-            // As the pointer writes it; the names of the good document hold nothing that it escapes.
-            fields.remove(name);
-        }
+        2 => (*choices.of(&[0, 1, 100, 1 << 31, MAX_UNITS, u64::MAX])).into(),
         _ => {
-            if let Some(at) = document.pointer_mut(place) {
-                *at = value;
-            }
+            let others =
+                [json!(null), json!(true), json!(false), json!(-1), json!(0.5), json!([]), json!({})];
+            choices.of(&others).clone()
         }
+    };
+    let place = at(document, choices);
+    match place {
+        Value::Object(fields) if choices.yes() => {
+            let name = fields.keys().nth(choices.below(fields.len().max(1))).cloned();
+            fields.remove(&name.unwrap_or_default());
+        }
+        Value::Array(values) if choices.yes() => values.push(value),
+        _ => *place = value,
     }
 }
 
-/// JSON pointers to all values.
-fn places(document: &Value) -> Vec<String> {
-    let mut places = vec![String::new()];
-    let mut next = 0;
-    while let Some(place) = places.get(next).cloned() {
-        next += 1;
-        match document.pointer(&place) {
-            Some(Value::Object(fields)) => places.extend(fields.keys().map(|name| format!("{place}/{name}"))),
-            Some(Value::Array(values)) => places.extend((0..values.len()).map(|i| format!("{place}/{i}"))),
-            _ => {}
+/// A value anywhere in the document.
+fn at<'v>(mut value: &'v mut Value, choices: &mut Choices<'_>) -> &'v mut Value {
+    for _ in 0..choices.below(8) {
+        let children = match &*value {
+            Value::Object(fields) => fields.len(),
+            Value::Array(values) => values.len(),
+            _ => 0,
+        };
+        if children == 0 {
+            break;
         }
+        let child = choices.below(children);
+        value = match value {
+            Value::Object(fields) => fields.values_mut().nth(child).unwrap(),
+            other => &mut other[child],
+        };
     }
-    places
+    value
 }
 
 /// Has an answer to everything that a policy may ask.
@@ -146,7 +140,8 @@ impl Request for Hostile<'_> {
         (0..more).filter_map(|_| self.among(plausible)).collect()
     }
     fn metadata(&self, _: &str, _: &[Box<str>]) -> Option<Vec<u8>> {
-        match self.0.borrow_mut().below(4) {
+        let choice = self.0.borrow_mut().below(4);
+        match choice {
             0 => Some(5e10_f64.to_le_bytes().to_vec()),
             1 => Some(f64::NAN.to_le_bytes().to_vec()),
             2 => Some(vec![1]),
