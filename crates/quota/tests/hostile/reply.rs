@@ -268,7 +268,9 @@ fn sensible(request: &ReserveRequest, choices: &mut Choices<'_>) -> Value {
     let grants = request.reservations.iter().map(|r| {
         let most = r.want + r.spare;
         let mut number = |plain: u64| match choices.byte() {
-            200..=255 => *choices.of(&[0, 1, plain / 2, plain.saturating_add(1), MAX_UNITS, MAX_UNITS + 1, u64::MAX]),
+            200..=255 => {
+                *choices.of(&[0, 1, plain / 2, plain.saturating_add(1), MAX_UNITS, MAX_UNITS + 1, u64::MAX])
+            }
             _ => plain,
         };
         let granted = number(most.min(r.quota));
