@@ -1,27 +1,46 @@
 //! What a request is, read from the host when asked.
 
+use std::cell::OnceCell;
+
 use quotagate_quota::request::{PeerName, Request};
 
+use crate::headers::HeaderMap;
 use crate::host;
 
 /// The request of the active stream, in its `on_http_request_headers`.
-pub struct Facts;
+///
+/// The host's getter tells the first value of a header only, and a second one must be seen. So the first header
+/// that is asked for fetches all of them, for about the price of two, and each later one costs no host call.
+#[derive(Default)]
+pub struct Facts {
+    headers: OnceCell<HeaderMap>,
+}
+
+impl Facts {
+    /// A header that HTTP/2 begins with `:`, and that is there once.
+    fn pseudo_header(&self, name: &str) -> Option<Vec<u8>> {
+        match self.headers.get() {
+            Some(headers) => headers.values(name).pop(),
+            None => host::request_header(name),
+        }
+    }
+}
 
 impl Request for Facts {
     fn method(&self) -> Option<Vec<u8>> {
-        host::request_header(":method")
+        self.pseudo_header(":method")
     }
 
     fn path(&self) -> Option<Vec<u8>> {
-        host::request_header(":path")
+        self.pseudo_header(":path")
     }
 
     fn authority(&self) -> Option<Vec<u8>> {
-        host::request_header(":authority")
+        self.pseudo_header(":authority")
     }
 
     fn header(&self, name: &str) -> Vec<Vec<u8>> {
-        host::request_header(name).into_iter().collect()
+        self.headers.get_or_init(host::request_headers).values(name)
     }
 
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {

@@ -8,6 +8,8 @@ use proxy_wasm::types::{BufferType, MapType};
 use quotagate_quota::response::Answer;
 use quotagate_quota::wire;
 
+use crate::headers::{self, HeaderMap};
+
 /// The status of a raw host call that succeeded.
 const OK: u32 = 0;
 
@@ -19,6 +21,8 @@ unsafe extern "C" {
         value: *mut *mut u8,
         value_size: *mut usize,
     ) -> u32;
+    fn proxy_get_header_map_pairs(map: u32, map_data: *mut *mut u8, map_size: *mut usize) -> u32;
+    fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize) -> u32;
     fn proxy_send_local_response(
         status: u32,
         details: *const u8,
@@ -62,9 +66,33 @@ pub fn property(path: &[&str]) -> Option<Vec<u8>> {
     }
 }
 
-/// A request header, while the request's headers can be read.
+/// All headers of the request, while they can be read; none where they cannot.
+pub fn request_headers() -> HeaderMap {
+    const REQUEST_HEADERS: u32 = 0;
+    let (mut data, mut size) = (std::ptr::null_mut(), 0);
+    // SAFETY: as for a property.
+    let serialized = unsafe {
+        let status = proxy_get_header_map_pairs(REQUEST_HEADERS, &raw mut data, &raw mut size);
+        if status == OK && !data.is_null() { Vec::from_raw_parts(data, size, size) } else { Vec::new() }
+    };
+    HeaderMap::new(serialized)
+}
+
+/// The first value of a request header, while the request's headers can be read.
 pub fn request_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
+}
+
+/// The status of the response, while its headers can be read.
+pub fn response_status() -> Option<u16> {
+    let status = hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, ":status").ok()??;
+    std::str::from_utf8(&status).ok()?.parse().ok()
+}
+
+/// Sets a value of the active stream's filter state, which access logs show as `%FILTER_STATE(wasm.<name>:PLAIN)%`.
+pub fn set_filter_state(name: &str, value: &str) {
+    // SAFETY: the pointers are valid for the call. A stream without filter state is none that is logged.
+    let _ = unsafe { proxy_set_property(name.as_ptr(), name.len(), value.as_ptr(), value.len()) };
 }
 
 /// Puts a response header in place of all of its name.
@@ -81,12 +109,12 @@ pub fn resume_request() {
 }
 
 /// Answers the active stream in place of its upstream.
-pub fn send(answer: &Answer) {
-    let headers = serialize(&answer.headers);
+pub fn send(answer: &Answer<'_>) {
+    let headers = headers::serialize(&answer.headers);
     // SAFETY: the pointers are valid for the call. A stream that has ended meanwhile needs no answer.
     let _ = unsafe {
         proxy_send_local_response(
-            answer.status,
+            answer.status.into(),
             answer.details.as_ptr(),
             answer.details.len(),
             answer.body.as_ptr(),
@@ -100,13 +128,15 @@ pub fn send(answer: &Answer) {
 
 /// Sends a call to the store; the token tells its outcome. `None` if it cannot leave: no such cluster, no
 /// healthy host, or too many calls.
-pub fn call_store(cluster: &str, body: &[u8], timeout: Duration) -> Option<u32> {
-    let headers = vec![
+pub fn call_store(cluster: &str, authorization: Option<&str>, body: &[u8], timeout: Duration) -> Option<u32> {
+    let mut headers = vec![
         (":method", "POST"),
         (":path", wire::RESERVE_PATH),
-        (":authority", cluster),
+        // Not the cluster: its name may hold what an authority must not (`outbound|9180||store.svc`).
+        (":authority", "quotagate"),
         ("content-type", "application/json"),
     ];
+    headers.extend(authorization.map(|value| ("authorization", value)));
     hostcalls::dispatch_http_call(cluster, headers, Some(body), Vec::new(), timeout).ok()
 }
 
@@ -121,25 +151,4 @@ pub fn reply_body(headers: usize, body_size: usize) -> Option<Vec<u8>> {
         return None;
     }
     hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, body_size).ok()?
-}
-
-/// A header map as the ABI wants it: the count, the sizes of names and values, then both with a NUL each.
-fn serialize(headers: &[(&'static str, String)]) -> Vec<u8> {
-    let size = headers.iter().map(|(name, value)| name.len() + value.len() + 10).sum::<usize>() + 4;
-    let mut map = Vec::with_capacity(size);
-    let push_size = |map: &mut Vec<u8>, size: usize| {
-        map.extend_from_slice(&u32::try_from(size).unwrap_or(u32::MAX).to_le_bytes());
-    };
-    push_size(&mut map, headers.len());
-    for (name, value) in headers {
-        push_size(&mut map, name.len());
-        push_size(&mut map, value.len());
-    }
-    for (name, value) in headers {
-        for part in [name.as_bytes(), value.as_bytes()] {
-            map.extend_from_slice(part);
-            map.push(0);
-        }
-    }
-    map
 }

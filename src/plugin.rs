@@ -8,11 +8,13 @@ use std::time::{Duration, Instant, SystemTime};
 use log::warn;
 use proxy_wasm::hostcalls;
 use quotagate_quota::config::Config;
+use quotagate_quota::decision::{Held, Outcome};
 use quotagate_quota::response::Now;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{CallId, Change, Worker};
 
 use crate::host;
+use crate::statistics::Statistics;
 use crate::waiting::Waiting;
 
 /// How often a worker looks at what waits for time to pass. Envoy keeps a period from 10 ms on.
@@ -29,6 +31,9 @@ pub struct Plugin {
     pub root: u32,
     pub config: Rc<Config>,
     pub worker: RefCell<Worker<Waiting>>,
+    /// The value of `authorization` in calls to the store.
+    authorization: Option<Box<str>>,
+    statistics: RefCell<Statistics>,
     calls: RefCell<Vec<(u32, CallId)>>,
     /// An own queue: a message to it is a fresh callback on this worker. Made with the first stream, so that
     /// the main thread, which serves none, has none.
@@ -46,10 +51,13 @@ impl Plugin {
     pub fn new(root: u32, config: Config) -> Self {
         let config = Rc::new(config);
         let random = RandomState::new().hash_one(root);
+        let authorization = config.store.token.as_ref().map(|token| format!("Bearer {token}").into());
         Self {
             root,
             worker: RefCell::new(Worker::new(Rc::clone(&config), random)),
             config,
+            authorization,
+            statistics: RefCell::default(),
             calls: RefCell::default(),
             queue: Cell::new(None),
             called_back: Cell::new(false),
@@ -76,7 +84,8 @@ impl Plugin {
         let mut worker = self.worker.borrow_mut();
         let now = self.now();
         while let Some(call) = worker.next_call(now) {
-            if let Some(token) = host::call_store(&self.config.store.cluster, &call.body, call.timeout) {
+            let (cluster, authorization) = (&self.config.store.cluster, self.authorization.as_deref());
+            if let Some(token) = host::call_store(cluster, authorization, &call.body, call.timeout) {
                 let mut calls = self.calls.borrow_mut();
                 if calls.len() >= MAX_CALLS {
                     calls.remove(0);
@@ -86,17 +95,52 @@ impl Plugin {
                 report(worker.call_failed(call.id, now));
             }
         }
-        if !worker.is_idle() && !self.ticking.replace(true) {
+        drop(worker);
+        self.wake();
+    }
+
+    /// Lets time be heard of again, if something waits for it. In a callback of the root or of one of its streams.
+    pub fn wake(&self) {
+        if !self.ticking.get() && !self.worker.borrow().is_idle() {
+            self.ticking.set(true);
             set_tick(TICK);
+        }
+    }
+
+    /// Takes back what requests held and do not need.
+    pub fn give_back(&self, held: Vec<Held>) {
+        self.worker.borrow_mut().give_back(held);
+        self.wake();
+    }
+
+    /// Counts for statistics that these policies found no identity.
+    pub fn count_missing(&self, policies: &[usize]) {
+        if policies.is_empty() {
+            return;
+        }
+        for &policy in policies {
+            self.worker.borrow_mut().count(policy, Outcome::MissingIdentity);
+        }
+        self.wake();
+    }
+
+    /// Adds to Envoy's statistics what has been counted since the last time.
+    pub fn flush_statistics(&self) {
+        let tally = self.worker.borrow_mut().take_tally();
+        if !tally.is_empty() {
+            self.statistics.borrow_mut().add(&self.config, tally);
         }
     }
 
     /// Resumes or answers requests that are decided, and comes back for those that are too many.
     pub fn answer(&self) {
-        for _ in 0..MAX_RESUMES {
+        let mut resumed = 0;
+        while resumed < MAX_RESUMES {
             let decided = self.worker.borrow_mut().next_decision();
             let Some((waiting, decision)) = decided else { break };
-            waiting.carry_out(decision, &self.config, || self.response_time());
+            if waiting.carry_out(decision, &self.config, || self.response_time()) {
+                resumed += 1;
+            }
         }
         self.come_back_to_answer();
         host::enter(self.root);

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use log::error;
+use log::{error, warn};
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{BufferType, ContextType};
@@ -39,6 +39,13 @@ impl Context for Root {
         plugin.dispatch();
         plugin.answer();
     }
+
+    fn on_done(&mut self) -> bool {
+        if let Some(plugin) = &self.plugin {
+            plugin.flush_statistics();
+        }
+        true
+    }
 }
 
 impl RootContext for Root {
@@ -46,6 +53,9 @@ impl RootContext for Root {
         let text = hostcalls::get_buffer(BufferType::PluginConfiguration, 0, size).ok().flatten();
         match Config::parse(&text.unwrap_or_default()) {
             Ok(config) => {
+                for warning in config.warnings() {
+                    warn!("quotagate: {warning}");
+                }
                 self.plugin = Some(Rc::new(Plugin::new(self.id, config)));
                 true
             }
@@ -76,6 +86,7 @@ impl RootContext for Root {
         report(change);
         plugin.dispatch();
         plugin.answer();
+        plugin.flush_statistics();
         plugin.rest_when_idle();
     }
 

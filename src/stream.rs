@@ -5,9 +5,10 @@ use std::rc::Rc;
 
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
-use quotagate_quota::decision::Admission;
-use quotagate_quota::evaluate::MissingIdentity;
-use quotagate_quota::response::{self, Answer};
+use quotagate_quota::access_log::{self, Entry};
+use quotagate_quota::decision::Decision;
+use quotagate_quota::evaluate::Evaluation;
+use quotagate_quota::response;
 use quotagate_quota::worker::Submitted;
 
 use crate::facts::Facts;
@@ -28,34 +29,51 @@ impl Stream {
         Self { id, plugin, phase: Rc::new(RefCell::new(Phase::Uncounted)) }
     }
 
-    fn answer(&self, answer: &Answer) -> Action {
-        self.phase.replace(Phase::Answered);
-        host::send(answer);
-        Action::Pause
+    /// Carries out what is decided while the request's own callback runs.
+    fn decided(&self, decision: Decision) -> Action {
+        let answer = response::answer(&self.plugin.config, &decision, || self.plugin.response_time());
+        let action = match answer {
+            None => Action::Continue,
+            Some(answer) => {
+                host::send(&answer);
+                Action::Pause
+            }
+        };
+        self.phase.replace(Phase::Decided(decision));
+        action
+    }
+
+    /// Gives back the units that were held for the answer, unless they count with this status. Once the units
+    /// are settled this does nothing.
+    fn answered(&self, status: impl FnOnce() -> Option<u16>) {
+        if let Phase::Decided(Decision::Admit(admission)) = &mut *self.phase.borrow_mut()
+            && !admission.held.is_empty()
+        {
+            self.plugin.give_back(admission.answered(status(), &self.plugin.config));
+        }
     }
 }
 
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _headers: usize, _end: bool) -> Action {
         let plugin = &self.plugin;
-        let checks = match plugin.config.evaluate(&Facts).checks {
+        let Evaluation { checks, missing } = plugin.config.evaluate(&Facts::default());
+        plugin.count_missing(&missing);
+        let checks = match checks {
             Ok(checks) if checks.is_empty() => return Action::Continue,
             Ok(checks) => checks,
-            Err(MissingIdentity { policy }) => {
-                return self.answer(&response::missing_identity(&plugin.config, policy));
+            Err(missing) => {
+                host::send(&response::missing_identity(&plugin.config, missing.policy));
+                self.phase.replace(Phase::Unidentified(missing));
+                return Action::Pause;
             }
         };
         let waiting = Waiting { stream: self.id, phase: Rc::clone(&self.phase) };
         let submitted = plugin.worker.borrow_mut().submit(waiting, checks, plugin.now());
         match submitted {
             Submitted::Decided(decision) => {
-                match response::answer(&plugin.config, decision, || plugin.response_time()) {
-                    Ok(admission) => {
-                        self.phase.replace(Phase::Admitted(admission));
-                        Action::Continue
-                    }
-                    Err(answer) => self.answer(&answer),
-                }
+                plugin.wake();
+                self.decided(decision)
             }
             Submitted::Waiting(ticket) => {
                 self.phase.replace(Phase::Waiting(ticket));
@@ -63,6 +81,7 @@ impl HttpContext for Stream {
                 Action::Pause
             }
             Submitted::Counting => {
+                self.phase.replace(Phase::Counting);
                 host::run_root(plugin.root, self.id);
                 Action::Continue
             }
@@ -70,14 +89,30 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_headers(&mut self, _headers: usize, _end: bool) -> Action {
-        if let Phase::Admitted(Admission { standings, .. }) = &*self.phase.borrow() {
-            let headers =
-                response::quota_headers(&self.plugin.config, standings, self.plugin.response_time());
-            for (name, value) in &headers {
-                host::set_response_header(name, value);
+        self.answered(host::response_status);
+        if let Phase::Decided(Decision::Admit(admission)) = &*self.phase.borrow() {
+            let plugin = &self.plugin;
+            let time = || plugin.response_time();
+            for (name, value) in response::quota_headers(&plugin.config, &admission.standings, time) {
+                host::set_response_header(name, &value);
             }
         }
         Action::Continue
+    }
+
+    fn on_log(&mut self) {
+        // An answer that has not come by now never will.
+        self.answered(|| None);
+        let config = &self.plugin.config;
+        let phase = self.phase.borrow();
+        let entry = match &*phase {
+            Phase::Decided(decision) => access_log::entry(config, decision),
+            Phase::Unidentified(missing) => access_log::missing_identity(config, missing.policy),
+            Phase::Uncounted | Phase::Waiting(_) | Phase::Counting => None,
+        };
+        for (name, value) in entry.iter().flat_map(Entry::fields) {
+            host::set_filter_state(name, &value);
+        }
     }
 }
 
@@ -86,6 +121,8 @@ impl Context for Stream {
         if let Phase::Waiting(ticket) = *self.phase.borrow() {
             self.plugin.worker.borrow_mut().cancel(ticket);
         }
+        self.answered(|| None);
+        self.plugin.wake();
         true
     }
 }

@@ -1,10 +1,11 @@
-//! A request that waits, as the root finds it again.
+//! A request that waits, or is counted while it runs, as the root finds it again.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::{Admission, Decision};
+use quotagate_quota::decision::Decision;
+use quotagate_quota::evaluate::MissingIdentity;
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::worker::Ticket;
 
@@ -13,39 +14,38 @@ use crate::host;
 /// How far a request is.
 #[derive(Debug)]
 pub enum Phase {
-    /// Not counted, or not yet.
+    /// Nothing counts it.
     Uncounted,
+    /// Answered by the filter, because this is missing.
+    Unidentified(MissingIdentity),
     /// Paused.
     Waiting(Ticket),
-    /// Let through; its response says where it stands.
-    Admitted(Admission),
-    /// Answered by the filter.
-    Answered,
+    /// It runs, and policies that only count have not heard from the store yet.
+    Counting,
+    /// Let through, or answered by the filter.
+    Decided(Decision),
 }
 
-/// How the root finds a paused request.
+/// How the root finds a request.
 pub struct Waiting {
     pub stream: u32,
     pub phase: Rc<RefCell<Phase>>,
 }
 
 impl Waiting {
-    /// Carries out what became of the request, from a callback of the root.
-    pub fn carry_out(self, decision: Decision, config: &Config, now: impl FnOnce() -> Now) {
+    /// Carries out what became of the request, from a callback of the root. Whether the host was called for it.
+    pub fn carry_out(self, decision: Decision, config: &Config, now: impl FnOnce() -> Now) -> bool {
+        let paused = matches!(*self.phase.borrow(), Phase::Waiting(_));
         // A stream that is gone needs nothing, and whatever is active instead must not get it. Envoy says that a
         // stream is done before it is gone, and `Worker::cancel` has then taken its units back.
-        if !host::enter(self.stream) {
-            return;
-        }
-        match response::answer(config, decision, now) {
-            Ok(admission) => {
-                self.phase.replace(Phase::Admitted(admission));
-                host::resume_request();
-            }
-            Err(answer) => {
-                self.phase.replace(Phase::Answered);
-                host::send(&answer);
+        let resumed = paused && host::enter(self.stream);
+        if resumed {
+            match response::answer(config, &decision, now) {
+                Some(answer) => host::send(&answer),
+                None => host::resume_request(),
             }
         }
+        self.phase.replace(Phase::Decided(decision));
+        resumed
     }
 }

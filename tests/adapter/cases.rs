@@ -1,6 +1,6 @@
 //! What the adapter does with a host that behaves, and with one that does not.
 
-use crate::host::{ROOT, active, configure, host, leave, queue, reply, request, response, tick};
+use crate::host::{ROOT, active, configure, crowd, end, host, queue, reply, request, response, tick};
 
 /// The status of a null or nested-null property, which the SDK takes for impossible.
 const SERIALIZATION_FAILURE: u32 = 3;
@@ -34,20 +34,17 @@ fn a_call_belongs_to_the_root_and_the_stream_is_active_again_after_it() {
     assert!(host(|h| h.ticking));
     reply(1, 200, &grant(1));
     assert_eq!(host(|h| h.resumed.clone()), [5]);
-    response(5);
+    response(5, 200);
     assert_eq!(host(|h| h.response_headers["x-ratelimit-remaining"].clone()), "999");
 }
 
 #[test]
 fn at_most_32_streams_are_resumed_or_answered_in_one_callback() {
     start();
-    for id in 2..=101 {
-        request(id);
-    }
-    assert_eq!(host(|h| h.calls.len()), 1);
+    crowd(2..101);
     reply(1, 200, &grant(1));
-    assert_eq!(host(|h| h.calls.len()), 2, "the 99 that gathered share one call");
-    reply(2, 200, &grant(50));
+    assert_eq!(host(|h| (h.calls.len(), h.resumed.len())), (5, 1));
+    reply(5, 200, &grant(50));
     let mut batches = Vec::new();
     let acted = || host(|h| h.resumed.len() + h.answered.len());
     let mut before = 1;
@@ -79,7 +76,7 @@ fn a_stream_that_is_gone_is_not_resumed_and_nobody_else_in_its_place() {
 fn invariant_3_units_of_a_client_that_left_go_back() {
     start();
     request(2);
-    leave(2);
+    end(2);
     reply(1, 200, &grant(1));
     assert!(host(|h| h.resumed.is_empty()));
     tick();
@@ -114,10 +111,50 @@ fn whatever_the_store_answers_the_request_is_decided() {
 #[test]
 fn invariant_4_bytes_that_are_no_text_are_data() {
     assert!(configure(&document(r#""tenant""#, "deny")));
-    host(|h| h.request_headers.insert("x-tenant".into(), b"\xff\0\n}".to_vec()));
+    host(|h| h.set_request_header("x-tenant", b"\xff\0\n}"));
     request(2);
     let body = host(|h| String::from_utf8(h.calls[0].1.clone()).unwrap());
     assert!(body.contains("d:p:{header.x-tenant=%FF%00%0A%7D}"), "{body}");
+}
+
+#[test]
+fn a_header_that_is_given_twice_names_nobody() {
+    assert!(configure(&document(r#""tenant""#, "deny")));
+    for value in [b"a", b"b"] {
+        host(|h| h.request_headers.push(("x-tenant".into(), value.to_vec())));
+    }
+    assert!(request(2), "the policy does not apply");
+    assert!(host(|h| h.calls.is_empty()));
+}
+
+#[test]
+fn headers_are_fetched_only_where_needed_and_all_at_once() {
+    let fetches = |policies: &str| {
+        let policies = policies.to_owned();
+        let case = move || {
+            let document = format!(
+                r#"{{"domain":"d","store":{{"cluster":"s"}},"identities":{{
+                    "a":[{{"header":{{"name":"x-a"}}}}, {{"cookie":{{"name":"c"}}}}],"b":[{{"header":{{"name":"x-b"}}}}],
+                    "ip":[{{"client_ip":{{}}}}]}},"policies":[{policies}]}}"#
+            );
+            assert!(configure(&document));
+            for (name, value) in [(":method", "GET"), (":path", "/"), (":authority", "h"), ("x-b", "1")] {
+                host(|h| h.request_headers.push((name.into(), value.into())));
+            }
+            host(|h| h.properties.insert("source.address".into(), Ok(b"192.0.2.7:1".to_vec())));
+            request(2);
+            host(|h| h.header_fetches)
+        };
+        std::thread::spawn(case).join().unwrap()
+    };
+    let policy = |name: &str, by: &str| {
+        format!(r#"{{"name":"{name}","quota":1,"window":"1s","on_missing":"shared","partition_by":{by}}}"#)
+    };
+    assert_eq!(fetches(&policy("p", "[]")), (0, 0));
+    assert_eq!(fetches(&policy("p", r#"["ip"]"#)), (0, 0));
+    assert_eq!(fetches(&policy("p", r#"["method","path","host"]"#)), (3, 0));
+    let headers = [policy("p", r#"["a","b"]"#), policy("q", r#"["b","path","method"]"#)].join(",");
+    assert_eq!(fetches(&headers), (0, 1));
 }
 
 #[test]

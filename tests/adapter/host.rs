@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::slice;
 use std::sync::Mutex;
 
@@ -23,18 +24,49 @@ pub struct Host {
     pub log: Vec<String>,
     /// Streams that are gone: entering their context fails.
     pub dead: HashSet<u32>,
-    pub request_headers: HashMap<String, Vec<u8>>,
+    pub request_headers: Vec<(String, Vec<u8>)>,
+    /// How often single request headers, and all of them, were fetched.
+    pub header_fetches: (usize, usize),
     /// By path, joined with dots; `Err` is a status.
     pub properties: HashMap<String, Result<Vec<u8>, u32>>,
     pub response_headers: HashMap<String, String>,
+    /// The status of the response whose headers are at hand.
+    status: u16,
     /// The context that each call belongs to, and its body.
     pub calls: Vec<(u32, Vec<u8>)>,
+    /// The headers of the last call.
+    pub call_headers: Vec<(String, String)>,
     pub refuse_calls: bool,
     reply: (u16, Vec<u8>),
     pub resumed: Vec<u32>,
     pub answered: Vec<(u32, u32)>,
+    /// The last of these answers.
+    pub answer: Answer,
     pub ticking: bool,
+    /// What streams wrote into their filter state.
+    pub filter_state: HashMap<(u32, String), String>,
+    /// The names of metrics, whose ids count from 0, and their values.
+    pub metrics: Vec<(String, i64)>,
+    /// How many calls the filter has made in all, log lines not among them.
+    pub made: usize,
     pub messages: usize,
+}
+
+/// What a local reply carries.
+#[derive(Default)]
+pub struct Answer {
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+    pub details: String,
+    pub grpc_status: i32,
+}
+
+impl Host {
+    /// Puts a request header in place of all of its name.
+    pub fn set_request_header(&mut self, name: &str, value: &[u8]) {
+        self.request_headers.retain(|(known, _)| known != name);
+        self.request_headers.push((name.to_owned(), value.to_owned()));
+    }
 }
 
 thread_local! {
@@ -46,6 +78,14 @@ pub fn host<T>(f: impl FnOnce(&mut Host) -> T) -> T {
     HOST.with_borrow_mut(f)
 }
 
+/// The same, from a call that the filter makes.
+fn called<T>(f: impl FnOnce(&mut Host) -> T) -> T {
+    host(|h| {
+        h.made += 1;
+        f(h)
+    })
+}
+
 unsafe extern "C" {
     fn _initialize();
     fn proxy_on_context_create(context: u32, parent: u32);
@@ -55,6 +95,7 @@ unsafe extern "C" {
     fn proxy_on_http_call_response(context: u32, token: u32, headers: usize, body: usize, trailers: usize);
     fn proxy_on_queue_ready(context: u32, queue: u32);
     fn proxy_on_tick(context: u32);
+    fn proxy_on_log(context: u32);
     fn proxy_on_done(context: u32) -> bool;
     fn proxy_on_delete(context: u32);
     fn proxy_on_memory_allocate(size: usize) -> *mut u8;
@@ -84,25 +125,55 @@ pub fn request(id: u32) -> bool {
     }
 }
 
+/// Lets requests come until no further call may leave, and then those of these streams: they share the fifth
+/// call, which leaves when one of the others returns. However slow the machine is: requests that gather beside
+/// fewer calls leave after some milliseconds.
+pub fn crowd(streams: Range<u32>) {
+    const MOST_CALLS: usize = 4;
+    for id in streams.end.. {
+        request(id);
+        if host(|h| h.calls.len()) == MOST_CALLS {
+            break;
+        }
+    }
+    streams.for_each(|id| {
+        request(id);
+    });
+    assert_eq!(host(|h| h.calls.len()), MOST_CALLS);
+}
+
 /// The context that host calls act on.
 pub fn active() -> u32 {
     host(|h| h.active)
 }
 
-/// The upstream answers the stream `id`.
-pub fn response(id: u32) {
-    host(|h| h.active = id);
+/// The upstream answers the stream `id` with this status.
+pub fn response(id: u32, status: u16) {
+    host(|h| (h.active, h.status) = (id, status));
     unsafe { proxy_on_response_headers(id, 1, true) };
 }
 
-/// The client of the stream `id` goes away.
-pub fn leave(id: u32) {
+/// The stream `id` ends: it is answered, or its client goes away.
+pub fn end(id: u32) {
+    host(|h| h.active = id);
+    unsafe { proxy_on_log(id) };
+    end_unlogged(id);
+}
+
+/// The same, where the host logs nothing.
+pub fn end_unlogged(id: u32) {
     host(|h| h.active = id);
     unsafe {
         proxy_on_done(id);
         proxy_on_delete(id);
     }
     host(|h| h.dead.insert(id));
+}
+
+/// The plugin ends, as it does when another configuration has replaced it.
+pub fn stop() {
+    host(|h| h.active = ROOT);
+    unsafe { proxy_on_done(ROOT) };
 }
 
 /// The store answers the call `token` (they count from 1); a status of 0 is a reset, without headers.
@@ -139,6 +210,21 @@ unsafe fn text(data: *const u8, size: usize) -> String {
     String::from_utf8_lossy(unsafe { bytes(data, size) }).into_owned()
 }
 
+/// Reads a header map: the count, the sizes of names and values, then both with a NUL each.
+fn pairs(map: &[u8]) -> Vec<(String, String)> {
+    let size = |place: usize| u32::from_le_bytes(map[4 * place..][..4].try_into().unwrap()) as usize;
+    let count = size(0);
+    let mut rest = &map[4 + 8 * count..];
+    let mut take = |size: usize| {
+        let (part, after) = rest.split_at(size);
+        rest = after.strip_prefix(&[0]).expect("a NUL");
+        String::from_utf8(part.to_vec()).expect("text")
+    };
+    let pairs = (0..count).map(|i| (take(size(1 + 2 * i)), take(size(2 + 2 * i)))).collect();
+    assert!(rest.is_empty(), "{rest:?}");
+    pairs
+}
+
 unsafe fn hand_over(value: &[u8], data: *mut *mut u8, size: *mut usize) {
     unsafe {
         let copy = proxy_on_memory_allocate(value.len());
@@ -158,7 +244,7 @@ unsafe extern "C" fn proxy_log(_level: u32, data: *const u8, size: usize) -> u32
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn proxy_set_effective_context(id: u32) -> u32 {
-    host(|h| {
+    called(|h| {
         if h.dead.contains(&id) {
             return BAD_ARGUMENT;
         }
@@ -176,7 +262,7 @@ unsafe extern "C" fn proxy_get_buffer_bytes(
     size: *mut usize,
 ) -> u32 {
     const CALL_RESPONSE: u32 = 4;
-    let buffer = host(|h| if kind == CALL_RESPONSE { h.reply.1.clone() } else { h.configuration.clone() });
+    let buffer = called(|h| if kind == CALL_RESPONSE { h.reply.1.clone() } else { h.configuration.clone() });
     let end = buffer.len().min(start + most);
     unsafe { hand_over(&buffer[start.min(end)..end], data, size) };
     OK
@@ -191,15 +277,38 @@ unsafe extern "C" fn proxy_get_header_map_value(
     size: *mut usize,
 ) -> u32 {
     const REQUEST: u32 = 0;
+    const RESPONSE: u32 = 2;
     let name = unsafe { text(name, name_size) };
-    let value = host(|h| match map {
-        REQUEST => h.request_headers.get(&name).cloned(),
+    let value = called(|h| match map {
+        REQUEST => {
+            h.header_fetches.0 += 1;
+            h.request_headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
+        }
+        RESPONSE => Some(h.status.to_string().into_bytes()),
         _ => Some(h.reply.0.to_string().into_bytes()),
     });
     match value {
         Some(value) => unsafe { hand_over(&value, data, size) },
         None => return NOT_FOUND,
     }
+    OK
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn proxy_get_header_map_pairs(_map: u32, data: *mut *mut u8, size: *mut usize) -> u32 {
+    let map = called(|h| {
+        h.header_fetches.1 += 1;
+        let number = |n: usize| (n as u32).to_le_bytes();
+        let mut map = number(h.request_headers.len()).to_vec();
+        for (name, value) in &h.request_headers {
+            map.extend([number(name.len()), number(value.len())].concat());
+        }
+        for (name, value) in &h.request_headers {
+            map.extend([name.as_bytes(), b"\0", value, b"\0"].concat());
+        }
+        map
+    });
+    unsafe { hand_over(&map, data, size) };
     OK
 }
 
@@ -212,7 +321,7 @@ unsafe extern "C" fn proxy_replace_header_map_value(
     value_size: usize,
 ) -> u32 {
     let (name, value) = unsafe { (text(name, name_size), text(value, value_size)) };
-    host(|h| h.response_headers.insert(name, value));
+    called(|h| h.response_headers.insert(name, value));
     OK
 }
 
@@ -224,7 +333,7 @@ unsafe extern "C" fn proxy_get_property(
     size: *mut usize,
 ) -> u32 {
     let path = unsafe { text(path, path_size) }.replace('\0', ".");
-    match host(|h| h.properties.get(&path).cloned()) {
+    match called(|h| h.properties.get(&path).cloned()) {
         Some(Ok(value)) => unsafe { hand_over(&value, data, size) },
         Some(Err(status)) => return status,
         None => return NOT_FOUND,
@@ -233,11 +342,39 @@ unsafe extern "C" fn proxy_get_property(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn proxy_set_property(
+    path: *const u8,
+    path_size: usize,
+    value: *const u8,
+    value_size: usize,
+) -> u32 {
+    let (path, value) = unsafe { (text(path, path_size), text(value, value_size)) };
+    called(|h| h.filter_state.insert((h.active, path), value));
+    OK
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn proxy_define_metric(_kind: u32, name: *const u8, name_size: usize, id: *mut u32) -> u32 {
+    let name = unsafe { text(name, name_size) };
+    called(|h| {
+        unsafe { *id = h.metrics.len() as u32 };
+        h.metrics.push((name, 0));
+    });
+    OK
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn proxy_increment_metric(id: u32, offset: i64) -> u32 {
+    called(|h| h.metrics[id as usize].1 += offset);
+    OK
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn proxy_http_call(
     _upstream: *const u8,
     _upstream_size: usize,
-    _headers: *const u8,
-    _headers_size: usize,
+    headers: *const u8,
+    headers_size: usize,
     body: *const u8,
     body_size: usize,
     _trailers: *const u8,
@@ -245,11 +382,12 @@ unsafe extern "C" fn proxy_http_call(
     _timeout: u32,
     token: *mut u32,
 ) -> u32 {
-    host(|h| {
+    called(|h| {
         if h.refuse_calls {
             return INTERNAL_FAILURE;
         }
         h.calls.push((h.active, unsafe { bytes(body, body_size) }.to_vec()));
+        h.call_headers = pairs(unsafe { bytes(headers, headers_size) });
         unsafe { *token = h.calls.len() as u32 };
         OK
     })
@@ -257,28 +395,33 @@ unsafe extern "C" fn proxy_http_call(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn proxy_continue_stream(_kind: u32) -> u32 {
-    host(|h| h.resumed.push(h.active));
+    called(|h| h.resumed.push(h.active));
     OK
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn proxy_send_local_response(
     status: u32,
-    _details: *const u8,
-    _details_size: usize,
-    _body: *const u8,
-    _body_size: usize,
-    _headers: *const u8,
-    _headers_size: usize,
-    _grpc_status: i32,
+    details: *const u8,
+    details_size: usize,
+    body: *const u8,
+    body_size: usize,
+    headers: *const u8,
+    headers_size: usize,
+    grpc_status: i32,
 ) -> u32 {
-    host(|h| h.answered.push((h.active, status)));
+    let (details, body) = unsafe { (text(details, details_size), text(body, body_size)) };
+    let headers = pairs(unsafe { bytes(headers, headers_size) });
+    called(|h| {
+        h.answered.push((h.active, status));
+        h.answer = Answer { headers, body, details, grpc_status };
+    });
     OK
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn proxy_set_tick_period_milliseconds(period: u32) -> u32 {
-    host(|h| h.ticking = period > 0);
+    called(|h| h.ticking = period > 0);
     OK
 }
 
@@ -290,13 +433,13 @@ unsafe extern "C" fn proxy_register_shared_queue(_name: *const u8, _size: usize,
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn proxy_enqueue_shared_queue(_queue: u32, _data: *const u8, _size: usize) -> u32 {
-    host(|h| h.messages += 1);
+    called(|h| h.messages += 1);
     OK
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn proxy_dequeue_shared_queue(_queue: u32, _data: *mut *mut u8, _size: *mut usize) -> u32 {
-    host(|h| {
+    called(|h| {
         let left = h.messages.checked_sub(1);
         h.messages = left.unwrap_or(0);
         if left.is_some() { OK } else { EMPTY }
@@ -316,9 +459,9 @@ macro_rules! not_called {
 
 not_called! {
     proxy_add_header_map_value proxy_call_foreign_function proxy_cancel_grpc_call proxy_cancel_grpc_stream
-    proxy_close_grpc_stream proxy_close_stream proxy_define_metric proxy_done proxy_get_current_time_nanoseconds
-    proxy_get_header_map_pairs proxy_get_log_level proxy_get_metric proxy_get_shared_data proxy_get_status
-    proxy_grpc_call proxy_grpc_cancel proxy_grpc_close proxy_grpc_send proxy_grpc_stream proxy_increment_metric
+    proxy_close_grpc_stream proxy_close_stream proxy_done proxy_get_current_time_nanoseconds
+    proxy_get_log_level proxy_get_metric proxy_get_shared_data proxy_get_status
+    proxy_grpc_call proxy_grpc_cancel proxy_grpc_close proxy_grpc_send proxy_grpc_stream
     proxy_record_metric proxy_remove_header_map_value proxy_resolve_shared_queue proxy_set_buffer_bytes
-    proxy_set_header_map_pairs proxy_set_property proxy_set_shared_data
+    proxy_set_header_map_pairs proxy_set_shared_data
 }

@@ -4,6 +4,14 @@
 //! end-to-end tests; here is what it does rarely, and what can only be counted from within.
 
 #[cfg(test)]
+mod answers;
+#[cfg(test)]
 mod cases;
 #[cfg(test)]
+mod document;
+#[cfg(test)]
+mod held;
+#[cfg(test)]
 mod host;
+#[cfg(test)]
+mod operators;

@@ -8,11 +8,13 @@
 //! A request's way: [`config::Config::evaluate`] finds the counters that it takes units of,
 //! [`worker::Worker`] decides or lets it wait for a call, [`response`] writes what the client sees.
 
+pub mod access_log;
 pub mod config;
 pub mod decision;
 pub mod evaluate;
 pub mod request;
 pub mod response;
+pub mod stats;
 pub mod time;
 pub mod window;
 pub mod wire;

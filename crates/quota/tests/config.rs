@@ -1,10 +1,13 @@
 //! Configurations that are served, and one that is refused for every rule.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quotagate_quota::config::{Config, Denied, Faults, Mode, OnFailure, Reset, ResponseConfig, StoreConfig};
+use quotagate_quota::config::{
+    Config, Count, Denied, Faults, Mode, OnFailure, Piece, Precision, Reset, StoreConfig, Template,
+};
 use quotagate_quota::window::Window;
 
 #[test]
@@ -15,23 +18,104 @@ fn every_supported_field_is_read() {
         cluster: "quota_store".into(),
         timeout: Duration::from_millis(100),
         on_failure: OnFailure::Deny,
-        local_share: 0.1,
-        token: None,
+        local_share: 0.25,
+        token: Some("c2VjcmV0-._~+/==".into()),
     };
     assert_eq!(config.store, store);
-    assert_eq!(config.response, ResponseConfig { ietf: false, ..ResponseConfig::default() });
-    let policies: Vec<_> =
-        config.policies.iter().map(|p| (&*p.name, p.quota, p.window.seconds(), p.mode)).collect();
+    let policies: Vec<_> = config
+        .policies
+        .iter()
+        .map(|p| (&*p.name, p.quota, p.window.seconds(), p.stagger, p.mode, p.on_failure))
+        .collect();
     assert_eq!(
         policies,
         [
-            ("per-caller", 100, 60, Mode::Enforce),
-            ("per-key", 100, 366 * 86_400, Mode::Shadow),
-            ("nobody", 0, 1, Mode::Enforce),
-            ("everybody", (1 << 53) - 1, 7 * 86_400, Mode::Enforce),
+            ("per-caller", 100, 60, false, Mode::Enforce, OnFailure::Deny),
+            ("per-key", 100, 366 * 86_400, false, Mode::Shadow, OnFailure::Deny),
+            ("nobody", 0, 1, false, Mode::Enforce, OnFailure::Deny),
+            ("everybody", (1 << 53) - 1, 7 * 86_400, false, Mode::Enforce, OnFailure::Deny),
+            ("log-ins", 5, 600, false, Mode::Enforce, OnFailure::Allow),
+            ("leased", 100_000, 1, true, Mode::Enforce, OnFailure::Deny),
+            ("leased-as-usual", 100_000, 1, false, Mode::Enforce, OnFailure::Local),
+            ("textbook", 100, 60, false, Mode::Enforce, OnFailure::Deny),
         ]
     );
-    assert!(config.policies.iter().all(|p| p.on_failure == OnFailure::Deny && p.window.offset() == 0));
+    let counting: BTreeMap<_, _> = config
+        .policies
+        .iter()
+        .map(|p| (&*p.name, (p.count.clone(), p.count_denied, p.precision)))
+        .filter(|(_, counting)| *counting != (Count::All, false, Precision::Exact))
+        .collect();
+    let lease =
+        |ms, max| Precision::Lease { ahead: Duration::from_millis(ms), max: NonZeroU64::new(max).unwrap() };
+    assert_eq!(
+        counting,
+        BTreeMap::from([
+            ("log-ins", (Count::Statuses([401, 403].into()), false, Precision::Exact)),
+            ("leased", (Count::All, false, lease(250, 500))),
+            ("leased-as-usual", (Count::All, false, lease(100, 1000))),
+            ("textbook", (Count::All, true, Precision::Exact)),
+        ])
+    );
+}
+
+#[test]
+fn a_refusal_of_ones_own_is_read() {
+    let response = parse("good").unwrap_or_else(|faults| panic!("{faults}")).response;
+    assert_eq!((response.ietf, response.x_ratelimit, response.reset), (false, true, Reset::Delta));
+    let Denied { status, content_type, body, headers } = response.denied;
+    assert_eq!((status, content_type.as_deref()), (503, Some("application/json")));
+    let text = |text: &str| Piece::Text(text.into());
+    let pieces = [
+        text("{\"error\": \""),
+        Piece::Policy,
+        text(" allows "),
+        Piece::Quota,
+        text("\", \"wait\": "),
+        Piece::RetryAfter,
+        text("}"),
+    ];
+    assert_eq!(body.as_ref().map(Template::pieces), Some(&pieces[..]));
+    let headers: Vec<_> = headers.iter().map(|(name, value)| (&**name, value.fill("p", 7, 100))).collect();
+    assert_eq!(
+        headers,
+        [("x-denied-by", "quotagate p".to_owned()), ("cache-control", "no-store".to_owned())]
+    );
+}
+
+#[test]
+fn a_body_has_the_type_that_is_said_or_that_it_is_of() {
+    for (denied, content_type) in [
+        (r#"{"body": "slow down"}"#, Some("text/plain; charset=utf-8")),
+        (r#"{"body": "{\"wait\": {retry_after}}"}"#, Some("application/json")),
+        (r#"{"body": "{\"policy\": {policy}}"}"#, Some("text/plain; charset=utf-8")),
+        (r#"{"body": "0{quota}"}"#, Some("text/plain; charset=utf-8")),
+        (r#"{"body": "{quota}"}"#, Some("application/json")),
+        (r#"{"body": "{quota}", "content_type": "text/html"}"#, Some("text/html")),
+        (r#"{"body": "[", "content_type": "text/json;v=\"a;b\""}"#, Some("text/json;v=\"a;b\"")),
+        (r#"{"content_type": "application/problem+json"}"#, Some("application/problem+json")),
+        (r#"{"body": ""}"#, None),
+        (r#"{"body": "", "content_type": "text/plain"}"#, Some("text/plain")),
+        ("{}", None),
+    ] {
+        let text = format!(
+            r#"{{"domain":"d","store":{{"cluster":"c"}},"policies":[],"response":{{"denied":{denied}}}}}"#
+        );
+        let config = Config::parse(text.as_bytes()).unwrap_or_else(|faults| panic!("{denied}: {faults}"));
+        assert_eq!(config.response.denied.content_type.as_deref(), content_type, "{denied}");
+    }
+}
+
+#[test]
+fn what_is_secret_is_never_shown() {
+    let config = parse("good").unwrap_or_else(|faults| panic!("{faults}"));
+    for secret in ["c2VjcmV0", "well-kept"] {
+        assert!(!format!("{config:?}").contains(secret), "{secret}");
+    }
+    for (name, secret) in [("token-characters", "s3cret"), ("override-secret", "hunter2")] {
+        let faults = parse(&format!("bad/{name}")).map(|_| ()).expect_err(name);
+        assert!(!format!("{faults} {faults:?}").contains(secret), "{faults}");
+    }
 }
 
 #[test]
@@ -40,12 +124,15 @@ fn what_is_left_out_has_its_default() {
     let config = Config::parse(text.as_bytes()).unwrap();
     assert_eq!(config.store.timeout, Duration::from_millis(50));
     assert_eq!(config.store.on_failure, OnFailure::Allow);
+    assert_eq!((config.store.local_share, &config.store.token), (0.1, &None));
     let Denied { status, content_type, body, headers } = config.response.denied;
     assert_eq!((status, content_type, body, headers), (429, None, None, Vec::new()));
     assert_eq!((config.response.ietf, config.response.x_ratelimit), (true, true));
     assert_eq!(config.response.reset, Reset::Epoch);
     let policy = &config.policies[0];
     assert_eq!((policy.mode, policy.on_failure), (Mode::Enforce, OnFailure::Allow));
+    assert_eq!((&policy.count, policy.count_denied, policy.stagger), (&Count::All, false, false));
+    assert_eq!(policy.precision, Precision::Exact);
     assert_eq!(policy.window, Window::new(1, 0).unwrap());
 }
 

@@ -36,7 +36,7 @@ fn method(node: &Node<'_>) -> Option<Box<str>> {
 
 fn path(node: &Node<'_>) -> Option<PathPattern> {
     let mut object = node.object()?;
-    let found = object.one_of(&["exact", "prefix", "suffix", "regex"], &[]);
+    let found = object.one_of(&["exact", "prefix", "suffix", "regex"]);
     object.finish();
     match found? {
         ("exact", node) => {
@@ -102,7 +102,7 @@ fn pattern<'a>(node: &Node<'a>) -> Option<&'a str> {
 fn header(node: &Node<'_>) -> Option<HeaderCondition> {
     let mut object = node.object()?;
     let name = object.required("name", facts::header_name);
-    let found = object.one_of(&["exact", "prefix", "regex", "present"], &[]);
+    let found = object.one_of(&["exact", "prefix", "regex", "present"]);
     object.finish();
     let value = match found? {
         ("exact", node) => trimmed(&node, str::trim_matches).map(|text| ValuePattern::Exact(text.into())),

@@ -39,7 +39,7 @@ pub(super) fn parse(object: &mut Object<'_>) -> Option<Counting> {
     let cost = object.optional("cost", cost, || Cost::Fixed(NonZeroU64::MIN));
     let count = object.optional("count", count, || Count::All);
     let words = [("exact", Exactness::Exact), ("lease", Exactness::Lease)];
-    let exactness = object.optional("precision", |n| n.choice(&words, &[]), || Exactness::Exact);
+    let exactness = object.optional("precision", |n| n.choice(&words), || Exactness::Exact);
     let lease = object.optional("lease", |n| Some((lease(n)?, Some(n.clone()))), || (DEFAULT_LEASE, None));
     let denied = object.optional("count_denied", |n| Some(n.boolean()?.then(|| n.clone())), || None);
 
@@ -110,7 +110,7 @@ fn units(node: &Node<'_>) -> Option<NonZeroU64> {
 fn count(node: &Node<'_>) -> Option<Count> {
     if !node.value().is_object() {
         return match node.value() {
-            Value::String(_) => node.choice(&[("all", ())], &[]).map(|()| Count::All),
+            Value::String(_) => node.choice(&[("all", ())]).map(|()| Count::All),
             _ => node.must("all or {status: [..]}"),
         };
     }

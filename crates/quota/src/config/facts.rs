@@ -29,7 +29,7 @@ pub(super) fn verified_of(object: &mut Object<'_>, default: Kind) -> Option<Fact
     if object.refuse(&unverified, "must be jwt, metadata or peer: anybody can write this one") {
         return None;
     }
-    match object.one_of(&["jwt", "metadata", "peer"], &[])? {
+    match object.one_of(&["jwt", "metadata", "peer"])? {
         ("jwt", node) => claim(&node, default),
         ("metadata", node) => metadata(&node, default),
         (_, node) => peer(&node),
@@ -50,7 +50,7 @@ fn claim(node: &Node<'_>, default: Kind) -> Option<Fact> {
 pub(super) fn claims(node: &Node<'_>, default: Kind) -> Option<Vec<Fact>> {
     let mut object = node.object()?;
     let payload = object.optional("payload", member, || DEFAULT_PAYLOAD);
-    let paths = match object.one_of(&["claim", "claims"], &[]) {
+    let paths = match object.one_of(&["claim", "claims"]) {
         Some(("claim", node)) => claim_path(&node).map(|path| vec![path]),
         Some((_, node)) => node.some(MAX_CLAIMS, claim_path).and_then(|paths| node.distinct(paths)),
         None => None,
@@ -93,12 +93,12 @@ pub(super) fn metadata(node: &Node<'_>, default: Kind) -> Option<Fact> {
 
 pub(super) fn peer(node: &Node<'_>) -> Option<Fact> {
     let mut object = node.object()?;
-    let found = object.one_of(&["san", "subject"], &[]);
+    let found = object.one_of(&["san", "subject"]);
     object.finish();
     let (name, label) = match found? {
         ("san", node) => {
             let uri = (PeerName::UriSan, "uri");
-            node.choice(&[("uri", uri), ("dns", (PeerName::DnsSan, "dns"))], &[])?
+            node.choice(&[("uri", uri), ("dns", (PeerName::DnsSan, "dns"))])?
         }
         (_, node) => {
             if !node.boolean()? {
@@ -112,7 +112,7 @@ pub(super) fn peer(node: &Node<'_>) -> Option<Fact> {
 }
 
 fn kind(node: &Node<'_>) -> Option<Kind> {
-    node.choice(&[("string", Kind::Text), ("number", Kind::Number), ("boolean", Kind::Boolean)], &[])
+    node.choice(&[("string", Kind::Text), ("number", Kind::Number), ("boolean", Kind::Boolean)])
 }
 
 /// A claim: nested ones with dots between them, or as a list of names, which may hold dots.
@@ -184,4 +184,53 @@ fn short<'a>(node: &Node<'a>) -> Option<&'a str> {
         return None;
     }
     Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::reader::Collector;
+    use super::*;
+
+    fn read(value: &Value, default: Kind) -> Option<Fact> {
+        verified(&Node::root(value, &Collector::default()), default)
+    }
+
+    #[test]
+    fn a_verified_value_comes_from_a_token_a_filter_or_a_certificate() {
+        for (source, label, kind) in [
+            (json!({"jwt": {"claim": "plan"}}), "jwt.plan", Kind::Number),
+            (json!({"jwt": {"claim": "plan", "type": "string"}}), "jwt.plan", Kind::Text),
+            (
+                json!({"metadata": {"filter": "f", "path": ["a"], "type": "boolean"}}),
+                "metadata.f.a",
+                Kind::Boolean,
+            ),
+            (json!({"peer": {"san": "dns"}}), "peer.dns", Kind::Text),
+        ] {
+            let fact = read(&source, Kind::Number).unwrap();
+            assert_eq!((&*fact.label, fact.kind), (label, kind), "{source}");
+        }
+    }
+
+    #[test]
+    fn what_anybody_can_write_is_not_verified() {
+        for source in [
+            json!({"header": {"name": "x-plan"}}),
+            json!({"cookie": {"name": "plan"}}),
+            json!({"query": {"name": "plan"}}),
+            json!({"client_ip": {}}),
+            json!({"jwt": {"claim": "plan"}, "header": {"name": "x-plan"}}),
+            json!({"jwt": {"claims": ["plan"]}}),
+            json!({}),
+        ] {
+            assert!(read(&source, Kind::Text).is_none(), "{source}");
+        }
+        // Beside other fields, these are read by whoever knows them.
+        let (source, faults) = (json!({"peer": {"san": "uri"}, "max": 1}), Collector::default());
+        let mut object = Node::root(&source, &faults).object().unwrap();
+        assert_eq!(&*verified_of(&mut object, Kind::Number).unwrap().label, "peer.uri");
+        assert_eq!(object.required("max", |n| n.whole(0..=1)), Some(1));
+    }
 }

@@ -36,7 +36,7 @@ pub(super) fn parse<'a>(node: &Node<'a>) -> Option<Identities<'a>> {
 fn source(node: &Node<'_>) -> Option<Source> {
     let mut object = node.object()?;
     let names = ["jwt", "header", "cookie", "query", "peer", "metadata", "client_ip"];
-    let found = object.one_of(&names, &[]);
+    let found = object.one_of(&names);
     object.finish();
     let plain = |fact| Source::One(fact, Secrecy::Plain);
     match found? {

@@ -1,7 +1,7 @@
 //! The configuration of the filter: read from JSON once, after which it needs no more checks.
 //!
-//! All faults of a text are found in one pass, each with its JSON path. Fields that are meant for later are
-//! refused as "not supported yet" unless they say what is the case anyway; nothing is silently ignored.
+//! All faults of a text are found in one pass, each with its JSON path; nothing is silently ignored. What is
+//! allowed and probably not what was meant is a warning.
 //!
 //! Envoy turns the YAML of its own configuration into JSON first, and two of its habits are allowed for:
 //! integers above 2^31 - 1 arrive as strings of digits, and a bare `off` as `false`.

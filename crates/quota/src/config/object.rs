@@ -61,37 +61,18 @@ impl<'a> Object<'a> {
         refused
     }
 
-    /// Fields that are meant for later.
-    pub(super) fn later(&mut self, names: &[&'static str]) {
-        for name in names {
-            if let Some(node) = self.take(name) {
-                node.not_yet::<()>();
-            }
-        }
-    }
-
-    /// The one field, of these, that is there; `later` are those that are not supported yet.
-    pub(super) fn one_of(
-        &mut self,
-        names: &[&'static str],
-        later: &[&'static str],
-    ) -> Option<(&'static str, Node<'a>)> {
+    /// The one field, of these, that is there.
+    pub(super) fn one_of(&mut self, names: &[&'static str]) -> Option<(&'static str, Node<'a>)> {
         let mut found: Vec<_> = Vec::new();
-        for name in names.iter().chain(later) {
+        for name in names {
             found.extend(self.take(name).map(|node| (*name, node)));
         }
         match found.pop() {
-            Some((name, node)) if found.is_empty() => {
-                if later.contains(&name) {
-                    return node.not_yet();
-                }
-                Some((name, node))
-            }
+            Some(only) if found.is_empty() => Some(only),
             last => {
-                let all: Vec<_> = names.iter().chain(later).copied().collect();
                 let has: Vec<_> = found.into_iter().chain(last).map(|(name, _)| name).collect();
                 let has = if has.is_empty() { "none of them".to_owned() } else { has.join(", ") };
-                self.node.fault(format!("must have exactly one of {}, has {has}", all.join(", ")));
+                self.node.fault(format!("must have exactly one of {}, has {has}", names.join(", ")));
                 None
             }
         }

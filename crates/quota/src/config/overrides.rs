@@ -46,8 +46,8 @@ fn exception(
     whose: Whose<'_>,
 ) -> Option<()> {
     let mut object = node.object()?;
-    let of = object.one_of(&["value", "network"], &[]);
-    let allowed = object.one_of(&["quota", "unlimited"], &[]);
+    let of = object.one_of(&["value", "network"]);
+    let allowed = object.one_of(&["quota", "unlimited"]);
     object.finish();
     let allowance = allowed.and_then(|(name, node)| match name {
         "quota" => node.whole(0..=MAX_UNITS).map(Allowance::Units),
@@ -203,6 +203,7 @@ fn is_digest(text: &str) -> bool {
 /// The partition of the first sources.
 fn example(forms: &[Vec<Vec<Part<'_>>>]) -> String {
     let parts = forms.iter().filter_map(|sources| sources.first()).flatten();
-    let entries: Vec<_> = parts.map(|part| format!("{}=value", part.label)).collect();
+    let value = |part: &Part<'_>| if part.secrecy == Secrecy::Secret { "~<its digest>" } else { "value" };
+    let entries: Vec<_> = parts.map(|part| format!("{}={}", part.label, value(part))).collect();
     entries.join(",")
 }

@@ -93,7 +93,7 @@ fn partition(
 
 fn on_missing(node: &Node<'_>) -> Option<OnMissing> {
     let words = [("skip", OnMissing::Skip), ("deny", OnMissing::Deny), ("shared", OnMissing::Shared)];
-    node.choice(&words, &[])
+    node.choice(&words)
 }
 
 fn unique_name<'a>(node: &Node<'a>, names: &mut Vec<&'a str>) -> Option<&'a str> {
@@ -134,5 +134,5 @@ fn mode(node: &Node<'_>) -> Option<Option<Mode>> {
     if *node.value() == Value::Bool(false) {
         return Some(None);
     }
-    node.choice(&[("enforce", Some(Mode::Enforce)), ("shadow", Some(Mode::Shadow)), ("off", None)], &[])
+    node.choice(&[("enforce", Some(Mode::Enforce)), ("shadow", Some(Mode::Shadow)), ("off", None)])
 }

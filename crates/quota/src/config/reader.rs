@@ -70,12 +70,6 @@ impl<'a> Node<'a> {
         Fault { path: path.to_owned(), message }
     }
 
-    /// Records that this value asks for something that is meant for later. Always `None`.
-    pub(super) fn not_yet<T>(&self) -> Option<T> {
-        self.fault("not supported yet");
-        None
-    }
-
     /// Records that it is of the wrong type or out of bounds: the value itself may be secret.
     pub(super) fn must<T>(&self, be: &str) -> Option<T> {
         self.fault(format!("must be {be}, is {}", kind(self.value)));
@@ -207,16 +201,13 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// One of some words; `later` are those that mean something that is not supported yet.
-    pub(super) fn choice<T: Copy>(&self, words: &[(&'static str, T)], later: &[&'static str]) -> Option<T> {
+    /// One of some words.
+    pub(super) fn choice<T: Copy>(&self, words: &[(&'static str, T)]) -> Option<T> {
         let text = self.value.as_str();
         if let Some((_, choice)) = words.iter().find(|(word, _)| text == Some(word)) {
             return Some(*choice);
         }
-        if later.iter().any(|word| text == Some(word)) {
-            return self.not_yet();
-        }
-        let words: Vec<_> = words.iter().map(|(word, _)| *word).chain(later.iter().copied()).collect();
+        let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
         let words = suggest::alternatives(&words);
         match text {
             Some(text) => self.fault(format!("must be {words}, is {text:?}")),

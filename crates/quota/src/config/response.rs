@@ -62,7 +62,7 @@ pub(super) fn parse(node: &Node<'_>) -> Option<ResponseConfig> {
     let families = object.optional("headers", families, || vec![Family::Ietf, Family::XRateLimit]);
     let reset = object.optional(
         "reset",
-        |n| n.choice(&[("epoch", Reset::Epoch), ("delta", Reset::Delta)], &[]),
+        |n| n.choice(&[("epoch", Reset::Epoch), ("delta", Reset::Delta)]),
         || Reset::Epoch,
     );
     let denied = object.optional("denied", denied::parse, Denied::default);
@@ -78,6 +78,6 @@ pub(super) fn parse(node: &Node<'_>) -> Option<ResponseConfig> {
 
 fn families(node: &Node<'_>) -> Option<Vec<Family>> {
     let families =
-        node.each(2, |n| n.choice(&[("ietf", Family::Ietf), ("x_ratelimit", Family::XRateLimit)], &[]))?;
+        node.each(2, |n| n.choice(&[("ietf", Family::Ietf), ("x_ratelimit", Family::XRateLimit)]))?;
     node.distinct(families)
 }

@@ -55,7 +55,7 @@ pub(super) fn parse(node: &Node<'_>) -> Option<StoreConfig> {
 
 pub(super) fn on_failure(node: &Node<'_>) -> Option<OnFailure> {
     let words = [("allow", OnFailure::Allow), ("deny", OnFailure::Deny), ("local", OnFailure::Local)];
-    node.choice(&words, &[])
+    node.choice(&words)
 }
 
 fn share(node: &Node<'_>) -> Option<f64> {

@@ -1,8 +1,9 @@
 //! Texts of the operator in which placeholders are filled in: the body and the headers of refusals.
 //!
-//! `{policy}` is the name of the policy that refused, `{retry_after}` the whole seconds until it grants again,
-//! `{quota}` its quota. All other braces stay as they are, so that JSON needs no escaping. None of the three can
-//! hold a character that JSON or a header would have to escape.
+//! `{policy}` is the name of the policy that refused (of several, all names with `, ` between them),
+//! `{retry_after}` the whole seconds until the request may pass, `{quota}` the quota of the first that refused. All
+//! other braces stay as they are, so that JSON needs no escaping. None of the three can hold a character that a
+//! string of JSON or a header would have to escape.
 
 use std::fmt::Write as _;
 
@@ -18,11 +19,11 @@ pub struct Template(Box<[Piece]>);
 pub enum Piece {
     /// Stands as it is.
     Text(Box<str>),
-    /// `{policy}`: the name of the policy that refused.
+    /// `{policy}`: the name of the policy that refused, or the names.
     Policy,
-    /// `{retry_after}`: the whole seconds until it grants again, at least 1.
+    /// `{retry_after}`: the whole seconds until the request may pass, at least 1.
     RetryAfter,
-    /// `{quota}`: its quota, in units a window.
+    /// `{quota}`: the quota of the first policy that refused, in units a window.
     Quota,
 }
 
@@ -60,7 +61,7 @@ impl Template {
         while let Some(brace) = rest.find('{') {
             let (before, from) = rest.split_at(brace);
             plain.push_str(before);
-            let name = from.strip_prefix('{').and_then(|inner| inner.split_once('}'));
+            let name = from.strip_prefix('{').and_then(name);
             let placeholder =
                 name.and_then(|(name, after)| Some((PLACEHOLDERS.iter().find(|(p, _)| *p == name)?, after)));
             if let Some(((_, piece), after)) = placeholder {
@@ -85,11 +86,43 @@ impl Template {
     }
 }
 
+/// What stands before the next `}`, if that is near, and what follows it.
+fn name(inner: &str) -> Option<(&str, &str)> {
+    let end = inner.bytes().take(MAX_NAME + 1).position(|b| b == b'}')?;
+    Some((inner.get(..end)?, inner.get(end + 1..)?))
+}
+
 fn near_miss(name: &str, node: &Node<'_>) {
     let known = PLACEHOLDERS.map(|(known, _)| known);
-    if name.len() <= MAX_NAME
-        && let Some(near) = suggest::nearest(name.trim(), &known)
-    {
+    if let Some(near) = suggest::nearest(name.trim(), &known) {
         node.warn(format!("{{{name}}} is no placeholder and stays as it is: did you mean {{{near}}}?"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::super::reader::Collector;
+    use super::*;
+
+    #[test]
+    fn only_placeholders_are_filled_in() {
+        for (text, filled) in [
+            ("", ""),
+            ("slow down", "slow down"),
+            ("{policy}", "per-ip"),
+            ("{policy}{retry_after}{quota}", "per-ip30100"),
+            ("{{policy}}", "{per-ip}"),
+            (r#"{"policy": "{policy}", "a": {"b": {quota}}}"#, r#"{"policy": "per-ip", "a": {"b": 100}}"#),
+            ("{policy", "{policy"),
+            ("policy}", "policy}"),
+            ("{Policy} {retry-after} {}", "{Policy} {retry-after} {}"),
+            ("\u{e4}{\u{e4}{quota}", "\u{e4}{\u{e4}100"),
+        ] {
+            let collector = Collector::default();
+            let template = Template::read(text, &Node::root(&Value::Null, &collector));
+            assert_eq!(template.fill("per-ip", 30, 100), filled, "{text}");
+        }
     }
 }

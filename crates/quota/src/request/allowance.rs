@@ -224,5 +224,6 @@ mod tests {
         }
         assert_eq!(whole(&[b'9'; 70_000]), Some(u64::MAX));
         assert_eq!(whole(&[b'0'; 70_000]), Some(0));
+        assert_eq!(whole(format!("1{}", "0".repeat(70_000)).as_bytes()), Some(u64::MAX));
     }
 }

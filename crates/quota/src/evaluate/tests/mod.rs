@@ -1,5 +1,6 @@
 mod identities;
 mod matching;
+mod quotas;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,0 +1,184 @@
+//! What the operator's access log says of a request.
+//!
+//! One policy speaks for all that count it: the first that refused or failed, else the tightest one, as in the
+//! headers; one in shadow mode only where it is the one that would have refused, or where no other counts. A
+//! request that nothing counts has no entry.
+
+use std::borrow::Cow;
+
+use crate::config::Config;
+use crate::decision::{Decision, Standing, Uncounted, partition_of};
+use crate::response::{tightest, used};
+
+/// What is to be logged of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// What became of it.
+    pub decision: Verdict,
+    /// The name of the policy that speaks for all.
+    pub policy: &'a str,
+    /// The encoded partition of that policy's counter, in which a secret is a digest; `None` where it has none
+    /// for want of an identity.
+    pub partition: Option<&'a str>,
+    /// Units of that policy's quota that are used, as far as known.
+    pub used: Option<u64>,
+}
+
+impl<'a> Entry<'a> {
+    /// The names and values of what is known.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, Cow<'a, str>)> + use<'a> {
+        let fields = [
+            ("quotagate.decision", Some(Cow::from(self.decision.name()))),
+            ("quotagate.policy", Some(Cow::from(self.policy))),
+            ("quotagate.partition", self.partition.map(Cow::from)),
+            ("quotagate.used", self.used.map(|used| Cow::from(used.to_string()))),
+        ];
+        fields.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Let through and counted.
+    Admitted,
+    /// Answered as `response.denied` says.
+    Refused,
+    /// Let through, though a policy in shadow mode would have refused it.
+    ShadowRefused,
+    /// Answered with 401.
+    MissingIdentity,
+    /// Let through, not counted by one policy at least, because the store failed.
+    StoreError,
+    /// Answered with 503, because the store failed.
+    Unavailable,
+}
+
+impl Verdict {
+    /// Its name in access logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Admitted => "admitted",
+            Self::Refused => "refused",
+            Self::ShadowRefused => "shadow_refused",
+            Self::MissingIdentity => "missing_identity",
+            Self::StoreError => "store_error",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// The entry of a request that is decided; `None` where no policy counts it.
+pub fn entry<'a>(config: &'a Config, decision: &'a Decision) -> Option<Entry<'a>> {
+    match decision {
+        Decision::Admit(admission) => {
+            let standings = &admission.standings;
+            if let Some(uncounted) = &admission.uncounted {
+                return failed(config, Verdict::StoreError, uncounted);
+            }
+            if let Some(standing) = standings.iter().find(|standing| !standing.granted) {
+                return known(config, Verdict::ShadowRefused, standing);
+            }
+            let enforced = tightest(standings.iter().filter(|standing| standing.is_enforced(config)));
+            known(config, Verdict::Admitted, enforced.or_else(|| tightest(standings.iter()))?)
+        }
+        Decision::Refuse(refusal) => known(config, Verdict::Refused, refusal.violated(config).next()?),
+        Decision::Unavailable(uncounted) => failed(config, Verdict::Unavailable, uncounted),
+    }
+}
+
+/// The entry of a request that was answered because a policy, by its place, found no identity.
+pub fn missing_identity(config: &Config, policy: usize) -> Option<Entry<'_>> {
+    let policy = &config.policies.get(policy)?.name;
+    Some(Entry { decision: Verdict::MissingIdentity, policy, partition: None, used: None })
+}
+
+fn known<'a>(config: &'a Config, decision: Verdict, standing: &'a Standing) -> Option<Entry<'a>> {
+    let policy = &config.policies.get(standing.policy)?.name;
+    Some(Entry { decision, policy, partition: Some(partition_of(&standing.key)), used: Some(used(standing)) })
+}
+
+fn failed<'a>(config: &'a Config, decision: Verdict, uncounted: &'a Uncounted) -> Option<Entry<'a>> {
+    let policy = &config.policies.get(uncounted.policy)?.name;
+    Some(Entry { decision, policy, partition: Some(partition_of(&uncounted.key)), used: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::decision::{Admission, Refusal};
+    use crate::time::Monotonic;
+
+    fn config() -> Config {
+        let text = r#"{"domain":"shop","store":{"cluster":"s"},"policies":[
+            {"name":"minute","quota":10,"window":"1m"},{"name":"hour","quota":20,"window":"1h"},
+            {"name":"trial","quota":5,"window":"1h","mode":"shadow"},
+            {"name":"idea","quota":5,"window":"1h","mode":"shadow"}]}"#;
+        Config::parse(text.as_bytes()).unwrap()
+    }
+
+    /// With the policy at this place; its name is its partition's.
+    fn standing(policy: usize, granted: bool, quota: u64, remaining: u64) -> Standing {
+        let key = format!("shop:p:{{header.x=p{policy}}}").into();
+        Standing { policy, key, granted, quota, remaining, resets: Monotonic::new(Duration::from_secs(1)) }
+    }
+
+    fn uncounted(policy: usize) -> Uncounted {
+        Uncounted { policy, key: format!("shop:p:{{header.x=p{policy}}}").into() }
+    }
+
+    fn admit(standings: Vec<Standing>, uncounted: Option<Uncounted>) -> Decision {
+        Decision::Admit(Admission { standings, uncounted, ..Admission::default() })
+    }
+
+    fn refuse(standings: Vec<Standing>) -> Decision {
+        Decision::Refuse(Refusal { standings, until: Monotonic::default() })
+    }
+
+    fn text(entry: &Entry<'_>) -> String {
+        let fields: Vec<String> = entry.fields().map(|(name, value)| format!("{name}={value}")).collect();
+        fields.join(" ").replace("quotagate.", "").replace("header.x=", "")
+    }
+
+    #[test]
+    fn one_policy_speaks_for_all() {
+        let granted = |policy, remaining| standing(policy, true, 10, remaining);
+        let not = |policy| standing(policy, false, 10, 1);
+        let cases = [
+            (admit(vec![granted(0, 4)], None), "admitted policy=minute partition=p0 used=6"),
+            (admit(vec![granted(0, 4), granted(1, 3)], None), "admitted policy=hour partition=p1 used=7"),
+            (admit(vec![granted(0, 4), granted(2, 3)], None), "admitted policy=minute partition=p0 used=6"),
+            (admit(vec![granted(2, 4), granted(3, 3)], None), "admitted policy=idea partition=p3 used=7"),
+            (
+                admit(vec![granted(0, 0), not(2), not(3)], None),
+                "shadow_refused policy=trial partition=p2 used=9",
+            ),
+            (admit(vec![granted(0, 4)], Some(uncounted(1))), "store_error policy=hour partition=p1"),
+            (admit(vec![not(2)], Some(uncounted(1))), "store_error policy=hour partition=p1"),
+            (admit(Vec::new(), Some(uncounted(2))), "store_error policy=trial partition=p2"),
+            (refuse(vec![granted(0, 0), not(1)]), "refused policy=hour partition=p1 used=9"),
+            (refuse(vec![not(0), not(1)]), "refused policy=minute partition=p0 used=9"),
+            (refuse(vec![not(1), not(2)]), "refused policy=hour partition=p1 used=9"),
+            (Decision::Unavailable(uncounted(1)), "unavailable policy=hour partition=p1"),
+        ];
+        let config = config();
+        for (decision, expected) in cases {
+            let entry = entry(&config, &decision).unwrap();
+            assert_eq!(text(&entry), format!("decision={expected}"), "{decision:?}");
+        }
+    }
+
+    #[test]
+    fn what_nothing_counts_has_no_entry() {
+        assert_eq!(entry(&config(), &admit(Vec::new(), None)), None);
+    }
+
+    #[test]
+    fn a_missing_identity_has_no_partition() {
+        let config = config();
+        let entry = missing_identity(&config, 1).unwrap();
+        assert_eq!(text(&entry), "decision=missing_identity policy=hour");
+    }
+}

@@ -1,0 +1,123 @@
+//! The answers in place of the upstream's: a quota that is used up, an identity that is missing, a store that
+//! cannot count.
+//!
+//! Their bodies are RFC 9457 problem documents. Only the first can be changed (`response.denied`). A gRPC client
+//! gets the grpc-status, whatever the HTTP status is.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+use super::headers::{quota_headers, seconds_until};
+use super::{Answer, Header, Now};
+use crate::config::{Config, Piece, Template};
+use crate::decision::{Decision, Refusal, Standing};
+
+/// The grpc-status RESOURCE_EXHAUSTED.
+const EXHAUSTED: i32 = 8;
+/// The grpc-status UNAVAILABLE.
+const UNAVAILABLE: i32 = 14;
+/// The grpc-status UNAUTHENTICATED.
+const UNAUTHENTICATED: i32 = 16;
+
+const PROBLEM_JSON: &str = "application/problem+json";
+
+/// An RFC 9457 problem, with the types and members of draft-ietf-httpapi-ratelimit-headers-11.
+#[derive(Serialize)]
+struct Problem<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    #[serde(rename = "violated-policies", skip_serializing_if = "<[&str]>::is_empty")]
+    violated_policies: &'a [&'a str],
+}
+
+/// The answer to a request that is not let through; `None`: it is.
+pub fn answer<'a>(config: &'a Config, decision: &Decision, now: impl FnOnce() -> Now) -> Option<Answer<'a>> {
+    match decision {
+        Decision::Admit(_) => None,
+        Decision::Refuse(refusal) => Some(refused(config, refusal, now())),
+        Decision::Unavailable(_) => Some(unavailable()),
+    }
+}
+
+/// The answer where a policy with `on_missing: deny` found no identity.
+pub fn missing_identity(config: &Config, policy: usize) -> Answer<'_> {
+    let name = config.policies.get(policy).map_or("", |policy| &policy.name);
+    let detail = format!("The policy \"{name}\" needs to know who is calling, and the request does not say.");
+    // RFC 9110, section 11.6.1: a 401 names a challenge.
+    let challenge = ("www-authenticate", Cow::from(format!("Bearer realm=\"{}\"", config.domain)));
+    plain("Unauthorized", 401, UNAUTHENTICATED, detail, challenge, "quotagate_missing_identity")
+}
+
+fn unavailable() -> Answer<'static> {
+    let detail = "The request could not be counted against its quota; try again in a moment.".to_owned();
+    let wait = ("retry-after", Cow::from("1"));
+    plain("Service Unavailable", 503, UNAVAILABLE, detail, wait, "quotagate_store_unavailable")
+}
+
+/// A problem that is no more than its status.
+fn plain<'a>(
+    title: &'static str,
+    status: u16,
+    grpc_status: i32,
+    detail: String,
+    header: Header<'a>,
+    details: &'static str,
+) -> Answer<'a> {
+    let problem = Problem { kind: "about:blank", title, status, detail, violated_policies: &[] };
+    let headers = vec![header, ("content-type", Cow::from(PROBLEM_JSON))];
+    Answer { status, grpc_status, headers, body: problem.text().into(), details }
+}
+
+fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
+    let denied = &config.response.denied;
+    let mut quota = None;
+    let name = |standing: &Standing| {
+        quota.get_or_insert(standing.quota);
+        config.policies.get(standing.policy).map(|policy| &*policy.name)
+    };
+    let names: Vec<&str> = refusal.violated(config).filter_map(name).collect();
+    let joined = match *names {
+        [one] => Cow::from(one),
+        _ => Cow::from(names.join(", ")),
+    };
+    let wait = seconds_until(refusal.until, now).max(1);
+    let fill = |template: &'a Template| match template.pieces() {
+        [] => Cow::from(""),
+        [Piece::Text(text)] => Cow::from(&**text),
+        _ => Cow::from(template.fill(&joined, wait, quota.unwrap_or_default())),
+    };
+
+    let mut headers = quota_headers(config, &refusal.standings, || now);
+    headers.push(("retry-after", Cow::from(wait.to_string())));
+    headers.extend(denied.headers.iter().map(|(name, value)| (&**name, fill(value))));
+    let content_type = match (&denied.content_type, &denied.body) {
+        (Some(given), _) => Some(&**given),
+        (None, None) => Some(PROBLEM_JSON),
+        (None, Some(_)) => None,
+    };
+    headers.extend(content_type.map(|kind| ("content-type", Cow::from(kind))));
+    let body = denied.body.as_ref().map(fill).unwrap_or_else(|| {
+        let problem = Problem {
+            kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            title: "Too Many Requests",
+            status: denied.status,
+            detail: format!("The quota of {joined} is used up; more is granted in {wait} s."),
+            violated_policies: &names,
+        };
+        problem.text().into()
+    });
+    let details = "quotagate_quota_exceeded";
+    Answer { status: denied.status, grpc_status: EXHAUSTED, headers, body, details }
+}
+
+impl Problem<'_> {
+    /// As JSON.
+    fn text(&self) -> String {
+        // Strings and a number into memory: this cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}

@@ -1,0 +1,228 @@
+//! Answers and headers, byte by byte.
+
+use std::time::Duration;
+
+use super::*;
+use crate::config::Config;
+use crate::decision::{Admission, Decision, Refusal, Standing, Uncounted};
+
+const NOW: Now =
+    Now { monotonic: Monotonic::new(Duration::from_millis(1_500)), epoch: Duration::from_secs(1_000_000) };
+
+/// Places of the policies.
+const PER_CALLER: usize = 0;
+const DAILY: usize = 1;
+const SHADOW: usize = 2;
+
+fn config(response: &str) -> Config {
+    let text = format!(
+        r#"{{"domain":"shop","store":{{"cluster":"s"}},"response":{response},"policies":[
+            {{"name":"per-caller","quota":100,"window":"1m"}},
+            {{"name":"daily","quota":9,"window":"1d"}},
+            {{"name":"trial","quota":1,"window":"1h","mode":"shadow"}}]}}"#
+    );
+    Config::parse(text.as_bytes()).unwrap()
+}
+
+fn at(ms: u64) -> Monotonic {
+    Monotonic::new(Duration::from_millis(ms))
+}
+
+fn standing(policy: usize, quota: u64, remaining: u64, resets: Monotonic) -> Standing {
+    Standing { policy, key: "shop:p:{*}".into(), granted: remaining > 0, quota, remaining, resets }
+}
+
+fn standings() -> Vec<Standing> {
+    vec![
+        standing(PER_CALLER, 100, 57, at(42_637)),
+        standing(DAILY, 9, 2, at(2_500)),
+        standing(SHADOW, 1, 0, at(9_000)),
+    ]
+}
+
+/// The daily quota refuses until 2.501 s, which is 1.001 s from now.
+fn refused(response: &str) -> (u16, String, String) {
+    let mut standings = standings();
+    standings[DAILY].granted = false;
+    let decision = Decision::Refuse(Refusal { standings, until: at(2_501) });
+    let config = config(response);
+    let answer = answer(&config, &decision, || NOW).unwrap();
+    assert_eq!((answer.grpc_status, answer.details), (8, "quotagate_quota_exceeded"));
+    (answer.status, text(&answer.headers), answer.body.into_owned())
+}
+
+fn text(headers: &[Header<'_>]) -> String {
+    headers.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
+}
+
+fn shown(response: &str, standings: &[Standing]) -> String {
+    text(&quota_headers(&config(response), standings, || NOW))
+}
+
+#[test]
+fn both_families_name_every_enforced_policy_and_the_tightest() {
+    assert_eq!(
+        shown("{}", &standings()),
+        "ratelimit-policy: \"per-caller\";q=100;w=60, \"daily\";q=9;w=86400\n\
+         ratelimit: \"per-caller\";r=57;t=42, \"daily\";r=2;t=1\n\
+         x-ratelimit-limit: 9\nx-ratelimit-used: 7\nx-ratelimit-remaining: 2\nx-ratelimit-reset: 1000001\n"
+    );
+}
+
+#[test]
+fn a_reset_is_in_epoch_seconds_or_from_now() {
+    for (reset, expected) in [("epoch", "x-ratelimit-reset: 1000001\n"), ("delta", "x-ratelimit-reset: 1\n")]
+    {
+        let response = format!(r#"{{"headers":["x_ratelimit"],"reset":"{reset}"}}"#);
+        let headers = shown(&response, &standings());
+        assert!(headers.ends_with(expected), "{reset}: {headers}");
+    }
+}
+
+#[test]
+fn the_tightest_has_the_fewest_left_and_then_resets_last() {
+    let cases: [(&[(u64, u64)], usize); 5] = [
+        (&[(5, 10), (4, 10), (6, 10)], 1),
+        (&[(4, 10), (4, 30), (4, 20)], 1),
+        (&[(4, 30), (4, 30)], 0),
+        (&[(0, 10), (4, 30)], 0),
+        (&[(3, 7)], 0),
+    ];
+    for (known, expected) in cases {
+        let standings: Vec<_> = known
+            .iter()
+            .enumerate()
+            .map(|(policy, &(remaining, resets))| standing(policy, 9, remaining, at(resets)))
+            .collect();
+        assert_eq!(tightest(standings.iter()).unwrap().policy, expected, "{known:?}");
+    }
+    assert_eq!(tightest([].iter()), None);
+}
+
+#[test]
+fn numbers_stay_those_of_a_structured_field() {
+    let plenty = standing(PER_CALLER, 9_007_199_254_740_991, 1_000_000_000_000_000, at(0));
+    let headers = shown(r#"{"headers":["ietf"]}"#, &[plenty]);
+    assert!(
+        headers.contains(";q=999999999999999;w=60") && headers.contains(";r=999999999999999;"),
+        "{headers}"
+    );
+}
+
+#[test]
+fn what_is_not_to_be_shown_is_not_sent_and_costs_no_look_at_the_clock() {
+    let no_time = || -> Now { unreachable!() };
+    let ietf = config(r#"{"headers":["ietf"]}"#);
+    let headers = quota_headers(&ietf, &standings(), || NOW);
+    assert!(headers.iter().all(|(name, _)| name.starts_with("ratelimit")) && headers.len() == 2);
+    assert!(quota_headers(&config(r#"{"headers":[]}"#), &standings(), no_time).is_empty());
+    assert!(quota_headers(&ietf, &[], no_time).is_empty());
+    assert!(quota_headers(&ietf, &standings()[SHADOW..], no_time).is_empty());
+}
+
+#[test]
+fn a_request_that_is_let_through_is_not_answered() {
+    let decision = Decision::Admit(Admission { standings: standings(), ..Admission::default() });
+    assert_eq!(answer(&config("{}"), &decision, || unreachable!()), None);
+}
+
+#[test]
+fn a_refusal_says_which_policy_and_until_when() {
+    let (status, headers, body) = refused(r#"{"headers":[]}"#);
+    assert_eq!(status, 429);
+    assert_eq!(headers, "retry-after: 2\ncontent-type: application/problem+json\n");
+    assert_eq!(
+        body,
+        r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":"The quota of daily is used up; more is granted in 2 s.","violated-policies":["daily"]}"#
+    );
+}
+
+#[test]
+fn a_refusal_carries_the_headers_of_counted_responses() {
+    let (_, headers, _) = refused("{}");
+    assert!(headers.starts_with(&shown("{}", &standings())), "{headers}");
+}
+
+#[test]
+fn a_refusal_is_never_to_be_repeated_at_once() {
+    let mut standing = standing(DAILY, 9, 0, at(1_500));
+    standing.granted = false;
+    let decision = Decision::Refuse(Refusal { standings: vec![standing], until: at(1_500) });
+    let answer = answer(&config(r#"{"headers":[]}"#), &decision, || NOW).map(|answer| text(&answer.headers));
+    assert!(answer.unwrap().starts_with("retry-after: 1\n"));
+}
+
+#[test]
+fn a_refusal_can_be_ones_own() {
+    let cases = [
+        // Only the status: the body says it as well.
+        (r#"{"status":503}"#, 503, "content-type: application/problem+json\n", r#""status":503,"#),
+        (
+            r#"{"content_type":"application/json"}"#,
+            429,
+            "content-type: application/json\n",
+            r#""status":429,"#,
+        ),
+        (
+            r#"{"body":"{\"no\":\"{policy}\",\"in\":{retry_after},\"of\":{quota}}"}"#,
+            429,
+            "content-type: application/json\n",
+            r#"{"no":"daily","in":2,"of":9}"#,
+        ),
+        (
+            r#"{"body":"{wait} {policy}, {retry_after} s","content_type":"text/html","status":420}"#,
+            420,
+            "content-type: text/html\n",
+            "{wait} daily, 2 s",
+        ),
+        (r#"{"body":"Enough."}"#, 429, "content-type: text/plain; charset=utf-8\n", "Enough."),
+        (r#"{"body":""}"#, 429, "", ""),
+        (
+            r#"{"body":"","headers":{"X-Why":"{policy}/{quota}","link":"</wait>"}}"#,
+            429,
+            "x-why: daily/9\nlink: </wait>\n",
+            "",
+        ),
+    ];
+    for (denied, status, headers, body) in cases {
+        let answer = refused(&format!(r#"{{"headers":[],"denied":{denied}}}"#));
+        assert_eq!((answer.0, &*answer.1), (status, &*format!("retry-after: 2\n{headers}")), "{denied}");
+        assert!(
+            answer.2.contains(body) && (answer.2.len() == body.len() || body.contains("status")),
+            "{denied}"
+        );
+    }
+}
+
+#[test]
+fn several_that_refuse_are_all_named_and_the_first_ones_quota_is_given() {
+    let mut standings = standings();
+    for standing in &mut standings {
+        standing.granted = false;
+    }
+    let decision = Decision::Refuse(Refusal { standings, until: at(42_637) });
+    let config = config(r#"{"headers":[],"denied":{"body":"[\"{policy}\",{quota},{retry_after}]"}}"#);
+    assert_eq!(answer(&config, &decision, || NOW).unwrap().body, r#"["per-caller, daily",100,42]"#);
+}
+
+#[test]
+fn a_failed_store_is_never_a_429() {
+    let decision = Decision::Unavailable(Uncounted { policy: 0, key: "shop:p:{*}".into() });
+    let config = config(r#"{"denied":{"status":420}}"#);
+    let answer = answer(&config, &decision, || NOW).unwrap();
+    assert_eq!((answer.status, answer.grpc_status, answer.details), (503, 14, "quotagate_store_unavailable"));
+    assert_eq!(text(&answer.headers), "retry-after: 1\ncontent-type: application/problem+json\n");
+    assert!(answer.body.contains(r#""status":503"#));
+}
+
+#[test]
+fn a_missing_identity_is_a_401_with_a_challenge() {
+    let config = config(r#"{"denied":{"status":420}}"#);
+    let answer = missing_identity(&config, PER_CALLER);
+    assert_eq!((answer.status, answer.grpc_status, answer.details), (401, 16, "quotagate_missing_identity"));
+    assert_eq!(
+        text(&answer.headers),
+        "www-authenticate: Bearer realm=\"shop\"\ncontent-type: application/problem+json\n"
+    );
+    assert!(serde_json::from_str::<serde_json::Value>(&answer.body).unwrap()["detail"].is_string());
+}

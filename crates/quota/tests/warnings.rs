@@ -1,0 +1,174 @@
+//! What is served and probably not what was meant: each warning, and what does not earn it.
+
+use quotagate_quota::config::Config;
+use serde_json::{Value, json};
+
+/// The warnings of a document that is made of these sections and of what must be there; `null` leaves one out.
+fn warnings(sections: &Value) -> Vec<String> {
+    let needed = json!({
+        "domain": "shop", "store": {"cluster": "store"}, "digest_key": "0123456789abcdef", "policies": [],
+    });
+    let document = with(needed, sections);
+    match Config::parse(document.to_string().as_bytes()) {
+        Ok(config) => config.warnings().iter().map(ToString::to_string).collect(),
+        Err(faults) => vec![format!("refused: {faults}")],
+    }
+}
+
+/// The only policy, with these fields.
+fn policy(fields: Value) -> Value {
+    json!([with(json!({"name": "p", "quota": 1000, "window": "1m"}), &fields)])
+}
+
+fn with(mut object: Value, fields: &Value) -> Value {
+    for (name, value) in fields.as_object().into_iter().flatten() {
+        if let Some(object) = object.as_object_mut() {
+            match value {
+                Value::Null => object.remove(name),
+                value => object.insert(name.clone(), value.clone()),
+            };
+        }
+    }
+    object
+}
+
+/// Asserts that there are exactly the warnings that begin so.
+fn expect(sections: Value, expected: &[&str]) {
+    let found = warnings(&sections);
+    let same = found.len() == expected.len()
+        && expected.iter().all(|start| found.iter().any(|warning| warning.starts_with(start)));
+    assert!(same, "{sections}\nexpected {expected:#?}\nfound {found:#?}");
+}
+
+#[test]
+fn what_any_client_can_invent_stands_behind_all_else() {
+    let sources = json!({
+        "none": [{"jwt": {"claim": "sub"}}, {"peer": {"san": "uri"}}, {"client_ip": {}}],
+        "last": [{"jwt": {"claim": "sub"}}, {"header": {"name": "x-key"}}],
+        "alone": [{"cookie": {"name": "id"}}],
+        "a": [{"header": {"name": "x-key"}}, {"client_ip": {}}],
+        "b.c": [{"jwt": {"claim": "sub"}}, {"query": {"name": "key"}}, {"cookie": {"name": "id"}}],
+    });
+    expect(
+        json!({ "identities": sources }),
+        &[
+            "identities.a[0]: stands before another source, and any client can invent it",
+            r#"identities["b.c"][1]: stands before another source"#,
+        ],
+    );
+}
+
+#[test]
+fn secrets_have_a_key_that_nobody_finds() {
+    let secret = json!({"key": [{"header": {"name": "x-key", "secret": true}}]});
+    let plain = json!({"key": [{"header": {"name": "x-key", "secret": false}}]});
+    let without = "identities.key[0]: is secret, and without digest_key";
+    expect(json!({ "identities": secret }), &[]);
+    expect(json!({"identities": secret, "digest_key": null}), &[without]);
+    expect(json!({"identities": plain, "digest_key": null}), &[]);
+    expect(json!({"digest_key": "0123456789abcde"}), &["digest_key: is shorter than 16 bytes"]);
+}
+
+#[test]
+fn who_leaves_out_a_key_is_not_simply_uncounted() {
+    let identities = json!({
+        "key": [{"header": {"name": "x-key"}}],
+        "any": [{"cookie": {"name": "id"}}],
+        "user": [{"jwt": {"claim": "sub"}}],
+        "caller": [{"jwt": {"claim": "sub"}}, {"header": {"name": "x-key"}}],
+    });
+    let warned = "policies[0].on_missing: is skip where nothing is said";
+    for (by, on_missing, expected) in [
+        (json!(["key"]), None, &[warned][..]),
+        (json!(["user", "any", "key"]), None, &[warned]),
+        (json!(["key"]), Some("skip"), &[]),
+        (json!(["key"]), Some("deny"), &[]),
+        (json!(["user"]), None, &[]),
+        (json!(["caller", "method"]), None, &[]),
+        (json!([]), None, &[]),
+    ] {
+        let mut fields = json!({ "partition_by": by });
+        if let Some(word) = on_missing {
+            fields["on_missing"] = json!(word);
+        }
+        expect(json!({"identities": identities, "policies": policy(fields)}), expected);
+    }
+}
+
+#[test]
+fn a_network_within_an_earlier_one_never_counts() {
+    let overrides = json!([
+        {"network": "10.1.0.0/16", "quota": 5},
+        {"network": "10.0.0.0/8", "unlimited": true},
+        {"network": "10.2.0.0/16", "quota": 5},
+        {"network": "2001:db8::/32", "quota": 5},
+        {"network": "::/0", "quota": 7},
+    ]);
+    let policies = policy(json!({"partition_by": ["ip"], "overrides": overrides}));
+    expect(
+        json!({"identities": {"ip": [{"client_ip": {}}]}, "policies": policies}),
+        &[
+            "policies[0].overrides[2].network: never counts: policies[0].overrides[1] comes first and holds for \
+           all of 10.0.0.0/8",
+        ],
+    );
+}
+
+#[test]
+fn a_lease_and_a_cost_fit_their_quota() {
+    let lease = "policies[0].precision: is lease without effect: of a quota below 200";
+    let cost = "policies[0].cost: is more than any quota of this policy";
+    let tiers = json!({"source": {"jwt": {"claim": "plan"}}, "quotas": {"free": 1, "premium": 200}});
+    for (fields, expected) in [
+        (json!({"precision": "lease", "quota": 199}), &[lease][..]),
+        (json!({"precision": "lease", "quota": 200}), &[]),
+        (json!({"precision": "exact", "quota": 199}), &[]),
+        (json!({"precision": "lease", "quota": 1, "tiers": tiers}), &[]),
+        (json!({"precision": "lease", "quota": 1, "quota_from": {"jwt": {"claim": "q"}}}), &[]),
+        (
+            json!({"precision": "lease", "quota": 1, "quota_from": {"jwt": {"claim": "q"}, "max": 9}}),
+            &[lease],
+        ),
+        (json!({"cost": 6, "quota": 5}), &[cost]),
+        (json!({"cost": 5, "quota": 5}), &[]),
+        (json!({"cost": 6, "quota": 0}), &[]),
+        (json!({"cost": 6, "quota": 5, "tiers": tiers}), &[]),
+    ] {
+        expect(json!({ "policies": policy(fields) }), expected);
+    }
+}
+
+#[test]
+fn a_share_is_for_those_who_count_locally() {
+    let share = |on_failure: &str| json!({"cluster": "store", "local_share": 0.5, "on_failure": on_failure});
+    let local = policy(json!({"on_failure": "local"}));
+    let useless = "store.local_share: means nothing";
+    expect(json!({ "store": share("allow") }), &[useless]);
+    expect(json!({ "store": share("local") }), &[]);
+    expect(json!({"store": share("deny"), "policies": local}), &[]);
+    expect(json!({"store": {"cluster": "store"}}), &[]);
+}
+
+#[test]
+fn what_is_nearly_a_placeholder_is_pointed_out() {
+    let body = "{policy} {retry-after} { quota } {Policy} {limit} {} {\"a\": {retryafter}} {";
+    let headers = json!({"x-policy": "{polcy}"});
+    expect(
+        json!({"response": {"denied": {"body": body, "headers": headers}}}),
+        &[
+            "response.denied.body: {retry-after} is no placeholder and stays as it is: did you mean {retry_after}?",
+            "response.denied.body: { quota } is no placeholder and stays as it is: did you mean {quota}?",
+            "response.denied.body: {Policy} is no placeholder and stays as it is: did you mean {policy}?",
+            "response.denied.body: {retryafter} is no placeholder and stays as it is: did you mean {retry_after}?",
+            "response.denied.headers.x-policy: {polcy} is no placeholder and stays as it is: did you mean {policy}?",
+        ],
+    );
+}
+
+#[test]
+fn warnings_are_given_beside_faults() {
+    let text = r#"{"domain": "shop", "store": {}, "digest_key": "short", "policies": []}"#;
+    let faults = Config::parse(text.as_bytes()).map(|_| ()).unwrap_err();
+    assert_eq!(faults.to_string(), "store.cluster: is required");
+    assert!(matches!(faults.warnings(), [warning] if warning.path == "digest_key"));
+}

@@ -1,0 +1,63 @@
+//! What clients and the store get of the filter's own making.
+
+use crate::document::{document, grant, policy};
+use crate::host::{configure, host, reply, request};
+
+fn header(headers: &[(String, String)], name: &str) -> Option<String> {
+    headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone())
+}
+
+#[test]
+fn calls_carry_the_token_and_an_authority_that_every_parser_takes() {
+    assert!(configure(&document(&policy("p", ""), "", r#","token":"c2VjcmV0""#)));
+    request(2);
+    let headers = host(|h| h.call_headers.clone());
+    assert_eq!(header(&headers, "authorization").as_deref(), Some("Bearer c2VjcmV0"));
+    assert_eq!(header(&headers, ":authority").as_deref(), Some("quotagate"));
+    assert!(host(|h| h.log.iter().all(|line| !line.contains("c2VjcmV0"))));
+}
+
+#[test]
+fn calls_without_a_token_carry_none() {
+    assert!(configure(&document(&policy("p", ""), "", "")));
+    request(2);
+    assert_eq!(header(&host(|h| h.call_headers.clone()), "authorization"), None);
+}
+
+#[test]
+fn a_refusal_of_ones_own_reaches_the_client() {
+    let denied = r#""response":{"headers":[],"denied":{"status":503,"content_type":"text/html",
+        "body":"<p>{policy}: {quota}, {retry_after}</p>","headers":{"X-Why":"{policy}"}}},"#;
+    assert!(configure(&document(&policy("p", ""), denied, "")));
+    request(2);
+    reply(1, 200, &grant(0, 100));
+    assert_eq!(host(|h| h.answered.clone()), [(2, 503)]);
+    host(|h| {
+        let headers = &h.answer.headers;
+        assert_eq!(header(headers, "x-why").as_deref(), Some("p"));
+        assert_eq!(header(headers, "content-type").as_deref(), Some("text/html"));
+        let wait = header(headers, "retry-after").unwrap();
+        assert_eq!(h.answer.body, format!("<p>p: 100, {wait}</p>"));
+        assert_eq!((h.answer.grpc_status, &*h.answer.details), (8, "quotagate_quota_exceeded"));
+    });
+}
+
+#[test]
+fn a_missing_identity_is_challenged() {
+    assert!(configure(&document(&policy("p", r#","partition_by":["tenant"],"on_missing":"deny""#), "", "")));
+    assert!(!request(2));
+    assert_eq!(host(|h| h.answered.clone()), [(2, 401)]);
+    let headers = host(|h| std::mem::take(&mut h.answer.headers));
+    assert_eq!(header(&headers, "www-authenticate").as_deref(), Some("Bearer realm=\"d\""));
+    assert_eq!(host(|h| (h.answer.grpc_status, h.answer.details.clone())).0, 16);
+}
+
+#[test]
+fn warnings_are_logged_when_the_configuration_comes() {
+    let denied = r#""response":{"denied":{"body":"wait {retry-after} s"}},"#;
+    assert!(configure(&document(&policy("p", ""), denied, "")));
+    let warnings = || host(|h| h.log.iter().filter(|line| line.contains("response.denied.body: ")).count());
+    assert_eq!(warnings(), 1);
+    request(2);
+    assert_eq!(warnings(), 1);
+}

@@ -1,0 +1,108 @@
+//! Units that are held while a request runs, because its policy counts by status: what does not count goes back,
+//! once.
+
+use crate::document::{document, grant, policy};
+use crate::host::{configure, crowd, end, end_unlogged, host, queue, reply, request, response, tick};
+
+fn start(sections: &str) {
+    let policies = policy("logins", r#","count":{"status":[401,403]}"#);
+    assert!(configure(&document(&policies, sections, r#","on_failure":"deny""#)));
+}
+
+/// The units that the calls since the `first` (they count from 1) gave back, one a return.
+fn returned(first: usize) -> Vec<String> {
+    tick();
+    tick();
+    host(|h| {
+        let bodies =
+            h.calls.iter().skip(first - 1).map(|(_, body)| String::from_utf8_lossy(body).into_owned());
+        let units = bodies.filter_map(|body| {
+            let (_, returns) = body.split_once(r#""returns":[{"#)?;
+            let (_, units) = returns.split_once(r#""units":"#)?;
+            Some(units.split_once('}')?.0.to_owned())
+        });
+        units.collect()
+    })
+}
+
+#[test]
+fn a_status_that_counts_keeps_its_unit() {
+    start("");
+    for (id, status) in [(2, 401), (3, 403)] {
+        request(id);
+        reply(id - 1, 200, &grant(1, u64::from(id)));
+        response(id, status);
+        end(id);
+    }
+    assert_eq!(host(|h| h.response_headers["x-ratelimit-remaining"].clone()), "97");
+    assert!(returned(1).is_empty());
+}
+
+#[test]
+fn a_status_that_does_not_count_gives_its_unit_back_and_the_headers_show_it_again() {
+    start("");
+    request(2);
+    reply(1, 200, &grant(1, 3));
+    response(2, 200);
+    assert_eq!(host(|h| h.response_headers["x-ratelimit-remaining"].clone()), "98");
+    assert!(host(|h| h.ticking));
+    end(2);
+    assert_eq!(returned(2), ["1"]);
+    assert_eq!(host(|h| h.filter_state[&(2, "quotagate.used".into())].clone()), "2");
+}
+
+#[test]
+fn invariant_3_a_client_that_leaves_before_the_answer_gives_its_unit_back_once() {
+    start("");
+    request(2);
+    reply(1, 200, &grant(1, 3));
+    end(2);
+    assert_eq!(returned(2), ["1"]);
+    assert_eq!(host(|h| h.filter_state[&(2, "quotagate.used".into())].clone()), "2");
+}
+
+#[test]
+fn invariant_3_a_stream_that_ends_unlogged_gives_its_unit_back() {
+    start("");
+    request(2);
+    reply(1, 200, &grant(1, 3));
+    end_unlogged(2);
+    assert!(host(|h| h.ticking));
+    assert_eq!(returned(2), ["1"]);
+}
+
+#[test]
+fn invariant_3_a_client_that_leaves_between_decision_and_resumption_gives_its_unit_back_once() {
+    start("");
+    crowd(2..42);
+    reply(1, 200, &grant(1, 1));
+    reply(5, 200, &grant(40, 41));
+    assert_eq!(host(|h| h.resumed.len()), 1 + 32, "eight are decided, and still to be resumed");
+    end(41);
+    end(2);
+    while queue() {}
+    assert!(host(|h| h.resumed.len() == 40 && !h.resumed.contains(&41)));
+    assert_eq!(returned(6), ["2"], "one that was resumed, one that was not");
+}
+
+#[test]
+fn invariant_3_a_stream_that_vanished_gives_its_unit_back_when_it_is_done() {
+    start("");
+    request(2);
+    // Gone; the host says so only later.
+    host(|h| h.dead.insert(2));
+    reply(1, 200, &grant(1, 3));
+    assert!(host(|h| h.resumed.is_empty()));
+    end(2);
+    assert_eq!(returned(2), ["1"]);
+}
+
+#[test]
+fn a_request_without_held_units_is_not_asked_for_its_status() {
+    assert!(configure(&document(&policy("p", ""), r#""response":{"headers":[]},"#, "")));
+    request(2);
+    reply(1, 200, &grant(1, 1));
+    let before = host(|h| h.made);
+    response(2, 200);
+    assert_eq!(host(|h| h.made), before);
+}

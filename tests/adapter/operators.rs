@@ -1,0 +1,200 @@
+//! What operators see: filter state for access logs, and statistics.
+
+use crate::document::{document, grant, policy};
+use crate::host::{configure, end, host, queue, reply, request, response, stop, tick};
+
+const TENANTS_ONLY: &str = r#","partition_by":["tenant"],"on_missing":"deny""#;
+
+/// The filter state of the stream, in the order of its names, without the product's name.
+fn logged(id: u32) -> String {
+    let mut state: Vec<String> = host(|h| {
+        let of_stream = h.filter_state.iter().filter(|((stream, _), _)| *stream == id);
+        of_stream.map(|((_, name), value)| format!("{name}={value}").replace("quotagate.", "")).collect()
+    });
+    state.sort();
+    state.join(" ")
+}
+
+fn metrics() -> Vec<(String, i64)> {
+    let mut metrics = host(|h| h.metrics.clone());
+    metrics.sort();
+    metrics
+}
+
+fn start(policies: &str, on_failure: &str) {
+    assert!(configure(&document(policies, "", &format!(r#","on_failure":"{on_failure}""#))));
+}
+
+#[test]
+fn the_access_log_learns_of_every_decision() {
+    start(&policy("p", TENANTS_ONLY), "deny");
+    request(2);
+    end(2);
+    assert_eq!(logged(2), "decision=missing_identity policy=p");
+
+    host(|h| h.set_request_header("x-tenant", b"a}"));
+    request(3);
+    reply(1, 200, &grant(1, 99));
+    assert_eq!(logged(3), "", "nothing while the request runs");
+    response(3, 200);
+    end(3);
+    assert_eq!(logged(3), "decision=admitted partition=header.x-tenant=a%7D policy=p used=99");
+
+    request(4);
+    reply(2, 200, &grant(0, 100));
+    end(4);
+    assert_eq!(logged(4), "decision=refused partition=header.x-tenant=a%7D policy=p used=100");
+    request(5);
+    end(5);
+    assert_eq!(logged(5), logged(4), "from the ledger");
+
+    host(|h| h.set_request_header("x-tenant", b"b"));
+    host(|h| h.refuse_calls = true);
+    request(6);
+    queue();
+    end(6);
+    assert_eq!(logged(6), "decision=unavailable partition=header.x-tenant=b policy=p");
+}
+
+#[test]
+fn the_access_log_learns_that_a_request_went_uncounted() {
+    start(&policy("p", ""), "allow");
+    request(2);
+    reply(1, 503, "");
+    response(2, 200);
+    end(2);
+    assert_eq!(logged(2), "decision=store_error partition=* policy=p");
+    assert!(host(|h| h.response_headers.is_empty()));
+}
+
+#[test]
+fn a_client_that_leaves_is_logged_as_far_as_it_got() {
+    start(&policy("p", ""), "deny");
+    request(2);
+    end(2);
+    assert_eq!(logged(2), "");
+    request(3);
+    reply(1, 200, &grant(2, 2));
+    end(3);
+    reply(2, 200, &grant(1, 1));
+    assert_eq!(logged(3), "");
+    request(4);
+    reply(3, 200, &grant(1, 2));
+    end(4);
+    assert_eq!(logged(4), "decision=admitted partition=* policy=p used=2");
+}
+
+#[test]
+fn a_request_that_only_shadow_policies_count_learns_its_decision_while_it_runs() {
+    start(&policy("p", r#","mode":"shadow""#), "deny");
+    for (id, used, expected) in [
+        (2, 99, "decision=admitted partition=* policy=p used=99"),
+        (3, 100, "decision=shadow_refused partition=* policy=p used=100"),
+    ] {
+        assert!(request(id), "it goes on at once");
+        reply(id - 1, 200, &grant(u64::from(id == 2), used));
+        assert!(host(|h| h.resumed.is_empty() && h.answered.is_empty()), "nothing is left to be done");
+        response(id, 200);
+        end(id);
+        assert_eq!(logged(id), expected);
+    }
+    assert!(host(|h| h.response_headers.is_empty()), "a client sees nothing of it");
+    assert!(request(4), "known to be spent");
+    end(4);
+    assert_eq!(logged(4), "decision=shadow_refused partition=* policy=p used=100");
+}
+
+#[test]
+fn a_shadow_decision_that_comes_after_its_request_is_nobodys() {
+    start(&policy("p", r#","mode":"shadow""#), "deny");
+    request(2);
+    response(2, 200);
+    end(2);
+    reply(1, 200, &grant(1, 1));
+    assert_eq!(logged(2), "");
+    assert!(host(|h| h.resumed.is_empty()));
+}
+
+#[test]
+fn a_request_that_nothing_counts_costs_no_host_call_beyond_the_facts() {
+    start(&policy("p", r#","match":{"methods":["PUT"]}"#), "deny");
+    host(|h| h.set_request_header(":method", b"GET"));
+    let before = host(|h| h.made);
+    assert!(request(2));
+    response(2, 200);
+    end(2);
+    assert_eq!(host(|h| h.made) - before, 1, "the method was read");
+    assert_eq!(logged(2), "");
+}
+
+#[test]
+fn statistics_are_added_up_on_ticks() {
+    start(&format!("{},{}", policy("p", ""), policy("q", TENANTS_ONLY)), "deny");
+    request(2);
+    request(3);
+    assert_eq!(metrics(), [], "not while requests run");
+    tick();
+    assert_eq!(metrics(), [("quotagate.d.q.missing_identity".into(), 2)]);
+    request(4);
+    tick();
+    tick();
+    assert_eq!(metrics(), [("quotagate.d.q.missing_identity".into(), 3)], "defined once");
+}
+
+#[test]
+fn statistics_tell_every_outcome() {
+    start(&format!("{},{}", policy("p", ""), policy("s", r#","mode":"shadow""#)), "deny");
+    let both = |p: (u64, u64), s: (u64, u64)| {
+        let one = |(granted, used): (u64, u64)| {
+            format!(r#"{{"granted":{granted},"used":{used},"quota":100,"reset_ms":30000,"window":1}}"#)
+        };
+        format!(r#"{{"grants":[{},{}]}}"#, one(p), one(s))
+    };
+    request(2);
+    reply(1, 200, &both((1, 99), (0, 100)));
+    request(3);
+    reply(2, 200, &grant(0, 100));
+    request(4);
+    tick();
+    let counted = |name: &str| metrics().iter().find(|(n, _)| n.ends_with(name)).map_or(0, |(_, n)| *n);
+    assert_eq!(counted("d.p.admitted"), 1);
+    assert_eq!(counted("d.p.refused"), 2);
+    assert_eq!(counted("d.p.from_ledger"), 1);
+    assert!(counted("d.s.shadow_refused") >= 1);
+}
+
+#[test]
+fn time_is_heard_of_while_statistics_wait_also_without_a_call() {
+    start(&policy("p", TENANTS_ONLY), "deny");
+    request(2);
+    assert!(host(|h| h.ticking && h.calls.is_empty()));
+    for _ in 0..101 {
+        tick();
+    }
+    assert!(!host(|h| h.ticking));
+    assert_eq!(metrics(), [("quotagate.d.p.missing_identity".into(), 1)]);
+    request(3);
+    assert!(host(|h| h.ticking), "and again");
+}
+
+#[test]
+fn time_is_heard_of_while_a_decision_of_the_ledger_waits_to_be_counted() {
+    start(&policy("p", ""), "deny");
+    request(2);
+    reply(1, 200, &grant(0, 100));
+    for _ in 0..101 {
+        tick();
+    }
+    assert!(!host(|h| h.ticking));
+    request(3);
+    assert_eq!(host(|h| h.answered.clone()), [(2, 429), (3, 429)]);
+    assert!(host(|h| h.ticking));
+}
+
+#[test]
+fn a_root_that_ends_leaves_its_last_statistics() {
+    start(&policy("p", TENANTS_ONLY), "deny");
+    request(2);
+    stop();
+    assert_eq!(metrics(), [("quotagate.d.p.missing_identity".into(), 1)]);
+}
