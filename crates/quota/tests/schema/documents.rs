@@ -8,7 +8,8 @@ use jsonschema::Validator;
 use quotagate_quota::config::Config;
 use serde_json::Value;
 
-use crate::{places, workspace};
+use crate::places::{self, Place};
+use crate::workspace;
 
 fn validator() -> Validator {
     jsonschema::draft202012::new(&places::ROOT).unwrap()
@@ -45,7 +46,22 @@ fn every_good_document_is_taken() {
 }
 
 /// Of good documents, what no person writes: integers as strings of digits, as Envoy hands over large ones.
-const HABITS: &[(&str, &str)] = &[("good", "/policies/5/quota")];
+const HABITS: &[(&str, &str)] = &[
+    ("good", "/policies/0/quota_from/max"),
+    ("good", "/policies/0/tiers/quotas/premium"),
+    ("good", "/policies/5/quota"),
+];
+
+/// What changes of it are tried on (`tests/hostile`), and a list of all there is.
+#[test]
+fn the_good_document_has_every_field() {
+    let good: Value = serde_json::from_slice(&fs::read(fixtures().join("good.json")).unwrap()).unwrap();
+    // Verified sources are the same everywhere, and enough of them is in `identities`.
+    let verified = |path: &str| path.contains(".quota_from.") || path.contains(".tiers.source.");
+    let missing = places::ALL.iter().filter(|place| !place.is_in(&good)).map(Place::path);
+    let missing: Vec<_> = missing.filter(|path| !verified(path)).collect();
+    assert_eq!(missing, Vec::<String>::new());
+}
 
 #[test]
 fn every_bad_document_is_refused_but_for_what_only_the_reader_can_know() {

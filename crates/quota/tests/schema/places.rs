@@ -71,6 +71,11 @@ impl Place {
             || self.shapes().iter().any(|s| s.get("additionalProperties").is_some_and(Value::is_object))
     }
 
+    /// Whether it may be a text.
+    pub fn has_text(&self) -> bool {
+        self.shapes().iter().any(|shape| shape.get("type").is_some_and(|kind| kind == "string"))
+    }
+
     /// What it is where it is left out.
     pub fn default(&self) -> Option<&Value> {
         self.schemas.iter().find_map(|schema| schema.get("default"))
@@ -97,6 +102,23 @@ impl Place {
         }
         *at = value;
         document
+    }
+
+    /// Whether `document` has something here, under any names that it has chosen, in any element.
+    pub fn is_in(&self, document: &Value) -> bool {
+        let mut found = vec![document];
+        for step in &self.steps {
+            found = found
+                .into_iter()
+                .flat_map(|value| match (step, value) {
+                    (Step::Field(name), Value::Object(fields)) if name == ANY => fields.values().collect(),
+                    (Step::Field(name), Value::Object(fields)) => fields.get(name).into_iter().collect(),
+                    (Step::Element, Value::Array(values)) => values.iter().collect(),
+                    _ => Vec::new(),
+                })
+                .collect();
+        }
+        !found.is_empty()
     }
 
     /// `document` without what is here.
