@@ -111,8 +111,8 @@ impl World {
     fn arrive(&mut self, choices: &mut Choices<'_>) {
         let request = Plain {
             party: choices.below(3),
-            method: *choices.of(&["GET", "POST", "PUT"]),
-            cost: *choices.of(&["1", "2", "9", "9007199254740991"]),
+            method: choices.of::<&str>(&["GET", "POST", "PUT"]),
+            cost: choices.of::<&str>(&["1", "2", "9", "9007199254740991"]),
         };
         let Ok(checks) = self.config.evaluate(&request).checks else { return };
         self.serial += 1;

@@ -162,7 +162,7 @@ impl Place {
     }
 
     fn shapes(&self) -> Vec<Map<String, Value>> {
-        self.schemas.iter().flat_map(|schema| shapes(schema)).collect()
+        self.schemas.iter().flat_map(shapes).collect()
     }
 }
 
@@ -177,7 +177,7 @@ fn shapes(schema: &Value) -> Vec<Map<String, Value>> {
     } else {
         return vec![own];
     };
-    let mut all: Vec<_> = alternatives.iter().flat_map(|schema| shapes(schema)).collect();
+    let mut all: Vec<_> = alternatives.iter().flat_map(shapes).collect();
     for shape in &mut all {
         for (keyword, value) in &own {
             shape.entry(keyword).or_insert(value.clone());
