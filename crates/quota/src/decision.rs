@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crate::config::{Config, Count, Mode};
+use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
 /// What to do with a request.
@@ -69,13 +70,13 @@ pub struct Held {
     /// The policy's place in the configuration.
     pub policy: usize,
     /// The counter.
-    pub key: Rc<str>,
-    /// The length of its window in seconds.
-    pub window_s: u32,
+    pub counter: Counter,
     /// The number of the window that granted them.
     pub window: u64,
     /// How many.
     pub units: u64,
+    /// Until when another request may spend them.
+    pub until: Monotonic,
     /// When that window ends, at the latest.
     pub ends: Monotonic,
 }

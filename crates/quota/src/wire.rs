@@ -60,11 +60,13 @@ pub struct Reservation<K = String> {
     pub offset_s: u32,
     /// The quota of the window, 0 to [`MAX_UNITS`].
     pub quota: u64,
-    /// Units wanted for requests that wait, 1 to [`MAX_UNITS`].
+    /// Units wanted for requests that wait, 1 to [`MAX_UNITS`]; 0 where nobody waits and only `spare` is
+    /// asked for.
     pub want: u64,
-    /// The smallest number of units that is of use, 1 to `want`.
+    /// The smallest number of units that is of use, 1 to `want`; 0 where `want` is.
     pub min: u64,
-    /// Units wanted beyond those, granted only while there are plenty; 0 to [`MAX_UNITS`].
+    /// Units wanted beyond those, granted where all of `want` is, and at most an eighth of what then remains;
+    /// 0 to [`MAX_UNITS`].
     #[serde(default)]
     pub spare: u64,
     /// Whether units refused count as used as well.
@@ -166,9 +168,10 @@ impl<K: AsRef<str>> Reservation<K> {
             reason: format!("must be 1 to {MAX_WINDOW_S} seconds, and offset_s less than it"),
         })?;
         within("quota", self.quota, 0, MAX_UNITS)?;
-        within("want", self.want, 1, MAX_UNITS)?;
-        within("min", self.min, 1, self.want)?;
         within("spare", self.spare, 0, MAX_UNITS)?;
+        let least = u64::from(self.spare == 0);
+        within("want", self.want, least, MAX_UNITS)?;
+        within("min", self.min, self.want.min(1), self.want)?;
         Ok(window)
     }
 }
@@ -301,11 +304,16 @@ mod tests {
     #[test]
     fn numbers_out_of_bounds_are_named() {
         let good = reservation("s:p:{*}");
+        let nobody_waits = Reservation { want: 0, min: 0, spare: 1, ..good.clone() };
+        assert!(nobody_waits.check().is_ok());
         for (bad, field) in [
             (Reservation { window_s: 0, ..good.clone() }, "window_s"),
             (Reservation { offset_s: 60, ..good.clone() }, "window_s"),
             (Reservation { quota: MAX_UNITS + 1, ..good.clone() }, "quota"),
             (Reservation { want: 0, ..good.clone() }, "want"),
+            (Reservation { spare: 0, ..nobody_waits.clone() }, "want"),
+            (Reservation { min: 1, ..nobody_waits }, "min"),
+            (Reservation { min: 0, spare: 1, ..good.clone() }, "min"),
             (Reservation { min: 4, ..good.clone() }, "min"),
             (Reservation { min: 0, ..good.clone() }, "min"),
             (Reservation { spare: u64::MAX, ..good.clone() }, "spare"),

@@ -148,7 +148,8 @@ impl Memory {
 fn share(ask: &Ask, used: u64) -> (u64, u64) {
     let left = ask.quota.saturating_sub(used);
     let needed = if left < ask.min { 0 } else { ask.want.min(left) };
-    let spare = if needed == 0 { 0 } else { ask.spare.min(left.saturating_sub(needed) / 8) };
+    // All that was wanted is granted, or nobody waits and nothing was wanted.
+    let spare = if needed == ask.want { ask.spare.min(left.saturating_sub(needed) / 8) } else { 0 };
     let granted = needed.saturating_add(spare);
     let refused = if ask.count_denied { ask.want.saturating_sub(needed) } else { 0 };
     (granted, granted.saturating_add(refused).min(MAX_UNITS.saturating_sub(used)))

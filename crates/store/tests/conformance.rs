@@ -19,6 +19,7 @@ async fn suite(store: Arc<dyn Store>) {
     grants_until_the_quota_is_taken(s).await;
     grants_nothing_below_the_minimum(s).await;
     grants_an_eighth_of_the_rest_as_spare(s).await;
+    grants_spare_where_nobody_waits(s).await;
     takes_back_what_was_not_spent(s).await;
     ignores_returns_that_fit_nothing(s).await;
     carries_out_returns_first(s).await;
@@ -72,6 +73,18 @@ async fn grants_an_eighth_of_the_rest_as_spare(store: &dyn Store) {
     assert_eq!(numbers(store, &ask(2)).await, (12, 33));
     let last = Reservation { spare: 9, ..take("spare", 40, 10) };
     assert_eq!(numbers(store, &last).await, (7, 40));
+}
+
+async fn grants_spare_where_nobody_waits(store: &dyn Store) {
+    let ask = |spare| Reservation { want: 0, min: 0, spare, ..take("ahead", 100, 1) };
+    assert_eq!(numbers(store, &ask(5)).await, (5, 5));
+    assert_eq!(numbers(store, &ask(50)).await, (11, 16));
+    assert_eq!(numbers(store, &take("ahead", 100, 77)).await, (77, 93));
+    assert_eq!(numbers(store, &ask(50)).await, (0, 93), "the last seven are for those who wait");
+    let short = Reservation { min: 8, spare: 50, ..take("ahead", 100, 8) };
+    assert_eq!(numbers(store, &short).await, (0, 93), "no spare where a wish was not granted");
+    assert_eq!(numbers(store, &take("ahead", 100, 7)).await, (7, 100));
+    assert_eq!(numbers(store, &ask(1)).await, (0, 100));
 }
 
 async fn takes_back_what_was_not_spent(store: &dyn Store) {

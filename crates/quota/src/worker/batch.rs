@@ -1,78 +1,110 @@
-//! One call: the reservations that the waiting requests share, its body, and the grants it brought.
+//! One call: the reservations that the waiting requests share, and its body.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::Duration;
 
-use crate::config::{Config, Mode, OnFailure, Policy};
-use crate::decision::{Admission, Decision, Refusal, Standing, Uncounted};
+use super::lease::{Leases, Taken};
+use super::ledger::Spent;
+use crate::config::Config;
+use crate::decision::Outcome;
 use crate::evaluate::{Check, Counter};
-use crate::time::Monotonic;
-use crate::wire::{self, Grant, Outcome, Reservation, ReserveReply, ReserveRequest, Return};
-use crate::worker::ledger::{Ledger, Verdict};
-use crate::worker::returns::Returns;
+use crate::wire::{self, Reservation, ReserveReply, ReserveRequest, Return};
 
 /// Most returns that one call carries, so that they and one request's reservations always fit a body.
-pub(crate) const MAX_CALL_RETURNS: usize = 96;
+pub(super) const MAX_CALL_RETURNS: usize = 96;
 /// What a reservation takes in the body beside its key, at most.
 const ITEM_BYTES: usize = 192;
 
-/// One policy's wish within a call.
+/// One policy's wish of a request.
 #[derive(Debug)]
-pub(crate) struct Want {
-    pub(crate) check: Check,
-    /// The place of its reservation within the call, once it belongs to one.
-    slot: usize,
-    /// The window whose units the request has got, and when it ends.
-    taken: Option<(u64, Monotonic)>,
+pub(super) struct Want {
+    pub(super) check: Check,
+    pub(super) state: State,
+    /// What the policy made of the request, for statistics, and whether without a call.
+    pub(super) outcome: Option<(Outcome, bool)>,
 }
 
-impl Want {
-    /// Gives back what the request got and will not use.
-    pub(crate) fn give_back(self, returns: &mut Returns) {
-        let Self { check: Check { counter, cost, .. }, taken, .. } = self;
-        if let Some((window, ends)) = taken {
-            returns.add(counter.key, counter.window.seconds(), window, cost.get(), ends);
-        }
-    }
+/// How far a wish is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum State {
+    /// It holds nothing and is in no call.
+    Open,
+    /// It is in a call, at this place.
+    Asked(usize),
+    /// It has its units.
+    Taken(Taken),
+    /// It was refused without a call, by a policy that only counts.
+    Spent(Spent),
 }
 
 impl From<Check> for Want {
     fn from(check: Check) -> Self {
-        Self { check, slot: usize::MAX, taken: None }
+        Self { check, state: State::Open, outcome: None }
     }
 }
 
 /// The reservations of a call, merged by counter.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(super) struct Batch {
     reserved: Vec<Reserved>,
     slots: HashMap<Counter, usize>,
     bytes: usize,
 }
 
+/// A reservation.
 #[derive(Debug)]
-struct Reserved {
-    counter: Counter,
-    want: u64,
-    min: u64,
+pub(super) struct Reserved {
+    pub(super) counter: Counter,
+    pub(super) want: u64,
+    pub(super) min: u64,
+    /// Asked for ahead of need.
+    pub(super) spare: u64,
+    pub(super) count_denied: bool,
+    /// With `count_denied`: of `want`, what requests cost that it counts: admitted, or refused by this policy.
+    pub(super) counted: u64,
 }
 
 impl Batch {
     /// Joins a request's wishes to the batch, all or none: `false` if they do not fit beside `others` items.
-    pub(crate) fn join(&mut self, wants: &mut [Want], others: usize) -> bool {
-        let bytes: usize = wants.iter().map(|want| want.check.counter.key.len() + ITEM_BYTES).sum();
-        let items = self.reserved.len() + wants.len() + others;
-        if items > wire::MAX_ITEMS || self.bytes + bytes > wire::MAX_BODY / 2 {
+    pub(super) fn join(&mut self, wants: &mut [Want], config: &Config, others: usize) -> bool {
+        let open = |want: &&Want| matches!(want.state, State::Open);
+        let bytes: usize = wants.iter().filter(open).map(|want| want.check.counter.key.len()).sum();
+        if !self.has_room(wants.iter().filter(open).count(), bytes, others) {
             return false;
         }
-        self.bytes += bytes;
-        for want in wants {
-            want.slot = self.reserve(&want.check);
+        for want in wants.iter_mut().filter(|want| open(&&**want)) {
+            want.state = State::Asked(self.reserve(&want.check, config));
         }
         true
     }
 
-    fn reserve(&mut self, check: &Check) -> usize {
+    /// Asks for units ahead of need: beside what waits, and where nobody does, as far as there is room.
+    pub(super) fn ask_ahead(&mut self, leases: &mut Leases, others: usize, now: crate::time::Monotonic) {
+        if leases.is_empty() {
+            return;
+        }
+        for reserved in &mut self.reserved {
+            reserved.spare = leases.ask(&reserved.counter, now);
+        }
+        while let Some(counter) = leases.next_low() {
+            if !self.has_room(1, counter.key.len(), others) {
+                leases.still_low(counter);
+                return;
+            }
+            let spare = leases.ask(&counter, now);
+            if spare > 0 {
+                self.push(Reserved { counter, want: 0, min: 0, spare, count_denied: false, counted: 0 });
+            }
+        }
+    }
+
+    fn has_room(&self, items: usize, key_bytes: usize, others: usize) -> bool {
+        self.reserved.len() + items + others <= wire::MAX_ITEMS
+            && self.bytes + key_bytes + items * ITEM_BYTES <= wire::MAX_BODY / 2
+    }
+
+    fn reserve(&mut self, check: &Check, config: &Config) -> usize {
         let cost = check.cost.get();
         if let Some(&slot) = self.slots.get(&check.counter) {
             if let Some(reserved) = self.reserved.get_mut(slot) {
@@ -81,216 +113,64 @@ impl Batch {
             }
             return slot;
         }
-        let slot = self.reserved.len();
-        self.slots.insert(check.counter.clone(), slot);
-        self.reserved.push(Reserved { counter: check.counter.clone(), want: cost, min: cost });
-        slot
+        let count_denied = config.policies.get(check.policy).is_some_and(|policy| policy.count_denied);
+        let counter = check.counter.clone();
+        self.slots.insert(counter.clone(), self.reserved.len());
+        self.push(Reserved { counter, want: cost, min: cost, spare: 0, count_denied, counted: 0 })
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    fn push(&mut self, reserved: Reserved) -> usize {
+        self.bytes += reserved.counter.key.len() + ITEM_BYTES;
+        self.reserved.push(reserved);
+        self.reserved.len() - 1
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
         self.reserved.is_empty()
     }
 
+    /// A request of this call is decided before the call is, and what it costs counts all the same.
+    pub(super) fn counts(&mut self, slot: usize, cost: u64) {
+        if let Some(reserved) = self.reserved.get_mut(slot) {
+            reserved.counted = reserved.counted.saturating_add(cost);
+        }
+    }
+
     /// The body of the call.
-    pub(crate) fn body(&self, returns: &[Return<std::rc::Rc<str>>], budget: Duration) -> Vec<u8> {
+    pub(super) fn body(&self, returns: &[Return<Rc<str>>], budget: Duration) -> Vec<u8> {
+        let returns = returns.iter().map(|r| Return {
+            key: &*r.key,
+            window_s: r.window_s,
+            window: r.window,
+            units: r.units,
+        });
+        let reservations = self.reserved.iter().map(|r| Reservation {
+            key: &*r.counter.key,
+            window_s: r.counter.window.seconds(),
+            offset_s: r.counter.window.offset(),
+            quota: r.counter.quota,
+            want: r.want,
+            min: r.min,
+            spare: r.spare,
+            count_denied: r.count_denied,
+        });
         let request = ReserveRequest {
             budget_ms: u32::try_from(budget.as_millis()).unwrap_or(u32::MAX),
-            returns: returns
-                .iter()
-                .map(|r| Return { key: &*r.key, window_s: r.window_s, window: r.window, units: r.units })
-                .collect(),
-            reservations: self
-                .reserved
-                .iter()
-                .map(|r| Reservation {
-                    key: &*r.counter.key,
-                    window_s: r.counter.window.seconds(),
-                    offset_s: r.counter.window.offset(),
-                    quota: r.counter.quota,
-                    want: r.want,
-                    min: r.min,
-                    spare: 0,
-                    count_denied: false,
-                })
-                .collect(),
+            returns: returns.collect(),
+            reservations: reservations.collect(),
         };
         // Writing numbers and strings into memory cannot fail; an empty body would be refused by the store.
         serde_json::to_vec(&request).unwrap_or_default()
     }
 
-    /// What the reply granted, or `None` if it is no reply to this batch.
-    pub(crate) fn granted(self, body: &[u8], now: Monotonic) -> Option<Pools> {
+    /// What a reply says of each reservation, or `None` if it is no reply to this batch.
+    pub(super) fn read(&self, body: &[u8]) -> Option<Vec<wire::Outcome>> {
         let reply: ReserveReply = serde_json::from_slice(body).ok()?;
-        if reply.grants.len() != self.reserved.len() {
-            return None;
-        }
-        let pools = self.reserved.into_iter().zip(reply.grants);
-        Some(Pools(pools.map(|(reserved, outcome)| Pool::new(reserved, outcome, now)).collect()))
-    }
-}
-
-/// The units that one call brought, by reservation, while they are handed out.
-#[derive(Debug)]
-pub(crate) struct Pools(Vec<Pool>);
-
-#[derive(Debug)]
-struct Pool {
-    counter: Counter,
-    content: Content,
-}
-
-#[derive(Debug)]
-enum Content {
-    Failed,
-    Granted {
-        /// Units not handed out yet.
-        units: u64,
-        /// Units that nobody has reserved.
-        left: u64,
-        quota: u64,
-        window: u64,
-        ends: Monotonic,
-        /// Whether some request wanted more than there was.
-        short: bool,
-    },
-}
-
-impl Pool {
-    fn new(reserved: Reserved, outcome: Outcome, now: Monotonic) -> Self {
-        let content = match outcome {
-            Outcome::Granted(grant) if is_sound(&grant, &reserved) => Content::Granted {
-                units: grant.granted,
-                left: grant.left(),
-                quota: grant.quota,
-                window: grant.window,
-                ends: now + Duration::from_millis(grant.reset_ms),
-                short: false,
-            },
-            Outcome::Granted(_) | Outcome::Failed(_) => Content::Failed,
-        };
-        Self { counter: reserved.counter, content }
-    }
-}
-
-/// Whether a grant can be an answer to this reservation. One that cannot is not spent: whoever sent it may
-/// have counted anything.
-fn is_sound(grant: &Grant, reserved: &Reserved) -> bool {
-    grant.granted <= reserved.want
-        && grant.used <= wire::MAX_UNITS
-        && grant.quota <= wire::MAX_UNITS
-        && grant.window <= wire::MAX_UNITS
-        && grant.reset_ms <= u64::from(reserved.counter.window.seconds()) * 1000
-}
-
-/// The policy of a wish, unless it only counts.
-fn enforced<'a>(want: &Want, config: &'a Config) -> Option<&'a Policy> {
-    config.policies.get(want.check.policy).filter(|policy| policy.mode == Mode::Enforce)
-}
-
-impl Pools {
-    /// Whether at least one reservation was carried out.
-    pub(crate) fn any_usable(&self) -> bool {
-        self.0.iter().any(|pool| matches!(pool.content, Content::Granted { .. }))
+        (reply.grants.len() == self.reserved.len()).then_some(reply.grants)
     }
 
-    /// Decides one request: it takes its units of every policy, or, if one that is enforced refuses or fails
-    /// closed, of none. Where a reservation failed, what the ledger knew before still holds.
-    pub(crate) fn settle(
-        &mut self,
-        wants: &mut [Want],
-        config: &Config,
-        ledger: &Ledger,
-        now: Monotonic,
-    ) -> Decision {
-        let mut known = Vec::new();
-        let mut violated = false;
-        let mut until = Monotonic::default();
-        let (mut uncounted, mut unavailable) = (None, None);
-        for want in wants.iter() {
-            let enforced = enforced(want, config);
-            match self.0.get_mut(want.slot).map(|pool| &mut pool.content) {
-                Some(Content::Granted { units, ends, short, .. }) if want.check.cost.get() > *units => {
-                    *short = true;
-                    if enforced.is_some() {
-                        violated = true;
-                        until = until.max(*ends);
-                    }
-                }
-                Some(Content::Granted { .. }) => {}
-                Some(Content::Failed) | None => {
-                    let Some(policy) = enforced else { continue };
-                    let Check { policy: place, counter, cost } = &want.check;
-                    if let Verdict::Refuse { left, quota, ends } = ledger.last_word(counter, cost.get(), now)
-                    {
-                        let key = std::rc::Rc::clone(&counter.key);
-                        known.push(Standing {
-                            policy: *place,
-                            key,
-                            granted: false,
-                            quota,
-                            remaining: left,
-                            resets: ends,
-                        });
-                        violated = true;
-                        until = until.max(ends);
-                    } else {
-                        let failed = Uncounted { policy: *place, key: std::rc::Rc::clone(&counter.key) };
-                        if policy.on_failure == OnFailure::Deny {
-                            unavailable = Some(failed);
-                        } else {
-                            uncounted.get_or_insert(failed);
-                        }
-                    }
-                }
-            }
-        }
-        if violated {
-            known.extend(self.standings(wants, config));
-            known.sort_by_key(|standing| standing.policy);
-            return Decision::Refuse(Refusal { standings: known, until });
-        }
-        if let Some(failed) = unavailable {
-            return Decision::Unavailable(failed);
-        }
-        self.spend(wants);
-        Decision::Admit(Admission { standings: self.standings(wants, config), held: Vec::new(), uncounted })
-    }
-
-    fn spend(&mut self, wants: &mut [Want]) {
-        for want in wants {
-            if let Some(Pool { content: Content::Granted { units, window, ends, .. }, .. }) =
-                self.0.get_mut(want.slot)
-                && let Some(rest) = units.checked_sub(want.check.cost.get())
-            {
-                *units = rest;
-                want.taken = Some((*window, *ends));
-            }
-        }
-    }
-
-    /// Where the enforced policies stand now, those whose reservation failed left out.
-    fn standings(&self, wants: &[Want], config: &Config) -> Vec<Standing> {
-        let known = wants.iter().filter(|want| enforced(want, config).is_some()).filter_map(|want| {
-            let Content::Granted { units, left, quota, ends, .. } = self.0.get(want.slot)?.content else {
-                return None;
-            };
-            let Check { policy, counter, .. } = &want.check;
-            let granted = want.taken.is_some() || want.check.cost.get() <= units;
-            let remaining = left.saturating_add(units);
-            let key = std::rc::Rc::clone(&counter.key);
-            Some(Standing { policy: *policy, key, granted, quota, remaining, resets: ends })
-        });
-        known.collect()
-    }
-
-    /// Ends the call: what nobody took goes back, and the ledger learns what is left.
-    pub(crate) fn close(self, ledger: &mut Ledger, returns: &mut Returns, now: Monotonic) {
-        for Pool { counter, content } in self.0 {
-            let Content::Granted { units, left, quota, window, ends, short } = content else { continue };
-            ledger.learn(&counter, left.saturating_add(units), quota, ends, short, now);
-            if units > 0 {
-                returns.add(counter.key, counter.window.seconds(), window, units, ends);
-            }
-        }
+    /// Its reservations, in the order of the body.
+    pub(super) fn into_reserved(self) -> Vec<Reserved> {
+        self.reserved
     }
 }

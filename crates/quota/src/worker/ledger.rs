@@ -6,9 +6,9 @@
 //! At most [`MAX_SPENT`] counters are remembered; the one that ends first makes room, which costs a call
 //! and is never wrong.
 
-use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use super::expiring::Expiring;
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
@@ -19,18 +19,39 @@ pub const MAX_SPENT: usize = 16 * 1024;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The memory of spent counters.
-#[derive(Debug, Default)]
-pub struct Ledger {
-    spent: HashMap<Counter, Spent>,
-    by_end: BTreeSet<(Monotonic, Counter)>,
-}
+#[derive(Debug)]
+pub struct Ledger(Expiring<Memory>);
 
 #[derive(Clone, Copy, Debug)]
-struct Spent {
+struct Memory {
     left: u64,
     quota: u64,
-    ends: Monotonic,
+    window: u64,
     ask_at: Monotonic,
+}
+
+/// What the store said of a counter when it was last heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Units left.
+    pub left: u64,
+    /// The quota in force then.
+    pub quota: u64,
+    /// The number of the window.
+    pub window: u64,
+    /// The end of the window, never too early.
+    pub ends: Monotonic,
+}
+
+/// Too little is left for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spent {
+    /// Units left, as far as is known.
+    pub left: u64,
+    /// The quota that they are left of.
+    pub quota: u64,
+    /// The end of the window, never too early.
+    pub ends: Monotonic,
 }
 
 /// What the ledger says to a request that costs so much.
@@ -38,92 +59,74 @@ struct Spent {
 pub enum Verdict {
     /// Nothing is known against it: ask the store.
     Ask,
-    /// Not enough is left until `ends`.
-    Refuse {
-        /// Units left when the store was last heard.
-        left: u64,
-        /// The quota in force then.
-        quota: u64,
-        /// The end of the window, never too early.
-        ends: Monotonic,
-    },
+    /// Not enough is left.
+    Refuse(Spent),
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self(Expiring::new(MAX_SPENT))
+    }
 }
 
 impl Ledger {
     /// What is known about taking `cost` units of `counter`.
     pub fn verdict(&self, counter: &Counter, cost: u64, now: Monotonic) -> Verdict {
-        if self.spent.get(counter).is_some_and(|spent| spent.ask_at <= now) && cost <= counter.quota {
-            return Verdict::Ask;
+        let known = self.0.get(counter, now);
+        match known {
+            Some((memory, _)) if memory.ask_at <= now && cost <= counter.quota => Verdict::Ask,
+            _ => judge(known, counter, cost, now),
         }
-        self.last_word(counter, cost, now)
     }
 
     /// The same where nobody can be asked: what was known stays so until the window ends.
     pub fn last_word(&self, counter: &Counter, cost: u64, now: Monotonic) -> Verdict {
-        let spent = self.spent.get(counter);
-        if cost > counter.quota {
-            let left = spent.map_or(counter.quota, |spent| spent.left);
-            return Verdict::Refuse { left, quota: counter.quota, ends: now + counter.window.length() };
-        }
-        match spent {
-            Some(spent) if spent.ends > now && cost > spent.left => {
-                Verdict::Refuse { left: spent.left, quota: spent.quota, ends: spent.ends }
-            }
-            _ => Verdict::Ask,
-        }
+        judge(self.0.get(counter, now), counter, cost, now)
     }
 
     /// Notes that the store is being asked about `counter`, so that others need not for a second.
     pub fn asking(&mut self, counter: &Counter, now: Monotonic) {
-        if let Some(spent) = self.spent.get_mut(counter) {
-            spent.ask_at = now + ASK_AGAIN;
+        if let Some(memory) = self.0.get_mut(counter, now) {
+            memory.ask_at = now + ASK_AGAIN;
         }
     }
 
-    /// Notes what a reply said: `left` units of `quota` until `ends`, received `now`. `short` tells whether
-    /// that was too little for a request that waited.
-    pub fn learn(
-        &mut self,
-        counter: &Counter,
-        left: u64,
-        quota: u64,
-        ends: Monotonic,
-        short: bool,
-        now: Monotonic,
-    ) {
-        self.forget(counter);
+    /// Notes what a reply said, received `now`. `short` tells whether that was too little for a request that
+    /// waited.
+    pub fn learn(&mut self, counter: &Counter, heard: Heard, short: bool, now: Monotonic) {
+        let Heard { left, quota, window, ends } = heard;
         if left > 0 && !short {
-            return;
+            self.0.forget(counter);
+        } else {
+            self.0.put(counter, Memory { left, quota, window, ask_at: now + ASK_AGAIN }, ends, now);
         }
-        self.make_room(now);
-        self.spent.insert(counter.clone(), Spent { left, quota, ends, ask_at: now + ASK_AGAIN });
-        self.by_end.insert((ends, counter.clone()));
+    }
+
+    /// Notes that this worker gives back `units` of window number `window`.
+    pub fn given_back(&mut self, counter: &Counter, window: u64, units: u64, now: Monotonic) {
+        if let Some(memory) = self.0.get_mut(counter, now)
+            && memory.window == window
+        {
+            memory.left = memory.left.saturating_add(units).min(memory.quota);
+        }
     }
 
     /// Drops what no longer holds.
     pub fn expire(&mut self, now: Monotonic) {
-        while self.by_end.first().is_some_and(|(ends, _)| *ends <= now) {
-            self.drop_first();
-        }
+        self.0.expire(now);
     }
+}
 
-    fn forget(&mut self, counter: &Counter) {
-        if let Some(spent) = self.spent.remove(counter) {
-            self.by_end.remove(&(spent.ends, counter.clone()));
-        }
+fn judge(known: Option<(&Memory, Monotonic)>, counter: &Counter, cost: u64, now: Monotonic) -> Verdict {
+    if cost > counter.quota {
+        let left = known.map_or(counter.quota, |(memory, _)| memory.left);
+        return Verdict::Refuse(Spent { left, quota: counter.quota, ends: now + counter.window.length() });
     }
-
-    fn make_room(&mut self, now: Monotonic) {
-        self.expire(now);
-        if self.spent.len() >= MAX_SPENT {
-            self.drop_first();
+    match known {
+        Some((&Memory { left, quota, .. }, ends)) if cost > left => {
+            Verdict::Refuse(Spent { left, quota, ends })
         }
-    }
-
-    fn drop_first(&mut self) {
-        if let Some((_, counter)) = self.by_end.pop_first() {
-            self.spent.remove(&counter);
-        }
+        _ => Verdict::Ask,
     }
 }
 
@@ -140,11 +143,19 @@ mod tests {
         Monotonic::new(Duration::from_millis(ms))
     }
 
+    fn heard(left: u64, ends: u64) -> Heard {
+        Heard { left, quota: 5, window: 9, ends: at(ends) }
+    }
+
+    fn refused(left: u64, quota: u64, ends: u64) -> Verdict {
+        Verdict::Refuse(Spent { left, quota, ends: at(ends) })
+    }
+
     #[test]
     fn a_spent_counter_is_refused_until_its_end_and_asked_about_once_a_second() {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
-        ledger.learn(&c, 0, 5, at(10_000), false, at(0));
-        let refused = Verdict::Refuse { left: 0, quota: 5, ends: at(10_000) };
+        ledger.learn(&c, heard(0, 10_000), false, at(0));
+        let refused = refused(0, 5, 10_000);
         assert_eq!(ledger.verdict(&c, 1, at(999)), refused);
         assert_eq!(ledger.verdict(&c, 1, at(1_000)), Verdict::Ask);
         assert_eq!(ledger.last_word(&c, 1, at(1_000)), refused);
@@ -157,36 +168,44 @@ mod tests {
     #[test]
     fn what_is_left_still_serves_smaller_costs() {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
-        ledger.learn(&c, 3, 5, at(10_000), true, at(0));
+        ledger.learn(&c, heard(3, 10_000), true, at(0));
         assert_eq!(ledger.verdict(&c, 3, at(1)), Verdict::Ask);
-        assert!(matches!(ledger.verdict(&c, 4, at(1)), Verdict::Refuse { left: 3, .. }));
+        assert_eq!(ledger.verdict(&c, 4, at(1)), refused(3, 5, 10_000));
     }
 
     #[test]
     fn plenty_is_not_remembered_and_clears_what_was() {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
-        ledger.learn(&c, 0, 5, at(10_000), true, at(0));
-        ledger.learn(&c, 4, 5, at(10_000), false, at(5));
-        assert!(ledger.spent.is_empty());
+        ledger.learn(&c, heard(0, 10_000), true, at(0));
+        ledger.learn(&c, heard(4, 10_000), false, at(5));
+        assert_eq!(ledger.0.len(), 0);
         assert_eq!(ledger.verdict(&c, 1, at(6)), Verdict::Ask);
+    }
+
+    #[test]
+    fn what_this_worker_gives_back_may_be_asked_for_at_once() {
+        let (mut ledger, c) = (Ledger::default(), counter("a"));
+        ledger.learn(&c, heard(0, 10_000), true, at(0));
+        ledger.given_back(&c, 8, 5, at(1));
+        assert_eq!(ledger.verdict(&c, 1, at(1)), refused(0, 5, 10_000), "of another window");
+        ledger.given_back(&c, 9, 2, at(1));
+        assert_eq!(ledger.verdict(&c, 2, at(1)), Verdict::Ask);
+        assert_eq!(ledger.verdict(&c, 3, at(1)), refused(2, 5, 10_000));
     }
 
     #[test]
     fn a_cost_above_the_quota_is_refused_without_asking() {
         let (ledger, c) = (Ledger::default(), counter("a"));
         assert_eq!(ledger.verdict(&c, 5, at(1)), Verdict::Ask);
-        assert_eq!(ledger.verdict(&c, 6, at(1)), Verdict::Refuse { left: 5, quota: 5, ends: at(60_001) });
+        assert_eq!(ledger.verdict(&c, 6, at(1)), refused(5, 5, 60_001));
         let nobody = Counter { quota: 0, ..c };
-        assert_eq!(
-            ledger.verdict(&nobody, 1, at(1)),
-            Verdict::Refuse { left: 0, quota: 0, ends: at(60_001) }
-        );
+        assert_eq!(ledger.verdict(&nobody, 1, at(1)), refused(0, 0, 60_001));
     }
 
     #[test]
     fn another_quota_or_window_is_another_counter() {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
-        ledger.learn(&c, 0, 5, at(10_000), true, at(0));
+        ledger.learn(&c, heard(0, 10_000), true, at(0));
         assert_eq!(ledger.verdict(&Counter { quota: 6, ..c }, 1, at(1)), Verdict::Ask);
     }
 
@@ -194,11 +213,11 @@ mod tests {
     fn memory_is_bounded_and_drops_the_first_to_end() {
         let mut ledger = Ledger::default();
         for i in 0..=MAX_SPENT as u64 {
-            ledger.learn(&counter(&i.to_string()), 0, 5, at(100_000 + i), true, at(0));
+            ledger.learn(&counter(&i.to_string()), heard(0, 100_000 + i), true, at(0));
         }
-        assert_eq!((ledger.spent.len(), ledger.by_end.len()), (MAX_SPENT, MAX_SPENT));
+        assert_eq!(ledger.0.len(), MAX_SPENT);
         assert_eq!(ledger.verdict(&counter("0"), 1, at(1)), Verdict::Ask);
         ledger.expire(at(200_000));
-        assert!(ledger.spent.is_empty() && ledger.by_end.is_empty());
+        assert_eq!(ledger.0.len(), 0);
     }
 }

@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::lease::Units;
+use crate::evaluate::Counter;
 use crate::time::Monotonic;
 use crate::wire::Return;
 
@@ -19,9 +21,13 @@ pub struct Returns {
 }
 
 impl Returns {
-    /// Adds `units` of window number `window`, whose window ends at `ends` at the latest.
-    pub fn add(&mut self, key: Rc<str>, window_s: u32, window: u64, units: u64, ends: Monotonic) {
-        let id = (key, window_s, window);
+    /// Adds units of `counter`, if there are any.
+    pub(super) fn add(&mut self, counter: &Counter, back: Units) {
+        let Units { units, window, ends, .. } = back;
+        if units == 0 {
+            return;
+        }
+        let id = (Rc::clone(&counter.key), counter.window.seconds(), window);
         if let Some((waiting, _)) = self.waiting.get_mut(&id) {
             *waiting = waiting.saturating_add(units);
         } else if self.waiting.len() < MAX_RETURNS {
@@ -54,19 +60,27 @@ impl Returns {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::time::Duration;
+
+    use super::*;
+    use crate::window::Window;
 
     fn at(ms: u64) -> Monotonic {
         Monotonic::new(Duration::from_millis(ms))
     }
 
+    fn add(returns: &mut Returns, window: u64, units: u64, ends: Monotonic) {
+        let counter = Counter { key: "a".into(), quota: 5, window: Window::new(60, 0).unwrap() };
+        returns.add(&counter, Units { units, window, until: ends, ends });
+    }
+
     #[test]
     fn equal_ones_are_merged_and_leave_once() {
         let mut returns = Returns::default();
-        returns.add("a".into(), 60, 1, 2, at(100));
-        returns.add("a".into(), 60, 1, 3, at(100));
-        returns.add("a".into(), 60, 2, 1, at(100));
+        add(&mut returns, 1, 2, at(100));
+        add(&mut returns, 1, 3, at(100));
+        add(&mut returns, 2, 1, at(100));
+        add(&mut returns, 3, 0, at(100));
         let mut taken = returns.take(10, at(0));
         taken.sort_by_key(|r| r.window);
         assert_eq!(taken.iter().map(|r| (r.window, r.units)).collect::<Vec<_>>(), [(1, 5), (2, 1)]);
@@ -77,7 +91,7 @@ mod tests {
     fn those_of_a_closed_window_are_dropped_and_the_pool_is_bounded() {
         let mut returns = Returns::default();
         for i in 0..MAX_RETURNS as u64 + 10 {
-            returns.add("a".into(), 60, i, 1, at(100 + i % 2));
+            add(&mut returns, i, 1, at(100 + i % 2));
         }
         assert_eq!(returns.take(10, at(100)).len(), 10);
         assert_eq!(returns.take(usize::MAX, at(100)).len(), MAX_RETURNS / 2 - 10);

@@ -78,7 +78,8 @@ if left >= min then
   needed = math.min(want, left)
 end
 local granted = needed
-if needed > 0 then
+-- All that was wanted is granted, or nobody waits and nothing was wanted.
+if needed == want then
   granted = needed + math.min(spare, math.floor((left - needed) / 8))
 end
 local taken = granted

@@ -1,0 +1,216 @@
+//! When a call leaves, and what follows from its end.
+
+use std::time::Duration;
+
+use super::batch::{Batch, MAX_CALL_RETURNS, State};
+use super::breaker::Change;
+use super::lease::Units;
+use super::pools::{Pool, Pools};
+use super::{CallId, Decided, FULL_BATCH, GATHER, MAX_IN_FLIGHT, OutgoingCall, Ticket, Waiter, Worker};
+use crate::decision::{Decision, Outcome};
+use crate::time::Monotonic;
+
+/// How long after its timeout a call is given up that the host never reported.
+const LOST_AFTER: Duration = Duration::from_secs(1);
+/// The host takes a timeout below this for none at all.
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+
+/// A call under way.
+#[derive(Debug)]
+pub(super) struct Call {
+    id: CallId,
+    /// In the order in which their requests arrived.
+    tickets: Vec<Ticket>,
+    batch: Batch,
+    /// Whether the breaker let it through to try a store that was given up.
+    probe: bool,
+    sent: Monotonic,
+    lost_at: Monotonic,
+}
+
+impl<W> Worker<W> {
+    /// The next call that is due: ask until there is none. A call that cannot be sent has failed.
+    pub fn next_call(&mut self, now: Monotonic) -> Option<OutgoingCall> {
+        self.now = now;
+        while self.gathering.front().is_some_and(|ticket| !self.waiting.contains_key(ticket)) {
+            self.gathering.pop_front();
+        }
+        let is_due = self.batch_is_due(now) || self.returns_are_due(now) || self.refills_are_due(now);
+        if self.calls.len() >= MAX_IN_FLIGHT || !is_due {
+            return None;
+        }
+        self.returned = false;
+        let returns = self.returns.take(MAX_CALL_RETURNS, now);
+        self.returns_due &= !self.returns.is_empty();
+        let mut batch = Batch::default();
+        let mut tickets = Vec::with_capacity(self.gathering.len());
+        let mut until = now + SHORTEST_TIMEOUT;
+        while let Some(&ticket) = self.gathering.front() {
+            if let Some(waiter) = self.waiting.get_mut(&ticket) {
+                if !batch.join(&mut waiter.wants, &self.config, returns.len()) {
+                    break;
+                }
+                until = until.max(waiter.deadline);
+                tickets.push(ticket);
+            }
+            self.gathering.pop_front();
+        }
+        batch.ask_ahead(&mut self.leases, returns.len(), now);
+        self.refills_due &= self.leases.wants_refill();
+        if tickets.is_empty() {
+            if returns.is_empty() && batch.is_empty() {
+                return None;
+            }
+            until = now + self.config.store.timeout.max(SHORTEST_TIMEOUT);
+        }
+        let probe = !batch.is_empty() && self.breaker.calling(now);
+        let timeout = until.since(now);
+        let body = batch.body(&returns, timeout);
+        self.serial += 1;
+        let id = CallId(self.serial);
+        self.calls.push(Call { id, tickets, batch, probe, sent: now, lost_at: until + LOST_AFTER });
+        Some(OutgoingCall { id, body, timeout })
+    }
+
+    /// The store answered a call with 200 and this body.
+    pub fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> Change {
+        self.now = now;
+        let Some(call) = self.take_call(id) else { return Change::None };
+        if call.batch.is_empty() {
+            return Change::None;
+        }
+        let Some(outcomes) = call.batch.read(body) else { return self.all_failed(call, now) };
+        let mut pools = Pools::new(call.batch.into_reserved(), outcomes, call.sent, now);
+        for ticket in call.tickets {
+            let Some(mut waiter) = self.waiting.remove(&ticket) else { continue };
+            let decision = self.settle(&mut waiter.wants, Some(&mut pools), now);
+            self.decide(ticket, waiter, decision);
+        }
+        let usable = pools.any_usable();
+        for pool in pools.into_pools() {
+            self.close(pool, now);
+        }
+        if usable { self.breaker.succeeded() } else { self.broke(call.probe, now) }
+    }
+
+    /// A call came to nothing: not sent, refused, timed out, reset, or answered with anything but 200.
+    pub fn call_failed(&mut self, id: CallId, now: Monotonic) -> Change {
+        self.now = now;
+        match self.take_call(id) {
+            Some(call) if !call.batch.is_empty() => self.all_failed(call, now),
+            _ => Change::None,
+        }
+    }
+
+    /// Time has passed: to be called every 10 ms or so while [`Worker::is_idle`] is false. Decides requests
+    /// whose time is over and makes returns and refills due; calls may be due afterwards.
+    pub fn tick(&mut self, now: Monotonic) -> Change {
+        self.now = now;
+        while let Some(first) = self.waiting.first_entry().filter(|first| first.get().deadline <= now) {
+            let ticket = *first.key();
+            self.fail(ticket, now);
+        }
+        let lost: Vec<CallId> = self.calls.iter().filter(|c| c.lost_at <= now).map(|c| c.id).collect();
+        let mut change = Change::None;
+        for id in lost {
+            change = self.call_failed(id, now);
+        }
+        self.ledger.expire(now);
+        self.local.expire(now);
+        let (ledger, returns) = (&mut self.ledger, &mut self.returns);
+        self.leases.tick(now, |counter, units| {
+            ledger.given_back(counter, units.window, units.units, now);
+            returns.add(counter, units);
+        });
+        self.returns_due = !self.returns.is_empty();
+        self.refills_due = self.leases.wants_refill();
+        change
+    }
+
+    fn batch_is_due(&self, now: Monotonic) -> bool {
+        let Some(oldest) = self.gathering.front().and_then(|ticket| self.waiting.get(ticket)) else {
+            return false;
+        };
+        if self.breaker.is_probing() {
+            return false;
+        }
+        let left = oldest.deadline.since(now);
+        let nobody_waits = self.calls.iter().all(|call| call.tickets.is_empty());
+        nobody_waits
+            || self.returned
+            || self.gathering.len() >= FULL_BATCH
+            || left + GATHER <= self.config.store.timeout
+    }
+
+    fn returns_are_due(&self, now: Monotonic) -> bool {
+        self.returns_due && !self.returns.is_empty() && self.breaker.lets_through(now)
+    }
+
+    fn refills_are_due(&self, now: Monotonic) -> bool {
+        self.refills_due && self.leases.wants_refill() && self.breaker.lets_through(now)
+    }
+
+    fn take_call(&mut self, id: CallId) -> Option<Call> {
+        let place = self.calls.iter().position(|call| call.id == id)?;
+        self.returned = true;
+        Some(self.calls.swap_remove(place))
+    }
+
+    /// Ends one reservation of a call: what no request took is held ahead or goes back, and the ledger learns
+    /// what is left.
+    fn close(&mut self, pool: Pool, now: Monotonic) {
+        let rest = pool.rest();
+        let Pool { reserved, granted } = pool;
+        let counter = &reserved.counter;
+        let Some(granted) = granted else { return self.leases.failed(counter, reserved.spare) };
+        let mut heard = granted.heard;
+        self.clock.hear(counter.window, heard.window, heard.ends);
+        let units = Units { units: rest, window: heard.window, until: granted.until, ends: heard.ends };
+        let back = self.leases.arrived(counter, reserved.spare, heard, units, now);
+        heard.left = heard.left.saturating_add(back).min(heard.quota);
+        self.ledger.learn(counter, heard, granted.short, now);
+        self.returns.add(counter, Units { units: back, ..units });
+    }
+
+    fn all_failed(&mut self, call: Call, now: Monotonic) -> Change {
+        for reserved in call.batch.into_reserved() {
+            self.leases.failed(&reserved.counter, reserved.spare);
+        }
+        for ticket in call.tickets {
+            self.fail(ticket, now);
+        }
+        self.broke(call.probe, now)
+    }
+
+    fn broke(&mut self, probe: bool, now: Monotonic) -> Change {
+        let change = self.breaker.failed(probe, now);
+        if !self.breaker.lets_through(now) {
+            for ticket in std::mem::take(&mut self.gathering) {
+                self.fail(ticket, now);
+            }
+        }
+        change
+    }
+
+    /// Decides a request that still waits as one that the store has not counted.
+    fn fail(&mut self, ticket: Ticket, now: Monotonic) {
+        let Some(mut waiter) = self.waiting.remove(&ticket) else { return };
+        let decision = self.settle(&mut waiter.wants, None, now);
+        // Where its call is still under way, what it was refused for counts when the reply arrives.
+        if let Some(call) = self.calls.iter_mut().find(|call| call.tickets.binary_search(&ticket).is_ok()) {
+            for want in &waiter.wants {
+                if let (State::Asked(slot), Some((Outcome::Refused | Outcome::ShadowRefused, _))) =
+                    (want.state, want.outcome)
+                {
+                    call.batch.counts(slot, want.check.cost.get());
+                }
+            }
+        }
+        self.decide(ticket, waiter, decision);
+    }
+
+    fn decide(&mut self, ticket: Ticket, waiter: Waiter<W>, decision: Decision) {
+        let Waiter { who, wants, .. } = waiter;
+        self.decided.push_back(Decided { ticket, who, wants, decision });
+    }
+}

@@ -1,0 +1,145 @@
+//! The units that one call brought, while they are handed out.
+
+use std::time::Duration;
+
+use super::batch::Reserved;
+use super::lease::{Taken, Units};
+use super::ledger::{Heard, Spent};
+use crate::time::Monotonic;
+use crate::wire::{self, Grant, Outcome};
+
+/// What a call brought, by reservation.
+#[derive(Debug)]
+pub(super) struct Pools(Vec<Pool>);
+
+/// What one reservation brought.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) reserved: Reserved,
+    /// `None`: it failed.
+    pub(super) granted: Option<Granted>,
+}
+
+#[derive(Debug)]
+pub(super) struct Granted {
+    /// Granted and not handed out yet.
+    pub(super) units: u64,
+    pub(super) heard: Heard,
+    /// Until when units may be spent by requests that did not wait for them.
+    pub(super) until: Monotonic,
+    /// Whether some request wanted more than there was.
+    pub(super) short: bool,
+    /// With `count_denied`: whether more was counted than the counter can hold.
+    full: bool,
+}
+
+/// What a pool says to a request that costs so much.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Offer {
+    /// There is enough.
+    Enough,
+    /// There is not.
+    Short(Spent),
+    /// Nobody knows.
+    Failed,
+}
+
+impl Pools {
+    /// The outcomes of a call that left at `sent` and returned `now`, one a reservation.
+    pub(super) fn new(
+        reserved: Vec<Reserved>,
+        outcomes: Vec<Outcome>,
+        sent: Monotonic,
+        now: Monotonic,
+    ) -> Self {
+        let pool =
+            |(reserved, outcome)| Pool { granted: Granted::new(&reserved, outcome, sent, now), reserved };
+        Self(reserved.into_iter().zip(outcomes).map(pool).collect())
+    }
+
+    /// Whether at least one reservation was carried out.
+    pub(super) fn any_usable(&self) -> bool {
+        self.0.iter().any(|pool| pool.granted.is_some())
+    }
+
+    /// What there is for a request, and notes if that is too little.
+    pub(super) fn offer(&mut self, slot: usize, cost: u64) -> Offer {
+        let Some(granted) = self.granted(slot) else { return Offer::Failed };
+        if cost <= granted.units {
+            return Offer::Enough;
+        }
+        granted.short = true;
+        Offer::Short(granted.standing())
+    }
+
+    /// What is left of a counter, units included that are not handed out yet, and of which window.
+    pub(super) fn heard(&mut self, slot: usize) -> Option<Heard> {
+        let Granted { units, heard, .. } = self.granted(slot)?;
+        Some(Heard { left: heard.left.saturating_add(*units), ..*heard })
+    }
+
+    /// Hands out `cost` units of a pool that has them.
+    pub(super) fn take(&mut self, slot: usize, cost: u64) -> Option<Taken> {
+        self.counts(slot, cost);
+        let granted = self.granted(slot)?;
+        granted.units = granted.units.checked_sub(cost)?;
+        let Heard { left, quota, window, ends } = granted.heard;
+        let units = Units { units: if granted.full { 0 } else { cost }, window, until: granted.until, ends };
+        Some(Taken { units, quota, remaining: left.saturating_add(granted.units) })
+    }
+
+    /// A request counts that costs so much, admitted or refused by this policy.
+    pub(super) fn counts(&mut self, slot: usize, cost: u64) {
+        if let Some(pool) = self.0.get_mut(slot) {
+            pool.reserved.counted = pool.reserved.counted.saturating_add(cost);
+        }
+    }
+
+    /// The pools, once everybody has got what is his.
+    pub(super) fn into_pools(self) -> Vec<Pool> {
+        self.0
+    }
+
+    fn granted(&mut self, slot: usize) -> Option<&mut Granted> {
+        self.0.get_mut(slot)?.granted.as_mut()
+    }
+}
+
+impl Pool {
+    /// Units that were taken of the counter for requests that do not count.
+    pub(super) fn rest(&self) -> u64 {
+        let Self { reserved: Reserved { want, counted, count_denied, .. }, granted } = self;
+        match granted {
+            None => 0,
+            Some(granted) if *count_denied && granted.full => 0,
+            Some(_) if *count_denied => want.saturating_sub(*counted),
+            Some(granted) => granted.units,
+        }
+    }
+}
+
+impl Granted {
+    /// `None` where the reservation failed, or the grant cannot be an answer to it: that is not spent, for
+    /// whoever sent it may have counted anything.
+    fn new(reserved: &Reserved, outcome: Outcome, sent: Monotonic, now: Monotonic) -> Option<Self> {
+        let Outcome::Granted(grant) = outcome else { return None };
+        let Grant { granted, used, quota, reset_ms, window } = grant;
+        let length_ms = u64::from(reserved.counter.window.seconds()) * 1000;
+        let is_sound = granted <= reserved.want.saturating_add(reserved.spare)
+            && [used, quota, window].into_iter().all(|n| n <= wire::MAX_UNITS)
+            && reset_ms <= length_ms;
+        let reset = Duration::from_millis(reset_ms);
+        is_sound.then(|| Self {
+            units: granted,
+            heard: Heard { left: grant.left(), quota, window, ends: now + reset },
+            until: sent + reset,
+            short: false,
+            full: reserved.count_denied && used == wire::MAX_UNITS,
+        })
+    }
+
+    fn standing(&self) -> Spent {
+        let Heard { left, quota, ends, .. } = self.heard;
+        Spent { left: left.saturating_add(self.units), quota, ends }
+    }
+}

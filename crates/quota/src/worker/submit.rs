@@ -1,0 +1,153 @@
+//! A request arrives: it is decided by what the worker knows and holds, or waits for a call.
+
+use super::batch::{State, Want};
+use super::lease::{Taken, Terms};
+use super::ledger::{Spent, Verdict};
+use super::settle::standing;
+use super::{MAX_WAITING, Submitted, Ticket, Waiter, Worker};
+use crate::config::{Count, Policy, Precision};
+use crate::decision::{Admission, Decision, Held, Outcome, Refusal, Standing};
+use crate::evaluate::Check;
+use crate::time::Monotonic;
+
+/// What a worker can say of a request by itself, so far.
+#[derive(Default)]
+struct Known {
+    /// With the policies that it knows enough of, in the order of the policies.
+    standings: Vec<Standing>,
+    held: Vec<Held>,
+    /// Whether the store must be asked.
+    asks: bool,
+    /// An enforced policy refuses, and when the last such resets.
+    refused_until: Option<Monotonic>,
+}
+
+impl<W> Worker<W> {
+    /// A request arrives with the units that it needs, one check a policy.
+    pub fn submit(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
+        self.now = now;
+        let known = self.know(&checks, now);
+        if let Some(until) = known.refused_until {
+            return Submitted::Decided(Decision::Refuse(self.refuse(&checks, known.standings, until)));
+        }
+        if !known.asks {
+            let Known { standings, held, .. } = known;
+            self.count_known(&standings);
+            return Submitted::Decided(Decision::Admit(Admission { standings, held, uncounted: None }));
+        }
+        let deadline = now + self.config.store.timeout;
+        let mut wants = self.wants(checks, &known.standings, deadline, now);
+        if !self.breaker.lets_through(now) || self.waiting.len() >= MAX_WAITING {
+            let decision = self.settle(&mut wants, None, now);
+            self.count_outcomes(&wants);
+            return Submitted::Decided(decision);
+        }
+        if self.gathering.len() >= 2 * MAX_WAITING {
+            self.gathering.retain(|ticket| self.waiting.contains_key(ticket));
+        }
+        for want in wants.iter().filter(|want| matches!(want.state, State::Open)) {
+            self.ledger.asking(&want.check.counter, now);
+        }
+        let only_counts = wants.iter().all(|want| self.only_counts(&want.check));
+        self.serial += 1;
+        let ticket = Ticket(self.serial);
+        self.waiting.insert(ticket, Waiter { who, wants, deadline });
+        self.gathering.push_back(ticket);
+        if only_counts { Submitted::Counting } else { Submitted::Waiting(ticket) }
+    }
+
+    /// What is known of each policy. Units that are held ahead are taken.
+    fn know(&mut self, checks: &[Check], now: Monotonic) -> Known {
+        let mut known = Known { standings: Vec::with_capacity(checks.len()), ..Known::default() };
+        for check in checks {
+            if let Some(taken) = self.take_ahead(check, now, now) {
+                known.held.extend(self.held(check, taken.units));
+                known.standings.push(standing(check, true, taken.standing()));
+                continue;
+            }
+            match self.verdict(check, now) {
+                Verdict::Ask => known.asks = true,
+                Verdict::Refuse(spent) => {
+                    known.standings.push(standing(check, false, spent));
+                    if self.enforced(check).is_some() {
+                        known.refused_until = known.refused_until.max(Some(spent.ends));
+                    }
+                }
+            }
+        }
+        known
+    }
+
+    /// Takes units that are held ahead, if they may be spent until `until`.
+    fn take_ahead(&mut self, check: &Check, until: Monotonic, now: Monotonic) -> Option<Taken> {
+        let Precision::Lease { ahead, max } = self.policy(check)?.precision else { return None };
+        self.leases.take(&check.counter, check.cost.get(), Terms { ahead, max: max.get() }, until, now)
+    }
+
+    fn verdict(&self, check: &Check, now: Monotonic) -> Verdict {
+        if self.policy(check).is_some_and(|policy| policy.count_denied) {
+            // Only the store can count what is refused.
+            return Verdict::Ask;
+        }
+        self.ledger.verdict(&check.counter, check.cost.get(), now)
+    }
+
+    /// The request spends nothing of what others grant.
+    fn refuse(&mut self, checks: &[Check], mut standings: Vec<Standing>, until: Monotonic) -> Refusal {
+        for granted in standings.iter().filter(|standing| standing.granted) {
+            if let Some(check) = checks.iter().find(|check| check.policy == granted.policy) {
+                self.leases.undo(&check.counter, check.cost.get());
+            }
+        }
+        standings.retain(|standing| !standing.granted);
+        self.count_known(&standings);
+        Refusal { standings, until }
+    }
+
+    fn count_known(&mut self, standings: &[Standing]) {
+        for standing in standings {
+            let outcome = match (standing.granted, standing.is_enforced(&self.config)) {
+                (true, _) => Outcome::Admitted,
+                (false, true) => Outcome::Refused,
+                (false, false) => Outcome::ShadowRefused,
+            };
+            self.tally.count(standing.policy, outcome);
+            self.tally.count(standing.policy, Outcome::FromLedger);
+        }
+    }
+
+    /// The wishes of a request that may wait until `deadline`: of units held ahead it takes only those that may
+    /// be spent then.
+    fn wants(
+        &mut self,
+        checks: Vec<Check>,
+        known: &[Standing],
+        deadline: Monotonic,
+        now: Monotonic,
+    ) -> Vec<Want> {
+        let mut wants = Vec::with_capacity(checks.len());
+        for check in checks {
+            let state = match known.iter().find(|standing| standing.policy == check.policy) {
+                None => State::Open,
+                Some(&Standing { granted: false, quota, remaining: left, resets: ends, .. }) => {
+                    State::Spent(Spent { left, quota, ends })
+                }
+                Some(_) => {
+                    self.leases.undo(&check.counter, check.cost.get());
+                    self.take_ahead(&check, deadline, now).map_or(State::Open, State::Taken)
+                }
+            };
+            wants.push(Want { state, ..Want::from(check) });
+        }
+        wants
+    }
+
+    fn policy(&self, check: &Check) -> Option<&Policy> {
+        self.config.policies.get(check.policy)
+    }
+
+    /// Whether the policy of a check neither refuses a request nor gives it units to hold.
+    fn only_counts(&self, check: &Check) -> bool {
+        self.enforced(check).is_none() && self.policy(check).is_none_or(|policy| policy.count == Count::All)
+    }
+}

@@ -1,0 +1,79 @@
+//! What is kept, and what a call carries, is bounded.
+
+use super::*;
+use crate::worker::batch::MAX_CALL_RETURNS;
+
+#[test]
+fn waiting_requests_and_calls_that_never_return_are_bounded() {
+    let mut w = worker("deny");
+    for _ in 0..MAX_WAITING {
+        ask(&mut w, "x", &[0], 1, 0);
+    }
+    assert_eq!(ask(&mut w, "x", &[0], 1, 0), unavailable());
+    while w.next_call(at(0)).is_some() {}
+    w.tick(at(50));
+    assert_eq!(decisions(&mut w).len(), MAX_WAITING);
+    w.tick(at(2_000));
+    w.take_tally();
+    assert!(w.is_idle(), "the lost call is given up");
+}
+
+#[test]
+fn clients_that_come_and_go_leave_nothing_behind() {
+    let mut w = worker("deny");
+    submit(&mut w, "stays", 0);
+    call(&mut w, 0);
+    submit(&mut w, "front", 0);
+    for _ in 0..10 * MAX_WAITING {
+        let ticket = submit(&mut w, "gone", 0);
+        w.cancel(ticket);
+    }
+    assert!(w.gathering.len() <= 2 * MAX_WAITING && w.waiting.len() == 2);
+}
+
+#[test]
+fn the_longest_keys_still_fit_a_call_with_returns() {
+    let (mut w, config) = (worker("allow"), config("allow"));
+    let party = |i: usize| format!("{i:05}{}", "x".repeat(crate::wire::MAX_KEY - 11));
+    for i in 0..200 {
+        w.submit("x", checks_of(&config, &[0], &party(i), 1), at(0));
+    }
+    while let Some(out) = w.next_call(at(6)) {
+        let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+        let grants: Vec<_> = request.reservations.iter().map(|_| grant(1, 1)).collect();
+        // All have gone: every unit goes back.
+        for ticket in w.waiting.keys().copied().collect::<Vec<_>>() {
+            w.cancel(ticket);
+        }
+        w.replied(out.id, &reply(&grants), at(6));
+    }
+    for i in 200..500 {
+        w.submit("x", checks_of(&config, &[0], &party(i), 1), at(7));
+    }
+    let out = w.next_call(at(7)).unwrap();
+    let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+    assert_eq!(request.returns.len(), MAX_CALL_RETURNS);
+    assert!(request.reservations.len() > 100 && request.reservations[0].key.len() == crate::wire::MAX_KEY);
+    assert!(out.body.len() <= crate::wire::MAX_BODY, "{}", out.body.len());
+}
+
+#[test]
+fn a_call_stays_within_the_stores_bounds() {
+    let (mut w, config) = (worker("allow"), config("allow"));
+    let mut tickets = Vec::new();
+    for i in 0..3_000 {
+        let party = format!("{i}{}", "x".repeat(500));
+        tickets.push(w.submit("x", checks_of(&config, &[0], &party, 1), at(0)));
+    }
+    let mut seen = 0;
+    while let Some(out) = w.next_call(at(6)) {
+        assert!(out.body.len() <= crate::wire::MAX_BODY);
+        let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+        assert!(request.reservations.len() <= crate::wire::MAX_ITEMS);
+        assert!(request.reservations.iter().all(|r| r.check().is_ok()));
+        seen += request.reservations.len();
+        let grants: Vec<_> = request.reservations.iter().map(|_| grant(1, 1)).collect();
+        w.replied(out.id, &reply(&grants), at(6));
+    }
+    assert_eq!((seen, decisions(&mut w).len()), (3_000, 3_000));
+}

@@ -1,0 +1,179 @@
+//! When calls leave, what they ask, and who gets what they bring.
+
+use super::*;
+
+#[test]
+fn a_lone_request_is_sent_at_once() {
+    let mut w = worker("allow");
+    submit(&mut w, "one", 0);
+    let out = w.next_call(at(0)).unwrap();
+    assert_eq!(out.timeout, Duration::from_millis(50));
+    let body = String::from_utf8(out.body).unwrap();
+    assert_eq!(
+        body,
+        r#"{"budget_ms":50,"reservations":[{"key":"d:a:{x}","window_s":60,"offset_s":0,"quota":5,"want":1,"min":1,"spare":0,"count_denied":false}]}"#
+    );
+    assert!(w.next_call(at(0)).is_none());
+    w.replied(out.id, &reply(&[grant(1, 3)]), at(2));
+    let standing = Standing {
+        policy: 0,
+        key: "d:a:{x}".into(),
+        granted: true,
+        quota: 5,
+        remaining: 2,
+        resets: at(30_002),
+    };
+    assert_eq!(
+        decisions(&mut w),
+        [("one", Decision::Admit(Admission { standings: vec![standing], ..Admission::default() }))]
+    );
+    assert_eq!(tally(&mut w), "a.admitted=1");
+    assert!(w.is_idle());
+}
+
+#[test]
+fn those_that_gather_share_one_call_and_are_served_in_order() {
+    let mut w = worker("allow");
+    submit(&mut w, "one", 0);
+    let (first, _) = call(&mut w, 0);
+    for who in ["two", "three", "four"] {
+        submit(&mut w, who, 1);
+        assert!(w.next_call(at(1)).is_none(), "a call is under way");
+    }
+    w.replied(first, &reply(&[grant(1, 1)]), at(2));
+    let (second, request) = call(&mut w, 2);
+    assert_eq!(
+        (request.reservations.len(), request.reservations[0].want, request.reservations[0].min),
+        (1, 3, 1)
+    );
+    assert_eq!(request.budget_ms, 49, "the youngest has waited for a millisecond");
+    w.replied(second, &reply(&[grant(2, 5)]), at(3));
+    assert_eq!(summary(&mut w), "one=+4 two=+1 three=+0 four=-");
+}
+
+#[test]
+fn a_slow_call_holds_up_the_next_for_a_moment_only_and_calls_are_bounded() {
+    let mut w = worker("allow");
+    for i in 0..MAX_IN_FLIGHT as u64 {
+        submit(&mut w, "x", i * 6);
+        assert!(i == 0 || w.next_call(at(i * 6 + 4)).is_none());
+        call(&mut w, i * 6 + 5);
+    }
+    submit(&mut w, "x", 40);
+    assert!(w.next_call(at(48)).is_none(), "no more than MAX_IN_FLIGHT");
+}
+
+#[test]
+fn a_full_batch_leaves_although_no_call_has_returned() {
+    let mut w = worker("allow");
+    submit(&mut w, "x", 0);
+    call(&mut w, 0);
+    for _ in 1..FULL_BATCH {
+        submit(&mut w, "x", 0);
+        assert!(w.next_call(at(0)).is_none());
+    }
+    submit(&mut w, "x", 0);
+    assert_eq!(call(&mut w, 0).1.reservations[0].want, FULL_BATCH as u64);
+}
+
+#[test]
+fn invariant_2_a_request_is_decided_by_its_deadline_and_a_late_grant_goes_back() {
+    for (on_failure, expected) in [("allow", "one=+"), ("deny", "one=!")] {
+        let mut w = worker(on_failure);
+        submit(&mut w, "one", 0);
+        let (id, _) = call(&mut w, 0);
+        w.tick(at(49));
+        assert_eq!(summary(&mut w), "");
+        w.tick(at(50));
+        assert_eq!(summary(&mut w), expected);
+        w.replied(id, &reply(&[grant(1, 1)]), at(51));
+        w.tick(at(60));
+        let (_, request) = call(&mut w, 60);
+        assert_eq!(
+            (request.returns[0].units, request.returns[0].window, request.reservations.len()),
+            (1, 9, 0)
+        );
+    }
+}
+
+#[test]
+fn gathering_counts_as_waiting() {
+    let mut w = worker("deny");
+    submit(&mut w, "one", 0);
+    call(&mut w, 0);
+    submit(&mut w, "two", 1);
+    w.tick(at(50));
+    w.tick(at(51));
+    assert_eq!(summary(&mut w), "one=! two=!");
+    assert!(w.next_call(at(52)).is_none(), "nobody waits any more");
+}
+
+#[test]
+fn a_client_that_has_gone_holds_no_units_and_holds_up_nobody() {
+    let mut w = worker("allow");
+    let (gone, stays) = (submit(&mut w, "gone", 0), submit(&mut w, "stays", 0));
+    assert_ne!(gone, stays);
+    let (id, request) = call(&mut w, 0);
+    assert_eq!(request.reservations[0].want, 2);
+    w.cancel(gone);
+    w.replied(id, &reply(&[grant(2, 2)]), at(1));
+    assert_eq!(summary(&mut w), "stays=+4");
+    let next = submit(&mut w, "next", 2);
+    w.cancel(next);
+    submit(&mut w, "last", 2);
+    let (_, request) = call(&mut w, 2);
+    assert_eq!((request.returns[0].units, request.reservations[0].want), (1, 1));
+}
+
+#[test]
+fn a_client_that_leaves_before_it_hears_of_its_grant_holds_no_units_either() {
+    let mut w = worker("allow");
+    let (gone, _) = (submit(&mut w, "gone", 0), submit(&mut w, "stays", 0));
+    let (id, _) = call(&mut w, 0);
+    w.replied(id, &reply(&[grant(2, 2)]), at(1));
+    w.cancel(gone);
+    assert_eq!(summary(&mut w), "stays=+3");
+    w.tick(at(10));
+    assert_eq!(call(&mut w, 10).1.returns[0].units, 1);
+}
+
+#[test]
+fn what_one_policy_granted_and_another_refused_goes_back() {
+    let mut w = worker("allow");
+    w.submit("one", checks(&[0, 1], "x", 1), at(0));
+    w.submit("two", checks(&[0], "x", 1), at(0));
+    let (id, request) = call(&mut w, 0);
+    assert_eq!(request.reservations.iter().map(|r| r.want).collect::<Vec<_>>(), [2, 1]);
+    w.replied(id, &reply(&[grant(2, 2), grant(0, 5)]), at(1));
+    let decided = decisions(&mut w);
+    let Decision::Refuse(refusal) = &decided[0].1 else { panic!("{decided:?}") };
+    assert_eq!((&*violated(refusal), refusal.until), (&[1][..], at(30_001)));
+    assert_eq!(refusal.standings.iter().map(|s| s.remaining).collect::<Vec<_>>(), [5, 0]);
+    assert!(matches!(&decided[1], ("two", Decision::Admit(s)) if s.standings[0].remaining == 4));
+    w.tick(at(10));
+    let (_, request) = call(&mut w, 10);
+    assert_eq!(request.returns.iter().map(|r| (&*r.key, r.units)).collect::<Vec<_>>(), [("d:a:{x}", 1)]);
+}
+
+#[test]
+fn a_spent_counter_is_refused_without_a_call_and_asked_about_once_a_second() {
+    let mut w = worker("allow");
+    submit(&mut w, "one", 0);
+    let (id, _) = call(&mut w, 0);
+    w.replied(id, &reply(&[grant(1, 5)]), at(0));
+    assert_eq!(summary(&mut w), "one=+0");
+    let refused = w.submit("two", checks(&[0, 1], "x", 1), at(10));
+    assert!(
+        matches!(&refused, Submitted::Decided(Decision::Refuse(r)) if violated(r) == [0] && r.until == at(30_000))
+    );
+    assert!(w.next_call(at(10)).is_none(), "the other policy is not asked either");
+    submit(&mut w, "probe", 1_000);
+    assert!(matches!(
+        w.submit("three", checks(&[0], "x", 1), at(1_000)),
+        Submitted::Decided(Decision::Refuse(_))
+    ));
+    let (id, _) = call(&mut w, 1_000);
+    w.replied(id, &reply(&[grant(1, 2)]), at(1_001));
+    assert_eq!(summary(&mut w), "probe=+3");
+    submit(&mut w, "open again", 1_002);
+}

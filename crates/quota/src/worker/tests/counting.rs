@@ -1,0 +1,156 @@
+//! Which requests count: by the status of their answer (`count: {status}`), refused ones too (`count_denied`).
+
+use super::*;
+use crate::wire::MAX_UNITS;
+
+fn by_status() -> TestWorker {
+    edited("deny", |config| {
+        config.policies[0].count = Count::Statuses([401, 403].into());
+        config.policies[2].count = Count::Statuses([401].into());
+    })
+}
+
+fn admissions(worker: &mut TestWorker) -> Vec<Admission> {
+    let admitted =
+        |(_, decision)| if let Decision::Admit(admission) = decision { Some(admission) } else { None };
+    decisions(worker).into_iter().filter_map(admitted).collect()
+}
+
+#[test]
+fn five_wrong_passwords_in_flight_at_once_do_not_become_six() {
+    let mut w = by_status();
+    for _ in 0..6 {
+        ask(&mut w, "x", &[0], 1, 0);
+    }
+    let (id, _) = call(&mut w, 0);
+    answer(&mut w, id, &[grant(5, 5)], 1);
+    let mut running = admissions(&mut w);
+    assert_eq!(running.iter().map(|a| a.held[0].units).collect::<Vec<_>>(), [1; 5]);
+    assert_eq!(at_once(ask(&mut w, "six", &[0], 1, 2)), "-");
+    // One was right, one broke off, and three were wrong.
+    for (status, back, remaining) in [(Some(200), 1, 5), (None, 1, 4), (Some(401), 0, 2), (Some(403), 0, 1)] {
+        let mut admission = running.remove(0);
+        let held = admission.answered(status, &w.config);
+        assert_eq!((held.len(), admission.standings[0].remaining), (back, remaining), "{status:?}");
+        assert!(admission.answered(status, &w.config).is_empty(), "once");
+        w.give_back(held);
+    }
+    for _ in 0..2 {
+        assert_eq!(at_once(ask(&mut w, "again", &[0], 1, 3)), "waiting", "it need not wait for a second");
+    }
+    let (id, request) = call(&mut w, 3);
+    assert_eq!(
+        (request.returns[0].units, request.returns[0].window, request.reservations[0].want),
+        (2, 9, 2)
+    );
+    answer(&mut w, id, &[grant(2, 5)], 4);
+    assert_eq!(summary(&mut w), "again=+1 again=+0");
+    assert_eq!(returned(&mut w, 20), []);
+}
+
+#[test]
+fn a_shadow_policy_that_counts_by_status_waits_too() {
+    let mut w = by_status();
+    assert_eq!(at_once(ask(&mut w, "one", &[2], 1, 0)), "waiting");
+    let (id, _) = call(&mut w, 0);
+    answer(&mut w, id, &[grant(1, 1)], 1);
+    let mut admission = admissions(&mut w).remove(0);
+    let held = admission.answered(Some(200), &w.config);
+    w.give_back(held);
+    assert_eq!(returned(&mut w, 10), [("d:s:{x}".to_owned(), 1)]);
+}
+
+/// `a` and `s` count what they refuse.
+fn denied_counts() -> TestWorker {
+    edited("deny", |config| {
+        config.policies[0].count_denied = true;
+        config.policies[2].count_denied = true;
+    })
+}
+
+#[test]
+fn where_refused_requests_count_each_asks() {
+    let mut w = denied_counts();
+    for (ms, cost, used) in [(0, 1, 6), (1, 1, 7), (2, 6, 13)] {
+        assert_eq!(at_once(ask(&mut w, "x", &[0], cost, ms)), "waiting");
+        let (id, request) = call(&mut w, ms);
+        assert!(request.reservations[0].count_denied && request.returns.is_empty());
+        answer(&mut w, id, &[grant(0, used)], ms);
+        assert_eq!(summary(&mut w), "x=-");
+    }
+    assert_eq!(tally(&mut w), "a.refused=3", "none of them from the ledger");
+}
+
+#[test]
+fn what_goes_back_is_what_was_neither_admitted_nor_refused_by_the_policy_that_counts_refusals() {
+    let mut w = denied_counts();
+    ask(&mut w, "admitted", &[0], 1, 0);
+    ask(&mut w, "refused", &[0], 2, 0);
+    let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };
+    ask(&mut w, "lost", &[0, 1], 1, 0);
+    ask(&mut w, "refused by both", &[0, 1], 2, 0);
+    w.cancel(gone);
+    // Three are left: one of them covers the first request, another the one that loses it to `b`.
+    let (id, request) = call(&mut w, 0);
+    assert_eq!(request.reservations[0].want, 6, "who left before the call costs nothing");
+    let Submitted::Waiting(gone) = ask(&mut w, "x", &[1], 1, 0) else { panic!() };
+    w.cancel(gone);
+    answer(&mut w, id, &[grant(2, 9), grant(0, 5)], 1);
+    assert_eq!(summary(&mut w), "admitted=+1 refused=- lost=- refused by both=-");
+    assert_eq!(tally(&mut w), "a.admitted=1 a.refused=2 b.refused=2");
+    assert_eq!(returned(&mut w, 10), [("d:a:{x}".to_owned(), 1)], "of the one that `b` refused");
+}
+
+#[test]
+fn a_departed_clients_refusal_does_not_count_either() {
+    let mut w = denied_counts();
+    ask(&mut w, "stays", &[0], 1, 0);
+    let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };
+    let (id, _) = call(&mut w, 0);
+    w.cancel(gone);
+    answer(&mut w, id, &[grant(0, 9)], 1);
+    assert_eq!(summary(&mut w), "stays=-");
+    assert_eq!(returned(&mut w, 10), [("d:a:{x}".to_owned(), 3)]);
+}
+
+#[test]
+fn nothing_goes_back_where_the_counter_could_not_hold_it_all() {
+    let mut w = denied_counts();
+    let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };
+    let Submitted::Waiting(late) = ask(&mut w, "late", &[0], 1, 0) else { panic!() };
+    let (id, _) = call(&mut w, 0);
+    w.cancel(gone);
+    let full =
+        Outcome::Granted(Grant { granted: 2, used: MAX_UNITS, quota: MAX_UNITS, reset_ms: 9, window: 9 });
+    answer(&mut w, id, &[full], 1);
+    w.cancel(late);
+    assert_eq!(returned(&mut w, 2), []);
+}
+
+#[test]
+fn one_that_the_worker_refuses_before_its_call_returns_counts_as_well() {
+    let mut w = denied_counts();
+    ask(&mut w, "one", &[0], 1, 0);
+    let (id, _) = call(&mut w, 0);
+    answer(&mut w, id, &[grant(0, 6)], 1);
+    ask(&mut w, "known", &[0], 1, 2);
+    ask(&mut w, "other", &[1], 1, 2);
+    let (id, _) = call(&mut w, 2);
+    ask(&mut w, "y", &[1], 1, 10);
+    w.tick(at(52));
+    assert_eq!(summary(&mut w), "one=- known=- other=!");
+    answer(&mut w, id, &[grant(0, 7), grant(1, 1)], 53);
+    assert_eq!(returned(&mut w, 60), [("d:b:{x}".to_owned(), 1)]);
+}
+
+#[test]
+fn a_shadow_policy_counts_what_it_would_refuse() {
+    let mut w = denied_counts();
+    assert_eq!(at_once(ask(&mut w, "x", &[2], 1, 0)), "counting");
+    let (id, request) = call(&mut w, 0);
+    assert!(request.reservations[0].count_denied);
+    answer(&mut w, id, &[grant(0, 6)], 1);
+    assert_eq!(summary(&mut w), "x=+~0");
+    assert_eq!(returned(&mut w, 10), []);
+    assert_eq!(at_once(ask(&mut w, "x", &[2], 1, 11)), "counting", "it asks for each");
+}

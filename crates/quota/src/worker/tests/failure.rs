@@ -1,0 +1,222 @@
+//! What becomes of requests while the store fails.
+
+use super::*;
+
+#[test]
+fn a_spent_counter_stays_refused_while_the_store_fails() {
+    for on_failure in ["allow", "deny"] {
+        let mut w = worker(on_failure);
+        submit(&mut w, "one", 0);
+        let (id, _) = call(&mut w, 0);
+        w.replied(id, &reply(&[grant(1, 5)]), at(0));
+        assert_eq!(summary(&mut w), "one=+0");
+        // The one that asks again finds the store dead.
+        submit(&mut w, "again", 1_000);
+        let (id, _) = call(&mut w, 1_000);
+        w.call_failed(id, at(1_000));
+        assert_eq!(summary(&mut w), "again=-");
+        for _ in 1..crate::worker::breaker::LIMIT {
+            w.submit("other", checks(&[0], "y", 1), at(1_950));
+            let (id, _) = call(&mut w, 1_950);
+            w.call_failed(id, at(1_950));
+        }
+        // The breaker is open, and the second in which nobody asks is over.
+        let refused = w.submit("late", checks(&[0], "x", 1), at(2_050));
+        assert!(matches!(refused, Submitted::Decided(Decision::Refuse(_))), "{on_failure}: {refused:?}");
+        w.tick(at(30_000));
+        let now = w.submit("next window", checks(&[0], "x", 1), at(30_000));
+        assert!(!matches!(now, Submitted::Decided(Decision::Refuse(_))), "{on_failure}: {now:?}");
+    }
+}
+
+#[test]
+fn a_spent_counter_stays_refused_while_only_its_own_reservation_fails() {
+    for on_failure in ["allow", "deny"] {
+        let mut w = worker(on_failure);
+        submit(&mut w, "one", 0);
+        let (id, _) = call(&mut w, 0);
+        w.replied(id, &reply(&[grant(1, 5)]), at(0));
+        submit(&mut w, "again", 1_000);
+        w.submit("other", checks(&[0], "y", 1), at(1_000));
+        let (id, _) = call(&mut w, 1_000);
+        w.replied(id, &reply(&[Outcome::Failed("down".into()), grant(1, 1)]), at(1_001));
+        assert_eq!(summary(&mut w), "one=+0 again=- other=+4", "{on_failure}");
+    }
+}
+
+#[test]
+fn only_the_probe_tells_whether_the_store_is_still_dead() {
+    let mut w = worker("deny");
+    submit(&mut w, "old", 0);
+    let (old, _) = call(&mut w, 0);
+    for _ in 0..crate::worker::breaker::LIMIT {
+        submit(&mut w, "x", 6);
+        let (id, _) = call(&mut w, 11);
+        w.call_failed(id, at(11));
+    }
+    w.tick(at(50));
+    submit(&mut w, "probe", 300);
+    let (probe, _) = call(&mut w, 300);
+    w.call_failed(old, at(301));
+    decisions(&mut w);
+    assert_eq!(w.submit("x", checks(&[0], "x", 1), at(700)), unavailable());
+    assert!(w.next_call(at(700)).is_none(), "one probe at a time");
+    assert_eq!(w.replied(probe, &reply(&[grant(1, 1)]), at(310)), Change::Healed);
+}
+
+#[test]
+fn an_answer_that_is_none_is_a_failure_of_the_store() {
+    let too_many = grant(2, 2);
+    let beyond = Outcome::Granted(Grant { granted: 1, used: 1, quota: 5, reset_ms: 60_001, window: 9 });
+    let failed = Outcome::Failed("down".into());
+    for body in [
+        b"<html>".to_vec(),
+        b"".to_vec(),
+        reply(&[]),
+        reply(&[grant(1, 1), grant(1, 1)]),
+        reply(&[too_many]),
+        reply(&[beyond]),
+        reply(&[failed]),
+    ] {
+        let mut w = worker("deny");
+        submit(&mut w, "one", 0);
+        let (id, _) = call(&mut w, 0);
+        w.replied(id, &body, at(1));
+        assert_eq!(summary(&mut w), "one=!", "{}", String::from_utf8_lossy(&body));
+    }
+}
+
+#[test]
+fn a_dead_store_is_left_alone_and_one_probe_brings_it_back() {
+    let mut w = worker("deny");
+    for i in 0..crate::worker::breaker::LIMIT {
+        submit(&mut w, "x", 0);
+        let (id, _) = call(&mut w, 0);
+        let change = w.call_failed(id, at(0));
+        assert_eq!(change == Change::Opened, i + 1 == crate::worker::breaker::LIMIT);
+    }
+    decisions(&mut w);
+    assert_eq!(w.submit("x", checks(&[0], "x", 1), at(100)), unavailable());
+    submit(&mut w, "probe", 250);
+    let (id, _) = call(&mut w, 250);
+    assert_eq!(w.submit("x", checks(&[0], "x", 1), at(251)), unavailable());
+    assert_eq!(w.replied(id, &reply(&[grant(1, 1)]), at(252)), Change::Healed);
+    assert_eq!(summary(&mut w), "probe=+4");
+    submit(&mut w, "x", 253);
+}
+
+#[test]
+fn those_that_gathered_are_decided_when_the_store_is_given_up() {
+    let mut w = worker("deny");
+    for _ in 1..crate::worker::breaker::LIMIT {
+        submit(&mut w, "x", 0);
+        let (id, _) = call(&mut w, 0);
+        w.call_failed(id, at(0));
+    }
+    decisions(&mut w);
+    submit(&mut w, "called", 0);
+    let (id, _) = call(&mut w, 0);
+    submit(&mut w, "gathered", 1);
+    w.call_failed(id, at(2));
+    assert_eq!(summary(&mut w), "called=! gathered=!");
+}
+
+/// `a` counts by itself, `b` fails closed, `s` only counts; quota 25, of which a worker admits a tenth.
+fn own_share() -> TestWorker {
+    edited("allow", |config| {
+        for policy in &mut config.policies {
+            policy.quota = 25;
+        }
+        config.policies[0].on_failure = OnFailure::Local;
+        config.policies[1].on_failure = OnFailure::Deny;
+        config.policies[2].on_failure = OnFailure::Local;
+    })
+}
+
+/// The store is given up.
+fn give_up(worker: &mut TestWorker, ms: u64) {
+    for _ in 0..crate::worker::breaker::LIMIT {
+        worker.submit("x", checks(&[1], "y", 1), at(ms));
+        let (id, _) = call(worker, ms);
+        worker.call_failed(id, at(ms));
+    }
+    decisions(worker);
+    worker.take_tally();
+}
+
+#[test]
+fn each_policy_has_its_own_answer_to_a_failed_store() {
+    let mut w = own_share();
+    give_up(&mut w, 0);
+    assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 1, 1)), "!", "any that fails closed does");
+    assert_eq!(at_once(ask(&mut w, "x", &[0, 2], 1, 1)), "+");
+    assert_eq!(tally(&mut w), "a.store_error=2 b.store_error=1 s.store_error=1");
+    let Submitted::Decided(Decision::Admit(admission)) = ask(&mut w, "x", &[0, 2], 1, 1) else { panic!() };
+    assert_eq!(admission.uncounted, Some(Uncounted { policy: 0, key: "d:a:{x}".into() }));
+    assert!(admission.standings.is_empty(), "without quota headers");
+    // Two of 25 are the share, and what `b` turned away took nothing of it.
+    let Submitted::Decided(Decision::Refuse(refusal)) = ask(&mut w, "x", &[0], 1, 2) else { panic!() };
+    let standing = &refusal.standings[0];
+    assert_eq!((standing.quota, standing.remaining, refusal.until), (2, 0, at(60_001)));
+    assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 1, 3)), "!", "503 goes before a share that is used up");
+    assert_eq!(at_once(ask(&mut w, "x", &[2], 1, 4)), "+", "who only counts counts nothing by itself");
+    assert_eq!(tally(&mut w), "a.refused=1 a.store_error=2 a.from_ledger=1 b.store_error=1 s.store_error=2");
+    w.tick(at(60_001));
+    assert_eq!(w.local.len(), 0);
+}
+
+#[test]
+fn a_share_ends_with_the_stores_window_where_that_is_known() {
+    let mut w = own_share();
+    w.submit("x", checks(&[1], "y", 1), at(0));
+    let (id, _) = call(&mut w, 0);
+    answer(
+        &mut w,
+        id,
+        &[Outcome::Granted(Grant { granted: 1, used: 1, quota: 25, reset_ms: 30_000, window: 9 })],
+        0,
+    );
+    decisions(&mut w);
+    give_up(&mut w, 0);
+    assert_eq!(at_once(ask(&mut w, "x", &[0], 2, 1)), "+");
+    assert_eq!(at_once(ask(&mut w, "x", &[0], 1, 2)), "-");
+    assert_eq!(w.local.len(), 1);
+    w.tick(at(30_000));
+    assert_eq!(w.local.len(), 0);
+}
+
+#[test]
+fn a_share_holds_where_a_single_reservation_fails_or_its_time_is_over() {
+    let mut w = own_share();
+    for (ms, expected) in [(0, "x=+"), (100, "x=+"), (200, "x=-")] {
+        ask(&mut w, "x", &[0], 1, ms);
+        w.submit("y", checks(&[0], "y", 1), at(ms));
+        let (id, _) = call(&mut w, ms);
+        if ms == 100 {
+            w.tick(at(ms + 50));
+            w.call_failed(id, at(ms + 51));
+        } else {
+            answer(&mut w, id, &[Outcome::Failed("down".into()), grant(1, 1)], ms + 1);
+        }
+        assert!(summary(&mut w).contains(expected), "{ms}");
+    }
+}
+
+#[test]
+fn a_known_spent_counter_goes_before_a_policy_that_fails_closed() {
+    let mut w = own_share();
+    ask(&mut w, "x", &[0], 1, 0);
+    let (id, _) = call(&mut w, 0);
+    answer(
+        &mut w,
+        id,
+        &[Outcome::Granted(Grant { granted: 0, used: 25, quota: 25, reset_ms: 30_000, window: 9 })],
+        0,
+    );
+    decisions(&mut w);
+    give_up(&mut w, 900);
+    // The second in which nobody asks about it ends meanwhile.
+    for ms in [950, 1_050] {
+        assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 1, ms)), "-");
+    }
+}
