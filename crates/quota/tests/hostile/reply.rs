@@ -183,7 +183,7 @@ impl World {
         let mut admission = self.admitted.swap_remove(choices.below(self.admitted.len()));
         let back = admission.answered(*choices.of(&[None, Some(200), Some(401)]), &self.config);
         for held in &back {
-            self.units.entry(held.key.to_string()).or_default().spent -= held.units;
+            self.units.entry(held.counter.key.to_string()).or_default().spent -= held.units;
         }
         self.worker.give_back(back);
     }
