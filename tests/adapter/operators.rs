@@ -32,7 +32,7 @@ fn the_access_log_learns_of_every_decision() {
     end(2);
     assert_eq!(logged(2), "decision=missing_identity policy=p");
 
-    host(|h| h.request_headers = vec![("x-tenant".into(), b"a}".to_vec())]);
+    host(|h| h.set_request_header("x-tenant", b"a}"));
     request(3);
     reply(1, 200, &grant(1, 99));
     assert_eq!(logged(3), "", "nothing while the request runs");
@@ -48,7 +48,7 @@ fn the_access_log_learns_of_every_decision() {
     end(5);
     assert_eq!(logged(5), logged(4), "from the ledger");
 
-    host(|h| h.request_headers = vec![("x-tenant".into(), b"b".to_vec())]);
+    host(|h| h.set_request_header("x-tenant", b"b"));
     host(|h| h.refuse_calls = true);
     request(6);
     queue();
@@ -118,7 +118,7 @@ fn a_shadow_decision_that_comes_after_its_request_is_nobodys() {
 #[test]
 fn a_request_that_nothing_counts_costs_no_host_call_beyond_the_facts() {
     start(&policy("p", r#","match":{"methods":["PUT"]}"#), "deny");
-    host(|h| h.request_headers = vec![(":method".into(), b"GET".to_vec())]);
+    host(|h| h.set_request_header(":method", b"GET"));
     let before = host(|h| h.made);
     assert!(request(2));
     response(2, 200);

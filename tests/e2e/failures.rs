@@ -1,4 +1,12 @@
-//! The store is down, then up: `allow` and `deny` behave as the contract says, and counting resumes by itself.
+//! The store is down, then up: `on_failure` is what the contract says, and counting resumes by itself.
+//!
+//! | case | shown here |
+//! | --- | --- |
+//! | `allow`, `deny` | 200 uncounted, 503; the quota is whole when the store is there |
+//! | `local` | each worker admits its share of the quota, at least 1, then 429 |
+//! | a policy's own `on_failure` | goes before the store's; of several policies `deny` wins over a share |
+//! | a Redis that is down, a store that hangs | is a store that fails; nobody waits beyond the timeout |
+//! | `token` | the right one counts; a wrong one or none is a store that fails, and no token is logged |
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +14,12 @@ use anyhow::Result;
 use quotagate_support::envoy::{Envoy, EnvoyOptions};
 use quotagate_support::http::{Client, Request};
 use quotagate_support::redis::Redis;
-use quotagate_support::store::StoreProcess;
+use quotagate_support::store::{StoreOptions, StoreProcess};
 use quotagate_support::upstream::Upstream;
 use quotagate_support::{ports, wait};
 use serde_json::{Value, json};
 
+use crate::inspect;
 use crate::rig::{document, per_caller};
 
 /// Counting resumes within 2 s of the store's return; the rest is a slow machine's.
@@ -102,4 +111,164 @@ fn a_store_that_hangs_holds_no_request_beyond_the_timeout() -> Result<()> {
     }
     store.thaw()?;
     wait::until_true("quotas resume", HEALED, || Ok(client.send(&Request::get("/"))?.status == 200))
+}
+
+/// A quota of `quota` of which each worker may admit a share by itself.
+fn shared_out(quota: u64, share: f64) -> Value {
+    let mut document = failing("local");
+    document["policies"] = json!([per_caller(quota)]);
+    document["store"]["local_share"] = json!(share);
+    document
+}
+
+/// How many of these requests, each over a connection of its own, an Envoy admits that has no store; the others are
+/// refused as spent.
+fn admitted_without_store(document: Value, workers: u32, requests: usize) -> Result<usize> {
+    let upstream = Upstream::start()?;
+    let options = EnvoyOptions::new(upstream.port(), ports::free()?).concurrency(workers).document(document);
+    let envoy = Envoy::start(&options)?;
+    let mut admitted = 0;
+    for _ in 0..requests {
+        let response = Client::connect(envoy.port())?.send(&Request::get("/"))?;
+        match response.status {
+            200 => admitted += 1,
+            429 => assert_ne!(response.header("retry-after"), None),
+            other => anyhow::bail!("answered {other}"),
+        }
+    }
+    assert_eq!(upstream.requests(), admitted as u64);
+    Ok(admitted)
+}
+
+#[test]
+fn with_local_each_worker_admits_its_share_and_at_least_one() -> Result<()> {
+    // Connections fall to workers by chance: enough of them that each worker gets more than its share.
+    for (quota, share, workers, requests, admitted) in [
+        (100, 0.05, 1, 12, 5),
+        (100, 0.05, 2, 80, 10),
+        (3, 0.1, 1, 4, 1),
+        (10, 1.0, 1, 14, 10),
+        (0, 1.0, 1, 3, 0),
+    ] {
+        let document = shared_out(quota, share);
+        let what = format!("{share} of {quota}, {workers} workers");
+        assert_eq!(admitted_without_store(document, workers, requests)?, admitted, "{what}");
+    }
+    Ok(())
+}
+
+#[test]
+fn with_local_counting_resumes_when_the_store_is_up() -> Result<()> {
+    let port = ports::free()?;
+    let upstream = Upstream::start()?;
+    let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), port).document(shared_out(100, 0.03)))?;
+    let mut client = Client::connect(envoy.port())?;
+    let mut status = || Ok::<_, anyhow::Error>(client.send(&Request::get("/"))?.status);
+    assert_eq!([status()?, status()?, status()?, status()?], [200, 200, 200, 429]);
+    let _store = StoreProcess::start_on(port, "memory:", &[])?;
+    let first = wait::until("quotas to resume", HEALED, || {
+        let response = client.send(&Request::get("/"))?;
+        Ok((response.status == 200).then_some(response))
+    })?;
+    assert_eq!(first.header("x-ratelimit-limit"), Some("100"), "the whole quota, not the share");
+    assert_eq!(first.header("x-ratelimit-used"), Some("1"), "what was admitted meanwhile is not counted");
+    for _ in 0..99 {
+        assert_eq!(client.send(&Request::get("/"))?.status, 200);
+    }
+    assert_eq!(client.send(&Request::get("/"))?.status, 429);
+    Ok(())
+}
+
+#[test]
+fn a_policys_own_on_failure_goes_before_the_stores() -> Result<()> {
+    let policy = |name: &str, prefix: &str, on_failure: Value| {
+        let mut policy = per_caller(3);
+        policy["name"] = json!(name);
+        policy["match"] = json!({"path": {"prefix": prefix}});
+        if on_failure.is_string() {
+            policy["on_failure"] = on_failure;
+        }
+        policy
+    };
+    for (of_the_store, expected) in [
+        // `/`, `/pay`, `/open`, `/share`
+        ("allow", [[200, 200], [503, 503], [200, 200], [200, 429]]),
+        ("deny", [[503, 503], [503, 503], [503, 503], [503, 503]]),
+    ] {
+        let mut document = failing(of_the_store);
+        document["store"]["local_share"] = json!(0.1);
+        document["policies"] = json!([
+            policy("all", "/", json!(null)),
+            policy("guarded", "/pay", json!("deny")),
+            policy("open", "/open", json!("allow")),
+            policy("shared-out", "/share", json!("local")),
+        ]);
+        let upstream = Upstream::start()?;
+        let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), ports::free()?).document(document))?;
+        let mut client = Client::connect(envoy.port())?;
+        let mut status = |path: &str| Ok::<_, anyhow::Error>(client.send(&Request::get(path))?.status);
+        for (path, expected) in ["/", "/pay", "/open", "/share"].into_iter().zip(expected) {
+            assert_eq!([status(path)?, status(path)?], expected, "{path}, and {of_the_store} of the store");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_policy_that_allows_is_open_though_the_store_says_deny() -> Result<()> {
+    let mut document = failing("deny");
+    document["policies"][0]["on_failure"] = json!("allow");
+    assert_eq!(admitted_without_store(document, 1, 8)?, 8);
+    Ok(())
+}
+
+#[test]
+fn a_store_with_a_token_counts_for_those_who_show_it() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("token");
+    std::fs::write(&file, "s3cret-right\n")?;
+    for (token, statuses, calls) in [
+        (json!("s3cret-right"), [200, 200, 200, 429], 200),
+        (json!("s3cret-wrong"), [503, 503, 503, 503], 401),
+        (json!(null), [503, 503, 503, 503], 401),
+    ] {
+        let options = StoreOptions::new("memory:").arguments(&["--token-file", &file.display().to_string()]);
+        let store = StoreProcess::start_with(&options)?;
+        let upstream = Upstream::start()?;
+        let mut document = failing("deny");
+        document["store"]["timeout"] = json!("10s");
+        if token.is_string() {
+            document["store"]["token"] = token.clone();
+        }
+        let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(document))?;
+        let mut client = Client::connect(envoy.port())?;
+        for expected in statuses {
+            let response = client.send(&Request::get("/"))?;
+            assert_eq!(response.status, expected, "{token}");
+        }
+        assert!(inspect::calls(&store, calls)? > 0, "{token}");
+        assert_eq!(inspect::calls(&store, 601 - calls)?, 0, "{token}: no other answers");
+        let logs = [envoy.log(), store.log()].concat();
+        assert!(!logs.contains("s3cret"), "{logs}");
+    }
+    Ok(())
+}
+
+#[test]
+fn with_allow_a_wrong_token_lets_requests_pass_uncounted() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("token");
+    std::fs::write(&file, "s3cret-right")?;
+    let options = StoreOptions::new("memory:").arguments(&["--token-file", &file.display().to_string()]);
+    let store = StoreProcess::start_with(&options)?;
+    let upstream = Upstream::start()?;
+    let mut document = failing("allow");
+    document["store"]["token"] = json!("s3cret-wrong");
+    let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(document))?;
+    let mut client = Client::connect(envoy.port())?;
+    for _ in 0..8 {
+        let response = client.send(&Request::get("/"))?;
+        assert_eq!((response.status, response.header("ratelimit")), (200, None));
+    }
+    Ok(())
 }

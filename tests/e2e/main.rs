@@ -4,9 +4,13 @@
 //! which builds what they run; a part that is missing is a failure that says how to get it.
 
 #[cfg(test)]
+mod allowances;
+#[cfg(test)]
 mod answers;
 #[cfg(test)]
 mod configuration;
+#[cfg(test)]
+mod counters;
 #[cfg(test)]
 mod disconnects;
 #[cfg(test)]
@@ -20,7 +24,11 @@ mod identities;
 #[cfg(test)]
 mod identity_sources;
 #[cfg(test)]
-mod knobs;
+mod inspect;
+#[cfg(test)]
+mod leases;
+#[cfg(test)]
+mod logins;
 #[cfg(test)]
 mod matching;
 #[cfg(test)]
@@ -38,4 +46,6 @@ mod quotas;
 #[cfg(test)]
 mod rig;
 #[cfg(test)]
-mod two_windows;
+mod two_proxies;
+#[cfg(test)]
+mod windows;

@@ -26,7 +26,7 @@ pub fn run() -> Result<()> {
 }
 
 /// Where Cargo builds; the user may have moved it.
-fn target_directory() -> Result<PathBuf> {
+pub fn target_directory() -> Result<PathBuf> {
     let metadata = run::printed(run::cargo().args(["metadata", "--no-deps", "--format-version", "1"]))?;
     let metadata: Value = serde_json::from_str(&metadata)?;
     let directory = metadata.get("target_directory").and_then(Value::as_str);

@@ -1,8 +1,9 @@
-//! The project's tasks: `cargo xtask setup|build|demo|test|ci`.
+//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|ci`.
 
 mod build;
 mod check;
 mod demo;
+mod fuzz;
 mod run;
 mod setup;
 
@@ -28,6 +29,8 @@ enum Task {
     Demo(DemoArgs),
     /// Set up, build, and run every test
     Test,
+    /// Feed hostile bytes to what reads configurations, requests and replies
+    Fuzz(FuzzArgs),
     /// Format, lints, documentation, every test, and the demo once
     Ci,
 }
@@ -41,6 +44,14 @@ struct DemoArgs {
     /// The port that Envoy listens on
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
+}
+
+/// How long to look.
+#[derive(Debug, Args)]
+struct FuzzArgs {
+    /// For how many seconds each target runs, where there is cargo-fuzz
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
 }
 
 fn main() -> ExitCode {
@@ -59,6 +70,7 @@ fn perform(task: Task) -> Result<()> {
         Task::Build => build::run(),
         Task::Demo(arguments) => demo::run(arguments.port, arguments.once),
         Task::Test => check::test(),
+        Task::Fuzz(arguments) => fuzz::run(arguments.seconds),
         Task::Ci => check::ci(),
     }
 }

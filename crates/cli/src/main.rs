@@ -3,10 +3,12 @@
 mod check;
 mod serve;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use quotagate_quota::config::schema;
 
 /// Exact, global quotas for Envoy, shared in Redis or Redis Cluster.
 #[derive(Parser)]
@@ -22,6 +24,8 @@ enum Command {
     Serve(serve::Args),
     /// Find the faults of a policy document without Envoy
     Check(check::Args),
+    /// Print the JSON Schema of the policy document, by which editors complete and check it
+    Schema,
 }
 
 fn main() -> ExitCode {
@@ -38,11 +42,17 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(&args),
+        Command::Schema => print(&schema::text()),
     };
     match done {
         Ok(status) => status,
         Err(sentence) => refuse(&sentence),
     }
+}
+
+fn print(text: &str) -> Result<ExitCode, String> {
+    let printed = io::stdout().lock().write_all(text.as_bytes());
+    printed.map(|()| ExitCode::SUCCESS).map_err(|error| format!("cannot write to standard output: {error}"))
 }
 
 /// Says in one sentence what is wrong with the call.

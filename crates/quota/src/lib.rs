@@ -2,7 +2,7 @@
 //! it asks the store.
 //!
 //! Nothing here names a host: no Wasm ABI, no sockets, no clock, no globals. Time comes in as
-//! [`time::Monotonic`], facts about a request through [`evaluate::Request`], and what is to be done goes out
+//! [`time::Monotonic`], facts about a request through [`request::Request`], and what is to be done goes out
 //! as values.
 //!
 //! A request's way: [`config::Config::evaluate`] finds the counters that it takes units of,

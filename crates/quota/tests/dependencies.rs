@@ -1,27 +1,35 @@
-//! The pure core cannot name its host: nothing that it depends on knows one.
+//! The pure core cannot name its host, and the filter carries nothing that only commands and tests need.
+
+#![cfg(test)]
 
 use std::process::Command;
 
-#[test]
-fn the_core_depends_on_no_host_runtime_or_database() {
+/// All that `package` is built of, a line each.
+fn tree(package: &str) -> String {
     let mut tree = Command::new(env!("CARGO"));
-    tree.args([
-        "tree",
-        "--package",
-        "quotagate-quota",
-        "--edges",
-        "normal",
-        "--prefix",
-        "none",
-        "--format",
-        "{p}",
-    ]);
+    tree.args(["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
     let output =
         tree.args(["--offline", "--locked"]).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let tree = String::from_utf8(output.stdout).unwrap();
-    assert!(tree.starts_with("quotagate-quota ") && tree.contains("serde_json "), "{tree}");
+    assert!(tree.starts_with(&format!("{package} ")) && tree.contains("serde_json "), "{tree}");
+    tree
+}
+
+fn has(tree: &str, package: &str) -> bool {
+    tree.lines().any(|line| line.starts_with(&format!("{package} ")))
+}
+
+#[test]
+fn the_core_depends_on_no_host_runtime_or_database() {
+    let tree = tree("quotagate-quota");
     for host in ["proxy-wasm", "tokio", "redis", "hyper", "mio", "socket2"] {
-        assert!(!tree.lines().any(|line| line.starts_with(&format!("{host} "))), "{host} is in\n{tree}");
+        assert!(!has(&tree, host), "{host} is in\n{tree}");
     }
+}
+
+#[test]
+fn the_filter_has_no_schema() {
+    assert!(!has(&tree("quotagate"), "schemars"));
+    assert!(has(&tree("quotagate-cli"), "schemars"));
 }

@@ -13,7 +13,7 @@ use crate::request::partition::BuiltIn;
 /// By name; `None` where one is named, but at fault.
 pub(super) type Identities<'a> = BTreeMap<&'a str, Option<Rc<Identity>>>;
 
-const NAME: Names =
+pub(super) const NAME: Names =
     Names { allowed: |b| b.is_ascii_alphanumeric() || b"._-".contains(&b), pattern: "[A-Za-z0-9._-]{1,64}" };
 
 const DEFAULT_IPV6_PREFIX: u8 = 64;

@@ -22,6 +22,8 @@ mod policy;
 mod quotas;
 mod reader;
 mod response;
+#[cfg(feature = "schema")]
+pub mod schema;
 mod store;
 mod suggest;
 mod template;

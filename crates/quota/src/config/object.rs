@@ -10,12 +10,14 @@ pub(super) struct Object<'a> {
     node: Node<'a>,
     fields: &'a Map<String, Value>,
     known: Vec<&'static str>,
+    /// Names that were refused with a reason, and therefore nobody should be pointed to.
+    refused: Vec<&'static str>,
 }
 
 impl<'a> Object<'a> {
     /// Begins to read `fields`, which are those of `node`.
     pub(super) fn new(node: Node<'a>, fields: &'a Map<String, Value>) -> Self {
-        Self { node, fields, known: Vec::new() }
+        Self { node, fields, known: Vec::new(), refused: Vec::new() }
     }
 
     /// Reads a field that must be there.
@@ -50,8 +52,9 @@ impl<'a> Object<'a> {
     pub(super) fn refuse(&mut self, names: &[&'static str], why: &str) -> bool {
         let mut refused = false;
         for name in names {
-            if let Some(node) = self.take(name) {
-                node.fault(why);
+            self.refused.push(name);
+            if let Some(value) = self.fields.get(*name) {
+                self.node.member(name, value).fault(why);
                 refused = true;
             }
         }
@@ -83,7 +86,7 @@ impl<'a> Object<'a> {
     /// Records the fields that nobody asked for.
     pub(super) fn finish(self) {
         for (name, value) in self.fields {
-            if !self.known.contains(&name.as_str()) {
+            if !self.known.iter().chain(&self.refused).any(|known| known == name) {
                 let hint = suggest::hint(name, &self.known);
                 self.node.member(name, value).fault(format!("unknown field{hint}"));
             }

@@ -27,7 +27,7 @@ pub(super) struct Context<'c, 'a> {
     pub(super) digester: Option<&'c Digester>,
 }
 
-const NAME: Names = Names {
+pub(super) const NAME: Names = Names {
     allowed: |b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-',
     pattern: "[a-z0-9-]{1,64}",
 };

@@ -1,42 +1,53 @@
-//! Invariant 4, on keys: whatever bytes a request holds, its key is one that the store takes, and says exactly
-//! whom the request counts for. So two requests share a counter only if they are of one party; and one party
-//! has one counter, however its requests are written.
+//! Invariants 1, 2 and 4 against hostile bytes: of configurations, of requests, and of the store's replies.
 //!
-//! `check` makes everything of plain bytes, by the public interface alone, so that a fuzzer can feed it too.
+//! Each module named in `fuzz` has a `check` that makes everything of plain bytes, by the public interface alone.
+//! Here random bytes are fed to it; the targets in `fuzz/` of the source tree let cargo-fuzz look for better ones.
+//! `cargo xtask fuzz` runs either for long.
 
-#[cfg(test)]
-mod check;
-#[cfg(test)]
+#![cfg(test)]
+
 mod choices;
-#[cfg(test)]
+mod config;
+mod keys;
 mod policy;
-#[cfg(test)]
+mod reply;
 mod world;
 
-use proptest::prelude::*;
+use proptest::collection::vec;
+use proptest::prelude::any;
+use proptest::test_runner::{Config as Runs, TestRunner};
 use quotagate_quota::config::Config;
 
-fn cases(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
-}
+/// The variable that says how many cases of each are tried.
+const CASES: &str = "QUOTAGATE_FUZZ_CASES";
+const FEW: u32 = 1000;
 
-proptest! {
-    #![proptest_config(cases(1000))]
-
-    #[test]
-    fn invariant_4_keys_are_injective_and_read_back(bytes in prop::collection::vec(any::<u8>(), 0..1500)) {
-        check::check(&bytes);
+/// Feeds random bytes, less than `longest` of them, to `check`.
+fn fuzz(longest: usize, check: fn(&[u8])) {
+    let cases = std::env::var(CASES).map_or(FEW, |cases| cases.parse().expect("a number of cases"));
+    let runs = Runs { cases, failure_persistence: None, ..Runs::default() };
+    let outcome = TestRunner::new(runs).run(&vec(any::<u8>(), 0..longest), |bytes| {
+        check(&bytes);
+        Ok(())
+    });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
     }
 }
 
-proptest! {
-    #![proptest_config(cases(100_000))]
+#[test]
+fn fuzz_config_invariant_4_no_configuration_and_no_request_is_too_much() {
+    fuzz(300, config::check);
+}
 
-    #[test]
-    #[ignore = "minutes: `cargo test --release -p quotagate-quota --test hostile -- --ignored`"]
-    fn invariant_4_keys_are_injective_over_100_000_cases(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
-        check::check(&bytes);
-    }
+#[test]
+fn fuzz_key_invariant_4_keys_are_injective_and_read_back() {
+    fuzz(1500, keys::check);
+}
+
+#[test]
+fn fuzz_reply_invariants_1_and_2_hold_whatever_the_store_answers() {
+    fuzz(600, reply::check);
 }
 
 #[test]
@@ -58,8 +69,8 @@ fn a_partition_too_long_for_a_message_is_a_digest_of_it_all() {
     let mut keys = std::collections::BTreeSet::new();
     for changed in &facts {
         world.facts.insert(changed.clone(), vec![b"other".to_vec()]);
-        let key = check::key(&config, &world.write(&mut choices::Choices::new(&[]))).unwrap();
-        check::well_formed(&key);
+        let key = keys::key(&config, &world.write(&mut choices::Choices::new(&[]))).unwrap();
+        keys::well_formed(&key);
         assert_eq!(key.len(), "d:p:{~}".len() + 32, "{key}");
         keys.insert(key);
     }

@@ -1,0 +1,334 @@
+//! Whatever a store answers: no panic, nothing is admitted that no grant allows, and every request is decided.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::time::Duration;
+
+use quotagate_quota::config::{Config, Mode};
+use quotagate_quota::decision::{Admission, Decision};
+use quotagate_quota::evaluate::Check;
+use quotagate_quota::request::{PeerName, Request};
+use quotagate_quota::time::Monotonic;
+use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, MAX_UNITS, ReserveRequest};
+use quotagate_quota::worker::{CallId, Submitted, Ticket, Worker};
+use serde_json::{Value, json};
+
+use crate::choices::Choices;
+
+const TIMEOUT: Duration = Duration::from_millis(50);
+const TICK: Duration = Duration::from_millis(10);
+
+/// Every way to count, for two callers each; all fail closed, so that only grants admit.
+const CLOSED: &str = r#"{
+    "domain": "d",
+    "store": {"cluster": "c", "timeout": "50ms", "on_failure": "deny"},
+    "identities": {"party": [{"header": {"name": "x-party"}}]},
+    "policies": [
+        {"name": "exact", "quota": 8, "window": "1s", "partition_by": ["party"], "on_missing": "skip"},
+        {"name": "leased", "match": {"methods": ["GET"]}, "quota": 2000, "window": "1m", "precision": "lease"},
+        {"name": "failed", "match": {"methods": ["POST"]}, "quota": 5, "window": "1h", "count": {"status": [401]}},
+        {"name": "denied", "match": {"methods": ["PUT"]}, "quota": 5, "window": "1m", "count_denied": true,
+         "cost": {"header": {"name": "x-cost"}}},
+        {"name": "shadow", "quota": 3, "window": "1m", "mode": "shadow"}
+    ]
+}"#;
+
+/// Takes the bytes for choices of what requests, the store and time do.
+pub fn check(bytes: &[u8]) {
+    let mut choices = Choices::new(bytes);
+    // Without grants requests are admitted as well where failures do not refuse: then only the rest must hold.
+    let failure = *choices.of(&["deny", "deny", "deny", "allow", "local"]);
+    let config = Config::parse(CLOSED.replace("\"deny\"", &format!("{failure:?}")).as_bytes()).unwrap();
+    let config = Rc::new(config);
+    let mut world = World {
+        worker: Worker::new(Rc::clone(&config), u64::from(choices.byte())),
+        config,
+        closed: failure == "deny",
+        now: Monotonic::default() + Duration::from_secs(1000),
+        serial: 0,
+        waiting: BTreeMap::new(),
+        calls: Vec::new(),
+        past: Vec::new(),
+        admitted: Vec::new(),
+        units: HashMap::new(),
+    };
+    // Most steps take several choices; beyond the bytes all are the plainest.
+    for _ in 0..bytes.len() / 3 {
+        world.step(&mut choices);
+    }
+    world.end();
+}
+
+struct World {
+    worker: Worker<u64>,
+    config: Rc<Config>,
+    closed: bool,
+    now: Monotonic,
+    serial: u64,
+    waiting: BTreeMap<u64, Waiting>,
+    calls: Vec<Call>,
+    /// Calls that are over: the host may be confused.
+    past: Vec<CallId>,
+    admitted: Vec<Admission>,
+    units: HashMap<String, Units>,
+}
+
+struct Waiting {
+    ticket: Ticket,
+    checks: Vec<Check>,
+    since: Monotonic,
+}
+
+struct Call {
+    id: CallId,
+    request: ReserveRequest,
+}
+
+/// Of one counter, over all its windows.
+#[derive(Debug, Default)]
+struct Units {
+    granted: u64,
+    spent: u64,
+    returned: u64,
+}
+
+impl World {
+    fn step(&mut self, choices: &mut Choices<'_>) {
+        match choices.below(8) {
+            0..=2 => self.arrive(choices),
+            3 => {
+                let ms = *choices.of(&[1, 0, 5, 10, 49, 50, 250, 999, 1000, 60_000]);
+                self.now = self.now + Duration::from_millis(ms);
+                self.tick();
+            }
+            4 | 5 => self.reply(choices),
+            6 => self.leave(choices),
+            _ => self.answer(choices),
+        }
+        self.settle();
+    }
+
+    fn arrive(&mut self, choices: &mut Choices<'_>) {
+        let request = Plain {
+            party: choices.below(3),
+            method: choices.of::<&str>(&["GET", "POST", "PUT"]),
+            cost: choices.of::<&str>(&["1", "2", "9", "9007199254740991"]),
+        };
+        let Ok(checks) = self.config.evaluate(&request).checks else { return };
+        self.serial += 1;
+        match self.worker.submit(self.serial, checks.clone(), self.now) {
+            Submitted::Waiting(ticket) => {
+                self.waiting.insert(self.serial, Waiting { ticket, checks, since: self.now });
+            }
+            Submitted::Decided(decision) => self.decided(&checks, decision),
+            Submitted::Counting => {}
+        }
+    }
+
+    fn reply(&mut self, choices: &mut Choices<'_>) {
+        if self.calls.is_empty() {
+            if let Some(&id) = self.past.last() {
+                self.worker.replied(id, b"{\"grants\":[]}", self.now);
+                self.worker.call_failed(id, self.now);
+            }
+            return;
+        }
+        let Call { id, request } = self.calls.swap_remove(choices.below(self.calls.len()));
+        self.past.push(id);
+        let body = match choices.below(6) {
+            0 => {
+                self.worker.call_failed(id, self.now);
+                return;
+            }
+            1 => choices.bytes(),
+            kind => {
+                let mut text = sensible(&request, choices).to_string().into_bytes();
+                for _ in 0..kind.saturating_sub(4) {
+                    let at = usize::from(u16::from_be_bytes([choices.byte(), choices.byte()])) % text.len();
+                    text[at] = choices.byte();
+                }
+                text
+            }
+        };
+        self.grant(&request, &body);
+        self.worker.replied(id, &body, self.now);
+    }
+
+    /// Counts what a reply allows, read without the product's code.
+    fn grant(&mut self, request: &ReserveRequest, body: &[u8]) {
+        let reply: Value = serde_json::from_slice(body).unwrap_or_default();
+        let grants = reply["grants"].as_array().cloned().unwrap_or_default();
+        for (reservation, grant) in request.reservations.iter().zip(grants) {
+            let granted = grant["granted"].as_u64().unwrap_or_default();
+            if granted <= reservation.want + reservation.spare {
+                self.units.entry(reservation.key.clone()).or_default().granted += granted;
+            }
+        }
+    }
+
+    fn leave(&mut self, choices: &mut Choices<'_>) {
+        let who: Vec<u64> = self.waiting.keys().copied().collect();
+        if !who.is_empty()
+            && let Some(gone) = self.waiting.remove(&who[choices.below(who.len())])
+        {
+            self.worker.cancel(gone.ticket);
+        }
+    }
+
+    /// A request that was let through is answered.
+    fn answer(&mut self, choices: &mut Choices<'_>) {
+        if self.admitted.is_empty() {
+            return;
+        }
+        let mut admission = self.admitted.swap_remove(choices.below(self.admitted.len()));
+        let back = admission.answered(*choices.of(&[None, Some(200), Some(401)]), &self.config);
+        for held in &back {
+            self.units.entry(held.counter.key.to_string()).or_default().spent -= held.units;
+        }
+        self.worker.give_back(back);
+    }
+
+    fn settle(&mut self) {
+        while let Some(call) = self.worker.next_call(self.now) {
+            let request: ReserveRequest = serde_json::from_slice(&call.body).unwrap();
+            assert!(call.body.len() <= MAX_BODY);
+            assert!(request.returns.len() + request.reservations.len() <= MAX_ITEMS);
+            for back in &request.returns {
+                back.check().unwrap();
+                self.units.entry(back.key.clone()).or_default().returned += back.units;
+            }
+            for reservation in &request.reservations {
+                reservation.check().unwrap();
+            }
+            self.calls.push(Call { id: call.id, request });
+        }
+        while let Some((who, decision)) = self.worker.next_decision() {
+            // One that only shadow policies count is not waited for.
+            if let Some(waited) = self.waiting.remove(&who) {
+                self.decided(&waited.checks, decision);
+            }
+        }
+        self.balance();
+    }
+
+    fn decided(&mut self, checks: &[Check], decision: Decision) {
+        let Decision::Admit(admission) = decision else { return };
+        if self.closed {
+            assert_eq!(admission.uncounted, None);
+            for check in
+                checks.iter().filter(|check| self.config.policies[check.policy].mode == Mode::Enforce)
+            {
+                let units = self.units.entry(check.counter.key.to_string()).or_default();
+                units.spent += check.cost.get();
+            }
+        }
+        if !admission.held.is_empty() && self.closed {
+            self.admitted.push(admission);
+        }
+    }
+
+    fn balance(&self) {
+        for (key, units) in self.units.iter().filter(|(key, _)| self.closed && !key.starts_with("d:shadow:"))
+        {
+            assert!(units.spent <= units.granted, "admitted without a grant: {key} {units:?}");
+            // With count_denied, refused units are counted and perhaps returned as well, without being granted.
+            let kept = units.spent + units.returned;
+            assert!(
+                kept <= units.granted || key.starts_with("d:denied:"),
+                "returned and kept: {key} {units:?}"
+            );
+        }
+    }
+
+    fn tick(&mut self) {
+        self.worker.tick(self.now);
+        self.settle();
+        for waiting in self.waiting.values() {
+            assert!(self.now.since(waiting.since) < TIMEOUT + TICK, "stuck");
+        }
+    }
+
+    /// Nothing is answered any more.
+    fn end(&mut self) {
+        for _ in 0..7 {
+            self.now = self.now + TICK;
+            self.tick();
+        }
+        assert!(self.waiting.is_empty(), "a request is never decided");
+        for call in std::mem::take(&mut self.calls) {
+            self.worker.call_failed(call.id, self.now);
+        }
+        self.settle();
+        self.worker.take_tally();
+    }
+}
+
+/// What a store may answer, with numbers that it should not.
+fn sensible(request: &ReserveRequest, choices: &mut Choices<'_>) -> Value {
+    let grants = request.reservations.iter().map(|r| {
+        let most = r.want + r.spare;
+        let mut number = |plain: u64| match choices.byte() {
+            200..=255 => {
+                *choices.of(&[0, 1, plain / 2, plain.saturating_add(1), MAX_UNITS, MAX_UNITS + 1, u64::MAX])
+            }
+            _ => plain,
+        };
+        let granted = number(most.min(r.quota));
+        let used = number(granted);
+        match choices.byte() {
+            240..=255 => json!({"error": "down"}),
+            224..=239 => json!({"granted": granted}),
+            _ => json!({
+                "granted": granted,
+                "used": used,
+                "quota": *choices.of(&[r.quota, r.quota, 0, 1, MAX_UNITS, u64::MAX]),
+                "reset_ms": *choices.of(&[1, 1000, 0, 10, u64::from(r.window_s) * 1000, u64::MAX]),
+                "window": *choices.of(&[7, 0, MAX_UNITS, u64::MAX]),
+            }),
+        }
+    });
+    let mut grants: Vec<Value> = grants.collect();
+    match choices.byte() {
+        255 => drop(grants.pop()),
+        254 => grants.push(json!({"error": ""})),
+        _ => {}
+    }
+    json!({"dials": *choices.of(&[0, 1, u64::MAX]), "grants": grants})
+}
+
+struct Plain {
+    party: usize,
+    method: &'static str,
+    cost: &'static str,
+}
+
+impl Request for Plain {
+    fn method(&self) -> Option<Vec<u8>> {
+        Some(self.method.into())
+    }
+    fn path(&self) -> Option<Vec<u8>> {
+        None
+    }
+    fn authority(&self) -> Option<Vec<u8>> {
+        None
+    }
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        match name {
+            "x-cost" => vec![self.cost.into()],
+            // The third is nobody.
+            _ => ["a", "b"].get(self.party).map(|party| party.as_bytes().to_vec()).into_iter().collect(),
+        }
+    }
+    fn metadata(&self, _: &str, _: &[Box<str>]) -> Option<Vec<u8>> {
+        None
+    }
+    fn peer(&self, _: PeerName) -> Option<Vec<u8>> {
+        None
+    }
+    fn source_address(&self) -> Option<Vec<u8>> {
+        None
+    }
+    fn route_name(&self) -> Option<Vec<u8>> {
+        None
+    }
+}

@@ -1,0 +1,186 @@
+//! Whole documents: what the reader takes the schema takes, and what it refuses for its shape the schema refuses.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use jsonschema::Validator;
+use quotagate_quota::config::Config;
+use serde_json::Value;
+
+use crate::places::{self, Place};
+use crate::workspace;
+
+fn validator() -> Validator {
+    jsonschema::draft202012::new(&places::ROOT).unwrap()
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+/// The places at which the schema refuses a document.
+fn refused(document: &Value) -> Vec<String> {
+    validator().iter_errors(document).map(|error| error.instance_path().to_string()).collect()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn name(file: &Path) -> String {
+    file.file_stem().unwrap().to_str().unwrap().to_owned()
+}
+
+#[test]
+fn every_good_document_is_taken() {
+    let good: Vec<_> = files(&fixtures()).into_iter().filter(|file| file.is_file()).collect();
+    assert!(!good.is_empty());
+    for file in good {
+        let document: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        let habits: Vec<_> = HABITS.iter().filter(|(n, _)| *n == name(&file)).map(|(_, at)| *at).collect();
+        assert_eq!(refused(&document), habits, "{}", file.display());
+    }
+}
+
+/// Of good documents, what no person writes: integers as strings of digits, as Envoy hands over large ones.
+const HABITS: &[(&str, &str)] = &[
+    ("good", "/policies/0/quota_from/max"),
+    ("good", "/policies/0/tiers/quotas/premium"),
+    ("good", "/policies/5/quota"),
+];
+
+/// What changes of it are tried on (`tests/hostile`), and a list of all there is.
+#[test]
+fn the_good_document_has_every_field() {
+    let good: Value = serde_json::from_slice(&fs::read(fixtures().join("good.json")).unwrap()).unwrap();
+    // Verified sources are the same everywhere, and enough of them is in `identities`.
+    let verified = |path: &str| path.contains(".quota_from.") || path.contains(".tiers.source.");
+    let missing = places::ALL.iter().filter(|place| !place.is_in(&good)).map(Place::path);
+    let missing: Vec<_> = missing.filter(|path| !verified(path)).collect();
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+#[test]
+fn every_bad_document_is_refused_but_for_what_only_the_reader_can_know() {
+    let mut taken = BTreeSet::new();
+    for file in files(&fixtures().join("bad")) {
+        // What is no JSON is not for a schema to judge.
+        let Ok(document) = serde_json::from_slice::<Value>(&fs::read(&file).unwrap()) else { continue };
+        if refused(&document).is_empty() {
+            taken.insert(name(&file));
+        }
+    }
+    let listed = READER_ALONE.iter().flat_map(|(_, names)| *names);
+    let listed: BTreeSet<_> = listed.map(|name| (*name).to_owned()).collect();
+    let new: Vec<_> = taken.difference(&listed).collect();
+    let gone: Vec<_> = listed.difference(&taken).collect();
+    assert!(
+        new.is_empty() && gone.is_empty(),
+        "the schema takes {new:?}: mend it, or list them with a reason; it refuses {gone:?}, which are listed"
+    );
+}
+
+/// The bad documents that the schema takes: what it would have to know, and their names.
+const READER_ALONE: &[(&str, &[&str])] = &[
+    ("what a reader of JSON does with two fields of one name", &["field-twice"]),
+    ("what is named elsewhere", &["partition-by-unknown", "policy-name-twice"]),
+    ("what durations mean", &["timeout-long", "window-fraction", "window-long"]),
+    ("what a regular expression is", &["match-path-regex", "match-path-regex-huge"]),
+    ("how a path is resolved", &["match-path-dots"]),
+    ("that case does not matter in names of headers", &["denied-header-twice"]),
+    (
+        "what is JSON, and for which content types",
+        &["denied-body-empty", "denied-body-json", "denied-content-type-alone"],
+    ),
+    (
+        "what another field says",
+        &[
+            "cost-header-default",
+            "count-denied-lease",
+            "count-denied-status",
+            "lease-exact",
+            "lease-exact-said",
+            "quota-from-boolean",
+            "tiers-boolean",
+            "tiers-number",
+        ],
+    ),
+    (
+        "what partitions and networks there are",
+        &[
+            "override-address",
+            "override-encoded",
+            "override-network",
+            "override-network-nobody",
+            "override-secret",
+            "override-spelling",
+            "override-twice",
+            "overrides-everybody",
+        ],
+    ),
+];
+
+#[test]
+fn every_shipped_document_is_taken() {
+    let mut found = 0;
+    for file in shipped() {
+        let text = fs::read_to_string(&file).unwrap();
+        for document in documents(&file, &text) {
+            found += 1;
+            assert_eq!(refused(&document), Vec::<String>::new(), "{}: {document}", file.display());
+            if let Err(faults) = Config::parse(document.to_string().as_bytes()) {
+                panic!("{}: {faults}", file.display());
+            }
+        }
+    }
+    assert!(found >= 3, "envoy/envoy.yaml, docker/envoy.yaml and the README each hold one, found {found}");
+}
+
+/// What people copy from: all YAML under `envoy` and `docker`, and the README.
+fn shipped() -> Vec<PathBuf> {
+    let mut folders = vec![workspace().join("envoy"), workspace().join("docker")];
+    let mut shipped = vec![workspace().join("README.md")];
+    while let Some(folder) = folders.pop() {
+        for file in files(&folder) {
+            match file.extension().and_then(|extension| extension.to_str()) {
+                _ if file.is_dir() => folders.push(file),
+                Some("yaml" | "yml") => shipped.push(file),
+                _ => {}
+            }
+        }
+    }
+    shipped
+}
+
+/// The policy documents within a file: objects that have the fields which one must have.
+fn documents(file: &Path, text: &str) -> Vec<Value> {
+    let yaml: Vec<String> = if file.extension().is_some_and(|extension| extension == "md") {
+        let blocks = text.split("```yaml\n").skip(1);
+        blocks.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+    } else {
+        vec![text.to_owned()]
+    };
+    let mut nodes: Vec<Value> = Vec::new();
+    for yaml in yaml {
+        let parts: Vec<Value> =
+            serde_saphyr::from_multiple(&yaml).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        nodes.extend(parts);
+    }
+    let mut documents = Vec::new();
+    while let Some(node) = nodes.pop() {
+        match node {
+            Value::Object(fields)
+                if ["domain", "store", "policies"].iter().all(|f| fields.contains_key(*f)) =>
+            {
+                documents.push(Value::Object(fields));
+            }
+            Value::Object(fields) => nodes.extend(fields.into_iter().map(|(_, value)| value)),
+            Value::Array(values) => nodes.extend(values),
+            _ => {}
+        }
+    }
+    documents
+}

@@ -1,0 +1,175 @@
+//! At every place of a document the reader and the schema want the same.
+
+use std::collections::BTreeSet;
+
+use quotagate_quota::config::{Config, Fault};
+use serde_json::{Value, json};
+
+use crate::places::{self, Place};
+
+/// No field is named so, nor nearly so.
+const UNKNOWN: &str = "zzzzzzzzzzzz";
+
+#[test]
+fn every_object_has_the_fields_that_the_reader_knows() {
+    for place in places::ALL.iter() {
+        let unknown = json!({UNKNOWN: 0});
+        assert_eq!(known(place, unknown.clone()), place.fields(), "the fields of {:?}", place.path());
+        // Nor are there objects that the schema does not know of.
+        if !place.has_list() {
+            assert_eq!(known(place, json!([unknown])), None, "within a list at {:?}", place.path());
+        }
+    }
+}
+
+/// The fields that the reader lists when it finds an unknown one in `value` at `place`.
+fn known(place: &Place, value: Value) -> Option<BTreeSet<String>> {
+    let faults = faults_at(place, value);
+    let unknown =
+        faults.iter().find(|f| f.path.ends_with(UNKNOWN) && f.message.starts_with("unknown field"))?;
+    let names = unknown.message.strip_prefix("unknown field: known are ").expect(&unknown.message);
+    Some(names.split(", ").map(str::to_owned).collect())
+}
+
+#[test]
+fn every_place_takes_what_the_reader_takes() {
+    let mut stricter = BTreeSet::new();
+    for place in places::ALL.iter() {
+        let path = place.path();
+        let schema = jsonschema::draft202012::new(&place.schema()).unwrap();
+        for value in values(place) {
+            let read = faults_at(place, value.clone());
+            match (read.is_empty(), schema.is_valid(&value)) {
+                (false, true) if READER_ALONE.iter().any(|(listed, _)| *listed == path) => {
+                    stricter.insert(path.clone());
+                }
+                (true, false) if is_habit(&value) => {}
+                (taken, valid) => assert_eq!(
+                    taken, valid,
+                    "whether {path} may be {value:.100}: the reader (left) says {read:?}, and the schema"
+                ),
+            }
+        }
+    }
+    let listed: BTreeSet<_> = READER_ALONE.iter().map(|(path, _)| (*path).to_owned()).collect();
+    assert_eq!(stricter, listed, "where the reader refuses more than the schema");
+}
+
+/// Whether Envoy may hand a number over so.
+fn is_habit(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Where the reader refuses more than a schema can, and why.
+const READER_ALONE: &[(&str, &str)] = &[
+    ("store.timeout", "knows what durations mean"),
+    ("policies[0].window", "knows what durations mean"),
+    ("policies[0].lease.ahead", "knows what durations mean"),
+    ("policies[0].partition_by", "knows the identities"),
+    ("policies[0].partition_by[0]", "knows the identities"),
+    ("policies[0].match.path.regex", "compiles expressions"),
+    ("policies[0].match.headers[0].regex", "compiles expressions"),
+    ("policies[0].overrides[0].network", "computes with addresses"),
+];
+
+/// Texts with a meaning somewhere, or with none.
+const TEXTS: &str = "a A a-b a.b a..b { \u{e4} / /a /a?b * *.a = a= caller host Host 0s 1ms 50ms 1s 01s 1500ms 60s 61s 1m 2m \
+    1h 366d 367d 1w 1 10 10.0.0.0/8 10.0.0.1/8 2001:db8::/32 allow deny local skip shared exact lease all enforce \
+    shadow off epoch delta ietf x_ratelimit uri dns subject string number boolean text/plain a/b;c ( :path";
+const NUMBERS: [u64; 15] =
+    [0, 1, 2, 64, 99, 100, 128, 129, 399, 400, 599, 600, (1 << 53) - 1, 1 << 53, u64::MAX];
+/// At the bounds of texts, and beyond them all.
+const LENGTHS: [usize; 10] = [64, 65, 128, 129, 1024, 1025, 4096, 4097, 65_536, 65_537];
+/// At the bounds of lists and of objects with free names, and beyond them all.
+const SIZES: [usize; 15] = [2, 3, 8, 9, 16, 17, 32, 33, 64, 65, 256, 257, 500, 501, 1025];
+
+/// Values of every kind, many of them at some bound; large ones only where they may be good.
+fn values(place: &Place) -> Vec<Value> {
+    let mut values: Vec<Value> = TEXTS.split_whitespace().map(Value::from).collect();
+    values.extend(["", "a b", " a", "a\n", "\0"].map(Value::from));
+    values.extend(NUMBERS.map(Value::from));
+    if place.has_text() {
+        values.extend(LENGTHS.map(|length| "a".repeat(length).into()));
+    }
+    values.extend([json!(-1), json!(0.1), json!(1.0), json!(1.5), json!(true), json!(false), json!(null)]);
+    values.extend([json!([]), json!({}), json!([[]]), json!(["a", "a"]), json!(["ietf", "ietf"])]);
+    for size in [1].into_iter().chain(SIZES.into_iter().filter(|_| place.has_elements())) {
+        let numbers = 0..size;
+        values.push(numbers.clone().map(|i| format!("n{i}")).collect());
+        values.push(numbers.clone().map(|i| 100 + i).collect());
+        values.push(numbers.map(|i| (format!("n{i}"), json!("v"))).collect());
+    }
+    values
+}
+
+/// The reader's faults of `value` at `place`, or within it.
+fn faults_at(place: &Place, value: Value) -> Vec<Fault> {
+    let document = place.set(base(place), value);
+    let Err(faults) = Config::parse(document.to_string().as_bytes()) else { return Vec::new() };
+    let path = place.path();
+    let within = |fault: &&Fault| {
+        fault
+            .path
+            .strip_prefix(&path)
+            .is_some_and(|rest| path.is_empty() || rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    faults.iter().filter(within).cloned().collect()
+}
+
+/// A document in which nothing speaks against a value at `place`.
+fn base(place: &Place) -> Value {
+    let path = place.path();
+    let raw = path.ends_with(".value");
+    json!({
+        "domain": "d",
+        "store": {"cluster": "c"},
+        "identities": {"caller": [if raw { json!({"header": {"name": "a"}}) } else { json!({"client_ip": {}}) }]},
+        "policies": [{
+            "name": "p",
+            "partition_by": ["caller"],
+            "quota": 1,
+            "window": "1s",
+            "precision": if path.contains(".lease") { "lease" } else { "exact" },
+        }],
+        "response": {"denied": {"body": "{}"}},
+    })
+}
+
+#[test]
+fn what_is_left_out_is_what_the_schema_says() {
+    for place in places::ALL.iter() {
+        let Some(default) = place.default() else { continue };
+        let path = place.path();
+        let mut document = base(place);
+        let around = PARENTS.iter().filter(|(parent, _)| path.starts_with(&format!("{parent}.")));
+        if let Some((parent, value)) = around.max_by_key(|(parent, _)| parent.len()) {
+            let parent = places::ALL.iter().find(|place| place.path() == *parent).unwrap();
+            document = parent.set(document, serde_json::from_str(value).unwrap());
+        }
+        let read = |document: Value| match Config::parse(document.to_string().as_bytes()) {
+            // Without the warnings: they may be of what is said, and not of what is meant.
+            Ok(Config { domain, store, policies, response, .. }) => {
+                format!("{domain} {store:?} {policies:?} {response:?}")
+            }
+            Err(faults) => panic!("{path}: {document}: {faults}"),
+        };
+        let said = place.set(document.clone(), default.clone());
+        assert_eq!(read(place.without(&document)), read(said), "the default of {path}");
+    }
+}
+
+/// Objects that are good without the fields which have defaults.
+const PARENTS: &[(&str, &str)] = &[
+    ("policies[0].quota_from", r#"{"jwt": {"claim": "a"}}"#),
+    ("policies[0].quota_from.jwt", r#"{"claim": "a"}"#),
+    ("policies[0].quota_from.metadata", r#"{"filter": "a", "path": ["b"]}"#),
+    ("policies[0].tiers", r#"{"source": {"jwt": {"claim": "a"}}, "quotas": {"a": 1}}"#),
+    ("policies[0].cost.header", r#"{"name": "a"}"#),
+    ("policies[0].lease", "{}"),
+    ("identities.any-name[0].jwt", r#"{"claim": "a"}"#),
+    ("identities.any-name[0].header", r#"{"name": "a"}"#),
+    ("identities.any-name[0].cookie", r#"{"name": "a"}"#),
+    ("identities.any-name[0].query", r#"{"name": "a"}"#),
+    ("identities.any-name[0].client_ip", "{}"),
+    ("identities.any-name[0].metadata", r#"{"filter": "a", "path": ["b"]}"#),
+];

@@ -1,0 +1,193 @@
+//! Every place of a document that the schema describes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use quotagate_quota::config::schema;
+use serde_json::{Map, Value, json};
+
+/// The name that stands for all where the document chooses the names itself.
+const ANY: &str = "any-name";
+
+/// A place of the document.
+#[derive(Clone)]
+pub struct Place {
+    steps: Vec<Step>,
+    /// What the schema says of it; several where the parent has alternatives.
+    schemas: Vec<Value>,
+}
+
+#[derive(Clone)]
+enum Step {
+    Field(String),
+    Element,
+}
+
+/// The schema as a tree.
+pub static ROOT: LazyLock<Value> = LazyLock::new(|| schema::schema().to_value());
+
+/// All of them, the document itself first.
+pub static ALL: LazyLock<Vec<Place>> = LazyLock::new(|| {
+    let mut places = vec![Place { steps: Vec::new(), schemas: vec![ROOT.clone()] }];
+    let mut next = 0;
+    while let Some(place) = places.get(next) {
+        next += 1;
+        let children = place.children();
+        places.extend(children);
+    }
+    places
+});
+
+impl Place {
+    /// As faults name it.
+    pub fn path(&self) -> String {
+        let steps = self.steps.iter().map(|step| match step {
+            Step::Field(name) => format!(".{name}"),
+            Step::Element => "[0]".to_owned(),
+        });
+        steps.collect::<String>().trim_start_matches('.').to_owned()
+    }
+
+    /// A schema of the value here alone.
+    pub fn schema(&self) -> Value {
+        json!({"$defs": ROOT["$defs"], "anyOf": self.schemas})
+    }
+
+    /// The names of the fields, where it is an object with fields of its own.
+    pub fn fields(&self) -> Option<BTreeSet<String>> {
+        let objects: Vec<_> = self.shapes().into_iter().filter(|s| s.contains_key("properties")).collect();
+        let fields = objects.iter().flat_map(|s| s["properties"].as_object().unwrap().keys().cloned());
+        (!objects.is_empty()).then(|| fields.collect())
+    }
+
+    /// Whether it is a list, or may be.
+    pub fn has_list(&self) -> bool {
+        self.shapes().iter().any(|shape| shape.contains_key("items"))
+    }
+
+    /// Whether it has as many elements or fields as the document likes.
+    pub fn has_elements(&self) -> bool {
+        self.has_list()
+            || self.shapes().iter().any(|s| s.get("additionalProperties").is_some_and(Value::is_object))
+    }
+
+    /// Whether it may be a text.
+    pub fn has_text(&self) -> bool {
+        self.shapes().iter().any(|shape| shape.get("type").is_some_and(|kind| kind == "string"))
+    }
+
+    /// What it is where it is left out.
+    pub fn default(&self) -> Option<&Value> {
+        self.schemas.iter().find_map(|schema| schema.get("default"))
+    }
+
+    /// `document` with `value` here.
+    pub fn set(&self, mut document: Value, value: Value) -> Value {
+        let mut at = &mut document;
+        for step in &self.steps {
+            at = match step {
+                Step::Field(name) => {
+                    if !at.is_object() {
+                        *at = json!({});
+                    }
+                    at.as_object_mut().unwrap().entry(name).or_insert(Value::Null)
+                }
+                Step::Element => {
+                    if !at.is_array() {
+                        *at = json!([null]);
+                    }
+                    &mut at[0]
+                }
+            };
+        }
+        *at = value;
+        document
+    }
+
+    /// Whether `document` has something here, under any names that it has chosen, in any element.
+    pub fn is_in(&self, document: &Value) -> bool {
+        let mut found = vec![document];
+        for step in &self.steps {
+            found = found
+                .into_iter()
+                .flat_map(|value| match (step, value) {
+                    (Step::Field(name), Value::Object(fields)) if name == ANY => fields.values().collect(),
+                    (Step::Field(name), Value::Object(fields)) => fields.get(name).into_iter().collect(),
+                    (Step::Element, Value::Array(values)) => values.iter().collect(),
+                    _ => Vec::new(),
+                })
+                .collect();
+        }
+        !found.is_empty()
+    }
+
+    /// `document` without what is here.
+    pub fn without(&self, document: &Value) -> Value {
+        let mut document = document.clone();
+        let (Some(Step::Field(name)), parent) = (self.steps.last(), self.parent()) else { return document };
+        if let Some(Value::Object(fields)) = document.pointer_mut(&parent) {
+            fields.remove(name);
+        }
+        document
+    }
+
+    /// The JSON pointer of what it is part of.
+    fn parent(&self) -> String {
+        let steps = self.steps.iter().take(self.steps.len().saturating_sub(1));
+        let names = steps.map(|step| match step {
+            Step::Field(name) => format!("/{name}"),
+            Step::Element => "/0".to_owned(),
+        });
+        names.collect()
+    }
+
+    fn children(&self) -> Vec<Self> {
+        let mut children: BTreeMap<(bool, String), Vec<Value>> = BTreeMap::new();
+        for shape in self.shapes() {
+            for (name, schema) in shape.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                children.entry((true, name.clone())).or_default().push(schema.clone());
+            }
+            if let Some(schema) = shape.get("additionalProperties").filter(|schema| schema.is_object()) {
+                children.entry((true, ANY.to_owned())).or_default().push(schema.clone());
+            }
+            if let Some(schema) = shape.get("items") {
+                children.entry((false, String::new())).or_default().push(schema.clone());
+            }
+        }
+        let child = |((field, name), schemas)| {
+            let step = if field { Step::Field(name) } else { Step::Element };
+            Self { steps: self.steps.iter().cloned().chain([step]).collect(), schemas }
+        };
+        children.into_iter().map(child).collect()
+    }
+
+    fn shapes(&self) -> Vec<Map<String, Value>> {
+        self.schemas.iter().flat_map(shapes).collect()
+    }
+}
+
+/// What a schema says, with references followed: one map for each alternative.
+fn shapes(schema: &Value) -> Vec<Map<String, Value>> {
+    let mut own = schema.as_object().unwrap().clone();
+    let alternatives = if let Some(reference) = own.remove("$ref") {
+        let target = reference.as_str().unwrap().strip_prefix('#').unwrap();
+        vec![ROOT.pointer(target).unwrap().clone()]
+    } else if let Some(keyword) = ["oneOf", "anyOf"].into_iter().find(|k| has_alternatives(&own, k)) {
+        own.remove(keyword).unwrap().as_array().unwrap().clone()
+    } else {
+        return vec![own];
+    };
+    let mut all: Vec<_> = alternatives.iter().flat_map(shapes).collect();
+    for shape in &mut all {
+        for (keyword, value) in &own {
+            shape.entry(keyword).or_insert(value.clone());
+        }
+    }
+    all
+}
+
+/// Whether `keyword` lists alternatives, and not only which fields go together.
+fn has_alternatives(schema: &Map<String, Value>, keyword: &str) -> bool {
+    let list = schema.get(keyword).and_then(Value::as_array);
+    list.is_some_and(|list| list.iter().any(|s| s.as_object().unwrap().keys().any(|k| k != "required")))
+}

@@ -1,0 +1,291 @@
+//! How many units a partition has, and how many a request takes.
+//!
+//! | knob | shown here |
+//! | --- | --- |
+//! | `quota_from` | a whole number of a claim, at most `max`; anything else is no number and leaves `quota` |
+//! | `tiers` | by a claim; an unknown or missing tier leaves `quota` |
+//! | `overrides` by `value` | raw for one source, encoded for several, raw for a secret key that is nowhere in clear |
+//! | `overrides` by `network` | the full address behind a trusted hop, IPv4, mapped and IPv6; `unlimited` asks nobody |
+//! | precedence | override, then `quota_from`, then tier, then `quota`; of overrides the first |
+//! | `cost` | a number, or a header within its bounds; above the quota refused without asking |
+//! | `quota: 0` | nobody |
+
+use anyhow::Result;
+use quotagate_support::edits;
+use quotagate_support::http::{Request, Response};
+use quotagate_support::jwt;
+use serde_json::{Value, json};
+
+use crate::inspect;
+use crate::rig::{Rig, document, reset_of};
+
+/// A policy for each verified user with these fields besides.
+fn per_user(fields: Value) -> Value {
+    let mut document = document(json!([policy("per-user", &["user"], fields)]));
+    document["identities"]["user"] = json!([{"jwt": {"claim": "sub"}}]);
+    document
+}
+
+/// A policy of quota 2, unless its fields say another.
+fn policy(name: &str, partition_by: &[&str], fields: Value) -> Value {
+    let mut policy = json!({"name": name, "partition_by": partition_by, "quota": 2, "window": "366d"});
+    let fields = fields.as_object().expect("fields");
+    policy.as_object_mut().expect("a policy").extend(fields.clone());
+    policy
+}
+
+fn with_claims(claims: Value) -> Result<Request> {
+    Ok(Request::get("/").bearer(&jwt::token_with(&claims)?))
+}
+
+fn user(name: &str) -> Result<Request> {
+    with_claims(json!({"sub": name}))
+}
+
+/// Asserts that exactly so many of these requests pass, and that each answer names this quota.
+fn assert_quota(rig: &Rig, request: &Request, quota: u64, what: &str) -> Result<()> {
+    let mut client = rig.client()?;
+    for n in 0..=quota {
+        let response = client.send(request)?;
+        assert_eq!(response.status, if n < quota { 200 } else { 429 }, "{what}: request {n} of {quota}");
+        assert_eq!(response.header_all("x-ratelimit-limit"), [quota.to_string()], "{what}");
+    }
+    Ok(())
+}
+
+/// Asserts that these requests pass, uncounted.
+fn assert_unlimited(rig: &Rig, request: &Request, what: &str) -> Result<()> {
+    let mut client = rig.client()?;
+    for _ in 0..6 {
+        let response = client.send(request)?;
+        assert_eq!((response.status, response.header("x-ratelimit-limit")), (200, None), "{what}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_claim_that_is_a_whole_number_is_the_quota() -> Result<()> {
+    let rig = Rig::start(per_user(json!({"quota": 2, "quota_from": {"jwt": {"claim": "quota"}, "max": 4}})))?;
+    let cases = [
+        (json!(3), 3),
+        (json!(3.0), 3),
+        (json!(0), 0),
+        (json!(4), 4),
+        (json!(5), 4),
+        (json!(9_007_199_254_740_991_u64), 4),
+        (json!(-1), 2),
+        (json!(2.5), 2),
+        (json!("3"), 2),
+        // Eight bytes, as a number has in Envoy's hands.
+        (json!("00000003"), 2),
+        (json!(true), 2),
+        (json!(null), 2),
+        (json!([3]), 2),
+        (json!({"quota": 3}), 2),
+    ];
+    for (i, (claim, quota)) in cases.into_iter().enumerate() {
+        let what = format!("the claim {claim}");
+        assert_quota(&rig, &with_claims(json!({"sub": format!("user-{i}"), "quota": claim}))?, quota, &what)?;
+    }
+    assert_quota(&rig, &user("without")?, 2, "no claim")
+}
+
+#[test]
+fn a_quota_of_another_payload_and_a_nested_claim_is_read() -> Result<()> {
+    let from = json!({"jwt": {"payload": "other", "claim": "limits.requests"}});
+    let rig =
+        Rig::start_with(per_user(json!({"quota_from": from})), |options| options.edit(edits::second_issuer))?;
+    let other = jwt::OTHER.token(&json!({"limits": {"requests": 3}}))?;
+    assert_quota(&rig, &user("alice")?.header("x-other-token", &other), 3, "with a second token")?;
+    assert_quota(&rig, &user("bob")?, 2, "with one token")
+}
+
+#[test]
+fn a_tier_chooses_the_quota() -> Result<()> {
+    let tiers = json!({"source": {"jwt": {"claim": "plan"}}, "quotas": {"free": 1, "gold": 3, "none": 0}});
+    let rig = Rig::start(per_user(json!({"quota": 2, "tiers": tiers})))?;
+    let plans = [
+        (json!("free"), 1),
+        (json!("gold"), 3),
+        (json!("none"), 0),
+        (json!("Gold"), 2),
+        (json!("silver"), 2),
+        (json!(""), 2),
+        (json!(3), 2),
+        (json!(["gold"]), 2),
+    ];
+    for (i, (plan, quota)) in plans.into_iter().enumerate() {
+        let what = format!("the plan {plan}");
+        assert_quota(&rig, &with_claims(json!({"sub": format!("user-{i}"), "plan": plan}))?, quota, &what)?;
+    }
+    assert_quota(&rig, &user("without")?, 2, "no plan")
+}
+
+#[test]
+fn an_override_goes_before_quota_from_before_a_tier_before_the_quota() -> Result<()> {
+    let rig = Rig::start(per_user(json!({
+        "quota": 2,
+        "quota_from": {"jwt": {"claim": "quota"}},
+        "tiers": {"source": {"jwt": {"claim": "plan"}}, "quotas": {"gold": 5}},
+        "overrides": [
+            {"value": "alice", "quota": 3},
+            {"value": "root", "unlimited": true}
+        ]
+    })))?;
+    let all = |name: &str| with_claims(json!({"sub": name, "quota": 4, "plan": "gold"}));
+    assert_quota(&rig, &all("alice")?, 3, "the override")?;
+    assert_unlimited(&rig, &all("root")?, "the override")?;
+    assert_quota(&rig, &all("bob")?, 4, "quota_from")?;
+    assert_quota(&rig, &with_claims(json!({"sub": "carol", "plan": "gold"}))?, 5, "the tier")?;
+    assert_quota(&rig, &user("dave")?, 2, "the quota")
+}
+
+#[test]
+fn an_override_of_several_sources_or_entries_names_the_encoded_partition() -> Result<()> {
+    let rig = Rig::start(document(json!([
+        policy(
+            "per-caller",
+            &["caller"],
+            json!({
+                "match": {"path": {"exact": "/caller"}},
+                "overrides": [{"value": "jwt.sub=alice", "quota": 3}, {"value": "ip=127.0.0.1", "quota": 1}]
+            })
+        ),
+        policy(
+            "per-pair",
+            &["tenant", "caller"],
+            json!({
+                "match": {"path": {"exact": "/pair"}},
+                "overrides": [{"value": "header.x-tenant=acme%20inc,jwt.sub=alice", "quota": 1}]
+            })
+        )
+    ])))?;
+    let token = jwt::token("alice")?;
+    assert_quota(&rig, &Request::get("/caller").bearer(&token), 3, "the subject")?;
+    assert_quota(&rig, &Request::get("/caller"), 1, "the address")?;
+    let pair = |tenant: &str| Request::get("/pair").header("x-tenant", tenant);
+    assert_quota(&rig, &pair("acme inc").bearer(&token), 1, "the pair")?;
+    assert_quota(&rig, &pair("acme").bearer(&token), 2, "another tenant")?;
+    assert_quota(&rig, &pair("acme inc"), 2, "another caller")
+}
+
+#[test]
+fn invariant_5_an_override_of_a_secret_key_is_raw_and_leaves_no_trace_of_it() -> Result<()> {
+    let overrides = json!([{"value": "s3cret-vip", "quota": 3}, {"value": "s3cret-root", "unlimited": true}]);
+    let rig = Rig::start(document(json!([policy("per-key", &["key"], json!({"overrides": overrides}))])))?;
+    let key = |value: &str| Request::get("/").header("x-api-key", value);
+    assert_quota(&rig, &key("s3cret-vip"), 3, "the override")?;
+    assert_unlimited(&rig, &key("s3cret-root"), "the override")?;
+    assert_quota(&rig, &key("s3cret-other"), 2, "no override")?;
+    let seen = [rig.redis.cli(&["KEYS", "*"])?.lines(), rig.envoy.log(), rig.store.log()].concat();
+    assert!(!seen.contains("s3cret"), "{seen}");
+    Ok(())
+}
+
+#[test]
+fn an_override_by_network_reads_the_trusted_address() -> Result<()> {
+    let overrides = json!([
+        {"network": "10.1.0.0/16", "quota": 3},
+        {"network": "10.0.0.0/8", "unlimited": true},
+        {"network": "2001:db8:1::/48", "quota": 1},
+        {"network": "2001:db8:2::7/128", "unlimited": true}
+    ]);
+    let rig = Rig::start_with(
+        document(json!([policy("per-caller", &["caller"], json!({"overrides": overrides}))])),
+        |options| options.edit(edits::trusted_hops(1)),
+    )?;
+    let from = |address: &str| Request::get("/").from_address(address);
+    assert_quota(&rig, &from("10.1.255.255"), 3, "the first network that matches")?;
+    assert_unlimited(&rig, &from("10.2.0.1"), "the second")?;
+    assert_unlimited(&rig, &from("::ffff:10.3.0.1"), "the second, mapped into IPv6")?;
+    assert_quota(&rig, &from("11.0.0.1"), 2, "none")?;
+    assert_quota(&rig, &from("2001:db8:1:ffff::1"), 1, "the third")?;
+    assert_quota(&rig, &from("2001:db8:3::1"), 2, "none")?;
+    assert_unlimited(&rig, &from("2001:db8:2::7"), "one address of a /64")?;
+    assert_quota(&rig, &from("2001:db8:2::8"), 2, "its neighbour, known by the /64")?;
+    // Known by subject: the address is not what counts.
+    assert_quota(&rig, &user("alice")?.from_address("10.2.0.1"), 2, "a subject within the network")?;
+    // What stands before the last entry is the client's own word.
+    assert_quota(&rig, &from("10.2.0.1, 192.0.2.9"), 2, "a claimed address")?;
+    let counted = inspect::counters(&rig.redis, "per-caller")?;
+    assert!(!counted.contains_key("ip=10.2.0.1"), "unlimited asks nobody: {counted:?}");
+    Ok(())
+}
+
+#[test]
+fn a_cost_is_taken_at_once() -> Result<()> {
+    let rig = Rig::start(per_user(json!({"quota": 7, "cost": 3})))?;
+    let mut client = rig.client()?;
+    let mut send = || client.send(&user("alice")?);
+    let remaining =
+        |response: &Response| (response.status, response.header("x-ratelimit-remaining").map(str::to_owned));
+    assert_eq!(remaining(&send()?), (200, Some("4".to_owned())));
+    assert_eq!(remaining(&send()?), (200, Some("1".to_owned())));
+    assert_eq!(send()?.status, 429, "one unit is left, three are needed");
+    assert_eq!(inspect::counters(&rig.redis, "per-user")?.get("jwt.sub=alice"), Some(&6));
+    Ok(())
+}
+
+#[test]
+fn a_cost_out_of_a_header_is_within_its_bounds() -> Result<()> {
+    let rig = Rig::start(per_user(json!({
+        "quota": 100, "cost": {"header": {"name": "x-cost", "default": 2, "max": 5}}
+    })))?;
+    let cases: [(&[&str], u64); 17] = [
+        (&["1"], 1),
+        (&["4"], 4),
+        (&["5"], 5),
+        (&["6"], 5),
+        (&["99999999999999999999"], 5),
+        (&["18446744073709551617"], 5),
+        (&[], 2),
+        (&[""], 2),
+        (&["0"], 2),
+        (&["-1"], 2),
+        (&["1.5"], 2),
+        (&["1e0"], 2),
+        (&["0x3"], 2),
+        (&["3 3"], 2),
+        (&["3,3"], 2),
+        (&["3", "3"], 2),
+        (&["٣"], 2),
+    ];
+    let mut client = rig.client()?;
+    for (i, (values, cost)) in cases.into_iter().enumerate() {
+        let name = format!("user-{i}");
+        let request = values.iter().fold(user(&name)?, |request, value| request.header("x-cost", value));
+        let response = client.send(&request)?;
+        assert_eq!(response.status, 200, "{values:?}");
+        assert_eq!(response.header_all("x-ratelimit-used"), [cost.to_string()], "{values:?}");
+        let counted = inspect::counters(&rig.redis, "per-user")?;
+        assert_eq!(counted.get(&format!("jwt.sub={name}")), Some(&cost), "{values:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cost_above_the_quota_is_refused_without_asking() -> Result<()> {
+    let cost = json!({"header": {"name": "x-cost", "max": 10}});
+    let rig = Rig::start(per_user(json!({"quota": 3, "cost": cost})))?;
+    let costs = |cost: &str| Ok::<_, anyhow::Error>(user("alice")?.header("x-cost", cost));
+    let mut client = rig.client()?;
+    for _ in 0..2 {
+        let response = client.send(&costs("4")?)?;
+        assert_eq!(response.status, 429);
+        assert_eq!(response.header("retry-after"), Some((366 * 24 * 3600).to_string().as_str()));
+    }
+    assert_eq!(rig.redis.cli(&["KEYS", "*"])?.lines(), "");
+    assert_eq!(inspect::calls(&rig.store, 200)?, 0);
+    assert_eq!(client.send(&costs("3")?)?.status, 200, "and the quota is whole");
+    Ok(())
+}
+
+#[test]
+fn a_quota_of_nothing_is_for_nobody() -> Result<()> {
+    let rig = Rig::start(per_user(json!({"quota": 0})))?;
+    let response = rig.client()?.send(&user("alice")?)?;
+    assert_eq!((response.status, response.header("x-ratelimit-limit")), (429, Some("0")));
+    assert_eq!(response.header("retry-after"), Some(reset_of(&response).to_string().as_str()));
+    assert_eq!((rig.redis.cli(&["KEYS", "*"])?.lines(), rig.upstream.requests()), (String::new(), 0));
+    Ok(())
+}

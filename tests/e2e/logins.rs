@@ -1,0 +1,166 @@
+//! `count: {status}`: only failed log-ins count. A unit is held while the request runs.
+//!
+//! | case | shown here |
+//! | --- | --- |
+//! | 20 wrong passwords at once, quota 5 | five reach the upstream, on one worker and on two |
+//! | a right password | gives its unit back, and the headers show it |
+//! | right ones in flight | hold their units meanwhile |
+//! | which statuses | the listed ones and no others |
+//! | a client that leaves, an upstream that is not there | give their units back |
+//! | a request that another policy refuses | holds nothing |
+
+use std::time::Duration;
+
+use anyhow::Result;
+use quotagate_support::http::{Client, Request};
+use quotagate_support::wait;
+use serde_json::{Value, json};
+
+use crate::inspect;
+use crate::rig::{Rig, document, per_caller};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Five failed log-ins for each caller.
+fn failed_logins() -> Value {
+    let mut policy = per_caller(5);
+    policy["name"] = json!("failed-logins");
+    policy["count"] = json!({"status": [401, 403]});
+    policy
+}
+
+fn answered(status: u16) -> Request {
+    Request::post("/login", b"password=...").header("x-answer-status", status.to_string())
+}
+
+fn slowly(status: u16, milliseconds: u32) -> Request {
+    answered(status).header("x-answer-delay-ms", milliseconds.to_string())
+}
+
+/// Sends all requests before it reads the first answer.
+fn at_once(rig: &Rig, requests: &[Request]) -> Result<Vec<u16>> {
+    let mut clients = requests.iter().map(|_| rig.client()).collect::<Result<Vec<Client>>>()?;
+    for (client, request) in clients.iter_mut().zip(requests) {
+        client.start(request)?;
+    }
+    clients.iter_mut().map(|client| Ok(client.finish()?.status)).collect()
+}
+
+/// Over a connection each: Envoy closes one on which it has answered before the body has come.
+fn one_by_one(rig: &Rig, requests: &[Request]) -> Result<Vec<u16>> {
+    requests.iter().map(|request| Ok(rig.client()?.send(request)?.status)).collect()
+}
+
+#[test]
+fn of_twenty_wrong_passwords_in_flight_exactly_five_reach_the_upstream() -> Result<()> {
+    for workers in [1, 2] {
+        let rig = Rig::start_with(document(json!([failed_logins()])), |o| o.concurrency(workers))?;
+        let statuses = at_once(&rig, &vec![slowly(401, 1_000); 20])?;
+        let of = |status: u16| statuses.iter().filter(|s| **s == status).count();
+        assert_eq!((of(401), of(429)), (5, 15), "{workers} workers: {statuses:?}");
+        assert_eq!(rig.upstream.requests(), 5, "{workers} workers");
+        inspect::settled(&rig.redis, "failed-logins", 5)?;
+        assert_eq!(one_by_one(&rig, &[answered(401), answered(200)])?, [429, 429], "and the door stays shut");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_right_password_gives_its_unit_back() -> Result<()> {
+    let rig = Rig::start(document(json!([failed_logins()])))?;
+    let mut client = rig.client()?;
+    let mut login = |status: u16| -> Result<(u16, String)> {
+        let response = client.send(&answered(status))?;
+        let remaining = response.header("x-ratelimit-remaining").unwrap_or_default();
+        let limit = response.header("ratelimit").unwrap_or_default();
+        assert!(limit.starts_with(&format!("\"failed-logins\";r={remaining};t=")), "{limit}");
+        Ok((response.status, remaining.to_owned()))
+    };
+    for _ in 0..12 {
+        assert_eq!(login(200)?, (200, "5".to_owned()), "more right ones than the quota");
+    }
+    inspect::settled(&rig.redis, "failed-logins", 0)?;
+    for remaining in (0..5).rev() {
+        assert_eq!(login(200)?, (200, (remaining + 1).to_string()));
+        assert_eq!(login(401)?, (401, remaining.to_string()));
+    }
+    assert_eq!(login(200)?.0, 429, "nothing is left to hold");
+    assert_eq!(rig.upstream.requests(), 12 + 10);
+    inspect::settled(&rig.redis, "failed-logins", 5)
+}
+
+#[test]
+fn right_passwords_in_flight_hold_their_units_until_they_are_answered() -> Result<()> {
+    let rig = Rig::start(document(json!([failed_logins()])))?;
+    let mut clients = (0..5).map(|_| rig.client()).collect::<Result<Vec<Client>>>()?;
+    for client in &mut clients {
+        client.start(&slowly(200, 3_000))?;
+    }
+    wait::until_true("five under way", LIMIT, || Ok(rig.upstream.requests() == 5))?;
+    assert_eq!(one_by_one(&rig, &[answered(401)])?, [429]);
+    for client in &mut clients {
+        assert_eq!(client.finish()?.status, 200);
+    }
+    inspect::settled(&rig.redis, "failed-logins", 0)?;
+    // The worker knows the counter as spent; once a second it asks again.
+    wait::until_true("the units to be there again", LIMIT, || {
+        Ok(one_by_one(&rig, &[answered(401)])? == [401])
+    })?;
+    inspect::settled(&rig.redis, "failed-logins", 1)
+}
+
+#[test]
+fn the_listed_statuses_count_and_no_others() -> Result<()> {
+    let rig = Rig::start(document(json!([failed_logins()])))?;
+    let mut client = rig.client()?;
+    let mut used = 0;
+    for (status, counts) in
+        [(200, 0), (401, 1), (204, 0), (302, 0), (403, 1), (400, 0), (404, 0), (429, 0), (500, 0), (503, 0)]
+    {
+        used += counts;
+        let response = client.send(&answered(status))?;
+        assert_eq!(response.status, status);
+        assert_eq!(response.header_all("x-ratelimit-used"), [used.to_string()], "after {status}");
+    }
+    inspect::settled(&rig.redis, "failed-logins", 2)
+}
+
+#[test]
+fn a_client_that_leaves_before_the_answer_gives_its_unit_back() -> Result<()> {
+    let rig = Rig::start(document(json!([failed_logins()])))?;
+    let mut clients = (0..5).map(|_| rig.client()).collect::<Result<Vec<Client>>>()?;
+    for client in &mut clients {
+        client.start(&slowly(401, 10_000))?;
+    }
+    wait::until_true("five under way", LIMIT, || Ok(rig.upstream.requests() == 5))?;
+    assert_eq!(inspect::counters(&rig.redis, "failed-logins")?.get("ip=127.0.0.1"), Some(&5));
+    drop(clients);
+    inspect::settled(&rig.redis, "failed-logins", 0)?;
+    assert_eq!(one_by_one(&rig, &vec![answered(401); 6])?, [401, 401, 401, 401, 401, 429]);
+    inspect::settled(&rig.redis, "failed-logins", 5)
+}
+
+#[test]
+fn envoys_own_answer_for_an_upstream_that_is_not_there_counts_by_its_status() -> Result<()> {
+    for (status, counted) in [(401, 0), (503, 3)] {
+        let mut policy = failed_logins();
+        policy["count"] = json!({"status": [status]});
+        let nowhere = quotagate_support::ports::free()?;
+        let rig = Rig::start_with(document(json!([policy])), |mut options| {
+            options.upstream = nowhere;
+            options
+        })?;
+        assert_eq!(one_by_one(&rig, &vec![answered(401); 3])?, [503, 503, 503]);
+        inspect::settled(&rig.redis, "failed-logins", counted)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_request_that_another_policy_refuses_holds_nothing() -> Result<()> {
+    let all = json!({"name": "all", "quota": 2, "window": "366d"});
+    let rig = Rig::start(document(json!([failed_logins(), all])))?;
+    assert_eq!(one_by_one(&rig, &vec![answered(401); 4])?, [401, 401, 429, 429]);
+    inspect::settled(&rig.redis, "failed-logins", 2)?;
+    inspect::settled(&rig.redis, "all", 2)
+}

@@ -1,0 +1,65 @@
+//! Two Envoys with two workers each, a store for each, and one Redis.
+
+use anyhow::Result;
+use quotagate_support::envoy::{Envoy, EnvoyOptions};
+use quotagate_support::http::{Client, Request};
+use quotagate_support::redis::Redis;
+use quotagate_support::store::StoreProcess;
+use quotagate_support::upstream::Upstream;
+use serde_json::Value;
+
+use crate::inspect;
+
+/// Two proxies that share everything. Parts end in this order.
+pub struct Fleet {
+    pub envoys: [Envoy; 2],
+    pub upstream: Upstream,
+    pub stores: [StoreProcess; 2],
+    pub redis: Redis,
+}
+
+impl Fleet {
+    /// Both serve this document.
+    pub fn start(document: &Value) -> Result<Self> {
+        let redis = Redis::start()?;
+        let stores = [StoreProcess::start(&redis.url(), &[])?, StoreProcess::start(&redis.url(), &[])?];
+        let upstream = Upstream::start()?;
+        let start = |store: &StoreProcess| {
+            let options = EnvoyOptions::new(upstream.port(), store.port());
+            Envoy::start(&options.concurrency(2).document(document.clone()))
+        };
+        let envoys = [start(&stores[0])?, start(&stores[1])?];
+        Ok(Self { envoys, upstream, stores, redis })
+    }
+
+    /// So many connections, to the two in turn.
+    pub fn clients(&self, count: usize) -> Result<Vec<Client>> {
+        (0..count).map(|i| Client::connect(self.envoys[i % 2].port())).collect()
+    }
+
+    /// Each client sends one request after the other, all at the same time: so many requests together. How many
+    /// were admitted; what is not is refused with 429.
+    pub fn storm(&self, clients: &mut [Client], requests: usize) -> Result<u64> {
+        let before = self.upstream.requests();
+        let mut admitted = 0;
+        for _ in 0..requests / clients.len() {
+            for client in clients.iter_mut() {
+                client.start(&Request::get("/"))?;
+            }
+            for client in clients.iter_mut() {
+                match client.finish()?.status {
+                    200 => admitted += 1,
+                    429 => {}
+                    other => anyhow::bail!("answered {other}"),
+                }
+            }
+        }
+        assert_eq!(self.upstream.requests() - before, admitted);
+        Ok(admitted)
+    }
+
+    /// Calls that the stores have answered.
+    pub fn calls(&self) -> Result<u64> {
+        self.stores.iter().map(|store| inspect::calls(store, 200)).sum()
+    }
+}

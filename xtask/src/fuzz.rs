@@ -1,0 +1,68 @@
+//! `cargo xtask fuzz`: hostile bytes for the configuration's reader, the keys, and the reader of the store's replies.
+//!
+//! With cargo-fuzz and a nightly Rust, libFuzzer looks for bytes that reach new code. Without, the same checks run
+//! over random bytes, as in every run of the tests, only far more of them. Findings, corpora and what is built stay
+//! below Cargo's target directory.
+
+use std::{fs, process::Command};
+
+use anyhow::{Context, Result};
+use quotagate_support::paths;
+
+use crate::{build, run};
+
+/// The targets, and the folders of inputs to begin with besides what earlier runs have found.
+const TARGETS: [(&str, &[&str]); 3] = [
+    ("config", &["crates/quota/tests/fixtures", "crates/quota/tests/fixtures/bad"]),
+    ("key", &[]),
+    ("reply", &[]),
+];
+
+/// How many random cases of each stand in for a search.
+const CASES: u32 = 100_000;
+
+/// Runs each target for so many seconds.
+pub fn run(seconds: u32) -> Result<()> {
+    if run::succeeds(cargo_fuzz().arg("--version")) {
+        return TARGETS.iter().try_for_each(|(target, seeds)| search(target, seeds, seconds));
+    }
+    run::step(&format!("fuzz: {CASES} random cases of each"));
+    run::note("no cargo-fuzz with a nightly Rust; to search instead: rustup toolchain install nightly, and");
+    run::note("cargo install cargo-fuzz");
+    let tests =
+        ["test", "--locked", "--release", "--package", "quotagate-quota", "--test", "hostile", "fuzz_"];
+    run::visibly(run::cargo().args(tests).env("QUOTAGATE_FUZZ_CASES", CASES.to_string()))
+}
+
+fn search(target: &str, seeds: &[&str], seconds: u32) -> Result<()> {
+    run::step(&format!("fuzz: {target}, for {seconds} s"));
+    let folder = build::target_directory()?.join("fuzz");
+    let (corpus, findings) = (folder.join("corpus").join(target), folder.join("findings").join(target));
+    for folder in [&corpus, &findings] {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    let mut fuzz = cargo_fuzz();
+    // Safe Rust has nothing for a sanitizer to find, and is several times faster without.
+    fuzz.args(["run", "--sanitizer", "none", "--target-dir"])
+        .arg(&folder)
+        .arg(target)
+        .arg(&corpus)
+        .args(seeds);
+    fuzz.arg("--").args([
+        "-max_len=1024",
+        "-len_control=0",
+        "-timeout=10",
+        "-verbosity=0",
+        "-print_final_stats=1",
+    ]);
+    // The slash makes a folder of it.
+    fuzz.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={}/", findings.display()));
+    run::visibly(&mut fuzz)
+}
+
+/// By rustup, for the Rust that runs this task is not a nightly one.
+fn cargo_fuzz() -> Command {
+    let mut command = Command::new("rustup");
+    command.args(["run", "nightly", "cargo", "fuzz"]).current_dir(paths::root());
+    command
+}
