@@ -27,6 +27,7 @@ fn pairs_of_values_that_look_alike_when_joined_are_told_apart() -> Result<()> {
         "b",
         "a,header.x-b=b",
         "header.x-b=b",
+        "b,header.x-b=b",
         "-",
         "*",
         "~",
