@@ -59,6 +59,14 @@ pub struct Answer {
     pub grpc_status: i32,
 }
 
+impl Host {
+    /// Puts a request header in place of all of its name.
+    pub fn set_request_header(&mut self, name: &str, value: &[u8]) {
+        self.request_headers.retain(|(known, _)| known != name);
+        self.request_headers.push((name.to_owned(), value.to_owned()));
+    }
+}
+
 thread_local! {
     pub static HOST: RefCell<Host> = RefCell::default();
 }

@@ -26,7 +26,7 @@ fn all_faults_are_listed_with_their_paths() -> Result<()> {
     let mut document = document(json!([
         {"name": "Per Caller", "partition_by": ["nobody"], "quota": -1, "window": "1x"},
         {"name": "b", "quota": 1, "window": "1m", "qouta": 2},
-        {"name": "b", "quota": 1, "window": "1m", "precision": "leas"}
+        {"name": "b", "quota": 1, "window": "1m", "precision": "leased"}
     ]));
     document["domain"] = json!("Shop!");
     let config = EnvoyOptions::new(1, 1).document(document).config()?;

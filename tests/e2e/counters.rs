@@ -48,18 +48,8 @@ fn what_another_policy_refuses_is_no_denied_request_of_this_one() -> Result<()> 
     strict["count_denied"] = json!(true);
     let tight = json!({"name": "tight", "quota": 1, "window": "366d"});
     let mut rig = Rig::start(document(json!([strict, tight])))?;
-    // The store stands still until all wait: nobody knows that the quota is spent, and all get units of `strict`.
-    rig.store.freeze()?;
-    let mut clients = (0..4).map(|_| rig.client()).collect::<Result<Vec<_>>>()?;
-    for client in &mut clients {
-        client.start(&Request::get("/"))?;
-    }
-    wait::until_true("all wait", Duration::from_secs(8), || {
-        Ok(inspect::stat(&rig.envoy, "^http.ingress.downstream_rq_active$")? == 4)
-    })?;
-    rig.store.thaw()?;
-    let statuses =
-        clients.iter_mut().map(|client| Ok(client.finish()?.status)).collect::<Result<Vec<_>>>()?;
+    // Nobody knows yet that the quota is spent, so that all of them get units of `per-caller`.
+    let statuses = rig.statuses_together(&vec![Request::get("/"); 4])?;
     assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 3, "{statuses:?}");
     inspect::settled(&rig.redis, "per-caller", 1)?;
     inspect::settled(&rig.redis, "tight", 1)

@@ -339,7 +339,7 @@ fn claims_of_any_text_are_data() -> Result<()> {
         json!("a\u{0}b"),
         json!("a\r\nb: c"),
         json!("\u{7f}"),
-        json!("x".repeat(20_000)),
+        json!("x".repeat(8_000)),
         json!(null),
         json!(1e308),
         json!(-0.0),

@@ -1,12 +1,17 @@
 //! The whole path in a line: store, upstream and Envoy with a policy document.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use quotagate_support::envoy::{Envoy, EnvoyOptions};
 use quotagate_support::http::{Client, Request, Response};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::StoreProcess;
 use quotagate_support::upstream::Upstream;
+use quotagate_support::wait;
 use serde_json::{Value, json};
+
+use crate::inspect;
 
 /// Envoy in front of an upstream, with a store in front of a Redis of its own. Parts end in this order.
 pub struct Rig {
@@ -50,6 +55,21 @@ impl Rig {
     pub fn statuses(&self, requests: &[Request]) -> Result<Vec<u16>> {
         let mut client = self.client()?;
         requests.iter().map(|request| Ok(client.send(request)?.status)).collect()
+    }
+
+    /// The statuses of these requests, each over a connection of its own. The store stands still until all are under
+    /// way, so that they are decided together.
+    pub fn statuses_together(&mut self, requests: &[Request]) -> Result<Vec<u16>> {
+        self.store.freeze()?;
+        let mut clients = requests.iter().map(|_| self.client()).collect::<Result<Vec<_>>>()?;
+        for (client, request) in clients.iter_mut().zip(requests) {
+            client.start(request)?;
+        }
+        wait::until_true("all to be under way", Duration::from_secs(8), || {
+            Ok(inspect::stat(&self.envoy, "^http.ingress.downstream_rq_active$")? == requests.len() as u64)
+        })?;
+        self.store.thaw()?;
+        clients.iter_mut().map(|client| Ok(client.finish()?.status)).collect()
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Leases {
 
 /// How much a policy allows to be held ahead.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct Extent {
     pub(super) ahead: Duration,
     pub(super) max: u64,
 }
@@ -101,7 +101,7 @@ impl Leases {
         &mut self,
         counter: &Counter,
         cost: u64,
-        terms: Terms,
+        terms: Extent,
         until: Monotonic,
         now: Monotonic,
     ) -> Option<Taken> {
@@ -251,7 +251,7 @@ impl Leases {
 }
 
 impl Lease {
-    fn new(counter: &Counter, Terms { ahead, max }: Terms, now: Monotonic) -> Self {
+    fn new(counter: &Counter, Extent { ahead, max }: Extent, now: Monotonic) -> Self {
         let demand = Demand::new(ahead, now);
         Self { demand, max, units: 0, under_way: 0, is_low: false, quota: counter.quota, heard: None }
     }

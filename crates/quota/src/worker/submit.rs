@@ -1,7 +1,7 @@
 //! A request arrives: it is decided by what the worker knows and holds, or waits for a call.
 
 use super::batch::{State, Want};
-use super::lease::{Taken, Terms};
+use super::lease::{Extent, Taken};
 use super::ledger::{Spent, Verdict};
 use super::settle::standing;
 use super::{MAX_WAITING, Submitted, Ticket, Waiter, Worker};
@@ -81,7 +81,7 @@ impl<W> Worker<W> {
     /// Takes units that are held ahead, if they may be spent until `until`.
     fn take_ahead(&mut self, check: &Check, until: Monotonic, now: Monotonic) -> Option<Taken> {
         let Precision::Lease { ahead, max } = self.policy(check)?.precision else { return None };
-        self.leases.take(&check.counter, check.cost.get(), Terms { ahead, max: max.get() }, until, now)
+        self.leases.take(&check.counter, check.cost.get(), Extent { ahead, max: max.get() }, until, now)
     }
 
     fn verdict(&self, check: &Check, now: Monotonic) -> Verdict {

@@ -65,10 +65,13 @@ impl Place {
         self.shapes().iter().any(|shape| shape.contains_key("items"))
     }
 
-    /// Whether it has as many elements or fields as the document likes.
-    pub fn has_elements(&self) -> bool {
-        self.has_list()
-            || self.shapes().iter().any(|s| s.get("additionalProperties").is_some_and(Value::is_object))
+    /// How many elements, or fields of free names, it may have.
+    pub fn most_elements(&self) -> Option<usize> {
+        let most = |shape: &Map<String, Value>| {
+            let most = ["maxItems", "maxProperties"].into_iter().find_map(|keyword| shape.get(keyword))?;
+            usize::try_from(most.as_u64()?).ok()
+        };
+        self.shapes().iter().find_map(most)
     }
 
     /// Whether it may be a text.

@@ -6,7 +6,12 @@ use crate::worker::lease::MAX_LEASES;
 
 /// `a` and `s` hold 100 ms of their traffic ahead, at most a hundredth of 10,000; `b` is exact.
 fn leased() -> TestWorker {
+    leased_and(|_| {})
+}
+
+fn leased_and(edit: impl FnOnce(&mut Config)) -> TestWorker {
     edited("deny", |config| {
+        edit(config);
         for place in [0, 2] {
             config.policies[place].quota = 10_000;
             config.policies[place].precision =
@@ -323,11 +328,7 @@ fn a_shadow_policy_holds_units_ahead_too() {
 
 #[test]
 fn units_held_until_the_answer_may_come_from_a_lease_and_return_to_it() {
-    let mut w = leased();
-    let mut config = Rc::into_inner(config("deny")).unwrap();
-    std::mem::swap(&mut config.policies, &mut Rc::get_mut(&mut w.config).unwrap().policies);
-    config.policies[0].count = Count::Statuses([401].into());
-    let mut w: TestWorker = Worker::new(Rc::new(config), 1);
+    let mut w = leased_and(|config| config.policies[0].count = Count::Statuses([401].into()));
     burst(&mut w, 20, 0);
     let (id, _) = call(&mut w, 0);
     answer(&mut w, id, &[brought(40, 40)], 0);
