@@ -38,12 +38,14 @@ fn every_decision() -> Value {
 /// Sends one request for every decision; the last two to a store that is dead.
 fn play(rig: &mut Rig) -> Result<()> {
     let get = |name: &str| Request::get(&format!("/{name}?q"));
+    // A shadow policy waits for nobody: what it decided is logged where the store is quicker than the upstream.
+    let trial = || get("trial").header("x-answer-delay-ms", "1000");
     let requests = [
         get("uncounted"),
         get("enforced"),
         get("enforced"),
-        get("trial"),
-        get("trial"),
+        trial(),
+        trial(),
         get("per-key"),
         get("per-key").header("x-api-key", "s3cret"),
     ];
