@@ -7,7 +7,8 @@
 use std::borrow::Cow;
 
 use crate::config::Config;
-use crate::decision::{Decision, Standing, Uncounted, partition_of};
+use crate::decision::{Decision, Standing, Uncounted};
+use crate::request::key::partition_of;
 use crate::response::{tightest, used};
 
 /// What is to be logged of a request.

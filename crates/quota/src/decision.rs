@@ -157,8 +157,3 @@ impl Standing {
         config.policies.get(self.policy).is_some_and(|policy| policy.mode == Mode::Enforce)
     }
 }
-
-/// The encoded partition of a counter's key `<domain>:<policy>:{<partition>}`.
-pub fn partition_of(key: &str) -> &str {
-    key.split_once(":{").and_then(|(_, rest)| rest.strip_suffix('}')).unwrap_or_default()
-}

@@ -2,8 +2,9 @@
 
 use super::facts;
 use super::reader::Node;
+use crate::request::host;
 use crate::request::matching::{
-    self, HeaderCondition, HostPattern, Matcher, PathPattern, ValuePattern, WholeRegex,
+    HeaderCondition, HostPattern, Matcher, PathPattern, ValuePattern, WholeRegex,
 };
 use crate::request::path;
 
@@ -139,7 +140,7 @@ fn host(node: &Node<'_>) -> Option<HostPattern> {
         Some(name) => (true, name),
         None => (false, text),
     };
-    let normal = matching::normalize_host(name.into());
+    let normal = host::normalize(name.into());
     let bytes = |b: &u8| b.is_ascii_alphanumeric() || b"._-".contains(b);
     let bracketed = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
     let address = !below && bracketed.is_some_and(|n| n.parse::<std::net::Ipv6Addr>().is_ok());

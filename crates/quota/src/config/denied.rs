@@ -8,7 +8,6 @@ use serde::de::IgnoredAny;
 
 use super::names;
 use super::reader::Node;
-use super::response::Denied;
 use super::template::Template;
 use crate::wire::MAX_UNITS;
 
@@ -21,6 +20,25 @@ const MAX_VALUE: usize = 1024;
 
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
+
+/// The answer to a request whose quota is used up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied {
+    /// The HTTP status, 400 to 599.
+    pub status: u16,
+    /// The type of the body; `None` only where `body` is, or is empty.
+    pub content_type: Option<Box<str>>,
+    /// The body; `None` is the built-in problem document.
+    pub body: Option<Template>,
+    /// Further headers by their lower-case names, each once. None of those that the filter sets itself.
+    pub headers: Vec<(Box<str>, Template)>,
+}
+
+impl Default for Denied {
+    fn default() -> Self {
+        Self { status: 429, content_type: None, body: None, headers: Vec::new() }
+    }
+}
 
 pub(super) fn parse(node: &Node<'_>) -> Option<Denied> {
     let mut object = node.object()?;

@@ -30,9 +30,10 @@ mod template;
 mod text;
 mod warnings;
 
+pub use denied::Denied;
 pub use fault::{Fault, Faults};
 pub use policy::{Count, Mode, OnFailure, Policy, Precision};
-pub use response::{Denied, Reset, ResponseConfig};
+pub use response::{Reset, ResponseConfig};
 pub use store::StoreConfig;
 pub use template::{Piece, Template};
 

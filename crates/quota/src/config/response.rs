@@ -1,8 +1,7 @@
 //! The section `response`.
 
-use super::denied;
+use super::denied::{self, Denied};
 use super::reader::Node;
-use super::template::Template;
 
 /// What responses carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,19 +25,6 @@ pub enum Reset {
     Delta,
 }
 
-/// The answer to a request whose quota is used up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denied {
-    /// The HTTP status, 400 to 599.
-    pub status: u16,
-    /// The type of the body; `None` only where `body` is, or is empty.
-    pub content_type: Option<Box<str>>,
-    /// The body; `None` is the built-in problem document.
-    pub body: Option<Template>,
-    /// Further headers by their lower-case names, each once. None of those that the filter sets itself.
-    pub headers: Vec<(Box<str>, Template)>,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
     Ietf,
@@ -48,12 +34,6 @@ enum Family {
 impl Default for ResponseConfig {
     fn default() -> Self {
         Self { ietf: true, x_ratelimit: true, reset: Reset::Epoch, denied: Denied::default() }
-    }
-}
-
-impl Default for Denied {
-    fn default() -> Self {
-        Self { status: 429, content_type: None, body: None, headers: Vec::new() }
     }
 }
 

@@ -7,10 +7,10 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 
 use crate::config::{Config, Mode};
-use crate::decision::partition_of;
 use crate::request::Request;
 use crate::request::allowance::Allowance;
 use crate::request::facts::Facts;
+use crate::request::key::partition_of;
 use crate::request::partition::Party;
 use crate::window::Window;
 

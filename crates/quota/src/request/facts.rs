@@ -7,9 +7,7 @@ use std::rc::Rc;
 
 use super::Request;
 use crate::request::fact::{Fact, Found, Lookup};
-use crate::request::identity::{Identity, Resolved};
-use crate::request::key::Digester;
-use crate::request::{matching, pairs, path};
+use crate::request::{host, pairs, path};
 
 /// The facts of one request; `'c` is the configuration's life. An empty fact is a missing one.
 pub(crate) struct Facts<'c, R> {
@@ -22,7 +20,8 @@ pub(crate) struct Facts<'c, R> {
     address: OnceCell<Option<IpAddr>>,
     headers: Memo<&'c str, Rc<[Vec<u8>]>>,
     found: Memo<&'c Lookup, Found>,
-    identities: Memo<&'c Rc<Identity>, Option<Resolved>>,
+    /// By the place of the identity in memory.
+    resolved: Memo<*const (), Option<Resolved>>,
 }
 
 /// Answers known so far: so few that a search from the front is the fastest.
@@ -33,6 +32,15 @@ enum Spelt {
     /// So many of the target's first bytes.
     AsGiven(usize),
     Anew(Vec<u8>),
+}
+
+/// The value of an identity.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    /// Its encoded entries.
+    pub(crate) text: Rc<str>,
+    /// The client's whole address, where the value was made of it.
+    pub(crate) address: Option<IpAddr>,
 }
 
 impl<'c, R: Request> Facts<'c, R> {
@@ -47,7 +55,7 @@ impl<'c, R: Request> Facts<'c, R> {
             address: OnceCell::new(),
             headers: RefCell::default(),
             found: RefCell::default(),
-            identities: RefCell::default(),
+            resolved: RefCell::default(),
         }
     }
 
@@ -82,7 +90,7 @@ impl<'c, R: Request> Facts<'c, R> {
 
     /// Normalized as hosts are matched.
     pub(crate) fn host(&self) -> Option<&[u8]> {
-        self.host.get_or_init(|| present(self.request.authority().map(matching::normalize_host))).as_deref()
+        self.host.get_or_init(|| present(self.request.authority().map(host::normalize))).as_deref()
     }
 
     /// The name of the Envoy route.
@@ -130,15 +138,13 @@ impl<'c, R: Request> Facts<'c, R> {
         }
     }
 
-    /// The value of an identity.
-    pub(crate) fn identity(&self, identity: &'c Rc<Identity>, digester: &Digester) -> Option<Resolved> {
-        let known = self.identities.borrow().iter().find(|(known, _)| Rc::ptr_eq(known, identity)).cloned();
-        if let Some((_, resolved)) = known {
-            return resolved;
-        }
-        let resolved = identity.resolve(self, digester);
-        self.identities.borrow_mut().push((identity, resolved.clone()));
-        resolved
+    /// What `resolve` makes of these facts: found out once for each identity, which is told by its place.
+    pub(crate) fn resolved(
+        &self,
+        identity: *const (),
+        resolve: impl FnOnce() -> Option<Resolved>,
+    ) -> Option<Resolved> {
+        remember(&self.resolved, identity, resolve)
     }
 }
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::request::Request;
 use crate::request::fact::{Fact, Found};
-use crate::request::facts::Facts;
+use crate::request::facts::{Facts, Resolved};
 use crate::request::key::{self, Digester, Secrecy};
 
 /// What the configuration gives a name.
@@ -30,15 +30,6 @@ pub(crate) enum Source {
     ClientIp(u8),
 }
 
-/// The value of an identity.
-#[derive(Clone, Debug)]
-pub(crate) struct Resolved {
-    /// Its encoded entries.
-    pub(crate) text: Rc<str>,
-    /// The client's whole address, where the value was made of it.
-    pub(crate) address: Option<IpAddr>,
-}
-
 /// What a source yields.
 enum Yield {
     /// A value, which is written; and the address that it was made of.
@@ -50,12 +41,16 @@ enum Yield {
 }
 
 impl Identity {
-    /// The value of the first source that yields one; `None` where none does.
-    pub(crate) fn resolve<'c, R: Request>(
-        &'c self,
+    /// Its value in a request: that of the first source that yields one; `None` where none does. Found out once.
+    pub(crate) fn of<'c, R: Request>(
+        self: &'c Rc<Self>,
         facts: &Facts<'c, R>,
         digester: &Digester,
     ) -> Option<Resolved> {
+        facts.resolved(Rc::as_ptr(self).cast(), || self.resolve(facts, digester))
+    }
+
+    fn resolve<'c, R: Request>(&'c self, facts: &Facts<'c, R>, digester: &Digester) -> Option<Resolved> {
         let mut text = String::new();
         for source in &self.sources {
             match source.write(&mut text, facts, digester) {

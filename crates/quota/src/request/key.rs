@@ -143,6 +143,11 @@ pub(crate) fn close(mut key: String, head: usize, digester: &Digester) -> Rc<str
     key.into()
 }
 
+/// The encoded partition of a counter's key `<domain>:<policy>:{<partition>}`.
+pub(crate) fn partition_of(key: &str) -> &str {
+    key.split_once(":{").and_then(|(_, rest)| rest.strip_suffix('}')).unwrap_or_default()
+}
+
 fn escape(out: &mut String, bytes: &[u8]) {
     out.reserve(bytes.len());
     for &byte in bytes {

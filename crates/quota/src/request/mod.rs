@@ -3,6 +3,7 @@
 pub(crate) mod allowance;
 pub(crate) mod fact;
 pub(crate) mod facts;
+pub(crate) mod host;
 pub(crate) mod identity;
 pub(crate) mod key;
 pub(crate) mod matching;

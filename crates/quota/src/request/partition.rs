@@ -7,7 +7,7 @@ use crate::request::Request;
 use crate::request::facts::Facts;
 use crate::request::identity::{Identity, Source, network};
 use crate::request::key::{self, Digester, Secrecy};
-use crate::request::{matching, path};
+use crate::request::{host, path};
 
 /// What a policy counts by.
 #[derive(Debug)]
@@ -191,7 +191,7 @@ impl Entry {
     ) -> Option<Option<IpAddr>> {
         match self {
             Self::Identity(identity) => {
-                let resolved = facts.identity(identity, digester)?;
+                let resolved = identity.of(facts, digester)?;
                 out.push_str(&resolved.text);
                 Some(resolved.address)
             }
@@ -239,7 +239,7 @@ impl Part<'_> {
                 None => return Err("an address such as 192.0.2.7 or 2001:db8::1"),
             },
             Spelling::BuiltIn(BuiltIn::Method) => raw.to_ascii_uppercase(),
-            Spelling::BuiltIn(BuiltIn::Host) => matching::normalize_host(raw.into()),
+            Spelling::BuiltIn(BuiltIn::Host) => host::normalize(raw.into()),
             Spelling::BuiltIn(BuiltIn::Path) => path::normalize(raw).into_owned(),
             Spelling::BuiltIn(BuiltIn::Route) => raw.into(),
         };
