@@ -1,4 +1,5 @@
-//! What users copy from `envoy/`, in the real Envoy: every file is accepted, and does what its comments say.
+//! What users copy from `envoy/`, in the real Envoy: every file is accepted, and what is cheap to show of its comments
+//! holds.
 
 #![cfg(test)]
 

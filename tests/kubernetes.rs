@@ -12,6 +12,7 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Namespace, core::v1::Serv
 use kcr_extensions_istio_io::v1alpha1::wasmplugins::WasmPlugin;
 use kcr_networking_istio_io::v1::destinationrules::DestinationRule;
 use kcr_networking_istio_io::v1alpha3::envoyfilters::EnvoyFilter;
+use kcr_security_istio_io::v1::authorizationpolicies::AuthorizationPolicy;
 use kcr_security_istio_io::v1::requestauthentications::RequestAuthentication;
 use quotagate_quota::config::Config;
 use quotagate_support::envoy::{self, Envoy, EnvoyOptions};
@@ -100,6 +101,7 @@ fn faults(document: &Value) -> Vec<String> {
         ("extensions.istio.io/v1alpha1", "WasmPlugin") => lost::<WasmPlugin>(document),
         ("networking.istio.io/v1alpha3", "EnvoyFilter") => lost::<EnvoyFilter>(document),
         ("networking.istio.io/v1", "DestinationRule") => lost::<DestinationRule>(document),
+        ("security.istio.io/v1", "AuthorizationPolicy") => lost::<AuthorizationPolicy>(document),
         ("security.istio.io/v1", "RequestAuthentication") => lost::<RequestAuthentication>(document),
         ("gateway.envoyproxy.io/v1alpha1", kind) => unknown_names(document, kind),
         (version, kind) => vec![format!("{version} {kind} is not checked")],

@@ -21,6 +21,30 @@ fn the_shipped_configuration_is_valid() -> Result<()> {
     Envoy::validate(&config).map_err(anyhow::Error::msg)
 }
 
+/// Envoy's own reader of YAML types values in its own way: what a person writes there goes through it here.
+#[test]
+fn what_a_person_writes_into_envoys_yaml_is_taken() -> Result<()> {
+    let text = fs::read_to_string(paths::envoy_config())?;
+    let replaced = [
+        ("dist/quotagate.wasm", paths::filter().display().to_string()),
+        (
+            "on_failure: allow",
+            "local_share: 0.25\n                              on_failure: local".to_owned(),
+        ),
+        ("quota: 5\n", "quota: 5000000000\n                                mode: off\n".to_owned()),
+    ];
+    let written = replaced.iter().fold(text, |text, (from, to)| {
+        assert!(text.contains(from), "{from} is not in the shipped configuration");
+        text.replace(from, to)
+    });
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("envoy.yaml");
+    fs::write(&file, written)?;
+    let output = Envoy::validate_file(&file)?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
 #[test]
 fn all_faults_are_listed_with_their_paths() -> Result<()> {
     let mut document = document(json!([

@@ -8,6 +8,7 @@
 //! | `mode: off` | counts nothing and asks nobody |
 //! | several policies | each with its own cost; what one refuses spends nothing of the others |
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -60,7 +61,7 @@ fn staggered_windows_end_at_a_time_of_each_partitions_own() -> Result<()> {
     let mut policy = per_caller(2);
     policy["stagger"] = json!(true);
     let rig = Rig::start(document(json!([policy])))?;
-    let mut offsets = Vec::new();
+    let mut offsets = BTreeSet::new();
     for subject in ["alice", "bob", "carol {}"] {
         let partition = format!("jwt.sub={}", subject.replace(" {}", "%20%7B%7D"));
         let digest = Sha256::digest(partition.as_bytes());
@@ -75,9 +76,8 @@ fn staggered_windows_end_at_a_time_of_each_partitions_own() -> Result<()> {
         assert_eq!(rig.redis.cli(&["GET", &key])?.lines(), "1", "{key}");
         let ttl: u64 = rig.redis.cli(&["TTL", &key])?.lines().parse()?;
         assert!((now()? + ttl).abs_diff(end + 10) <= 2, "{ttl}");
-        offsets.push(offset);
+        offsets.insert(offset);
     }
-    offsets.dedup();
     assert_eq!(offsets.len(), 3);
     assert_eq!(inspect::counters(&rig.redis, "per-caller")?.len(), 3, "no other keys");
     Ok(())

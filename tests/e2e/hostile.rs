@@ -305,8 +305,13 @@ fn forged_quota_headers_and_payloads_are_believed_by_nobody() -> Result<()> {
     let rig = &target.rig;
     let payload = "eyJzdWIiOiJyb290IiwidGVuYW50Ijp7Im5hbWUiOiJyb290In0sInF1b3RhIjo5OTl9";
     let forge = |request: Request| {
-        let names =
-            ["ratelimit", "ratelimit-policy", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratimit-used"];
+        let names = [
+            "ratelimit",
+            "ratelimit-policy",
+            "x-ratelimit-limit",
+            "x-ratelimit-remaining",
+            "x-ratelimit-used",
+        ];
         let request = names.into_iter().fold(request, |request, name| request.header(name, "999"));
         let names = ["x-jwt-payload", "jwt_payload", "x-envoy-jwt-payload", "x-endpoint-api-userinfo"];
         names.into_iter().fold(request, |request, name| request.header(name, payload))

@@ -46,7 +46,6 @@ fn no_spelling_of_a_path_walks_around_a_prefix() -> Result<()> {
         "/admin%2fx",
         "/admin%2Fx",
         "/%2fadmin/x",
-        "\\admin\\x",
         "/\\admin/x",
         "/admin%5cx",
         "/%2e/admin/x",
@@ -56,8 +55,6 @@ fn no_spelling_of_a_path_walks_around_a_prefix() -> Result<()> {
         "/admin/?",
         "/admin/../admin/x",
     ];
-    // What begins without a slash is no request that Envoy takes.
-    let inside: Vec<&str> = inside.into_iter().filter(|path| path.starts_with('/')).collect();
     assert_matches(&rig, &paths(&inside), true)?;
     let outside = [
         "/",

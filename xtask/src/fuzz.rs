@@ -49,7 +49,7 @@ fn search(target: &str, seeds: &[&str], seconds: u32) -> Result<()> {
         .arg(&corpus)
         .args(seeds);
     fuzz.arg("--").args([
-        "-max_len=1024",
+        "-max_len=8192",
         "-len_control=0",
         "-timeout=10",
         "-verbosity=0",

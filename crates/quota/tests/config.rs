@@ -119,6 +119,30 @@ fn what_is_secret_is_never_shown() {
 }
 
 #[test]
+fn a_share_may_be_written_as_envoys_yaml_hands_it_over() {
+    let with = |share: &str| {
+        let text = format!(
+            r#"{{"domain":"d","store":{{"cluster":"c","on_failure":"local","local_share":{share}}},"policies":[]}}"#
+        );
+        Config::parse(text.as_bytes()).map(|config| config.store.local_share).ok()
+    };
+    for (share, read) in [
+        ("0.25", Some(0.25)),
+        (r#""0.25""#, Some(0.25)),
+        (r#""1""#, Some(1.0)),
+        (r#""0.0""#, None),
+        (r#""1.1""#, None),
+        (r#""-0.1""#, None),
+        (r#""1e-1""#, None),
+        (r#""inf""#, None),
+        (r#"".""#, None),
+        (r#""""#, None),
+    ] {
+        assert_eq!(with(share), read, "{share}");
+    }
+}
+
+#[test]
 fn what_is_left_out_has_its_default() {
     let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"p","quota":1,"window":"1s"}]}"#;
     let config = Config::parse(text.as_bytes()).unwrap();

@@ -3,8 +3,8 @@
 //! All faults of a text are found in one pass, each with its JSON path; nothing is silently ignored. What is
 //! allowed and probably not what was meant is a warning.
 //!
-//! Envoy turns the YAML of its own configuration into JSON first, and two of its habits are allowed for:
-//! integers above 2^31 - 1 arrive as strings of digits, and a bare `off` as `false`.
+//! Envoy turns the YAML of its own configuration into JSON first, and three of its habits are allowed for:
+//! integers above 2^31 - 1 and numbers with a fraction arrive as strings, and a bare `off` as `false`.
 
 mod conditions;
 mod counting;

@@ -58,8 +58,11 @@ pub(super) fn on_failure(node: &Node<'_>) -> Option<OnFailure> {
     node.choice(&words)
 }
 
+/// Envoy hands a number with a fraction over as a string.
 fn share(node: &Node<'_>) -> Option<f64> {
-    match node.value().as_f64() {
+    let decimal = |text: &&str| text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let written = || node.value().as_str().filter(decimal)?.parse().ok();
+    match node.value().as_f64().or_else(written) {
         Some(share) if share > 0.0 && share <= 1.0 => Some(share),
         _ => {
             node.fault(format!("must be a number above 0 and at most 1, is {}", node.shown()));

@@ -186,7 +186,7 @@ pub struct Metadata {
     /// The namespace, mostly the name of the filter that wrote it.
     #[schemars(regex(pattern = MEMBER))]
     pub filter: String,
-    /// The names that lead to the value. `groups|0` is the first element of the list `groups`.
+    /// The names that lead to the value. A list's elements are named by their places: `groups`, then `0`.
     #[schemars(length(min = 1, max = 16), inner(regex(pattern = MEMBER)))]
     pub path: Vec<String>,
     /// What the value is: one of another type is taken for missing. A number in quota_from, else a string.

@@ -2,7 +2,7 @@
 //!
 //! The reader of this crate is written by hand, since it must find all faults at once; the types here only
 //! describe what it reads, field by field, and are never constructed. Their comments are what an editor shows.
-//! `tests/schema.rs` holds the reader and these types together.
+//! `tests/schema` holds the reader and these types together.
 //!
 //! A schema knows shapes, not meanings: names that must exist, things given twice, regular expressions, and bounds
 //! of durations are the reader's alone (`quotagate check`). It describes what a person writes, and therefore leaves

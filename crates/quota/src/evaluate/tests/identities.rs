@@ -103,7 +103,7 @@ fn every_source_is_read_and_named_in_the_key() {
             b"a",
             "{jwt@https://idp%2Eeu.sub=a}",
         ),
-        (json!({"jwt": {"claim": "groups|0"}}), "jwt_payload/groups|0", b"g", "{jwt.groups%7C0=g}"),
+        (json!({"jwt": {"claim": "groups.0"}}), "jwt_payload/groups/0", b"g", "{jwt.groups.0=g}"),
         (json!({"jwt": {"claim": "id", "type": "number"}}), "jwt_payload/id", &number, "{jwt.id=42}"),
         (json!({"jwt": {"claim": "vip", "type": "boolean"}}), "jwt_payload/vip", &[1], "{jwt.vip=true}"),
         (
