@@ -134,7 +134,7 @@ impl Target {
     }
 
     /// What must hold after all of it.
-    fn stays_sound(mut self) -> Result<()> {
+    fn assert_sound(mut self) -> Result<()> {
         for (probe, expected) in [("a", 200), ("a", 200), ("a", 429), ("b", 200)] {
             let request = Request::get("/probe").header("x-probe", probe);
             let mut client = self.rig.client()?;
@@ -222,7 +222,7 @@ fn any_byte_in_any_value_is_data() -> Result<()> {
         target.send2(&mut http2, &Request::get("/a").raw_header(b"x-tenant", value));
         target.send2(&mut http2, &Request::get("/a").raw_header(b"x-api-key", value));
     }
-    target.stays_sound()
+    target.assert_sound()
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn what_is_long_or_many_is_data() -> Result<()> {
     ] {
         assert!(matches!(target.send(&request)?, Some(431 | 400) | None), "over Envoy's bounds");
     }
-    target.stays_sound()
+    target.assert_sound()
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn rubbish_in_x_forwarded_for_is_data() -> Result<()> {
             &Request::get("/a").header("x-forwarded-for", "10.0.0.1").header("x-forwarded-for", value),
         )?;
     }
-    target.stays_sound()
+    target.assert_sound()
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn forged_quota_headers_and_payloads_are_believed_by_nobody() -> Result<()> {
     let keys = rig.redis.cli(&["KEYS", "*"])?.lines();
     assert!(!keys.contains("root") && !keys.contains("eyJ"), "{keys}");
     target.seen.clear();
-    target.stays_sound()
+    target.assert_sound()
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn claims_of_any_text_are_data() -> Result<()> {
             assert!(matches!(status, Some(200 | 401)), "{status:?} for {claims}");
         }
     }
-    target.stays_sound()
+    target.assert_sound()
 }
 
 #[test]
@@ -425,7 +425,7 @@ fn tricks_in_paths_are_data() -> Result<()> {
     for host in ["", "-", "[", "[::1", "a:b", "a:99999", "a..", ".", "EXAMPLE.org.", "{}", "a b", "\u{e9}"] {
         target.send(&Request::get("/a").header("host", host).header("x-tenant", "t"))?;
     }
-    target.stays_sound()
+    target.assert_sound()
 }
 
 /// A small generator of numbers that look random: xorshift.
@@ -493,5 +493,5 @@ fn four_hundred_random_requests_are_data() -> Result<()> {
         passed += usize::from(target.send(&request)? == Some(200));
     }
     assert!(passed >= 100, "only {passed} of 400 have reached the upstream");
-    target.stays_sound().context("after 400 random requests")
+    target.assert_sound().context("after 400 random requests")
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use super::lease::Units;
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
-use crate::wire::Return;
+use crate::wire::{MAX_UNITS, Return};
 
 /// Most counters with units waiting to go back.
 pub const MAX_RETURNS: usize = 4096;
@@ -29,7 +29,9 @@ impl Returns {
         }
         let id = (Rc::clone(&counter.key), counter.window.seconds(), window);
         if let Some((waiting, _)) = self.waiting.get_mut(&id) {
-            *waiting = waiting.saturating_add(units);
+            // More than was ever granted only where the store answers nonsense; but a return beyond the bounds would
+            // be refused, and the requests of its call with it.
+            *waiting = waiting.saturating_add(units).min(MAX_UNITS);
         } else if self.waiting.len() < MAX_RETURNS {
             self.waiting.insert(id, (units, ends));
         }
@@ -85,6 +87,15 @@ mod tests {
         taken.sort_by_key(|r| r.window);
         assert_eq!(taken.iter().map(|r| (r.window, r.units)).collect::<Vec<_>>(), [(1, 5), (2, 1)]);
         assert!(returns.is_empty() && returns.take(10, at(0)).is_empty());
+    }
+
+    #[test]
+    fn no_return_is_beyond_what_a_message_may_say() {
+        let mut returns = Returns::default();
+        add(&mut returns, 1, MAX_UNITS, at(100));
+        add(&mut returns, 1, MAX_UNITS, at(100));
+        let taken = returns.take(10, at(0));
+        assert_eq!(taken.iter().map(|r| r.units).collect::<Vec<_>>(), [MAX_UNITS]);
     }
 
     #[test]

@@ -46,9 +46,10 @@ fn invariant_3_all_units_return_when_traffic_stops() {
 #[test]
 fn of_a_demanded_quota_98_percent_are_admitted() {
     for seed in seeds(10) {
-        // About three requests a millisecond: three times, one and a half times, and a little more than the quota.
-        for quota in [10_000, 20_000, 28_000] {
+        // About 28,000 requests in the window: nearly three times the quota, and little more than it.
+        for quota in [10_000, 20_000, 26_000] {
             let world = World::new(seed, config(quota, "10s"), SETUP).run(10_100);
+            assert!(!world.refused.is_empty(), "seed {seed}: {quota} are demanded");
             let admitted =
                 world.admitted.iter().find(|((_, window), _)| *window == 100).map(|(_, units)| *units);
             assert!(
