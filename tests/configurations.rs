@@ -148,8 +148,7 @@ fn what_tests_change_is_what_envoy_accepts() -> Result<()> {
 #[test]
 fn tokens_of_both_issuers_are_verified() -> Result<()> {
     let upstream = Upstream::start()?;
-    let mut options = EnvoyOptions::new(upstream.port(), 1).edit(edits::second_issuer);
-    options.bare = true;
+    let options = EnvoyOptions::new(upstream.port(), 1).bare().edit(edits::second_issuer);
     let envoy = Envoy::start(&options)?;
     let other = jwt::OTHER.token(&json!({"sub": "bob"}))?;
     let forged =

@@ -222,7 +222,8 @@ fn both_plugins_carry_a_good_document() {
     let gateway =
         document("gateway/quotas.yaml", "EnvoyExtensionPolicy")["spec"]["wasm"][0]["config"].clone();
     for document in [istio, gateway] {
-        Config::parse(document.to_string().as_bytes()).unwrap();
+        let config = Config::parse(document.to_string().as_bytes()).unwrap();
+        assert!(config.warnings().is_empty(), "{:?}", config.warnings());
     }
 }
 

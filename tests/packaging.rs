@@ -241,8 +241,7 @@ fn the_nodes_of_the_compose_file_are_those_that_are_formed_and_used() {
 #[test]
 fn the_health_check_tells_ready_from_not_ready() {
     let upstream = Upstream::start().unwrap();
-    let mut options = EnvoyOptions::new(upstream.port(), 1);
-    options.bare = true;
+    let options = EnvoyOptions::new(upstream.port(), 1).bare();
     let envoy = Envoy::start(&options).unwrap();
     assert_eq!(http::get(envoy.admin_port(), "/ready").unwrap().status, 200);
     let script = paths::root().join("docker/http-ok.sh");

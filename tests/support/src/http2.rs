@@ -102,8 +102,7 @@ mod tests {
     #[test]
     fn one_connection_carries_many_requests() {
         let upstream = Upstream::start().unwrap();
-        let mut options = EnvoyOptions::new(upstream.port(), 1);
-        options.bare = true;
+        let options = EnvoyOptions::new(upstream.port(), 1).bare();
         let envoy = Envoy::start(&options).unwrap();
         let mut client = Client::connect(envoy.port()).unwrap();
         for body in ["", "a"] {

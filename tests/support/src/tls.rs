@@ -174,8 +174,7 @@ mod tests {
         let [authority, stranger] =
             ["authority", "stranger"].map(|name| Authority::new(directory.path(), name).unwrap());
         let upstream = Upstream::start().unwrap();
-        let mut options = EnvoyOptions::new(upstream.port(), 1);
-        options.bare = true;
+        let options = EnvoyOptions::new(upstream.port(), 1).bare();
         let envoy = Envoy::start(&options.edit(authority.listener().unwrap())).unwrap();
         let status = |own: Option<&Certificate>| -> Result<u16> {
             let mut client = Client::connect_tls(envoy.port(), &authority.client(own)?)?;
