@@ -82,7 +82,9 @@ fn a_value_given_twice_names_nobody() -> Result<()> {
         policies.push(one_each(name, &[&format!("by-{name}")]));
         let mut shared = one_each(&format!("shared-{name}"), &[&format!("by-{name}")]);
         shared["on_missing"] = json!("shared");
-        policies.push(shared);
+        let mut skipped = one_each(&format!("skipped-{name}"), &[&format!("by-{name}")]);
+        skipped["on_missing"] = json!("skip");
+        policies.extend([shared, skipped]);
     }
     let mut document = document(json!(policies));
     for (name, source) in &sources {
@@ -101,10 +103,12 @@ fn a_value_given_twice_names_nobody() -> Result<()> {
         ]
     };
     assert_eq!(rig.statuses(&requests(""))?, [401; 6]);
-    // All of them together are one party.
-    assert_eq!(rig.statuses(&requests("shared-"))?, [200, 429, 200, 429, 200, 429]);
-    for (name, _) in &sources {
-        assert_eq!(rig.partitions(&format!("shared-{name}"))?, ["-"]);
+    // All of them together are one party, also where a request without any value is not counted.
+    for kind in ["shared", "skipped"] {
+        assert_eq!(rig.statuses(&requests(&format!("{kind}-")))?, [200, 429, 200, 429, 200, 429], "{kind}");
+        for (name, _) in &sources {
+            assert_eq!(rig.partitions(&format!("{kind}-{name}"))?, ["-"]);
+        }
     }
     Ok(())
 }

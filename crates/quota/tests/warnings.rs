@@ -166,6 +166,22 @@ fn what_is_nearly_a_placeholder_is_pointed_out() {
 }
 
 #[test]
+fn where_all_share_a_counter_nobody_is_missing() {
+    let ip = json!({"caller": [{"client_ip": {}}]});
+    for (on_missing, by, warned) in [
+        ("deny", json!([]), true),
+        ("shared", Value::Null, true),
+        ("skip", json!([]), false),
+        ("deny", json!(["caller"]), false),
+    ] {
+        let policies = policy(json!({"on_missing": on_missing, "partition_by": by}));
+        let expected: &[&str] =
+            if warned { &["policies[0].on_missing: means nothing without partition_by"] } else { &[] };
+        expect(json!({"identities": ip, "policies": policies}), expected);
+    }
+}
+
+#[test]
 fn warnings_are_given_beside_faults() {
     let text = r#"{"domain": "shop", "store": {}, "digest_key": "short", "policies": []}"#;
     let faults = Config::parse(text.as_bytes()).map(|_| ()).unwrap_err();

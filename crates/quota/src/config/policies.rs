@@ -54,6 +54,9 @@ fn policy<'a>(node: &Node<'a>, context: Context<'_, '_>, names: &mut Vec<&'a str
     if let (Some(entries), Some(None)) = (&entries, on_missing) {
         warnings::skipped(&object, entries);
     }
+    if let (Some(entries), Some(Some(OnMissing::Deny | OnMissing::Shared))) = (&entries, on_missing) {
+        warnings::nobody_missing(&object, entries);
+    }
     let partition = partition(name, entries, on_missing, context);
     let quotas = quotas::parse(&mut object, partition.as_ref().zip(context.digester));
     if let (Some(quota), Some(quotas), Some(counting)) = (quota, &quotas, &counting) {

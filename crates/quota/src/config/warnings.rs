@@ -64,6 +64,16 @@ pub(super) fn skipped(policy: &Object<'_>, entries: &[Entry]) {
     }
 }
 
+/// Of an `on_missing` that says what becomes of nobody.
+pub(super) fn nobody_missing(policy: &Object<'_>, entries: &[Entry]) {
+    if entries.is_empty() {
+        policy.field("on_missing").warn(
+            "means nothing without partition_by: all requests share one counter, and nobody is refused for want of a \
+             name",
+        );
+    }
+}
+
 /// Of what a policy grants.
 pub(super) fn quotas(policy: &Object<'_>, quota: u64, quotas: &Quotas, counting: &Counting) {
     let overrides = quotas.overrides.allowances().filter_map(|allowance| match allowance {

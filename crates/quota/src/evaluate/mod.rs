@@ -65,7 +65,10 @@ impl Config {
                 continue;
             }
             match policy.partition.party(&facts, &self.digester) {
-                Party::Counter { key, address } => {
+                Party::Counter { key, address, named } => {
+                    if !named {
+                        missing.push(index);
+                    }
                     let quota = match policy.quotas.of(&key, address, &facts, policy.quota) {
                         Allowance::Units(quota) => quota,
                         Allowance::Unlimited => continue,

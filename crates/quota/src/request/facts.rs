@@ -21,7 +21,7 @@ pub(crate) struct Facts<'c, R> {
     headers: Memo<&'c str, Rc<[Vec<u8>]>>,
     found: Memo<&'c Lookup, Found>,
     /// By the place of the identity in memory.
-    resolved: Memo<*const (), Option<Resolved>>,
+    resolved: Memo<*const (), Resolved>,
 }
 
 /// Answers known so far: so few that a search from the front is the fastest.
@@ -34,13 +34,20 @@ enum Spelt {
     Anew(Vec<u8>),
 }
 
-/// The value of an identity.
+/// What an identity is in a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Resolved {
-    /// Its encoded entries.
-    pub(crate) text: Rc<str>,
-    /// The client's whole address, where the value was made of it.
-    pub(crate) address: Option<IpAddr>,
+pub(crate) enum Resolved {
+    /// It has a value.
+    Value {
+        /// Its encoded entries.
+        text: Rc<str>,
+        /// The client's whole address, where the value was made of it.
+        address: Option<IpAddr>,
+    },
+    /// No source yields one.
+    Missing,
+    /// The client gave it more than once.
+    Ambiguous,
 }
 
 impl<'c, R: Request> Facts<'c, R> {
@@ -139,11 +146,7 @@ impl<'c, R: Request> Facts<'c, R> {
     }
 
     /// What `resolve` makes of these facts: found out once for each identity, which is told by its place.
-    pub(crate) fn resolved(
-        &self,
-        identity: *const (),
-        resolve: impl FnOnce() -> Option<Resolved>,
-    ) -> Option<Resolved> {
+    pub(crate) fn resolved(&self, identity: *const (), resolve: impl FnOnce() -> Resolved) -> Resolved {
         remember(&self.resolved, identity, resolve)
     }
 }

@@ -30,8 +30,8 @@ pub(crate) enum Source {
     ClientIp(u8),
 }
 
-/// What a source yields.
-enum Yield {
+/// What a source, or an entry of a partition, yields.
+pub(crate) enum Yield {
     /// A value, which is written; and the address that it was made of.
     Value(Option<IpAddr>),
     /// None: the next source is asked.
@@ -41,25 +41,25 @@ enum Yield {
 }
 
 impl Identity {
-    /// Its value in a request: that of the first source that yields one; `None` where none does. Found out once.
+    /// Its value in a request: that of the first source that yields one. Found out once.
     pub(crate) fn of<'c, R: Request>(
         self: &'c Rc<Self>,
         facts: &Facts<'c, R>,
         digester: &Digester,
-    ) -> Option<Resolved> {
+    ) -> Resolved {
         facts.resolved(Rc::as_ptr(self).cast(), || self.resolve(facts, digester))
     }
 
-    fn resolve<'c, R: Request>(&'c self, facts: &Facts<'c, R>, digester: &Digester) -> Option<Resolved> {
+    fn resolve<'c, R: Request>(&'c self, facts: &Facts<'c, R>, digester: &Digester) -> Resolved {
         let mut text = String::new();
         for source in &self.sources {
             match source.write(&mut text, facts, digester) {
-                Yield::Value(address) => return Some(Resolved { text: text.into(), address }),
+                Yield::Value(address) => return Resolved::Value { text: text.into(), address },
                 Yield::Nothing => {}
-                Yield::Ambiguous => return None,
+                Yield::Ambiguous => return Resolved::Ambiguous,
             }
         }
-        None
+        Resolved::Missing
     }
 }
 

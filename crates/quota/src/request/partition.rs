@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use crate::request::Request;
-use crate::request::facts::Facts;
-use crate::request::identity::{Identity, Source, network};
+use crate::request::facts::{Facts, Resolved};
+use crate::request::identity::{Identity, Source, Yield, network};
 use crate::request::key::{self, Digester, Secrecy};
 use crate::request::{host, path};
 
@@ -67,6 +67,8 @@ pub(crate) enum Party {
         key: Rc<str>,
         /// The client's whole address, where a part of the partition was read from it.
         address: Option<IpAddr>,
+        /// Whether the request has every value of it.
+        named: bool,
     },
     /// None: the policy does not apply.
     Uncounted,
@@ -123,24 +125,28 @@ impl Partition {
     /// The counter that `facts` belong to.
     pub(crate) fn party<'c, R: Request>(&'c self, facts: &Facts<'c, R>, digester: &Digester) -> Party {
         let (head, entries, on_missing) = match self {
-            Self::Everyone(key) => return Party::Counter { key: Rc::clone(key), address: None },
+            Self::Everyone(key) => return Party::Counter { key: Rc::clone(key), address: None, named: true },
             Self::By { head, entries, on_missing } => (head, entries, *on_missing),
         };
         let mut key = String::with_capacity(head.len() + 64);
         key.push_str(head);
-        let mut address = None;
+        let (mut address, mut named) = (None, true);
         for (i, entry) in entries.iter().enumerate() {
             if i > 0 {
                 key.push(',');
             }
             match (entry.write(&mut key, facts, digester), on_missing) {
-                (Some(by), _) => address = address.or(by),
-                (None, OnMissing::Skip) => return Party::Uncounted,
-                (None, OnMissing::Deny) => return Party::Denied,
-                (None, OnMissing::Shared) => key.push_str(key::MISSING),
+                (Yield::Value(by), _) => address = address.or(by),
+                (Yield::Nothing, OnMissing::Skip) => return Party::Uncounted,
+                (Yield::Nothing | Yield::Ambiguous, OnMissing::Deny) => return Party::Denied,
+                // Were it not counted where the policy may be skipped, giving a value twice were a way round.
+                (Yield::Nothing, OnMissing::Shared) | (Yield::Ambiguous, _) => {
+                    key.push_str(key::MISSING);
+                    named = false;
+                }
             }
         }
-        Party::Counter { key: key::close(key, head.len(), digester), address }
+        Party::Counter { key: key::close(key, head.len(), digester), address, named }
     }
 
     /// The key of the counter whose partition is `encoded`.
@@ -181,20 +187,17 @@ impl Partition {
 }
 
 impl Entry {
-    /// Appends it, and says which address it was read from, if any; `None`, and nothing appended, where it is
-    /// missing.
-    fn write<'c, R: Request>(
-        &'c self,
-        out: &mut String,
-        facts: &Facts<'c, R>,
-        digester: &Digester,
-    ) -> Option<Option<IpAddr>> {
-        match self {
-            Self::Identity(identity) => {
-                let resolved = identity.of(facts, digester)?;
-                out.push_str(&resolved.text);
-                Some(resolved.address)
-            }
+    /// Appends it, and says which address it was read from, if any; nothing is appended where it has no value.
+    fn write<'c, R: Request>(&'c self, out: &mut String, facts: &Facts<'c, R>, digester: &Digester) -> Yield {
+        let (name, value) = match self {
+            Self::Identity(identity) => match identity.of(facts, digester) {
+                Resolved::Value { text, address } => {
+                    out.push_str(&text);
+                    return Yield::Value(address);
+                }
+                Resolved::Missing => return Yield::Nothing,
+                Resolved::Ambiguous => return Yield::Ambiguous,
+            },
             Self::BuiltIn(fact) => {
                 let value = match fact {
                     BuiltIn::Method => facts.method(),
@@ -202,10 +205,12 @@ impl Entry {
                     BuiltIn::Path => facts.path(),
                     BuiltIn::Route => facts.route(),
                 };
-                key::write_entry(out, fact.name(), value?, Secrecy::Plain, digester);
-                Some(None)
+                (fact.name(), value)
             }
-        }
+        };
+        let Some(value) = value else { return Yield::Nothing };
+        key::write_entry(out, name, value, Secrecy::Plain, digester);
+        Yield::Value(None)
     }
 }
 

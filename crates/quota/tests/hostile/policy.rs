@@ -99,9 +99,9 @@ impl Policy {
         let mut meant = Vec::new();
         for entry in &self.entries {
             match (entry.meant(world), self.shared) {
-                (Some(entry), _) => meant.extend(entry),
-                (None, true) => meant.push(Meant::Shared),
-                (None, false) => return None,
+                (Ok(Some(entry)), _) => meant.extend(entry),
+                (Ok(None), true) | (Err(Ambiguous), _) => meant.push(Meant::Shared),
+                (Ok(None), false) => return None,
             }
         }
         Some(meant)
@@ -109,17 +109,15 @@ impl Policy {
 }
 
 impl Entry {
-    fn meant(&self, world: &World) -> Option<Vec<Meant>> {
+    fn meant(&self, world: &World) -> Result<Option<Vec<Meant>>, Ambiguous> {
         let name = match self {
             Self::Identity(sources) => {
                 for source in sources {
-                    match source.meant(world) {
-                        Ok(Some(meant)) => return Some(meant),
-                        Ok(None) => {}
-                        Err(Ambiguous) => return None,
+                    if let Some(meant) = source.meant(world)? {
+                        return Ok(Some(meant));
                     }
                 }
-                return None;
+                return Ok(None);
             }
             Self::BuiltIn(name) => *name,
         };
@@ -130,7 +128,7 @@ impl Entry {
             _ => world.route.clone(),
         };
         let entry = Meant::Value { label: name.to_owned(), value, secret: false };
-        (!matches!(&entry, Meant::Value { value, .. } if value.is_empty())).then(|| vec![entry])
+        Ok((!matches!(&entry, Meant::Value { value, .. } if value.is_empty())).then(|| vec![entry]))
     }
 }
 
