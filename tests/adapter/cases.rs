@@ -123,8 +123,9 @@ fn a_header_that_is_given_twice_names_nobody() {
     for value in [b"a", b"b"] {
         host(|h| h.request_headers.push(("x-tenant".into(), value.to_vec())));
     }
-    assert!(request(2), "the policy does not apply");
-    assert!(host(|h| h.calls.is_empty()));
+    request(2);
+    let body = host(|h| String::from_utf8(h.calls[0].1.clone()).unwrap());
+    assert!(body.contains("d:p:{-}"), "{body}");
 }
 
 #[test]
