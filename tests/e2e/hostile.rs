@@ -16,154 +16,16 @@
 //! What Envoy itself refuses never reaches the filter. After each: the filter was never started anew, the counter
 //! for all says exactly what the upstream got, a quota still holds, and no secret is in keys, logs or answers.
 
+mod random;
+mod target;
+
 use anyhow::{Context, Result};
-use quotagate_support::http::{Client, Request, Response};
-use quotagate_support::{edits, http2, jwt};
-use serde_json::{Value, json};
+use quotagate_support::http::Request;
+use quotagate_support::{http2, jwt};
+use serde_json::json;
 
-use crate::inspect;
-use crate::rig::{Rig, document};
-
-const PLENTY: u64 = 1_000_000;
-/// What the filter or the upstream may say; besides, what Envoy says of a request that it refuses.
-const ANSWERS: [u16; 9] = [200, 400, 401, 403, 404, 405, 413, 414, 431];
-/// Whatever is sent as a secret holds this.
-const SECRET: &str = "s3cret";
-
-/// Policies that read all that a client writes, and never refuse it; and one that does, for `/probe`.
-fn all_sources() -> Value {
-    let policy = |name: &str, partition_by: Value| {
-        json!({
-            "name": name, "partition_by": partition_by, "quota": PLENTY, "window": "366d", "on_missing": "shared"
-        })
-    };
-    let mut by_cost = policy("by-cost", json!(["tenant"]));
-    by_cost["cost"] = json!({"header": {"name": "x-cost", "max": 5}});
-    by_cost["quota_from"] = json!({"jwt": {"claim": "quota"}, "max": PLENTY});
-    by_cost["tiers"] = json!({"source": {"jwt": {"claim": "plan"}}, "quotas": {"gold": PLENTY}});
-    let mut matched = policy("matched", json!(["path"]));
-    matched["match"] = json!({
-        "methods": ["GET", "POST"], "path": {"regex": "/(a|b|[^/]*)+/?.*"}, "hosts": ["localhost", "*.example.org"],
-        "headers": [{"name": "x-tenant", "present": true}, {"name": "x-cost", "regex": ".*"}]
-    });
-    let mut logins = policy("logins", json!(["address"]));
-    logins["count"] = json!({"status": [401, 404]});
-    let mut document = document(json!([
-        policy("total", json!([])),
-        policy("by-secrets", json!(["key", "session", "ticket"])),
-        policy("by-plain", json!(["tenant", "crumb", "page"])),
-        policy("by-address", json!(["address"])),
-        policy("by-request", json!(["method", "host", "path", "route"])),
-        by_cost,
-        matched,
-        logins,
-        {
-            "name": "probe", "match": {"path": {"exact": "/probe"}}, "partition_by": ["probe"],
-            "quota": 2, "window": "366d"
-        }
-    ]));
-    document["identities"] = json!({
-        "key": [{"header": {"name": "x-api-key", "secret": true}}],
-        "session": [{"cookie": {"name": "session", "secret": true}}],
-        "ticket": [{"query": {"name": "ticket", "secret": true}}],
-        "tenant": [{"jwt": {"claim": "tenant.name"}}, {"header": {"name": "x-tenant"}}],
-        "crumb": [{"cookie": {"name": "crumb"}}],
-        "page": [{"query": {"name": "page"}}],
-        "address": [{"client_ip": {}}],
-        "probe": [{"header": {"name": "x-probe"}}]
-    });
-    document
-}
-
-struct Target {
-    rig: Rig,
-    /// All that clients saw.
-    seen: String,
-    /// Kept for the next request.
-    client: Option<Client>,
-}
-
-impl Target {
-    fn start() -> Result<Self> {
-        let change = |options: quotagate_support::envoy::EnvoyOptions| {
-            options.edit(edits::trusted_hops(1)).edit(edits::raw_paths)
-        };
-        Ok(Self { rig: Rig::start_with(all_sources(), change)?, seen: String::new(), client: None })
-    }
-
-    /// Sends over HTTP/1.1; `None` where Envoy closes the connection without an answer.
-    fn send(&mut self, request: &Request) -> Result<Option<u16>> {
-        let mut client = match self.client.take() {
-            Some(client) => client,
-            None => self.rig.client()?,
-        };
-        // It may close before it has read all.
-        match client.send(request) {
-            Ok(response) => {
-                let status = self.saw(request, &response);
-                // Envoy closes those on which it has refused something.
-                self.client = (status == 200).then_some(client);
-                Ok(Some(status))
-            }
-            Err(error) => {
-                let text = format!("{error:#}");
-                assert!(!text.contains("in time"), "it hangs: {request:?}");
-                Ok(None)
-            }
-        }
-    }
-
-    /// The same over HTTP/2; `None` for what HTTP/2 or its client cannot carry.
-    fn send2(&mut self, client: &mut http2::Client, request: &Request) -> Option<u16> {
-        let answer = client.send(request).ok()?;
-        Some(self.saw(request, &answer.response))
-    }
-
-    fn saw(&mut self, request: &Request, response: &Response) -> u16 {
-        assert!(ANSWERS.contains(&response.status), "{} to {request:?}", response.status);
-        self.seen += &format!("{:?}{}", response.headers, response.text());
-        response.status
-    }
-
-    /// Sends what must reach the upstream.
-    fn pass(&mut self, request: &Request) -> Result<()> {
-        let before = self.rig.upstream.requests();
-        assert_eq!(self.send(request)?, Some(200), "{request:?}");
-        assert_eq!(self.rig.upstream.requests(), before + 1, "{request:?}");
-        Ok(())
-    }
-
-    /// What must hold after all of it.
-    fn assert_sound(mut self) -> Result<()> {
-        for (probe, expected) in [("a", 200), ("a", 200), ("a", 429), ("b", 200)] {
-            let request = Request::get("/probe").header("x-probe", probe);
-            let mut client = self.rig.client()?;
-            assert_eq!(client.send(&request)?.status, expected, "it counts no more");
-        }
-        // What went on: the upstream's own count leaves out what its HTTP refuses, and what has no route.
-        let sent =
-            inspect::stat(&self.rig.envoy, "^(cluster.upstream.upstream_rq_total|http.ingress.no_route)$")?;
-        inspect::settled(&self.rig.redis, "total", sent)?;
-        assert_eq!(restarts(&self.rig)?, 0, "the filter was started anew:\n{}", self.rig.envoy.log());
-        self.rig.envoy.check()?;
-        self.rig.store.check()?;
-        let keys = self.rig.redis.cli(&["KEYS", "*"])?.lines();
-        for key in keys.lines() {
-            let plain = |b: u8| b.is_ascii_alphanumeric() || b"._~@:/-%{},=*".contains(&b);
-            assert!(key.bytes().all(plain), "{key}");
-            assert!(key.matches(['{', '}']).count() == 2, "{key}");
-        }
-        let all = [self.seen, keys, self.rig.envoy.log(), self.rig.store.log()].concat();
-        assert!(!all.contains(SECRET), "a secret has left the filter");
-        assert!(!all.contains("panicked"), "{all}");
-        Ok(())
-    }
-}
-
-/// How often Envoy has found the filter dead, and has started it anew or was about to.
-fn restarts(rig: &Rig) -> Result<u64> {
-    inspect::stat(&rig.envoy, "^wasm.quotagate.vm_reload")
-}
+use random::Random;
+use target::{SECRET, Target};
 
 fn every_byte() -> Vec<Vec<u8>> {
     let mut values: Vec<Vec<u8>> = (0..=255_u8).map(|byte| vec![b'a', byte, b'b']).collect();
@@ -431,61 +293,6 @@ fn tricks_in_paths_are_data() -> Result<()> {
         target.send(&Request::get("/a").header("host", host).header("x-tenant", "t"))?;
     }
     target.assert_sound()
-}
-
-/// A small generator of numbers that look random: xorshift.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
-    }
-
-    fn one_of<'a, T: ?Sized>(&mut self, choices: &[&'a T]) -> &'a T {
-        choices[self.below(choices.len())]
-    }
-
-    /// Mostly what means something to somebody, and some of anything; seldom what Envoy refuses.
-    fn bytes(&mut self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for _ in 0..self.below(8) {
-            match self.below(20) {
-                0 => bytes.push(self.below(256) as u8),
-                1..=6 => bytes.push(128 + self.below(128) as u8),
-                7..=12 => bytes.push(32 + self.below(95) as u8),
-                _ => bytes.extend_from_slice(self.one_of(&VALUES).as_bytes()),
-            }
-        }
-        bytes
-    }
-
-    /// The same within a path: no bytes that end it, and none that the sample upstream refuses.
-    fn text(&mut self) -> String {
-        let plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'#';
-        self.bytes().iter().filter(|byte| plain(byte)).map(|byte| char::from(*byte)).collect()
-    }
-
-    fn request(&mut self) -> Request {
-        let method =
-            self.one_of(&["GET", "GET", "GET", "GET", "POST", "PATCH", "OPTIONS", "get", "X-Y", "\u{1F4A3}"]);
-        let (path, query) = (self.text(), self.text());
-        let mut request = Request::new(method, &format!("/{path}?ticket={SECRET}&page={query}"));
-        let names =
-            ["x-api-key", "x-tenant", "x-cost", "cookie", "cookie", "x-forwarded-for", "x-probe", "x-tenant"];
-        for _ in 0..self.below(8) {
-            let (name, mut value) = (self.one_of(&names), self.bytes());
-            match name {
-                "x-api-key" => value.splice(0..0, *b"s3cret").for_each(drop),
-                "cookie" => value.splice(0..0, *b"session=s3cret; crumb=").for_each(drop),
-                _ => {}
-            }
-            request = request.raw_header(name.as_bytes(), &value);
-        }
-        request
-    }
 }
 
 #[test]
