@@ -11,7 +11,7 @@ use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Held, Outcome};
 use quotagate_quota::response::Now;
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{CallId, Change, Worker};
+use quotagate_quota::worker::{CallId, Change, MAX_IN_FLIGHT, Worker};
 
 use crate::host;
 use crate::statistics::Statistics;
@@ -24,7 +24,7 @@ const IDLE_TICKS: u32 = 100;
 /// Most streams resumed or answered in one callback: the host nests what follows from each on the stack.
 const MAX_RESUMES: usize = 32;
 /// Most calls whose outcome is awaited; those beyond are of a root that is drained and will not hear of them.
-const MAX_CALLS: usize = 64;
+const MAX_CALLS: usize = 16 * MAX_IN_FLIGHT;
 
 /// What a root shares with its streams.
 pub struct Plugin {

@@ -1,5 +1,6 @@
-//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|ci`.
+//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|ci|bench`.
 
+mod bench;
 mod build;
 mod check;
 mod demo;
@@ -33,6 +34,8 @@ enum Task {
     Fuzz(FuzzArgs),
     /// Format, lints, documentation, every test, and the demo once
     Ci,
+    /// Measure what a request costs with the filter, with others, and with none (Linux; best on a quiet machine)
+    Bench(bench::BenchArgs),
 }
 
 /// How to run the demo.
@@ -72,5 +75,6 @@ fn perform(task: Task) -> Result<()> {
         Task::Test => check::test(),
         Task::Fuzz(arguments) => fuzz::run(arguments.seconds),
         Task::Ci => check::ci(),
+        Task::Bench(arguments) => bench::run(&arguments),
     }
 }

@@ -4,6 +4,7 @@ mod apt;
 mod envoy;
 mod redis;
 mod wasm;
+mod wrk;
 
 use std::path::PathBuf;
 
@@ -36,3 +37,4 @@ pub fn run(redis: Redis) -> Result<Found> {
 }
 
 pub use wasm::TARGET as WASM_TARGET;
+pub use wrk::run as wrk;

@@ -110,6 +110,12 @@ impl Envoy {
         self.admin_port
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// All it wrote so far, the filter's lines among it.
     #[must_use]
     pub fn log(&self) -> String {

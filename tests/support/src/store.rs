@@ -150,6 +150,12 @@ impl StoreProcess {
         self.admin_port
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// All it wrote so far.
     #[must_use]
     pub fn log(&self) -> String {

@@ -6,7 +6,9 @@ use super::batch::{Batch, MAX_CALL_RETURNS, State};
 use super::breaker::Change;
 use super::lease::Units;
 use super::pools::{Pool, Pools};
-use super::{CallId, Decided, FULL_BATCH, GATHER, MAX_IN_FLIGHT, OutgoingCall, Ticket, Waiter, Worker};
+use super::{
+    CallId, Decided, FULL_BATCH, GATHER, MAX_BATCH, MAX_IN_FLIGHT, OutgoingCall, Ticket, Waiter, Worker,
+};
 use crate::decision::{Decision, Outcome};
 use crate::time::Monotonic;
 
@@ -45,7 +47,7 @@ impl<W> Worker<W> {
         let mut batch = Batch::default();
         let mut tickets = Vec::with_capacity(self.gathering.len());
         let mut until = now + SHORTEST_TIMEOUT;
-        while let Some(&ticket) = self.gathering.front() {
+        while let Some(&ticket) = self.gathering.front().filter(|_| tickets.len() < MAX_BATCH) {
             if let Some(waiter) = self.waiting.get_mut(&ticket) {
                 if !batch.join(&mut waiter.wants, &self.config, returns.len()) {
                     break;

@@ -51,10 +51,14 @@ use local::Local;
 use returns::Returns;
 use tally::Tally;
 
+/// One call for each request, as others do it: only `cargo xtask bench` compiles this, to compare with.
+const UNBATCHED: bool = cfg!(quotagate_unbatched);
 /// Most calls under way at once.
-pub const MAX_IN_FLIGHT: usize = 4;
+pub const MAX_IN_FLIGHT: usize = if UNBATCHED { 1024 } else { 4 };
 /// So many gathered requests leave although no call has returned.
-pub const FULL_BATCH: usize = 256;
+pub const FULL_BATCH: usize = if UNBATCHED { 1 } else { 256 };
+/// Most requests that one call decides; the bounds of its body aside.
+const MAX_BATCH: usize = if UNBATCHED { 1 } else { usize::MAX };
 /// So long requests gather at most while calls are under way.
 pub const GATHER: Duration = Duration::from_millis(5);
 /// Most requests that wait at once.

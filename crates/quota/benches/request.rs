@@ -1,0 +1,226 @@
+//! What a request costs in the pure core, natively and without a host. The budget in each name is for the median on
+//! a slow core (2.4 GHz); `cargo xtask bench --micro` compares. In Wasm all of it takes about twice as long, and host
+//! calls come on top.
+
+use std::fmt;
+use std::process::exit;
+use std::rc::Rc;
+use std::time::Duration;
+
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use quotagate_quota::config::Config;
+use quotagate_quota::decision::Decision;
+use quotagate_quota::evaluate::Check;
+use quotagate_quota::request::{PeerName, Request};
+use quotagate_quota::response::{self, Now};
+use quotagate_quota::time::Monotonic;
+use quotagate_quota::wire::{Grant, Outcome, ReserveReply};
+use quotagate_quota::worker::{CallId, Submitted, Worker};
+
+const CONFIGURATION: &str = r#"{
+    "domain": "shop",
+    "store": {"cluster": "quota_store", "timeout": "1s"},
+    "identities": {"caller": [{"header": {"name": "x-user"}}, {"client_ip": {}}]},
+    "policies": [{
+        "name": "per-caller", "match": {"methods": ["GET", "POST"], "path": {"prefix": "/api/"}},
+        "partition_by": ["caller"], "quota": 1000000, "window": "1h"
+    }],
+    "response": {"headers": ["ietf", "x_ratelimit"]}
+}"#;
+
+fn main() {
+    divan::main();
+}
+
+/// A request of a user, whose facts cost next to nothing.
+struct User(usize);
+
+impl Request for User {
+    fn method(&self) -> Option<Vec<u8>> {
+        Some(b"GET".to_vec())
+    }
+    fn path(&self) -> Option<Vec<u8>> {
+        Some(b"/api/items?page=2".to_vec())
+    }
+    fn authority(&self) -> Option<Vec<u8>> {
+        Some(b"shop.example.com".to_vec())
+    }
+    fn header(&self, _name: &str) -> Vec<Vec<u8>> {
+        vec![format!("user-{}", self.0).into_bytes()]
+    }
+    fn metadata(&self, _filter: &str, _path: &[Box<str>]) -> Option<Vec<u8>> {
+        None
+    }
+    fn peer(&self, _name: PeerName) -> Option<Vec<u8>> {
+        None
+    }
+    fn source_address(&self) -> Option<Vec<u8>> {
+        Some(b"192.0.2.7:4711".to_vec())
+    }
+    fn route_name(&self) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// Requests of different users at once, and what one call for them may take.
+#[derive(Clone, Copy, Debug)]
+struct Gathered {
+    requests: usize,
+    budget: u32,
+}
+
+impl fmt::Display for Gathered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "of {}, budget {} ns", self.requests, self.budget)
+    }
+}
+
+#[divan::bench(name = "match and key, budget 1000 ns")]
+fn match_and_key(bencher: Bencher) {
+    let config = config();
+    bencher.bench_local(|| config.evaluate(black_box(&User(7))));
+}
+
+#[divan::bench(name = "match, key and a refusal out of the ledger, budget 1500 ns")]
+fn ledger_hit(bencher: Bencher) {
+    let config = Rc::new(config());
+    let mut worker = Worker::new(Rc::clone(&config), 1);
+    spend(&mut worker, &config);
+    bencher.bench_local(|| worker.submit(7, checks(&config, black_box(7)), at(2)));
+}
+
+/// As many as are held.
+#[divan::bench(
+    name = "match, key and units out of a lease, budget 1800 ns",
+    sample_count = 8,
+    sample_size = 100
+)]
+fn lease_hit(bencher: Bencher) {
+    let config = Rc::new(leased());
+    let mut worker = holding(&config);
+    bencher.bench_local(|| match worker.submit(7, checks(&config, black_box(7)), at(2)) {
+        Submitted::Decided(decision) => decision,
+        waits => stop(format!("no unit is held: {waits:?}")),
+    });
+}
+
+#[divan::bench(name = "encode a call", args = [
+    Gathered { requests: 1, budget: 2_000 },
+    Gathered { requests: 32, budget: 30_000 },
+    Gathered { requests: 256, budget: 200_000 },
+])]
+fn encode(bencher: Bencher, gathered: Gathered) {
+    let config = Rc::new(config());
+    let inputs = || waiting(&config, gathered.requests);
+    let bencher = bencher.counter(ItemsCount::new(gathered.requests)).with_inputs(inputs);
+    bencher.bench_local_refs(|worker| worker.next_call(at(1)));
+}
+
+#[divan::bench(name = "decode a reply and decide", args = [
+    Gathered { requests: 1, budget: 1_200 },
+    Gathered { requests: 32, budget: 20_000 },
+    Gathered { requests: 256, budget: 180_000 },
+])]
+fn decode(bencher: Bencher, gathered: Gathered) {
+    let config = Rc::new(config());
+    let body = reply(gathered.requests, 1);
+    let inputs = || called(&config, gathered.requests);
+    let bencher = bencher.counter(ItemsCount::new(gathered.requests)).with_inputs(inputs);
+    bencher.bench_local_refs(|(worker, call)| worker.replied(*call, &body, at(2)));
+}
+
+#[divan::bench(name = "headers of an admitted request, budget 1000 ns")]
+fn headers(bencher: Bencher) {
+    let config = Rc::new(config());
+    let Decision::Admit(admission) = decision(&config, 1) else { stop("not admitted") };
+    bencher.bench_local(|| response::quota_headers(&config, black_box(&admission.standings), now));
+}
+
+#[divan::bench(name = "answer to a refused request, budget 2500 ns")]
+fn refusal(bencher: Bencher) {
+    let config = Rc::new(config());
+    let decision = decision(&config, 0);
+    bencher.bench_local(|| response::answer(&config, black_box(&decision), now).map(|answer| answer.status));
+}
+
+fn config() -> Config {
+    Config::parse(CONFIGURATION.as_bytes()).unwrap_or_else(|faults| stop(faults))
+}
+
+/// The same with leases.
+fn leased() -> Config {
+    let text = CONFIGURATION.replace(r#""window": "1h""#, r#""window": "1h", "precision": "lease""#);
+    Config::parse(text.as_bytes()).unwrap_or_else(|faults| stop(faults))
+}
+
+fn checks(config: &Config, user: usize) -> Vec<Check> {
+    config.evaluate(&User(user)).checks.unwrap_or_else(|missing| stop(format!("{missing:?}")))
+}
+
+/// A worker with so many requests that wait for a call.
+fn waiting(config: &Rc<Config>, requests: usize) -> Worker<usize> {
+    let mut worker = Worker::new(Rc::clone(config), 1);
+    for user in 0..requests {
+        worker.submit(user, checks(config, user), at(1));
+    }
+    worker
+}
+
+/// The same with their call under way.
+fn called(config: &Rc<Config>, requests: usize) -> (Worker<usize>, CallId) {
+    let mut worker = waiting(config, requests);
+    match worker.next_call(at(1)) {
+        Some(call) => (worker, call.id),
+        None => stop("no call is due"),
+    }
+}
+
+/// Lets the worker learn that user 7 has nothing left.
+fn spend(worker: &mut Worker<usize>, config: &Config) {
+    worker.submit(7, checks(config, 7), at(1));
+    let Some(call) = worker.next_call(at(1)) else { stop("no call is due") };
+    worker.replied(call.id, &reply(1, 0), at(1));
+}
+
+/// A worker that holds a thousand units of user 7, after as many requests at once.
+fn holding(config: &Rc<Config>) -> Worker<usize> {
+    let mut worker = Worker::new(Rc::clone(config), 1);
+    for _ in 0..1000 {
+        worker.submit(7, checks(config, 7), at(1));
+    }
+    let Some(call) = worker.next_call(at(1)) else { stop("no call is due") };
+    worker.replied(call.id, &reply(1, 2000), at(1));
+    worker
+}
+
+/// The reply to a call, which grants everybody so many units.
+fn reply(requests: usize, granted: u64) -> Vec<u8> {
+    let used = if granted == 0 { 1_000_000 } else { 5_700 };
+    let grant = Grant { granted, used, quota: 1_000_000, reset_ms: 1_234_567, window: 483_333 };
+    let reply = ReserveReply { dials: 17, grants: vec![Outcome::Granted(grant); requests] };
+    serde_json::to_vec(&reply).unwrap_or_else(|error| stop(error))
+}
+
+/// What becomes of a request that gets so many units.
+fn decision(config: &Rc<Config>, granted: u64) -> Decision {
+    let (mut worker, call) = called(config, 1);
+    worker.replied(call, &reply(1, granted), at(2));
+    match worker.next_decision() {
+        Some((_, decision)) => decision,
+        None => stop("nothing is decided"),
+    }
+}
+
+fn at(ms: u64) -> Monotonic {
+    Monotonic::new(Duration::from_millis(ms))
+}
+
+fn now() -> Now {
+    Now { monotonic: at(3), epoch: Duration::from_secs(1_740_000_000) }
+}
+
+fn stop(why: impl fmt::Display) -> ! {
+    eprintln!("the bench cannot be set up: {why}");
+    exit(1)
+}
