@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
+use quotagate_quota::access_log::Entry;
 use quotagate_quota::response::Answer;
 use quotagate_quota::wire;
 
@@ -89,10 +90,13 @@ pub fn response_status() -> Option<u16> {
     std::str::from_utf8(&status).ok()?.parse().ok()
 }
 
-/// Sets a value of the active stream's filter state, which access logs show as `%FILTER_STATE(wasm.<name>:PLAIN)%`.
-pub fn set_filter_state(name: &str, value: &str) {
-    // SAFETY: the pointers are valid for the call. A stream without filter state is none that is logged.
-    let _ = unsafe { proxy_set_property(name.as_ptr(), name.len(), value.as_ptr(), value.len()) };
+/// Puts an entry into the active stream's filter state, which access logs show as
+/// `%FILTER_STATE(wasm.<name>:PLAIN)%`.
+pub fn note(entry: Option<Entry<'_>>) {
+    for (name, value) in entry.iter().flat_map(Entry::fields) {
+        // SAFETY: the pointers are valid for the call. A stream without filter state is none that is logged.
+        let _ = unsafe { proxy_set_property(name.as_ptr(), name.len(), value.as_ptr(), value.len()) };
+    }
 }
 
 /// Puts a response header in place of all of its name.

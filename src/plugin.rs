@@ -13,6 +13,7 @@ use quotagate_quota::response::Now;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{CallId, Change, MAX_IN_FLIGHT, Worker};
 
+use crate::facts::Reading;
 use crate::host;
 use crate::statistics::Statistics;
 use crate::waiting::Waiting;
@@ -34,6 +35,8 @@ pub struct Plugin {
     /// The value of `authorization` in calls to the store.
     authorization: Option<Box<str>>,
     statistics: RefCell<Statistics>,
+    /// What suited the last request's headers.
+    pub reading: Cell<Reading>,
     calls: RefCell<Vec<(u32, CallId)>>,
     /// An own queue: a message to it is a fresh callback on this worker. Made with the first stream, so that
     /// the main thread, which serves none, has none.
@@ -58,6 +61,7 @@ impl Plugin {
             config,
             authorization,
             statistics: RefCell::default(),
+            reading: Cell::new(Reading::Single),
             calls: RefCell::default(),
             queue: Cell::new(None),
             called_back: Cell::new(false),

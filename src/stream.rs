@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
-use quotagate_quota::access_log::{self, Entry};
+use quotagate_quota::access_log;
 use quotagate_quota::decision::Decision;
 use quotagate_quota::evaluate::Evaluation;
 use quotagate_quota::response;
@@ -31,6 +31,7 @@ impl Stream {
 
     /// Carries out what is decided while the request's own callback runs.
     fn decided(&self, decision: Decision) -> Action {
+        host::note(access_log::entry(&self.plugin.config, &decision));
         let answer = response::answer(&self.plugin.config, &decision, || self.plugin.response_time());
         let action = match answer {
             None => Action::Continue,
@@ -43,13 +44,16 @@ impl Stream {
         action
     }
 
-    /// Gives back the units that were held for the answer, unless they count with this status. Once the units
-    /// are settled this does nothing.
+    /// Gives back the units that were held for the answer, unless they count with this status, and notes what is
+    /// used then. Once the units are settled this does nothing.
     fn answered(&self, status: impl FnOnce() -> Option<u16>) {
-        if let Phase::Decided(Decision::Admit(admission)) = &mut *self.phase.borrow_mut()
+        let mut phase = self.phase.borrow_mut();
+        let Phase::Decided(decision) = &mut *phase else { return };
+        if let Decision::Admit(admission) = decision
             && !admission.held.is_empty()
         {
             self.plugin.give_back(admission.answered(status(), &self.plugin.config));
+            host::note(access_log::entry(&self.plugin.config, decision));
         }
     }
 }
@@ -57,14 +61,16 @@ impl Stream {
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _headers: usize, _end: bool) -> Action {
         let plugin = &self.plugin;
-        let Evaluation { checks, missing } = plugin.config.evaluate(&Facts::default());
+        let facts = Facts::new(plugin.reading.get());
+        let Evaluation { checks, missing } = plugin.config.evaluate(&facts);
+        plugin.reading.set(facts.best_reading());
         plugin.count_missing(&missing);
         let checks = match checks {
             Ok(checks) if checks.is_empty() => return Action::Continue,
             Ok(checks) => checks,
             Err(missing) => {
+                host::note(access_log::missing_identity(&plugin.config, missing.policy));
                 host::send(&response::missing_identity(&plugin.config, missing.policy));
-                self.phase.replace(Phase::Unidentified(missing));
                 return Action::Pause;
             }
         };
@@ -99,21 +105,6 @@ impl HttpContext for Stream {
         }
         Action::Continue
     }
-
-    fn on_log(&mut self) {
-        // An answer that has not come by now never will.
-        self.answered(|| None);
-        let config = &self.plugin.config;
-        let phase = self.phase.borrow();
-        let entry = match &*phase {
-            Phase::Decided(decision) => access_log::entry(config, decision),
-            Phase::Unidentified(missing) => access_log::missing_identity(config, missing.policy),
-            Phase::Uncounted | Phase::Waiting(_) | Phase::Counting => None,
-        };
-        for (name, value) in entry.iter().flat_map(Entry::fields) {
-            host::set_filter_state(name, &value);
-        }
-    }
 }
 
 impl Context for Stream {
@@ -121,6 +112,7 @@ impl Context for Stream {
         if let Phase::Waiting(ticket) = *self.phase.borrow() {
             self.plugin.worker.borrow_mut().cancel(ticket);
         }
+        // An answer that has not come by now never will.
         self.answered(|| None);
         self.plugin.wake();
         true

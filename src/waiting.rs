@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use quotagate_quota::access_log;
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::Decision;
-use quotagate_quota::evaluate::MissingIdentity;
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::worker::Ticket;
 
@@ -14,10 +14,8 @@ use crate::host;
 /// How far a request is.
 #[derive(Debug)]
 pub enum Phase {
-    /// Nothing counts it.
+    /// Nothing counts it, or the filter has answered it for want of an identity.
     Uncounted,
-    /// Answered by the filter, because this is missing.
-    Unidentified(MissingIdentity),
     /// Paused.
     Waiting(Ticket),
     /// It runs, and policies that only count have not heard from the store yet.
@@ -38,7 +36,11 @@ impl Waiting {
         let paused = matches!(*self.phase.borrow(), Phase::Waiting(_));
         // A stream that is gone needs nothing, and whatever is active instead must not get it. Envoy says that a
         // stream is done before it is gone, and `Worker::cancel` has then taken its units back.
-        let resumed = paused && host::enter(self.stream);
+        let there = host::enter(self.stream);
+        if there {
+            host::note(access_log::entry(config, &decision));
+        }
+        let resumed = paused && there;
         if resumed {
             match response::answer(config, &decision, now) {
                 Some(answer) => host::send(&answer),

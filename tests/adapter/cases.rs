@@ -143,19 +143,24 @@ fn headers_are_fetched_only_where_needed_and_all_at_once() {
                 host(|h| h.request_headers.push((name.into(), value.into())));
             }
             host(|h| h.properties.insert("source.address".into(), Ok(b"192.0.2.7:1".to_vec())));
-            request(2);
-            host(|h| h.header_fetches)
+            [2, 3].map(|id| {
+                let (single, all) = host(|h| h.header_fetches);
+                request(id);
+                host(|h| (h.header_fetches.0 - single, h.header_fetches.1 - all))
+            })
         };
         std::thread::spawn(case).join().unwrap()
     };
     let policy = |name: &str, by: &str| {
         format!(r#"{{"name":"{name}","quota":1,"window":"1s","on_missing":"shared","partition_by":{by}}}"#)
     };
-    assert_eq!(fetches(&policy("p", "[]")), (0, 0));
-    assert_eq!(fetches(&policy("p", r#"["ip"]"#)), (0, 0));
-    assert_eq!(fetches(&policy("p", r#"["method","path","host"]"#)), (3, 0));
+    assert_eq!(fetches(&policy("p", "[]")), [(0, 0); 2]);
+    assert_eq!(fetches(&policy("p", r#"["ip"]"#)), [(0, 0); 2]);
+    assert_eq!(fetches(&policy("p", r#"["path"]"#)), [(1, 0); 2]);
+    assert_eq!(fetches(&policy("p", r#"["method","path","host"]"#)), [(3, 0), (0, 1)], "learned");
+    assert_eq!(fetches(&policy("p", r#"["path","b"]"#)), [(1, 1), (0, 1)], "learned");
     let headers = [policy("p", r#"["a","b"]"#), policy("q", r#"["b","path","method"]"#)].join(",");
-    assert_eq!(fetches(&headers), (0, 1));
+    assert_eq!(fetches(&headers), [(0, 1); 2]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! once.
 
 use crate::document::{document, grant, policy};
-use crate::host::{configure, crowd, end, end_unlogged, host, queue, reply, request, response, tick};
+use crate::host::{configure, crowd, end, host, queue, reply, request, response, tick};
 
 fn start(sections: &str) {
     let policies = policy("logins", r#","count":{"status":[401,403]}"#);
@@ -57,16 +57,6 @@ fn invariant_3_a_client_that_leaves_before_the_answer_gives_its_unit_back_once()
     request(2);
     reply(1, 200, &grant(1, 3));
     end(2);
-    assert_eq!(returned(2), ["1"]);
-    assert_eq!(host(|h| h.filter_state[&(2, "quotagate.used".into())].clone()), "2");
-}
-
-#[test]
-fn invariant_3_a_stream_that_ends_unlogged_gives_its_unit_back() {
-    start("");
-    request(2);
-    reply(1, 200, &grant(1, 3));
-    end_unlogged(2);
     assert!(host(|h| h.ticking));
     assert_eq!(returned(2), ["1"]);
 }

@@ -85,7 +85,6 @@ unsafe extern "C" {
     fn proxy_on_http_call_response(context: u32, token: u32, headers: usize, body: usize, trailers: usize);
     fn proxy_on_queue_ready(context: u32, queue: u32);
     fn proxy_on_tick(context: u32);
-    fn proxy_on_log(context: u32);
     fn proxy_on_done(context: u32) -> bool;
     fn proxy_on_delete(context: u32);
 }
@@ -144,13 +143,6 @@ pub fn response(id: u32, status: u16) {
 
 /// The stream `id` ends: it is answered, or its client goes away.
 pub fn end(id: u32) {
-    host(|h| h.active = id);
-    unsafe { proxy_on_log(id) };
-    end_unlogged(id);
-}
-
-/// The same, where the host logs nothing.
-pub fn end_unlogged(id: u32) {
     host(|h| h.active = id);
     unsafe {
         proxy_on_done(id);

@@ -1,7 +1,10 @@
 //! `cargo xtask build`: the two files that people deploy.
 
+mod exports;
+
 use std::{
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
 };
 
@@ -21,8 +24,22 @@ pub fn run() -> Result<()> {
 
     let target = target_directory()?;
     fs::create_dir_all(paths::dist())?;
-    place(&target.join(WASM_TARGET).join("wasm").join("quotagate.wasm"), &paths::filter())?;
+    place_filter(&filter_below(&target), &paths::filter())?;
     place(&target.join("release").join("quotagate"), &paths::command())
+}
+
+/// The filter as Cargo has built it below `target`.
+pub fn filter_below(target: &Path) -> PathBuf {
+    target.join(WASM_TARGET).join("wasm").join("quotagate.wasm")
+}
+
+/// Puts a built filter in its place, without the callbacks that it does not need.
+pub fn place_filter(built: &Path, file: &Path) -> Result<()> {
+    let module = fs::read(built).with_context(|| format!("cannot read {}", built.display()))?;
+    let module = exports::prune(&module).with_context(|| format!("{} is no Wasm module", built.display()))?;
+    let mut pruned = tempfile::NamedTempFile::new_in(paths::dist())?;
+    pruned.write_all(&module)?;
+    place(pruned.path(), file)
 }
 
 /// Where Cargo builds; the user may have moved it.

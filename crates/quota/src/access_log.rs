@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use itoa::Buffer;
+
 use crate::config::Config;
 use crate::decision::{Decision, Standing, Uncounted};
 use crate::request::key::partition_of;
@@ -32,7 +34,7 @@ impl<'a> Entry<'a> {
             ("quotagate.decision", Some(Cow::from(self.decision.name()))),
             ("quotagate.policy", Some(Cow::from(self.policy))),
             ("quotagate.partition", self.partition.map(Cow::from)),
-            ("quotagate.used", self.used.map(|used| Cow::from(used.to_string()))),
+            ("quotagate.used", self.used.map(|used| Cow::from(Buffer::new().format(used).to_owned()))),
         ];
         fields.into_iter().filter_map(|(name, value)| Some((name, value?)))
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use quotagate_support::paths;
 
-use crate::{run, setup::WASM_TARGET};
+use crate::{build, run, setup::WASM_TARGET};
 
 const FLAG: &str = "--cfg quotagate_unbatched";
 
@@ -20,5 +20,7 @@ pub fn build() -> Result<PathBuf> {
     cargo.args(["build", "--locked", "--package", "quotagate", "--lib", "--profile", "wasm"]);
     cargo.args(["--target", WASM_TARGET, "--target-dir"]).arg(&directory);
     run::visibly(cargo.env("RUSTFLAGS", FLAG))?;
-    Ok(directory.join(WASM_TARGET).join("wasm").join("quotagate.wasm"))
+    let filter = directory.join("unbatched.wasm");
+    build::place_filter(&build::filter_below(&directory), &filter)?;
+    Ok(filter)
 }

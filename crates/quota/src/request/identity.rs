@@ -51,7 +51,8 @@ impl Identity {
     }
 
     fn resolve<'c, R: Request>(&'c self, facts: &Facts<'c, R>, digester: &Digester) -> Resolved {
-        let mut text = String::new();
+        // Room for a label and an ordinary value.
+        let mut text = String::with_capacity(64);
         for source in &self.sources {
             match source.write(&mut text, facts, digester) {
                 Yield::Value(address) => return Resolved::Value { text: text.into(), address },

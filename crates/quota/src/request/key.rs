@@ -148,14 +148,22 @@ pub(crate) fn partition_of(key: &str) -> &str {
     key.split_once(":{").and_then(|(_, rest)| rest.strip_suffix('}')).unwrap_or_default()
 }
 
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'~' | b'@' | b':' | b'/' | b'-')
+}
+
 fn escape(out: &mut String, bytes: &[u8]) {
     out.reserve(bytes.len());
-    for &byte in bytes {
-        if byte.is_ascii_alphanumeric() || b"._~@:/-".contains(&byte) {
-            out.push(byte.into());
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
+    let mut rest = bytes;
+    loop {
+        // As many as need no escape, at once: most values do not need any.
+        let plain = rest.iter().take_while(|&&byte| is_plain(byte)).count();
+        let (readable, others) = rest.split_at_checked(plain).unwrap_or((rest, &[]));
+        out.push_str(std::str::from_utf8(readable).unwrap_or_default());
+        let Some((byte, after)) = others.split_first() else { return };
+        // Writing to a String cannot fail.
+        let _ = write!(out, "%{byte:02X}");
+        rest = after;
     }
 }
 

@@ -6,7 +6,8 @@
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::fmt::Write as _;
+
+use itoa::Buffer;
 
 use super::{Header, Now};
 use crate::config::{Config, Reset};
@@ -31,12 +32,10 @@ pub fn quota_headers<'a>(
         let (mut policies, mut limits) = (String::with_capacity(48), String::with_capacity(32));
         for Standing { policy, quota, remaining, resets, .. } in shown() {
             let Some(policy) = config.policies.get(*policy) else { continue };
-            let comma = if policies.is_empty() { "" } else { ", " };
-            let (name, window) = (&policy.name, policy.window.seconds());
-            // Writing into a String cannot fail.
-            let _ = write!(policies, "{comma}\"{name}\";q={};w={window}", integer(*quota));
-            let (remaining, reset) = (integer(*remaining), seconds_until(*resets, now));
-            let _ = write!(limits, "{comma}\"{name}\";r={remaining};t={reset}");
+            let window = u64::from(policy.window.seconds());
+            item(&mut policies, &policy.name, [(";q=", integer(*quota)), (";w=", window)]);
+            let reset = seconds_until(*resets, now);
+            item(&mut limits, &policy.name, [(";r=", integer(*remaining)), (";t=", reset)]);
         }
         headers.push(("ratelimit-policy", Cow::from(policies)));
         headers.push(("ratelimit", Cow::from(limits)));
@@ -53,10 +52,21 @@ pub fn quota_headers<'a>(
             ("x-ratelimit-remaining", tightest.remaining),
             ("x-ratelimit-reset", reset),
         ] {
-            headers.push((name, Cow::from(number.to_string())));
+            headers.push((name, Cow::from(Buffer::new().format(number).to_owned())));
         }
     }
     headers
+}
+
+/// Appends a policy's item to a List: its name, and its parameters.
+fn item(list: &mut String, name: &str, parameters: [(&str, u64); 2]) {
+    list.push_str(if list.is_empty() { "\"" } else { ", \"" });
+    list.push_str(name);
+    list.push('"');
+    for (parameter, number) in parameters {
+        list.push_str(parameter);
+        list.push_str(Buffer::new().format(number));
+    }
 }
 
 /// The tightest of them: the one with the fewest units left; of several such the one that resets last, and of

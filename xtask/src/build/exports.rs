@@ -1,0 +1,109 @@
+//! Which of its callbacks the filter offers to the host.
+//!
+//! The SDK exports every callback of the ABI, and the host enters the module for each that is exported: for every
+//! piece of a body, for trailers, for the access log. Without the export it does not.
+
+use anyhow::Result;
+use wasm_encoder::{ExportKind, ExportSection, Module, RawSection};
+use wasmparser::{ExternalKind, Parser, Payload};
+
+/// Callbacks that every request or response brings about and in which the filter does nothing.
+const UNUSED: [&str; 5] = [
+    "proxy_on_log",
+    "proxy_on_request_body",
+    "proxy_on_request_trailers",
+    "proxy_on_response_body",
+    "proxy_on_response_trailers",
+];
+
+/// The same module without the exports that are of no use.
+///
+/// # Errors
+/// When it is no Wasm module.
+pub fn prune(module: &[u8]) -> Result<Vec<u8>> {
+    let mut pruned = Module::new();
+    for payload in Parser::new(0).parse_all(module) {
+        let payload = payload?;
+        if let Payload::ExportSection(exports) = payload {
+            let mut kept = ExportSection::new();
+            for export in exports {
+                let export = export?;
+                if !UNUSED.contains(&export.name) {
+                    kept.export(export.name, kind(export.kind), export.index);
+                }
+            }
+            pruned.section(&kept);
+        } else if let Some((id, range)) = payload.as_section() {
+            let range = usize::try_from(range.start)?..usize::try_from(range.end)?;
+            pruned.section(&RawSection { id, data: module.get(range).unwrap_or_default() });
+        }
+    }
+    Ok(pruned.finish())
+}
+
+const fn kind(kind: ExternalKind) -> ExportKind {
+    match kind {
+        ExternalKind::Func | ExternalKind::FuncExact => ExportKind::Func,
+        ExternalKind::Table => ExportKind::Table,
+        ExternalKind::Memory => ExportKind::Memory,
+        ExternalKind::Global => ExportKind::Global,
+        ExternalKind::Tag => ExportKind::Tag,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wasm_encoder::{CodeSection, Function, FunctionSection, MemorySection, MemoryType, TypeSection};
+
+    /// A module that exports its memory, and one function under each of these names.
+    fn module(names: &[&str]) -> Vec<u8> {
+        let mut types = TypeSection::new();
+        types.ty().function([], []);
+        let (mut functions, mut code, mut exports) =
+            (FunctionSection::new(), CodeSection::new(), ExportSection::new());
+        let mut memories = MemorySection::new();
+        memories.memory(MemoryType {
+            minimum: 1,
+            maximum: None,
+            memory64: false,
+            shared: false,
+            page_size_log2: None,
+        });
+        exports.export("memory", ExportKind::Memory, 0);
+        for (index, name) in (0..).zip(names) {
+            functions.function(0);
+            exports.export(name, ExportKind::Func, index);
+            let mut body = Function::new([]);
+            body.instructions().end();
+            code.function(&body);
+        }
+        let mut module = Module::new();
+        module.section(&types).section(&functions).section(&memories).section(&exports).section(&code);
+        module.finish()
+    }
+
+    #[test]
+    fn only_what_is_of_no_use_is_left_out() {
+        let pruned = prune(&module(&["proxy_on_log", "proxy_on_done", "proxy_on_response_body"])).unwrap();
+        let bodies = Parser::new(0)
+            .parse_all(&pruned)
+            .filter(|payload| matches!(payload, Ok(Payload::CodeSectionEntry(_))));
+        assert_eq!(bodies.count(), 3, "all else stays");
+        let exports = Parser::new(0).parse_all(&pruned).find_map(|payload| match payload.unwrap() {
+            Payload::ExportSection(exports) => {
+                Some(exports.into_iter().map(|e| e.unwrap()).collect::<Vec<_>>())
+            }
+            _ => None,
+        });
+        let exports: Vec<_> = exports.unwrap().iter().map(|export| (export.name, export.index)).collect();
+        assert_eq!(exports, [("memory", 0), ("proxy_on_done", 1)]);
+    }
+
+    #[test]
+    fn what_is_no_module_is_an_error() {
+        assert!(prune(b"not Wasm").is_err());
+        let whole = module(&["proxy_on_done"]);
+        assert!(prune(whole.get(..whole.len() - 1).unwrap()).is_err());
+    }
+}
