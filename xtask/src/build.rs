@@ -4,7 +4,6 @@ mod exports;
 
 use std::{
     fs,
-    io::Write as _,
     path::{Path, PathBuf},
 };
 
@@ -37,9 +36,9 @@ pub fn filter_below(target: &Path) -> PathBuf {
 pub fn place_filter(built: &Path, file: &Path) -> Result<()> {
     let module = fs::read(built).with_context(|| format!("cannot read {}", built.display()))?;
     let module = exports::prune(&module).with_context(|| format!("{} is no Wasm module", built.display()))?;
-    let mut pruned = tempfile::NamedTempFile::new_in(paths::dist())?;
-    pruned.write_all(&module)?;
-    place(pruned.path(), file)
+    let half = file.with_extension("part");
+    fs::write(&half, module).with_context(|| format!("cannot write {}", half.display()))?;
+    put(&half, file)
 }
 
 /// Where Cargo builds; the user may have moved it.
@@ -54,7 +53,12 @@ fn place(built: &Path, file: &Path) -> Result<()> {
     // By renaming: the file may be in use, and a program in use cannot be written.
     let half = file.with_extension("part");
     fs::copy(built, &half).with_context(|| format!("cannot copy {}", built.display()))?;
-    fs::rename(&half, file)?;
+    put(&half, file)
+}
+
+/// Renames `half` to `file`, and says so.
+fn put(half: &Path, file: &Path) -> Result<()> {
+    fs::rename(half, file)?;
     let size = fs::metadata(file)?.len();
     let name = file.strip_prefix(paths::root()).unwrap_or(file);
     run::note(&format!("{} ({} KiB)", name.display(), size.div_ceil(1024)));
