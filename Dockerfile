@@ -7,10 +7,9 @@ RUN rustup target add wasm32-wasip1
 WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
-    cargo build --locked --package quotagate --lib --profile wasm --target wasm32-wasip1 \
- && cargo build --locked --package quotagate-cli --release \
+    cargo xtask build \
  && mkdir /dist \
- && cp target/wasm32-wasip1/wasm/quotagate.wasm target/release/quotagate /dist/
+ && cp dist/quotagate.wasm dist/quotagate /dist/
 
 FROM debian:12.10-slim AS store
 # For stores behind TLS (rediss://).
