@@ -72,6 +72,7 @@ impl Redis {
         let topology = match url.clone() {
             StoreUrl::Memory => return None,
             StoreUrl::Redis(login, address) => Topology::One(Node::start(Target::Fixed(login, address))),
+            StoreUrl::Socket(login, path) => Topology::One(Node::start(Target::Socket(login, path))),
             StoreUrl::Cluster(login, seeds) => Topology::Cluster(Cluster::start(login, seeds)),
             StoreUrl::Sentinel(login, sentinels, name) => {
                 Topology::One(Node::start(Target::Sentinel { login, sentinels, name }))

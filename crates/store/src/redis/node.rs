@@ -11,14 +11,10 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout, timeout_at};
 
 use super::script;
-use super::target::Target;
+use super::target::{DIAL, Target};
 use crate::store::StoreError;
 use crate::url::HostPort;
 
-/// The longest that connecting may take, name resolution and log-in included.
-const DIAL: Duration = Duration::from_secs(1);
-/// The same, where sentinels are asked first.
-const DIAL_THROUGH_SENTINEL: Duration = Duration::from_secs(2);
 /// The longest that an answer may take; the connection is given up then.
 const ANSWER: Duration = Duration::from_secs(1);
 /// The pause before the second try to connect; doubles up to [`SLOWEST_RETRY`].
@@ -182,7 +178,7 @@ impl Shared {
 async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<State>) {
     let mut pause = FIRST_RETRY;
     let mut complained = false;
-    let patience = if target.address().is_some() { DIAL } else { DIAL_THROUGH_SENTINEL };
+    let patience = target.patience();
     for generation in 1.. {
         match timeout(patience, open(&target, &shared))
             .await
