@@ -28,7 +28,7 @@ use crate::url::StoreUrl;
 /// The longest wait for a connection to give units back.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Most counters of one call of the script: Redis serves nobody else meanwhile, for some 0.2 ms.
+/// Most counters of one call of the script: Redis serves nobody else meanwhile, for some 0.3 ms.
 const TOGETHER: usize = 32;
 
 /// The backends `redis:`, `redis-cluster:` and `redis-sentinel:`.

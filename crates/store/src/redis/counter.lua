@@ -1,5 +1,6 @@
 -- Counters of one server, each in one step: KEYS[i] is <prefix>:<domain>:<policy>:{<partition>}:<window number>,
--- and ARGV[i] what is done with it. The keys are independent of each other: one that fails fails alone.
+-- and ARGV[i] what is done with it. The keys are independent of each other: one that fails fails alone, and so
+-- whatever may fail is called by pcall. An error in place of all replies says that nothing was done for any key.
 --
 -- A number in ARGV[i] is a double of eight bytes, little-endian: exact up to 2^53 - 1, and far cheaper to read
 -- than text.
@@ -95,7 +96,7 @@ local function reserve(key, wanted)
       return redis.error_reply('ERR the counter holds no number'), 0, 0
     end
     if call('PTTL', key) < 0 then
-      call('PEXPIRE', key, ttl_ms)
+      pcall('PEXPIRE', key, ttl_ms)
     end
   end
 
