@@ -30,16 +30,19 @@ fn ready(arguments: &[&str]) -> (Child, String, String) {
 
 #[test]
 fn it_says_where_it_listens_and_ends_on_sigterm() {
-    let (mut child, listen, admin) = ready(&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
-    assert!(!listen.ends_with(":0"), "{listen}");
-    let mut stream = TcpStream::connect(&admin).unwrap();
-    stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).unwrap();
-    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
-    let killed = Command::new("kill").arg(child.id().to_string()).status().unwrap();
-    assert!(killed.success());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    for threads in ["1", "2"] {
+        let addresses = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--threads", threads];
+        let (mut child, listen, admin) = ready(&addresses);
+        assert!(!listen.ends_with(":0"), "{listen}");
+        let mut stream = TcpStream::connect(&admin).unwrap();
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+        let killed = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+        assert!(killed.success());
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
 }
 
 #[test]
@@ -51,6 +54,7 @@ fn what_is_wrong_is_said_in_one_sentence_without_the_password() {
         (vec!["--store", "http://u:s3cret@a"], "--store: the store URL must begin with"),
         (vec!["--prefix", "a{b"], "--prefix"),
         (vec!["--listen", "nonsense"], "--listen"),
+        (vec!["--threads", "0"], "invalid value '0' for '--threads <N>': 0 is not in 1..=64"),
         (vec!["--token-file", "/no/such/file"], "--token-file: cannot read the token file /no/such/file"),
         (vec!["--listen", &address], "--listen: cannot listen on"),
     ] {

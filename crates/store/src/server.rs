@@ -1,6 +1,7 @@
 //! The HTTP server: HTTP/1.1 and HTTP/2 without TLS on one address, and the admin address.
 
 mod admin;
+mod alarm;
 mod listen;
 mod metrics;
 mod pending;
@@ -26,6 +27,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout_at};
 use tokio_util::task::TaskTracker;
 
+use self::alarm::Alarm;
 use self::metrics::Metrics;
 use self::reply::{Payload, Refusal};
 use crate::store::Store;
@@ -53,6 +55,8 @@ pub struct App {
     store: Arc<dyn Store>,
     token: Option<Token>,
     metrics: Metrics,
+    /// Ends the waits of calls.
+    alarm: Alarm,
     /// Work that outlives the connection it came by.
     tasks: TaskTracker,
     /// One for each call under way.
@@ -63,7 +67,8 @@ impl App {
     /// Serves `store` to callers with `token`, or to everyone without one.
     pub fn new(store: Arc<dyn Store>, token: Option<Token>) -> Self {
         let metrics = Metrics::new(&*store);
-        Self { store, token, metrics, tasks: TaskTracker::new(), places: Semaphore::new(CALLS) }
+        let (alarm, tasks) = (Alarm::default(), TaskTracker::new());
+        Self { store, token, metrics, alarm, tasks, places: Semaphore::new(CALLS) }
     }
 
     fn authorize(&self, headers: &HeaderMap) -> Result<(), Refusal> {
@@ -86,6 +91,8 @@ enum Door {
 /// most 5 s.
 pub async fn run(calls: Listener, admin: Listener, app: App, shutdown: impl Future<Output = ()>) {
     let app = Arc::new(app);
+    let ringing = Arc::clone(&app);
+    let alarm = tokio::spawn(async move { ringing.alarm.ring().await });
     let graceful = GracefulShutdown::new();
     tokio::select! {
         () = accept(&calls, Door::Calls, &app, &graceful) => {}
@@ -97,6 +104,7 @@ pub async fn run(calls: Listener, admin: Listener, app: App, shutdown: impl Futu
     let mut drained = timeout_at(end, graceful.shutdown()).await.is_ok();
     app.tasks.close();
     drained &= timeout_at(end, app.tasks.wait()).await.is_ok();
+    alarm.abort();
     if !drained {
         tracing::warn!("gave up calls that were still under way after {} s", DRAIN.as_secs());
     }

@@ -6,9 +6,10 @@
 //! trusted in place of the system's authorities, and read again at each connection.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use redis::IntoConnectionInfo;
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
 
 /// A parsed store URL. Shown without credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum StoreUrl {
     Memory,
     /// `redis://`, `rediss://`
     Redis(Login, HostPort),
+    /// `redis+unix://`: the path of the socket of a server on this machine.
+    Socket(Login, PathBuf),
     /// `redis-cluster://`, `rediss-cluster://`: some of its nodes.
     Cluster(Login, Vec<HostPort>),
     /// `redis-sentinel://`, `rediss-sentinel://`: sentinels, and the name of the primary.
@@ -61,6 +64,15 @@ impl Login {
     /// The URL of a sentinel that asks for the password of the servers.
     pub fn sentinel_url(&self, address: &HostPort) -> String {
         Self { database: 0, ..self.clone() }.url(address)
+    }
+
+    /// How to connect to the server whose socket is at `path`.
+    ///
+    /// # Errors
+    /// None for a login that was parsed.
+    pub fn through(&self, path: &Path) -> Result<ConnectionInfo, RedisError> {
+        let nowhere = HostPort { host: "localhost".to_owned(), port: 6379 };
+        Ok(self.url(&nowhere).into_connection_info()?.set_addr(ConnectionAddr::Unix(path.to_owned())))
     }
 
     const fn scheme(&self) -> &'static str {
@@ -111,8 +123,15 @@ impl FromStr for StoreUrl {
             Some(kind) => (true, kind),
             None => (false, scheme.strip_prefix("redis").ok_or_else(|| wrong(KNOWN))?),
         };
-        // A password may hold a `/` by mistake: what stands before the last `@` is credentials.
-        let (credentials, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
+        // A password may hold a `/` by mistake: what stands before the last `@` is credentials. The path of a
+        // socket may hold an `@`.
+        let at = match kind {
+            "+unix" if rest.starts_with('/') => None,
+            "+unix" => rest.find("@/"),
+            _ => rest.rfind('@'),
+        };
+        let split = at.and_then(|at| Some((rest.get(..at)?, rest.get(at + 1..)?)));
+        let (credentials, rest) = split.unwrap_or(("", rest));
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let hosts = |default| -> Result<Vec<HostPort>, UrlError> {
             let parsed = hosts.split(',').map(|host| HostPort::parse(host, Some(default)));
@@ -123,10 +142,8 @@ impl FromStr for StoreUrl {
             let database =
                 database.map_err(|_| wrong("must end with the number of a database, or nothing"))?;
             let login = Login { tls, credentials: credentials.to_owned(), database };
-            let probe = HostPort { host: "localhost".to_owned(), port: 6379 };
             login
-                .url(&probe)
-                .into_connection_info()
+                .through(Path::new("/"))
                 .map_err(|_| wrong("holds credentials that are not percent-encoded user:password"))?;
             Ok(login)
         };
@@ -135,6 +152,13 @@ impl FromStr for StoreUrl {
                 [one] => Ok(Self::Redis(login(path)?, one.clone())),
                 _ => Err(wrong("of redis:// takes one host; redis-cluster:// takes several")),
             },
+            "+unix" if !tls && rest.starts_with('/') => {
+                let (path, query) = rest.split_once('?').unwrap_or((rest, "db="));
+                let database = query.strip_prefix("db=").filter(|_| path.len() > 1).ok_or_else(|| {
+                    wrong("of a socket must be redis+unix:///path.sock, with ?db= and a number for another database")
+                })?;
+                Ok(Self::Socket(login(database)?, path.into()))
+            }
             "-cluster" if path.is_empty() || path == "0" => Ok(Self::Cluster(login("")?, hosts(6379)?)),
             "-cluster" => Err(wrong("of a cluster takes no database: Redis Cluster has only database 0")),
             "-sentinel" => {
@@ -149,7 +173,7 @@ impl FromStr for StoreUrl {
     }
 }
 
-const KNOWN: &str = "must begin with memory:, redis://, rediss://, redis-cluster://, rediss-cluster://, \
+const KNOWN: &str = "must begin with memory:, redis://, rediss://, redis+unix:///, redis-cluster://, rediss-cluster://, \
                      redis-sentinel:// or rediss-sentinel://";
 
 impl fmt::Display for StoreUrl {
@@ -158,6 +182,7 @@ impl fmt::Display for StoreUrl {
         match self {
             Self::Memory => f.write_str("memory:"),
             Self::Redis(login, host) => write!(f, "{}://{host}/{}", login.scheme(), login.database),
+            Self::Socket(login, path) => write!(f, "redis+unix://{}?db={}", path.display(), login.database),
             Self::Cluster(login, hosts) => write!(f, "{}-cluster://{}", login.scheme(), list(hosts)),
             Self::Sentinel(login, hosts, name) => {
                 write!(f, "{}-sentinel://{}/{name}", login.scheme(), list(hosts))
@@ -177,6 +202,8 @@ mod tests {
             ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
             ("redis://u:s3cret@redis.example/2", "redis://redis.example:6379/2"),
             ("rediss://:s3cret@[::1]:7000", "rediss://[::1]:7000/0"),
+            ("redis+unix:///run/redis.sock", "redis+unix:///run/redis.sock?db=0"),
+            ("redis+unix://u:s3cret@/run/a@b.sock?db=2", "redis+unix:///run/a@b.sock?db=2"),
             ("redis-cluster://a:1,b:2", "redis-cluster://a:1,b:2"),
             ("rediss-cluster://u:s3cret@a:1,b", "rediss-cluster://a:1,b:6379"),
             ("redis-sentinel://s1,s2:5/mymaster", "redis-sentinel://s1:26379,s2:5/mymaster"),
@@ -197,6 +224,11 @@ mod tests {
             "redis://u:s3cret@a,b",
             "redis://u:s3cret@a:port",
             "redis://u:s3cret@a/db",
+            "redis+unix://u:s3cret@a/redis.sock",
+            "redis+unix://u:s3cret@/",
+            "redis+unix://u:s3cret@/redis.sock?db=x",
+            "redis+unix://u:s3cret@/redis.sock?other=1",
+            "rediss+unix://u:s3cret@/redis.sock",
             "redis-cluster://u:s3cret@a/3",
             "redis-sentinel://u:s3cret@a",
             "redis-other://u:s3cret@a",

@@ -80,12 +80,53 @@ async fn a_lost_script_is_sent_again() {
 async fn a_counter_that_is_no_number_fails_alone() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
-    let grant = one(&*store, &take("broken", 9, 1)).await;
-    text(&redis, &["SET", &format!("qg:test:p:{{broken}}:{}", grant.window), "text"]);
-    let asks = vec![take("broken", 9, 1), take("sound", 9, 1)];
-    let settled = store.reserve(&common::batch(vec![], asks)).await;
-    assert!(matches!(&settled[0], Err(StoreError::Refused(_))), "{settled:?}");
-    assert_eq!(settled[1].as_ref().unwrap().granted, 1);
+    let grant = one(&*store, &take("sound", 9, 1)).await;
+    for spoiled in [&["SET", "text"][..], &["SET", "1.5"], &["RPUSH", "1"]] {
+        let key = format!("qg:test:p:{{broken}}:{}", grant.window);
+        text(&redis, &["DEL", &key]);
+        text(&redis, &[spoiled[0], &key, spoiled[1]]);
+        let asks = vec![take("sound", 99, 1), take("broken", 99, 1), take("sound", 99, 1)];
+        let returns = vec![back(&take("broken", 99, 1), grant, 1)];
+        let settled = store.reserve(&common::batch(returns, asks)).await;
+        assert!(matches!(&settled[1], Err(StoreError::Refused(_))), "{spoiled:?}: {settled:?}");
+        assert_eq!((settled[0].as_ref().unwrap().granted, settled[2].as_ref().unwrap().granted), (1, 1));
+    }
+    assert_eq!(numbers(&*store, &take("sound", 99, 1)).await, (1, 8), "and the others are counted once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_share_an_address_are_asked_for_one_counter_at_a_time() {
+    // A cluster of one node, spoken to as if it were none: it refuses a command with keys of several slots.
+    let redis = Redis::start_with(&["--cluster-enabled", "yes"]).unwrap();
+    text(&redis, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    until("the cluster is up", Duration::from_secs(5), async || {
+        text(&redis, &["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(())
+    })
+    .await;
+    let store = open(&redis.url()).await;
+    for used in 1..4 {
+        let asks = (0..40).map(|n| take(&format!("apart{n}"), 9, 1)).collect();
+        for outcome in store.reserve(&common::batch(vec![], asks)).await {
+            assert_eq!(outcome.map(|grant| (grant.granted, grant.used)), Ok((1, used)));
+        }
+    }
+    let grant = one(&*store, &take("apart0", 9, 1)).await;
+    store.give_back(&[0, 1].map(|n| back(&take(&format!("apart{n}"), 9, 1), grant, 2))).await;
+    assert_eq!(numbers(&*store, &take("apart0", 9, 1)).await, (1, 3));
+    assert_eq!(numbers(&*store, &take("apart1", 9, 1)).await, (1, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unix_socket_leads_to_redis() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("redis.sock").display().to_string();
+    let redis = Redis::start_with(&["--unixsocket", &socket]).unwrap();
+    text(&redis, &["ACL", "SETUSER", "app", "on", ">s3cret/&+", "~*", "+@all"]);
+    let store = open(&format!("redis+unix://app:s3cret%2F&+@{socket}?db=3")).await;
+    assert_eq!(numbers(&*store, &take("socket", 9, 2)).await, (2, 2));
+    assert!(text(&redis, &["INFO", "keyspace"]).contains("db3:keys=1"));
+    let store = quotagate_store::open(&format!("redis+unix://{socket}.no").parse().unwrap(), "qg");
+    assert!(try_one(&*store, &take("socket", 9, 1)).await.unwrap_err().is_outage());
 }
 
 #[tokio::test(flavor = "multi_thread")]

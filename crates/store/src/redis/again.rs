@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::cluster::slot_of;
 use super::node::{Link, Node};
-use super::script::{self, Answer, Form, Override};
+use super::script::{self, Answer, Deed, Form, Override};
 use super::{Redis, Topology};
 use crate::store::{Ask, Settled, StoreError};
 
@@ -45,6 +45,8 @@ impl Redis {
                 Answer::OtherWindow if rolled => return Err(StoreError::Rolled),
                 Answer::OtherWindow => rolled = true,
                 Answer::NoScript => route.form = Form::Text,
+                // Asked for alone, its key has one server.
+                Answer::Apart => {}
                 Answer::OverrideElsewhere => {
                     route.over = Override::Known(self.read_override(&route.node, ask, deadline).await?);
                 }
@@ -81,9 +83,10 @@ impl Redis {
     async fn ask_once(&self, route: &Route, ask: &Ask, deadline: Instant) -> Answer {
         let Route { node, form, asking, over } = route;
         let number = ask.window().number_at(node.now());
-        let command = script::reserve(&self.prefix, ask, number, *form, over);
+        let deed = [Deed::Reserve(ask, number)];
+        let command = script::command(&self.prefix, &deed, *form, over);
         match self.one(node, command, *asking, deadline).await {
-            Ok((link, reply)) => self.read(node, &link, &reply, number),
+            Ok((link, reply)) => self.read(node, &link, &reply, &deed).pop().unwrap_or_else(script::nonsense),
             Err(error) => Answer::Failed(error),
         }
     }
@@ -120,7 +123,8 @@ impl Redis {
             get
         };
         let (_, mut reply) = self.one(node, get(), false, deadline).await?;
-        if let Answer::Elsewhere(address) = script::read(&reply, 0).0
+        if let Value::ServerError(error) = &reply
+            && let Answer::Elsewhere(address) = script::refusal(error)
             && let Some(other) = self.redirect(ask, &address, true, node)
         {
             reply = self.one(&other, get(), true, deadline).await?.1;

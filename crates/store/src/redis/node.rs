@@ -1,6 +1,6 @@
 //! One Redis server: a connection that is kept up, and what is known of the server.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,14 +11,10 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout, timeout_at};
 
 use super::script;
-use super::target::Target;
+use super::target::{DIAL, Target};
 use crate::store::StoreError;
 use crate::url::HostPort;
 
-/// The longest that connecting may take, name resolution and log-in included.
-const DIAL: Duration = Duration::from_secs(1);
-/// The same, where sentinels are asked first.
-const DIAL_THROUGH_SENTINEL: Duration = Duration::from_secs(2);
 /// The longest that an answer may take; the connection is given up then.
 const ANSWER: Duration = Duration::from_secs(1);
 /// The pause before the second try to connect; doubles up to [`SLOWEST_RETRY`].
@@ -43,6 +39,8 @@ struct Shared {
     /// The generation of the connection that was last found broken.
     broken: AtomicU64,
     wake: Notify,
+    /// Several servers stand behind its address.
+    apart: AtomicBool,
     eviction: Mutex<Option<String>>,
 }
 
@@ -70,6 +68,7 @@ impl Node {
             clock: ServerClock::new(),
             broken: AtomicU64::new(0),
             wake: Notify::new(),
+            apart: AtomicBool::new(false),
             eviction: Mutex::new(None),
         });
         let keeper = tokio::spawn(keep(target, Arc::clone(&shared), publish)).abort_handle();
@@ -92,8 +91,18 @@ impl Node {
     }
 
     /// Learns the server's clock from a reply.
-    pub fn observe(&self, server_ms: u64) {
-        self.shared.clock.observe(server_ms);
+    pub fn observe(&self, now: Duration) {
+        self.shared.clock.observe(now);
+    }
+
+    /// Whether commands must hold one key each, because several servers stand behind its address.
+    pub fn keeps_apart(&self) -> bool {
+        self.shared.apart.load(Relaxed)
+    }
+
+    /// Learns that several servers stand behind its address.
+    pub fn keep_apart(&self) {
+        self.shared.apart.store(true, Relaxed);
     }
 
     /// The connection, waiting at most until `deadline` for one that is being made.
@@ -169,7 +178,7 @@ impl Shared {
 async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<State>) {
     let mut pause = FIRST_RETRY;
     let mut complained = false;
-    let patience = if target.address().is_some() { DIAL } else { DIAL_THROUGH_SENTINEL };
+    let patience = target.patience();
     for generation in 1.. {
         match timeout(patience, open(&target, &shared))
             .await
@@ -208,7 +217,7 @@ async fn watch_over(shared: &Shared, mut connection: MultiplexedConnection, gene
         tokio::select! {
             () = shared.wake.notified() => if broken() { return "a command failed".to_owned() },
             () = sleep(PROBE) => match read_clock(&mut connection).await {
-                Ok(now_ms) => shared.clock.observe(now_ms),
+                Ok(now) => shared.clock.observe(now),
                 Err(error) => return error.to_string(),
             },
         }
@@ -221,8 +230,8 @@ async fn open(target: &Target, shared: &Shared) -> Result<MultiplexedConnection,
         .set_response_timeout(Some(ANSWER))
         .set_pipeline_buffer_size(1024);
     let mut connection = target.dial(&config).await.map_err(|error| error.to_string())?;
-    let now_ms = read_clock(&mut connection).await.map_err(|error| error.to_string())?;
-    shared.clock.observe(now_ms);
+    let now = read_clock(&mut connection).await.map_err(|error| error.to_string())?;
+    shared.clock.observe(now);
     // Where loading is forbidden, the first call finds no script and sends its text.
     let mut load = Cmd::new();
     load.arg("SCRIPT").arg("LOAD").arg(script::SOURCE);
@@ -244,9 +253,9 @@ pub fn eviction_warning(name: &str, policy: &str) -> String {
     format!("{name} runs with maxmemory-policy {policy}: set noeviction, or counters may be lost")
 }
 
-async fn read_clock(connection: &mut MultiplexedConnection) -> Result<u64, RedisError> {
-    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(connection).await?;
-    Ok(seconds.saturating_mul(1000).saturating_add(micros / 1000))
+async fn read_clock(connection: &mut MultiplexedConnection) -> Result<Duration, RedisError> {
+    let (seconds, micros): (u64, u32) = redis::cmd("TIME").query_async(connection).await?;
+    Ok(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros.into())))
 }
 
 /// `CONFIG` is forbidden on many managed servers; `INFO` tells as well.
@@ -284,8 +293,8 @@ impl ServerClock {
         Duration::from_millis(u64::try_from(now).unwrap_or_default())
     }
 
-    fn observe(&self, server_ms: u64) {
-        let server_ms = i64::try_from(server_ms).unwrap_or_default();
+    fn observe(&self, now: Duration) {
+        let server_ms = i64::try_from(now.as_millis()).unwrap_or_default();
         self.ahead_ms.store(server_ms.saturating_sub(self.elapsed_ms()), Relaxed);
     }
 }

@@ -1,9 +1,10 @@
 //! The one script: how it is called, and what its replies say.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use quotagate_quota::wire::{Grant, Return};
-use redis::{Cmd, ServerErrorKind, Value};
+use redis::{Cmd, RedisWrite, ServerErrorKind, Value};
 
 use crate::store::{Ask, StoreError};
 
@@ -11,6 +12,9 @@ use crate::store::{Ask, StoreError};
 pub const SOURCE: &str = include_str!("counter.lua");
 
 static DIGEST: LazyLock<String> = LazyLock::new(|| sha1_smol::Sha1::from(SOURCE).digest().to_string());
+
+/// Numbers that say what a reservation wants.
+const NUMBERS: usize = 9;
 
 /// How the script is named in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,15 +51,12 @@ pub enum Answer {
     Elsewhere(String),
     /// The node does not know the script; nothing was changed.
     NoScript,
+    /// Behind this address the keys of one command are on several servers; nothing was changed.
+    Apart,
     /// The node cannot serve it now; nothing was changed.
     NotNow(String),
     /// It failed.
     Failed(StoreError),
-}
-
-/// The key of a counter.
-pub fn counter_key(prefix: &str, key: &str, number: u64) -> String {
-    format!("{prefix}:{key}:{number}")
 }
 
 /// The key of the override of a partition.
@@ -63,79 +64,138 @@ pub fn override_key(prefix: &str, key: &str) -> String {
     format!("{prefix}:{key}:override")
 }
 
-/// The command for `ask` in the window of this number.
-pub fn reserve(prefix: &str, ask: &Ask, number: u64, form: Form, over: &Override) -> Cmd {
-    let mut cmd = call(form);
-    cmd.arg(counter_key(prefix, &ask.key, number))
-        .arg("reserve")
-        .arg(number)
-        .arg(ask.window_s)
-        .arg(ask.offset_s)
-        .arg(ask.quota)
-        .arg(ask.want)
-        .arg(ask.min)
-        .arg(ask.spare)
-        .arg(u8::from(ask.count_denied));
-    match over {
-        Override::InItsKey => cmd.arg("?"),
-        Override::Known(value) => cmd.arg(value.as_deref().unwrap_or_default()),
-    };
-    cmd
+/// What is done with one counter.
+#[derive(Clone, Copy, Debug)]
+pub enum Deed<'a> {
+    /// Units are asked for, in the window of this number.
+    Reserve(&'a Ask, u64),
+    /// Units go back.
+    Return(&'a Return),
 }
 
-/// The command for `back`.
-pub fn give_back(prefix: &str, back: &Return) -> Cmd {
-    let mut cmd = call(Form::Digest);
-    cmd.arg(counter_key(prefix, &back.key, back.window)).arg("return").arg(back.units);
-    cmd
+impl Deed<'_> {
+    fn key(&self) -> (&str, u64) {
+        match self {
+            Self::Reserve(ask, number) => (&ask.key, *number),
+            Self::Return(back) => (&back.key, back.window),
+        }
+    }
 }
 
-fn call(form: Form) -> Cmd {
-    let mut cmd = Cmd::new();
+/// The command that does `deeds`, whose counters are all on one server.
+pub fn command(prefix: &str, deeds: &[Deed<'_>], form: Form, over: &Override) -> Cmd {
+    let keys: usize = deeds.iter().map(|deed| deed.key().0.len()).sum();
+    let room = keys + deeds.len() * (prefix.len() + NUMBERS * 8 + 24) + 64;
+    let mut cmd = Cmd::with_capacity(3 + 2 * deeds.len(), room);
     match form {
         Form::Digest => cmd.arg("EVALSHA").arg(DIGEST.as_str()),
         Form::Text => cmd.arg("EVAL").arg(SOURCE),
     };
-    cmd.arg(1);
+    cmd.arg(deeds.len());
+    for deed in deeds {
+        let (key, number) = deed.key();
+        cmd.write_arg_fmt(format_args!("{prefix}:{key}:{number}"));
+    }
+    for deed in deeds {
+        match deed {
+            Deed::Reserve(ask, number) => write_reserve(&mut cmd, prefix, ask, *number, over),
+            Deed::Return(back) => cmd.write_arg(&double(back.units)),
+        }
+    }
     cmd
 }
 
-/// Reads a reply; `number` is the window asked for. The node's clock in ms comes along where the script ran.
-pub fn read(reply: &Value, number: u64) -> (Answer, Option<u64>) {
-    match reply {
-        Value::ServerError(error) => (refusal(error), None),
-        Value::Array(fields) => {
-            let field = |at: usize| {
-                fields.get(at).and_then(|v| if let Value::Int(n) = v { u64::try_from(*n).ok() } else { None })
-            };
-            let grant = || {
-                let (granted, used) = (field(2)?, field(3)?);
-                Some(Grant { granted, used, quota: field(4)?, reset_ms: field(5)?, window: number })
-            };
-            let answer = match field(0) {
-                Some(0) => Some(Answer::OtherWindow),
-                Some(1) => grant().map(Answer::Granted),
-                Some(2) => Some(Answer::OverrideElsewhere),
-                Some(3) => Some(Answer::Returned),
-                _ => None,
-            };
-            (answer.unwrap_or_else(nonsense), field(1))
-        }
-        _ => (nonsense(), None),
+fn write_reserve(cmd: &mut Cmd, prefix: &str, ask: &Ask, number: u64, over: &Override) {
+    let (stem, behind) = match over {
+        Override::InItsKey => (prefix.len() + ask.key.len() + 2, &[][..]),
+        Override::Known(value) => (0, value.as_deref().unwrap_or_default()),
+    };
+    let stem = u64::try_from(stem).unwrap_or_default();
+    let numbers: [u64; NUMBERS] = [
+        number,
+        ask.window_s.into(),
+        ask.offset_s.into(),
+        ask.quota,
+        ask.want,
+        ask.min,
+        ask.spare,
+        ask.count_denied.into(),
+        stem,
+    ];
+    let numbers = numbers.map(double);
+    if behind.is_empty() {
+        cmd.write_arg(numbers.as_flattened());
+    } else {
+        cmd.write_arg(&[numbers.as_flattened(), behind].concat());
     }
 }
 
-fn nonsense() -> Answer {
+/// How the script reads a number: exact, since none is above 2^53 - 1.
+const fn double(number: u64) -> [u8; 8] {
+    (number as f64).to_le_bytes()
+}
+
+/// Reads the reply to the command that did `deeds`: one answer each, in their order. The node's clock comes along
+/// where the script ran.
+pub fn read(reply: &Value, deeds: &[Deed<'_>]) -> (Vec<Answer>, Option<Duration>) {
+    match reply {
+        Value::ServerError(error) => (vec![refusal(error); deeds.len()], None),
+        Value::Array(values) => {
+            let Some((Some(now_ms), rest)) = values.split_first().map(|(now, rest)| (whole(now), rest))
+            else {
+                return (vec![nonsense(); deeds.len()], None);
+            };
+            let now = Duration::from_millis(now_ms);
+            let mut rest = rest.chunks_exact(3);
+            let answer = |deed: &Deed<'_>| {
+                let fields = rest.next().unwrap_or_default();
+                read_one(fields, deed, now).unwrap_or_else(nonsense)
+            };
+            (deeds.iter().map(answer).collect(), Some(now))
+        }
+        _ => (vec![nonsense(); deeds.len()], None),
+    }
+}
+
+fn read_one(fields: &[Value], deed: &Deed<'_>, now: Duration) -> Option<Answer> {
+    let [first, used, quota] = fields else { return None };
+    match (first, deed) {
+        (Value::ServerError(error), _) => Some(refusal(error)),
+        (Value::Int(-1), Deed::Reserve(..)) => Some(Answer::OtherWindow),
+        (Value::Int(-2), Deed::Reserve(..)) => Some(Answer::OverrideElsewhere),
+        (Value::Int(-3), Deed::Return(_)) => Some(Answer::Returned),
+        (granted, Deed::Reserve(ask, number)) => {
+            let reset = ask.window().remaining_at(now);
+            Some(Answer::Granted(Grant {
+                granted: whole(granted)?,
+                used: whole(used)?,
+                quota: whole(quota)?,
+                reset_ms: u64::try_from(reset.as_millis()).ok()?,
+                window: *number,
+            }))
+        }
+        _ => None,
+    }
+}
+
+fn whole(value: &Value) -> Option<u64> {
+    if let Value::Int(number) = value { u64::try_from(*number).ok() } else { None }
+}
+
+/// What an answer that the script never gives is read as.
+pub fn nonsense() -> Answer {
     Answer::Failed(StoreError::Refused("an answer that is none of the script's".to_owned()))
 }
 
-fn refusal(error: &redis::ServerError) -> Answer {
+/// What an error of the server says.
+pub fn refusal(error: &redis::ServerError) -> Answer {
     let detail = error.details().unwrap_or_default();
     let address = || detail.rsplit(' ').next().unwrap_or_default().to_owned();
     match error.kind() {
         Some(ServerErrorKind::Moved) => Answer::Moved(address()),
         Some(ServerErrorKind::Ask) => Answer::Elsewhere(address()),
         Some(ServerErrorKind::NoScript) => Answer::NoScript,
+        Some(ServerErrorKind::CrossSlot) => Answer::Apart,
         Some(
             ServerErrorKind::TryAgain
             | ServerErrorKind::ClusterDown
@@ -149,25 +209,74 @@ fn refusal(error: &redis::ServerError) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use quotagate_quota::wire::Reservation;
+
     use super::*;
 
+    fn ask() -> Ask {
+        let reservation = Reservation {
+            key: "test:p:{*}".to_owned(),
+            window_s: 60,
+            offset_s: 0,
+            quota: 100,
+            want: 3,
+            min: 1,
+            spare: 0,
+            count_denied: false,
+        };
+        Ask::new(reservation).unwrap()
+    }
+
     #[test]
-    fn a_grant_is_read_with_its_clock() {
-        let reply = Value::Array([1, 1_000, 3, 57, 100, 42_137].map(Value::Int).to_vec());
+    fn several_counters_are_asked_for_in_one_command() {
+        let back = Return { key: "test:q:{a}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let ask = ask();
+        let deeds = [Deed::Return(&back), Deed::Reserve(&ask, 7)];
+        let text = |over| {
+            String::from_utf8_lossy(&command("qg", &deeds, Form::Digest, &over).get_packed_command())
+                .into_owned()
+        };
+        let plain = text(Override::InItsKey);
+        let head = format!("*7\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n$1\r\n2\r\n", *DIGEST);
+        assert!(plain.starts_with(&head), "{plain}");
+        assert!(plain.contains("$15\r\nqg:test:q:{a}:6\r\n$15\r\nqg:test:p:{*}:7\r\n$8\r\n"), "{plain}");
+        assert!(plain.contains("$72\r\n"), "{plain}");
+        let known = text(Override::Known(Some(b"blocked".to_vec())));
+        assert!(known.contains("$79\r\n") && known.ends_with("blocked\r\n"), "{known}");
+    }
+
+    #[test]
+    fn answers_are_read_in_order_with_their_clock() {
+        let back = Return { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let ask = ask();
+        let deeds =
+            [Deed::Return(&back), Deed::Reserve(&ask, 7), Deed::Reserve(&ask, 6), Deed::Reserve(&ask, 7)];
+        let now_ms = 7 * 60_000 + 17_863;
+        let reply = [now_ms, -3, 1, 0, 3, 57, 100, -1, 0, 0, -2, 0, 0].map(Value::Int).to_vec();
         let grant = Grant { granted: 3, used: 57, quota: 100, reset_ms: 42_137, window: 7 };
-        assert_eq!(read(&reply, 7), (Answer::Granted(grant), Some(1_000)));
+        let answers =
+            vec![Answer::Returned, Answer::Granted(grant), Answer::OtherWindow, Answer::OverrideElsewhere];
+        let clock = Duration::from_millis(now_ms.unsigned_abs());
+        assert_eq!(read(&Value::Array(reply), &deeds), (answers, Some(clock)));
     }
 
     #[test]
     fn nonsense_is_no_grant() {
+        let ask = ask();
         for reply in [
             Value::Okay,
             Value::Array(vec![]),
+            Value::Array(vec![Value::Okay, Value::Int(3), Value::Int(3), Value::Int(3)]),
             Value::Array(vec![Value::Int(1), Value::Int(5)]),
-            Value::Array(vec![Value::Int(9), Value::Int(5)]),
-            Value::Array([1, 1_000, -3, 57, 100, 42].map(Value::Int).to_vec()),
+            Value::Array([1_000, -3, 57, 100].map(Value::Int).to_vec()),
+            Value::Array([1_000, 3, -57, 100].map(Value::Int).to_vec()),
+            Value::Array([1_000, -4, 0, 0].map(Value::Int).to_vec()),
         ] {
-            assert!(matches!(read(&reply, 7).0, Answer::Failed(StoreError::Refused(_))), "{reply:?}");
+            let (answers, _) = read(&reply, &[Deed::Reserve(&ask, 7)]);
+            assert!(matches!(answers.as_slice(), [Answer::Failed(StoreError::Refused(_))]), "{reply:?}");
         }
+        let back = Return { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let granted = Value::Array([1_000, 3, 57, 100].map(Value::Int).to_vec());
+        assert!(matches!(read(&granted, &[Deed::Return(&back)]).0.as_slice(), [Answer::Failed(_)]));
     }
 }

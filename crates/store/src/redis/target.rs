@@ -1,13 +1,19 @@
 //! How a connection to the right Redis server is made: by its address, or through Sentinel.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Value, cmd};
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, ErrorKind, IntoConnectionInfo, RedisError, Value, cmd};
 
 use crate::url::{HostPort, Login};
 
+/// The longest that one connection may take to be made.
+pub const DIAL: Duration = Duration::from_secs(1);
+/// The longest that it may take where sentinels are asked first.
+const DIAL_THROUGH_SENTINEL: Duration = Duration::from_secs(2);
 /// The longest that one sentinel may take to connect, and to answer: the next one is asked then.
 const SENTINEL: Duration = Duration::from_millis(300);
 
@@ -16,6 +22,8 @@ const SENTINEL: Duration = Duration::from_millis(300);
 pub enum Target {
     /// The server of this address.
     Fixed(Login, HostPort),
+    /// The server whose Unix socket is at this path.
+    Socket(Login, PathBuf),
     /// The primary that these sentinels name.
     Sentinel {
         /// How to log in to the primary, and to sentinels that ask for it.
@@ -32,7 +40,15 @@ impl Target {
     pub const fn address(&self) -> Option<&HostPort> {
         match self {
             Self::Fixed(_, address) => Some(address),
-            Self::Sentinel { .. } => None,
+            Self::Socket(..) | Self::Sentinel { .. } => None,
+        }
+    }
+
+    /// The longest that connecting may take, name resolution and log-in included.
+    pub const fn patience(&self) -> Duration {
+        match self {
+            Self::Fixed(..) | Self::Socket(..) => DIAL,
+            Self::Sentinel { .. } => DIAL_THROUGH_SENTINEL,
         }
     }
 
@@ -42,7 +58,8 @@ impl Target {
     /// What kept it from connecting, without credentials.
     pub async fn dial(&self, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection, RedisError> {
         match self {
-            Self::Fixed(login, address) => connect(&login.url(address), config).await,
+            Self::Fixed(login, address) => connect(login.url(address), config).await,
+            Self::Socket(login, path) => connect(login.through(path)?, config).await,
             Self::Sentinel { login, sentinels, name } => {
                 let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no sentinel"));
                 for sentinel in sentinels {
@@ -57,8 +74,14 @@ impl Target {
     }
 }
 
-async fn connect(url: &str, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection, RedisError> {
-    Client::open(url)?.get_multiplexed_async_connection_with_config(config).await
+async fn connect(
+    to: impl IntoConnectionInfo,
+    config: &AsyncConnectionConfig,
+) -> Result<MultiplexedConnection, RedisError> {
+    // A call must not wait for the answer to the one before it.
+    let at_once = TcpSettings::default().set_nodelay(true);
+    let to = to.into_connection_info()?.set_tcp_settings(at_once);
+    Client::open(to)?.get_multiplexed_async_connection_with_config(config).await
 }
 
 async fn through(
@@ -70,7 +93,7 @@ async fn through(
     let mut ask = cmd("SENTINEL");
     ask.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     let brief = config.clone().set_connection_timeout(Some(SENTINEL)).set_response_timeout(Some(SENTINEL));
-    let anonymous = connect(&login.anonymous_url(sentinel), &brief).await;
+    let anonymous = connect(login.anonymous_url(sentinel), &brief).await;
     let asked = match anonymous {
         Ok(mut connection) => ask.query_async(&mut connection).await,
         Err(error) => Err(error),
@@ -78,7 +101,7 @@ async fn through(
     let answer: Option<(String, u16)> = match asked {
         Ok(answer) => answer,
         Err(error) if error.code() == Some("NOAUTH") => {
-            ask.query_async(&mut connect(&login.sentinel_url(sentinel), &brief).await?).await?
+            ask.query_async(&mut connect(login.sentinel_url(sentinel), &brief).await?).await?
         }
         Err(error) => return Err(error),
     };
@@ -87,7 +110,7 @@ async fn through(
         return Err((ErrorKind::MasterNameNotFoundBySentinel, "unknown primary", detail).into());
     };
     let primary = HostPort { host, port };
-    let mut connection = connect(&login.url(&primary), config).await?;
+    let mut connection = connect(login.url(&primary), config).await?;
     let role: Vec<Value> = cmd("ROLE").query_async(&mut connection).await?;
     if matches!(role.first(), Some(Value::BulkString(role)) if role == b"master") {
         Ok(connection)
@@ -100,6 +123,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(_, address) => write!(f, "redis at {address}"),
+            Self::Socket(_, path) => write!(f, "redis at unix:{}", path.display()),
             Self::Sentinel { name, .. } => write!(f, "redis primary {name}"),
         }
     }

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes};
 use hyper::{Request, Response, StatusCode};
 use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, Outcome, ReserveReply, ReserveRequest, Return};
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout;
 
 use super::App;
 use super::pending;
@@ -62,9 +62,9 @@ where
     let claim = pending::start(app, batch);
     // In time for the answer to arrive: what has settled by then is not lost for what has not.
     let soon = deadline - (deadline - received).div_f64(5.0).min(MARGIN);
-    if timeout_at(soon.into(), claim.done()).await.is_err()
+    if app.alarm.within(soon, claim.done()).await.is_none()
         && !claim.any()
-        && timeout_at(deadline.into(), claim.done()).await.is_err()
+        && app.alarm.within(deadline, claim.done()).await.is_none()
     {
         return Err(Refusal::Late(budget_ms));
     }
