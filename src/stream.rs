@@ -119,7 +119,7 @@ impl HttpContext for Stream {
 impl Context for Stream {
     fn on_done(&mut self) -> bool {
         if let Phase::Waiting(ticket) = *self.phase.borrow() {
-            self.plugin.worker.borrow_mut().cancel(ticket);
+            self.plugin.worker.borrow_mut().cancel(ticket, self.plugin.now());
         }
         self.answered(|| None);
         self.plugin.wake();

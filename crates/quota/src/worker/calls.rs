@@ -31,7 +31,6 @@ pub(super) struct Call {
 impl<W> Worker<W> {
     /// The next call that is due: ask until there is none. A call that cannot be sent has failed.
     pub fn next_call(&mut self, now: Monotonic) -> Option<OutgoingCall> {
-        self.now = now;
         while self.gathering.front().is_some_and(|ticket| !self.waiting.contains_key(ticket)) {
             self.gathering.pop_front();
         }
@@ -74,7 +73,6 @@ impl<W> Worker<W> {
 
     /// The store answered a call with 200 and this body.
     pub fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> Change {
-        self.now = now;
         let Some(call) = self.take_call(id) else { return Change::None };
         if call.batch.is_empty() {
             return Change::None;
@@ -95,7 +93,6 @@ impl<W> Worker<W> {
 
     /// A call came to nothing: not sent, refused, timed out, reset, or answered with anything but 200.
     pub fn call_failed(&mut self, id: CallId, now: Monotonic) -> Change {
-        self.now = now;
         match self.take_call(id) {
             Some(call) if !call.batch.is_empty() => self.all_failed(call, now),
             _ => Change::None,
@@ -105,7 +102,6 @@ impl<W> Worker<W> {
     /// Time has passed: to be called every 10 ms or so while [`Worker::is_idle`] is false. Decides requests
     /// whose time is over and makes returns and refills due; calls may be due afterwards.
     pub fn tick(&mut self, now: Monotonic) -> Change {
-        self.now = now;
         while let Some(first) = self.waiting.first_entry().filter(|first| first.get().deadline <= now) {
             let ticket = *first.key();
             self.fail(ticket, now);

@@ -82,8 +82,6 @@ pub struct Worker<W> {
     decided: VecDeque<Decided<W>>,
     tally: Tally,
     serial: u64,
-    /// The last moment that was told.
-    now: Monotonic,
 }
 
 /// A request that waits for a call.
@@ -152,13 +150,12 @@ impl<W> Worker<W> {
             decided: VecDeque::new(),
             tally: Tally::new(config.policies.len()),
             serial: 0,
-            now: Monotonic::default(),
             config,
         }
     }
 
     /// The client of a waiting request has gone. Units that it got, or that are on their way, go back.
-    pub fn cancel(&mut self, ticket: Ticket) {
+    pub fn cancel(&mut self, ticket: Ticket, now: Monotonic) {
         let place = || self.decided.iter().position(|decided| decided.ticket == ticket);
         let wants = match self.waiting.remove(&ticket) {
             Some(waiter) => waiter.wants,
@@ -168,14 +165,14 @@ impl<W> Worker<W> {
             },
         };
         for mut want in wants {
-            self.release(&mut want, self.now);
+            self.release(&mut want, now);
         }
     }
 
     /// Takes back units that a request held and that do not count, because of how it was answered.
-    pub fn give_back(&mut self, held: Vec<Held>) {
+    pub fn give_back(&mut self, held: Vec<Held>, now: Monotonic) {
         for Held { counter, window, units, until, ends, .. } in held {
-            self.put_back(&counter, Units { units, window, until, ends }, self.now);
+            self.put_back(&counter, Units { units, window, until, ends }, now);
         }
     }
 

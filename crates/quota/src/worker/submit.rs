@@ -25,7 +25,6 @@ struct Known {
 impl<W> Worker<W> {
     /// A request arrives with the units that it needs, one check a policy.
     pub fn submit(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
-        self.now = now;
         let known = self.know(&checks, now);
         if let Some(until) = known.refused_until {
             return Submitted::Decided(Decision::Refuse(self.refuse(&checks, known.standings, until)));

@@ -171,7 +171,7 @@ impl World {
         if !who.is_empty()
             && let Some(gone) = self.waiting.remove(&who[choices.below(who.len())])
         {
-            self.worker.cancel(gone.ticket);
+            self.worker.cancel(gone.ticket, self.now);
         }
     }
 
@@ -185,7 +185,7 @@ impl World {
         for held in &back {
             self.units.entry(held.counter.key.to_string()).or_default().spent -= held.units;
         }
-        self.worker.give_back(back);
+        self.worker.give_back(back, self.now);
     }
 
     fn settle(&mut self) {

@@ -169,11 +169,12 @@ impl World {
 
     fn leave(&mut self, client: u64, ticket: Ticket) {
         let Some(Client { worker, checks, .. }) = self.clients.remove(&client) else { return };
+        let now = self.time();
         let worker = &mut self.workers[worker];
         if !worker.waiting.contains_key(&ticket) {
             unseen(&mut self.unseen, &checks);
         }
-        worker.cancel(ticket);
+        worker.cancel(ticket, now);
     }
 
     /// The window that a standing is of: it ends at most a reply's delay, less than its length, before the
@@ -247,7 +248,7 @@ impl World {
                 for Held { counter, window, units, .. } in &held {
                     *self.admitted.get_mut(&(counter.key.to_string(), *window)).unwrap() -= units;
                 }
-                self.workers[worker].give_back(held);
+                self.workers[worker].give_back(held, now);
             }
         }
     }

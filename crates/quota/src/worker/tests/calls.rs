@@ -115,11 +115,11 @@ fn a_client_that_has_gone_holds_no_units_and_holds_up_nobody() {
     assert_ne!(gone, stays);
     let (id, request) = call(&mut w, 0);
     assert_eq!(request.reservations[0].want, 2);
-    w.cancel(gone);
+    w.cancel(gone, at(0));
     w.replied(id, &reply(&[grant(2, 2)]), at(1));
     assert_eq!(summary(&mut w), "stays=+4");
     let next = submit(&mut w, "next", 2);
-    w.cancel(next);
+    w.cancel(next, at(2));
     submit(&mut w, "last", 2);
     let (_, request) = call(&mut w, 2);
     assert_eq!((request.returns[0].units, request.reservations[0].want), (1, 1));
@@ -131,7 +131,7 @@ fn a_client_that_leaves_before_it_hears_of_its_grant_holds_no_units_either() {
     let (gone, _) = (submit(&mut w, "gone", 0), submit(&mut w, "stays", 0));
     let (id, _) = call(&mut w, 0);
     w.replied(id, &reply(&[grant(2, 2)]), at(1));
-    w.cancel(gone);
+    w.cancel(gone, at(1));
     assert_eq!(summary(&mut w), "stays=+3");
     w.tick(at(10));
     assert_eq!(call(&mut w, 10).1.returns[0].units, 1);

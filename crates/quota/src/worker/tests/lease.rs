@@ -173,7 +173,7 @@ fn what_a_request_does_not_spend_is_held_again_up_to_the_target() {
     let (id, request) = call(&mut w, 1);
     assert_eq!(request.reservations.iter().map(|r| &*r.key).collect::<Vec<_>>(), ["d:b:{x}"]);
     assert_eq!(load(&w), (16, 0));
-    w.cancel(gone);
+    w.cancel(gone, at(1));
     assert_eq!(load(&w), (20, 0));
     // Another is refused when the call returns.
     ask(&mut w, "refused", &[0, 1], 4, 2);
@@ -187,7 +187,7 @@ fn what_a_request_does_not_spend_is_held_again_up_to_the_target() {
     call(&mut w, 4);
     w.tick(at(250));
     assert_eq!(load(&w), (0, 0));
-    w.cancel(gone);
+    w.cancel(gone, at(250));
     assert_eq!(w.returns.take(9, at(250)).iter().map(|r| r.units).sum::<u64>(), 20);
 }
 
@@ -336,7 +336,7 @@ fn units_held_until_the_answer_may_come_from_a_lease_and_return_to_it() {
     let Submitted::Decided(Decision::Admit(mut admission)) = ask(&mut w, "x", &[0], 2, 1) else { panic!() };
     assert_eq!(load(&w), (18, 0));
     let held = admission.answered(Some(200), &w.config);
-    w.give_back(held);
+    w.give_back(held, at(1));
     assert_eq!((load(&w), returned(&mut w, 2)), ((20, 0), vec![]));
 }
 
