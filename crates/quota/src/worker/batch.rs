@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::lease::{Leases, Taken};
+use super::held_ahead::{Occasion, Taken};
+use super::lease::Leases;
 use super::ledger::Spent;
 use crate::config::Config;
 use crate::decision::Outcome;
@@ -85,14 +86,14 @@ impl Batch {
             return;
         }
         for reserved in &mut self.reserved {
-            reserved.spare = leases.ask(&reserved.counter, now);
+            reserved.spare = leases.ask(&reserved.counter, Occasion::Waiting, now);
         }
         while let Some(counter) = leases.next_low() {
             if !self.has_room(1, counter.key.len(), others) {
                 leases.still_low(counter);
                 return;
             }
-            let spare = leases.ask(&counter, now);
+            let spare = leases.ask(&counter, Occasion::Nobody, now);
             if spare > 0 {
                 self.push(Reserved { counter, want: 0, min: 0, spare, count_denied: false, counted: 0 });
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::batch::{Batch, MAX_CALL_RETURNS, State};
 use super::breaker::Change;
-use super::lease::Units;
+use super::held_ahead::Units;
 use super::pools::{Pool, Pools};
 use super::{CallId, Decided, FULL_BATCH, GATHER, MAX_IN_FLIGHT, OutgoingCall, Ticket, Waiter, Worker};
 use crate::decision::{Decision, Outcome};
@@ -38,7 +38,6 @@ impl<W> Worker<W> {
         if self.calls.len() >= MAX_IN_FLIGHT || !is_due {
             return None;
         }
-        self.returned = false;
         let returns = self.returns.take(MAX_CALL_RETURNS, now);
         self.returns_due &= !self.returns.is_empty();
         let mut batch = Batch::default();
@@ -119,7 +118,7 @@ impl<W> Worker<W> {
             returns.add(counter, units);
         });
         self.returns_due = !self.returns.is_empty();
-        self.refills_due = self.leases.wants_refill();
+        self.refills_due = self.leases.refill_is_due(now);
         change
     }
 
@@ -130,12 +129,13 @@ impl<W> Worker<W> {
         if self.breaker.is_probing() {
             return false;
         }
-        let left = oldest.deadline.since(now);
-        let nobody_waits = self.calls.iter().all(|call| call.tickets.is_empty());
-        nobody_waits
-            || self.returned
+        let timeout = self.config.store.timeout;
+        let waited = timeout.saturating_sub(oldest.deadline.since(now));
+        let is_waited_for =
+            |call: &Call| call.tickets.iter().rev().any(|ticket| self.waiting.contains_key(ticket));
+        !self.calls.iter().any(is_waited_for)
             || self.gathering.len() >= FULL_BATCH
-            || left + GATHER <= self.config.store.timeout
+            || waited >= GATHER.min(timeout / 4)
     }
 
     fn returns_are_due(&self, now: Monotonic) -> bool {
@@ -148,7 +148,6 @@ impl<W> Worker<W> {
 
     fn take_call(&mut self, id: CallId) -> Option<Call> {
         let place = self.calls.iter().position(|call| call.id == id)?;
-        self.returned = true;
         Some(self.calls.swap_remove(place))
     }
 

@@ -18,6 +18,7 @@ mod calls;
 mod clock;
 mod demand;
 mod expiring;
+mod held_ahead;
 #[cfg(test)]
 mod invariants;
 mod lease;
@@ -30,6 +31,8 @@ mod submit;
 mod tally;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing;
 
 pub use breaker::Change;
 
@@ -45,7 +48,8 @@ use batch::Want;
 use breaker::Breaker;
 use calls::Call;
 use clock::StoreClock;
-use lease::{Leases, Units};
+use held_ahead::Units;
+use lease::Leases;
 use ledger::Ledger;
 use local::Local;
 use returns::Returns;
@@ -71,13 +75,11 @@ pub struct Worker<W> {
     returns: Returns,
     /// A tick has passed since the first of the returns came.
     returns_due: bool,
-    /// A tick has passed since a lease ran low.
+    /// Refills that nobody waits for have gathered long enough.
     refills_due: bool,
     breaker: Breaker,
     waiting: BTreeMap<Ticket, Waiter<W>>,
     gathering: VecDeque<Ticket>,
-    /// A call has returned since the last one left.
-    returned: bool,
     calls: Vec<Call>,
     decided: VecDeque<Decided<W>>,
     tally: Tally,
@@ -145,7 +147,6 @@ impl<W> Worker<W> {
             breaker: Breaker::new(seed),
             waiting: BTreeMap::new(),
             gathering: VecDeque::new(),
-            returned: false,
             calls: Vec::new(),
             decided: VecDeque::new(),
             tally: Tally::new(config.policies.len()),

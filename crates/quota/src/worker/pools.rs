@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::batch::Reserved;
-use super::lease::{Taken, Units};
+use super::held_ahead::{Taken, Units};
 use super::ledger::{Heard, Spent};
 use crate::time::Monotonic;
 use crate::wire::{self, Grant, Outcome};

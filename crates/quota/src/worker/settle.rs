@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::Worker;
 use super::batch::{State, Want};
-use super::lease::{Taken, Units};
+use super::held_ahead::{Taken, Units};
 use super::ledger::{Heard, Spent, Verdict};
 use super::local;
 use super::pools::{Offer, Pools};

@@ -1,7 +1,7 @@
 //! A request arrives: it is decided by what the worker knows and holds, or waits for a call.
 
 use super::batch::{State, Want};
-use super::lease::{Extent, Taken};
+use super::held_ahead::{Extent, Taken};
 use super::ledger::{Spent, Verdict};
 use super::settle::standing;
 use super::{MAX_WAITING, Submitted, Ticket, Waiter, Worker};

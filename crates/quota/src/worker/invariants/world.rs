@@ -316,7 +316,7 @@ impl World {
         self
     }
 
-    /// All clients leave that can, and half a second passes without new ones.
+    /// All clients leave that can, and nearly a second passes without new ones.
     pub(super) fn drain(mut self) -> Self {
         let waiting = |(id, client): (&u64, &Client)| client.ticket.map(|ticket| (*id, ticket));
         let leaving: Vec<_> = self.clients.iter().filter_map(waiting).collect();
@@ -324,7 +324,7 @@ impl World {
             self.leave(client, ticket);
         }
         self.setup.rate = 0;
-        self.run(500)
+        self.run(900)
     }
 
     /// What the workers counted is what was seen of their decisions.

@@ -177,3 +177,37 @@ fn a_spent_counter_is_refused_without_a_call_and_asked_about_once_a_second() {
     assert_eq!(summary(&mut w), "probe=+3");
     submit(&mut w, "open again", 1_002);
 }
+
+#[test]
+fn where_little_time_is_allowed_requests_gather_for_a_quarter_of_it() {
+    let mut w = edited("deny", |config| config.store.timeout = Duration::from_millis(8));
+    submit(&mut w, "one", 0);
+    call(&mut w, 0);
+    submit(&mut w, "two", 1);
+    assert!(w.next_call(at(2)).is_none());
+    call(&mut w, 3);
+}
+
+#[test]
+fn a_call_that_nobody_waits_for_any_more_holds_up_nobody() {
+    let mut w = worker("deny");
+    let gone = submit(&mut w, "gone", 0);
+    call(&mut w, 0);
+    w.cancel(gone, at(1));
+    submit(&mut w, "next", 1);
+    call(&mut w, 1);
+}
+
+#[test]
+fn a_call_that_returns_lets_none_leave_while_another_is_waited_for() {
+    let mut w = worker("deny");
+    submit(&mut w, "one", 0);
+    let (slow, _) = call(&mut w, 0);
+    submit(&mut w, "two", 1);
+    let (quick, _) = call(&mut w, 6);
+    submit(&mut w, "three", 7);
+    answer(&mut w, slow, &[grant(1, 1)], 8);
+    assert!(w.next_call(at(8)).is_none(), "or there were two under way for ever");
+    answer(&mut w, quick, &[grant(1, 2)], 9);
+    call(&mut w, 9);
+}
