@@ -8,6 +8,7 @@ use super::held_ahead::Units;
 use super::pools::{Pool, Pools};
 use super::{CallId, Decided, FULL_BATCH, GATHER, MAX_IN_FLIGHT, OutgoingCall, Ticket, Waiter, Worker};
 use crate::decision::{Decision, Outcome};
+use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
 /// How long after its timeout a call is given up that the host never reported.
@@ -84,8 +85,14 @@ impl<W> Worker<W> {
             self.decide(ticket, waiter, decision);
         }
         let usable = pools.any_usable();
+        let mut back = Vec::new();
         for pool in pools.into_pools() {
-            self.close(pool, now);
+            back.extend(self.close(pool, now));
+        }
+        // What goes back of one reservation is not among what the next one of its counter left.
+        for (counter, units) in back {
+            self.ledger.given_back(&counter, units.window, units.units, now);
+            self.returns.add(&counter, units);
         }
         if usable { self.breaker.succeeded() } else { self.broke(call.probe, now) }
     }
@@ -151,20 +158,22 @@ impl<W> Worker<W> {
         Some(self.calls.swap_remove(place))
     }
 
-    /// Ends one reservation of a call: what no request took is held ahead or goes back, and the ledger learns
-    /// what is left.
-    fn close(&mut self, pool: Pool, now: Monotonic) {
+    /// Ends one reservation of a call: the ledger learns what is left, and what no request took is held ahead, or
+    /// told if it goes back.
+    fn close(&mut self, pool: Pool, now: Monotonic) -> Option<(Counter, Units)> {
         let rest = pool.rest();
         let Pool { reserved, granted } = pool;
-        let counter = &reserved.counter;
-        let Some(granted) = granted else { return self.leases.failed(counter, reserved.spare) };
-        let mut heard = granted.heard;
+        let counter = reserved.counter;
+        let Some(granted) = granted else {
+            self.leases.failed(&counter, reserved.spare);
+            return None;
+        };
+        let heard = granted.heard;
         self.clock.hear(counter.window, heard.window, heard.ends);
         let units = Units { units: rest, window: heard.window, until: granted.until, ends: heard.ends };
-        let back = self.leases.arrived(counter, reserved.spare, heard, units, now);
-        heard.left = heard.left.saturating_add(back).min(heard.quota);
-        self.ledger.learn(counter, heard, granted.short, now);
-        self.returns.add(counter, Units { units: back, ..units });
+        let back = self.leases.arrived(&counter, reserved.spare, heard, units, now);
+        self.ledger.learn(&counter, heard, granted.short, now);
+        (back > 0).then_some((counter, Units { units: back, ..units }))
     }
 
     fn all_failed(&mut self, call: Call, now: Monotonic) -> Change {

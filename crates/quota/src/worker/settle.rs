@@ -109,7 +109,7 @@ impl<W> Worker<W> {
             State::Taken(_) | State::Open => Offer::Failed,
         };
         match (offer, want.state) {
-            (Offer::Enough, State::Asked(slot)) => Found::Brought(slot),
+            (Offer::Enough(slot), _) => Found::Brought(slot),
             _ if self.leases.has(counter, cost, now) => Found::Ahead,
             (Offer::Short(spent), State::Asked(slot)) => Found::Refused(slot, spent),
             _ => match self.ledger.last_word(counter, cost, now) {

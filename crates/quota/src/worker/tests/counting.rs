@@ -95,7 +95,7 @@ fn what_goes_back_is_what_was_neither_admitted_nor_refused_by_the_policy_that_co
     assert_eq!(request.reservations[0].want, 6, "who left before the call costs nothing");
     let Submitted::Waiting(gone) = ask(&mut w, "x", &[1], 1, 0) else { panic!() };
     w.cancel(gone, at(0));
-    answer(&mut w, id, &[grant(2, 9), grant(0, 5)], 1);
+    answer(&mut w, id, &[grant(2, 9), grant(0, 5), grant(0, 5)], 1);
     assert_eq!(summary(&mut w), "admitted=+1 refused=- lost=- refused by both=-");
     assert_eq!(tally(&mut w), "a.admitted=1 a.refused=2 b.refused=2");
     assert_eq!(returned(&mut w, 10), [("d:a:{x}".to_owned(), 1)], "of the one that `b` refused");

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod calls;
+mod costs;
 mod counting;
 mod failure;
 mod lease;
