@@ -80,8 +80,8 @@ impl HttpContext for Stream {
                 host::run_root(plugin.root, self.id);
                 Action::Pause
             }
-            Submitted::Counting => {
-                self.phase.replace(Phase::Counting);
+            Submitted::Counting(admission) => {
+                self.phase.replace(Phase::Decided(Decision::Admit(admission)));
                 host::run_root(plugin.root, self.id);
                 Action::Continue
             }
@@ -108,7 +108,7 @@ impl HttpContext for Stream {
         let entry = match &*phase {
             Phase::Decided(decision) => access_log::entry(config, decision),
             Phase::Unidentified(missing) => access_log::missing_identity(config, missing.policy),
-            Phase::Uncounted | Phase::Waiting(_) | Phase::Counting => None,
+            Phase::Uncounted | Phase::Waiting(_) => None,
         };
         for (name, value) in entry.iter().flat_map(Entry::fields) {
             host::set_filter_state(name, &value);

@@ -20,9 +20,7 @@ pub enum Phase {
     Unidentified(MissingIdentity),
     /// Paused.
     Waiting(Ticket),
-    /// It runs, and policies that only count have not heard from the store yet.
-    Counting,
-    /// Let through, or answered by the filter.
+    /// Let through, or answered by the filter. Policies that only count may not have heard from the store yet.
     Decided(Decision),
 }
 
@@ -35,6 +33,12 @@ pub struct Waiting {
 impl Waiting {
     /// Carries out what became of the request, from a callback of the root. Whether the host was called for it.
     pub fn carry_out(self, decision: Decision, config: &Config, now: impl FnOnce() -> Now) -> bool {
+        if let Phase::Decided(Decision::Admit(admission)) = &mut *self.phase.borrow_mut() {
+            if let Decision::Admit(counted) = decision {
+                admission.join(counted);
+            }
+            return false;
+        }
         let paused = matches!(*self.phase.borrow(), Phase::Waiting(_));
         // A stream that is gone needs nothing, and whatever is active instead must not get it. Envoy says that a
         // stream is done before it is gone, and `Worker::cancel` has then taken its units back.

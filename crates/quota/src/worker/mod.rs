@@ -41,7 +41,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::decision::{Decision, Held, Outcome};
+use crate::decision::{Admission, Decision, Held, Outcome};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 use batch::Want;
@@ -101,9 +101,10 @@ pub enum Submitted {
     Decided(Decision),
     /// It waits; its decision comes out of [`Worker::next_decision`]. Send what [`Worker::next_call`] gives.
     Waiting(Ticket),
-    /// It goes on: only policies that never refuse wait for the store. As for `Waiting`, a call may be due, and
-    /// the decision, always to admit, comes out of [`Worker::next_decision`] when it is known.
-    Counting,
+    /// It goes on, admitted by all policies that may refuse: only such as never do wait for the store. As for
+    /// `Waiting`, a call may be due; what those policies say comes out of [`Worker::next_decision`] when it is
+    /// known, as an admission to be [joined](Admission::join) to this one.
+    Counting(Admission),
 }
 
 /// A call to be sent to the store.

@@ -144,20 +144,21 @@ impl World {
         let (worker, checks, id) = (self.place(), self.checks(), self.serial);
         self.serial += 1;
         let now = self.time();
-        let client = |ticket| Client { worker, ticket, since: self.now, checks: checks.clone() };
+        let since = self.now;
         match self.workers[worker].submit(id, checks.clone(), now) {
-            Submitted::Waiting(ticket) => drop(self.clients.insert(id, client(Some(ticket)))),
-            Submitted::Counting => drop(self.clients.insert(id, client(None))),
-            Submitted::Decided(decision) => {
-                if let Decision::Admit(Admission { standings, .. }) = &decision {
-                    for standing in standings.iter().filter(|standing| standing.granted) {
-                        let window_s = self.config.policies[standing.policy].window.seconds();
-                        let current = self.now / 1000 / u64::from(window_s);
-                        assert_eq!(self.window(standing), current, "held after its window's end");
-                    }
-                }
-                self.decided(worker, &checks, decision);
+            Submitted::Waiting(ticket) => {
+                self.clients.insert(id, Client { worker, ticket: Some(ticket), since, checks });
             }
+            Submitted::Counting(admission) => {
+                let is_known =
+                    |check: &Check| admission.standings.iter().any(|known| known.policy == check.policy);
+                let (known, asked): (Vec<_>, Vec<_>) = checks.into_iter().partition(is_known);
+                let only_counts = |check: &Check| self.config.policies[check.policy].mode == Mode::Shadow;
+                assert!(!asked.is_empty() && asked.iter().all(only_counts), "admitted before it was counted");
+                self.at_once(worker, &known, Decision::Admit(admission));
+                self.clients.insert(id, Client { worker, ticket: None, since, checks: asked });
+            }
+            Submitted::Decided(decision) => self.at_once(worker, &checks, decision),
         }
         let waiting = |(id, client): (&u64, &Client)| client.ticket.map(|ticket| (*id, ticket));
         if self.random.percent(10)
@@ -165,6 +166,17 @@ impl World {
         {
             self.leave(gone, ticket);
         }
+    }
+
+    fn at_once(&mut self, worker: usize, checks: &[Check], decision: Decision) {
+        if let Decision::Admit(Admission { standings, .. }) = &decision {
+            for standing in standings.iter().filter(|standing| standing.granted) {
+                let window_s = self.config.policies[standing.policy].window.seconds();
+                let current = self.now / 1000 / u64::from(window_s);
+                assert_eq!(self.window(standing), current, "held after its window's end");
+            }
+        }
+        self.decided(worker, checks, decision);
     }
 
     fn leave(&mut self, client: u64, ticket: Ticket) {

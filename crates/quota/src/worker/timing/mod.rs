@@ -164,7 +164,7 @@ impl Host {
                 let check = Check { policy: 0, counter, cost: NonZeroU64::MIN };
                 match self.worker.submit(self.now_us, vec![check], now) {
                     Submitted::Decided(decision) => return self.decided(self.now_us, &decision),
-                    Submitted::Waiting(_) | Submitted::Counting => {}
+                    Submitted::Waiting(_) | Submitted::Counting(_) => {}
                 }
             }
             Event::Tick => {
