@@ -240,9 +240,9 @@ impl Lease {
         true
     }
 
-    /// The most units to hold, those under way included.
+    /// The most units to hold, those under way included; where that is less than a refill, nothing is held.
     fn bound(&self) -> u64 {
-        self.max.min(self.quota / 100)
+        Some(self.max.min(self.quota / 100)).filter(|most| *most >= LEAST_REFILL).unwrap_or_default()
     }
 
     fn bounded(&self, units: u64) -> u64 {

@@ -1,10 +1,10 @@
 //! One Envoy worker's side of all quotas: events in, calls and decisions out.
 //!
 //! A request is decided at once where the ledger knows enough, and otherwise waits for a call. With no call
-//! under way its call leaves at once. With calls under way, requests gather, and leave together when one
+//! under way that somebody waits for, its call leaves at once. Else requests gather, and leave together when that
 //! returns, when there are [`FULL_BATCH`] of them, or after [`GATHER`] (a tick may add its period), while no
 //! more than [`MAX_IN_FLIGHT`] calls are out. So a lone request waits for nothing, and the busier a worker is,
-//! the fewer calls a request costs.
+//! the fewer calls a request costs (`docs/batching.md`).
 //!
 //! Every waiting request is decided by its deadline plus a tick, whatever the store does. At most
 //! [`MAX_WAITING`] wait; the next is decided as if the store had failed.
@@ -59,7 +59,7 @@ use tally::Tally;
 pub const MAX_IN_FLIGHT: usize = 4;
 /// So many gathered requests leave although no call has returned.
 pub const FULL_BATCH: usize = 256;
-/// So long requests gather at most while calls are under way.
+/// So long requests gather at most while calls are under way; a quarter of the timeout where that is less.
 pub const GATHER: Duration = Duration::from_millis(5);
 /// Most requests that wait at once.
 pub const MAX_WAITING: usize = 8192;
