@@ -37,13 +37,15 @@ pub(super) struct Demand {
     /// When units were wanted last, and how many.
     last: Monotonic,
     last_units: u64,
+    /// Eight times the units of a request, on a moving average.
+    cost_8: u64,
 }
 
 impl Demand {
     /// No demand yet, to be told for an `ahead` of 1 ms to 60 s.
     pub(super) fn new(ahead: Duration, now: Monotonic) -> Self {
         let ahead = ahead.clamp(Duration::from_millis(1), LONGEST_AHEAD);
-        Self { ahead, since: now, start: now, current: 0, previous: 0, last: now, last_units: 0 }
+        Self { ahead, since: now, start: now, current: 0, previous: 0, last: now, last_units: 0, cost_8: 0 }
     }
 
     /// So many units are wanted now.
@@ -55,8 +57,10 @@ impl Demand {
             self.start = if next { self.start + span } else { now };
             self.current = 0;
         }
-        self.current = self.current.saturating_add(units).min(MOST);
-        (self.last, self.last_units) = (now, units.min(MOST));
+        let units = units.min(MOST);
+        self.current = (self.current + units).min(MOST);
+        (self.last, self.last_units) = (now, units);
+        self.cost_8 = if self.cost_8 == 0 { 8 * units } else { self.cost_8 - self.cost_8 / 8 + units };
     }
 
     /// So many units, wanted a moment ago, are not.
@@ -71,8 +75,9 @@ impl Demand {
         let before = self.recent(now).saturating_sub(self.last_units);
         let usual = before * micros(self.ahead) / micros(watched);
         let silence = micros(now.since(self.last)).max(1);
-        let expected = usual.min(GAPS * self.last_units * micros(self.ahead) / silence);
-        if expected < self.last_units { 0 } else { expected }
+        let cost = self.cost_8 / 8;
+        let expected = usual.min(GAPS * cost * micros(self.ahead) / silence);
+        if expected < cost { 0 } else { expected }
     }
 
     /// As much of `units` as `time` is of `ahead`, which it does not exceed.
@@ -175,6 +180,13 @@ mod tests {
             assert_eq!(demand.expected(at(10_000 + ms)), expected, "{ms}");
         }
         assert!(!demand.is_quiet(at(10_100)) && demand.is_quiet(at(10_101)));
+    }
+
+    #[test]
+    fn a_small_request_among_large_ones_is_no_sign_of_silence() {
+        let mut demand = steady(100, 100, 1);
+        demand.add(1, at(10_001));
+        assert_eq!(demand.expected(at(10_006)), 4 * 87 * 100 / 5, "by the usual cost, not by the last");
     }
 
     #[test]

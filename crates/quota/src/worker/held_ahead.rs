@@ -198,9 +198,10 @@ impl Lease {
         Some(Units { units, window: heard.window, until, ends: heard.ends })
     }
 
-    /// Whether nothing is held, under way or expected.
+    /// Whether nothing is held, under way, waits for a call or is expected.
     pub(super) fn is_over(&self, now: Monotonic) -> bool {
-        self.units == 0 && self.under_way == 0 && self.demand.is_quiet(now) && self.demand.expected(now) == 0
+        let is_empty = self.units == 0 && self.under_way == 0 && !self.is_low;
+        is_empty && self.demand.is_quiet(now) && self.demand.expected(now) == 0
     }
 
     /// Units held and under way.
