@@ -113,7 +113,8 @@ impl Plugin {
 
     /// Takes back what requests held and do not need.
     pub fn give_back(&self, held: Vec<Held>) {
-        self.worker.borrow_mut().give_back(held);
+        let now = self.now();
+        self.worker.borrow_mut().give_back(held, now);
         self.wake();
     }
 

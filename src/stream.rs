@@ -86,8 +86,10 @@ impl HttpContext for Stream {
                 host::run_root(plugin.root, self.id);
                 Action::Pause
             }
-            Submitted::Counting => {
-                self.phase.replace(Phase::Counting);
+            Submitted::Counting(admission) => {
+                let decision = Decision::Admit(admission);
+                host::note(access_log::entry(&plugin.config, &decision));
+                self.phase.replace(Phase::Decided(decision));
                 host::run_root(plugin.root, self.id);
                 Action::Continue
             }
@@ -110,7 +112,7 @@ impl HttpContext for Stream {
 impl Context for Stream {
     fn on_done(&mut self) -> bool {
         if let Phase::Waiting(ticket) = *self.phase.borrow() {
-            self.plugin.worker.borrow_mut().cancel(ticket);
+            self.plugin.worker.borrow_mut().cancel(ticket, self.plugin.now());
         }
         // An answer that has not come by now never will.
         self.answered(|| None);

@@ -18,9 +18,7 @@ pub enum Phase {
     Uncounted,
     /// Paused.
     Waiting(Ticket),
-    /// It runs, and policies that only count have not heard from the store yet.
-    Counting,
-    /// Let through, or answered by the filter.
+    /// Let through, or answered by the filter. Policies that only count may not have heard from the store yet.
     Decided(Decision),
 }
 
@@ -31,23 +29,32 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Carries out what became of the request, from a callback of the root. Whether the host was called for it.
+    /// Carries out what became of the request, from a callback of the root. Whether the host was called to let it
+    /// go on, or to answer it.
     pub fn carry_out(self, decision: Decision, config: &Config, now: impl FnOnce() -> Now) -> bool {
-        let paused = matches!(*self.phase.borrow(), Phase::Waiting(_));
         // A stream that is gone needs nothing, and whatever is active instead must not get it. Envoy says that a
         // stream is done before it is gone, and `Worker::cancel` has then taken its units back.
         let there = host::enter(self.stream);
+        let (decision, paused) = match self.phase.replace(Phase::Uncounted) {
+            // It has gone on, and this is what the policies say that only count.
+            Phase::Decided(mut decided) => {
+                if let (Decision::Admit(admission), Decision::Admit(counted)) = (&mut decided, decision) {
+                    admission.join(counted);
+                }
+                (decided, false)
+            }
+            Phase::Uncounted | Phase::Waiting(_) => (decision, true),
+        };
         if there {
             host::note(access_log::entry(config, &decision));
         }
-        let resumed = paused && there;
-        if resumed {
+        if there && paused {
             match response::answer(config, &decision, now) {
                 Some(answer) => host::send(&answer),
                 None => host::resume_request(),
             }
         }
         self.phase.replace(Phase::Decided(decision));
-        resumed
+        there && paused
     }
 }

@@ -1,6 +1,8 @@
 //! What the adapter does with a host that behaves, and with one that does not.
 
-use crate::host::{ROOT, active, configure, crowd, end, host, queue, reply, request, response, tick};
+use crate::host::{
+    ROOT, active, configure, crowd, end, fifth_call, host, queue, reply, request, response, tick,
+};
 
 /// The status of a null or nested-null property, which the SDK takes for impossible.
 const SERIALIZATION_FAILURE: u32 = 3;
@@ -43,6 +45,7 @@ fn at_most_32_streams_are_resumed_or_answered_in_one_callback() {
     start();
     crowd(2..101);
     reply(1, 200, &grant(1));
+    fifth_call();
     assert_eq!(host(|h| (h.calls.len(), h.resumed.len())), (5, 1));
     reply(5, 200, &grant(50));
     let mut batches = Vec::new();

@@ -2,7 +2,7 @@
 //! once.
 
 use crate::document::{document, grant, policy};
-use crate::host::{configure, crowd, end, host, queue, reply, request, response, tick};
+use crate::host::{configure, crowd, end, fifth_call, host, queue, reply, request, response, tick};
 
 fn start(sections: &str) {
     let policies = policy("logins", r#","count":{"status":[401,403]}"#);
@@ -66,6 +66,7 @@ fn invariant_3_a_client_that_leaves_between_decision_and_resumption_gives_its_un
     start("");
     crowd(2..42);
     reply(1, 200, &grant(1, 1));
+    fifth_call();
     reply(5, 200, &grant(40, 41));
     assert_eq!(host(|h| h.resumed.len()), 1 + 32, "eight are decided, and still to be resumed");
     end(41);

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use quotagate as _;
 
@@ -113,8 +114,8 @@ pub fn request(id: u32) -> bool {
     }
 }
 
-/// Lets requests come until no further call may leave, and then those of these streams: they share the fifth
-/// call, which leaves when one of the others returns. However slow the machine is: requests that gather beside
+/// Lets requests come until no further call may leave, and then those of these streams: they share the
+/// [`fifth_call`]. However slow the machine is: requests that gather beside
 /// fewer calls leave after some milliseconds.
 pub fn crowd(streams: Range<u32>) {
     const MOST_CALLS: usize = 4;
@@ -128,6 +129,15 @@ pub fn crowd(streams: Range<u32>) {
         request(id);
     });
     assert_eq!(host(|h| h.calls.len()), MOST_CALLS);
+}
+
+/// Of a [`crowd`] one call has returned: the next leaves as soon as its requests have waited for some milliseconds.
+pub fn fifth_call() {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while host(|h| h.calls.len()) < 5 {
+        assert!(Instant::now() < deadline, "no further call leaves");
+        tick();
+    }
 }
 
 /// The context that host calls act on.

@@ -114,6 +114,39 @@ fn a_shadow_decision_that_comes_after_its_request_is_nobodys() {
     assert!(host(|h| h.resumed.is_empty()));
 }
 
+/// Two reservations of a leased policy of 10,000 and one in shadow mode of 100: so many granted and used of each.
+fn both(p: (u64, u64), s: (u64, u64)) -> String {
+    let one = |(granted, used): (u64, u64), quota: u64| {
+        format!(r#"{{"granted":{granted},"used":{used},"quota":{quota},"reset_ms":30000,"window":1}}"#)
+    };
+    format!(r#"{{"grants":[{},{}]}}"#, one(p, 10_000), one(s, 100))
+}
+
+#[test]
+fn a_shadow_policy_holds_up_no_request_for_which_units_are_held_ahead() {
+    let leased = r#"{"name":"p","quota":10000,"window":"1m","precision":"lease","lease":{"ahead":"10s"}}"#;
+    start(&format!("{leased},{}", policy("s", r#","mode":"shadow""#)), "deny");
+    request(2);
+    for id in 3..14 {
+        assert!(!request(id), "it waits");
+    }
+    reply(1, 200, &both((1, 1), (1, 1)));
+    // Eleven waited together, and as many are expected within the next 10 s.
+    reply(2, 200, &both((22, 23), (11, 12)));
+    for (id, s, logs) in [
+        (20, (1, 13), "decision=admitted partition=* policy=p used=13"),
+        (21, (0, 100), "decision=shadow_refused partition=* policy=s used=100"),
+    ] {
+        assert!(request(id), "it goes on at once");
+        let call = host(|h| h.calls.len()) as u32;
+        reply(call, 200, &grant(s.0, s.1));
+        response(id, 200);
+        end(id);
+        assert_eq!(logged(id), logs);
+    }
+    assert_eq!(host(|h| h.resumed.len()), 12);
+}
+
 #[test]
 fn a_request_that_nothing_counts_costs_no_host_call_beyond_the_facts() {
     start(&policy("p", r#","match":{"methods":["PUT"]}"#), "deny");

@@ -123,6 +123,14 @@ impl Outcome {
 }
 
 impl Admission {
+    /// Policies that only count have been heard of, as `counted` says, while the request went on.
+    pub fn join(&mut self, counted: Self) {
+        self.standings.extend(counted.standings);
+        self.standings.sort_by_key(|standing| standing.policy);
+        self.held.extend(counted.held);
+        self.uncounted = self.uncounted.take().or(counted.uncounted);
+    }
+
     /// The request is answered with the HTTP status `status`, or (`None`) will not be. Takes out the units that
     /// are to be given back, and counts them as remaining again.
     pub fn answered(&mut self, status: Option<u16>, config: &Config) -> Vec<Held> {

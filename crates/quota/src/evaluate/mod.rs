@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
@@ -43,7 +44,7 @@ pub struct Check {
 }
 
 /// A counter as this worker knows it: reservations are merged only where all of it is equal.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Counter {
     /// `<domain>:<policy>:{<encoded partition>}`: without the store's prefix and the window number.
     pub key: Rc<str>,
@@ -51,6 +52,13 @@ pub struct Counter {
     pub quota: u64,
     /// Its window.
     pub window: Window,
+}
+
+impl Hash for Counter {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Each request is hashed on its way, and a key has hardly ever more than one quota and window.
+        state.write(self.key.as_bytes());
+    }
 }
 
 impl Config {

@@ -1,10 +1,16 @@
 //! One call: the reservations that the waiting requests share, and its body.
+//!
+//! Requests for one counter share a reservation where they cost the same. Of a sum of several costs the store would
+//! grant what is left to a request for which it is too little, and others would take the counter for spent until
+//! that has come back. With more than [`MAX_COSTS`] different costs of a counter the rest share one all the same, so
+//! that no client can fill a call with its own.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::lease::{Leases, Taken};
+use super::held_ahead::{Occasion, Taken};
+use super::lease::Leases;
 use super::ledger::Spent;
 use crate::config::Config;
 use crate::decision::Outcome;
@@ -13,6 +19,8 @@ use crate::wire::{self, Reservation, ReserveReply, ReserveRequest, Return};
 
 /// Most returns that one call carries, so that they and one request's reservations always fit a body.
 pub(super) const MAX_CALL_RETURNS: usize = 96;
+/// Most reservations of one counter in a call.
+pub(super) const MAX_COSTS: usize = 8;
 /// What a reservation takes in the body beside its key, at most.
 const ITEM_BYTES: usize = 192;
 
@@ -44,10 +52,11 @@ impl From<Check> for Want {
     }
 }
 
-/// The reservations of a call, merged by counter.
+/// The reservations of a call, merged by counter and cost.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     reserved: Vec<Reserved>,
+    /// The place of the first reservation of each counter that a request waits for.
     slots: HashMap<Counter, usize>,
     bytes: usize,
 }
@@ -56,13 +65,25 @@ pub(super) struct Batch {
 #[derive(Debug)]
 pub(super) struct Reserved {
     pub(super) counter: Counter,
+    /// The place of the first reservation of its counter.
+    pub(super) first: usize,
+    /// The place of the next.
+    pub(super) next: Option<usize>,
     pub(super) want: u64,
+    /// The smallest cost among its requests.
     pub(super) min: u64,
     /// Asked for ahead of need.
     pub(super) spare: u64,
     pub(super) count_denied: bool,
     /// With `count_denied`: of `want`, what requests cost that it counts: admitted, or refused by this policy.
     pub(super) counted: u64,
+}
+
+impl Reserved {
+    /// Nothing of `counter` yet.
+    fn of(counter: Counter) -> Self {
+        Self { counter, first: 0, next: None, want: 0, min: 0, spare: 0, count_denied: false, counted: 0 }
+    }
 }
 
 impl Batch {
@@ -85,16 +106,16 @@ impl Batch {
             return;
         }
         for reserved in &mut self.reserved {
-            reserved.spare = leases.ask(&reserved.counter, now);
+            reserved.spare = leases.ask(&reserved.counter, Occasion::Waiting, now);
         }
         while let Some(counter) = leases.next_low() {
             if !self.has_room(1, counter.key.len(), others) {
                 leases.still_low(counter);
                 return;
             }
-            let spare = leases.ask(&counter, now);
+            let spare = leases.ask(&counter, Occasion::Nobody, now);
             if spare > 0 {
-                self.push(Reserved { counter, want: 0, min: 0, spare, count_denied: false, counted: 0 });
+                self.push(Reserved { spare, first: self.reserved.len(), ..Reserved::of(counter) });
             }
         }
     }
@@ -106,17 +127,29 @@ impl Batch {
 
     fn reserve(&mut self, check: &Check, config: &Config) -> usize {
         let cost = check.cost.get();
-        if let Some(&slot) = self.slots.get(&check.counter) {
-            if let Some(reserved) = self.reserved.get_mut(slot) {
+        let count_denied = config.policies.get(check.policy).is_some_and(|policy| policy.count_denied);
+        let new = self.reserved.len();
+        let (mut slot, mut costs) = (self.slots.get(&check.counter).copied(), 0);
+        while let Some(place) = slot {
+            let Some(reserved) = self.reserved.get_mut(place) else { break };
+            costs += 1;
+            // What is refused is counted as a sum anyway where refusals count.
+            if reserved.min == cost || count_denied || costs == MAX_COSTS {
                 reserved.want = reserved.want.saturating_add(cost).min(wire::MAX_UNITS);
                 reserved.min = reserved.min.min(cost);
+                return place;
             }
-            return slot;
+            slot = reserved.next;
+            reserved.next.get_or_insert(new);
         }
-        let count_denied = config.policies.get(check.policy).is_some_and(|policy| policy.count_denied);
-        let counter = check.counter.clone();
-        self.slots.insert(counter.clone(), self.reserved.len());
-        self.push(Reserved { counter, want: cost, min: cost, spare: 0, count_denied, counted: 0 })
+        let first = *self.slots.entry(check.counter.clone()).or_insert(new);
+        self.push(Reserved {
+            want: cost,
+            min: cost,
+            count_denied,
+            first,
+            ..Reserved::of(check.counter.clone())
+        })
     }
 
     fn push(&mut self, reserved: Reserved) -> usize {

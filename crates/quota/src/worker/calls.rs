@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use super::batch::{Batch, MAX_CALL_RETURNS, State};
 use super::breaker::Change;
-use super::lease::Units;
+use super::held_ahead::Units;
 use super::pools::{Pool, Pools};
 use super::{
     CallId, Decided, FULL_BATCH, GATHER, MAX_BATCH, MAX_IN_FLIGHT, OutgoingCall, Ticket, Waiter, Worker,
 };
 use crate::decision::{Decision, Outcome};
+use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
 /// How long after its timeout a call is given up that the host never reported.
@@ -33,7 +34,6 @@ pub(super) struct Call {
 impl<W> Worker<W> {
     /// The next call that is due: ask until there is none. A call that cannot be sent has failed.
     pub fn next_call(&mut self, now: Monotonic) -> Option<OutgoingCall> {
-        self.now = now;
         while self.gathering.front().is_some_and(|ticket| !self.waiting.contains_key(ticket)) {
             self.gathering.pop_front();
         }
@@ -41,7 +41,6 @@ impl<W> Worker<W> {
         if self.calls.len() >= MAX_IN_FLIGHT || !is_due {
             return None;
         }
-        self.returned = false;
         let returns = self.returns.take(MAX_CALL_RETURNS, now);
         self.returns_due &= !self.returns.is_empty();
         let mut batch = Batch::default();
@@ -76,7 +75,6 @@ impl<W> Worker<W> {
 
     /// The store answered a call with 200 and this body.
     pub fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> Change {
-        self.now = now;
         let Some(call) = self.take_call(id) else { return Change::None };
         if call.batch.is_empty() {
             return Change::None;
@@ -89,15 +87,20 @@ impl<W> Worker<W> {
             self.decide(ticket, waiter, decision);
         }
         let usable = pools.any_usable();
+        let mut back = Vec::new();
         for pool in pools.into_pools() {
-            self.close(pool, now);
+            back.extend(self.close(pool, now));
+        }
+        // What goes back of one reservation is not among what the next one of its counter left.
+        for (counter, units) in back {
+            self.ledger.given_back(&counter, units.window, units.units, now);
+            self.returns.add(&counter, units);
         }
         if usable { self.breaker.succeeded() } else { self.broke(call.probe, now) }
     }
 
     /// A call came to nothing: not sent, refused, timed out, reset, or answered with anything but 200.
     pub fn call_failed(&mut self, id: CallId, now: Monotonic) -> Change {
-        self.now = now;
         match self.take_call(id) {
             Some(call) if !call.batch.is_empty() => self.all_failed(call, now),
             _ => Change::None,
@@ -107,7 +110,6 @@ impl<W> Worker<W> {
     /// Time has passed: to be called every 10 ms or so while [`Worker::is_idle`] is false. Decides requests
     /// whose time is over and makes returns and refills due; calls may be due afterwards.
     pub fn tick(&mut self, now: Monotonic) -> Change {
-        self.now = now;
         while let Some(first) = self.waiting.first_entry().filter(|first| first.get().deadline <= now) {
             let ticket = *first.key();
             self.fail(ticket, now);
@@ -125,7 +127,7 @@ impl<W> Worker<W> {
             returns.add(counter, units);
         });
         self.returns_due = !self.returns.is_empty();
-        self.refills_due = self.leases.wants_refill();
+        self.refills_due = self.leases.refill_is_due(now);
         change
     }
 
@@ -136,12 +138,13 @@ impl<W> Worker<W> {
         if self.breaker.is_probing() {
             return false;
         }
-        let left = oldest.deadline.since(now);
-        let nobody_waits = self.calls.iter().all(|call| call.tickets.is_empty());
-        nobody_waits
-            || self.returned
+        let timeout = self.config.store.timeout;
+        let waited = timeout.saturating_sub(oldest.deadline.since(now));
+        let is_waited_for =
+            |call: &Call| call.tickets.iter().rev().any(|ticket| self.waiting.contains_key(ticket));
+        !self.calls.iter().any(is_waited_for)
             || self.gathering.len() >= FULL_BATCH
-            || left + GATHER <= self.config.store.timeout
+            || waited >= GATHER.min(timeout / 4)
     }
 
     fn returns_are_due(&self, now: Monotonic) -> bool {
@@ -154,24 +157,25 @@ impl<W> Worker<W> {
 
     fn take_call(&mut self, id: CallId) -> Option<Call> {
         let place = self.calls.iter().position(|call| call.id == id)?;
-        self.returned = true;
         Some(self.calls.swap_remove(place))
     }
 
-    /// Ends one reservation of a call: what no request took is held ahead or goes back, and the ledger learns
-    /// what is left.
-    fn close(&mut self, pool: Pool, now: Monotonic) {
+    /// Ends one reservation of a call: the ledger learns what is left, and what no request took is held ahead, or
+    /// told if it goes back.
+    fn close(&mut self, pool: Pool, now: Monotonic) -> Option<(Counter, Units)> {
         let rest = pool.rest();
         let Pool { reserved, granted } = pool;
-        let counter = &reserved.counter;
-        let Some(granted) = granted else { return self.leases.failed(counter, reserved.spare) };
-        let mut heard = granted.heard;
+        let counter = reserved.counter;
+        let Some(granted) = granted else {
+            self.leases.failed(&counter, reserved.spare);
+            return None;
+        };
+        let heard = granted.heard;
         self.clock.hear(counter.window, heard.window, heard.ends);
         let units = Units { units: rest, window: heard.window, until: granted.until, ends: heard.ends };
-        let back = self.leases.arrived(counter, reserved.spare, heard, units, now);
-        heard.left = heard.left.saturating_add(back).min(heard.quota);
-        self.ledger.learn(counter, heard, granted.short, now);
-        self.returns.add(counter, Units { units: back, ..units });
+        let back = self.leases.arrived(&counter, reserved.spare, heard, units, now);
+        self.ledger.learn(&counter, heard, granted.short, now);
+        (back > 0).then_some((counter, Units { units: back, ..units }))
     }
 
     fn all_failed(&mut self, call: Call, now: Monotonic) -> Change {

@@ -1,41 +1,66 @@
-//! How many units were wanted of a counter within a recent span, from two slots of that span's length: the
-//! one that runs counts in full, the one before as far as the span still reaches into it.
+//! How many units of a counter will be wanted within the next `ahead`, judged by the requests of a recent span.
+//!
+//! The span is four times `ahead`, at least a second, so that a few requests close together do not look like a
+//! stream of them; the request that came last is not counted, since it says nothing about the next. What was
+//! wanted is counted in two slots of the span's length: the one that runs in full, the one before as far as the
+//! span still reaches into it. A counter that has been watched for less than a quarter of the span is judged as if
+//! it had been watched for so long.
+//!
+//! Silence is told sooner than that: after `n` times the mean gap between two requests without one, a stream has
+//! ended but for a chance of `e^-n`. So nobody is believed to send more than [`GAPS`] requests in the time since the
+//! last.
 
 use std::time::Duration;
 
 use crate::time::Monotonic;
 
+/// The span, in `ahead`.
+const SPAN: u32 = 4;
+/// The shortest span.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// The longest `ahead` that is told apart.
+const LONGEST_AHEAD: Duration = Duration::from_secs(60);
 /// So much is counted in a slot at most: two of them times the microseconds of the longest span fit 64 bits.
-const MOST: u64 = 1 << 36;
-/// The longest span that is told apart.
-const LONGEST: Duration = Duration::from_secs(60);
+const MOST: u64 = 1 << 34;
+/// So many mean gaps of silence are chance.
+const GAPS: u64 = 4;
 
 /// The demand for one counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
-    span: Duration,
+    ahead: Duration,
+    since: Monotonic,
+    /// When the slot began that runs.
     start: Monotonic,
     current: u64,
     previous: u64,
+    /// When units were wanted last, and how many.
+    last: Monotonic,
+    last_units: u64,
+    /// Eight times the units of a request, on a moving average.
+    cost_8: u64,
 }
 
 impl Demand {
-    /// No demand yet, over a span of 1 ms to 60 s.
-    pub(super) fn new(span: Duration, now: Monotonic) -> Self {
-        let span = span.clamp(Duration::from_millis(1), LONGEST);
-        Self { span, start: now, current: 0, previous: 0 }
+    /// No demand yet, to be told for an `ahead` of 1 ms to 60 s.
+    pub(super) fn new(ahead: Duration, now: Monotonic) -> Self {
+        let ahead = ahead.clamp(Duration::from_millis(1), LONGEST_AHEAD);
+        Self { ahead, since: now, start: now, current: 0, previous: 0, last: now, last_units: 0, cost_8: 0 }
     }
 
     /// So many units are wanted now.
     pub(super) fn add(&mut self, units: u64, now: Monotonic) {
-        let age = now.since(self.start);
-        if age >= self.span {
-            let next = age < self.span * 2;
+        let (age, span) = (now.since(self.start), self.span());
+        if age >= span {
+            let next = age < span * 2;
             self.previous = if next { self.current } else { 0 };
-            self.start = if next { self.start + self.span } else { now };
+            self.start = if next { self.start + span } else { now };
             self.current = 0;
         }
-        self.current = self.current.saturating_add(units).min(MOST);
+        let units = units.min(MOST);
+        self.current = (self.current + units).min(MOST);
+        (self.last, self.last_units) = (now, units);
+        self.cost_8 = if self.cost_8 == 0 { 8 * units } else { self.cost_8 - self.cost_8 / 8 + units };
     }
 
     /// So many units, wanted a moment ago, are not.
@@ -43,21 +68,55 @@ impl Demand {
         self.current = self.current.saturating_sub(units);
     }
 
-    /// Units wanted within the last span.
-    pub(super) fn recent(&self, now: Monotonic) -> u64 {
-        let age = now.since(self.start);
-        if age < self.span {
-            self.current + self.part(self.previous, self.span.saturating_sub(age))
-        } else {
-            self.part(self.current, (self.span * 2).saturating_sub(age))
-        }
+    /// Units that will be wanted within `ahead`; 0 where that is not even one request.
+    pub(super) fn expected(&self, now: Monotonic) -> u64 {
+        let span = self.span();
+        let watched = now.since(self.since).clamp(span / SPAN, span);
+        let before = self.recent(now).saturating_sub(self.last_units);
+        let usual = before * micros(self.ahead) / micros(watched);
+        let silence = micros(now.since(self.last)).max(1);
+        let cost = self.cost_8 / 8;
+        let expected = usual.min(GAPS * cost * micros(self.ahead) / silence);
+        if expected < cost { 0 } else { expected }
     }
 
-    /// As much of `units` as `time` is of the span, which it does not exceed; at most twice [`MOST`] units.
+    /// As much of `units` as `time` is of `ahead`, which it does not exceed.
     pub(super) fn part(&self, units: u64, time: Duration) -> u64 {
-        let micros = |time: Duration| time.as_micros() as u64;
-        units.min(2 * MOST) * micros(time.min(self.span)) / micros(self.span)
+        part(units, time, self.ahead)
     }
+
+    /// How long `units` units last if so many are wanted as are `expected`; at most `ahead`.
+    pub(super) fn lasts(&self, units: u64, expected: u64) -> Duration {
+        Duration::from_micros(units.min(expected) * micros(self.ahead) / expected.max(1))
+    }
+
+    /// Whether nothing was wanted for the time of `ahead`.
+    pub(super) fn is_quiet(&self, now: Monotonic) -> bool {
+        now.since(self.last) > self.ahead
+    }
+
+    fn span(&self) -> Duration {
+        (self.ahead * SPAN).max(SHORTEST)
+    }
+
+    /// Units wanted within the last span.
+    fn recent(&self, now: Monotonic) -> u64 {
+        let (age, span) = (now.since(self.start), self.span());
+        if age < span {
+            self.current + part(self.previous, span.saturating_sub(age), span)
+        } else {
+            part(self.current, (span * 2).saturating_sub(age), span)
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    time.as_micros() as u64
+}
+
+/// As much of `units` as `time` is of `whole`, which it does not exceed; at most twice [`MOST`] units.
+fn part(units: u64, time: Duration, whole: Duration) -> u64 {
+    units.min(2 * MOST) * micros(time.min(whole)) / micros(whole).max(1)
 }
 
 #[cfg(test)]
@@ -68,40 +127,99 @@ mod tests {
         Monotonic::new(Duration::from_millis(ms))
     }
 
-    #[test]
-    fn it_slides_over_two_slots_and_fades_to_nothing() {
-        let mut demand = Demand::new(Duration::from_millis(100), at(1_000));
-        demand.add(8, at(1_000));
-        assert_eq!(demand.recent(at(1_099)), 8);
-        for (ms, expected) in [(1_100, 8), (1_150, 4), (1_199, 0), (1_200, 0), (9_000, 0)] {
-            assert_eq!(demand.recent(at(ms)), expected, "{ms}");
+    /// So many units every so many milliseconds, until 10 s.
+    fn steady(ahead_ms: u64, units: u64, every_ms: usize) -> Demand {
+        let mut demand = Demand::new(Duration::from_millis(ahead_ms), at(0));
+        for ms in (0..=10_000).step_by(every_ms) {
+            demand.add(units, at(ms));
         }
-        demand.add(4, at(1_125));
-        for (ms, expected) in [(1_125, 10), (1_150, 8), (1_200, 4), (1_250, 2), (1_300, 0)] {
-            assert_eq!(demand.recent(at(ms)), expected, "{ms}");
-        }
-        demand.add(1, at(5_000));
-        assert_eq!((demand.recent(at(5_050)), demand.recent(at(5_150))), (1, 0));
+        demand
     }
 
     #[test]
     fn a_steady_stream_is_what_it_is() {
-        let mut demand = Demand::new(Duration::from_millis(100), at(0));
-        for ms in 0..1_000 {
-            demand.add(3, at(ms));
-            assert!(ms < 100 || (297..=303).contains(&demand.recent(at(ms))), "{}", demand.recent(at(ms)));
+        for (ahead, units, every, expected) in [
+            (100, 3, 1, 300),
+            (100, 1, 50, 2),
+            (100, 1, 250, 0),
+            (1_000, 1, 250, 4),
+            (2_000, 5, 250, 40),
+            (300, 5, 250, 5),
+            (200, 5, 250, 0),
+        ] {
+            let demand = steady(ahead, units, every);
+            assert_eq!(demand.expected(at(10_000)), expected, "{units} each {every} ms");
         }
-        demand.withdraw(3);
-        assert_eq!(demand.recent(at(999)), 300);
+    }
+
+    #[test]
+    fn a_burst_after_silence_is_no_stream() {
+        for (ahead, requests, expected) in [(100, 1, 0), (100, 6, 2), (1_000, 1, 0), (1_000, 6, 5)] {
+            let mut demand = Demand::new(Duration::from_millis(ahead), at(0));
+            for _ in 0..requests {
+                demand.add(1, at(0));
+            }
+            assert_eq!(demand.expected(at(0)), expected, "{requests} requests");
+        }
+    }
+
+    #[test]
+    fn it_is_learnt_in_a_quarter_of_the_span() {
+        let mut demand = Demand::new(Duration::from_millis(100), at(0));
+        for ms in 0..=1_000 {
+            demand.add(1, at(ms));
+            assert!(ms < 250 || (99..=101).contains(&demand.expected(at(ms))), "{ms}");
+        }
+        assert_eq!(steady(100, 1, 1).expected(at(10_000)), 100);
+    }
+
+    #[test]
+    fn silence_is_told_after_four_gaps() {
+        let demand = steady(100, 1, 1);
+        for (ms, expected) in [(3, 99), (8, 50), (40, 10), (400, 1), (401, 0)] {
+            assert_eq!(demand.expected(at(10_000 + ms)), expected, "{ms}");
+        }
+        assert!(!demand.is_quiet(at(10_100)) && demand.is_quiet(at(10_101)));
+    }
+
+    #[test]
+    fn a_small_request_among_large_ones_is_no_sign_of_silence() {
+        let mut demand = steady(100, 100, 1);
+        demand.add(1, at(10_001));
+        assert_eq!(demand.expected(at(10_006)), 4 * 87 * 100 / 5, "by the usual cost, not by the last");
+    }
+
+    #[test]
+    fn what_was_wanted_long_ago_fades_to_nothing() {
+        let mut demand = Demand::new(Duration::from_millis(100), at(0));
+        demand.add(8, at(0));
+        for (ms, expected) in [(999, 8), (1_500, 4), (1_999, 0), (9_000, 0)] {
+            assert_eq!(demand.recent(at(ms)), expected, "{ms}");
+        }
+        demand.add(4, at(1_250));
+        assert_eq!(demand.recent(at(1_250)), 10);
+        demand.withdraw(4);
+        assert_eq!(demand.recent(at(1_500)), 4);
+        demand.add(1, at(9_000));
+        assert_eq!(demand.recent(at(9_500)), 1);
+    }
+
+    #[test]
+    fn so_many_units_last_so_long() {
+        let demand = Demand::new(Duration::from_millis(100), at(0));
+        for (units, expected, ms) in [(5, 10, 50), (0, 10, 0), (20, 10, 100), (0, 0, 0), (3, 0, 0)] {
+            assert_eq!(demand.lasts(units, expected), Duration::from_millis(ms), "{units} of {expected}");
+        }
     }
 
     #[test]
     fn no_number_overflows() {
         let mut demand = Demand::new(Duration::from_secs(1_000_000), at(0));
-        for ms in [0, 1, 60_000, 60_001, 90_000] {
+        for ms in [0, 1, 240_000, 240_001, 400_000] {
             demand.add(u64::MAX, at(ms));
+            assert!(demand.expected(at(ms)) <= 8 * MOST);
         }
-        assert_eq!(demand.recent(at(90_000)), MOST + MOST / 2);
         assert_eq!(demand.part(u64::MAX, Duration::MAX), 2 * MOST);
+        assert_eq!(demand.lasts(u64::MAX, 8 * MOST), Duration::from_secs(60));
     }
 }

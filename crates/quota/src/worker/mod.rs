@@ -1,10 +1,10 @@
 //! One Envoy worker's side of all quotas: events in, calls and decisions out.
 //!
 //! A request is decided at once where the ledger knows enough, and otherwise waits for a call. With no call
-//! under way its call leaves at once. With calls under way, requests gather, and leave together when one
+//! under way that somebody waits for, its call leaves at once. Else requests gather, and leave together when that
 //! returns, when there are [`FULL_BATCH`] of them, or after [`GATHER`] (a tick may add its period), while no
 //! more than [`MAX_IN_FLIGHT`] calls are out. So a lone request waits for nothing, and the busier a worker is,
-//! the fewer calls a request costs.
+//! the fewer calls a request costs (`docs/batching.md`).
 //!
 //! Every waiting request is decided by its deadline plus a tick, whatever the store does. At most
 //! [`MAX_WAITING`] wait; the next is decided as if the store had failed.
@@ -18,6 +18,7 @@ mod calls;
 mod clock;
 mod demand;
 mod expiring;
+mod held_ahead;
 #[cfg(test)]
 mod invariants;
 mod lease;
@@ -30,6 +31,8 @@ mod submit;
 mod tally;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing;
 
 pub use breaker::Change;
 
@@ -38,14 +41,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::decision::{Decision, Held, Outcome};
+use crate::decision::{Admission, Decision, Held, Outcome};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 use batch::Want;
 use breaker::Breaker;
 use calls::Call;
 use clock::StoreClock;
-use lease::{Leases, Units};
+use held_ahead::Units;
+use lease::Leases;
 use ledger::Ledger;
 use local::Local;
 use returns::Returns;
@@ -59,7 +63,7 @@ pub const MAX_IN_FLIGHT: usize = if UNBATCHED { 1024 } else { 4 };
 pub const FULL_BATCH: usize = if UNBATCHED { 1 } else { 256 };
 /// Most requests that one call decides; the bounds of its body aside.
 const MAX_BATCH: usize = if UNBATCHED { 1 } else { usize::MAX };
-/// So long requests gather at most while calls are under way.
+/// So long requests gather at most while calls are under way; a quarter of the timeout where that is less.
 pub const GATHER: Duration = Duration::from_millis(5);
 /// Most requests that wait at once.
 pub const MAX_WAITING: usize = 8192;
@@ -75,19 +79,15 @@ pub struct Worker<W> {
     returns: Returns,
     /// A tick has passed since the first of the returns came.
     returns_due: bool,
-    /// A tick has passed since a lease ran low.
+    /// Refills that nobody waits for have gathered long enough.
     refills_due: bool,
     breaker: Breaker,
     waiting: BTreeMap<Ticket, Waiter<W>>,
     gathering: VecDeque<Ticket>,
-    /// A call has returned since the last one left.
-    returned: bool,
     calls: Vec<Call>,
     decided: VecDeque<Decided<W>>,
     tally: Tally,
     serial: u64,
-    /// The last moment that was told.
-    now: Monotonic,
 }
 
 /// A request that waits for a call.
@@ -105,9 +105,10 @@ pub enum Submitted {
     Decided(Decision),
     /// It waits; its decision comes out of [`Worker::next_decision`]. Send what [`Worker::next_call`] gives.
     Waiting(Ticket),
-    /// It goes on: only policies that never refuse wait for the store. As for `Waiting`, a call may be due, and
-    /// the decision, always to admit, comes out of [`Worker::next_decision`] when it is known.
-    Counting,
+    /// It goes on, admitted by all policies that may refuse: only such as never do wait for the store. As for
+    /// `Waiting`, a call may be due; what those policies say comes out of [`Worker::next_decision`] when it is
+    /// known, as an admission to be [joined](Admission::join) to this one.
+    Counting(Admission),
 }
 
 /// A call to be sent to the store.
@@ -151,18 +152,16 @@ impl<W> Worker<W> {
             breaker: Breaker::new(seed),
             waiting: BTreeMap::new(),
             gathering: VecDeque::new(),
-            returned: false,
             calls: Vec::new(),
             decided: VecDeque::new(),
             tally: Tally::new(config.policies.len()),
             serial: 0,
-            now: Monotonic::default(),
             config,
         }
     }
 
     /// The client of a waiting request has gone. Units that it got, or that are on their way, go back.
-    pub fn cancel(&mut self, ticket: Ticket) {
+    pub fn cancel(&mut self, ticket: Ticket, now: Monotonic) {
         let place = || self.decided.iter().position(|decided| decided.ticket == ticket);
         let wants = match self.waiting.remove(&ticket) {
             Some(waiter) => waiter.wants,
@@ -172,14 +171,14 @@ impl<W> Worker<W> {
             },
         };
         for mut want in wants {
-            self.release(&mut want, self.now);
+            self.release(&mut want, now);
         }
     }
 
     /// Takes back units that a request held and that do not count, because of how it was answered.
-    pub fn give_back(&mut self, held: Vec<Held>) {
+    pub fn give_back(&mut self, held: Vec<Held>, now: Monotonic) {
         for Held { counter, window, units, until, ends, .. } in held {
-            self.put_back(&counter, Units { units, window, until, ends }, self.now);
+            self.put_back(&counter, Units { units, window, until, ends }, now);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::batch::Reserved;
-use super::lease::{Taken, Units};
+use super::held_ahead::{Taken, Units};
 use super::ledger::{Heard, Spent};
 use crate::time::Monotonic;
 use crate::wire::{self, Grant, Outcome};
@@ -36,8 +36,8 @@ pub(super) struct Granted {
 /// What a pool says to a request that costs so much.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Offer {
-    /// There is enough.
-    Enough,
+    /// There is enough at this place.
+    Enough(usize),
     /// There is not.
     Short(Spent),
     /// Nobody knows.
@@ -66,10 +66,23 @@ impl Pools {
     pub(super) fn offer(&mut self, slot: usize, cost: u64) -> Offer {
         let Some(granted) = self.granted(slot) else { return Offer::Failed };
         if cost <= granted.units {
-            return Offer::Enough;
+            return Offer::Enough(slot);
         }
         granted.short = true;
-        Offer::Short(granted.standing())
+        let standing = granted.standing();
+        self.left_over(slot, cost).map_or(Offer::Short(standing), Offer::Enough)
+    }
+
+    /// Where another reservation of the same counter has units enough that its own requests cannot use.
+    fn left_over(&self, slot: usize, cost: u64) -> Option<usize> {
+        let mut place = Some(self.0.get(slot)?.reserved.first);
+        while let Some(Pool { reserved, granted }) = place.and_then(|place| self.0.get(place)) {
+            if granted.as_ref().is_some_and(|granted| (cost..reserved.min).contains(&granted.units)) {
+                return place;
+            }
+            place = reserved.next;
+        }
+        None
     }
 
     /// What is left of a counter, units included that are not handed out yet, and of which window.
@@ -96,7 +109,17 @@ impl Pools {
     }
 
     /// The pools, once everybody has got what is his.
-    pub(super) fn into_pools(self) -> Vec<Pool> {
+    pub(super) fn into_pools(mut self) -> Vec<Pool> {
+        // Too little for one cost is said of the counter, by whichever of its reservations was carried out last.
+        let is_short = |pool: &Pool| pool.granted.as_ref().is_some_and(|granted| granted.short);
+        let mut short: Vec<usize> =
+            self.0.iter().filter(|pool| is_short(pool)).map(|pool| pool.reserved.first).collect();
+        short.sort_unstable();
+        for pool in &mut self.0 {
+            if let Some(granted) = &mut pool.granted {
+                granted.short |= short.binary_search(&pool.reserved.first).is_ok();
+            }
+        }
         self.0
     }
 

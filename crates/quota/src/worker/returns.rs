@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::lease::Units;
+use super::held_ahead::Units;
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 use crate::wire::{MAX_UNITS, Return};

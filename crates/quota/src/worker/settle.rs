@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::Worker;
 use super::batch::{State, Want};
-use super::lease::{Taken, Units};
+use super::held_ahead::{Taken, Units};
 use super::ledger::{Heard, Spent, Verdict};
 use super::local;
 use super::pools::{Offer, Pools};
@@ -109,7 +109,7 @@ impl<W> Worker<W> {
             State::Taken(_) | State::Open => Offer::Failed,
         };
         match (offer, want.state) {
-            (Offer::Enough, State::Asked(slot)) => Found::Brought(slot),
+            (Offer::Enough(slot), _) => Found::Brought(slot),
             _ if self.leases.has(counter, cost, now) => Found::Ahead,
             (Offer::Short(spent), State::Asked(slot)) => Found::Refused(slot, spent),
             _ => match self.ledger.last_word(counter, cost, now) {

@@ -1,7 +1,7 @@
 //! A request arrives: it is decided by what the worker knows and holds, or waits for a call.
 
 use super::batch::{State, Want};
-use super::lease::{Extent, Taken};
+use super::held_ahead::{Extent, Taken};
 use super::ledger::{Spent, Verdict};
 use super::settle::standing;
 use super::{MAX_WAITING, Submitted, Ticket, Waiter, Worker};
@@ -10,6 +10,17 @@ use crate::decision::{Admission, Decision, Held, Outcome, Refusal, Standing};
 use crate::evaluate::Check;
 use crate::time::Monotonic;
 
+/// Whether the store must be asked about a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Asks {
+    #[default]
+    No,
+    /// By policies that only count: the request does not wait for that.
+    InPassing,
+    /// By others.
+    Yes,
+}
+
 /// What a worker can say of a request by itself, so far.
 #[derive(Default)]
 struct Known {
@@ -17,7 +28,7 @@ struct Known {
     standings: Vec<Standing>,
     held: Vec<Held>,
     /// Whether the store must be asked.
-    asks: bool,
+    asks: Asks,
     /// An enforced policy refuses, and when the last such resets.
     refused_until: Option<Monotonic>,
 }
@@ -25,35 +36,60 @@ struct Known {
 impl<W> Worker<W> {
     /// A request arrives with the units that it needs, one check a policy.
     pub fn submit(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
-        self.now = now;
         let known = self.know(&checks, now);
         if let Some(until) = known.refused_until {
             return Submitted::Decided(Decision::Refuse(self.refuse(&checks, known.standings, until)));
         }
-        if !known.asks {
-            let Known { standings, held, .. } = known;
-            self.count_known(&standings);
-            return Submitted::Decided(Decision::Admit(Admission { standings, held, uncounted: None }));
-        }
         let deadline = now + self.config.store.timeout;
-        let mut wants = self.wants(checks, &known.standings, deadline, now);
-        if !self.breaker.lets_through(now) || self.waiting.len() >= MAX_WAITING {
+        let mut wants = match known.asks {
+            Asks::Yes => self.wants(checks, &known.standings, deadline, now),
+            Asks::No | Asks::InPassing => return self.admit_known(who, checks, known, now),
+        };
+        if self.nobody_may_wait(now) {
             let decision = self.settle(&mut wants, None, now);
             self.count_outcomes(&wants);
             return Submitted::Decided(decision);
         }
+        Submitted::Waiting(self.wait(Waiter { who, wants, deadline }, now))
+    }
+
+    /// The request goes on by what is known; policies that only count may ask without it.
+    fn admit_known(&mut self, who: W, mut checks: Vec<Check>, known: Known, now: Monotonic) -> Submitted {
+        let Known { standings, held, asks, .. } = known;
+        self.count_known(&standings);
+        let mut admission = Admission { standings, held, uncounted: None };
+        if asks == Asks::No {
+            return Submitted::Decided(Decision::Admit(admission));
+        }
+        checks.retain(|check| admission.standings.iter().all(|known| known.policy != check.policy));
+        let mut wants: Vec<Want> = checks.into_iter().map(Want::from).collect();
+        if self.nobody_may_wait(now) {
+            if let Decision::Admit(uncounted) = self.settle(&mut wants, None, now) {
+                admission.join(uncounted);
+            }
+            self.count_outcomes(&wants);
+            return Submitted::Decided(Decision::Admit(admission));
+        }
+        self.wait(Waiter { who, wants, deadline: now + self.config.store.timeout }, now);
+        Submitted::Counting(admission)
+    }
+
+    fn nobody_may_wait(&self, now: Monotonic) -> bool {
+        !self.breaker.lets_through(now) || self.waiting.len() >= MAX_WAITING
+    }
+
+    fn wait(&mut self, waiter: Waiter<W>, now: Monotonic) -> Ticket {
         if self.gathering.len() >= 2 * MAX_WAITING {
             self.gathering.retain(|ticket| self.waiting.contains_key(ticket));
         }
-        for want in wants.iter().filter(|want| matches!(want.state, State::Open)) {
+        for want in waiter.wants.iter().filter(|want| matches!(want.state, State::Open)) {
             self.ledger.asking(&want.check.counter, now);
         }
-        let only_counts = wants.iter().all(|want| self.only_counts(&want.check));
         self.serial += 1;
         let ticket = Ticket(self.serial);
-        self.waiting.insert(ticket, Waiter { who, wants, deadline });
+        self.waiting.insert(ticket, waiter);
         self.gathering.push_back(ticket);
-        if only_counts { Submitted::Counting } else { Submitted::Waiting(ticket) }
+        ticket
     }
 
     /// What is known of each policy. Units that are held ahead are taken.
@@ -66,7 +102,8 @@ impl<W> Worker<W> {
                 continue;
             }
             match self.verdict(check, now) {
-                Verdict::Ask => known.asks = true,
+                Verdict::Ask if self.only_counts(check) => known.asks = known.asks.max(Asks::InPassing),
+                Verdict::Ask => known.asks = Asks::Yes,
                 Verdict::Refuse(spent) => {
                     known.standings.push(standing(check, false, spent));
                     if self.enforced(check).is_some() {

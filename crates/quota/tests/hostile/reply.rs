@@ -121,7 +121,11 @@ impl World {
                 self.waiting.insert(self.serial, Waiting { ticket, checks, since: self.now });
             }
             Submitted::Decided(decision) => self.decided(&checks, decision),
-            Submitted::Counting => {}
+            Submitted::Counting(admission) => {
+                let is_known = |check: &Check| admission.standings.iter().any(|s| s.policy == check.policy);
+                let known: Vec<Check> = checks.into_iter().filter(is_known).collect();
+                self.decided(&known, Decision::Admit(admission));
+            }
         }
     }
 
@@ -171,7 +175,7 @@ impl World {
         if !who.is_empty()
             && let Some(gone) = self.waiting.remove(&who[choices.below(who.len())])
         {
-            self.worker.cancel(gone.ticket);
+            self.worker.cancel(gone.ticket, self.now);
         }
     }
 
@@ -185,7 +189,7 @@ impl World {
         for held in &back {
             self.units.entry(held.counter.key.to_string()).or_default().spent -= held.units;
         }
-        self.worker.give_back(back);
+        self.worker.give_back(back, self.now);
     }
 
     fn settle(&mut self) {

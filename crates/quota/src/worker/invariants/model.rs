@@ -6,10 +6,10 @@ use crate::wire::{Grant, MAX_UNITS, Outcome, ReserveReply, ReserveRequest};
 
 /// Units in use by counter and number of the window.
 #[derive(Default)]
-pub(super) struct ModelStore(HashMap<(String, u64), u64>);
+pub(in crate::worker) struct ModelStore(HashMap<(String, u64), u64>);
 
 impl ModelStore {
-    pub(super) fn carry_out(&mut self, request: &ReserveRequest, now_ms: u64) -> ReserveReply {
+    pub(in crate::worker) fn carry_out(&mut self, request: &ReserveRequest, now_ms: u64) -> ReserveReply {
         for back in &request.returns {
             assert_eq!(back.check(), Ok(()));
             if now_ms / 1000 / u64::from(back.window_s) == back.window
@@ -35,11 +35,11 @@ impl ModelStore {
         ReserveReply { dials: 0, grants: grants.collect() }
     }
 
-    pub(super) fn used(&self, counter: &(String, u64)) -> u64 {
+    pub(in crate::worker) fn used(&self, counter: &(String, u64)) -> u64 {
         self.0.get(counter).copied().unwrap_or_default()
     }
 
-    pub(super) fn counters(&self) -> impl Iterator<Item = &(String, u64)> {
+    pub(in crate::worker) fn counters(&self) -> impl Iterator<Item = &(String, u64)> {
         self.0.keys()
     }
 }

@@ -26,7 +26,7 @@ fn clients_that_come_and_go_leave_nothing_behind() {
     submit(&mut w, "front", 0);
     for _ in 0..10 * MAX_WAITING {
         let ticket = submit(&mut w, "gone", 0);
-        w.cancel(ticket);
+        w.cancel(ticket, at(0));
     }
     assert!(w.gathering.len() <= 2 * MAX_WAITING && w.waiting.len() == 2);
 }
@@ -43,7 +43,7 @@ fn the_longest_keys_still_fit_a_call_with_returns() {
         let grants: Vec<_> = request.reservations.iter().map(|_| grant(1, 1)).collect();
         // All have gone: every unit goes back.
         for ticket in w.waiting.keys().copied().collect::<Vec<_>>() {
-            w.cancel(ticket);
+            w.cancel(ticket, at(6));
         }
         w.replied(out.id, &reply(&grants), at(6));
     }

@@ -115,11 +115,11 @@ fn a_client_that_has_gone_holds_no_units_and_holds_up_nobody() {
     assert_ne!(gone, stays);
     let (id, request) = call(&mut w, 0);
     assert_eq!(request.reservations[0].want, 2);
-    w.cancel(gone);
+    w.cancel(gone, at(0));
     w.replied(id, &reply(&[grant(2, 2)]), at(1));
     assert_eq!(summary(&mut w), "stays=+4");
     let next = submit(&mut w, "next", 2);
-    w.cancel(next);
+    w.cancel(next, at(2));
     submit(&mut w, "last", 2);
     let (_, request) = call(&mut w, 2);
     assert_eq!((request.returns[0].units, request.reservations[0].want), (1, 1));
@@ -131,7 +131,7 @@ fn a_client_that_leaves_before_it_hears_of_its_grant_holds_no_units_either() {
     let (gone, _) = (submit(&mut w, "gone", 0), submit(&mut w, "stays", 0));
     let (id, _) = call(&mut w, 0);
     w.replied(id, &reply(&[grant(2, 2)]), at(1));
-    w.cancel(gone);
+    w.cancel(gone, at(1));
     assert_eq!(summary(&mut w), "stays=+3");
     w.tick(at(10));
     assert_eq!(call(&mut w, 10).1.returns[0].units, 1);
@@ -176,4 +176,38 @@ fn a_spent_counter_is_refused_without_a_call_and_asked_about_once_a_second() {
     w.replied(id, &reply(&[grant(1, 2)]), at(1_001));
     assert_eq!(summary(&mut w), "probe=+3");
     submit(&mut w, "open again", 1_002);
+}
+
+#[test]
+fn where_little_time_is_allowed_requests_gather_for_a_quarter_of_it() {
+    let mut w = edited("deny", |config| config.store.timeout = Duration::from_millis(8));
+    submit(&mut w, "one", 0);
+    call(&mut w, 0);
+    submit(&mut w, "two", 1);
+    assert!(w.next_call(at(2)).is_none());
+    call(&mut w, 3);
+}
+
+#[test]
+fn a_call_that_nobody_waits_for_any_more_holds_up_nobody() {
+    let mut w = worker("deny");
+    let gone = submit(&mut w, "gone", 0);
+    call(&mut w, 0);
+    w.cancel(gone, at(1));
+    submit(&mut w, "next", 1);
+    call(&mut w, 1);
+}
+
+#[test]
+fn a_call_that_returns_lets_none_leave_while_another_is_waited_for() {
+    let mut w = worker("deny");
+    submit(&mut w, "one", 0);
+    let (slow, _) = call(&mut w, 0);
+    submit(&mut w, "two", 1);
+    let (quick, _) = call(&mut w, 6);
+    submit(&mut w, "three", 7);
+    answer(&mut w, slow, &[grant(1, 1)], 8);
+    assert!(w.next_call(at(8)).is_none(), "or there were two under way for ever");
+    answer(&mut w, quick, &[grant(1, 2)], 9);
+    call(&mut w, 9);
 }

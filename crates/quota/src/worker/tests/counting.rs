@@ -33,7 +33,7 @@ fn five_wrong_passwords_in_flight_at_once_do_not_become_six() {
         let held = admission.answered(status, &w.config);
         assert_eq!((held.len(), admission.standings[0].remaining), (back, remaining), "{status:?}");
         assert!(admission.answered(status, &w.config).is_empty(), "once");
-        w.give_back(held);
+        w.give_back(held, at(2));
     }
     for _ in 0..2 {
         assert_eq!(at_once(ask(&mut w, "again", &[0], 1, 3)), "waiting", "it need not wait for a second");
@@ -56,7 +56,7 @@ fn a_shadow_policy_that_counts_by_status_waits_too() {
     answer(&mut w, id, &[grant(1, 1)], 1);
     let mut admission = admissions(&mut w).remove(0);
     let held = admission.answered(Some(200), &w.config);
-    w.give_back(held);
+    w.give_back(held, at(1));
     assert_eq!(returned(&mut w, 10), [("d:s:{x}".to_owned(), 1)]);
 }
 
@@ -89,13 +89,13 @@ fn what_goes_back_is_what_was_neither_admitted_nor_refused_by_the_policy_that_co
     let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };
     ask(&mut w, "lost", &[0, 1], 1, 0);
     ask(&mut w, "refused by both", &[0, 1], 2, 0);
-    w.cancel(gone);
+    w.cancel(gone, at(0));
     // Three are left: one of them covers the first request, another the one that loses it to `b`.
     let (id, request) = call(&mut w, 0);
     assert_eq!(request.reservations[0].want, 6, "who left before the call costs nothing");
     let Submitted::Waiting(gone) = ask(&mut w, "x", &[1], 1, 0) else { panic!() };
-    w.cancel(gone);
-    answer(&mut w, id, &[grant(2, 9), grant(0, 5)], 1);
+    w.cancel(gone, at(0));
+    answer(&mut w, id, &[grant(2, 9), grant(0, 5), grant(0, 5)], 1);
     assert_eq!(summary(&mut w), "admitted=+1 refused=- lost=- refused by both=-");
     assert_eq!(tally(&mut w), "a.admitted=1 a.refused=2 b.refused=2");
     assert_eq!(returned(&mut w, 10), [("d:a:{x}".to_owned(), 1)], "of the one that `b` refused");
@@ -107,7 +107,7 @@ fn a_departed_clients_refusal_does_not_count_either() {
     ask(&mut w, "stays", &[0], 1, 0);
     let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };
     let (id, _) = call(&mut w, 0);
-    w.cancel(gone);
+    w.cancel(gone, at(0));
     answer(&mut w, id, &[grant(0, 9)], 1);
     assert_eq!(summary(&mut w), "stays=-");
     assert_eq!(returned(&mut w, 10), [("d:a:{x}".to_owned(), 3)]);
@@ -119,11 +119,11 @@ fn nothing_goes_back_where_the_counter_could_not_hold_it_all() {
     let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };
     let Submitted::Waiting(late) = ask(&mut w, "late", &[0], 1, 0) else { panic!() };
     let (id, _) = call(&mut w, 0);
-    w.cancel(gone);
+    w.cancel(gone, at(0));
     let full =
         Outcome::Granted(Grant { granted: 2, used: MAX_UNITS, quota: MAX_UNITS, reset_ms: 9, window: 9 });
     answer(&mut w, id, &[full], 1);
-    w.cancel(late);
+    w.cancel(late, at(1));
     assert_eq!(returned(&mut w, 2), []);
 }
 

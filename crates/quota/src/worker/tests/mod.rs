@@ -2,6 +2,7 @@
 
 mod bounds;
 mod calls;
+mod costs;
 mod counting;
 mod failure;
 mod lease;
@@ -98,7 +99,8 @@ fn summary(worker: &mut TestWorker) -> String {
 fn at_once(submitted: Submitted) -> String {
     match submitted {
         Submitted::Decided(decision) => brief(&decision),
-        Submitted::Counting => "counting".to_owned(),
+        Submitted::Counting(admission) if admission == Admission::default() => "counting".to_owned(),
+        Submitted::Counting(admission) => format!("{} counting", brief(&Decision::Admit(admission))),
         Submitted::Waiting(_) => "waiting".to_owned(),
     }
 }

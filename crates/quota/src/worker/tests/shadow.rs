@@ -1,6 +1,7 @@
 //! Policies that only count.
 
 use super::*;
+use crate::config::Precision;
 
 #[test]
 fn shadow_counts_without_holding_up_or_refusing() {
@@ -64,4 +65,72 @@ fn a_request_that_only_shadow_policies_count_is_never_held_up_by_a_store_that_fa
     w.call_failed(id, at(5));
     assert_eq!(summary(&mut w), "one=+");
     assert_eq!(tally(&mut w), "s.store_error=1");
+}
+
+/// `a` holds 20 units of 10,000 ahead, and `s` is exact.
+fn leased() -> TestWorker {
+    let mut w = edited("deny", |config| {
+        config.policies[0].quota = 10_000;
+        config.policies[0].precision =
+            Precision::Lease { ahead: Duration::from_millis(100), max: 1000.try_into().unwrap() };
+    });
+    for _ in 0..51 {
+        ask(&mut w, "x", &[0], 1, 0);
+    }
+    let (id, request) = call(&mut w, 0);
+    assert_eq!(request.reservations[0].spare, 20);
+    let granted = Grant { granted: 71, used: 71, quota: 10_000, reset_ms: 30_000, window: 9 };
+    answer(&mut w, id, &[Outcome::Granted(granted)], 0);
+    decisions(&mut w);
+    w.take_tally();
+    w
+}
+
+#[test]
+fn a_shadow_policy_does_not_hold_up_one_whose_units_are_held_ahead() {
+    let mut w = leased();
+    assert_eq!(at_once(ask(&mut w, "one", &[0, 2], 1, 1)), "+9948 counting");
+    assert_eq!(tally(&mut w), "a.admitted=1 a.from_ledger=1", "that much is known");
+    let (id, request) = call(&mut w, 1);
+    assert_eq!(request.reservations.iter().map(|r| &*r.key).collect::<Vec<_>>(), ["d:s:{x}"]);
+    answer(&mut w, id, &[grant(0, 5)], 2);
+    assert_eq!(summary(&mut w), "one=+~0", "what the shadow policy says, and only that");
+    assert_eq!(tally(&mut w), "s.shadow_refused=1");
+    // Known to be spent, it asks no more.
+    assert_eq!(at_once(ask(&mut w, "two", &[0, 2], 1, 3)), "+9947/~0");
+    // Where `b` must be asked, so may the shadow policy, in the same call.
+    assert_eq!(at_once(ask(&mut w, "three", &[0, 1, 2], 1, 1_002)), "waiting");
+    let (_, request) = call(&mut w, 1_002);
+    assert_eq!(request.reservations.iter().map(|r| &*r.key).collect::<Vec<_>>(), ["d:b:{x}", "d:s:{x}"]);
+}
+
+#[test]
+fn a_store_that_fails_does_not_hold_it_up_either() {
+    let mut w = leased();
+    for _ in 0..crate::worker::breaker::LIMIT {
+        ask(&mut w, "b", &[1], 1, 1);
+        let (id, _) = call(&mut w, 1);
+        w.call_failed(id, at(1));
+    }
+    decisions(&mut w);
+    w.take_tally();
+    assert_eq!(at_once(ask(&mut w, "one", &[0, 2], 1, 2)), "+9948");
+    assert_eq!(tally(&mut w), "a.admitted=1 a.from_ledger=1 s.store_error=1");
+}
+
+#[test]
+fn what_it_says_later_joins_what_was_known() {
+    let mut w = leased();
+    let Submitted::Counting(mut admission) = ask(&mut w, "one", &[0, 2], 1, 1) else { panic!() };
+    let (id, _) = call(&mut w, 1);
+    answer(&mut w, id, &[grant(1, 2)], 2);
+    let (_, Decision::Admit(counted)) = decisions(&mut w).remove(0) else { panic!() };
+    admission.join(counted);
+    assert_eq!(brief(&Decision::Admit(admission)), "+9948/3");
+}
+
+#[test]
+fn one_that_counts_by_status_holds_units_and_so_it_waits() {
+    let mut w = edited("deny", |config| config.policies[2].count = Count::Statuses([401].into()));
+    assert_eq!(at_once(ask(&mut w, "one", &[2], 1, 0)), "waiting");
 }

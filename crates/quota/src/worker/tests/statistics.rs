@@ -23,7 +23,7 @@ fn one_that_leaves_before_it_knows_is_not_counted() {
     let ticket = submit(&mut w, "one", 0);
     let (id, _) = call(&mut w, 0);
     answer(&mut w, id, &[grant(1, 1)], 1);
-    w.cancel(ticket);
+    w.cancel(ticket, at(1));
     assert_eq!((summary(&mut w), tally(&mut w)), (String::new(), String::new()));
 }
 

@@ -1,0 +1,37 @@
+//! What leases save, and that they never cost more than counting exactly.
+
+use super::*;
+
+const WIRE: Wire = Wire { usual_us: 500, slow_us: 500 };
+
+/// Of a worker whose refills have found their size.
+fn cost(config: Config, rate: u64, partitions: u64) -> (f64, f64) {
+    let measured = run(config, Traffic { rate, partitions }, WIRE, 12, 3);
+    (measured.calls_a_request(), measured.items_a_request())
+}
+
+#[test]
+fn a_lease_saves_calls_and_items_wherever_it_holds_anything() {
+    for (rate, partitions, ahead_ms, most_calls, most_items) in [
+        (20_000, 1, 100, 0.003, 0.003),
+        (4_000, 1_000, 1_000, 0.04, 0.5),
+        // A refill takes half of what is held, and that is forty units: one item in twenty requests.
+        (4_000, 1_000, 10_000, 0.004, 0.055),
+        (15_000, 1_000, 1_000, 0.001, 0.13),
+    ] {
+        let (calls, items) = cost(leased(Duration::from_millis(ahead_ms)), rate, partitions);
+        let case = format!("{rate}/s of {partitions}, {ahead_ms} ms ahead");
+        assert!(calls <= most_calls && items <= most_items, "{case}: {calls} calls, {items} items a request");
+    }
+}
+
+#[test]
+fn a_lease_that_holds_next_to_nothing_costs_what_counting_exactly_costs() {
+    // 0.4 units ahead are none; 1.5 are one, and every other request finds it.
+    for (rate, most_items) in [(4_000, 1.01), (15_000, 0.6)] {
+        let (calls, items) = cost(leased(Duration::from_millis(100)), rate, 1_000);
+        let (exact_calls, exact_items) = cost(exact(), rate, 1_000);
+        assert!(calls <= exact_calls * 1.01, "{rate}/s: {calls} calls a request, exact {exact_calls}");
+        assert!(items <= exact_items * most_items, "{rate}/s: {items} items a request, exact {exact_items}");
+    }
+}
