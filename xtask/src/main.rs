@@ -1,13 +1,14 @@
-//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|ci`.
+//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|scale|ci`.
 
 mod build;
 mod check;
 mod demo;
 mod fuzz;
 mod run;
+mod scale;
 mod setup;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
@@ -31,6 +32,8 @@ enum Task {
     Test,
     /// Feed hostile bytes to what reads configurations, requests and replies
     Fuzz(FuzzArgs),
+    /// Simulate a fleet in virtual time, exact against lease; `-- --help` tells what can be changed
+    Scale(ScaleArgs),
     /// Format, lints, documentation, every test, and the demo once
     Ci,
 }
@@ -54,6 +57,14 @@ struct FuzzArgs {
     seconds: u32,
 }
 
+/// What is simulated.
+#[derive(Debug, Args)]
+struct ScaleArgs {
+    /// What is passed on to the simulation
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
 fn main() -> ExitCode {
     match perform(Cli::parse().task) {
         Ok(()) => ExitCode::SUCCESS,
@@ -71,6 +82,7 @@ fn perform(task: Task) -> Result<()> {
         Task::Demo(arguments) => demo::run(arguments.port, arguments.once),
         Task::Test => check::test(),
         Task::Fuzz(arguments) => fuzz::run(arguments.seconds),
+        Task::Scale(arguments) => scale::run(&arguments.arguments),
         Task::Ci => check::ci(),
     }
 }
