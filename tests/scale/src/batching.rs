@@ -6,16 +6,15 @@
 //! before after the round trip L and, with the chance `e^(-rate L)` that nobody came meanwhile, after another
 //! `1 / rate`. What arrives between two departures shares the later call: items a call = rate x that time.
 //!
-//! Where L is longer than requests gather, up to [`MAX_IN_FLIGHT`] calls are under way, and each of them is taken
-//! for such a line of its own with its part of the rate. That is rough where traffic is thin: the lines help each
-//! other out.
+//! Where L is longer than requests gather ([`GATHER`]), a call leaves when the first of them has: that one comes
+//! `1 / rate` after the call before, and its time is seen to be over with the next event, another `1 / rate` later.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::Result;
-use quotagate_quota::worker::{GATHER, MAX_IN_FLIGHT};
+use quotagate_quota::worker::GATHER;
 
 use crate::setup::{Fleet, Network, Precision, Setup, Spread};
 use crate::world;
@@ -33,9 +32,13 @@ pub struct Batching {
 
 /// By the model.
 pub fn model(rate: f64, round_trip: Duration) -> Batching {
-    let lines = if round_trip > GATHER { MAX_IN_FLIGHT as f64 } else { 1.0 };
-    let (trip, line) = (round_trip.as_secs_f64(), rate / lines);
-    let calls = lines / (trip + (-line * trip).exp() / line);
+    let trip = round_trip.as_secs_f64();
+    let between = if round_trip > GATHER {
+        GATHER.as_secs_f64() + 2.0 / rate
+    } else {
+        trip + (-rate * trip).exp() / rate
+    };
+    let calls = 1.0 / between;
     Batching { calls, items: rate / calls, under_way: calls * trip }
 }
 

@@ -26,7 +26,7 @@ struct Arguments {
     #[arg(long, default_value_t = 1.0, value_parser = not_negative)]
     zipf: f64,
     /// Requests a second of the whole fleet
-    #[arg(long, default_value_t = 300_000.0, value_parser = positive)]
+    #[arg(long, default_value_t = 250_000.0, value_parser = positive)]
     rate: f64,
     /// Units of a partition a window
     #[arg(long, default_value_t = 10_000)]

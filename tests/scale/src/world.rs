@@ -140,7 +140,7 @@ impl World {
                 self.measured.waits.none();
                 self.decided(partition, &decision)
             }
-            Submitted::Waiting(_) | Submitted::Counting => {
+            Submitted::Waiting(_) | Submitted::Counting { .. } => {
                 self.waiting += 1;
                 self.settle(proxy)
             }

@@ -97,16 +97,9 @@ fn what_workers_hold_is_measured() {
 
 #[test]
 fn littles_law_tells_calls_and_items() {
-    for (micros, rate, tolerance) in [
-        (200, 1_000.0, 0.05),
-        (200, 10_000.0, 0.05),
-        (1_000, 1_000.0, 0.05),
-        (1_000, 10_000.0, 0.05),
-        (4_000, 1_000.0, 0.05),
-        (10_000, 10_000.0, 0.05),
-        // Where more than one call is under way and traffic is thin the model is rough.
-        (10_000, 1_000.0, 0.35),
-    ] {
+    for (micros, rate) in
+        [(200, 1_000.0), (200, 10_000.0), (1_000, 1_000.0), (1_000, 10_000.0), (4_000, 1_000.0)]
+    {
         let round_trip = Duration::from_micros(micros);
         let (model, simulated) = (model(rate, round_trip), simulated(rate, round_trip).unwrap());
         for (what, model, simulated) in [
@@ -115,10 +108,7 @@ fn littles_law_tells_calls_and_items() {
             ("under way", model.under_way, simulated.under_way),
         ] {
             let off = (simulated / model - 1.0).abs();
-            assert!(
-                off < tolerance,
-                "{what} at {rate}/s and {round_trip:?}: {simulated}, by the model {model}"
-            );
+            assert!(off < 0.05, "{what} at {rate}/s and {round_trip:?}: {simulated}, by the model {model}");
         }
     }
 }
