@@ -135,16 +135,12 @@ impl World {
         let check = self.traffic.check(partition);
         let now = Monotonic::new(self.now);
         let who = Waiting { partition, since: self.now };
-        match self.worker(proxy)?.submit(who, vec![check], now) {
-            Submitted::Decided(decision) => {
-                self.measured.waits.none();
-                self.decided(partition, &decision)
-            }
-            Submitted::Waiting(_) | Submitted::Counting { .. } => {
-                self.waiting += 1;
-                self.settle(proxy)
-            }
+        if let Submitted::Decided(decision) = self.worker(proxy)?.submit(who, vec![check], now) {
+            self.measured.waits.none();
+            return self.decided(partition, &decision);
         }
+        self.waiting += 1;
+        self.settle(proxy)
     }
 
     fn tick(&mut self, proxy: usize) -> Result<()> {
