@@ -1,4 +1,4 @@
-//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|ci|bench`.
+//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|bench|scale|ci`.
 
 mod bench;
 mod build;
@@ -6,9 +6,10 @@ mod check;
 mod demo;
 mod fuzz;
 mod run;
+mod scale;
 mod setup;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
@@ -32,6 +33,8 @@ enum Task {
     Test,
     /// Feed hostile bytes to what reads configurations, requests and replies
     Fuzz(FuzzArgs),
+    /// Simulate a fleet in virtual time, exact against lease; `-- --help` tells what can be changed
+    Scale(ScaleArgs),
     /// Format, lints, documentation, every test, and the demo once
     Ci,
     /// Measure what a request costs with the filter, with others, and with none (Linux; best on a quiet machine)
@@ -57,6 +60,14 @@ struct FuzzArgs {
     seconds: u32,
 }
 
+/// What is simulated.
+#[derive(Debug, Args)]
+struct ScaleArgs {
+    /// What is passed on to the simulation
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
 fn main() -> ExitCode {
     match perform(Cli::parse().task) {
         Ok(()) => ExitCode::SUCCESS,
@@ -74,6 +85,7 @@ fn perform(task: Task) -> Result<()> {
         Task::Demo(arguments) => demo::run(arguments.port, arguments.once),
         Task::Test => check::test(),
         Task::Fuzz(arguments) => fuzz::run(arguments.seconds),
+        Task::Scale(arguments) => scale::run(&arguments.arguments),
         Task::Ci => check::ci(),
         Task::Bench(arguments) => bench::run(&arguments),
     }

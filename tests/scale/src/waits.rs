@@ -1,0 +1,89 @@
+//! How long requests waited for the store, in virtual time: counted in steps of 10 us up to 100 ms, so that no
+//! request needs memory of its own.
+
+use std::time::Duration;
+
+const STEP: Duration = Duration::from_micros(10);
+const STEPS: usize = 10_000;
+
+/// The waiting times of many requests.
+#[derive(Clone)]
+pub struct Waits {
+    none: u64,
+    /// By the whole steps waited; the last one holds all that is longer.
+    steps: Vec<u64>,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self { none: 0, steps: vec![0; STEPS] }
+    }
+}
+
+impl Waits {
+    /// A request was decided at once.
+    pub fn none(&mut self) {
+        self.none += 1;
+    }
+
+    /// A request waited.
+    pub fn add(&mut self, time: Duration) {
+        let step = (time.as_nanos() / STEP.as_nanos()) as usize;
+        if let Some(n) = self.steps.get_mut(step.min(STEPS - 1)) {
+            *n += 1;
+        }
+    }
+
+    /// How many requests there were.
+    pub fn len(&self) -> u64 {
+        self.none + self.waited()
+    }
+
+    /// Whether there were none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many of them waited.
+    pub fn waited(&self) -> u64 {
+        self.steps.iter().sum()
+    }
+
+    /// So much or less did this part of all requests wait, to a step above.
+    pub fn quantile(&self, part: f64) -> Duration {
+        let mut rest = ((self.len() as f64 * part).ceil() as u64).saturating_sub(self.none);
+        if rest == 0 {
+            return Duration::ZERO;
+        }
+        for (step, n) in self.steps.iter().enumerate() {
+            if rest <= *n {
+                return STEP * (step as u32 + 1);
+            }
+            rest -= n;
+        }
+        STEP * STEPS as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_all_requests() {
+        let mut waits = Waits::default();
+        assert_eq!(waits.quantile(0.5), Duration::ZERO);
+        for _ in 0..60 {
+            waits.none();
+        }
+        for ms in 1..=40 {
+            waits.add(Duration::from_millis(ms));
+        }
+        assert_eq!((waits.len(), waits.waited()), (100, 40));
+        for (part, micros) in [(0.0, 0), (0.6, 0), (0.61, 1_010), (0.99, 39_010), (1.0, 40_010)] {
+            assert_eq!(waits.quantile(part), Duration::from_micros(micros), "{part}");
+        }
+        waits.add(Duration::from_secs(5));
+        assert_eq!(waits.quantile(1.0), Duration::from_millis(100));
+    }
+}
