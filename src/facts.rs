@@ -34,7 +34,7 @@ impl Facts {
         Self { headers: OnceCell::new(), reading, asked: Cell::new(0) }
     }
 
-    /// What would have cost the least.
+    /// What would have cost the least, of headers of ordinary size.
     pub fn best_reading(&self) -> Reading {
         if self.asked.get() > 1 { Reading::All } else { Reading::Single }
     }

@@ -44,17 +44,16 @@ impl Stream {
         action
     }
 
-    /// Gives back the units that were held for the answer, unless they count with this status, and notes what is
-    /// used then. Once the units are settled this does nothing.
-    fn answered(&self, status: impl FnOnce() -> Option<u16>) {
+    /// Gives back the units that were held for the answer, unless they count with this status; whether there were
+    /// any. Once the units are settled this does nothing.
+    fn answered(&self, status: impl FnOnce() -> Option<u16>) -> bool {
         let mut phase = self.phase.borrow_mut();
-        let Phase::Decided(decision) = &mut *phase else { return };
-        if let Decision::Admit(admission) = decision
-            && !admission.held.is_empty()
-        {
+        let Phase::Decided(Decision::Admit(admission)) = &mut *phase else { return false };
+        let held = !admission.held.is_empty();
+        if held {
             self.plugin.give_back(admission.answered(status(), &self.plugin.config));
-            host::note(access_log::entry(&self.plugin.config, decision));
         }
+        held
     }
 }
 
@@ -97,9 +96,12 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_headers(&mut self, _headers: usize, _end: bool) -> Action {
-        self.answered(host::response_status);
-        if let Phase::Decided(Decision::Admit(admission)) = &*self.phase.borrow() {
+        let settled = self.answered(host::response_status);
+        if let Phase::Decided(decision @ Decision::Admit(admission)) = &*self.phase.borrow() {
             let plugin = &self.plugin;
+            if settled {
+                host::note(access_log::entry(&plugin.config, decision));
+            }
             let time = || plugin.response_time();
             for (name, value) in response::quota_headers(&plugin.config, &admission.standings, time) {
                 host::set_response_header(name, &value);
@@ -114,7 +116,7 @@ impl Context for Stream {
         if let Phase::Waiting(ticket) = *self.phase.borrow() {
             self.plugin.worker.borrow_mut().cancel(ticket, self.plugin.now());
         }
-        // An answer that has not come by now never will.
+        // An answer that has not come by now never will, and the access log is written.
         self.answered(|| None);
         self.plugin.wake();
         true

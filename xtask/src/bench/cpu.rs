@@ -76,8 +76,9 @@ fn parse_machine(stat: &str) -> Option<Machine> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let fields: Vec<u64> = line.split_ascii_whitespace().map_while(|field| field.parse().ok()).collect();
     let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = fields.as_slice() else { return None };
-    let busy = user + nice + system + steal;
-    Some(Machine { busy, total: busy + idle + iowait + irq + softirq })
+    // The kernel puts interrupts to the account of the process that they meet, as a rule, so they are in both.
+    let busy = user + nice + system + irq + softirq + steal;
+    Some(Machine { busy, total: busy + idle + iowait })
 }
 
 fn read(path: &str) -> Result<String> {
@@ -106,7 +107,7 @@ mod tests {
     #[test]
     fn the_machine_counts_what_its_host_stole() {
         let stat = "cpu  10 1 20 100 5 2 3 4 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
-        assert_eq!(parse_machine(stat), Some(Machine { busy: 35, total: 145 }));
+        assert_eq!(parse_machine(stat), Some(Machine { busy: 40, total: 145 }));
         assert_eq!(parse_machine("cpu  1 2 3\n"), None);
     }
 

@@ -13,8 +13,8 @@ use super::{
     stacks::{Due, Stack},
 };
 
-/// Of 100 answers of a stack that refuses, so many may be others: each user's first request is admitted.
-const ADMITTED_PERCENT: u64 = 5;
+/// So many requests of each user a stack that refuses may admit: the first, and one more where its window ends.
+const ADMITTED: u64 = 2;
 
 /// What one measurement saw.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +74,7 @@ pub fn take(
     let seen = wrk.send(load, running.envoy.port(), interrupted)?;
     let ticks = Ticks::now(rig, running)?.since(&before);
     let counts = Counts::of(running)?.since(counts);
-    if let Some(fault) = fault(running.stack.due(), &counts, &seen) {
+    if let Some(fault) = fault(running.stack, load, &counts, &seen) {
         bail!("{} with {} connections: {fault}", running.stack, load.connections);
     }
     let each = |amount: f64| amount / counts.answers() as f64;
@@ -96,19 +96,30 @@ pub fn take(
 }
 
 /// Why answers are not what they should be.
-fn fault(due: Due, counts: &Counts, seen: &Seen) -> Option<String> {
+fn fault(stack: Stack, load: Load, counts: &Counts, seen: &Seen) -> Option<String> {
     if seen.broken > 0 {
         return Some(format!("{} connections failed, broke or waited too long", seen.broken));
     }
-    let wrong = match due {
+    let wrong = match stack.due() {
         Due::Uncounted | Due::Counted => counts.refused + counts.other,
-        Due::Refused if counts.ok * 100 <= counts.answers() * ADMITTED_PERCENT => counts.other,
+        Due::Refused if counts.ok <= ADMITTED * u64::from(load.users) => counts.other,
         Due::Refused => counts.ok + counts.other,
     };
-    (wrong > 0 || counts.answers() == 0).then(|| {
+    if wrong > 0 || counts.answers() == 0 {
         let Counts { ok, refused, other, .. } = counts;
-        format!("answers are not what they should be: {ok} of 2xx, {refused} of 4xx, {other} others")
-    })
+        return Some(format!(
+            "answers are not what they should be: {ok} of 2xx, {refused} of 4xx, {other} others"
+        ));
+    }
+    let Counts { calls, .. } = counts;
+    let answers = counts.answers();
+    let called = match stack {
+        Stack::D | Stack::E | Stack::F => *calls > 0,
+        Stack::H => calls * 10 >= answers * 9,
+        Stack::A | Stack::B | Stack::C => *calls == 0,
+        Stack::G | Stack::I | Stack::J => true,
+    };
+    (!called).then(|| format!("{calls} calls for {answers} requests: that is not this stack"))
 }
 
 /// Processor time of each part, in clock ticks.
@@ -165,19 +176,37 @@ mod tests {
     #[test]
     fn an_answer_that_is_not_due_is_an_error() {
         let counts = |ok, refused, other| Counts { ok, refused, other, ..Counts::default() };
-        for (due, counts, broken, right) in [
-            (Due::Uncounted, counts(100, 0, 0), 0, true),
-            (Due::Counted, counts(100, 0, 0), 0, true),
-            (Due::Counted, counts(99, 1, 0), 0, false),
-            (Due::Counted, counts(99, 0, 1), 0, false),
-            (Due::Counted, counts(100, 0, 0), 1, false),
-            (Due::Counted, counts(0, 0, 0), 0, false),
-            (Due::Refused, counts(0, 100, 0), 0, true),
-            (Due::Refused, counts(5, 95, 0), 0, true),
-            (Due::Refused, counts(6, 94, 0), 0, false),
-            (Due::Refused, counts(0, 99, 1), 0, false),
+        let load = Load { connections: 1, users: 3, seconds: 1 };
+        for (stack, counts, broken, right) in [
+            (Stack::A, counts(100, 0, 0), 0, true),
+            (Stack::G, counts(100, 0, 0), 0, true),
+            (Stack::G, counts(99, 1, 0), 0, false),
+            (Stack::G, counts(99, 0, 1), 0, false),
+            (Stack::G, counts(100, 0, 0), 1, false),
+            (Stack::G, counts(0, 0, 0), 0, false),
+            (Stack::I, counts(0, 100, 0), 0, true),
+            (Stack::I, counts(6, 94, 0), 0, true),
+            (Stack::I, counts(7, 93, 0), 0, false),
+            (Stack::I, counts(0, 99, 1), 0, false),
         ] {
-            assert_eq!(fault(due, &counts, &seen(broken)).is_none(), right, "{due:?} {counts:?} {broken}");
+            let right_so_far = fault(stack, load, &counts, &seen(broken)).is_none();
+            assert_eq!(right_so_far, right, "{stack} {counts:?} {broken}");
+        }
+    }
+
+    #[test]
+    fn a_stack_that_calls_too_often_or_never_is_another_one() {
+        let load = Load { connections: 1, users: 1, seconds: 1 };
+        for (stack, calls, right) in [
+            (Stack::A, 0, true),
+            (Stack::C, 1, false),
+            (Stack::E, 0, false),
+            (Stack::E, 10, true),
+            (Stack::H, 89, false),
+            (Stack::H, 100, true),
+        ] {
+            let counts = Counts { ok: 100, calls, ..Counts::default() };
+            assert_eq!(fault(stack, load, &counts, &seen(0)).is_none(), right, "{stack} {calls}");
         }
     }
 

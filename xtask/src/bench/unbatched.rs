@@ -3,7 +3,7 @@
 //! That is no option of the filter: a compiler flag that only this task sets, in a directory of its own, and the
 //! file stays there. `dist/` never sees it.
 
-use std::path::PathBuf;
+use std::{env, path::PathBuf};
 
 use anyhow::Result;
 use quotagate_support::paths;
@@ -19,7 +19,9 @@ pub fn build() -> Result<PathBuf> {
     let mut cargo = run::cargo();
     cargo.args(["build", "--locked", "--package", "quotagate", "--lib", "--profile", "wasm"]);
     cargo.args(["--target", WASM_TARGET, "--target-dir"]).arg(&directory);
-    run::visibly(cargo.env("RUSTFLAGS", FLAG))?;
+    // Beside the user's own flags, or more than batching would differ.
+    let flags = [env::var("RUSTFLAGS").unwrap_or_default().as_str(), FLAG].join(" ");
+    run::visibly(cargo.env("RUSTFLAGS", flags))?;
     let filter = directory.join("unbatched.wasm");
     build::place_filter(&build::filter_below(&directory), &filter)?;
     Ok(filter)

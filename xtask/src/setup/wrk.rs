@@ -19,7 +19,7 @@ pub fn run() -> Result<PathBuf> {
     if !apt::available() {
         bail!(
             "the measurements need wrk (4.1 or newer) on PATH, and there is none: install it (Debian, Ubuntu: \
-             `sudo apt-get install wrk`; macOS: `brew install wrk`)"
+             `sudo apt-get install wrk`)"
         );
     }
     run::note("wrk: none here, apt-get installs it");
