@@ -117,6 +117,7 @@ fn a_network_within_an_earlier_one_never_counts() {
 #[test]
 fn a_lease_and_a_cost_fit_their_quota() {
     let lease = "policies[0].precision: is lease without effect: of a quota below 200";
+    let long = "policies[0].lease: holds units ahead for more than 1/10 of the window";
     let cost = "policies[0].cost: is more than any quota of this policy";
     let tiers = json!({"source": {"jwt": {"claim": "plan"}}, "quotas": {"free": 1, "premium": 200}});
     for (fields, expected) in [
@@ -129,6 +130,8 @@ fn a_lease_and_a_cost_fit_their_quota() {
             json!({"precision": "lease", "quota": 1, "quota_from": {"jwt": {"claim": "q"}, "max": 9}}),
             &[lease],
         ),
+        (json!({"precision": "lease", "quota": 200, "window": "10s", "lease": {"ahead": "1s"}}), &[]),
+        (json!({"precision": "lease", "quota": 200, "window": "10s", "lease": {"ahead": "1001ms"}}), &[long]),
         (json!({"cost": 6, "quota": 5}), &[cost]),
         (json!({"cost": 5, "quota": 5}), &[]),
         (json!({"cost": 6, "quota": 0}), &[]),

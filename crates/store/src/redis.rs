@@ -213,6 +213,10 @@ impl Redis {
             other => usize::from(matches!(other, Value::ServerError(_))),
         };
         self.errors.inc_by(u64::try_from(refused).unwrap_or_default());
+        if deeds.len() > 1 && matches!(reply, Value::ServerError(_)) {
+            // Not every proxy in front of shards says CROSSSLOT when it refuses several keys.
+            node.keep_apart();
+        }
         for answer in &answers {
             match answer {
                 // A primary that became a replica: the right one must be looked up.
@@ -260,7 +264,7 @@ impl Store for Redis {
         registry.register("redis_commands", "Commands sent to Redis", self.commands.clone());
         registry.register(
             "redis_errors",
-            "Commands that Redis refused or left unanswered",
+            "Commands, or counters of one, that Redis refused or left unanswered",
             self.errors.clone(),
         );
     }

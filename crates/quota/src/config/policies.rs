@@ -62,6 +62,9 @@ fn policy<'a>(node: &Node<'a>, context: Context<'_, '_>, names: &mut Vec<&'a str
     if let (Some(quota), Some(quotas), Some(counting)) = (quota, &quotas, &counting) {
         warnings::quotas(&object, quota, quotas, counting);
     }
+    if let (Some(window), Some(counting)) = (window, &counting) {
+        warnings::lease(&object, window, counting);
+    }
     object.finish();
 
     let (name, matcher, partition, counting) = (name?, matcher?, partition?, counting?);

@@ -82,7 +82,7 @@ pub(super) fn nobody_missing(policy: &Object<'_>, entries: &[Entry]) {
 }
 
 /// Of what a policy grants.
-pub(super) fn quotas(policy: &Object<'_>, window: Window, quota: u64, quotas: &Quotas, counting: &Counting) {
+pub(super) fn quotas(policy: &Object<'_>, quota: u64, quotas: &Quotas, counting: &Counting) {
     let overrides = quotas.overrides.allowances().filter_map(|allowance| match allowance {
         Allowance::Units(units) => Some(units),
         Allowance::Unlimited => None,
@@ -94,14 +94,6 @@ pub(super) fn quotas(policy: &Object<'_>, window: Window, quota: u64, quotas: &Q
             "is lease without effect: of a quota below {LEAST_LEASED} no worker holds anything ahead",
         ));
     }
-    if let Precision::Lease { ahead, .. } = counting.precision
-        && ahead > Duration::from_secs(window.seconds().into()) / LONG_LEASE
-    {
-        policy.field("lease").warn(format!(
-            "holds units ahead for more than 1/{LONG_LEASE} of the window: what one proxy holds and does not spend is \
-             missing where it is needed",
-        ));
-    }
     if let Cost::Fixed(cost) = counting.cost
         && cost.get() > most
         && most > 0
@@ -109,6 +101,18 @@ pub(super) fn quotas(policy: &Object<'_>, window: Window, quota: u64, quotas: &Q
         policy
             .field("cost")
             .warn("is more than any quota of this policy: every request that it counts is refused");
+    }
+}
+
+/// Of units held ahead for long.
+pub(super) fn lease(policy: &Object<'_>, window: Window, counting: &Counting) {
+    if let Precision::Lease { ahead, .. } = counting.precision
+        && ahead > Duration::from_secs(window.seconds().into()) / LONG_LEASE
+    {
+        policy.field("lease").warn(format!(
+            "holds units ahead for more than 1/{LONG_LEASE} of the window: what one proxy holds and does not spend is \
+             missing where it is needed",
+        ));
     }
 }
 

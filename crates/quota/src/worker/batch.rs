@@ -33,6 +33,13 @@ pub(super) struct Want {
     pub(super) outcome: Option<(Outcome, bool)>,
 }
 
+impl Want {
+    /// The place in its call that it is at, and what it costs; `None` where no call is asked for it.
+    pub(super) fn asked(&self) -> Option<(usize, u64)> {
+        if let State::Asked(slot) = self.state { Some((slot, self.check.cost.get())) } else { None }
+    }
+}
+
 /// How far a wish is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum State {

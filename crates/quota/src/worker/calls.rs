@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::batch::{Batch, MAX_CALL_RETURNS, State};
+use super::batch::{Batch, MAX_CALL_RETURNS, State, Want};
 use super::breaker::Change;
 use super::held_ahead::Units;
 use super::pools::{Pool, Pools};
@@ -81,8 +81,16 @@ impl<W> Worker<W> {
         }
         let Some(outcomes) = call.batch.read(body) else { return self.all_failed(call, now) };
         let mut pools = Pools::new(call.batch.into_reserved(), outcomes, call.sent, now);
+        for waiter in call.tickets.iter().filter_map(|ticket| self.waiting.get(ticket)) {
+            for (slot, cost) in waiter.wants.iter().filter_map(Want::asked) {
+                pools.expects(slot, cost);
+            }
+        }
         for ticket in call.tickets {
             let Some(mut waiter) = self.waiting.remove(&ticket) else { continue };
+            for (slot, cost) in waiter.wants.iter().filter_map(Want::asked) {
+                pools.decides(slot, cost);
+            }
             let decision = self.settle(&mut waiter.wants, Some(&mut pools), now);
             self.decide(ticket, waiter, decision);
         }
@@ -164,7 +172,7 @@ impl<W> Worker<W> {
     /// told if it goes back.
     fn close(&mut self, pool: Pool, now: Monotonic) -> Option<(Counter, Units)> {
         let rest = pool.rest();
-        let Pool { reserved, granted } = pool;
+        let Pool { reserved, granted, .. } = pool;
         let counter = reserved.counter;
         let Some(granted) = granted else {
             self.leases.failed(&counter, reserved.spare);

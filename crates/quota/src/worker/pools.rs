@@ -18,6 +18,8 @@ pub(super) struct Pool {
     pub(super) reserved: Reserved,
     /// `None`: it failed.
     pub(super) granted: Option<Granted>,
+    /// What its requests cost that are not decided yet.
+    open: u64,
 }
 
 #[derive(Debug)]
@@ -52,14 +54,31 @@ impl Pools {
         sent: Monotonic,
         now: Monotonic,
     ) -> Self {
-        let pool =
-            |(reserved, outcome)| Pool { granted: Granted::new(&reserved, outcome, sent, now), reserved };
+        let pool = |(reserved, outcome)| Pool {
+            granted: Granted::new(&reserved, outcome, sent, now),
+            reserved,
+            open: 0,
+        };
         Self(reserved.into_iter().zip(outcomes).map(pool).collect())
     }
 
     /// Whether at least one reservation was carried out.
     pub(super) fn any_usable(&self) -> bool {
         self.0.iter().any(|pool| pool.granted.is_some())
+    }
+
+    /// A request of a reservation is still to be decided, which costs so much.
+    pub(super) fn expects(&mut self, slot: usize, cost: u64) {
+        if let Some(pool) = self.0.get_mut(slot) {
+            pool.open = pool.open.saturating_add(cost);
+        }
+    }
+
+    /// One that was expected is decided now.
+    pub(super) fn decides(&mut self, slot: usize, cost: u64) {
+        if let Some(pool) = self.0.get_mut(slot) {
+            pool.open = pool.open.saturating_sub(cost);
+        }
     }
 
     /// What there is for a request, and notes if that is too little.
@@ -76,11 +95,19 @@ impl Pools {
     /// Where another reservation of the same counter has units enough that its own requests cannot use.
     fn left_over(&self, slot: usize, cost: u64) -> Option<usize> {
         let mut place = Some(self.0.get(slot)?.reserved.first);
-        while let Some(Pool { reserved, granted }) = place.and_then(|place| self.0.get(place)) {
-            if granted.as_ref().is_some_and(|granted| (cost..reserved.min).contains(&granted.units)) {
+        while let Some(pool) = place.and_then(|place| self.0.get(place)) {
+            let free = pool.granted.as_ref().map_or(0, |granted| {
+                // Less than any of its requests costs is of no use to them.
+                if granted.units < pool.reserved.min {
+                    granted.units
+                } else {
+                    granted.units.saturating_sub(pool.open)
+                }
+            });
+            if free >= cost {
                 return place;
             }
-            place = reserved.next;
+            place = pool.reserved.next;
         }
         None
     }
@@ -131,7 +158,7 @@ impl Pools {
 impl Pool {
     /// Units that were taken of the counter for requests that do not count.
     pub(super) fn rest(&self) -> u64 {
-        let Self { reserved: Reserved { want, counted, count_denied, .. }, granted } = self;
+        let Self { reserved: Reserved { want, counted, count_denied, .. }, granted, .. } = self;
         match granted {
             None => 0,
             Some(granted) if *count_denied && granted.full => 0,

@@ -46,7 +46,11 @@ end
 
 local function give_back(key, wanted)
   -- The time to live tells whether the window still runs, whatever its offset.
-  if call('PTTL', key) <= GRACE_MS then
+  local ttl = pcall('PTTL', key)
+  if fault_of(ttl) then
+    return ttl, 0, 0
+  end
+  if ttl <= GRACE_MS then
     return -3, 0, 0
   end
   local units = least(unpack(RETURN, wanted), used_of(pcall('GET', key)) or 0)
@@ -95,7 +99,11 @@ local function reserve(key, wanted)
     if not used then
       return redis.error_reply('ERR the counter holds no number'), 0, 0
     end
-    if call('PTTL', key) < 0 then
+    local ttl = pcall('PTTL', key)
+    if fault_of(ttl) then
+      return ttl, 0, 0
+    end
+    if ttl < 0 then
       pcall('PEXPIRE', key, ttl_ms)
     end
   end

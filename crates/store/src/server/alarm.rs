@@ -103,10 +103,11 @@ impl Alarm {
 }
 
 impl Wait<'_> {
-    /// One that was woken in vain had its waker taken, and needs none: its deadline has come.
+    /// Where the waker was taken meanwhile the deadline has come: this one may be another.
     fn wake_with(&self, waker: &Waker) {
-        if let Some(known) = self.alarm.waits().wakers.get_mut(&self.place) {
-            known.clone_from(waker);
+        match self.alarm.waits().wakers.get_mut(&self.place) {
+            Some(known) => known.clone_from(waker),
+            None => waker.wake_by_ref(),
         }
     }
 }

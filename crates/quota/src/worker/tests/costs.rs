@@ -68,6 +68,34 @@ fn a_small_cost_takes_what_equal_large_ones_cannot_use() {
 }
 
 #[test]
+fn a_small_cost_takes_what_a_large_one_leaves_that_is_gone() {
+    let mut w = worker("deny");
+    let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };
+    for (who, cost) in [("large", 3), ("small", 1)] {
+        ask(&mut w, who, &[0], cost, 0);
+    }
+    let (id, _) = call(&mut w, 0);
+    w.cancel(gone, at(0));
+    // Four are left, and all for the sum of six.
+    answer(&mut w, id, &[grant(4, 5), grant(0, 5)], 1);
+    assert_eq!(summary(&mut w), "large=+1 small=+0");
+    assert_eq!(returned(&mut w, 10), []);
+}
+
+#[test]
+fn what_a_large_cost_still_needs_is_not_lent() {
+    let mut w = worker("deny");
+    let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };
+    for (who, cost) in [("small", 1), ("large", 3), ("tiny", 1)] {
+        ask(&mut w, who, &[0], cost, 0);
+    }
+    let (id, _) = call(&mut w, 0);
+    w.cancel(gone, at(0));
+    answer(&mut w, id, &[grant(4, 5), grant(0, 5)], 1);
+    assert_eq!(summary(&mut w), "small=+3 large=+0 tiny=-");
+}
+
+#[test]
 fn what_goes_back_of_one_reservation_may_be_asked_for_although_another_found_nothing() {
     let mut w = worker("deny");
     ask(&mut w, "one", &[0], 2, 0);
