@@ -104,7 +104,7 @@ fn invariant_3_what_is_counted_is_admitted_or_returned_while_nothing_is_lost() {
 fn a_demanded_quota_is_used_up() {
     for seed in seeds(50) {
         // Long enough to be asked about again after the last unit has come back.
-        let world = World::new(seed, config("366d"), SETUP).run(2_800).drain();
+        let world = World::new(seed, config("366d"), SETUP).run(3_300).drain();
         for (counter, admitted) in &world.admitted {
             assert_eq!(*admitted, world.store.used(counter), "seed {seed}: {counter:?}");
             assert!(*admitted > 40 - 3, "seed {seed}: {admitted} of {counter:?}, but for what no cost fits");
