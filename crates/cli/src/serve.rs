@@ -69,9 +69,8 @@ pub fn run(args: Args) -> Result<(), String> {
     done
 }
 
-/// One thread hands nothing over to another, so a call costs it least and takes it least time. It carries some
-/// thousand calls a second, each for the requests that gathered meanwhile; an Envoy on the same machine needs
-/// the other processors more.
+/// One thread hands nothing over to another, so that a call costs least. It carries some thousand calls a second,
+/// each for the requests that gathered meanwhile, and an Envoy on the same machine needs the other processors more.
 fn runtime(threads: Option<u8>) -> io::Result<Runtime> {
     let threads = threads.map_or_else(
         || available_parallelism().map_or(1, |processors| (processors.get() / 4).max(1)),

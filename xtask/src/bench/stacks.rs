@@ -110,10 +110,13 @@ impl Stack {
         });
         match self {
             Self::A | Self::B => return None,
-            Self::G => policy["precision"] = json!("lease"),
+            Self::G => {
+                policy.as_object_mut()?.insert("precision".to_owned(), json!("lease"));
+            }
             Self::J => {
-                policy["precision"] = json!("lease");
-                policy["lease"] = json!({ "ahead": "10s" });
+                let fields = policy.as_object_mut()?;
+                fields.insert("precision".to_owned(), json!("lease"));
+                fields.insert("lease".to_owned(), json!({ "ahead": "10s" }));
             }
             Self::C | Self::D | Self::E | Self::F | Self::H | Self::I => {}
         }

@@ -1,74 +1,114 @@
-//! How many reservations one Redis carries out in a second, and what each costs it, by `redis-benchmark`: with a
-//! PING beside it, for most of a round trip is none of the script's.
+//! How many reservations one Redis carries out in a second, and what each costs it: with a PING beside it, for most
+//! of a round trip is none of the script's.
 
 use std::{
-    fs::{self, File},
-    io::Write as _,
-    process::{Command, Stdio},
+    fs,
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpStream},
+    thread,
+    time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail, ensure};
-use quotagate_support::{paths, redis::Redis, resp::Reply, tools};
+use anyhow::{Context, Result, bail};
+use quotagate_support::{paths, redis::Redis, resp::Reply};
 
 use crate::bench::{counts, cpu};
 
 /// Commands of each measurement.
-const COMMANDS: u32 = 100_000;
+const COMMANDS: usize = 100_000;
 /// Redis spends at most this on a reservation, in ns.
 const BUDGET: f64 = 15_000.0;
 const WINDOW_S: u64 = 3600;
+const USERS: usize = 1000;
 /// Connections, and commands under way on each.
-const LOADS: [(u32, u32); 4] = [(1, 1), (4, 1), (4, 16), (4, 64)];
+const LOADS: [(usize, usize); 4] = [(1, 1), (4, 1), (4, 16), (4, 64)];
+/// The longest that Redis may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured {
     name: &'static str,
-    connections: u32,
-    pipeline: u32,
+    connections: usize,
+    pipeline: usize,
     /// In a second.
     rate: f64,
     /// Processor time of Redis for each, in ns.
     each: f64,
 }
 
+/// Commands that are alike, one a user, and how many lines the reply to each has.
+#[derive(Debug)]
+struct Kind {
+    name: &'static str,
+    commands: Vec<Vec<u8>>,
+    lines: usize,
+}
+
 /// Measures on a Redis of its own.
 pub fn run() -> Result<Vec<Measured>> {
-    let program = tools::on_path("redis-benchmark")
-        .context("redis-benchmark is not on PATH: it comes with redis-server (Debian: redis-tools)")?;
     let redis = Redis::start()?;
-    let source = fs::read_to_string(paths::root().join("crates/store/src/redis/counter.lua"))?;
-    let digest = redis.cli(&["SCRIPT", "LOAD", &source])?.lines();
     let info = redis.cli(&["INFO", "server"])?.lines();
     let pid = counts::process_id(&info).context("Redis names no process")?;
-    let reservation = reservation(&redis, &digest)?;
-    let mut wish = tempfile::NamedTempFile::new()?;
-    wish.write_all(&one_unit(window(&redis)?))?;
+    let ping = Kind { name: "PING", commands: vec![command(&[b"PING"])], lines: 1 };
+    let reservation = reservation(&redis)?;
 
     let mut all = Vec::new();
-    for (name, command) in [("PING", &["PING".to_owned()][..]), ("reservation", &reservation)] {
+    for kind in [&ping, &reservation] {
         for (connections, pipeline) in LOADS {
-            let before = cpu::used(pid)?;
-            let mut benchmark = Command::new(&program);
-            benchmark.args(["-h", "127.0.0.1", "-p", &redis.port().to_string(), "--csv", "-r", "1000"]);
-            benchmark.args(["-n", &COMMANDS.to_string(), "-c", &connections.to_string()]);
-            benchmark.args(["-P", &pipeline.to_string()]).args(command);
-            if name == "reservation" {
-                // Its last argument is no text.
-                benchmark.arg("-x").stdin(File::open(wish.path())?);
-            } else {
-                benchmark.stdin(Stdio::null());
-            }
-            let output = benchmark.output().context("redis-benchmark cannot be run")?;
-            let printed = String::from_utf8_lossy(&output.stdout);
-            ensure!(output.status.success(), "redis-benchmark failed: {printed}");
-            let rate = rate(&printed).with_context(|| format!("redis-benchmark says {printed}"))?;
-            let each = cpu::micros(cpu::used(pid)?.saturating_sub(before)) * 1e3 / f64::from(COMMANDS);
-            all.push(Measured { name, connections, pipeline, rate, each });
+            let (before, start) = (cpu::used(pid)?, Instant::now());
+            thread::scope(|scope| {
+                let senders: Vec<_> = (0..connections)
+                    .map(|_| scope.spawn(|| send(redis.port(), kind, COMMANDS / connections, pipeline)))
+                    .collect();
+                senders.into_iter().try_for_each(|sender| match sender.join() {
+                    Ok(sent) => sent,
+                    Err(_) => bail!("a connection's thread panicked"),
+                })
+            })?;
+            let rate = COMMANDS as f64 / start.elapsed().as_secs_f64();
+            let each = cpu::micros(cpu::used(pid)?.saturating_sub(before)) * 1e3 / COMMANDS as f64;
+            all.push(Measured { name: kind.name, connections, pipeline, rate, each });
         }
     }
-    try_out(&redis)?;
+    counted(&redis)?;
     Ok(all)
+}
+
+/// Sends so many commands, `pipeline` at a time, and waits for their replies.
+fn send(port: u16, kind: &Kind, commands: usize, pipeline: usize) -> Result<()> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut next = kind.commands.iter().cycle();
+    let mut replies = [0; 16 * 1024];
+    for _ in 0..commands / pipeline {
+        stream.write_all(&next.by_ref().take(pipeline).flatten().copied().collect::<Vec<u8>>())?;
+        let mut lines = 0;
+        while lines < kind.lines * pipeline {
+            let read = stream.read(&mut replies).context("Redis does not answer")?;
+            let part = replies.get(..read).unwrap_or_default();
+            if read == 0 || part.contains(&b'-') {
+                bail!("Redis refuses: {}", String::from_utf8_lossy(part));
+            }
+            lines += part.iter().filter(|&&byte| byte == b'\n').count();
+        }
+    }
+    Ok(())
+}
+
+/// One unit of the counter of each of a thousand users: the store's own script, told in its own form.
+fn reservation(redis: &Redis) -> Result<Kind> {
+    let source = fs::read_to_string(paths::root().join("crates/store/src/redis/counter.lua"))?;
+    let digest = redis.cli(&["SCRIPT", "LOAD", &source])?.lines();
+    let window = window(redis)?;
+    let commands = (0..USERS).map(|user| {
+        let stem = format!("qg:bench:per-user:{{header.x-user=user-{user}}}:");
+        let key = format!("{stem}{window}");
+        command(&[b"EVALSHA", digest.as_bytes(), b"1", key.as_bytes(), &one_unit(window, stem.len())])
+    });
+    // now_ms, granted, used, quota: an array and four integers.
+    Ok(Kind { name: "reservation", commands: commands.collect(), lines: 5 })
 }
 
 /// The number of the window that runs.
@@ -78,33 +118,32 @@ fn window(redis: &Redis) -> Result<u64> {
     Ok(seconds / WINDOW_S)
 }
 
-/// What the script is told of a reservation of one unit, in its own form: doubles, little-endian.
-fn one_unit(window: u64) -> Vec<u8> {
-    let (want, min) = (1.0, 1.0);
+/// What the script is told of a reservation of one unit: doubles, little-endian.
+fn one_unit(window: u64, stem: usize) -> Vec<u8> {
+    let (quota, want, min) = (1e9, 1.0, 1.0);
     let (offset, spare, count_denied) = (0.0, 0.0, 0.0);
-    // No override is looked for: its place in the key would be the length of a key that is random here.
-    let stem = 0.0;
-    let numbers = [window as f64, WINDOW_S as f64, offset, 1e9, want, min, spare, count_denied, stem];
+    let numbers =
+        [window as f64, WINDOW_S as f64, offset, quota, want, min, spare, count_denied, stem as f64];
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// All but the last argument of a reservation for one of a thousand users.
-fn reservation(redis: &Redis, digest: &str) -> Result<Vec<String>> {
-    let key = format!("qg:bench:per-user:{{header.x-user=user-__rand_int__}}:{}", window(redis)?);
-    Ok(["EVALSHA", digest, "1", &key].map(str::to_owned).to_vec())
-}
-
-/// A script that refuses its arguments would be quick: nothing would be counted.
-fn try_out(redis: &Redis) -> Result<()> {
-    match redis.cli(&["DBSIZE"])? {
-        Reply::Integer(1..) => Ok(()),
-        reply => bail!("the script grants nothing: {reply:?} counters"),
+/// A command in the Redis protocol.
+fn command(words: &[&[u8]]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        out.extend(format!("${}\r\n", word.len()).bytes());
+        out.extend_from_slice(word);
+        out.extend(b"\r\n");
     }
+    out
 }
 
-/// The second field of the last line: `"test","rps",...` and then `"EVALSHA ...","12345.67",...`.
-fn rate(csv: &str) -> Option<f64> {
-    csv.lines().rev().find_map(|line| line.split("\",\"").nth(1)?.parse().ok())
+/// A script that refuses what it is told would be quick: nothing would be counted.
+fn counted(redis: &Redis) -> Result<()> {
+    match redis.cli(&["DBSIZE"])? {
+        Reply::Integer(counters) if usize::try_from(counters) == Ok(USERS) => Ok(()),
+        reply => bail!("the script counted for {reply:?} users, and not for {USERS}"),
+    }
 }
 
 /// As Markdown.
@@ -129,26 +168,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_is_the_second_field() {
-        let csv = "\"test\",\"rps\",\"avg_latency_ms\"\n\"EVALSHA a, 1 \"\"k\"\"\",\"52083.33\",\"0.1\"\n";
-        assert_eq!(rate(csv), Some(52_083.33));
-        assert_eq!(rate("\"test\",\"rps\"\n"), None);
-        assert_eq!(rate(""), None);
-    }
-
-    #[test]
-    fn what_the_script_is_told_is_what_it_counts() {
+    fn what_is_measured_counts() {
         let redis = Redis::start().unwrap();
-        let source = fs::read_to_string(paths::root().join("crates/store/src/redis/counter.lua")).unwrap();
-        let sent = one_unit(window(&redis).unwrap());
-        let bytes: String = sent.iter().map(|byte| format!("\\{byte:03}")).collect();
-        // A script of its own, for the arguments are no text.
-        let told = source.replacen("local RESERVE =", &format!("ARGV = {{'{bytes}'}}\nlocal RESERVE ="), 1);
-        assert!(try_out(&redis).is_err());
-        let key = format!("k:{}", window(&redis).unwrap());
-        redis.cli(&["EVAL", &told, "1", &key]).unwrap();
-        assert_eq!(redis.cli(&["GET", &key]).unwrap(), Reply::Text("1".into()));
-        assert!(try_out(&redis).is_ok());
+        let kind = reservation(&redis).unwrap();
+        assert!(counted(&redis).is_err(), "nothing was sent");
+        send(redis.port(), &kind, 2 * USERS, 16).unwrap();
+        counted(&redis).unwrap();
+        let key = format!("qg:bench:per-user:{{header.x-user=user-7}}:{}", window(&redis).unwrap());
+        assert_eq!(redis.cli(&["GET", &key]).unwrap(), Reply::Text("2".into()));
+        let refused = Kind { name: "-", commands: vec![command(&[b"NO-SUCH-COMMAND"])], lines: 1 };
+        assert!(send(redis.port(), &refused, 16, 16).is_err());
     }
 
     #[test]
