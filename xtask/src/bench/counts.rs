@@ -83,11 +83,6 @@ fn command_calls(info: &str, name: &str) -> Option<u64> {
     info.lines().find_map(calls)
 }
 
-/// The process of a server, in the lines of `INFO server`.
-pub fn process_id(info: &str) -> Option<u32> {
-    info.lines().find_map(|line| line.strip_prefix("process_id:"))?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,8 +101,6 @@ mod tests {
                     cmdstat_eval:calls=2,usec=9\r\ncmdstat_get:calls=42,usec=1\r\n";
         assert_eq!(scripts(info), 42);
         assert_eq!(scripts(""), 0);
-        assert_eq!(process_id("redis_version:7.0.15\r\nprocess_id:4711\r\n"), Some(4711));
-        assert_eq!(process_id(""), None);
     }
 
     #[test]

@@ -23,6 +23,11 @@ pub fn own() -> Result<u64> {
     ticks(&stat, &[UTIME, STIME, CUTIME, CSTIME]).context("our own stat is not understood")
 }
 
+/// The process of a Redis server, in the lines of its `INFO server`.
+pub fn of_redis(info: &str) -> Option<u32> {
+    info.lines().find_map(|line| line.strip_prefix("process_id:"))?.trim().parse().ok()
+}
+
 /// Resident memory of a process in KiB.
 pub fn resident(pid: u32) -> Result<u64> {
     let status = read(&format!("/proc/{pid}/status"))?;
@@ -96,6 +101,12 @@ mod tests {
         assert_eq!(ticks(stat, &[UTIME, STIME, CUTIME, CSTIME]), Some(107));
         assert_eq!(ticks("42 (a) S 1 2", &[UTIME]), None);
         assert_eq!(ticks("", &[UTIME]), None);
+    }
+
+    #[test]
+    fn a_redis_server_names_its_process() {
+        assert_eq!(of_redis("redis_version:7.0.15\r\nprocess_id:4711\r\n"), Some(4711));
+        assert_eq!(of_redis(""), None);
     }
 
     #[test]

@@ -24,6 +24,8 @@ const HEAD: i32 = 70;
 const GAP: i32 = 8;
 /// A bar, one above another.
 const BAR: i32 = 11;
+/// How far beyond the longest bar ranges may go.
+const ROOM: f64 = 1.15;
 /// Where the bars of throughput and of processor time begin, and how long the longest of each may be.
 const RATES: (i32, i32) = (280, 400);
 const TIMES: (i32, i32) = (760, 360);
@@ -94,8 +96,9 @@ impl<'a> Panel<'a> {
             17,
         )?;
         self.legends(canvas, top + 36)?;
-        let (rates, times) =
-            (self.greatest(|row| row.rate_ratio.greatest, true), self.greatest(|row| row.cpu.all(), false));
+        // A range that goes far beyond all medians is cut: else one disturbed round would make all bars short.
+        let rates = self.greatest(|row| row.rate_ratio.median, true) * ROOM;
+        let times = self.greatest(|row| row.cpu.all(), false);
         for (place, row) in self.shown.rows.iter().enumerate() {
             let y = top + HEAD + self.step() * length(place);
             canvas.text(&format!("{}  {}", row.stack, row.stack.title()), 20, y + BAR / 2, 15)?;
@@ -156,7 +159,7 @@ impl Canvas<'_, '_> {
 
     /// A bar as long as the median, the range of the rounds as a line, and the number.
     fn rate(&self, ratio: &Spread, scale: f64, y: i32, colour: RGBColor) -> Result<()> {
-        let at = |value: f64| (value * scale) as i32;
+        let at = |value: f64| ((value * scale) as i32).min(RATES.1);
         self.bar(RATES.0, y, at(ratio.median), BAR - 2, colour.filled())?;
         let middle = y + BAR / 2 - 1;
         let range = [(RATES.0 + at(ratio.least), middle), (RATES.0 + at(ratio.greatest), middle)];

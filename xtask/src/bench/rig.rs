@@ -15,7 +15,7 @@ use quotagate_support::{
 };
 
 use super::{
-    counts,
+    cpu,
     stacks::{self, Backend, Due, Stack, USER_HEADER},
 };
 use crate::run;
@@ -157,8 +157,7 @@ impl Running {
 impl Server {
     fn on(port: u16) -> Result<Self> {
         let info = resp::command(port, &["INFO", "server"])?.lines();
-        let pid =
-            counts::process_id(&info).with_context(|| format!("Redis on port {port} names no process"))?;
+        let pid = cpu::of_redis(&info).with_context(|| format!("Redis on port {port} names no process"))?;
         Ok(Self { port, pid })
     }
 }

@@ -75,7 +75,7 @@ impl Stack {
             Self::E => "quotagate exact, Redis",
             Self::F => "quotagate exact, Redis Cluster",
             Self::G => "quotagate lease, Redis",
-            Self::H => "quotagate exact, Redis, one call a request",
+            Self::H => "quotagate exact, a call a request",
             Self::I => "quotagate, quota used up, Redis",
             Self::J => "quotagate lease of 10 s, Redis",
         }

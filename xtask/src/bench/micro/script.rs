@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use quotagate_support::{paths, redis::Redis, resp::Reply};
 
-use crate::bench::{counts, cpu};
+use crate::bench::cpu;
 
 /// Commands of each measurement.
 const COMMANDS: usize = 100_000;
@@ -49,7 +49,7 @@ struct Kind {
 pub fn run() -> Result<Vec<Measured>> {
     let redis = Redis::start()?;
     let info = redis.cli(&["INFO", "server"])?.lines();
-    let pid = counts::process_id(&info).context("Redis names no process")?;
+    let pid = cpu::of_redis(&info).context("Redis names no process")?;
     let ping = Kind { name: "PING", commands: vec![command(&[b"PING"])], lines: 1 };
     let reservation = reservation(&redis)?;
 
