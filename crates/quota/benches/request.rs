@@ -15,7 +15,7 @@ use quotagate_quota::evaluate::Check;
 use quotagate_quota::request::{PeerName, Request};
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::wire::{Grant, Outcome, ReserveReply};
+use quotagate_quota::wire::{Grant, Outcome, ReserveReply, ReserveRequest};
 use quotagate_quota::worker::{CallId, Submitted, Worker};
 
 const CONFIGURATION: &str = r#"{
@@ -150,7 +150,8 @@ fn config() -> Config {
 
 /// The same with leases.
 fn leased() -> Config {
-    let text = CONFIGURATION.replace(r#""window": "1h""#, r#""window": "1h", "precision": "lease""#);
+    let text = CONFIGURATION
+        .replace(r#""window": "1h""#, r#""window": "1h", "precision": "lease", "lease": {"ahead": "10s"}"#);
     Config::parse(text.as_bytes()).unwrap_or_else(|faults| stop(faults))
 }
 
@@ -183,14 +184,16 @@ fn spend(worker: &mut Worker<usize>, config: &Config) {
     worker.replied(call.id, &reply(1, 0), at(1));
 }
 
-/// A worker that holds a thousand units of user 7, after as many requests at once.
+/// A worker that holds a thousand units of user 7, the most that a lease may, after many requests at once.
 fn holding(config: &Rc<Config>) -> Worker<usize> {
     let mut worker = Worker::new(Rc::clone(config), 1);
-    for _ in 0..1000 {
+    for _ in 0..8000 {
         worker.submit(7, checks(config, 7), at(1));
     }
     let Some(call) = worker.next_call(at(1)) else { stop("no call is due") };
-    worker.replied(call.id, &reply(1, 2000), at(1));
+    let request: ReserveRequest = serde_json::from_slice(&call.body).unwrap_or_else(|error| stop(error));
+    let Some(reservation) = request.reservations.first() else { stop("nothing is asked for") };
+    worker.replied(call.id, &reply(1, reservation.want + reservation.spare), at(1));
     worker
 }
 
