@@ -213,8 +213,8 @@ impl Redis {
             other => usize::from(matches!(other, Value::ServerError(_))),
         };
         self.errors.inc_by(u64::try_from(refused).unwrap_or_default());
-        if deeds.len() > 1 && matches!(reply, Value::ServerError(_)) {
-            // Not every proxy in front of shards says CROSSSLOT when it refuses several keys.
+        // Not every proxy in front of shards says CROSSSLOT when it refuses several keys.
+        if matches!(reply, Value::ServerError(error) if deeds.len() > 1 && error.code() == "ERR") {
             node.keep_apart();
         }
         for answer in &answers {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::{back, numbers, one, open, take, try_one, until};
 use quotagate_quota::wire::{MAX_UNITS, Reservation};
-use quotagate_store::store::StoreError;
+use quotagate_store::store::{Store, StoreError};
 use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
 use quotagate_support::{ports, resp, tools};
@@ -114,6 +114,39 @@ async fn servers_that_share_an_address_are_asked_for_one_counter_at_a_time() {
     store.give_back(&[0, 1].map(|n| back(&take(&format!("apart{n}"), 9, 1), grant, 2))).await;
     assert_eq!(numbers(&*store, &take("apart0", 9, 1)).await, (1, 3));
     assert_eq!(numbers(&*store, &take("apart1", 9, 1)).await, (1, 2));
+}
+
+/// How many calls of the script ten counters take.
+async fn calls_for_ten(redis: &Redis, store: &dyn Store) -> usize {
+    text(redis, &["CONFIG", "RESETSTAT"]);
+    let asks = (0..10).map(|n| take(&format!("ten{n}"), 99, 1)).collect();
+    for outcome in store.reserve(&common::batch(vec![], asks)).await {
+        assert_eq!(outcome.map(|grant| grant.granted), Ok(1));
+    }
+    let stats = text(redis, &["INFO", "commandstats"]);
+    let calls =
+        |line: &str| line.strip_prefix("cmdstat_eval")?.split(['=', ',']).nth(1)?.parse::<usize>().ok();
+    stats.lines().filter_map(calls).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_counters_share_a_call_again_after_the_script_was_lost() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    assert_eq!(calls_for_ten(&redis, &*store).await, 1);
+    text(&redis, &["SCRIPT", "FLUSH"]);
+    assert!(calls_for_ten(&redis, &*store).await > 1, "each was asked for again");
+    assert_eq!(calls_for_ten(&redis, &*store).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_script_can_be_loaded_counters_are_asked_for_one_at_a_time() {
+    let redis = Redis::start().unwrap();
+    text(&redis, &["ACL", "SETUSER", "plain", "on", ">secret", "~*", "+@all", "-script"]);
+    let store = open(&format!("redis://plain:secret@127.0.0.1:{}", redis.port())).await;
+    // The first of them find no script and send its text.
+    calls_for_ten(&redis, &*store).await;
+    assert_eq!(calls_for_ten(&redis, &*store).await, 10);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,6 +15,7 @@ use super::ledger::Spent;
 use crate::config::Config;
 use crate::decision::Outcome;
 use crate::evaluate::{Check, Counter};
+use crate::time::Monotonic;
 use crate::wire::{self, Reservation, ReserveReply, ReserveRequest, Return};
 
 /// Most returns that one call carries, so that they and one request's reservations always fit a body.
@@ -108,7 +109,7 @@ impl Batch {
     }
 
     /// Asks for units ahead of need: beside what waits, and where nobody does, as far as there is room.
-    pub(super) fn ask_ahead(&mut self, leases: &mut Leases, others: usize, now: crate::time::Monotonic) {
+    pub(super) fn ask_ahead(&mut self, leases: &mut Leases, others: usize, now: Monotonic) {
         if leases.is_empty() {
             return;
         }

@@ -235,7 +235,7 @@ async fn open(target: &Target, shared: &Shared) -> Result<MultiplexedConnection,
     // Where loading is forbidden, the first call finds no script and sends its text.
     let mut load = Cmd::new();
     load.arg("SCRIPT").arg("LOAD").arg(script::SOURCE);
-    match connection.send_packed_command(&load).await {
+    match load.query_async::<String>(&mut connection).await {
         Ok(_) => {}
         Err(error) if error.is_unrecoverable_error() => return Err(error.to_string()),
         // It may be a proxy in front of shards, which would send all keys of a command to the first one's.

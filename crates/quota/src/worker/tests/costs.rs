@@ -67,32 +67,29 @@ fn a_small_cost_takes_what_equal_large_ones_cannot_use() {
     assert_eq!(returned(&mut w, 10), []);
 }
 
-#[test]
-fn a_small_cost_takes_what_a_large_one_leaves_that_is_gone() {
+/// A call for a request that costs three and leaves before the reply, and for these; it brings `granted` units, all
+/// for the cost of three.
+fn with_one_gone(others: &[(&'static str, u64)], granted: u64) -> String {
     let mut w = worker("deny");
     let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };
-    for (who, cost) in [("large", 3), ("small", 1)] {
-        ask(&mut w, who, &[0], cost, 0);
+    for (who, cost) in others {
+        ask(&mut w, who, &[0], *cost, 0);
     }
     let (id, _) = call(&mut w, 0);
     w.cancel(gone, at(0));
-    // Four are left, and all for the sum of six.
-    answer(&mut w, id, &[grant(4, 5), grant(0, 5)], 1);
-    assert_eq!(summary(&mut w), "large=+1 small=+0");
-    assert_eq!(returned(&mut w, 10), []);
+    answer(&mut w, id, &[grant(granted, 5), grant(0, 5)], 1);
+    summary(&mut w)
+}
+
+#[test]
+fn a_small_cost_takes_what_nobody_needs_of_a_large_one_that_is_gone() {
+    assert_eq!(with_one_gone(&[("small", 1)], 3), "small=+2");
+    assert_eq!(with_one_gone(&[("small", 1), ("large", 3), ("tiny", 1)], 4), "small=+3 large=+0 tiny=-");
 }
 
 #[test]
 fn what_a_large_cost_still_needs_is_not_lent() {
-    let mut w = worker("deny");
-    let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };
-    for (who, cost) in [("small", 1), ("large", 3), ("tiny", 1)] {
-        ask(&mut w, who, &[0], cost, 0);
-    }
-    let (id, _) = call(&mut w, 0);
-    w.cancel(gone, at(0));
-    answer(&mut w, id, &[grant(4, 5), grant(0, 5)], 1);
-    assert_eq!(summary(&mut w), "small=+3 large=+0 tiny=-");
+    assert_eq!(with_one_gone(&[("small", 1), ("large", 3)], 3), "small=- large=+0");
 }
 
 #[test]
