@@ -1,10 +1,13 @@
 //! `quotagate serve`.
 
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
-use quotagate_store::server::{App, ListenAddr, Listener, Token, run as run_server};
+use quotagate_store::server::{App, ListenAddr, Listener, Token, raise_file_limit, run as run_server};
 use quotagate_store::url::StoreUrl;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -35,6 +38,9 @@ pub struct Args {
         hide_env_values = true
     )]
     store: String,
+    /// A file with the password of the store URL's user, for a URL that holds none
+    #[arg(long, env = "QUOTAGATE_PASSWORD_FILE", value_name = "FILE")]
+    password_file: Option<PathBuf>,
     /// Threads that serve calls, 1 to 64 [default: one for every four processors, at least 1]
     #[arg(long, env = "QUOTAGATE_THREADS", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: Option<u8>,
@@ -83,8 +89,37 @@ fn runtime(threads: Option<u8>) -> io::Result<Runtime> {
     builder.worker_threads(threads).enable_all().build()
 }
 
-async fn serve(args: Args) -> Result<(), String> {
+/// Where counters are kept, and the password for it.
+fn store_url(args: &Args) -> Result<StoreUrl, String> {
     let url: StoreUrl = args.store.parse().map_err(|error| format!("--store: {error}"))?;
+    let Some(file) = &args.password_file else {
+        if url.holds_password() && env::args_os().any(|argument| shows(&argument, &args.store)) {
+            tracing::warn!(
+                "every user of this machine can read the password on the command line: put the URL into \
+                 QUOTAGATE_STORE, or the password into a file for --password-file"
+            );
+        }
+        return Ok(url);
+    };
+    let cannot = |why: &str| format!("--password-file: {} {why}", file.display());
+    let text = fs::read_to_string(file).map_err(|error| cannot(&format!("cannot be read: {error}")))?;
+    let password = text.trim_end_matches(['\r', '\n']);
+    if password.is_empty() || password.contains(['\r', '\n']) {
+        return Err(cannot("must hold one line, the password"));
+    }
+    url.with_password(password).map_err(|error| format!("--password-file: {error}"))
+}
+
+/// Whether this argument is, or ends with, that value.
+fn shows(argument: &OsStr, value: &str) -> bool {
+    argument.to_str().is_some_and(|argument| argument.ends_with(value))
+}
+
+async fn serve(args: Args) -> Result<(), String> {
+    let url = store_url(&args)?;
+    if let Err(error) = raise_file_limit() {
+        tracing::warn!("cannot raise the limit of open files: {error}");
+    }
     let token = args.token_file.as_deref().map(Token::from_file).transpose();
     let token = token.map_err(|error| format!("--token-file: {error}"))?;
     let bind = async |flag: &str, address: &ListenAddr| {

@@ -47,6 +47,13 @@ fn it_says_where_it_listens_and_ends_on_sigterm() {
 
 #[test]
 fn what_is_wrong_is_said_in_one_sentence_without_the_password() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let [none, two, good] = [file("none", "\n"), file("two", "s3cret\nmore\n"), file("good", "s3cret\n")];
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (arguments, says) in [
@@ -56,6 +63,17 @@ fn what_is_wrong_is_said_in_one_sentence_without_the_password() {
         (vec!["--listen", "nonsense"], "--listen"),
         (vec!["--threads", "0"], "invalid value '0' for '--threads <N>': 0 is not in 1..=64"),
         (vec!["--token-file", "/no/such/file"], "--token-file: cannot read the token file /no/such/file"),
+        (
+            vec!["--password-file", "/no/such/file"],
+            "--password-file: /no/such/file cannot be read: No such file",
+        ),
+        (vec!["--password-file", &none], "must hold one line, the password"),
+        (vec!["--password-file", &two], "must hold one line, the password"),
+        (vec!["--password-file", &good], "--password-file: the store URL memory: takes no password"),
+        (
+            vec!["--store", "redis://u:s3cret@h", "--password-file", &good],
+            "--password-file: the store URL holds a password already: give it in one place",
+        ),
         (vec!["--listen", &address], "--listen: cannot listen on"),
     ] {
         let output = refused(&arguments);
@@ -71,4 +89,38 @@ fn the_environment_sets_what_flags_do_not() {
     assert!(!String::from_utf8(output.stderr).unwrap().contains("s3cret"));
     let help = quotagate(&["--help"]).env("QUOTAGATE_STORE", "redis://:s3cret@h").output().unwrap();
     assert!(!String::from_utf8(help.stdout).unwrap().contains("s3cret"));
+}
+
+/// What it says of itself when it is started with these arguments, and `QUOTAGATE_STORE`.
+fn first_words(arguments: &[&str], variable: &str) -> String {
+    let addresses = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let mut command = quotagate(&[&addresses, arguments].concat());
+    let mut child = command.env("QUOTAGATE_STORE", variable).spawn().unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut said = String::new();
+    for line in lines {
+        said += &line;
+        if line.contains("listening on ") {
+            break;
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    said
+}
+
+#[test]
+fn a_password_that_all_can_read_is_warned_of() {
+    let url = "redis://u:s3cret@127.0.0.1:1";
+    let on_the_command_line =
+        [first_words(&["--store", url], "memory:"), first_words(&[&format!("--store={url}")], "memory:")];
+    for said in on_the_command_line {
+        assert!(
+            said.contains("can read the password on the command line") && !said.contains("s3cret"),
+            "{said}"
+        );
+    }
+    for said in [first_words(&[], url), first_words(&["--store", "redis://u@127.0.0.1:1"], "memory:")] {
+        assert!(!said.contains("command line"), "{said}");
+    }
 }

@@ -3,6 +3,7 @@
 
 #![cfg(test)]
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};
 use quotagate_support::tls::{Authority, Holder};
-use quotagate_support::{ports, tools, wait};
+use quotagate_support::{paths, ports, tools, wait};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -20,9 +21,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// A port can be lost to another process between finding and binding it.
 const ATTEMPTS: usize = 5;
 const PASSWORD: &str = "s3cret-of-the-shop";
-/// The one user that may log in.
-const USERS: &[&str] =
-    &["--user", "default", "off", "--user", "shop", "on", ">s3cret-of-the-shop", "~*", "&*", "+@all"];
+/// What the one user that may log in may do.
+const ALL: &str = "~* &* +@all";
 
 /// What makes a Redis show a certificate of `authority` for these names.
 fn arguments(authority: &Authority, directory: &Path, names: &[&str]) -> Vec<String> {
@@ -52,12 +52,19 @@ struct TlsRedis {
 
 impl TlsRedis {
     fn start(directory: &Path, authority: &Authority, names: &[&str]) -> Self {
+        Self::start_for(directory, authority, names, ALL)
+    }
+
+    /// One whose only user has these rights.
+    fn start_for(directory: &Path, authority: &Authority, names: &[&str], rights: &str) -> Self {
         let tls = arguments(authority, directory, names);
         let mut attempts = (0..ATTEMPTS).map(|attempt| {
             let port = ports::free().unwrap();
             let mut command = Command::new(tools::redis_server().unwrap());
             command.args(["--port", "0", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]);
-            command.arg(directory).args(["--tls-port", &port.to_string()]).args(&tls).args(USERS);
+            command.arg(directory).args(["--tls-port", &port.to_string()]).args(&tls);
+            command.args(["--user", "default", "off", "--user", "shop", "on", &format!(">{PASSWORD}")]);
+            command.args(rights.split_whitespace());
             let log = directory.join(format!("redis{attempt}.log"));
             let mut process = Process::spawn("Redis with TLS", &mut command, &log).unwrap();
             let up = process.wait_until("its ready line", LIMIT, |process| {
@@ -137,6 +144,52 @@ fn a_server_whose_authority_is_named_in_ssl_cert_file_is_trusted() {
         assert_eq!(reserve(&store, "shop:p:{alice}"), (1, used), "by {host}");
         store.stop().unwrap();
         assert!(!store.log().contains(PASSWORD), "{}", store.log());
+    }
+}
+
+/// The rights that README says are enough for a store in front of one server, the password set aside.
+fn documented_rights() -> String {
+    let text = fs::read_to_string(paths::root().join("README.md")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("ACL SETUSER quotagate on >PASSWORD "));
+    line.unwrap().to_owned()
+}
+
+#[test]
+fn with_few_rights_and_secrets_in_files_it_counts_and_shows_no_secret() {
+    let directory = TempDir::new().unwrap();
+    let authority = new_authority(&directory, "authority");
+    let redis = TlsRedis::start_for(directory.path(), &authority, &["localhost"], &documented_rights());
+    let [password, token] = [("password", PASSWORD), ("token", "t0ken-of-the-shop")].map(|(name, secret)| {
+        let file = directory.path().join(name);
+        fs::write(&file, format!("{secret}\n")).unwrap();
+        file.to_str().unwrap().to_owned()
+    });
+    let options = StoreOptions::new(&format!("rediss://shop@localhost:{}", redis.port))
+        .program(env!("CARGO_BIN_EXE_quotagate"))
+        .arguments(&["--log", "trace", "--password-file", &password, "--token-file", &token])
+        .env("SSL_CERT_FILE", authority.file().to_str().unwrap());
+    let mut store = StoreProcess::start_with(&options).unwrap();
+    wait_until_ready(&store);
+    let reservation = json!({"key": "shop:p:{a}", "window_s": 86400, "quota": 9, "want": 1, "min": 1});
+    let body = json!({"budget_ms": 5000, "reservations": [reservation]}).to_string();
+    let mut client = Client::connect(store.port()).unwrap();
+    let mut shown = String::new();
+    for (token, status) in [("t0ken-of-the-shop", 200), ("t0ken-of-the-shoq", 401)] {
+        let reply = client.send(&Request::post("/v1/reserve", body.as_bytes()).bearer(token)).unwrap();
+        assert_eq!(reply.status, status, "{}", reply.text());
+        shown += &reply.text();
+    }
+    for path in ["/metrics", "/readyz", "/healthz"] {
+        shown += &http::get(store.admin_port(), path).unwrap().text();
+    }
+    for file in ["cmdline", "environ"] {
+        shown += &String::from_utf8_lossy(&fs::read(format!("/proc/{}/{file}", store.pid())).unwrap());
+    }
+    store.stop().unwrap();
+    shown += &store.log();
+    assert!(shown.contains("connected to redis at localhost") && shown.contains("redis_commands"), "{shown}");
+    for secret in [PASSWORD, "t0ken-of-the-sho"] {
+        assert!(!shown.contains(secret), "{shown}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod admin;
 mod alarm;
+mod descriptors;
 mod listen;
 mod metrics;
 mod pending;
@@ -32,15 +33,16 @@ use self::metrics::Metrics;
 use self::reply::{Payload, Refusal};
 use crate::store::Store;
 
+pub use self::descriptors::raise_file_limit;
 pub use self::listen::{ListenAddr, ListenAddrError, Listener};
 pub use self::token::{Token, TokenError};
 
-/// Most connections at once; further ones wait to be accepted.
-const CONNECTIONS: usize = 8192;
 /// Most calls at once, so that their bodies of at most 1 MiB fill no more than 1 GiB; a worker of Envoy has 4.
 const CALLS: usize = 1024;
 /// Most calls at once of one HTTP/2 connection.
 const STREAMS: u32 = 128;
+/// Most bytes of an HTTP/1.1 head, and of what has arrived of a body and is not read yet.
+const HEAD: usize = 64 * 1024;
 /// The longest that a connection may take to its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(10);
 /// The longest that an HTTP/1.1 connection may idle, and that a request's head may take.
@@ -94,9 +96,10 @@ pub async fn run(calls: Listener, admin: Listener, app: App, shutdown: impl Futu
     let ringing = Arc::clone(&app);
     let alarm = tokio::spawn(async move { ringing.alarm.ring().await });
     let graceful = GracefulShutdown::new();
+    let (most_calls, most_admin) = descriptors::bounds();
     tokio::select! {
-        () = accept(&calls, Door::Calls, &app, &graceful) => {}
-        () = accept(&admin, Door::Admin, &app, &graceful) => {}
+        () = accept(&calls, Door::Calls, most_calls, &app, &graceful) => {}
+        () = accept(&admin, Door::Admin, most_admin, &app, &graceful) => {}
         () = shutdown => {}
     }
     drop((calls, admin));
@@ -110,10 +113,10 @@ pub async fn run(calls: Listener, admin: Listener, app: App, shutdown: impl Futu
     }
 }
 
-async fn accept(listener: &Listener, door: Door, app: &Arc<App>, graceful: &GracefulShutdown) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+async fn accept(listener: &Listener, door: Door, most: usize, app: &Arc<App>, graceful: &GracefulShutdown) {
+    let places = Arc::new(Semaphore::new(most));
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE).max_buf_size(HEAD);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -75,6 +75,10 @@ impl Login {
         Ok(self.url(&nowhere).into_connection_info()?.set_addr(ConnectionAddr::Unix(path.to_owned())))
     }
 
+    fn holds_password(&self) -> bool {
+        self.credentials.split_once(':').is_some_and(|(_, password)| !password.is_empty())
+    }
+
     const fn scheme(&self) -> &'static str {
         if self.tls { "rediss" } else { "redis" }
     }
@@ -107,6 +111,40 @@ impl HostPort {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._:%".contains(&b);
         (!host.is_empty() && host.bytes().all(plain)).then_some(())?;
         Some(Self { host: host.to_owned(), port: port.or(default)? })
+    }
+}
+
+impl StoreUrl {
+    /// The same with a password that stands elsewhere, such as in a file.
+    ///
+    /// # Errors
+    /// Where there is nobody to show it to, or the URL holds one itself.
+    pub fn with_password(mut self, password: &str) -> Result<Self, UrlError> {
+        match &mut self {
+            Self::Memory => return Err(UrlError("memory: takes no password".to_owned())),
+            Self::Redis(login, _)
+            | Self::Socket(login, _)
+            | Self::Cluster(login, _)
+            | Self::Sentinel(login, ..) => {
+                if login.holds_password() {
+                    return Err(UrlError("holds a password already: give it in one place".to_owned()));
+                }
+                let encoded: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
+                login.credentials = format!("{}:{encoded}", login.credentials.trim_end_matches(':'));
+            }
+        }
+        Ok(self)
+    }
+
+    /// Whether the URL itself holds a password.
+    pub fn holds_password(&self) -> bool {
+        match self {
+            Self::Memory => false,
+            Self::Redis(login, _)
+            | Self::Socket(login, _)
+            | Self::Cluster(login, _)
+            | Self::Sentinel(login, ..) => login.holds_password(),
+        }
     }
 }
 
@@ -211,6 +249,39 @@ mod tests {
             let url: StoreUrl = text.parse().unwrap();
             assert_eq!(url.to_string(), shown);
             assert!(!format!("{url:?}").contains("s3cret"), "{url:?}");
+        }
+    }
+
+    #[test]
+    fn a_password_may_stand_elsewhere() {
+        let odd = "p%:@/ \u{e9}";
+        for (text, name) in [
+            ("redis://h", None),
+            ("redis://shop@h", Some("shop")),
+            ("rediss://shop:@h/2", Some("shop")),
+            ("redis+unix://shop@/redis.sock", Some("shop")),
+            ("redis-cluster://a,b", None),
+            ("redis-sentinel://shop@s1,s2/mymaster", Some("shop")),
+        ] {
+            let url: StoreUrl = text.parse().unwrap();
+            assert!(!url.holds_password(), "{text}");
+            let url = url.with_password(odd).unwrap();
+            assert!(url.holds_password(), "{text}");
+            let (StoreUrl::Redis(login, _)
+            | StoreUrl::Socket(login, _)
+            | StoreUrl::Cluster(login, _)
+            | StoreUrl::Sentinel(login, ..)) = &url
+            else {
+                panic!("{text}")
+            };
+            let info = login.through(Path::new("/")).unwrap();
+            assert_eq!(info.redis_settings().password(), Some(odd), "{text}");
+            assert_eq!(info.redis_settings().username(), name, "{text}");
+            assert!(!url.to_string().contains("p%"), "{url}");
+        }
+        for text in ["memory:", "redis://u:s3cret@h", "redis-cluster://:s3cret@a"] {
+            let error = text.parse::<StoreUrl>().unwrap().with_password("other").unwrap_err();
+            assert!(!error.to_string().contains("s3cret"), "{error}");
         }
     }
 

@@ -259,13 +259,8 @@ async fn read_clock(connection: &mut MultiplexedConnection) -> Result<Duration, 
     Ok(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros.into())))
 }
 
-/// `CONFIG` is forbidden on many managed servers; `INFO` tells as well.
+/// `INFO` tells it as well as `CONFIG GET` does, which many managed servers forbid.
 async fn eviction_policy(connection: &mut MultiplexedConnection) -> Option<String> {
-    let mut get = redis::cmd("CONFIG");
-    get.arg("GET").arg("maxmemory-policy");
-    if let Ok((_, policy)) = get.query_async::<(String, String)>(connection).await {
-        return Some(policy);
-    }
     let info: String = redis::cmd("INFO").arg("memory").query_async(connection).await.ok()?;
     info.lines()
         .find_map(|line| line.strip_prefix("maxmemory_policy:"))

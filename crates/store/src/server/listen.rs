@@ -8,7 +8,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
+
+/// Most connections that wait to be accepted; the system may allow fewer. When a store comes back, the workers of all
+/// Envoys connect at once, and whoever finds no place tries again after a second only.
+const BACKLOG: u32 = 4096;
 
 /// An address to listen on: `host:port` (port 0: any free one) or `unix:/path.sock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +78,11 @@ impl Listener {
     pub async fn bind(address: &ListenAddr) -> io::Result<Self> {
         match address {
             ListenAddr::Tcp(wanted) => {
-                let listener = TcpListener::bind(wanted).await?;
+                let socket = if wanted.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+                // Connections of a store that ended still linger on its port.
+                socket.set_reuseaddr(true)?;
+                socket.bind(*wanted)?;
+                let listener = socket.listen(BACKLOG)?;
                 let address = ListenAddr::Tcp(listener.local_addr()?);
                 Ok(Self { inner: Inner::Tcp(listener), address })
             }

@@ -108,6 +108,9 @@ pub enum Refusal {
     /// The token is missing or wrong.
     #[error("the bearer token is missing or wrong")]
     Token,
+    /// A web page calls.
+    #[error("calls come from Envoy, not from web pages: send no Origin header")]
+    Page,
     /// The body is too large, or holds too many items.
     #[error("{0}")]
     TooLarge(String),
@@ -152,6 +155,7 @@ impl Refusal {
             Self::NoSuchPath => StatusCode::NOT_FOUND,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Token => StatusCode::UNAUTHORIZED,
+            Self::Page => StatusCode::FORBIDDEN,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Body(_) | Self::Malformed { .. } => StatusCode::BAD_REQUEST,
             Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode, header};
 use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, Outcome, ReserveReply, ReserveRequest, Return};
 use tokio::time::timeout;
 
@@ -43,6 +43,10 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     app.authorize(request.headers())?;
+    // A page in a browser that can reach this port can be of anybody's; browsers name its origin, Envoy does not.
+    if request.headers().contains_key(header::ORIGIN) {
+        return Err(Refusal::Page);
+    }
     let _place = app.places.try_acquire().map_err(|_| Refusal::Busy)?;
     let declared = request.body().size_hint().lower();
     if declared > MAX_BODY as u64 {
