@@ -46,6 +46,8 @@ mod quotas;
 #[cfg(test)]
 mod rig;
 #[cfg(test)]
+mod store_tls;
+#[cfg(test)]
 mod two_proxies;
 #[cfg(test)]
 mod windows;

@@ -14,6 +14,24 @@ const ANSWERS: [u16; 9] = [200, 400, 401, 403, 404, 405, 413, 414, 431];
 /// Whatever is sent as a secret holds this.
 pub(super) const SECRET: &str = "s3cret";
 
+/// All that the store's connection sends, what its script calls, and what the tests ask.
+const COMMANDS: [&str; 14] = [
+    "client|setinfo",
+    "script|load",
+    "time",
+    "info",
+    "evalsha",
+    "get",
+    "set",
+    "incrby",
+    "decrby",
+    "pttl",
+    "pexpire", // and then the tests'
+    "ping",
+    "keys",
+    "mget",
+];
+
 /// Policies that read all that a client writes, and never refuse it; and one that does, for `/probe`.
 fn all_sources() -> Value {
     let policy = |name: &str, partition_by: Value| {
@@ -139,6 +157,10 @@ impl Target {
             assert!(key.bytes().all(plain), "{key}");
             assert!(key.matches(['{', '}']).count() == 2, "{key}");
         }
+        let commands = self.rig.redis.cli(&["INFO", "commandstats"])?.lines();
+        let names = commands.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next());
+        let smuggled: Vec<&str> = names.filter(|name| !COMMANDS.contains(name)).collect();
+        assert!(smuggled.is_empty(), "{smuggled:?}");
         let all = [self.seen, keys, self.rig.envoy.log(), self.rig.store.log()].concat();
         assert!(!all.contains(SECRET), "a secret has left the filter");
         assert!(!all.contains("panicked"), "{all}");
