@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use quotagate_support::{ports, tools};
 
 use crate::{
-    build, demo, run,
+    build, demo, deny, run,
     setup::{self, WASM_TARGET},
 };
 
@@ -35,6 +35,7 @@ pub fn ci() -> Result<()> {
     run::step("documentation");
     let doc = ["doc", "--workspace", "--no-deps", "--locked"];
     run::visibly(run::cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))?;
+    deny::run()?;
     test()?;
     let port = if ports::is_free(DEMO_PORT) { DEMO_PORT } else { ports::free()? };
     demo::run(port, true)

@@ -1,9 +1,10 @@
-//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|bench|scale|ci`.
+//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|bench|scale|deny|ci`.
 
 mod bench;
 mod build;
 mod check;
 mod demo;
+mod deny;
 mod fuzz;
 mod run;
 mod scale;
@@ -35,7 +36,9 @@ enum Task {
     Fuzz(FuzzArgs),
     /// Simulate a fleet in virtual time, exact against lease; `-- --help` tells what can be changed
     Scale(ScaleArgs),
-    /// Format, lints, documentation, every test, and the demo once
+    /// Look at all crates: licences, sources, duplicates, known vulnerabilities
+    Deny,
+    /// Format, lints, documentation, crates, every test, and the demo once
     Ci,
     /// Measure what a request costs with the filter, with others, and with none (Linux; best on a quiet machine)
     Bench(bench::BenchArgs),
@@ -86,6 +89,7 @@ fn perform(task: Task) -> Result<()> {
         Task::Test => check::test(),
         Task::Fuzz(arguments) => fuzz::run(arguments.seconds),
         Task::Scale(arguments) => scale::run(&arguments.arguments),
+        Task::Deny => deny::run(),
         Task::Ci => check::ci(),
         Task::Bench(arguments) => bench::run(&arguments),
     }
