@@ -9,7 +9,9 @@ use anyhow::{Context, Result};
 use quotagate_support::{
     cluster::Cluster,
     envoy::{Envoy, EnvoyOptions},
-    http, paths,
+    http::{self, Client, Request},
+    paths,
+    store::{StoreOptions, StoreProcess},
     tools::ENVOY_VERSION,
     upstream::Upstream,
     yaml,
@@ -33,7 +35,7 @@ fn services() -> Vec<(String, Value)> {
 fn merged(service: &Value) -> Value {
     let mut all = service.clone();
     if let Some(base) = all.as_object_mut().unwrap().remove("<<") {
-        for (key, value) in base.as_object().unwrap() {
+        for (key, value) in merged(&base).as_object().unwrap() {
             all.as_object_mut().unwrap().entry(key).or_insert(value.clone());
         }
     }
@@ -115,6 +117,39 @@ fn no_image_of_ours_runs_as_root() {
         let user = stage.lines().find_map(|line| line.strip_prefix("USER ")).unwrap();
         assert!(!user.starts_with("root") && !user.starts_with('0'), "{user}");
     }
+}
+
+#[test]
+fn no_service_of_ours_has_rights_or_files_to_write() {
+    for (name, service) in services().into_iter().filter(|(_, service)| service["build"].is_object()) {
+        assert_eq!(service["read_only"], true, "{name}");
+        assert_eq!(strings(&service["cap_drop"]), ["ALL"], "{name}");
+        assert_eq!(strings(&service["security_opt"]), ["no-new-privileges:true"], "{name}");
+    }
+}
+
+/// All but what only systemd itself can confine.
+#[test]
+fn the_store_runs_as_the_systemd_unit_starts_it() {
+    let unit = fs::read_to_string(paths::root().join("systemd/quotagate.service")).unwrap();
+    let line =
+        unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/quotagate serve ")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["redis-password", "token"] {
+        fs::write(directory.path().join(name), "s3cret\n").unwrap();
+    }
+    let here = directory.path().display().to_string();
+    let line = line.replace("${CREDENTIALS_DIRECTORY}", &here).replace("/run/quotagate", &here);
+    let mut words = line.split_whitespace();
+    let (Some("--listen"), Some(listen)) = (words.next(), words.next()) else { panic!("{line}") };
+    let arguments: Vec<&str> = words.collect();
+    let options = StoreOptions::new("redis://quotagate@127.0.0.1:1/0").listen(listen).arguments(&arguments);
+    let mut store = StoreProcess::start_with(&options).unwrap();
+    let socket = directory.path().join("store.sock");
+    let reply = Client::connect_unix(&socket).unwrap().send(&Request::post("/v1/reserve", b"{}")).unwrap();
+    assert_eq!(reply.status, 401, "the token is asked for");
+    store.stop().unwrap();
+    assert!(!socket.exists());
 }
 
 #[test]

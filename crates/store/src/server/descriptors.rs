@@ -17,6 +17,9 @@ const LEAST: u64 = 64;
 /// When the system refuses; nothing has changed then.
 pub fn raise_file_limit() -> std::io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return Ok(());
+    }
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
 }
 
