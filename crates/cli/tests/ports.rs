@@ -189,6 +189,42 @@ fn deep_and_large_bodies_are_refused_whole() {
     store.check().unwrap();
 }
 
+/// An HTTP/2 frame.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+fn resident_kib(store: &StoreProcess) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", store.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn streams_that_are_opened_and_reset_are_put_an_end_to() {
+    let (headers, rst_stream, settings) = (1, 3, 4);
+    let mut store = start();
+    used_by_one_more(&store);
+    let before = resident_kib(&store);
+    // POST, http, /v1/reserve, authority s
+    let head = [&[0x83, 0x86, 0x44, 11][..], b"/v1/reserve", &[0x41, 1, b's']].concat();
+    for _ in 0..20 {
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        bytes.extend(frame(settings, 0, 0, &[]));
+        for stream in (1..10_001).step_by(2) {
+            bytes.extend(frame(headers, 4, stream, &head));
+            bytes.extend(frame(rst_stream, 0, stream, &8_u32.to_be_bytes()));
+        }
+        // All of it is refused sooner or later.
+        drop(rest(raw(store.port(), &bytes)));
+    }
+    assert_eq!(used_by_one_more(&store), 2);
+    let grown = resident_kib(&store).saturating_sub(before);
+    assert!(grown < 32 * 1024, "{grown} KiB more");
+    store.check().unwrap();
+}
+
 #[test]
 fn a_crowd_leaves_descriptors_for_redis_and_operators() {
     let directory = tempfile::tempdir().unwrap();
