@@ -20,6 +20,8 @@ mod fleet;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod hostile_store;
+#[cfg(test)]
 mod identities;
 #[cfg(test)]
 mod identity_sources;

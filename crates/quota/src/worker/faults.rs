@@ -3,7 +3,7 @@
 //! | what the host says | fault |
 //! | --- | --- |
 //! | it does not send the call | [`CallFault::NoCluster`], [`CallFault::NoHost`] |
-//! | no headers: reset while the answer came | [`CallFault::CutOff`] |
+//! | no headers: reset while the answer came, or it was not whole in time | [`CallFault::CutOff`] |
 //! | 504 of its own, or nothing within the worker's own time | [`CallFault::TimedOut`] |
 //! | another answer of its own, in place of one that never began | [`CallFault::Unreachable`] |
 //! | the store's answer, with another status than 200 | [`CallFault::Refused`] |
@@ -51,7 +51,7 @@ pub enum CallFault<'a> {
     Unreachable(&'a [u8]),
     /// No answer came in time.
     TimedOut,
-    /// The answer broke off.
+    /// The answer broke off, or was not whole in time.
     CutOff,
     /// The store answered with a status other than 200.
     Refused {

@@ -158,7 +158,7 @@ fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
         CallFault::NoHost => "no host of its cluster is healthy, or too many calls are under way".to_owned(),
         CallFault::Unreachable(why) => format!("no answer: {}", shown(why, secret)),
         CallFault::TimedOut => "no answer in time; see store.timeout".to_owned(),
-        CallFault::CutOff => "its answer broke off".to_owned(),
+        CallFault::CutOff => "its answer broke off, or was not whole in time".to_owned(),
         CallFault::Refused { status, body } => {
             let hint = if matches!(status, 401 | 403) { "; see store.token" } else { "" };
             format!("it answered {status}{hint}: {}", shown(&error_text(body), secret))
@@ -217,9 +217,15 @@ mod tests {
         assert_eq!(lines(&mut notices).len(), 2);
         notices.call_failed(&CallFault::CutOff, None, at(10_000));
         let more = "(9999 more of this kind since the last such line)";
-        assert_eq!(lines(&mut notices), [format!("a call to the store failed: its answer broke off {more}")]);
+        assert_eq!(
+            lines(&mut notices),
+            [format!("a call to the store failed: its answer broke off, or was not whole in time {more}")]
+        );
         notices.call_failed(&CallFault::CutOff, None, at(20_000));
-        assert_eq!(lines(&mut notices), ["a call to the store failed: its answer broke off"]);
+        assert_eq!(
+            lines(&mut notices),
+            ["a call to the store failed: its answer broke off, or was not whole in time"]
+        );
     }
 
     #[test]
