@@ -121,7 +121,8 @@ fn a_grant_larger_than_asked_discredits_its_whole_reply_and_an_odd_counter_only_
         w.replied(zero, &reply(&[grant(1, 1)]), at(1));
         let (id, request) = call(&mut w, 1);
         assert_eq!(request.reservations.len(), 2);
-        (summary(&mut w), calls(&mut w));
+        summary(&mut w);
+        calls(&mut w);
         w.replied(id, &reply(&[grant(1, 1), second]), at(2));
         assert_eq!((summary(&mut w), calls(&mut w)), (expected.into(), counted.into()));
     }
