@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use proxy_wasm::hostcalls;
-use proxy_wasm::types::{BufferType, MapType};
+use proxy_wasm::types::{BufferType, MapType, Status};
 use quotagate_quota::access_log::Entry;
 use quotagate_quota::response::Answer;
 use quotagate_quota::wire;
+use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault};
 
 use crate::headers::{self, HeaderMap};
 
@@ -130,9 +131,16 @@ pub fn send(answer: &Answer<'_>) {
     };
 }
 
-/// Sends a call to the store; the token tells its outcome. `None` if it cannot leave: no such cluster, no
-/// healthy host, or too many calls.
-pub fn call_store(cluster: &str, authorization: Option<&str>, body: &[u8], timeout: Duration) -> Option<u32> {
+/// Sends a call to the store; the token tells its outcome.
+///
+/// # Errors
+/// Why it cannot leave.
+pub fn call_store(
+    cluster: &str,
+    authorization: Option<&str>,
+    body: &[u8],
+    timeout: Duration,
+) -> Result<u32, CallFault<'static>> {
     let mut headers = vec![
         (":method", "POST"),
         (":path", wire::RESERVE_PATH),
@@ -141,18 +149,30 @@ pub fn call_store(cluster: &str, authorization: Option<&str>, body: &[u8], timeo
         ("content-type", "application/json"),
     ];
     headers.extend(authorization.map(|value| ("authorization", value)));
-    hostcalls::dispatch_http_call(cluster, headers, Some(body), Vec::new(), timeout).ok()
+    // All else that a bad argument could be is there.
+    let sent = hostcalls::dispatch_http_call(cluster, headers, Some(body), Vec::new(), timeout);
+    sent.map_err(|status| match status {
+        Status::BadArgument => CallFault::NoCluster,
+        _ => CallFault::NoHost,
+    })
 }
 
-/// The body of the reply at hand if the store answered 200; `headers` and `body_size` as the callback says.
-pub fn reply_body(headers: usize, body_size: usize) -> Option<Vec<u8>> {
+/// How the call at hand has ended; `headers` and `body_size` as the callback says.
+pub fn call_end(headers: usize, body_size: usize) -> CallEnd {
+    let header = |name| hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name).ok().flatten();
     // A call that was reset half-way has no headers, and asking for one is an error.
-    if headers == 0 || body_size > wire::MAX_BODY {
-        return None;
-    }
-    let status = hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status").ok()??;
-    if status != b"200" {
-        return None;
-    }
-    hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, body_size).ok()?
+    let status = if headers > 0 { header(":status") } else { None };
+    let Some(status) = status.and_then(|status| std::str::from_utf8(&status).ok()?.parse().ok()) else {
+        return CallEnd::Reset;
+    };
+    // Envoy writes it into what a server answers, and not into what it says in a server's place.
+    let by =
+        if header("x-envoy-upstream-service-time").is_some() { AnsweredBy::Store } else { AnsweredBy::Host };
+    let read = body_size.min(wire::MAX_BODY);
+    let body = if read > 0 {
+        hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, read).ok().flatten()
+    } else {
+        None
+    };
+    CallEnd::Answered { status, by, body: body.unwrap_or_default(), size: body_size }
 }

@@ -11,7 +11,7 @@ use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Held, Outcome};
 use quotagate_quota::response::Now;
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{CallId, Change, MAX_IN_FLIGHT, Worker};
+use quotagate_quota::worker::{CallId, MAX_IN_FLIGHT, Worker};
 
 use crate::facts::Reading;
 use crate::host;
@@ -83,21 +83,25 @@ impl Plugin {
         Now { monotonic: self.now(), epoch }
     }
 
-    /// Sends the calls that are due. The active context is the root.
+    /// Sends the calls that are due, and logs what is to be said of those that failed. The active context is the root.
     pub fn dispatch(&self) {
         let mut worker = self.worker.borrow_mut();
         let now = self.now();
         while let Some(call) = worker.next_call(now) {
             let (cluster, authorization) = (&self.config.store.cluster, self.authorization.as_deref());
-            if let Some(token) = host::call_store(cluster, authorization, &call.body, call.timeout) {
-                let mut calls = self.calls.borrow_mut();
-                if calls.len() >= MAX_CALLS {
-                    calls.remove(0);
+            match host::call_store(cluster, authorization, &call.body, call.timeout) {
+                Ok(token) => {
+                    let mut calls = self.calls.borrow_mut();
+                    if calls.len() >= MAX_CALLS {
+                        calls.remove(0);
+                    }
+                    calls.push((token, call.id));
                 }
-                calls.push((token, call.id));
-            } else {
-                report(worker.call_failed(call.id, now));
+                Err(fault) => drop(worker.call_not_sent(call.id, &fault, now)),
             }
+        }
+        for notice in worker.take_notices() {
+            warn!("quotagate: {notice}");
         }
         drop(worker);
         self.wake();
@@ -198,15 +202,4 @@ impl Plugin {
 fn set_tick(period: Duration) {
     // The host has no error for this.
     let _ = hostcalls::set_tick_period(period);
-}
-
-/// Says in the log, once, what has become of the store.
-pub fn report(change: Change) {
-    match change {
-        Change::None => {}
-        Change::Opened => {
-            warn!("quotagate: the store does not answer; until it does, requests are decided by on_failure");
-        }
-        Change::Healed => warn!("quotagate: the store answers again"),
-    }
 }

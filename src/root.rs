@@ -9,7 +9,7 @@ use proxy_wasm::types::{BufferType, ContextType};
 use quotagate_quota::config::Config;
 
 use crate::host;
-use crate::plugin::{Plugin, report};
+use crate::plugin::Plugin;
 use crate::stream::Stream;
 
 /// The root context of one worker.
@@ -29,13 +29,8 @@ impl Context for Root {
     fn on_http_call_response(&mut self, token: u32, headers: usize, body_size: usize, _trailers: usize) {
         let Some(plugin) = &self.plugin else { return };
         let Some(call) = plugin.take_call(token) else { return };
-        let reply = host::reply_body(headers, body_size);
-        let now = plugin.now();
-        let change = match reply {
-            Some(body) => plugin.worker.borrow_mut().replied(call, &body, now),
-            None => plugin.worker.borrow_mut().call_failed(call, now),
-        };
-        report(change);
+        let end = host::call_end(headers, body_size);
+        plugin.worker.borrow_mut().call_ended(call, &end, plugin.now());
         plugin.dispatch();
         plugin.answer();
     }
@@ -82,8 +77,7 @@ impl RootContext for Root {
 
     fn on_tick(&mut self) {
         let Some(plugin) = &self.plugin else { return };
-        let change = plugin.worker.borrow_mut().tick(plugin.now());
-        report(change);
+        plugin.worker.borrow_mut().tick(plugin.now());
         plugin.dispatch();
         plugin.answer();
         plugin.flush_statistics();

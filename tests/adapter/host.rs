@@ -35,6 +35,8 @@ pub struct Host {
     /// The headers of the last call.
     pub call_headers: Vec<(String, String)>,
     pub refuse_calls: bool,
+    /// It answers calls itself, in place of a store that does not.
+    pub answers_itself: bool,
     /// What the store answers.
     pub reply: (u16, Vec<u8>),
     pub resumed: Vec<u32>,

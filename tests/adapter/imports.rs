@@ -106,6 +106,7 @@ unsafe extern "C" fn proxy_get_header_map_value(
             h.request_headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
         }
         RESPONSE => Some(h.status.to_string().into_bytes()),
+        _ if name == "x-envoy-upstream-service-time" => (!h.answers_itself).then(|| b"1".to_vec()),
         _ => Some(h.reply.0.to_string().into_bytes()),
     });
     match value {

@@ -10,6 +10,8 @@ mod cases;
 #[cfg(test)]
 mod document;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod held;
 #[cfg(test)]
 mod host;

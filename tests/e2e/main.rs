@@ -20,6 +20,8 @@ mod fleet;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod hostile_store;
+#[cfg(test)]
 mod identities;
 #[cfg(test)]
 mod identity_sources;
@@ -49,5 +51,7 @@ mod rig;
 mod store_tls;
 #[cfg(test)]
 mod two_proxies;
+#[cfg(test)]
+mod vm_death;
 #[cfg(test)]
 mod windows;

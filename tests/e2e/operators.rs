@@ -129,6 +129,12 @@ fn statistics_count_every_outcome_and_prometheus_has_labels() -> Result<()> {
         })?;
     }
     assert_eq!(sample("enforced", "store_error")?.unwrap_or(0.0), 0.0);
+    for outcome in ["ok", "unreachable"] {
+        wait::until_true(&format!("calls: {outcome}"), LIMIT, || {
+            let labels = [("quotagate_domain", "shop.example.org"), ("outcome", outcome)];
+            Ok(rig.envoy.prometheus()?.value("quotagate_calls", &labels).is_some_and(|calls| calls >= 1.0))
+        })?;
+    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@ pub mod access_log;
 pub mod cluster;
 pub mod edits;
 pub mod envoy;
+pub mod hostile_store;
 pub mod http;
 pub mod http2;
 pub mod jwt;

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::faults::Misread;
 use super::held_ahead::{Occasion, Taken};
 use super::lease::Leases;
 use super::ledger::Spent;
@@ -16,7 +17,7 @@ use crate::config::Config;
 use crate::decision::Outcome;
 use crate::evaluate::{Check, Counter};
 use crate::time::Monotonic;
-use crate::wire::{self, Reservation, ReserveReply, ReserveRequest, Return};
+use crate::wire::{self, Grant, Reservation, ReserveReply, ReserveRequest, Return};
 
 /// Most returns that one call carries, so that they and one request's reservations always fit a body.
 pub(super) const MAX_CALL_RETURNS: usize = 96;
@@ -91,6 +92,27 @@ impl Reserved {
     /// Nothing of `counter` yet.
     fn of(counter: Counter) -> Self {
         Self { counter, first: 0, next: None, want: 0, min: 0, spare: 0, count_denied: false, counted: 0 }
+    }
+}
+
+impl Reserved {
+    /// A grant, or why there is none. Numbers that no counter can have are not spent, for whoever sent them may have
+    /// counted anything; other counters of the call need not suffer for it.
+    fn read(&self, outcome: wire::Outcome) -> Result<Result<Grant, String>, Misread> {
+        let grant = match outcome {
+            wire::Outcome::Granted(grant) => grant,
+            wire::Outcome::Failed(why) => return Ok(Err(why)),
+        };
+        let Grant { granted, used, quota, reset_ms, window } = grant;
+        let asked = self.want.saturating_add(self.spare);
+        if granted > asked {
+            return Err(Misread::TooMuch { granted, asked });
+        }
+        let length_ms = u64::from(self.counter.window.seconds()) * 1000;
+        let is_sound = granted <= used
+            && [used, quota, window].into_iter().all(|n| n <= wire::MAX_UNITS)
+            && reset_ms <= length_ms;
+        Ok(if is_sound { Ok(grant) } else { Err(format!("no counter can be so: {grant:?}")) })
     }
 }
 
@@ -204,13 +226,26 @@ impl Batch {
         serde_json::to_vec(&request).unwrap_or_default()
     }
 
-    /// What a reply says of each reservation, or `None` if it is no reply to this batch.
-    pub(super) fn read(&self, body: &[u8]) -> Option<Vec<wire::Outcome>> {
-        let reply: ReserveReply = serde_json::from_slice(body).ok()?;
-        (reply.grants.len() == self.reserved.len()).then_some(reply.grants)
+    /// What a reply says of each reservation: a grant, or why there is none.
+    ///
+    /// # Errors
+    /// Why it is no reply to this batch.
+    pub(super) fn read(&self, body: &[u8]) -> Result<Vec<Result<Grant, String>>, Misread> {
+        let reply: ReserveReply =
+            serde_json::from_slice(body).map_err(|error| Misread::Form(error.to_string()))?;
+        let (grants, reservations) = (reply.grants.len(), self.reserved.len());
+        if grants != reservations {
+            return Err(Misread::Count { grants, reservations });
+        }
+        self.reserved.iter().zip(reply.grants).map(|(reserved, outcome)| reserved.read(outcome)).collect()
     }
 
     /// Its reservations, in the order of the body.
+    pub(super) fn reserved(&self) -> &[Reserved] {
+        &self.reserved
+    }
+
+    /// The same, when it has ended.
     pub(super) fn into_reserved(self) -> Vec<Reserved> {
         self.reserved
     }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::batch::{Batch, MAX_CALL_RETURNS, State, Want};
+use super::batch::{Batch, MAX_CALL_RETURNS, Reserved, State, Want};
 use super::breaker::Change;
+use super::faults::{CallEnd, CallFault, CallOutcome};
 use super::held_ahead::Units;
 use super::pools::{Pool, Pools};
 use super::{
@@ -12,6 +13,7 @@ use super::{
 use crate::decision::{Decision, Outcome};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
+use crate::wire::Grant;
 
 /// How long after its timeout a call is given up that the host never reported.
 const LOST_AFTER: Duration = Duration::from_secs(1);
@@ -73,14 +75,37 @@ impl<W> Worker<W> {
         Some(OutgoingCall { id, body, timeout })
     }
 
+    /// A call has ended, however that was.
+    pub fn call_ended(&mut self, id: CallId, end: &CallEnd, now: Monotonic) -> Change {
+        match end.body() {
+            Ok(body) => self.replied(id, body, now),
+            Err(fault) => self.failed(id, &fault, now),
+        }
+    }
+
+    /// The host would not send a call.
+    pub fn call_not_sent(&mut self, id: CallId, fault: &CallFault<'_>, now: Monotonic) -> Change {
+        self.failed(id, fault, now)
+    }
+
+    /// A call was not answered in time, or nothing was heard of it.
+    pub fn call_failed(&mut self, id: CallId, now: Monotonic) -> Change {
+        self.failed(id, &CallFault::TimedOut, now)
+    }
+
     /// The store answered a call with 200 and this body.
     pub fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> Change {
         let Some(call) = self.take_call(id) else { return Change::None };
+        let grants = match call.batch.read(body) {
+            Ok(grants) => grants,
+            Err(misread) => return self.all_failed(call, &CallFault::Malformed(misread), now),
+        };
+        self.tally.count_call(CallOutcome::Ok);
         if call.batch.is_empty() {
             return Change::None;
         }
-        let Some(outcomes) = call.batch.read(body) else { return self.all_failed(call, now) };
-        let mut pools = Pools::new(call.batch.into_reserved(), outcomes, call.sent, now);
+        let grants = self.usable(&call.batch, grants, now);
+        let mut pools = Pools::new(call.batch.into_reserved(), grants, call.sent, now);
         for waiter in call.tickets.iter().filter_map(|ticket| self.waiting.get(ticket)) {
             for (slot, cost) in waiter.wants.iter().filter_map(Want::asked) {
                 pools.expects(slot, cost);
@@ -104,15 +129,12 @@ impl<W> Worker<W> {
             self.ledger.given_back(&counter, units.window, units.units, now);
             self.returns.add(&counter, units);
         }
-        if usable { self.breaker.succeeded() } else { self.broke(call.probe, now) }
-    }
-
-    /// A call came to nothing: not sent, refused, timed out, reset, or answered with anything but 200.
-    pub fn call_failed(&mut self, id: CallId, now: Monotonic) -> Change {
-        match self.take_call(id) {
-            Some(call) if !call.batch.is_empty() => self.all_failed(call, now),
-            _ => Change::None,
+        if !usable {
+            return self.broke(call.probe, now);
         }
+        let change = self.breaker.succeeded();
+        self.notices.changed(change, now);
+        change
     }
 
     /// Time has passed: to be called every 10 ms or so while [`Worker::is_idle`] is false. Decides requests
@@ -136,6 +158,7 @@ impl<W> Worker<W> {
         });
         self.returns_due = !self.returns.is_empty();
         self.refills_due = self.leases.refill_is_due(now);
+        self.notices.tick(now);
         change
     }
 
@@ -186,7 +209,38 @@ impl<W> Worker<W> {
         (back > 0).then_some((counter, Units { units: back, ..units }))
     }
 
-    fn all_failed(&mut self, call: Call, now: Monotonic) -> Change {
+    /// The grants of a reply; those reservations that failed are counted and told.
+    fn usable(
+        &mut self,
+        batch: &Batch,
+        grants: Vec<Result<Grant, String>>,
+        now: Monotonic,
+    ) -> Vec<Option<Grant>> {
+        let secret = self.config.store.token.as_deref();
+        let (tally, notices) = (&mut self.tally, &mut self.notices);
+        let each = |(grant, reserved): (Result<Grant, String>, &Reserved)| {
+            grant
+                .inspect_err(|why| {
+                    tally.count_call(CallOutcome::ItemFailed);
+                    notices.item_failed(&reserved.counter.key, why, secret, now);
+                })
+                .ok()
+        };
+        grants.into_iter().zip(batch.reserved()).map(each).collect()
+    }
+
+    fn failed(&mut self, id: CallId, fault: &CallFault<'_>, now: Monotonic) -> Change {
+        let Some(call) = self.take_call(id) else { return Change::None };
+        self.all_failed(call, fault, now)
+    }
+
+    fn all_failed(&mut self, call: Call, fault: &CallFault<'_>, now: Monotonic) -> Change {
+        self.tally.count_call(fault.outcome());
+        self.notices.call_failed(fault, self.config.store.token.as_deref(), now);
+        // Of one that only carried returns nobody waits for anything.
+        if call.batch.is_empty() {
+            return Change::None;
+        }
         for reserved in call.batch.into_reserved() {
             self.leases.failed(&reserved.counter, reserved.spare);
         }
@@ -198,6 +252,10 @@ impl<W> Worker<W> {
 
     fn broke(&mut self, probe: bool, now: Monotonic) -> Change {
         let change = self.breaker.failed(probe, now);
+        if change == Change::Opened {
+            self.tally.count_call(CallOutcome::Suspended);
+        }
+        self.notices.changed(change, now);
         if !self.breaker.lets_through(now) {
             for ticket in std::mem::take(&mut self.gathering) {
                 self.fail(ticket, now);

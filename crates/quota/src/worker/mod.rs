@@ -18,12 +18,14 @@ mod calls;
 mod clock;
 mod demand;
 mod expiring;
+mod faults;
 mod held_ahead;
 #[cfg(test)]
 mod invariants;
 mod lease;
 mod ledger;
 mod local;
+mod notices;
 mod pools;
 mod returns;
 mod settle;
@@ -35,6 +37,9 @@ mod tests;
 mod timing;
 
 pub use breaker::Change;
+pub use faults::{AnsweredBy, CallEnd, CallFault, CallOutcome, Misread};
+pub use notices::{Notice, PAUSE as NOTICE_PAUSE};
+pub use tally::Counted;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -52,6 +57,7 @@ use held_ahead::Units;
 use lease::Leases;
 use ledger::Ledger;
 use local::Local;
+use notices::Notices;
 use returns::Returns;
 use tally::Tally;
 
@@ -87,6 +93,7 @@ pub struct Worker<W> {
     calls: Vec<Call>,
     decided: VecDeque<Decided<W>>,
     tally: Tally,
+    notices: Notices,
     serial: u64,
 }
 
@@ -155,6 +162,7 @@ impl<W> Worker<W> {
             calls: Vec::new(),
             decided: VecDeque::new(),
             tally: Tally::new(config.policies.len()),
+            notices: Notices::default(),
             serial: 0,
             config,
         }
@@ -187,9 +195,14 @@ impl<W> Worker<W> {
         self.tally.count(policy, outcome);
     }
 
-    /// Takes what has been counted since the last time: each policy and outcome at most once.
-    pub fn take_tally(&mut self) -> Vec<(usize, Outcome, u64)> {
+    /// Takes what has been counted since the last time, each at most once.
+    pub fn take_tally(&mut self) -> Vec<(Counted, u64)> {
         self.tally.take()
+    }
+
+    /// Takes what is to be written to the log: after every call that ended, and after every tick.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        self.notices.take()
     }
 
     /// The next request that is decided after it waited, or whose counting is done.
@@ -212,6 +225,7 @@ impl<W> Worker<W> {
             && self.returns.is_empty()
             && self.leases.is_empty()
             && self.tally.is_empty()
+            && self.notices.is_settled()
     }
 
     fn count_outcomes(&mut self, wants: &[Want]) {

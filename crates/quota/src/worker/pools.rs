@@ -6,7 +6,7 @@ use super::batch::Reserved;
 use super::held_ahead::{Taken, Units};
 use super::ledger::{Heard, Spent};
 use crate::time::Monotonic;
-use crate::wire::{self, Grant, Outcome};
+use crate::wire::{self, Grant};
 
 /// What a call brought, by reservation.
 #[derive(Debug)]
@@ -47,19 +47,19 @@ pub(super) enum Offer {
 }
 
 impl Pools {
-    /// The outcomes of a call that left at `sent` and returned `now`, one a reservation.
+    /// The grants of a call that left at `sent` and returned `now`, one a reservation.
     pub(super) fn new(
         reserved: Vec<Reserved>,
-        outcomes: Vec<Outcome>,
+        grants: impl IntoIterator<Item = Option<Grant>>,
         sent: Monotonic,
         now: Monotonic,
     ) -> Self {
-        let pool = |(reserved, outcome)| Pool {
-            granted: Granted::new(&reserved, outcome, sent, now),
+        let pool = |(reserved, grant): (Reserved, Option<Grant>)| Pool {
+            granted: grant.map(|grant| Granted::new(&reserved, grant, sent, now)),
             reserved,
             open: 0,
         };
-        Self(reserved.into_iter().zip(outcomes).map(pool).collect())
+        Self(reserved.into_iter().zip(grants).map(pool).collect())
     }
 
     /// Whether at least one reservation was carried out.
@@ -169,23 +169,16 @@ impl Pool {
 }
 
 impl Granted {
-    /// `None` where the reservation failed, or the grant cannot be an answer to it: that is not spent, for
-    /// whoever sent it may have counted anything.
-    fn new(reserved: &Reserved, outcome: Outcome, sent: Monotonic, now: Monotonic) -> Option<Self> {
-        let Outcome::Granted(grant) = outcome else { return None };
+    fn new(reserved: &Reserved, grant: Grant, sent: Monotonic, now: Monotonic) -> Self {
         let Grant { granted, used, quota, reset_ms, window } = grant;
-        let length_ms = u64::from(reserved.counter.window.seconds()) * 1000;
-        let is_sound = granted <= reserved.want.saturating_add(reserved.spare)
-            && [used, quota, window].into_iter().all(|n| n <= wire::MAX_UNITS)
-            && reset_ms <= length_ms;
         let reset = Duration::from_millis(reset_ms);
-        is_sound.then(|| Self {
+        Self {
             units: granted,
             heard: Heard { left: grant.left(), quota, window, ends: now + reset },
             until: sent + reset,
             short: false,
             full: reserved.count_denied && used == wire::MAX_UNITS,
-        })
+        }
     }
 
     fn standing(&self) -> Spent {

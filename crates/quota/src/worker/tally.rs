@@ -1,27 +1,44 @@
-//! What is counted of decisions until somebody takes it, by policy and outcome.
+//! What is counted of decisions and calls until somebody takes it.
 
+use super::faults::CallOutcome;
 use crate::decision::Outcome;
 
-/// Counts of outcomes; as many as there are policies and outcomes.
+/// What a count is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Counted {
+    /// Requests: by policy, and what it made of them.
+    Requests(usize, Outcome),
+    /// Calls to the store, by what became of them.
+    Calls(CallOutcome),
+}
+
+/// Counts; as many as there are policies and outcomes, and outcomes of calls.
 #[derive(Debug)]
 pub(super) struct Tally {
-    counts: Vec<[u64; Outcome::ALL.len()]>,
+    requests: Vec<[u64; Outcome::ALL.len()]>,
+    calls: [u64; CallOutcome::ALL.len()],
     is_empty: bool,
 }
 
 impl Tally {
     /// Nothing counted of `policies` policies.
     pub(super) fn new(policies: usize) -> Self {
-        Self { counts: vec![[0; Outcome::ALL.len()]; policies], is_empty: true }
+        Self {
+            requests: vec![[0; Outcome::ALL.len()]; policies],
+            calls: [0; CallOutcome::ALL.len()],
+            is_empty: true,
+        }
     }
 
-    /// One more.
+    /// One more request.
     pub(super) fn count(&mut self, policy: usize, outcome: Outcome) {
-        let counted = self.counts.get_mut(policy).and_then(|counts| counts.get_mut(outcome as usize));
-        if let Some(counted) = counted {
-            *counted = counted.saturating_add(1);
-            self.is_empty = false;
-        }
+        let counted = self.requests.get_mut(policy).and_then(|counts| counts.get_mut(outcome as usize));
+        self.is_empty &= !one_more(counted);
+    }
+
+    /// One more call.
+    pub(super) fn count_call(&mut self, outcome: CallOutcome) {
+        self.is_empty &= !one_more(self.calls.get_mut(outcome as usize));
     }
 
     /// Whether nothing waits to be taken.
@@ -30,17 +47,25 @@ impl Tally {
     }
 
     /// All of them, which then begin at nothing.
-    pub(super) fn take(&mut self) -> Vec<(usize, Outcome, u64)> {
+    pub(super) fn take(&mut self) -> Vec<(Counted, u64)> {
         if std::mem::replace(&mut self.is_empty, true) {
             return Vec::new();
         }
-        let counts = self.counts.iter_mut().enumerate();
-        let each = |(policy, counts): (usize, &mut [u64; Outcome::ALL.len()])| {
-            let counts = std::mem::take(counts);
-            Outcome::ALL.into_iter().zip(counts).map(move |(outcome, n)| (policy, outcome, n))
-        };
-        counts.flat_map(each).filter(|(.., n)| *n > 0).collect()
+        let requests = self.requests.iter_mut().enumerate().flat_map(|(policy, counts)| {
+            let of = move |outcome| Counted::Requests(policy, outcome);
+            Outcome::ALL.into_iter().map(of).zip(std::mem::take(counts))
+        });
+        let calls = CallOutcome::ALL.into_iter().map(Counted::Calls).zip(std::mem::take(&mut self.calls));
+        requests.chain(calls).filter(|(_, n)| *n > 0).collect()
     }
+}
+
+/// Whether there is such a counter.
+fn one_more(counted: Option<&mut u64>) -> bool {
+    counted.is_some_and(|counted| {
+        *counted = counted.saturating_add(1);
+        true
+    })
 }
 
 #[cfg(test)]
@@ -53,13 +78,26 @@ mod tests {
         for outcome in Outcome::ALL {
             tally.count(1, outcome);
         }
+        for outcome in CallOutcome::ALL {
+            tally.count_call(outcome);
+        }
         tally.count(0, Outcome::FromLedger);
         tally.count(0, Outcome::FromLedger);
         tally.count(2, Outcome::Admitted);
         assert!(!tally.is_empty());
-        let mut taken = vec![(0, Outcome::FromLedger, 2)];
-        taken.extend(Outcome::ALL.map(|outcome| (1, outcome, 1)));
+        let mut taken = vec![(Counted::Requests(0, Outcome::FromLedger), 2)];
+        taken.extend(Outcome::ALL.map(|outcome| (Counted::Requests(1, outcome), 1)));
+        taken.extend(CallOutcome::ALL.map(|outcome| (Counted::Calls(outcome), 1)));
         assert_eq!(tally.take(), taken, "a policy that there is not is not counted");
         assert!(tally.is_empty() && tally.take().is_empty());
+    }
+
+    #[test]
+    fn a_policy_that_there_is_not_leaves_it_empty() {
+        let mut tally = Tally::new(1);
+        tally.count(1, Outcome::Admitted);
+        assert!(tally.is_empty());
+        tally.count_call(CallOutcome::Ok);
+        assert!(!tally.is_empty());
     }
 }

@@ -14,7 +14,7 @@ use crate::decision::{Admission, Decision, Held, Outcome, Standing};
 use crate::evaluate::{Check, Counter};
 use crate::time::Monotonic;
 use crate::wire::ReserveRequest;
-use crate::worker::{CallId, Submitted, Ticket, Worker};
+use crate::worker::{CallId, Counted, Submitted, Ticket, Worker};
 
 pub(super) const TIMEOUT_MS: u64 = 50;
 /// One that is answered with it counts where statuses count.

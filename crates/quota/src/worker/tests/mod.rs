@@ -5,6 +5,7 @@ mod calls;
 mod costs;
 mod counting;
 mod failure;
+mod faults;
 mod lease;
 mod shadow;
 mod statistics;
@@ -129,11 +130,12 @@ fn ask(worker: &mut TestWorker, who: &'static str, policies: &[usize], cost: u64
 }
 
 fn tally(worker: &mut TestWorker) -> String {
-    let text = |(policy, outcome, n): (usize, decision::Outcome, u64)| {
+    let text = |(counted, n): (Counted, u64)| {
+        let Counted::Requests(policy, outcome) = counted else { return None };
         let name = ["a", "b", "s"][policy];
-        format!("{name}.{}={n}", outcome.name())
+        Some(format!("{name}.{}={n}", outcome.name()))
     };
-    worker.take_tally().into_iter().map(text).collect::<Vec<_>>().join(" ")
+    worker.take_tally().into_iter().filter_map(text).collect::<Vec<_>>().join(" ")
 }
 
 fn unavailable() -> Submitted {

@@ -18,7 +18,8 @@ impl World {
     /// What the workers counted is what was seen of their decisions.
     pub(in super::super) fn statistics_are_true(&mut self) {
         let mut told: BTreeMap<(usize, Outcome), u64> = BTreeMap::new();
-        for (policy, outcome, n) in self.workers.iter_mut().flat_map(Worker::take_tally) {
+        for (counted, n) in self.workers.iter_mut().flat_map(Worker::take_tally) {
+            let Counted::Requests(policy, outcome) = counted else { continue };
             *told.entry((policy, outcome)).or_default() += n;
         }
         for policy in 0..self.config.policies.len() {
