@@ -146,6 +146,14 @@ impl Envoy {
         self.process.terminate(STOP).map(drop)
     }
 
+    /// SIGKILL.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill()
+    }
+
     /// Fails where Envoy has ended.
     ///
     /// # Errors

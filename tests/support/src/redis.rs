@@ -83,6 +83,14 @@ impl Redis {
         self.process.terminate(STOP).map(drop)
     }
 
+    /// SIGKILL: its data are gone.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill()
+    }
+
     /// Stops it where it runs, and starts it again, empty, on the same port.
     ///
     /// # Errors

@@ -1,0 +1,81 @@
+//! Holds together what clients saw, what reached the upstream, and what Redis counted.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use crate::document::{Kind, QUOTA};
+use crate::load::{Outcome, Sample};
+use crate::rig::Rig;
+
+/// Units.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// The most that a spender was admitted in one window.
+    pub most: u64,
+    /// What spenders were admitted beyond their quota, over all windows.
+    pub excess: u64,
+    /// Windows of spenders in which something was admitted.
+    pub windows: u64,
+    /// Of the open users: what reached the upstream.
+    pub admitted: u64,
+    /// Of the open users: what Redis counts in the end.
+    pub used: u64,
+    /// Of the open users: requests that were not decided by their quota.
+    pub undecided: u64,
+}
+
+/// Counts after the end of the load.
+///
+/// # Errors
+/// When Redis does not answer.
+pub fn counts(rig: &Rig, samples: &[Sample]) -> Result<Counts> {
+    let mut counts = by_window(samples, QUOTA);
+    let reached = rig.upstream.tally();
+    let open = |user: &str| user.starts_with(Kind::Open.policy());
+    counts.admitted = reached.iter().filter(|(user, _)| open(user)).map(|(_, units)| units).sum();
+    counts.used = rig.used(Kind::Open)?.values().sum();
+    let undecided = samples.iter().filter(|s| s.kind == Kind::Open && !s.outcome.is_decided());
+    counts.undecided = undecided.count() as u64;
+    Ok(counts)
+}
+
+/// What spenders were admitted, by window, as their clients saw it.
+#[must_use]
+pub fn by_window(samples: &[Sample], quota: u64) -> Counts {
+    let mut windows: BTreeMap<(&str, u64), u64> = BTreeMap::new();
+    for sample in samples.iter().filter(|sample| sample.kind == Kind::Spend) {
+        if let Outcome::Admitted { ends } = sample.outcome {
+            *windows.entry((&sample.user, ends)).or_default() += 1;
+        }
+    }
+    Counts {
+        most: windows.values().copied().max().unwrap_or_default(),
+        excess: windows.values().map(|admitted| admitted.saturating_sub(quota)).sum(),
+        windows: windows.len() as u64,
+        ..Counts::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn every_window_of_every_spender_is_held_to_the_quota() {
+        let sample = |user: &str, ends| Sample {
+            kind: Kind::Spend,
+            user: user.to_owned(),
+            sent: Instant::now(),
+            took: Duration::ZERO,
+            outcome: Outcome::Admitted { ends },
+        };
+        let mut samples = vec![sample("a", 4), sample("a", 4), sample("a", 8), sample("b", 4)];
+        assert_eq!(by_window(&samples, 2), Counts { most: 2, windows: 3, ..Counts::default() });
+        samples.push(sample("a", 4));
+        samples.push(Sample { outcome: Outcome::Refused, ..sample("a", 4) });
+        assert_eq!(by_window(&samples, 2), Counts { most: 3, excess: 1, windows: 3, ..Counts::default() });
+    }
+}

@@ -1,0 +1,18 @@
+//! The faults, each with what may come of it.
+
+mod redis;
+mod stores;
+
+use crate::fault::Fault;
+
+/// All of them, in the order of the report.
+#[must_use]
+pub fn all() -> Vec<Fault> {
+    [stores::ALL, redis::ALL].concat()
+}
+
+/// The fault of this name.
+#[must_use]
+pub fn named(name: &str) -> Option<Fault> {
+    all().into_iter().find(|fault| fault.name == name)
+}
