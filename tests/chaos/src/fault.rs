@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::rig::{Rig, Setup};
 
 /// The statistics that count starts of the filter's virtual machines after a crash.
-const RELOADS: &str = "vm_reload";
+const RELOADS: &str = "vm_reload_success$";
 
 /// What is done to a running system.
 #[derive(Debug, Clone, Copy)]
