@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 
 use crate::audit;
 use crate::findings::{Findings, Round};
@@ -71,6 +71,20 @@ pub struct Scene<'a> {
     pub chance: &'a mut Xoshiro256PlusPlus,
     /// What is worth telling beside the figures.
     pub notes: &'a mut Vec<String>,
+    /// When the fault was over, where that is before its function has returned.
+    pub ended: &'a mut Option<Instant>,
+}
+
+impl Scene<'_> {
+    /// The fault is over: what the function still does is no part of it.
+    pub fn over(&mut self) {
+        *self.ended = Some(Instant::now());
+    }
+
+    /// A part of the time that the fault lasts, drawn by chance.
+    pub fn moment(&mut self) -> Duration {
+        self.plan.during.mul_f64(self.chance.random_range(0.0..1.0))
+    }
 }
 
 impl Fault {
@@ -109,8 +123,10 @@ pub fn inject_into(
     let mut footprints = vec![rig.footprint()];
     for _ in 0..plan.rounds {
         let began = Instant::now();
-        inject(&mut Scene { rig, load: &load, plan, chance: &mut chance, notes: &mut notes })?;
-        rounds.push(Round { began, ended: Instant::now() });
+        let mut ended = None;
+        let (chance, notes, ended) = (&mut chance, &mut notes, &mut ended);
+        inject(&mut Scene { rig, load: &load, plan, chance, notes, ended })?;
+        rounds.push(Round { began, ended: ended.unwrap_or_else(Instant::now) });
         load.go_on(plan.after);
         footprints.push(rig.footprint());
     }

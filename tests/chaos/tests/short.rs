@@ -29,8 +29,20 @@ faults![
     one_of_two_stores_killed,
     store_killed_under_allow,
     store_frozen,
+    network_still,
+    network_late,
+    network_cutting,
     redis_killed,
     redis_frozen,
+    scripts_flushed,
+    everything_flushed,
+    memory_full,
+    counters_evicted,
+    primary_killed,
+    primary_frozen,
+    slots_moved,
+    envoy_restarted,
+    envoy_killed,
 ];
 
 fn hold(name: &str) {

@@ -1,5 +1,7 @@
 //! A real Redis Cluster: three primaries, each with one replica.
 
+mod moves;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -13,6 +15,8 @@ use crate::{
     resp::{self, Reply},
     wait,
 };
+
+pub use moves::SlotMove;
 
 /// Primaries; as many replicas follow them.
 const PRIMARIES: usize = 3;

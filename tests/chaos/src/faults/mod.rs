@@ -1,5 +1,8 @@
 //! The faults, each with what may come of it.
 
+mod cluster;
+mod envoys;
+mod network;
 mod redis;
 mod stores;
 
@@ -8,7 +11,7 @@ use crate::fault::Fault;
 /// All of them, in the order of the report.
 #[must_use]
 pub fn all() -> Vec<Fault> {
-    [stores::ALL, redis::ALL].concat()
+    [stores::ALL, network::ALL, redis::ALL, cluster::ALL, envoys::ALL].concat()
 }
 
 /// The fault of this name.

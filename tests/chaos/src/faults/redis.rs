@@ -1,8 +1,9 @@
 //! One Redis that dies, hangs, or loses what it holds.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use quotagate_support::{http, wait};
 
 use crate::fault::{Bounds, Fault, Run, Scene};
 use crate::load::Traffic;
@@ -10,6 +11,10 @@ use crate::rig::Setup;
 
 /// How long Redis is away: as long as in the comparison with others.
 const AWAY: Duration = Duration::from_secs(3);
+/// How often scripts are flushed.
+const FLUSH: Duration = Duration::from_millis(100);
+/// How soon a store must see that Redis evicts.
+const WARNED: Duration = Duration::from_secs(20);
 
 /// 30 requests a second, as in the comparison with others.
 const THIRTY: Setup = Setup { traffic: Traffic { rate: 30, ..Setup::PLAIN.traffic }, ..Setup::PLAIN };
@@ -28,6 +33,38 @@ pub const ALL: &[Fault] = &[
         bounds: Bounds::STRICT,
         run: Run::Under(THIRTY, frozen),
     },
+    Fault {
+        name: "scripts_flushed",
+        injected: "`SCRIPT FLUSH` every 100 ms",
+        bounds: Bounds::STRICT,
+        run: Run::Under(Setup::PLAIN, scripts_flushed),
+    },
+    Fault {
+        name: "everything_flushed",
+        injected: "`FLUSHALL` in the middle of a window",
+        bounds: Bounds {
+            quotas: 2,
+            forgets: Some("a flushed counter is a fresh quota: at most one more in that window"),
+            ..Bounds::STRICT
+        },
+        run: Run::Under(Setup::PLAIN, everything_flushed),
+    },
+    Fault {
+        name: "memory_full",
+        injected: "`CONFIG SET maxmemory 1` with `noeviction`: Redis refuses all writes",
+        bounds: Bounds::STRICT,
+        run: Run::Under(Setup::PLAIN, memory_full),
+    },
+    Fault {
+        name: "counters_evicted",
+        injected: "`allkeys-lru` and a `maxmemory` that is reached at once: Redis drops counters",
+        bounds: Bounds {
+            quotas: 1_000,
+            forgets: Some("an evicted counter is a fresh quota, each time"),
+            ..Bounds::STRICT
+        },
+        run: Run::Under(Setup::PLAIN, counters_evicted),
+    },
 ];
 
 fn killed(scene: &mut Scene<'_>) -> Result<()> {
@@ -40,4 +77,50 @@ fn frozen(scene: &mut Scene<'_>) -> Result<()> {
     scene.rig.redis()?.freeze()?;
     scene.load.go_on(AWAY);
     scene.rig.redis()?.thaw()
+}
+
+fn scripts_flushed(scene: &mut Scene<'_>) -> Result<()> {
+    let until = Instant::now() + scene.plan.during;
+    while Instant::now() < until {
+        scene.rig.redis()?.cli(&["SCRIPT", "FLUSH"])?;
+        scene.load.go_on(FLUSH);
+    }
+    Ok(())
+}
+
+fn everything_flushed(scene: &mut Scene<'_>) -> Result<()> {
+    let moment = scene.moment();
+    scene.load.go_on(moment);
+    scene.rig.redis()?.cli(&["FLUSHALL"]).map(drop)
+}
+
+fn memory_full(scene: &mut Scene<'_>) -> Result<()> {
+    let redis = scene.rig.redis()?;
+    redis.cli(&["CONFIG", "SET", "maxmemory", "1"])?;
+    scene.load.go_on(scene.plan.during);
+    redis.cli(&["CONFIG", "SET", "maxmemory", "0"]).map(drop)
+}
+
+fn counters_evicted(scene: &mut Scene<'_>) -> Result<()> {
+    let redis = scene.rig.redis()?;
+    let evicted = |page: &str| {
+        let line = page.lines().find_map(|line| line.strip_prefix("evicted_keys:"));
+        line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or_default()
+    };
+    let before = evicted(&redis.cli(&["INFO", "stats"])?.lines());
+    redis.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
+    redis.cli(&["CONFIG", "SET", "maxmemory", "1"])?;
+    let admin = scene.rig.store(0)?.admin_port();
+    let since = Instant::now();
+    wait::until_true("the store to warn of evictions", WARNED, || {
+        Ok(http::get(admin, "/readyz")?.text().contains("allkeys-lru"))
+    })?;
+    let warned = since.elapsed();
+    scene.load.go_on(scene.plan.during.saturating_sub(warned));
+    let redis = scene.rig.redis()?;
+    redis.cli(&["CONFIG", "SET", "maxmemory", "0"])?;
+    redis.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"])?;
+    let keys = evicted(&redis.cli(&["INFO", "stats"])?.lines()) - before;
+    scene.notes.push(format!("{keys} keys evicted, `/readyz` warned after {:.0} s", warned.as_secs_f64()));
+    Ok(())
 }
