@@ -9,11 +9,14 @@
 //! - `stream`: one request; `waiting`: the same, as the root finds it when its call returns.
 //! - `root`: the root context of one worker; `plugin`: what it shares with its streams.
 //! - `statistics`: Envoy's counters of what was decided.
+//! - `panic_hook`: kills a VM, in builds for tests only.
 
 mod entry;
 mod facts;
 mod headers;
 mod host;
+#[cfg(feature = "panic-hook")]
+mod panic_hook;
 mod plugin;
 mod root;
 mod statistics;

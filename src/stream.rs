@@ -59,6 +59,8 @@ impl Stream {
 
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _headers: usize, _end: bool) -> Action {
+        #[cfg(feature = "panic-hook")]
+        crate::panic_hook::trip();
         let plugin = &self.plugin;
         let facts = Facts::new(plugin.reading.get());
         let Evaluation { checks, missing } = plugin.config.evaluate(&facts);

@@ -48,4 +48,6 @@ mod rig;
 #[cfg(test)]
 mod two_proxies;
 #[cfg(test)]
+mod vm_death;
+#[cfg(test)]
 mod windows;

@@ -1,6 +1,7 @@
 //! `cargo xtask build`: the two files that people deploy.
 
 mod exports;
+mod panic_hook;
 
 use std::{
     fs,
@@ -12,6 +13,8 @@ use quotagate_support::paths;
 use serde_json::Value;
 
 use crate::{run, setup::WASM_TARGET};
+
+pub use panic_hook::run as panicking_filter;
 
 /// Builds `dist/quotagate.wasm` and `dist/quotagate`.
 pub fn run() -> Result<()> {

@@ -15,6 +15,7 @@ const DEMO_PORT: u16 = 10_000;
 /// Sets up, builds, and runs every test.
 pub fn test() -> Result<()> {
     setup::run(setup::Redis::Fetch)?;
+    build::panicking_filter()?;
     build::run()?;
     run::step("test: everything");
     run::visibly(run::cargo().args(["test", "--workspace", "--locked"]))
@@ -31,7 +32,7 @@ pub fn ci() -> Result<()> {
     run::visibly(run::cargo().args(lints))?;
     run::step("lints: the filter, as Wasm");
     let lints = ["clippy", "--package", "quotagate", "--lib", "--locked", "--target", WASM_TARGET];
-    run::visibly(run::cargo().args(lints).args(["--", "-D", "warnings"]))?;
+    run::visibly(run::cargo().args(lints).args(["--all-features", "--", "-D", "warnings"]))?;
     run::step("documentation");
     let doc = ["doc", "--workspace", "--no-deps", "--locked"];
     run::visibly(run::cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))?;

@@ -21,6 +21,12 @@ pub fn filter() -> PathBuf {
     dist().join("quotagate.wasm")
 }
 
+/// The filter with a request header that kills its VM; `cargo xtask test` builds it. Always below the source tree.
+#[must_use]
+pub fn panicking_filter() -> PathBuf {
+    root().join("target").join("panic-hook").join("quotagate.wasm")
+}
+
 /// The store and the commands.
 #[must_use]
 pub fn command() -> PathBuf {
