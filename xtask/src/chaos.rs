@@ -11,15 +11,6 @@ pub fn run(arguments: &[OsString]) -> Result<()> {
     setup::run(setup::Redis::Fetch)?;
     build::run()?;
     run::step("chaos: faults under load");
-    // The clock that Redis is given is an example: nothing else builds it.
-    run::visibly(run::cargo().args([
-        "build",
-        "--quiet",
-        "--locked",
-        "--package",
-        "quotagate-chaos",
-        "--examples",
-    ]))?;
     let chaos = ["run", "--quiet", "--locked", "--package", "quotagate-chaos", "--"];
     run::visibly(run::cargo().args(chaos).args(arguments))
 }

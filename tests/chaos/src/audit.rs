@@ -17,27 +17,31 @@ pub struct Counts {
     pub excess: u64,
     /// Windows of spenders in which something was admitted.
     pub windows: u64,
-    /// Of the open users: what reached the upstream.
+    /// Of users whose quota does not end: what reached the upstream and was not let through uncounted.
     pub admitted: u64,
-    /// Of the open users: what Redis counts in the end.
+    /// Of the same: what Redis counts in the end.
     pub used: u64,
-    /// Of the open users: requests that were not decided by their quota.
+    /// Of the same: requests that were not decided by their quota.
     pub undecided: u64,
 }
 
-/// Counts after the end of the load.
+/// Counts after the end of the load; `kind` is a policy whose quota does not end.
 ///
 /// # Errors
 /// When Redis does not answer.
-pub fn counts(rig: &Rig, samples: &[Sample]) -> Result<Counts> {
-    let mut counts = by_window(samples, QUOTA);
+pub fn counts(rig: &Rig, samples: &[Sample], kind: Kind) -> Result<Counts> {
     let reached = rig.upstream.tally();
-    let open = |user: &str| user.starts_with(Kind::Open.policy());
-    counts.admitted = reached.iter().filter(|(user, _)| open(user)).map(|(_, units)| units).sum();
-    counts.used = rig.used(Kind::Open)?.values().sum();
-    let undecided = samples.iter().filter(|s| s.kind == Kind::Open && !s.outcome.is_decided());
-    counts.undecided = undecided.count() as u64;
-    Ok(counts)
+    let theirs = |user: &str| user.starts_with(kind.policy());
+    let reached: u64 = reached.iter().filter(|(user, _)| theirs(user)).map(|(_, units)| units).sum();
+    let of = |which: fn(&Outcome) -> bool| {
+        samples.iter().filter(|sample| sample.kind == kind && which(&sample.outcome)).count() as u64
+    };
+    Ok(Counts {
+        admitted: reached.saturating_sub(of(|outcome| *outcome == Outcome::Uncounted)),
+        used: rig.used(kind)?.values().sum(),
+        undecided: of(|outcome| !outcome.is_decided()),
+        ..by_window(samples, QUOTA)
+    })
 }
 
 /// What spenders were admitted, by window, as their clients saw it.

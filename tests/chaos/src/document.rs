@@ -40,9 +40,9 @@ impl Kind {
     }
 }
 
-/// The document with all three policies, and this quota for spenders.
+/// The document with all three policies, this quota for spenders, and this timeout.
 #[must_use]
-pub fn document(quota: u64) -> Value {
+pub fn document(quota: u64, timeout: Duration) -> Value {
     let policy = |kind: Kind, quota: u64, window: String| {
         json!({
             "name": kind.policy(), "match": {"path": {"exact": format!("/{}", kind.policy())}},
@@ -52,7 +52,7 @@ pub fn document(quota: u64) -> Value {
     };
     json!({
         "domain": "shop",
-        "store": {"cluster": "quota_store", "timeout": format!("{}ms", TIMEOUT.as_millis())},
+        "store": {"cluster": "quota_store", "timeout": format!("{}ms", timeout.as_millis())},
         "identities": {"user": [{"header": {"name": "x-user"}}]},
         "policies": [
             policy(Kind::Spend, quota, format!("{WINDOW_S}s")),

@@ -7,6 +7,7 @@
 //! Everything runs on loopback with processes of its own, on free ports.
 
 pub mod audit;
+pub mod clock;
 pub mod document;
 pub mod fault;
 pub mod faults;

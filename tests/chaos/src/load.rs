@@ -1,6 +1,6 @@
 //! Steady load: connections that are kept, one request each at fixed moments, whatever became of the last one.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
@@ -12,7 +12,9 @@ use quotagate_support::upstream::TALLY_HEADER;
 use crate::document::{Kind, WINDOW_S};
 
 /// The longest that anybody waits for an answer: one that takes as long never comes.
-pub const STUCK: Duration = Duration::from_secs(10);
+///
+/// Above the `stream_idle_timeout` of the shipped configuration, which ends requests whose filter has died.
+pub const STUCK: Duration = Duration::from_secs(20);
 /// Users of each policy.
 const USERS: usize = 3;
 
@@ -179,6 +181,41 @@ impl Connection {
             }
         }
     }
+}
+
+/// So many requests, each sent as soon as its connection has the answer to the one before.
+///
+/// # Errors
+/// When a thread of it has panicked.
+pub fn burst(ports: &[u16], connections: usize, requests: usize, kind: Kind) -> Result<Vec<Sample>> {
+    let left = AtomicUsize::new(requests);
+    let takes = || left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+    let talk = |number: usize, port: u16| {
+        let (mut client, mut samples) = (None, Vec::new());
+        let user = format!("{}-{}", kind.policy(), number % USERS);
+        while takes() {
+            let sent = Instant::now();
+            let outcome = exchange(&mut client, port, kind, &user);
+            samples.push(Sample { kind, user: user.clone(), sent, took: sent.elapsed(), outcome });
+        }
+        samples
+    };
+    thread::scope(|scope| {
+        let numbered = (0..connections).zip(ports.iter().cycle());
+        let talking: Vec<_> = numbered
+            .map(|(number, &port)| {
+                scope.spawn({
+                    let talk = &talk;
+                    move || talk(number, port)
+                })
+            })
+            .collect();
+        let mut all = Vec::with_capacity(requests);
+        for thread in talking {
+            all.extend(thread.join().map_err(|_| anyhow!("a thread of the load has panicked"))?);
+        }
+        Ok(all)
+    })
 }
 
 /// One request over the connection, which is made where there is none.

@@ -13,6 +13,8 @@ pub struct Plan {
     pub after: Duration,
     /// How often the same fault comes: growth shows between two equal rounds.
     pub rounds: u32,
+    /// Requests of an experiment that sends as fast as it can.
+    pub burst: usize,
     /// The same seed draws the same moments and victims.
     pub seed: u64,
     /// What a healing may take beyond its bound: a machine that runs other tests too is slow.
@@ -24,7 +26,15 @@ impl Plan {
     #[must_use]
     pub fn long(seconds: u32, seed: u64) -> Self {
         let length = Duration::from_secs(seconds.into());
-        Self { before: length, during: length, after: length, rounds: 2, seed, slack: Duration::ZERO }
+        Self {
+            before: length,
+            during: length,
+            after: length,
+            rounds: 2,
+            burst: 20_000,
+            seed,
+            slack: Duration::ZERO,
+        }
     }
 
     /// What tests run: one round of a few seconds.
@@ -35,6 +45,7 @@ impl Plan {
             during: Duration::from_millis(1500),
             after: Duration::from_secs(4),
             rounds: 1,
+            burst: 2_000,
             seed,
             slack: Duration::from_secs(3),
         }

@@ -2,17 +2,19 @@
 //! upstream. Everything keeps its port when it is started again.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use quotagate_support::cluster::Cluster;
-use quotagate_support::envoy::{Envoy, EnvoyOptions, StoreAddress};
+use quotagate_support::envoy::{Envoy, EnvoyOptions, ListenerFile, StoreAddress};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};
 use quotagate_support::upstream::Upstream;
-use quotagate_support::{http, ports, resp, wait};
+use quotagate_support::{http, paths, ports, resp, wait};
+use serde_json::Value;
 
-use crate::document::{Kind, QUOTA, document};
+use crate::clock::Clock;
+use crate::document::{Kind, QUOTA, TIMEOUT, document};
 use crate::footprint::Footprint;
 use crate::load::Traffic;
 use crate::relay::Relay;
@@ -27,8 +29,21 @@ const SETTLES: Duration = Duration::from_secs(10);
 pub enum Keeper {
     /// One Redis.
     Redis,
+    /// One Redis whose clock can jump.
+    Clocked,
     /// A Redis Cluster of three primaries and three replicas.
     Cluster,
+}
+
+/// What is special about the Envoys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proxies {
+    /// Nothing.
+    Plain,
+    /// Their listener comes from a file that they watch.
+    Watching,
+    /// Their filter panics when a request asks for it.
+    Panicking,
 }
 
 /// What is started.
@@ -40,6 +55,8 @@ pub struct Setup {
     pub stores: usize,
     /// Whether a [`Relay`] stands between the Envoys and each store.
     pub relayed: bool,
+    /// What is special about the Envoys.
+    pub envoys: Proxies,
     /// What goes on meanwhile.
     pub traffic: Traffic,
 }
@@ -50,8 +67,17 @@ impl Setup {
         keeper: Keeper::Redis,
         stores: 1,
         relayed: false,
+        envoys: Proxies::Plain,
         traffic: Traffic { rate: 60, connections: 12, kinds: &[Kind::Spend, Kind::Open] },
     };
+}
+
+impl Setup {
+    /// The policy under load whose quota does not end.
+    #[must_use]
+    pub fn endless(&self) -> Kind {
+        if self.traffic.kinds.contains(&Kind::Loose) { Kind::Loose } else { Kind::Open }
+    }
 }
 
 /// Redis, of either kind.
@@ -75,8 +101,12 @@ pub struct Rig {
     /// The stores.
     pub stores: Vec<StoreProcess>,
     store_options: Vec<StoreOptions>,
+    /// Where each Envoy gets its listener from, and what stands there, where that is a file.
+    listeners: Vec<(ListenerFile, EnvoyOptions)>,
     /// What keeps the counters.
     pub backend: Backend,
+    /// The clock of the one Redis, where it can jump.
+    pub clock: Option<Clock>,
     /// What the proxies stand in front of.
     pub upstream: Upstream,
 }
@@ -87,30 +117,35 @@ impl Rig {
     /// # Errors
     /// When a part does not come up.
     pub fn start(setup: &Setup) -> Result<Self> {
-        let (backend, url) = match setup.keeper {
+        Self::start_with(setup, &document(QUOTA, TIMEOUT))
+    }
+
+    /// Starts all of it with another document.
+    ///
+    /// # Errors
+    /// When a part does not come up.
+    pub fn start_with(setup: &Setup, policies: &Value) -> Result<Self> {
+        let (backend, url, clock) = match setup.keeper {
             Keeper::Redis => {
                 let redis = Redis::start()?;
                 let url = redis.url();
-                (Backend::Redis(redis), url)
+                (Backend::Redis(redis), url, None)
+            }
+            Keeper::Clocked => {
+                let (clock, redis) = Clock::redis()?;
+                let url = redis.url();
+                (Backend::Redis(redis), url, Some(clock))
             }
             Keeper::Cluster => {
                 let cluster = Cluster::start()?;
                 let url = cluster.url();
-                (Backend::Cluster(cluster), url)
+                (Backend::Cluster(cluster), url, None)
             }
         };
-        Self::around(setup, backend, &url)
-    }
-
-    /// Starts the rest around a backend that runs at this address.
-    ///
-    /// # Errors
-    /// When a part does not come up.
-    pub fn around(setup: &Setup, backend: Backend, url: &str) -> Result<Self> {
         let mut store_options = Vec::new();
         for _ in 0..setup.stores {
             let (port, admin) = (ports::free()?, ports::free()?);
-            let options = StoreOptions::new(url).listen(&format!("127.0.0.1:{port}"));
+            let options = StoreOptions::new(&url).listen(&format!("127.0.0.1:{port}"));
             store_options.push(options.admin(&format!("127.0.0.1:{admin}")));
         }
         let stores = store_options.iter().map(StoreProcess::start_with).collect::<Result<Vec<_>>>()?;
@@ -126,14 +161,38 @@ impl Rig {
             addresses = relays.iter().map(Relay::port).collect();
         }
         let upstream = Upstream::start()?;
-        let mut envoy_options = Vec::new();
+        let (mut envoy_options, mut listeners) = (Vec::new(), Vec::new());
         for _ in 0..ENVOYS {
-            let mut options = EnvoyOptions::new(upstream.port(), 0).concurrency(2).document(document(QUOTA));
+            let options = EnvoyOptions::new(upstream.port(), 0).concurrency(2);
+            let options = options.store(StoreAddress::Ports(addresses.clone()));
+            let mut options = options.document(policies.clone());
             options.port = ports::free()?;
-            envoy_options.push(options.store(StoreAddress::Ports(addresses.clone())));
+            match setup.envoys {
+                Proxies::Plain => {}
+                Proxies::Panicking => options.wasm = paths::panicking_filter(),
+                Proxies::Watching => {
+                    let (file, plain) = (ListenerFile::new()?, options.clone());
+                    file.publish("0", &plain.config()?)?;
+                    options = options.edit(file.edit());
+                    listeners.push((file, plain));
+                }
+            }
+            envoy_options.push(options);
         }
         let envoys = envoy_options.iter().map(Envoy::start).collect::<Result<_>>()?;
-        Ok(Self { envoys, envoy_options, relays, stores, store_options, backend, upstream })
+        Ok(Self { envoys, envoy_options, relays, stores, store_options, listeners, backend, clock, upstream })
+    }
+
+    /// Publishes a configuration with this quota of spenders, to Envoys that watch for one.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn publish(&self, version: u64, quota: u64) -> Result<()> {
+        for (file, options) in &self.listeners {
+            let config = options.clone().document(document(quota, TIMEOUT)).config()?;
+            file.publish(&version.to_string(), &config)?;
+        }
+        Ok(())
     }
 
     /// The ports of the proxies.
@@ -223,11 +282,11 @@ impl Rig {
     /// When Redis does not answer, or goes on changing.
     pub fn used(&self, kind: Kind) -> Result<BTreeMap<String, u64>> {
         let mut last = self.counters(kind).ok();
-        let mut since = std::time::Instant::now();
+        let mut since = Instant::now();
         wait::until("counters to rest", SETTLES, || {
             let now = self.counters(kind)?;
             if last.as_ref() != Some(&now) {
-                (last, since) = (Some(now), std::time::Instant::now());
+                (last, since) = (Some(now), Instant::now());
                 return Ok(None);
             }
             Ok((since.elapsed() >= SETTLED).then_some(now))

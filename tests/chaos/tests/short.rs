@@ -41,8 +41,13 @@ faults![
     primary_killed,
     primary_frozen,
     slots_moved,
+    clock_jumped,
     envoy_restarted,
     envoy_killed,
+    configurations_pushed,
+    machines_died,
+    short_timeout_under_deny,
+    short_timeout_under_allow,
 ];
 
 fn hold(name: &str) {

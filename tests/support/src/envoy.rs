@@ -1,5 +1,6 @@
 //! Real Envoy.
 
+mod listeners;
 mod options;
 
 use std::{
@@ -15,6 +16,7 @@ use tempfile::TempDir;
 
 use crate::{http, process::Process, prometheus::Samples, tools};
 
+pub use listeners::ListenerFile;
 pub(crate) use options::FILTER;
 pub use options::{EnvoyOptions, StoreAddress, filter, manager};
 

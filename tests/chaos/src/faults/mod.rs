@@ -1,17 +1,30 @@
 //! The faults, each with what may come of it.
 
+mod clocks;
 mod cluster;
 mod envoys;
+mod filters;
 mod network;
 mod redis;
 mod stores;
+mod timeouts;
 
 use crate::fault::Fault;
 
 /// All of them, in the order of the report.
 #[must_use]
 pub fn all() -> Vec<Fault> {
-    [stores::ALL, network::ALL, redis::ALL, cluster::ALL, envoys::ALL].concat()
+    [
+        stores::ALL,
+        network::ALL,
+        redis::ALL,
+        cluster::ALL,
+        clocks::ALL,
+        envoys::ALL,
+        filters::ALL,
+        timeouts::ALL,
+    ]
+    .concat()
 }
 
 /// The fault of this name.

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use quotagate_support::redis::Redis;
 use quotagate_support::{http, wait};
 
 use crate::fault::{Bounds, Fault, Run, Scene};
@@ -13,6 +14,9 @@ use crate::rig::Setup;
 const AWAY: Duration = Duration::from_secs(3);
 /// How often scripts are flushed.
 const FLUSH: Duration = Duration::from_millis(100);
+/// Memory for keys while Redis evicts, and the size of the keys that fill it.
+const ROOM: u64 = 300_000;
+const FILLER: usize = 30_000;
 /// How soon a store must see that Redis evicts.
 const WARNED: Duration = Duration::from_secs(20);
 
@@ -57,7 +61,7 @@ pub const ALL: &[Fault] = &[
     },
     Fault {
         name: "counters_evicted",
-        injected: "`allkeys-lru` and a `maxmemory` that is reached at once: Redis drops counters",
+        injected: "`allkeys-random`, and memory that other keys fill: Redis drops counters",
         bounds: Bounds {
             quotas: 1_000,
             forgets: Some("an evicted counter is a fresh quota, each time"),
@@ -102,25 +106,31 @@ fn memory_full(scene: &mut Scene<'_>) -> Result<()> {
 }
 
 fn counters_evicted(scene: &mut Scene<'_>) -> Result<()> {
-    let redis = scene.rig.redis()?;
-    let evicted = |page: &str| {
-        let line = page.lines().find_map(|line| line.strip_prefix("evicted_keys:"));
-        line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or_default()
-    };
-    let before = evicted(&redis.cli(&["INFO", "stats"])?.lines());
-    redis.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
-    redis.cli(&["CONFIG", "SET", "maxmemory", "1"])?;
     let admin = scene.rig.store(0)?.admin_port();
-    let since = Instant::now();
-    wait::until_true("the store to warn of evictions", WARNED, || {
-        Ok(http::get(admin, "/readyz")?.text().contains("allkeys-lru"))
-    })?;
-    let warned = since.elapsed();
-    scene.load.go_on(scene.plan.during.saturating_sub(warned));
     let redis = scene.rig.redis()?;
+    let figure = |redis: &Redis, name: &str| -> Result<u64> {
+        let info = redis.cli(&["INFO", "everything"])?.lines();
+        let figure = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        Ok(figure.with_context(|| format!("INFO has no {name}"))?.trim().parse()?)
+    };
+    let before = figure(redis, "evicted_keys")?;
+    redis.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"])?;
+    wait::until_true("the store to warn of evictions", WARNED, || {
+        Ok(http::get(admin, "/readyz")?.text().contains("allkeys-random"))
+    })?;
+    let most = figure(redis, "used_memory")? + ROOM;
+    redis.cli(&["CONFIG", "SET", "maxmemory", &most.to_string()])?;
+    let (filler, until) = ("x".repeat(FILLER), Instant::now() + scene.plan.during);
+    for i in 0_u64.. {
+        if Instant::now() >= until {
+            break;
+        }
+        redis.cli(&["SET", &format!("filler:{i}"), &filler])?;
+        scene.load.go_on(FLUSH);
+    }
     redis.cli(&["CONFIG", "SET", "maxmemory", "0"])?;
     redis.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"])?;
-    let keys = evicted(&redis.cli(&["INFO", "stats"])?.lines()) - before;
-    scene.notes.push(format!("{keys} keys evicted, `/readyz` warned after {:.0} s", warned.as_secs_f64()));
+    let evicted = figure(redis, "evicted_keys")? - before;
+    scene.notes.push(format!("{evicted} keys evicted, `/readyz` warned"));
     Ok(())
 }
