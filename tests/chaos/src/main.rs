@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use quotagate_chaos::fault::Fault;
 use quotagate_chaos::plan::Plan;
-use quotagate_chaos::{faults, report};
+use quotagate_chaos::{crowd, faults, report};
 
 /// Injects faults into a running system under load, and prints what came of them
 #[derive(Debug, Parser)]
@@ -25,6 +25,9 @@ struct Arguments {
     /// One short round each, as the tests run it
     #[arg(long, conflicts_with = "seconds")]
     quick: bool,
+    /// No faults: so many made-up identities instead, and what they cost
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10_000..))]
+    crowd: Option<u64>,
     /// The names of all faults
     #[arg(long)]
     list: bool,
@@ -41,6 +44,9 @@ fn main() -> ExitCode {
 }
 
 fn perform(arguments: &Arguments) -> Result<()> {
+    if let Some(identities) = arguments.crowd {
+        return gather(identities);
+    }
     let chosen = arguments.faults()?;
     if arguments.list {
         chosen.iter().for_each(|fault| println!("{:<28} {}", fault.name, fault.injected));
@@ -69,6 +75,15 @@ fn perform(arguments: &Arguments) -> Result<()> {
     println!("{}\n{}", report::HEAD, rows.join("\n"));
     println!("\n{} faults in {:.0} s", chosen.len(), begun.elapsed().as_secs_f64());
     if broken.is_empty() { Ok(()) } else { bail!("{}", broken.join("\n")) }
+}
+
+/// Prints each row as it comes.
+fn gather(identities: u64) -> Result<()> {
+    println!("{}", crowd::HEAD);
+    let crowd = crowd::run(identities, 2, |row| println!("{row}"))?;
+    println!("\n{} of the crowd's requests were answered 503: not counted in time", crowd.unavailable);
+    let faults = crowd.faults();
+    if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
 }
 
 fn complaint(fault: &Fault, text: &str) -> String {
