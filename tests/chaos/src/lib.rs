@@ -2,12 +2,14 @@
 //!
 //! [`plan`] says how long, [`rig`] is what is broken, [`load`] what goes on meanwhile under the policies of
 //! [`document`], [`relay`] the network between. [`fault`] injects one, [`faults`] are all of them. [`audit`] counts
-//! units, [`footprint`] memory and descriptors, [`findings`] judges, [`report`] is the table.
+//! units, [`footprint`] memory and descriptors, [`findings`] judges, [`report`] is the table. [`crowd`] is an
+//! attack of its own.
 //!
 //! Everything runs on loopback with processes of its own, on free ports.
 
 pub mod audit;
 pub mod clock;
+pub mod crowd;
 pub mod document;
 pub mod fault;
 pub mod faults;

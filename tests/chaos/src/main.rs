@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use quotagate_chaos::fault::Fault;
 use quotagate_chaos::plan::Plan;
-use quotagate_chaos::{faults, report};
+use quotagate_chaos::{crowd, faults, report};
 use quotagate_support::paths;
 
 /// Seconds of a run that a page is made of, at least.
@@ -34,6 +34,9 @@ struct Arguments {
     /// The page whose tables are replaced; by default docs/reliability.md, where every fault runs at full length
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// No faults: so many made-up identities instead, and what they cost
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10_000..))]
+    crowd: Option<u64>,
     /// The names of all faults
     #[arg(long)]
     list: bool,
@@ -50,6 +53,9 @@ fn main() -> ExitCode {
 }
 
 fn perform(arguments: &Arguments) -> Result<()> {
+    if let Some(identities) = arguments.crowd {
+        return gather(identities);
+    }
     let chosen = arguments.faults()?;
     if arguments.list {
         chosen.iter().for_each(|fault| println!("{:<28} {}", fault.name, fault.injected));
@@ -92,6 +98,15 @@ fn perform(arguments: &Arguments) -> Result<()> {
         eprintln!("{} is written", file.display());
     }
     Ok(())
+}
+
+/// Prints each row as it comes.
+fn gather(identities: u64) -> Result<()> {
+    println!("{}", crowd::HEAD);
+    let crowd = crowd::run(identities, 2, |row| println!("{row}"))?;
+    println!("\n{} of the crowd's requests were answered 503: not counted in time", crowd.unavailable);
+    let faults = crowd.faults();
+    if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
 }
 
 /// The processes that wait for a processor, as the system has it: what a short timeout depends on.
