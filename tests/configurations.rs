@@ -16,7 +16,7 @@ use quotagate_support::upstream::Upstream;
 use quotagate_support::{jwt, paths, ports, yaml};
 use serde_json::{Value, json};
 
-/// Parts for `envoy.yaml`. (`envoy.yaml` itself and `quota_store_unix.yaml` have tests beside those that use them.)
+/// Parts for `envoy.yaml`. (`envoy.yaml` itself and `quota_store_*.yaml` have tests beside those that use them.)
 const SNIPPETS: [&str; 5] = ["access_log.yaml", "cors.yaml", "mtls.yaml", "routes.yaml", "stats_tags.yaml"];
 
 /// What `edit` makes of the shipped configuration, in front of a store in memory.
@@ -53,7 +53,8 @@ fn every_file_has_a_test() -> Result<()> {
         let name = entry?.file_name().into_string().unwrap();
         files.extend(name.ends_with(".yaml").then_some(name));
     }
-    let known = SNIPPETS.into_iter().chain(["envoy.yaml", "quota_store_unix.yaml"]);
+    let known =
+        SNIPPETS.into_iter().chain(["envoy.yaml", "quota_store_several.yaml", "quota_store_unix.yaml"]);
     assert_eq!(files, known.map(str::to_owned).collect());
     Ok(())
 }

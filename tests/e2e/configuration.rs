@@ -1,11 +1,10 @@
 //! A configuration that cannot be served is refused with the place of every fault, and replaces nothing.
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use quotagate_support::envoy::{Envoy, EnvoyOptions};
+use anyhow::Result;
+use quotagate_support::envoy::{Envoy, EnvoyOptions, ListenerFile};
 use quotagate_support::store::StoreProcess;
 use quotagate_support::upstream::Upstream;
 use quotagate_support::{http, paths, wait, yaml};
@@ -80,47 +79,30 @@ fn a_good_one_validates_with_the_built_filter() -> Result<()> {
     Envoy::validate(&config).map_err(anyhow::Error::msg)
 }
 
-/// Gives Envoy a listener by file: written beside it and moved there, which is what Envoy watches for.
-fn publish(file: &Path, version: &str, listener: &Value) -> Result<()> {
-    let mut listener = listener.clone();
-    listener["@type"] = json!("type.googleapis.com/envoy.config.listener.v3.Listener");
-    let response = json!({"version_info": version, "resources": [listener]});
-    let beside = file.with_extension("new");
-    fs::write(&beside, response.to_string())?;
-    Ok(fs::rename(beside, file)?)
-}
-
 #[test]
 fn invariant_6_a_bad_configuration_never_replaces_a_good_one() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let upstream = Upstream::start()?;
-    let directory = tempfile::tempdir()?;
-    let file = directory.path().join("listeners.json");
-    let config = |quota: Value| {
+    let file = ListenerFile::new()?;
+    let options = |quota: Value| {
         let mut policy = per_caller(5);
         policy["quota"] = quota;
-        EnvoyOptions::new(upstream.port(), store.port()).document(document(json!([policy]))).config()
+        EnvoyOptions::new(upstream.port(), store.port()).document(document(json!([policy])))
     };
-    let listener = |quota| Ok::<_, anyhow::Error>(config(quota)?["static_resources"]["listeners"][0].clone());
-    publish(&file, "1", &listener(json!(5))?)?;
-    let mut bootstrap = config(json!(5))?;
-    let resources = bootstrap["static_resources"].as_object_mut().context("static resources")?;
-    resources.remove("listeners");
-    bootstrap["node"] = json!({"id": "test", "cluster": "test"});
-    bootstrap["dynamic_resources"] = json!({"lds_config": {"path_config_source": {"path": file}}});
-    let envoy = Envoy::start_config(&bootstrap, 1, "wasm:info")?;
+    file.publish("1", &options(json!(5)).config()?)?;
+    let envoy = Envoy::start(&options(json!(5)).edit(file.edit()))?;
     let limit = || -> Result<String> {
         let response = http::get(envoy.port(), "/")?;
         Ok(response.header("x-ratelimit-limit").unwrap_or_default().to_owned())
     };
     assert_eq!(limit()?, "5");
 
-    publish(&file, "2", &listener(json!(-1))?)?;
+    file.publish("2", &options(json!(-1)).config()?)?;
     wait::until_true("the bad configuration to be refused", Duration::from_secs(20), || {
         Ok(envoy.log().contains("configuration refused: policies[0].quota: "))
     })?;
     assert_eq!(limit()?, "5", "the good one serves on");
 
-    publish(&file, "3", &listener(json!(7))?)?;
+    file.publish("3", &options(json!(7)).config()?)?;
     wait::until_true("the next good one to serve", Duration::from_secs(20), || Ok(limit()? == "7"))
 }

@@ -1,7 +1,8 @@
-//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|bench|scale|ci`.
+//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|bench|scale|chaos|ci`.
 
 mod bench;
 mod build;
+mod chaos;
 mod check;
 mod demo;
 mod fuzz;
@@ -34,7 +35,9 @@ enum Task {
     /// Feed hostile bytes to what reads configurations, requests and replies
     Fuzz(FuzzArgs),
     /// Simulate a fleet in virtual time, exact against lease; `-- --help` tells what can be changed
-    Scale(ScaleArgs),
+    Scale(PassedOn),
+    /// Inject faults into a running system under load; `-- --help` tells what can be changed
+    Chaos(PassedOn),
     /// Format, lints, documentation, every test, and the demo once
     Ci,
     /// Measure what a request costs with the filter, with others, and with none (Linux; best on a quiet machine)
@@ -60,10 +63,10 @@ struct FuzzArgs {
     seconds: u32,
 }
 
-/// What is simulated.
+/// What the task's own package knows.
 #[derive(Debug, Args)]
-struct ScaleArgs {
-    /// What is passed on to the simulation
+struct PassedOn {
+    /// What is passed on to it
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
@@ -86,6 +89,7 @@ fn perform(task: Task) -> Result<()> {
         Task::Test => check::test(),
         Task::Fuzz(arguments) => fuzz::run(arguments.seconds),
         Task::Scale(arguments) => scale::run(&arguments.arguments),
+        Task::Chaos(arguments) => chaos::run(&arguments.arguments),
         Task::Ci => check::ci(),
         Task::Bench(arguments) => bench::run(&arguments),
     }

@@ -11,47 +11,10 @@ use std::time::Duration;
 use common::{numbers, one, open, take, try_one, until};
 use quotagate_quota::wire::Reservation;
 use quotagate_store::store::{Store, StoreError};
-use quotagate_support::cluster::Cluster;
+use quotagate_support::cluster::{Cluster, SlotMove};
 
 fn cli(cluster: &Cluster, node: usize, command: &[&str]) -> String {
     cluster.cli(node, command).unwrap().lines().trim().to_owned()
-}
-
-/// A slot on its way from one node to another.
-struct Move<'a> {
-    cluster: &'a Cluster,
-    slot: String,
-    from: usize,
-    to: usize,
-}
-
-impl<'a> Move<'a> {
-    /// Of the slot of this partition, from its owner to the next primary.
-    fn of(cluster: &'a Cluster, partition: &str) -> Self {
-        let slot = cli(cluster, 0, &["CLUSTER", "KEYSLOT", partition]);
-        let number: usize = slot.parse().unwrap();
-        let from = (0..3).find(|i| number < (i + 1) * 16384 / 3).unwrap();
-        Self { cluster, slot, from, to: (from + 1) % 3 }
-    }
-
-    fn begin(&self) {
-        let id = |node| cli(self.cluster, node, &["CLUSTER", "MYID"]);
-        cli(self.cluster, self.to, &["CLUSTER", "SETSLOT", &self.slot, "IMPORTING", &id(self.from)]);
-        cli(self.cluster, self.from, &["CLUSTER", "SETSLOT", &self.slot, "MIGRATING", &id(self.to)]);
-    }
-
-    fn keys(&self) {
-        let port = self.cluster.ports()[self.to].to_string();
-        for key in cli(self.cluster, self.from, &["CLUSTER", "GETKEYSINSLOT", &self.slot, "100"]).lines() {
-            cli(self.cluster, self.from, &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
-        }
-    }
-
-    fn end(&self) {
-        let id = cli(self.cluster, self.to, &["CLUSTER", "MYID"]);
-        cli(self.cluster, self.to, &["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
-        cli(self.cluster, self.from, &["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,12 +44,12 @@ async fn counting_stays_exact_while_the_slot_moves() {
         .await;
     };
     some_calls().await;
-    let moving = Move::of(&cluster, "moving");
-    moving.begin();
+    let moving = SlotMove::of(&cluster, "moving").unwrap();
+    moving.begin().unwrap();
     some_calls().await;
-    moving.keys();
+    moving.keys().unwrap();
     some_calls().await;
-    moving.end();
+    moving.end().unwrap();
     some_calls().await;
     stop.store(true, SeqCst);
     for task in counting {
@@ -105,27 +68,26 @@ async fn overrides_hold_while_the_slot_moves() {
     let cluster = Cluster::start().unwrap();
     let store = open(&cluster.url()).await;
     let ask = take("vip", 5, 1);
-    let moving = Move::of(&cluster, "vip");
+    let moving = SlotMove::of(&cluster, "vip").unwrap();
     assert_eq!(numbers(&*store, &ask).await, (1, 1));
-    moving.begin();
+    moving.begin().unwrap();
     assert_eq!(numbers(&*store, &ask).await, (1, 2), "no override");
     // The slot is handed over without its counter, as if that window had ended.
-    for key in cli(&cluster, moving.from, &["CLUSTER", "GETKEYSINSLOT", &moving.slot, "100"]).lines() {
-        cli(&cluster, moving.from, &["DEL", key]);
+    for key in moving.left().unwrap() {
+        cli(&cluster, moving.from(), &["DEL", &key]);
     }
-    moving.end();
-    cli(&cluster, moving.to, &["SET", "qg:test:p:{vip}:override", "blocked"]);
+    moving.end().unwrap();
+    cli(&cluster, moving.to(), &["SET", "qg:test:p:{vip}:override", "blocked"]);
     let grant = one(&*store, &ask).await;
     assert_eq!((grant.granted, grant.quota), (0, 0));
-    cli(&cluster, moving.to, &["SET", "qg:test:p:{vip}:override", "9"]);
+    cli(&cluster, moving.to(), &["SET", "qg:test:p:{vip}:override", "9"]);
     assert_eq!(numbers(&*store, &ask).await, (1, 1));
-    let again = Move { from: moving.to, to: moving.from, ..Move::of(&cluster, "vip") };
-    again.begin();
-    let port = cluster.ports()[again.to].to_string();
-    cli(&cluster, again.from, &["MIGRATE", "127.0.0.1", &port, "qg:test:p:{vip}:override", "0", "5000"]);
+    let again = SlotMove::of(&cluster, "vip").unwrap().back();
+    again.begin().unwrap();
+    again.key("qg:test:p:{vip}:override").unwrap();
     let grant = one(&*store, &ask).await;
     assert_eq!((grant.granted, grant.used, grant.quota), (1, 2, 9), "the override went ahead of the counter");
-    again.keys();
+    again.keys().unwrap();
     let grant = one(&*store, &ask).await;
     assert_eq!((grant.granted, grant.used, grant.quota), (1, 3, 9));
 }
@@ -135,7 +97,10 @@ async fn the_loss_of_a_primary_fails_its_keys_alone_until_the_replica_takes_over
     let mut cluster = Cluster::start_with(&["--cluster-require-full-coverage", "no"]).unwrap();
     let store = open(&cluster.url()).await;
     let of_node = |node: usize| {
-        let key = (0..).map(|n| format!("k{n}")).find(|key| Move::of(&cluster, key).from == node).unwrap();
+        let key = (0..)
+            .map(|n| format!("k{n}"))
+            .find(|key| SlotMove::of(&cluster, key).unwrap().from() == node)
+            .unwrap();
         Reservation { min: 1, ..take(&key, 1_000_000, 1) }
     };
     let (lost, kept) = (of_node(0), [of_node(1), of_node(2)]);

@@ -217,6 +217,21 @@ async fn eviction_is_warned_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn eviction_is_warned_of_while_it_lasts_though_it_was_set_later() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    assert!(store.health().warnings.is_empty());
+    for (policy, warned) in [("volatile-lru", true), ("noeviction", false)] {
+        text(&redis, &["CONFIG", "SET", "maxmemory-policy", policy]);
+        until(policy, Duration::from_secs(20), async || {
+            let warnings = store.health().warnings.join("\n");
+            (warnings.contains(policy) == warned && warnings.is_empty() != warned).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_password_is_needed_and_never_shown() {
     let redis = Redis::start().unwrap();
     text(&redis, &["ACL", "SETUSER", "app", "on", ">s3cret/%", "~*", "+@all"]);

@@ -1,5 +1,7 @@
 //! A real Redis Cluster: three primaries, each with one replica.
 
+mod moves;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -13,6 +15,8 @@ use crate::{
     resp::{self, Reply},
     wait,
 };
+
+pub use moves::SlotMove;
 
 /// Primaries; as many replicas follow them.
 const PRIMARIES: usize = 3;
@@ -154,7 +158,7 @@ impl Cluster {
     pub fn restart_node(&mut self, i: usize) -> Result<()> {
         let node = self.node(i)?;
         node.process.kill()?;
-        node.process = redis::spawn(node.port, &node.arguments, node.directory.path())?;
+        node.process = redis::spawn(node.port, &node.arguments, &[], node.directory.path())?;
         node.wait()
     }
 
@@ -192,7 +196,7 @@ impl Node {
         all.extend(["--cluster-node-timeout", "1500", "--repl-diskless-sync-delay", "0"]);
         all.extend_from_slice(arguments);
         let arguments: Vec<String> = all.into_iter().map(str::to_owned).collect();
-        let process = redis::spawn(port, &arguments, directory.path())?;
+        let process = redis::spawn(port, &arguments, &[], directory.path())?;
         Ok(Self { process, port, bus, arguments, directory })
     }
 

@@ -1,5 +1,6 @@
 //! Real Envoy.
 
+mod listeners;
 mod options;
 
 use std::{
@@ -15,6 +16,7 @@ use tempfile::TempDir;
 
 use crate::{http, process::Process, prometheus::Samples, tools};
 
+pub use listeners::ListenerFile;
 pub(crate) use options::FILTER;
 pub use options::{EnvoyOptions, StoreAddress, filter, manager};
 
@@ -144,6 +146,14 @@ impl Envoy {
     /// When it does not end within 20 s.
     pub fn stop(&mut self) -> Result<()> {
         self.process.terminate(STOP).map(drop)
+    }
+
+    /// SIGKILL.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill()
     }
 
     /// Fails where Envoy has ended.

@@ -24,6 +24,7 @@ pub struct Redis {
     process: Process,
     port: u16,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
     directory: TempDir,
 }
 
@@ -49,10 +50,22 @@ impl Redis {
     /// # Errors
     /// When there is no redis-server, or it does not come up.
     pub fn start_on(port: u16, arguments: &[&str]) -> Result<Self> {
+        Self::start_in(port, arguments, &[])
+    }
+
+    /// Starts one on a free port with these variables in its environment.
+    ///
+    /// # Errors
+    /// When there is no redis-server, or it does not come up.
+    pub fn start_env(environment: &[(String, String)]) -> Result<Self> {
+        retried(|| Self::start_in(ports::free()?, &[], environment))
+    }
+
+    fn start_in(port: u16, arguments: &[&str], environment: &[(String, String)]) -> Result<Self> {
         let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
         let directory = tempfile::tempdir()?;
-        let process = launch(port, &arguments, directory.path())?;
-        Ok(Self { process, port, arguments, directory })
+        let process = launch(port, &arguments, environment, directory.path())?;
+        Ok(Self { process, port, arguments, environment: environment.to_vec(), directory })
     }
 
     /// Its port on 127.0.0.1.
@@ -83,13 +96,21 @@ impl Redis {
         self.process.terminate(STOP).map(drop)
     }
 
+    /// SIGKILL: its data are gone.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill()
+    }
+
     /// Stops it where it runs, and starts it again, empty, on the same port.
     ///
     /// # Errors
     /// When it does not end or does not come up.
     pub fn restart(&mut self) -> Result<()> {
         self.stop()?;
-        self.process = launch(self.port, &self.arguments, self.directory.path())?;
+        self.process = launch(self.port, &self.arguments, &self.environment, self.directory.path())?;
         Ok(())
     }
 
@@ -110,17 +131,28 @@ impl Redis {
     }
 }
 
-fn launch(port: u16, arguments: &[String], directory: &Path) -> Result<Process> {
-    let mut process = spawn(port, arguments, directory)?;
+fn launch(
+    port: u16,
+    arguments: &[String],
+    environment: &[(String, String)],
+    directory: &Path,
+) -> Result<Process> {
+    let mut process = spawn(port, arguments, environment, directory)?;
     process.wait_until("an answer to PING", START, |_| answers(port))?;
     Ok(process)
 }
 
 /// Starts the server and does not wait.
-pub(crate) fn spawn(port: u16, arguments: &[String], directory: &Path) -> Result<Process> {
+pub(crate) fn spawn(
+    port: u16,
+    arguments: &[String],
+    environment: &[(String, String)],
+    directory: &Path,
+) -> Result<Process> {
     let mut command = Command::new(tools::redis_server()?);
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]).arg("--dir").arg(directory);
     command.args(["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"]).args(arguments);
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     Process::spawn(&format!("Redis on port {port}"), &mut command, &directory.join("redis.log"))
 }
 

@@ -1,10 +1,11 @@
 //! The sample upstream: answers every request with 200 and one line, and echoes what comes over a WebSocket.
 
 use std::{
+    collections::BTreeMap,
     convert::Infallible,
     net::{Ipv4Addr, TcpListener as StdListener},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
@@ -33,14 +34,34 @@ pub const DELAY_HEADER: &str = "x-answer-delay-ms";
 /// The longest that an answer is held back.
 pub const MAX_DELAY: Duration = Duration::from_secs(10);
 
+/// Requests with this header are also counted by its value, see [`Upstream::tally`].
+pub const TALLY_HEADER: &str = "x-tally";
+
 /// Headers that start so come back on the answer without the prefix: `x-answer-header-etag: 1` gives `etag: 1`.
 pub const HEADER_PREFIX: &str = "x-answer-header-";
+
+/// What has reached an upstream.
+#[derive(Debug, Default)]
+struct Requests {
+    all: AtomicU64,
+    tally: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Requests {
+    fn count(&self, headers: &HeaderMap) {
+        self.all.fetch_add(1, Ordering::Relaxed);
+        if let Some(name) = headers.get(TALLY_HEADER).and_then(|value| value.to_str().ok()) {
+            let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+            *tally.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+}
 
 /// A running upstream (HTTP/1.1 with keep-alive, on a thread of its own), ended when dropped.
 #[derive(Debug)]
 pub struct Upstream {
     port: u16,
-    requests: Arc<AtomicU64>,
+    requests: Arc<Requests>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -63,7 +84,7 @@ impl Upstream {
             .with_context(|| format!("the upstream cannot listen on 127.0.0.1:{port}"))?;
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
-        let requests = Arc::new(AtomicU64::new(0));
+        let requests = Arc::new(Requests::default());
         let (stop, stopped) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let count = Arc::clone(&requests);
@@ -88,7 +109,13 @@ impl Upstream {
     /// How many requests have reached it.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
+        self.requests.all.load(Ordering::Relaxed)
+    }
+
+    /// How many requests have reached it, by the value of their [`TALLY_HEADER`].
+    #[must_use]
+    pub fn tally(&self) -> BTreeMap<String, u64> {
+        self.requests.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -104,7 +131,7 @@ impl Drop for Upstream {
     }
 }
 
-async fn serve(listener: StdListener, count: Arc<AtomicU64>) -> std::io::Result<Infallible> {
+async fn serve(listener: StdListener, count: Arc<Requests>) -> std::io::Result<Infallible> {
     let listener = TcpListener::from_std(listener)?;
     loop {
         // Errors of accept are those of one connection, or pass.
@@ -122,9 +149,9 @@ async fn serve(listener: StdListener, count: Arc<AtomicU64>) -> std::io::Result<
 
 async fn answer(
     mut request: Request<Incoming>,
-    count: &AtomicU64,
+    count: &Requests,
 ) -> Result<Response<Full<Bytes>>, hyper::Error> {
-    count.fetch_add(1, Ordering::Relaxed);
+    count.count(request.headers());
     if let Some(protocol) = request.headers().get(UPGRADE).cloned() {
         tokio::spawn(echo(hyper::upgrade::on(&mut request)));
         return Ok(switching(protocol));
@@ -183,10 +210,12 @@ mod tests {
         let asked = client.send(&asked.header("x-answer-header-x-ratelimit-limit", "7")).unwrap();
         assert_eq!((asked.status, asked.header("x-ratelimit-limit")), (401, Some("7")));
         assert_eq!(upstream.requests(), 2);
-        let slow = client.start(&Request::get("/").header(DELAY_HEADER, "50"));
+        let slow = Request::get("/").header(DELAY_HEADER, "50").header(TALLY_HEADER, "slow");
+        let slow = client.start(&slow);
         let asked = Instant::now();
         slow.and_then(|()| client.finish()).unwrap();
         assert!(asked.elapsed() >= Duration::from_millis(50));
+        assert_eq!(upstream.tally(), BTreeMap::from([("slow".to_owned(), 1)]));
     }
 
     #[test]

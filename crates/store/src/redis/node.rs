@@ -24,6 +24,8 @@ const SLOWEST_RETRY: Duration = Duration::from_millis(500);
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// How often an idle connection is tried.
 const PROBE: Duration = Duration::from_secs(1);
+/// How many probes pass between two looks at the eviction policy: an operator may change it while Redis runs.
+const PROBES_A_LOOK: u32 = 5;
 
 /// A Redis server and the task that keeps it connected; the task ends with this.
 pub struct Node {
@@ -212,13 +214,20 @@ async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<State>
 
 /// Returns when the connection is of no use any more, and says why.
 async fn watch_over(shared: &Shared, mut connection: MultiplexedConnection, generation: u64) -> String {
+    let mut probes = 0_u32;
     loop {
         let broken = || shared.broken.load(Relaxed) >= generation;
         tokio::select! {
             () = shared.wake.notified() => if broken() { return "a command failed".to_owned() },
-            () = sleep(PROBE) => match read_clock(&mut connection).await {
-                Ok(now) => shared.clock.observe(now),
-                Err(error) => return error.to_string(),
+            () = sleep(PROBE) => {
+                match read_clock(&mut connection).await {
+                    Ok(now) => shared.clock.observe(now),
+                    Err(error) => return error.to_string(),
+                }
+                probes = probes.wrapping_add(1);
+                if probes.is_multiple_of(PROBES_A_LOOK) {
+                    look_at_eviction(shared, &mut connection).await;
+                }
             },
         }
     }
@@ -241,12 +250,18 @@ async fn open(target: &Target, shared: &Shared) -> Result<MultiplexedConnection,
         // It may be a proxy in front of shards, which would send all keys of a command to the first one's.
         Err(_) => shared.apart.store(true, Relaxed),
     }
-    let policy = eviction_policy(&mut connection).await.filter(|policy| policy != "noeviction");
-    if let Some(policy) = &policy {
-        tracing::warn!("{}", eviction_warning(&shared.name, policy));
-    }
-    *shared.eviction() = policy;
+    *shared.eviction() = None;
+    look_at_eviction(shared, &mut connection).await;
     Ok(connection)
+}
+
+/// Learns the server's eviction policy, and warns where it has become one that may lose counters.
+async fn look_at_eviction(shared: &Shared, connection: &mut MultiplexedConnection) {
+    let policy = eviction_policy(connection).await.filter(|policy| policy != "noeviction");
+    let known = std::mem::replace(&mut *shared.eviction(), policy.clone());
+    if let Some(policy) = policy.filter(|policy| known.as_ref() != Some(policy)) {
+        tracing::warn!("{}", eviction_warning(&shared.name, &policy));
+    }
 }
 
 /// What is wrong with an eviction policy that may drop counters.

@@ -1,0 +1,145 @@
+//! A fault: how it is injected, what is allowed to come of it, and the run that finds out what does.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+use crate::audit;
+use crate::findings::{Findings, Round};
+use crate::load::Load;
+use crate::plan::Plan;
+use crate::rig::{Rig, Setup};
+
+/// The statistics that count starts of the filter's virtual machines after a crash.
+const RELOADS: &str = "vm_reload_success$";
+
+/// What is done to a running system.
+#[derive(Debug, Clone, Copy)]
+pub struct Fault {
+    /// Its name on the command line, and that of its test.
+    pub name: &'static str,
+    /// What is injected, in a few words.
+    pub injected: &'static str,
+    /// What may come of it.
+    pub bounds: Bounds,
+    /// How it is run.
+    pub run: Run,
+}
+
+/// How a fault is run.
+#[derive(Debug, Clone, Copy)]
+pub enum Run {
+    /// Into this rig under its load, as often as the plan says.
+    Under(Setup, fn(&mut Scene<'_>) -> Result<()>),
+    /// By an experiment of its own.
+    Own(fn(&Plan) -> Result<Findings>),
+}
+
+/// What may come of a fault; whatever is not mentioned may not.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// The most units that may be admitted in a window, in quotas.
+    pub quotas: u64,
+    /// Why: documented where it is not 1. Counters may be smaller than what was admitted.
+    pub forgets: Option<&'static str>,
+    /// From the end of the fault to the last request that was not decided by its quota.
+    pub heals: Duration,
+    /// The most requests that may fail, where that is bounded.
+    pub fails: Option<usize>,
+    /// Clients may lose connections, and see answers that are not the filter's.
+    pub breaks: bool,
+    /// The filter may be started anew.
+    pub reloads: bool,
+}
+
+impl Bounds {
+    /// Nothing is over, nothing forgotten, healed within two seconds, no client loses its connection.
+    pub const STRICT: Self = Self {
+        quotas: 1,
+        forgets: None,
+        heals: Duration::from_secs(2),
+        fails: None,
+        breaks: false,
+        reloads: false,
+    };
+}
+
+/// A running rig while a fault is injected.
+#[derive(Debug)]
+pub struct Scene<'a> {
+    /// What it is injected into.
+    pub rig: &'a mut Rig,
+    /// The load that goes on.
+    pub load: &'a Load,
+    /// How long things take.
+    pub plan: &'a Plan,
+    /// Draws moments and victims.
+    pub chance: &'a mut Xoshiro256PlusPlus,
+    /// What is worth telling beside the figures.
+    pub notes: &'a mut Vec<String>,
+    /// When the fault was over, where that is before its function has returned.
+    pub ended: &'a mut Option<Instant>,
+}
+
+impl Scene<'_> {
+    /// The fault is over: what the function still does is no part of it.
+    pub fn over(&mut self) {
+        *self.ended = Some(Instant::now());
+    }
+
+    /// A part of the time that the fault lasts, drawn by chance.
+    pub fn moment(&mut self) -> Duration {
+        self.plan.during.mul_f64(self.chance.random_range(0.0..1.0))
+    }
+}
+
+impl Fault {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the rig does not come up, or the fault cannot be injected.
+    pub fn findings(&self, plan: &Plan) -> Result<Findings> {
+        match self.run {
+            Run::Under(setup, inject) => under_load(&setup, inject, plan),
+            Run::Own(run) => run(plan),
+        }
+        .with_context(|| self.name)
+    }
+}
+
+fn under_load(setup: &Setup, inject: fn(&mut Scene<'_>) -> Result<()>, plan: &Plan) -> Result<Findings> {
+    let mut rig = Rig::start(setup)?;
+    inject_into(&mut rig, setup, inject, plan)
+}
+
+/// Injects a fault into a rig that runs, as often as the plan says, and audits what came of it.
+///
+/// # Errors
+/// When the fault cannot be injected, or a part does not answer at the end.
+pub fn inject_into(
+    rig: &mut Rig,
+    setup: &Setup,
+    inject: fn(&mut Scene<'_>) -> Result<()>,
+    plan: &Plan,
+) -> Result<Findings> {
+    let mut chance = Xoshiro256PlusPlus::seed_from_u64(plan.seed);
+    let (mut rounds, mut notes) = (Vec::new(), Vec::new());
+    let load = Load::start(&rig.ports(), &setup.traffic)?;
+    load.go_on(plan.before);
+    let mut footprints = vec![rig.footprint()];
+    for _ in 0..plan.rounds {
+        let began = Instant::now();
+        let mut ended = None;
+        let (chance, notes, ended) = (&mut chance, &mut notes, &mut ended);
+        inject(&mut Scene { rig, load: &load, plan, chance, notes, ended })?;
+        rounds.push(Round { began, ended: ended.unwrap_or_else(Instant::now) });
+        load.go_on(plan.after);
+        footprints.push(rig.footprint());
+    }
+    let samples = load.end()?;
+    let (stuck, reloads) = (rig.stuck()?, rig.stat(RELOADS)?);
+    let counts = audit::counts(rig, &samples, setup.endless())?;
+    Ok(Findings { samples, rounds, footprints, counts, stuck, reloads, notes })
+}

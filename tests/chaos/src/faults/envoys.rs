@@ -1,0 +1,53 @@
+//! Envoys that end and come back.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use quotagate_support::envoy::Envoy;
+use rand::RngExt;
+
+use crate::fault::{Bounds, Fault, Run, Scene};
+use crate::rig::{Rig, Setup};
+
+/// Clients of the Envoy that ends lose their connections. They count it as healed once it has started.
+const LOST: Bounds = Bounds { breaks: true, ..Bounds::STRICT };
+
+/// The faults of this module.
+pub const ALL: &[Fault] = &[
+    Fault {
+        name: "envoy_restarted",
+        injected: "one of two Envoys gets SIGTERM, and is started again",
+        bounds: LOST,
+        run: Run::Under(Setup::PLAIN, restarted),
+    },
+    Fault {
+        name: "envoy_killed",
+        injected: "one of two Envoys gets SIGKILL, and is started again",
+        bounds: LOST,
+        run: Run::Under(Setup::PLAIN, killed),
+    },
+];
+
+fn restarted(scene: &mut Scene<'_>) -> Result<()> {
+    let victim = scene.chance.random_range(0..scene.rig.envoys.len());
+    envoy(scene.rig, victim)?.stop()?;
+    come_back(scene, victim)
+}
+
+fn killed(scene: &mut Scene<'_>) -> Result<()> {
+    let victim = scene.chance.random_range(0..scene.rig.envoys.len());
+    envoy(scene.rig, victim)?.kill()?;
+    come_back(scene, victim)
+}
+
+fn come_back(scene: &mut Scene<'_>, victim: usize) -> Result<()> {
+    scene.load.go_on(Duration::from_millis(500));
+    let options = scene.rig.envoy_options.get(victim).context("no such Envoy")?;
+    let started = Envoy::start(options)?;
+    *envoy(scene.rig, victim)? = started;
+    Ok(())
+}
+
+fn envoy(rig: &mut Rig, i: usize) -> Result<&mut Envoy> {
+    rig.envoys.get_mut(i).context("no such Envoy")
+}

@@ -1,0 +1,54 @@
+//! Stores that die, and stores that hang.
+
+use anyhow::Result;
+
+use crate::document::Kind;
+use crate::fault::{Bounds, Fault, Run, Scene};
+use crate::load::Traffic;
+use crate::rig::Setup;
+
+/// Requests that may meet a store that is gone before Envoy leaves it alone.
+const FEW: usize = 60;
+
+/// The faults of this module.
+pub const ALL: &[Fault] = &[
+    Fault {
+        name: "store_killed",
+        injected: "the only store gets SIGKILL, and is started again",
+        bounds: Bounds::STRICT,
+        run: Run::Under(Setup::PLAIN, killed),
+    },
+    Fault {
+        name: "one_of_two_stores_killed",
+        injected: "one of two stores gets SIGKILL, and is started again (`envoy/quota_store_several.yaml`)",
+        bounds: Bounds { fails: Some(FEW), ..Bounds::STRICT },
+        run: Run::Under(Setup { stores: 2, ..Setup::PLAIN }, killed),
+    },
+    Fault {
+        name: "store_killed_under_allow",
+        injected: "the only store gets SIGKILL, with `on_failure: allow`",
+        bounds: Bounds::STRICT,
+        run: Run::Under(
+            Setup { traffic: Traffic { kinds: &[Kind::Loose], ..Setup::PLAIN.traffic }, ..Setup::PLAIN },
+            killed,
+        ),
+    },
+    Fault {
+        name: "store_frozen",
+        injected: "the only store gets SIGSTOP, and SIGCONT later",
+        bounds: Bounds::STRICT,
+        run: Run::Under(Setup::PLAIN, frozen),
+    },
+];
+
+fn killed(scene: &mut Scene<'_>) -> Result<()> {
+    scene.rig.store(0)?.kill()?;
+    scene.load.go_on(scene.plan.during);
+    scene.rig.restart_store(0)
+}
+
+fn frozen(scene: &mut Scene<'_>) -> Result<()> {
+    scene.rig.store(0)?.freeze()?;
+    scene.load.go_on(scene.plan.during);
+    scene.rig.store(0)?.thaw()
+}

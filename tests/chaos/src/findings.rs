@@ -1,0 +1,233 @@
+//! What came of a fault, and what of that may not be.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::audit::Counts;
+use crate::document::{Kind, QUOTA, TIMEOUT};
+use crate::fault::Bounds;
+use crate::footprint::Footprint;
+use crate::load::{Outcome, Sample};
+use crate::plan::Plan;
+
+/// What an answer may take beyond the filter's timeout, on a machine that does other things too.
+const GENEROUS: Duration = Duration::from_secs(2);
+/// What it may take where the filter dies that holds it: the `stream_idle_timeout` of the shipped configuration.
+const IDLE: Duration = Duration::from_secs(15);
+/// What processes may grow by between two equal rounds. A round that is the first may make connections and buffers that
+/// stay: it is allowed as much again for each process.
+const GROWTH_KIB: u64 = 8 * 1024;
+const GROWTH_DESCRIPTORS: u64 = 48;
+const FIRST_ROUND: u64 = 6;
+
+/// When a fault was injected, and when it was over.
+#[derive(Debug, Clone, Copy)]
+pub struct Round {
+    /// Its begin.
+    pub began: Instant,
+    /// Its end.
+    pub ended: Instant,
+}
+
+/// What came of a fault.
+#[derive(Debug, Clone, Default)]
+pub struct Findings {
+    /// Every request.
+    pub samples: Vec<Sample>,
+    /// Every time that it was injected.
+    pub rounds: Vec<Round>,
+    /// Before the first round, and after each.
+    pub footprints: Vec<Footprint>,
+    /// What was admitted and counted.
+    pub counts: Counts,
+    /// Requests and calls still under way at the end.
+    pub stuck: u64,
+    /// How often a virtual machine of the filter was started anew.
+    pub reloads: u64,
+    /// What is worth telling beside the figures.
+    pub notes: Vec<String>,
+}
+
+/// How a system came back after a fault; the worst of all rounds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Healing {
+    /// From the end of the fault to the first answer that a quota decided.
+    pub first: Option<Duration>,
+    /// From the end of the fault to the sending of the last request that no quota decided; `None` where there was none.
+    pub last: Option<Duration>,
+}
+
+impl Findings {
+    /// Requests by what became of them.
+    #[must_use]
+    pub fn statuses(&self) -> BTreeMap<String, u64> {
+        let mut statuses = BTreeMap::new();
+        for sample in &self.samples {
+            let status = match &sample.outcome {
+                Outcome::Admitted { .. } => "200".to_owned(),
+                Outcome::Uncounted => "200 uncounted".to_owned(),
+                Outcome::Refused => "429".to_owned(),
+                Outcome::Unavailable => "503".to_owned(),
+                Outcome::Other(status) => format!("{status} of others"),
+                Outcome::Broken => "connection lost".to_owned(),
+                Outcome::Silent => "no answer".to_owned(),
+            };
+            *statuses.entry(status).or_default() += 1;
+        }
+        statuses
+    }
+
+    /// The longest that an answer took.
+    #[must_use]
+    pub fn slowest(&self) -> Duration {
+        self.samples.iter().map(|sample| sample.took).max().unwrap_or_default()
+    }
+
+    /// How the system came back; at once where nothing was ever over.
+    #[must_use]
+    pub fn healing(&self) -> Healing {
+        let mut worst = Healing { first: Some(Duration::ZERO), last: None };
+        for (i, round) in self.rounds.iter().enumerate() {
+            let next = self.rounds.get(i + 1).map(|next| next.began);
+            let after: Vec<_> = self
+                .samples
+                .iter()
+                .filter(|sample| sample.sent >= round.ended && next.is_none_or(|next| sample.sent < next))
+                .collect();
+            let first = after.iter().filter(|sample| sample.outcome.is_decided());
+            let first = first.map(|sample| sample.sent + sample.took - round.ended).min();
+            worst.first = worst.first.zip(first).map(|(a, b)| a.max(b));
+            let last = after.iter().filter(|sample| !sample.outcome.is_decided());
+            worst.last = last.map(|sample| sample.sent - round.ended).max().max(worst.last);
+        }
+        worst
+    }
+
+    /// What may not be; nothing where all is as it should be.
+    #[must_use]
+    pub fn faults(&self, bounds: &Bounds, plan: &Plan) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut expect = |holds: bool, fault: String| {
+            if !holds {
+                faults.push(fault);
+            }
+        };
+        let any = |which: fn(&Outcome) -> bool| self.samples.iter().filter(|s| which(&s.outcome)).count();
+        let slowest = self.slowest();
+        let held = if bounds.reloads { IDLE } else { TIMEOUT };
+        expect(slowest <= held + GENEROUS, format!("an answer took {slowest:?}"));
+        expect(self.stuck == 0, format!("{} requests or calls are stuck", self.stuck));
+        let silent = any(|outcome| *outcome == Outcome::Silent);
+        expect(silent == 0, format!("{silent} requests were never answered"));
+        let odd = any(|outcome| matches!(outcome, Outcome::Broken | Outcome::Other(_)));
+        expect(bounds.breaks || odd == 0, format!("{odd} requests got what is not the filter's"));
+        let uncounted = self.samples.iter().filter(|s| s.kind != Kind::Loose);
+        let uncounted = uncounted.filter(|s| s.outcome == Outcome::Uncounted).count();
+        expect(uncounted == 0, format!("{uncounted} passed uncounted under deny"));
+
+        let failed = any(|outcome| *outcome == Outcome::Unavailable);
+        let may_fail = bounds.fails.unwrap_or(usize::MAX);
+        expect(failed <= may_fail, format!("{failed} requests failed, {may_fail} may"));
+
+        let Counts { most, admitted, used, undecided, .. } = self.counts;
+        let quota = bounds.quotas.saturating_mul(QUOTA);
+        expect(most <= quota, format!("{most} units in a window, {quota} may be"));
+        expect(
+            bounds.forgets.is_some() || used >= admitted,
+            format!("{admitted} admitted, only {used} counted"),
+        );
+        expect(
+            used <= admitted + undecided,
+            format!("{used} counted, but {admitted} admitted and {undecided} undecided: some counted twice"),
+        );
+
+        let Healing { first, last } = self.healing();
+        expect(first.is_some(), "nothing was counted again".to_owned());
+        let bound = bounds.heals + plan.slack;
+        let last = last.unwrap_or_default();
+        expect(last <= bound, format!("requests failed {last:?} after the end, {bound:?} is the bound"));
+        expect(
+            bounds.reloads == (self.reloads > 0),
+            format!("{} virtual machines were started anew", self.reloads),
+        );
+        if let [.., before, after] = self.footprints.as_slice() {
+            let factor = if self.footprints.len() > 2 { 1 } else { FIRST_ROUND };
+            let grown = |before: u64, after: u64, bound: u64| after <= before + bound * factor;
+            let fine = grown(before.kib(), after.kib(), GROWTH_KIB)
+                && grown(before.descriptors, after.descriptors, GROWTH_DESCRIPTORS);
+            expect(fine, format!("processes grew: {before}, then {after}"));
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(sent: Instant, outcome: Outcome) -> Sample {
+        Sample { kind: Kind::Open, user: "open-0".to_owned(), sent, took: Duration::from_millis(1), outcome }
+    }
+
+    /// A fault of one second, a request that fails half a second after its end, and one that does not.
+    fn sound() -> Findings {
+        let began = Instant::now();
+        let ended = began + Duration::from_secs(1);
+        let at = |ms| ended + Duration::from_millis(ms);
+        Findings {
+            samples: vec![
+                sample(began, Outcome::Unavailable),
+                sample(at(500), Outcome::Unavailable),
+                sample(at(600), Outcome::Admitted { ends: 4 }),
+            ],
+            rounds: vec![Round { began, ended }],
+            footprints: vec![Footprint::default(); 2],
+            counts: Counts { admitted: 1, used: 2, undecided: 2, ..Counts::default() },
+            ..Findings::default()
+        }
+    }
+
+    fn faults(bounds: Bounds, change: impl FnOnce(&mut Findings)) -> String {
+        let mut findings = sound();
+        change(&mut findings);
+        findings.faults(&bounds, &Plan::long(1, 1)).join("; ")
+    }
+
+    #[test]
+    fn what_is_sound_has_no_fault() {
+        assert_eq!(faults(Bounds::STRICT, |_| {}), "");
+        let healing = sound().healing();
+        assert_eq!(healing.first, Some(Duration::from_millis(601)));
+        assert_eq!(healing.last, Some(Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn every_expectation_can_be_broken() {
+        type Change = fn(&mut Findings);
+        let cases: [(Change, &str); 12] = [
+            (|f| f.counts.most = QUOTA + 1, "11 units in a window, 10 may be"),
+            (|f| f.counts.used = 0, "1 admitted, only 0 counted"),
+            (|f| f.counts.used = 4, "some counted twice"),
+            (|f| f.stuck = 1, "1 requests or calls are stuck"),
+            (|f| f.reloads = 1, "1 virtual machines were started anew"),
+            (|f| f.samples.truncate(2), "nothing was counted again"),
+            (|f| f.samples.iter_mut().for_each(|s| s.took = Duration::from_secs(3)), "an answer took 3s"),
+            (|f| f.samples.push(sample(Instant::now(), Outcome::Silent)), "1 requests were never answered"),
+            (|f| f.samples.push(sample(Instant::now(), Outcome::Other(500))), "what is not the filter's"),
+            (|f| f.samples.push(sample(Instant::now(), Outcome::Uncounted)), "passed uncounted under deny"),
+            (
+                |f| f.samples.push(sample(f.rounds[0].ended + Duration::from_secs(3), Outcome::Unavailable)),
+                "requests failed 3s after the end",
+            ),
+            (|f| f.footprints.push(Footprint { descriptors: 49, ..Footprint::default() }), "processes grew"),
+        ];
+        for (change, fault) in cases {
+            let found = faults(Bounds::STRICT, change);
+            assert!(found.contains(fault), "{fault} is not in: {found}");
+        }
+        let spared = Bounds { fails: Some(1), ..Bounds::STRICT };
+        assert!(faults(spared, |_| {}).contains("2 requests failed, 1 may"));
+        let reloads = Bounds { reloads: true, ..Bounds::STRICT };
+        assert!(faults(reloads, |_| {}).contains("0 virtual machines"), "the fault was not injected");
+    }
+}

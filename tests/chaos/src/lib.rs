@@ -1,0 +1,20 @@
+//! Faults under load, through real Envoys, stores and Redis: what clients see, what is lost, how soon all is well.
+//!
+//! [`plan`] says how long, [`rig`] is what is broken, [`load`] what goes on meanwhile under the policies of
+//! [`document`], [`relay`] the network between. [`fault`] injects one, [`faults`] are all of them. [`audit`] counts
+//! units, [`footprint`] memory and descriptors, [`findings`] judges, [`report`] is the table.
+//!
+//! Everything runs on loopback with processes of its own, on free ports.
+
+pub mod audit;
+pub mod clock;
+pub mod document;
+pub mod fault;
+pub mod faults;
+pub mod findings;
+pub mod footprint;
+pub mod load;
+pub mod plan;
+pub mod relay;
+pub mod report;
+pub mod rig;

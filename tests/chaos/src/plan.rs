@@ -1,0 +1,53 @@
+//! How long load goes on around a fault, how often the fault comes, and what chance draws from.
+
+use std::time::Duration;
+
+/// One plan for all faults.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Load before the first fault.
+    pub before: Duration,
+    /// How long a fault lasts that has a length of its own choice.
+    pub during: Duration,
+    /// Load after each fault.
+    pub after: Duration,
+    /// How often the same fault comes: growth shows between two equal rounds.
+    pub rounds: u32,
+    /// Requests of an experiment that sends as fast as it can.
+    pub burst: usize,
+    /// The same seed draws the same moments and victims.
+    pub seed: u64,
+    /// What a healing may take beyond its bound: a machine that runs other tests too is slow.
+    pub slack: Duration,
+}
+
+impl Plan {
+    /// What the report is made of: two rounds, of so many seconds each before, during and after the fault.
+    #[must_use]
+    pub fn long(seconds: u32, seed: u64) -> Self {
+        let length = Duration::from_secs(seconds.into());
+        Self {
+            before: length,
+            during: length,
+            after: length,
+            rounds: 2,
+            burst: 20_000,
+            seed,
+            slack: Duration::ZERO,
+        }
+    }
+
+    /// What tests run: one round of a few seconds.
+    #[must_use]
+    pub fn short(seed: u64) -> Self {
+        Self {
+            before: Duration::from_millis(1500),
+            during: Duration::from_millis(1500),
+            after: Duration::from_secs(4),
+            rounds: 1,
+            burst: 2_000,
+            seed,
+            slack: Duration::from_secs(3),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The network between Envoy and the store: a TCP relay that can stop forwarding, be late, or cut answers.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+use anyhow::Result;
+
+/// How soon a changed [`Weather`] is felt.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// What the network does with bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// Forwards them.
+    Fair,
+    /// Keeps connections, takes new ones, forwards nothing.
+    Still,
+    /// Forwards answers so much later.
+    Late(Duration),
+    /// Forwards half of an answer and closes.
+    Cutting,
+}
+
+#[derive(Debug)]
+struct Shared {
+    to: u16,
+    weather: Mutex<Weather>,
+    over: AtomicBool,
+}
+
+/// A relay on a free port of 127.0.0.1, ended when dropped.
+#[derive(Debug)]
+pub struct Relay {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+impl Relay {
+    /// Starts one to this port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// When the system refuses a socket or a thread.
+    pub fn start(to: u16) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let shared =
+            Arc::new(Shared { to, weather: Mutex::new(Weather::Fair), over: AtomicBool::new(false) });
+        let accepting = Arc::clone(&shared);
+        thread::Builder::new().name("relay".to_owned()).spawn(move || {
+            for client in listener.incoming() {
+                if accepting.over.load(Relaxed) {
+                    return;
+                }
+                // A connection that fails is one that its client loses, as in any network.
+                let _ = client.map_err(anyhow::Error::from).and_then(|client| accepting.join(&client));
+            }
+        })?;
+        Ok(Self { port, shared })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Changes the weather, for connections that are there too.
+    pub fn set(&self, weather: Weather) {
+        *self.shared.weather.lock().unwrap_or_else(PoisonError::into_inner) = weather;
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Relaxed);
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+    }
+}
+
+impl Shared {
+    fn weather(&self) -> Weather {
+        *self.weather.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn join(self: &Arc<Self>, client: &TcpStream) -> Result<()> {
+        let server = TcpStream::connect((Ipv4Addr::LOCALHOST, self.to))?;
+        for (from, to, answers) in [(client, &server, false), (&server, client, true)] {
+            let (from, to, shared) = (from.try_clone()?, to.try_clone()?, Arc::clone(self));
+            from.set_read_timeout(Some(GLANCE))?;
+            to.set_nodelay(true)?;
+            thread::Builder::new().name("relayed".to_owned()).spawn(move || {
+                // Whatever ends one direction ends the connection.
+                let _ = shared.forward(&from, &to, answers);
+                let _ = from.shutdown(Shutdown::Both);
+                let _ = to.shutdown(Shutdown::Both);
+            })?;
+        }
+        Ok(())
+    }
+
+    fn forward(&self, mut from: &TcpStream, mut to: &TcpStream, answers: bool) -> Result<()> {
+        let mut buffer = [0; 65_536];
+        while !self.over.load(Relaxed) {
+            if self.weather() == Weather::Still {
+                sleep(GLANCE);
+                continue;
+            }
+            let length = match from.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(length) => length,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            // What came in while the network stood still stays in it.
+            while self.weather() == Weather::Still && !self.over.load(Relaxed) {
+                sleep(GLANCE);
+            }
+            let bytes = buffer.get(..length).unwrap_or_default();
+            match self.weather() {
+                Weather::Late(by) if answers => sleep(by),
+                Weather::Cutting if answers => {
+                    return Ok(to.write_all(bytes.get(..length / 2).unwrap_or_default())?);
+                }
+                _ => {}
+            }
+            to.write_all(bytes)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use quotagate_support::http::{Client, Request};
+    use quotagate_support::upstream::Upstream;
+
+    use super::*;
+
+    #[test]
+    fn it_forwards_stands_still_and_cuts() {
+        let upstream = Upstream::start().unwrap();
+        let relay = Relay::start(upstream.port()).unwrap();
+        let mut client = Client::connect(relay.port()).unwrap();
+        assert_eq!(client.send(&Request::get("/")).unwrap().status, 200);
+        relay.set(Weather::Late(Duration::from_millis(50)));
+        let asked = Instant::now();
+        assert_eq!(client.send(&Request::get("/")).unwrap().status, 200);
+        assert!(asked.elapsed() >= Duration::from_millis(50));
+        relay.set(Weather::Still);
+        client.set_timeout(Duration::from_millis(100)).unwrap();
+        assert!(client.send(&Request::get("/")).is_err());
+        assert_eq!(upstream.requests(), 2);
+        relay.set(Weather::Cutting);
+        let mut client = Client::connect(relay.port()).unwrap();
+        let error = format!("{:#}", client.send(&Request::get("/")).unwrap_err());
+        assert!(error.contains("closed"), "{error}");
+    }
+}

@@ -1,0 +1,141 @@
+//! What was found, as tables of Markdown, and the page that shows them.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::document::Kind;
+use crate::fault::Fault;
+use crate::findings::{Findings, Healing};
+
+/// The head of the table of [`row`].
+const HEAD: &str = "\
+| fault | injected | what clients saw | what was lost | healed after | test |
+| --- | --- | --- | --- | --- | --- |";
+/// The head of the table of [`held`].
+const HELD: &str = "\
+| fault | before | after each round |
+| --- | --- | --- |";
+const BEGIN: &str = "<!-- written by `cargo xtask chaos` -->";
+const END: &str = "<!-- written so far -->";
+
+/// What came of one fault.
+pub type Result<'a> = (&'a Fault, &'a Findings);
+
+/// Both tables.
+#[must_use]
+pub fn tables(results: &[Result<'_>]) -> String {
+    let rows: Vec<String> = results.iter().map(|(fault, findings)| row(fault, findings)).collect();
+    let held: Vec<String> = results.iter().map(|(fault, findings)| held(fault, findings)).collect();
+    format!("{HEAD}\n{}\n\n{HELD}\n{}\n", rows.join("\n"), held.join("\n"))
+}
+
+/// The page with what stands between its two marks replaced. `None` where it has not both.
+#[must_use]
+pub fn page(old: &str, written: &str) -> Option<String> {
+    let (head, rest) = old.split_once(BEGIN)?;
+    let (_, tail) = rest.split_once(END)?;
+    Some(format!("{head}{BEGIN}\n\n{written}\n{END}{tail}"))
+}
+
+/// A row of the table of what was seen and lost.
+#[must_use]
+pub fn row(fault: &Fault, findings: &Findings) -> String {
+    let cells = [
+        title(fault),
+        fault.injected.to_owned(),
+        seen(findings),
+        lost(fault, findings),
+        healed(findings),
+        format!("`{}`", fault.name),
+    ];
+    format!("| {} |", cells.join(" | "))
+}
+
+/// A row of the table of memory and descriptors.
+fn held(fault: &Fault, findings: &Findings) -> String {
+    let texts: Vec<_> = findings.footprints.iter().map(ToString::to_string).collect();
+    let (before, after) = texts.split_first().map_or(("", "".to_owned()), |(b, a)| (b, a.join("; ")));
+    format!("| {} | {before} | {after} |", title(fault))
+}
+
+fn title(fault: &Fault) -> String {
+    fault.name.replace('_', " ")
+}
+
+fn seen(findings: &Findings) -> String {
+    let mut text = String::new();
+    for (status, count) in findings.statuses() {
+        // Writing into a String cannot fail.
+        let _ = write!(text, "{count} x {status}, ");
+    }
+    let _ = write!(text, "slowest {}", shown(findings.slowest()));
+    text
+}
+
+fn lost(fault: &Fault, findings: &Findings) -> String {
+    let counts = &findings.counts;
+    let mut parts = Vec::new();
+    if counts.windows > 0 {
+        parts.push(match counts.excess {
+            0 => format!("none over quota in {} windows", counts.windows),
+            over => {
+                format!("{over} over quota in {} windows, at most {} in one", counts.windows, counts.most)
+            }
+        });
+    }
+    if counts.admitted + counts.used > 0 {
+        let (admitted, used) = (counts.admitted, counts.used);
+        parts.push(format!("{} requests of open users", asked(findings)));
+        parts.push(if used >= admitted {
+            format!("{admitted} admitted, {used} counted: {} units lost", used - admitted)
+        } else {
+            format!("{admitted} admitted, {used} counted: {} forgotten", admitted - used)
+        });
+    }
+    if findings.reloads > 0 {
+        parts.push(format!("{} virtual machines started anew", findings.reloads));
+    }
+    parts.extend(findings.notes.iter().cloned());
+    parts.extend(fault.bounds.forgets.map(str::to_owned));
+    parts.join("; ")
+}
+
+/// Requests for the policy whose quota does not end.
+fn asked(findings: &Findings) -> usize {
+    findings.samples.iter().filter(|sample| sample.kind != Kind::Spend).count()
+}
+
+fn healed(findings: &Findings) -> String {
+    if findings.rounds.is_empty() {
+        return "-".to_owned();
+    }
+    match findings.healing() {
+        Healing { first: None, .. } => "not healed".to_owned(),
+        Healing { first: Some(first), last: None } => format!("{}, no failure after the end", shown(first)),
+        Healing { first: Some(first), last: Some(last) } => {
+            format!("{}, last failure {}", shown(first), shown(last))
+        }
+    }
+}
+
+fn shown(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        format!("{} ms", time.as_millis())
+    } else {
+        format!("{:.1} s", time.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_written_is_replaced() {
+        let old = format!("# Head\n{BEGIN}\nold\n{END}\ntail\n");
+        let new = page(&old, "new").unwrap();
+        assert_eq!(new, format!("# Head\n{BEGIN}\n\nnew\n{END}\ntail\n"));
+        assert_eq!(page(&new, "new"), Some(new.clone()));
+        assert_eq!(page("no marks", "new"), None);
+    }
+}
