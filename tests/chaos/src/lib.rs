@@ -4,6 +4,8 @@
 //! [`document`], [`relay`] the network between. [`fault`] injects one, [`faults`] are all of them. [`audit`] counts
 //! units, [`footprint`] memory and descriptors, [`findings`] judges, [`report`] is the table.
 //!
+//! [`soak`] is load for minutes under rolling restarts.
+//!
 //! Everything runs on loopback with processes of its own, on free ports.
 
 pub mod audit;
@@ -18,3 +20,4 @@ pub mod plan;
 pub mod relay;
 pub mod report;
 pub mod rig;
+pub mod soak;
