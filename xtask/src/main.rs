@@ -1,4 +1,4 @@
-//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|bench|scale|chaos|ci`.
+//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|bench|scale|chaos|soak|ci`.
 
 mod bench;
 mod build;
@@ -9,6 +9,7 @@ mod fuzz;
 mod run;
 mod scale;
 mod setup;
+mod soak;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -38,6 +39,8 @@ enum Task {
     Scale(PassedOn),
     /// Inject faults into a running system under load; `-- --help` tells what can be changed
     Chaos(PassedOn),
+    /// Minutes of mixed load under rolling restarts, every window held to its quota; `soak 10`
+    Soak(PassedOn),
     /// Format, lints, documentation, every test, and the demo once
     Ci,
     /// Measure what a request costs with the filter, with others, and with none (Linux; best on a quiet machine)
@@ -90,6 +93,7 @@ fn perform(task: Task) -> Result<()> {
         Task::Fuzz(arguments) => fuzz::run(arguments.seconds),
         Task::Scale(arguments) => scale::run(&arguments.arguments),
         Task::Chaos(arguments) => chaos::run(&arguments.arguments),
+        Task::Soak(arguments) => soak::run(&arguments.arguments),
         Task::Ci => check::ci(),
         Task::Bench(arguments) => bench::run(&arguments),
     }

@@ -46,8 +46,9 @@ pub fn page(soaked: &Soaked, seed: u64) -> String {
 /// What clients saw, by way.
 fn seen(soaked: &Soaked) -> String {
     let mut table = format!(
-        "What clients saw. 503 is the filter's while the store fails, and Envoy's; - is a connection that ended with its \
-         Envoy. {FAILED} is a failed log-in that was let through.\n\n| policy | answers |\n| --- | --- |\n"
+        "What clients saw. 503 is the filter's while the store fails, or Envoy's; - is a connection that ended with its \
+         Envoy. {FAILED} of `logins` is a failed log-in that was let through; of `tiers`, Envoy's, for a token that a \
+         second header spoiled.\n\n| policy | answers |\n| --- | --- |\n"
     );
     for way in Way::ALL {
         let of = soaked.seen.statuses.iter().filter(|((known, _), _)| *known == way);
