@@ -53,7 +53,13 @@ fn every_file_has_a_test() -> Result<()> {
         let name = entry?.file_name().into_string().unwrap();
         files.extend(name.ends_with(".yaml").then_some(name));
     }
-    let others = ["envoy.yaml", "quota_store_unix.yaml", "quota_store_tls.yaml", "store_front.yaml"];
+    let others = [
+        "envoy.yaml",
+        "quota_store_several.yaml",
+        "quota_store_tls.yaml",
+        "quota_store_unix.yaml",
+        "store_front.yaml",
+    ];
     let known = SNIPPETS.into_iter().chain(others);
     assert_eq!(files, known.map(str::to_owned).collect());
     Ok(())

@@ -5,6 +5,7 @@
 //! | `deny`, every behaviour | 503 in time, nobody admitted, the counter of that kind of failure rises, and counting resumes by itself when the store behaves |
 //! | `allow`, `local` | uncounted, or the worker's share and no unit more |
 //! | answers twice | the second answer is nobody's: what is admitted was granted |
+//! | a cluster that Envoy does not know | is a store that fails, and the log says so |
 //! | the log | a bounded number of lines, whatever fails how often, and no token |
 
 use std::time::{Duration, Instant};
@@ -40,11 +41,15 @@ struct Rig {
 
 impl Rig {
     fn start(on_failure: &str) -> Result<Self> {
+        Self::start_with("quota_store", on_failure)
+    }
+
+    fn start_with(cluster: &str, on_failure: &str) -> Result<Self> {
         let policy =
             json!({"name": "per-tenant", "partition_by": ["tenant"], "quota": QUOTA, "window": "366d"});
         let mut document = document(json!([policy]));
         document["store"] = json!({
-            "cluster": "quota_store", "timeout": format!("{}ms", TIMEOUT.as_millis()),
+            "cluster": cluster, "timeout": format!("{}ms", TIMEOUT.as_millis()),
             "on_failure": on_failure, "local_share": 0.00003, "token": TOKEN
         });
         let (upstream, store) = (Upstream::start()?, HostileStore::start()?);
@@ -204,4 +209,15 @@ fn a_second_answer_to_one_call_is_nobodys() -> Result<()> {
     let admitted = rig.upstream.requests();
     assert!(admitted > 0 && admitted <= rig.store.granted(), "{admitted}, {}", rig.store.granted());
     rig.heal()
+}
+
+#[test]
+fn a_cluster_that_envoy_does_not_know_is_a_store_that_fails() -> Result<()> {
+    let rig = Rig::start_with("no_such_cluster", "deny")?;
+    assert_eq!(rig.send("one")?, [(503, false); REQUESTS]);
+    wait::until_true("the failures to be counted", HEALED, || Ok(rig.calls("dispatch_failed")? >= 5))?;
+    let log = rig.envoy.log();
+    assert_eq!(log.matches("a call to the store failed: Envoy knows no such cluster").count(), 1, "{log}");
+    assert_eq!(rig.upstream.requests(), 0);
+    Ok(())
 }

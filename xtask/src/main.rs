@@ -1,4 +1,4 @@
-//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|bench|scale|chaos|deny|ci`.
+//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|bench|scale|chaos|soak|deny|ci`.
 
 mod bench;
 mod build;
@@ -10,6 +10,7 @@ mod fuzz;
 mod run;
 mod scale;
 mod setup;
+mod soak;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -39,6 +40,8 @@ enum Task {
     Scale(PassedOn),
     /// Inject faults into a running system under load; `-- --help` tells what can be changed
     Chaos(PassedOn),
+    /// Minutes of mixed load under rolling restarts, every window held to its quota; `soak 10`
+    Soak(PassedOn),
     /// Look at all crates: licences, sources, duplicates, known vulnerabilities
     Deny,
     /// Format, lints, documentation, crates, every test, and the demo once
@@ -93,6 +96,7 @@ fn perform(task: Task) -> Result<()> {
         Task::Fuzz(arguments) => fuzz::run(arguments.seconds),
         Task::Scale(arguments) => scale::run(&arguments.arguments),
         Task::Chaos(arguments) => chaos::run(&arguments.arguments),
+        Task::Soak(arguments) => soak::run(&arguments.arguments),
         Task::Deny => deny::run(),
         Task::Ci => check::ci(),
         Task::Bench(arguments) => bench::run(&arguments),

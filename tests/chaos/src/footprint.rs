@@ -48,13 +48,19 @@ impl fmt::Display for Footprint {
     }
 }
 
-fn resident(pid: u32) -> Result<u64> {
+/// The resident memory of a process, in KiB.
+///
+/// # Errors
+/// When it has ended.
+pub fn resident(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     Ok(line.trim().trim_end_matches("kB").trim().parse()?)
 }
 
-fn descriptors(pid: u32) -> u64 {
+/// The open descriptors of a process; none where it has ended.
+#[must_use]
+pub fn descriptors(pid: u32) -> u64 {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |files| files.count() as u64)
 }
 

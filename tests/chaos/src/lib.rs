@@ -5,6 +5,8 @@
 //! units, [`footprint`] memory and descriptors, [`findings`] judges, [`report`] is the table. [`crowd`] is an
 //! attack of its own.
 //!
+//! [`soak`] is load for minutes under rolling restarts.
+//!
 //! Everything runs on loopback with processes of its own, on free ports.
 
 pub mod audit;
@@ -20,3 +22,4 @@ pub mod plan;
 pub mod relay;
 pub mod report;
 pub mod rig;
+pub mod soak;

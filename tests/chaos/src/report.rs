@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::document::Kind;
 use crate::fault::Fault;
 use crate::findings::{Findings, Healing};
 
@@ -84,6 +85,7 @@ fn lost(fault: &Fault, findings: &Findings) -> String {
     }
     if counts.admitted + counts.used > 0 {
         let (admitted, used) = (counts.admitted, counts.used);
+        parts.push(format!("{} requests of open users", asked(findings)));
         parts.push(if used >= admitted {
             format!("{admitted} admitted, {used} counted: {} units lost", used - admitted)
         } else {
@@ -96,6 +98,11 @@ fn lost(fault: &Fault, findings: &Findings) -> String {
     parts.extend(findings.notes.iter().cloned());
     parts.extend(fault.bounds.forgets.map(str::to_owned));
     parts.join("; ")
+}
+
+/// Requests for the policy whose quota does not end.
+fn asked(findings: &Findings) -> usize {
+    findings.samples.iter().filter(|sample| sample.kind != Kind::Spend).count()
 }
 
 fn healed(findings: &Findings) -> String {

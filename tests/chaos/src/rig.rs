@@ -10,7 +10,7 @@ use quotagate_support::envoy::{Envoy, EnvoyOptions, ListenerFile, StoreAddress};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};
 use quotagate_support::upstream::Upstream;
-use quotagate_support::{http, paths, ports, resp, wait};
+use quotagate_support::{edits, http, paths, ports, resp, wait};
 use serde_json::Value;
 
 use crate::clock::Clock;
@@ -167,6 +167,9 @@ impl Rig {
             let options = options.store(StoreAddress::Ports(addresses.clone()));
             let mut options = options.document(policies.clone());
             options.port = ports::free()?;
+            if setup.stores > 1 {
+                options = options.edit(edits::several_stores);
+            }
             match setup.envoys {
                 Proxies::Plain => {}
                 Proxies::Panicking => options.wasm = paths::panicking_filter(),

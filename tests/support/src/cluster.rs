@@ -129,6 +129,12 @@ impl Cluster {
         format!("redis-cluster://{}", nodes.join(","))
     }
 
+    /// The process ids of its nodes; of one that was killed, its last.
+    #[must_use]
+    pub fn pids(&self) -> Vec<u32> {
+        self.nodes.iter().map(|node| node.process.pid()).collect()
+    }
+
     /// The ports of the nodes on 127.0.0.1.
     #[must_use]
     pub fn ports(&self) -> Vec<u16> {

@@ -63,6 +63,21 @@ fn place(config: &mut Value, key: &str, part: &Value) -> Result<()> {
     Ok(())
 }
 
+/// The store's cluster leaves a store alone that dies, as `quota_store_several.yaml` has it; the endpoints stay.
+///
+/// # Errors
+/// When there is no such file, or no cluster of the store.
+pub fn several_stores(config: &mut Value) -> Result<()> {
+    let mut file = yaml::read(&paths::root().join("envoy").join("quota_store_several.yaml"))?;
+    let several = yaml::named(&mut file, "quota_store")?;
+    let clusters = yaml::at(config, "/static_resources/clusters")?;
+    let store = yaml::named(clusters, "quota_store")?;
+    let endpoints = yaml::at(store, "/load_assignment")?.clone();
+    *store = several.clone();
+    *yaml::at(store, "/load_assignment")? = endpoints;
+    Ok(())
+}
+
 /// So many proxies in front are believed what they write into `X-Forwarded-For`: with 1 a client's last entry there
 /// is its address.
 pub fn trusted_hops(hops: u32) -> impl Fn(&mut Value) -> Result<()> {

@@ -157,7 +157,10 @@ fn serve(mut stream: &TcpStream, shared: &Shared) -> Result<()> {
             Behaviour::Twice => stream.write_all(&good(&request, shared).repeat(2))?,
             Behaviour::Altered(alter) => {
                 let mut reply = reply(&request, |_, want, _| (want, want));
-                alter(&mut reply);
+                // There is nothing to be altered for a call that only gives back.
+                if request.get("reservations").is_some() {
+                    alter(&mut reply);
+                }
                 stream.write_all(&answer(200, reply.to_string().as_bytes()))?;
             }
             Behaviour::Answer(status, body) => stream.write_all(&answer(status, &body))?,
@@ -226,10 +229,12 @@ fn good(request: &Value, shared: &Shared) -> Vec<u8> {
 
 /// A reply; `grant` makes of key, units wanted and quota the units granted, and those in use then.
 fn reply(request: &Value, mut grant: impl FnMut(&str, u64, u64) -> (u64, u64)) -> Value {
-    let number = |reservation: &Value, field: &str| reservation[field].as_u64().unwrap_or_default();
-    let reservations = request["reservations"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let number =
+        |reservation: &Value, field: &str| reservation.get(field).and_then(Value::as_u64).unwrap_or_default();
+    let reservations =
+        request.get("reservations").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let grants = reservations.iter().map(|reservation| {
-        let key = reservation["key"].as_str().unwrap_or_default();
+        let key = reservation.get("key").and_then(Value::as_str).unwrap_or_default();
         let quota = number(reservation, "quota");
         let (granted, used) = grant(key, number(reservation, "want"), quota);
         json!({"granted": granted, "used": used, "quota": quota, "reset_ms": RESET_MS, "window": 1})

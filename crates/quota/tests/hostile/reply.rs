@@ -10,7 +10,7 @@ use quotagate_quota::evaluate::Check;
 use quotagate_quota::request::{PeerName, Request};
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, MAX_UNITS, ReserveRequest};
-use quotagate_quota::worker::{CallId, Submitted, Ticket, Worker};
+use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, CallId, Submitted, Ticket, Worker};
 use serde_json::{Value, json};
 
 use crate::choices::Choices;
@@ -140,10 +140,7 @@ impl World {
         let Call { id, request } = self.calls.swap_remove(choices.below(self.calls.len()));
         self.past.push(id);
         let body = match choices.below(6) {
-            0 => {
-                self.worker.call_failed(id, self.now);
-                return;
-            }
+            0 => return self.fail(id, choices),
             1 => choices.bytes(),
             kind => {
                 let mut text = sensible(&request, choices).to_string().into_bytes();
@@ -156,6 +153,30 @@ impl World {
         };
         self.grant(&request, &body);
         self.worker.replied(id, &body, self.now);
+    }
+
+    /// The call comes to nothing, in one way or another.
+    fn fail(&mut self, id: CallId, choices: &mut Choices<'_>) {
+        let by = *choices.of(&[AnsweredBy::Store, AnsweredBy::Host]);
+        let status = *choices.of(&[503, 504, 401, 302, 0, u16::MAX]);
+        match choices.below(5) {
+            0 => self.worker.call_failed(id, self.now),
+            1 => self.worker.call_not_sent(
+                id,
+                choices.of(&[CallFault::NoCluster, CallFault::NoHost]),
+                self.now,
+            ),
+            2 => self.worker.call_ended(id, &CallEnd::Reset, self.now),
+            3 => {
+                let end = CallEnd::Answered { status: 200, by, body: Vec::new(), size: usize::MAX };
+                self.worker.call_ended(id, &end, self.now)
+            }
+            _ => {
+                let body = choices.bytes();
+                let end = CallEnd::Answered { status, by, size: body.len(), body };
+                self.worker.call_ended(id, &end, self.now)
+            }
+        };
     }
 
     /// Counts what a reply allows, read without the product's code.
@@ -246,6 +267,10 @@ impl World {
 
     fn tick(&mut self) {
         self.worker.tick(self.now);
+        for notice in self.worker.take_notices() {
+            let line = notice.to_string();
+            assert!(line.len() < 2_000 && !line.contains(char::is_control), "no line of a log: {line:?}");
+        }
         self.settle();
         for waiting in self.waiting.values() {
             assert!(self.now.since(waiting.since) < TIMEOUT + TICK, "stuck");

@@ -20,7 +20,7 @@ const CONNECTIONS: usize = 128;
 pub const ALL: &[Fault] = &[
     Fault {
         name: "short_timeout_under_deny",
-        injected: "a timeout of 20 ms, 128 connections that never pause, a quota that is never reached, `on_failure: deny`",
+        injected: "20,000 requests with a timeout of 20 ms over 128 connections that never pause, a quota that is never reached, `on_failure: deny`",
         bounds: Bounds::STRICT,
         run: Run::Own(|plan| busy(plan, Kind::Open)),
     },
@@ -36,9 +36,9 @@ fn busy(plan: &Plan, kind: Kind) -> Result<Findings> {
     let rig = Rig::start_with(&Setup::PLAIN, &document(QUOTA, SHORT))?;
     let mut footprints = vec![rig.footprint()];
     let mut samples = Vec::new();
-    // The first tenth makes the connections that stay.
-    for part in [plan.burst / 10, plan.burst - plan.burst / 10] {
-        samples.extend(load::burst(&rig.ports(), CONNECTIONS, part, kind)?);
+    // In two equal rounds, for growth to show between them.
+    for _ in 0..2 {
+        samples.extend(load::burst(&rig.ports(), CONNECTIONS, plan.burst / 2, kind)?);
         footprints.push(rig.footprint());
     }
     let (stuck, counts) = (rig.stuck()?, audit::counts(&rig, &samples, kind)?);
