@@ -14,7 +14,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The state of the store as its callers saw it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Breaker {
     state: State,
     random: u64,

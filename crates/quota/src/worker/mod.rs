@@ -17,6 +17,8 @@ mod breaker;
 mod calls;
 mod clock;
 mod demand;
+#[cfg(test)]
+mod exhaustive;
 mod expiring;
 mod held_ahead;
 #[cfg(test)]
@@ -69,7 +71,7 @@ pub const GATHER: Duration = Duration::from_millis(5);
 pub const MAX_WAITING: usize = 8192;
 
 /// One worker's quotas. `W` is how the caller finds a waiting request again.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Worker<W> {
     config: Rc<Config>,
     ledger: Ledger,
@@ -122,7 +124,7 @@ pub struct OutgoingCall {
     pub timeout: Duration,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Waiter<W> {
     who: W,
     wants: Vec<Want>,
@@ -130,7 +132,7 @@ struct Waiter<W> {
 }
 
 /// A request that is decided and does not know it yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Decided<W> {
     ticket: Ticket,
     who: W,

@@ -3,7 +3,7 @@
 use crate::decision::Outcome;
 
 /// Counts of outcomes; as many as there are policies and outcomes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Tally {
     counts: Vec<[u64; Outcome::ALL.len()]>,
     is_empty: bool,
