@@ -146,6 +146,26 @@ mod tests {
     }
 
     #[test]
+    fn the_workers_of_a_fleet_do_not_return_as_one() {
+        for openings in [1, 2] {
+            let mut pauses: Vec<_> = (0..100)
+                .map(|seed| {
+                    let mut breaker = Breaker::new(seed * 2 + 1);
+                    for _ in 0..openings {
+                        breaker.open(FIRST_PAUSE, at(0));
+                    }
+                    let State::Open { until, .. } = breaker.state else { panic!("it is open") };
+                    until.since(at(0))
+                })
+                .collect();
+            pauses.sort_unstable();
+            assert!(pauses[99] <= FIRST_PAUSE && pauses[0] >= FIRST_PAUSE * 3 / 4);
+            pauses.dedup();
+            assert!(pauses.len() > 90, "{} pauses", pauses.len());
+        }
+    }
+
+    #[test]
     fn one_probe_at_a_time_and_pauses_that_double_up_to_a_second() {
         let mut breaker = opened();
         let mut now = 0;
