@@ -284,7 +284,9 @@ mod tests {
         for good in ["shop:per-ip:{ip=192.0.2.7}", "shop:all:{*}", "s:p:{header.x=a:b/c}"] {
             assert_eq!(reservation(good).check(), Ok(Window::new(60, 0).unwrap()), "{good}");
         }
-        let long = format!("s:p:{{{}}}", "a".repeat(MAX_KEY));
+        let longest = format!("s:p:{{{}}}", "a".repeat(MAX_KEY - "s:p:{}".len()));
+        assert!(reservation(&longest).check().is_ok());
+        let long = format!("s:p:{{{}}}", "a".repeat(MAX_KEY - "s:p:".len()));
         for bad in [
             "",
             "shop",

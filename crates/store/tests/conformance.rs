@@ -146,6 +146,8 @@ async fn stays_exact_up_to_the_largest_number(store: &dyn Store) {
     store.give_back(&[back(&ask(1), grant, MAX_UNITS - 3)]).await;
     assert_eq!(numbers(store, &ask(1)).await, (1, 4));
     assert_eq!(numbers(store, &ask(MAX_UNITS - 5)).await, (MAX_UNITS - 5, MAX_UNITS - 1));
+    let some = Reservation { count_denied: true, ..take("large-denied", 5, MAX_UNITS - 1) };
+    assert_eq!(numbers(store, &some).await, (5, MAX_UNITS - 1));
 }
 
 async fn keeps_windows_and_quotas_apart(store: &dyn Store) {

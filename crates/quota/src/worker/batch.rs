@@ -27,7 +27,7 @@ pub(super) const MAX_COSTS: usize = 8;
 const ITEM_BYTES: usize = 192;
 
 /// One policy's wish of a request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Want {
     pub(super) check: Check,
     pub(super) state: State,
@@ -62,7 +62,7 @@ impl From<Check> for Want {
 }
 
 /// The reservations of a call, merged by counter and cost.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Batch {
     reserved: Vec<Reserved>,
     /// The place of the first reservation of each counter that a request waits for.
@@ -71,7 +71,7 @@ pub(super) struct Batch {
 }
 
 /// A reservation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Reserved {
     pub(super) counter: Counter,
     /// The place of the first reservation of its counter.

@@ -14,7 +14,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The state of the store as its callers saw it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Breaker {
     state: State,
     random: u64,
@@ -143,6 +143,26 @@ mod tests {
             assert_eq!(breaker.succeeded(), Change::None);
         }
         assert!(breaker.lets_through(at(0)));
+    }
+
+    #[test]
+    fn the_workers_of_a_fleet_do_not_return_as_one() {
+        for openings in [1, 2] {
+            let mut pauses: Vec<_> = (0..100)
+                .map(|seed| {
+                    let mut breaker = Breaker::new(seed * 2 + 1);
+                    for _ in 0..openings {
+                        breaker.open(FIRST_PAUSE, at(0));
+                    }
+                    let State::Open { until, .. } = breaker.state else { panic!("it is open") };
+                    until.since(at(0))
+                })
+                .collect();
+            pauses.sort_unstable();
+            assert!(pauses[99] <= FIRST_PAUSE && pauses[0] >= FIRST_PAUSE * 3 / 4);
+            pauses.dedup();
+            assert!(pauses.len() > 90, "{} pauses", pauses.len());
+        }
     }
 
     #[test]

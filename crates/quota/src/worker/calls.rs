@@ -21,7 +21,7 @@ const LOST_AFTER: Duration = Duration::from_secs(1);
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// A call under way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Call {
     id: CallId,
     /// In the order in which their requests arrived.

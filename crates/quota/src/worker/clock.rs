@@ -7,7 +7,7 @@ use crate::time::Monotonic;
 use crate::window::Window;
 
 /// A moment on the store's clock and on the worker's: late on the latter by the delay of one reply at most.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct StoreClock(Option<(Duration, Monotonic)>);
 
 impl StoreClock {

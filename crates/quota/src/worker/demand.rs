@@ -164,6 +164,15 @@ mod tests {
     }
 
     #[test]
+    fn a_request_costs_what_the_first_cost_until_there_are_more() {
+        let mut demand = Demand::new(Duration::from_millis(100), at(0));
+        for _ in 0..6 {
+            demand.add(10, at(0));
+        }
+        assert_eq!(demand.expected(at(300)), 13, "four requests of 10 in 300 ms at most");
+    }
+
+    #[test]
     fn it_is_learnt_in_a_quarter_of_the_span() {
         let mut demand = Demand::new(Duration::from_millis(100), at(0));
         for ms in 0..=1_000 {

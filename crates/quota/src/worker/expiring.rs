@@ -7,7 +7,7 @@ use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
 /// What is remembered of counters.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Expiring<V> {
     values: HashMap<Counter, (Monotonic, V)>,
     by_end: BTreeSet<(Monotonic, Counter)>,

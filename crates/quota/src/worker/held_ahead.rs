@@ -61,7 +61,7 @@ pub(super) enum Occasion {
     Nobody,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Lease {
     demand: Demand,
     max: u64,

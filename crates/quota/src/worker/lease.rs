@@ -36,7 +36,7 @@ const SWEEP: Duration = Duration::from_millis(50);
 const TICK: Duration = Duration::from_millis(10);
 
 /// The units that a worker holds ahead.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
     leases: HashMap<Counter, Lease>,
     /// Those that may want a refill, each once.

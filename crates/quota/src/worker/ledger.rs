@@ -19,7 +19,7 @@ pub const MAX_SPENT: usize = 16 * 1024;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The memory of spent counters.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ledger(Expiring<Memory>);
 
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@ use crate::time::Monotonic;
 pub(super) const MAX_LOCAL: usize = 16 * 1024;
 
 /// The counters that a worker counts by itself.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Local(Expiring<u64>);
 
 /// The units that one worker may admit by itself: `part` (more than 0, at most 1) of the quota, rounded down,

@@ -17,6 +17,8 @@ mod breaker;
 mod calls;
 mod clock;
 mod demand;
+#[cfg(test)]
+mod exhaustive;
 mod expiring;
 mod faults;
 mod held_ahead;
@@ -75,7 +77,7 @@ pub const GATHER: Duration = Duration::from_millis(5);
 pub const MAX_WAITING: usize = 8192;
 
 /// One worker's quotas. `W` is how the caller finds a waiting request again.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Worker<W> {
     config: Rc<Config>,
     ledger: Ledger,
@@ -129,7 +131,7 @@ pub struct OutgoingCall {
     pub timeout: Duration,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Waiter<W> {
     who: W,
     wants: Vec<Want>,
@@ -137,7 +139,7 @@ struct Waiter<W> {
 }
 
 /// A request that is decided and does not know it yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Decided<W> {
     ticket: Ticket,
     who: W,

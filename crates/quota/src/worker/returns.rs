@@ -15,7 +15,7 @@ use crate::wire::{MAX_UNITS, Return};
 pub const MAX_RETURNS: usize = 4096;
 
 /// The units to give back, merged by key and window.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Returns {
     waiting: HashMap<(Rc<str>, u32, u64), (u64, Monotonic)>,
 }

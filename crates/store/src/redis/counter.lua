@@ -120,7 +120,8 @@ local function reserve(key, wanted)
   end
   local taken = granted
   if count_denied == 1 then
-    taken = taken + want - needed
+    -- In this order each step is exact: where units are refused none are spare.
+    taken = taken + (want - needed)
   end
   taken = least(taken, MOST - used)
   if taken > 0 then

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::wire::{Grant, MAX_UNITS, Outcome, ReserveReply, ReserveRequest};
 
 /// Units in use by counter and number of the window.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(in crate::worker) struct ModelStore(HashMap<(String, u64), u64>);
 
 impl ModelStore {

@@ -211,3 +211,40 @@ fn a_call_that_returns_lets_none_leave_while_another_is_waited_for() {
     answer(&mut w, quick, &[grant(1, 2)], 9);
     call(&mut w, 9);
 }
+
+#[test]
+fn a_reservation_names_its_window_with_the_offset() {
+    let mut w = edited("deny", |config| config.policies[0].window = Window::new(60, 20).unwrap());
+    submit(&mut w, "one", 0);
+    let (_, request) = call(&mut w, 0);
+    assert_eq!((request.reservations[0].window_s, request.reservations[0].offset_s), (60, 20));
+}
+
+#[test]
+fn a_return_that_comes_after_others_have_left_waits_for_the_next_tick() {
+    let mut w = worker("deny");
+    for (ms, returns) in [(0, 1), (12, 0)] {
+        let gone = submit(&mut w, "gone", ms);
+        let (id, _) = call(&mut w, ms);
+        answer(&mut w, id, &[grant(1, 1)], ms);
+        w.cancel(gone, at(ms));
+        if returns > 0 {
+            assert!(w.next_call(at(ms)).is_none(), "not before a tick");
+            assert_eq!(returned(&mut w, 10), [("d:a:{x}".to_owned(), 1)]);
+        }
+    }
+    assert!(w.next_call(at(13)).is_none(), "it gathers with others");
+    assert_eq!(returned(&mut w, 20), [("d:a:{x}".to_owned(), 1)]);
+}
+
+#[test]
+fn it_says_whether_decisions_are_left_to_be_taken() {
+    let mut w = worker("deny");
+    submit(&mut w, "one", 0);
+    let (id, _) = call(&mut w, 0);
+    assert!(!w.has_decisions());
+    answer(&mut w, id, &[grant(1, 1)], 1);
+    assert!(w.has_decisions());
+    assert_eq!(summary(&mut w), "one=+4");
+    assert!(!w.has_decisions());
+}

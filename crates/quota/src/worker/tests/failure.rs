@@ -220,3 +220,36 @@ fn a_known_spent_counter_goes_before_a_policy_that_fails_closed() {
         assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 1, ms)), "-");
     }
 }
+
+#[test]
+fn calls_that_only_return_units_say_nothing_of_the_store() {
+    let mut w = worker("deny");
+    for n in 0..=u64::from(crate::worker::breaker::LIMIT) {
+        let gone = submit(&mut w, "gone", n * 20);
+        let (id, _) = call(&mut w, n * 20);
+        answer(&mut w, id, &[grant(1, 1)], n * 20);
+        w.cancel(gone, at(n * 20));
+        w.tick(at(n * 20 + 10));
+        let (id, request) = call(&mut w, n * 20 + 10);
+        assert_eq!((request.returns.len(), request.reservations.len()), (1, 0));
+        assert_eq!(w.call_failed(id, at(n * 20 + 11)), Change::None);
+    }
+    let mut w = worker("deny");
+    for n in 1..u64::from(crate::worker::breaker::LIMIT) {
+        submit(&mut w, "x", n);
+        let (id, _) = call(&mut w, n);
+        w.call_failed(id, at(n));
+    }
+    let held = decision::Held {
+        policy: 0,
+        counter: checks(&[0], "x", 1)[0].counter.clone(),
+        window: 9,
+        units: 1,
+        until: at(1_000),
+        ends: at(1_000),
+    };
+    w.give_back(vec![held], at(10));
+    w.tick(at(10));
+    let (id, _) = call(&mut w, 10);
+    assert_eq!(w.call_failed(id, at(11)), Change::None, "four calls that asked failed, and one that did not");
+}

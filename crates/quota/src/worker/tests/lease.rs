@@ -1,5 +1,6 @@
 //! Units held ahead of need.
 
+mod bounds;
 mod refills;
 
 use super::*;

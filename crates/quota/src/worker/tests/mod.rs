@@ -16,6 +16,7 @@ use super::*;
 use crate::config::{Count, OnFailure};
 use crate::decision::{self, Admission, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
+use crate::window::Window;
 use crate::wire::{Grant, Outcome, ReserveReply, ReserveRequest};
 
 fn at(ms: u64) -> Monotonic {

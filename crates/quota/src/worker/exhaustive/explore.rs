@@ -1,0 +1,69 @@
+//! The search: breadth first, so that what it finds is found by the fewest steps.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Instant;
+
+use super::Setup;
+use super::node::Event;
+use super::properties::{Property, is_quiet};
+use super::steps::{Action, Known};
+
+/// More states than memory has room for.
+const MOST: usize = 600_000;
+
+/// What a search has seen.
+pub(super) struct Explored {
+    /// States that differ.
+    pub(super) states: usize,
+    /// Of those, in which nothing is on its way any more, and the last moment has come.
+    pub(super) quiet: usize,
+    /// The first state that is wrong, and the way there.
+    pub(super) wrong: Option<(Property, Vec<Action>)>,
+}
+
+impl Setup {
+    /// Visits every state, or those up to the first in which one of `properties` does not hold.
+    pub(super) fn explore(&self, properties: &[Property]) -> Explored {
+        let begun = Instant::now();
+        let (start, mut known) = (self.start(), Known::new());
+        let mut seen = HashSet::from([self.fingerprint(&start)]);
+        // How each state was reached: from which other, and by what.
+        let mut ways: Vec<(usize, Action)> = vec![(0, (0, Event::Pass))];
+        let mut open = VecDeque::from([(start, 0)]);
+        let (mut quiet, mut steps, mut wrong) = (0, 0_u64, None);
+        while let Some((state, place)) = open.pop_front() {
+            if let Some(property) = properties.iter().find(|property| !self.holds(**property, &state)) {
+                wrong = Some((*property, way(&ways, place)));
+                break;
+            }
+            quiet += usize::from(state.step + 1 == self.moments.len() && is_quiet(&state));
+            for action in self.actions(&state) {
+                steps += 1;
+                let next = self.next(&state, &action, &mut known);
+                assert!(seen.len() < MOST, "the world is too large to be searched");
+                if seen.insert(self.fingerprint(&next)) || next.wrong.is_some() {
+                    ways.push((place, action));
+                    open.push_back((next, ways.len() - 1));
+                }
+            }
+        }
+        let states = seen.len();
+        println!(
+            "{states} states, {steps} steps, {quiet} quiet ends, {} steps of nodes, {:?}",
+            known.len(),
+            begun.elapsed()
+        );
+        Explored { states, quiet, wrong }
+    }
+}
+
+fn way(ways: &[(usize, Action)], mut place: usize) -> Vec<Action> {
+    let mut actions = Vec::new();
+    while place != 0 {
+        let (from, action) = &ways[place];
+        actions.push(action.clone());
+        place = *from;
+    }
+    actions.reverse();
+    actions
+}
