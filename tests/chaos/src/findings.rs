@@ -16,9 +16,9 @@ const GENEROUS: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(15);
 /// From the end of a fault to the last request that it makes fail.
 const HEALED: Duration = Duration::from_secs(2);
-/// Requests that may fail later than that, in a round: on a machine that does other things an answer can be late. One
-/// worker of four that has not healed fails fifteen a second.
-const STRAYS: usize = 3;
+/// Requests that may fail later than that, in a round: on a machine that does other things a call can be late, with all
+/// requests that wait for it. One worker of four that has not healed fails fifteen a second.
+const STRAYS: usize = 12;
 /// What processes may grow by between two equal rounds. A round that is the first may make connections and buffers that
 /// stay: it is allowed as much again for each process.
 const GROWTH_KIB: u64 = 8 * 1024;
@@ -122,7 +122,7 @@ impl Findings {
         let any = |which: fn(&Outcome) -> bool| self.samples.iter().filter(|s| which(&s.outcome)).count();
         let slowest = self.slowest();
         let held = if bounds.reloads { IDLE } else { TIMEOUT };
-        expect(slowest <= held + GENEROUS, format!("an answer took {slowest:?}"));
+        expect(slowest <= held + GENEROUS + plan.slack, format!("an answer took {slowest:?}"));
         expect(self.stuck == 0, format!("{} requests or calls are stuck", self.stuck));
         let silent = any(|outcome| *outcome == Outcome::Silent);
         expect(silent == 0, format!("{silent} requests were never answered"));
@@ -234,7 +234,7 @@ mod tests {
                     let late = sample(f.rounds[0].ended + Duration::from_secs(3), Outcome::Unavailable);
                     f.samples.extend(vec![late; STRAYS + 1]);
                 },
-                "4 requests failed later than 2s after the end",
+                "13 requests failed later than 2s after the end",
             ),
             (|f| f.footprints.push(Footprint { descriptors: 49, ..Footprint::default() }), "processes grew"),
         ];
