@@ -10,6 +10,7 @@ use crate::{build, run, setup};
 pub fn run(arguments: &[OsString]) -> Result<()> {
     setup::run(setup::Redis::Fetch)?;
     build::run()?;
+    build::panicking_filter()?;
     run::step("chaos: faults under load");
     let chaos = ["run", "--quiet", "--locked", "--package", "quotagate-chaos", "--"];
     run::visibly(run::cargo().args(chaos).args(arguments))

@@ -44,8 +44,6 @@ pub struct Bounds {
     pub quotas: u64,
     /// Why: documented where it is not 1. Counters may be smaller than what was admitted.
     pub forgets: Option<&'static str>,
-    /// From the end of the fault to the last request that was not decided by its quota.
-    pub heals: Duration,
     /// The most requests that may fail, where that is bounded.
     pub fails: Option<usize>,
     /// Clients may lose connections, and see answers that are not the filter's.
@@ -55,15 +53,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Nothing is over, nothing forgotten, healed within two seconds, no client loses its connection.
-    pub const STRICT: Self = Self {
-        quotas: 1,
-        forgets: None,
-        heals: Duration::from_secs(2),
-        fails: None,
-        breaks: false,
-        reloads: false,
-    };
+    /// Nothing is over, nothing forgotten, no client loses its connection.
+    pub const STRICT: Self = Self { quotas: 1, forgets: None, fails: None, breaks: false, reloads: false };
 }
 
 /// A running rig while a fault is injected.

@@ -17,7 +17,7 @@ pub struct Plan {
     pub burst: usize,
     /// The same seed draws the same moments and victims.
     pub seed: u64,
-    /// What a healing may take beyond its bound: a machine that runs other tests too is slow.
+    /// What a healing or an answer may take beyond its bound: a machine that runs other tests too is slow.
     pub slack: Duration,
 }
 

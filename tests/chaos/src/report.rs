@@ -109,13 +109,17 @@ fn healed(findings: &Findings) -> String {
     if findings.rounds.is_empty() {
         return "-".to_owned();
     }
-    match findings.healing() {
-        Healing { first: None, .. } => "not healed".to_owned(),
-        Healing { first: Some(first), last: None } => format!("{}, no failure after the end", shown(first)),
-        Healing { first: Some(first), last: Some(last) } => {
-            format!("{}, last failure {}", shown(first), shown(last))
-        }
+    let Healing { first, last, strays } = findings.healing(Duration::ZERO);
+    let Some(first) = first else { return "not healed".to_owned() };
+    let mut text = match last {
+        None => format!("{}, no failure after the end", shown(first)),
+        Some(last) => format!("{}, last failure {}", shown(first), shown(last)),
+    };
+    if strays > 0 {
+        // Writing into a String cannot fail.
+        let _ = write!(text, ", {strays} stray failures later");
     }
+    text
 }
 
 fn shown(time: Duration) -> String {
