@@ -33,7 +33,7 @@ enum What {
 }
 
 /// What has to be said, and what was said when.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Notices {
     due: Vec<Notice>,
     /// Of each outcome that is a fault.

@@ -13,7 +13,7 @@ pub enum Counted {
 }
 
 /// Counts; as many as there are policies and outcomes, and outcomes of calls.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Tally {
     requests: Vec<[u64; Outcome::ALL.len()]>,
     calls: [u64; CallOutcome::ALL.len()],
