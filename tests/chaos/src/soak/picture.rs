@@ -10,7 +10,7 @@ use plotters::element::{Drawable, PathElement, PointCollection, Text};
 use plotters::style::{BLACK, Color, IntoFont, RGBColor, WHITE};
 
 use super::Soaked;
-use super::curves::Point;
+use super::curves::{Curves, Point};
 
 const WIDTH: i32 = 1000;
 /// A panel, and the room above each for its title.
@@ -24,6 +24,35 @@ const GAP_S: f64 = 3.0;
 const COLOURS: [(&str, RGBColor); 3] =
     [("Envoy", RGBColor(8, 81, 156)), ("store", RGBColor(230, 85, 13)), ("Redis", RGBColor(165, 15, 21))];
 
+/// What is shown of which processes; each panel has a scale of its own, or the small ones would not be seen to grow.
+const PANELS: [Panel; 3] = [
+    Panel { title: "resident memory of Envoys, MiB", shows: &["Envoy"], value: |point| point.mib },
+    Panel {
+        title: "resident memory of stores and Redis, MiB",
+        shows: &["store", "Redis"],
+        value: |point| point.mib,
+    },
+    Panel {
+        title: "open descriptors",
+        shows: &["Envoy", "store", "Redis"],
+        value: |point| point.descriptors as f64,
+    },
+];
+
+struct Panel {
+    title: &'static str,
+    shows: &'static [&'static str],
+    value: fn(&Point) -> f64,
+}
+
+impl Panel {
+    /// The curves that it shows.
+    fn curves<'a>(&self, all: &'a Curves) -> impl Iterator<Item = (&'a str, &'a [Point])> {
+        let all = all.iter().map(|(part, points)| (part.as_str(), points.as_slice()));
+        all.filter(|(part, _)| self.shows.iter().any(|kind| part.starts_with(kind)))
+    }
+}
+
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws it into a file.
@@ -31,12 +60,13 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// # Errors
 /// When the file cannot be written.
 pub fn draw(soaked: &Soaked, file: &Path) -> Result<()> {
-    let height = 2 * (PANEL + HEAD) + 40;
+    let height = length(PANELS.len()) * (PANEL + HEAD) + 40;
     let root = SVGBackend::new(file, (u32::try_from(WIDTH)?, u32::try_from(height)?)).into_drawing_area();
     root.fill(&WHITE).map_err(|error| anyhow!("{error}"))?;
     let canvas = Canvas { area: &root, soaked };
-    canvas.panel("resident memory, MiB", HEAD, |point| point.mib)?;
-    canvas.panel("open descriptors", PANEL + 2 * HEAD, |point| point.descriptors as f64)?;
+    for (place, panel) in (0..).zip(PANELS) {
+        canvas.panel(&panel, HEAD + place * (PANEL + HEAD))?;
+    }
     root.present()
         .map_err(|error| anyhow!("{error}"))
         .with_context(|| format!("cannot write {}", file.display()))
@@ -49,9 +79,11 @@ struct Canvas<'a, 'b> {
 
 impl Canvas<'_, '_> {
     /// One curve a process, from 0 at its bottom; vertical lines are events.
-    fn panel(&self, title: &str, top: i32, value: fn(&Point) -> f64) -> Result<()> {
+    fn panel(&self, panel: &Panel, top: i32) -> Result<()> {
+        let (title, value) = (panel.title, panel.value);
         let seconds = self.soaked.length.as_secs_f64().max(1.0);
-        let most = self.soaked.curves.values().flatten().map(value).fold(1.0, f64::max);
+        let curves = || panel.curves(&self.soaked.curves);
+        let most = curves().flat_map(|(_, points)| points).map(value).fold(1.0, f64::max);
         let x = |at: f64| LEFT + (at / seconds * f64::from(WIDTH - LEFT - RIGHT)) as i32;
         let y = |value: f64| top + PANEL - (value / most * f64::from(PANEL - 10)) as i32;
         self.text(&format!("{title}; grey lines are restarts and, dark, failovers"), LEFT, top - 14, 16)?;
@@ -66,14 +98,16 @@ impl Canvas<'_, '_> {
             let minutes = seconds * part / 60.0;
             self.text(&format!("{minutes:.1} min"), x(seconds * part) - 14, top + PANEL + 12, 13)?;
         }
-        for (part, points) in &self.soaked.curves {
+        for (part, points) in curves() {
             let colour = colour(part);
             for run in points.chunk_by(|one, next| next.at - one.at <= GAP_S) {
                 let line: Vec<(i32, i32)> = run.iter().map(|point| (x(point.at), y(value(point)))).collect();
                 self.draw(&PathElement::new(line, colour.stroke_width(2)))?;
             }
         }
-        for (place, (kind, colour)) in (0..).zip(COLOURS) {
+        for (place, (kind, colour)) in
+            (0..).zip(COLOURS.iter().filter(|(kind, _)| panel.shows.contains(kind)))
+        {
             self.text(kind, WIDTH - RIGHT + 40, top + 12 + 18 * place, 14)?;
             let at = top + 12 + 18 * place;
             let line = [(WIDTH - RIGHT + 12, at), (WIDTH - RIGHT + 34, at)];
@@ -95,6 +129,11 @@ impl Canvas<'_, '_> {
     }
 }
 
+/// Of a handful of things.
+fn length(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
 /// The colour of a part, by its kind.
 fn colour(part: &str) -> RGBColor {
     let known = COLOURS.into_iter().find(|(kind, _)| part.starts_with(kind));
@@ -107,7 +146,6 @@ mod tests {
 
     use super::*;
     use crate::soak::clients::Seen;
-    use crate::soak::curves::Curves;
     use crate::soak::events::Event;
     use crate::soak::page;
 
@@ -129,8 +167,8 @@ mod tests {
         draw(&soaked, &file).unwrap();
         let svg = std::fs::read_to_string(file).unwrap();
         assert!(svg.contains("descriptors") && svg.contains("MiB"));
-        // Of each process two pieces, in two panels; an event, an axis and three legends in each.
-        assert_eq!(svg.matches("<polyline").count(), 2 * (3 * 2 + 1 + 1 + 3), "{svg}");
+        // Of each process two pieces and a legend, in two panels; in each of the three an event and an axis.
+        assert_eq!(svg.matches("<polyline").count(), 2 * 3 * (2 + 1) + 3 * 2, "{svg}");
         let page = page::page(&soaked, 1);
         assert!(page.contains("| store 2 | 20.0, 71.0, 71.0 | 9, 9, 9 |"), "{page}");
         assert_eq!(soaked.faults(), ["no window was seen"]);
