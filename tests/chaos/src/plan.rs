@@ -47,7 +47,7 @@ impl Plan {
             rounds: 1,
             burst: 2_000,
             seed,
-            slack: Duration::from_secs(3),
+            slack: Duration::from_secs(1),
         }
     }
 }
