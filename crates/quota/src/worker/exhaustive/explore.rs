@@ -9,7 +9,7 @@ use super::properties::{Property, is_quiet};
 use super::steps::{Action, Known};
 
 /// More states than memory has room for.
-const MOST: usize = 600_000;
+const MOST: usize = 5_000_000;
 
 /// What a search has seen.
 pub(super) struct Explored {

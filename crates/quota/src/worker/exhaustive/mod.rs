@@ -40,7 +40,7 @@ struct Setup {
     config: Rc<Config>,
     workers: usize,
     requests: Vec<Requests>,
-    /// Units of each counter that others have taken before.
+    /// Units of the first counter that others have taken before.
     taken: u64,
     /// How many calls the host may report as failed, wrongly or not.
     faults: u8,
@@ -82,8 +82,8 @@ impl Setup {
             departures: self.departures,
             wrong: None,
         };
-        for policy in (0..self.config.policies.len()).filter(|_| self.taken > 0) {
-            let Counter { key, quota, window } = self.counter(policy);
+        if self.taken > 0 {
+            let Counter { key, quota, window } = self.counter(0);
             let others = Reservation {
                 key: key.to_string(),
                 window_s: window.seconds(),
@@ -96,7 +96,7 @@ impl Setup {
             };
             let request = ReserveRequest { budget_ms: 1, returns: vec![], reservations: vec![others] };
             state.store.carry_out(&request, self.moments[0]);
-            state.admitted.insert((key, self.current(0, policy)), self.taken);
+            state.admitted.insert((key, self.current(0, 0)), self.taken);
         }
         state
     }

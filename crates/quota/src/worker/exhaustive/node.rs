@@ -37,7 +37,7 @@ pub(super) struct Node {
 pub(super) enum Event {
     /// A request of this kind arrives.
     Arrive(usize),
-    /// The client leaves that has waited at this place.
+    /// The client leaves that waits at this place, or behind those that do is decided and has not heard of it.
     Leave(usize),
     /// The request at this place is answered, with a status that counts or not.
     Answer(usize, bool),
@@ -48,6 +48,8 @@ pub(super) enum Event {
     /// The host reports that the call at this place failed; the store may still carry it out.
     Fail(usize),
     Tick,
+    /// Those that are decided go on.
+    Hear,
     /// The next moment comes.
     Pass,
 }
@@ -92,7 +94,8 @@ impl<'a> Step<'a> {
                 }
             }
             Event::Leave(place) => {
-                let ticket = *worker.waiting.keys().nth(place).unwrap();
+                let decided = worker.decided.iter().map(|decided| decided.ticket);
+                let ticket = worker.waiting.keys().copied().chain(decided).nth(place).unwrap();
                 worker.cancel(ticket, now);
             }
             Event::Answer(place, counts) => {
@@ -128,6 +131,7 @@ impl<'a> Step<'a> {
                 worker.tick(now);
                 self.node.ticked = true;
             }
+            Event::Hear => self.hear(),
             Event::Pass => self.node.ticked = false,
         }
         if !matches!(event, Event::Carried(..) | Event::Pass) {
@@ -141,15 +145,21 @@ impl<'a> Step<'a> {
         (self.node, self.effects)
     }
 
-    /// Sends the calls that are due and hears the decisions.
+    /// Sends the calls that are due. Where clients may leave they do so between a decision and its being heard, too.
     fn settle(&mut self, now: Monotonic) {
         while let Some(call) = self.node.worker.next_call(now) {
             self.node.flights.push(Flight::new(call, self.now_ms()));
         }
+        if self.setup.departures == 0 {
+            self.hear();
+        }
+        self.node.worker.take_tally();
+    }
+
+    fn hear(&mut self) {
         while let Some((client, decision)) = self.node.worker.next_decision() {
             self.decided(client, decision, false);
         }
-        self.node.worker.take_tally();
     }
 
     fn decided(&mut self, client: Client, decision: Decision, at_once: bool) {

@@ -24,7 +24,9 @@ impl Setup {
                 .map(Event::Arrive)
                 .for_each(&mut may);
             if state.departures > 0 {
-                (0..node.worker.waiting.len()).map(Event::Leave).for_each(&mut may);
+                (0..node.worker.waiting.len() + node.worker.decided.len())
+                    .map(Event::Leave)
+                    .for_each(&mut may);
             }
             for place in 0..node.running.len() {
                 may(Event::Answer(place, true));
@@ -40,13 +42,19 @@ impl Setup {
                     may(Event::Fail(place));
                 }
             }
+            if node.worker.has_decisions() {
+                may(Event::Hear);
+            }
             if !node.ticked {
                 may(Event::Tick);
             }
         }
         let next = self.moments.get(state.step + 1);
-        let may_stay = |node: &Rc<Node>, ms| node.flights.iter().all(|flight| flight.may_last_until(ms));
-        if next.is_some_and(|ms| state.nodes.iter().all(|node| node.ticked && may_stay(node, *ms))) {
+        let may_end = |node: &Rc<Node>, ms| {
+            let may_stay = |flight: &Flight| flight.may_last_until(ms);
+            node.ticked && !node.worker.has_decisions() && node.flights.iter().all(may_stay)
+        };
+        if next.is_some_and(|ms| state.nodes.iter().all(|node| may_end(node, *ms))) {
             actions.push((0, Event::Pass));
         }
         actions
@@ -70,7 +78,7 @@ impl Setup {
             Event::Arrive(kind) => next.requests[*kind] -= 1,
             Event::Leave(_) => next.departures -= 1,
             Event::Fail(_) => next.faults -= 1,
-            Event::Answer(..) | Event::Deliver(_) | Event::Tick => {}
+            Event::Answer(..) | Event::Deliver(_) | Event::Tick | Event::Hear => {}
         }
         self.happens(&mut next, *worker, event.clone(), known);
         next

@@ -96,3 +96,15 @@ fn a_counter_whose_refill_comes_is_not_spent_because_another_is() {
     assert_eq!(summary(&mut w), "other=-");
     assert_eq!(at_once(ask(&mut w, "large", &[0], 9_500, 4)), "waiting", "the store may have got units back");
 }
+
+#[test]
+fn one_that_waited_beyond_the_end_of_its_units_has_none() {
+    for (ms, decision) in [(129, "x=+9019/4"), (130, "x=!")] {
+        let mut w = holding_until(20, 130);
+        ask(&mut w, "x", &[0, 1], 1, 80);
+        let (id, request) = call(&mut w, 80);
+        assert_eq!(request.reservations.iter().map(|r| &*r.key).collect::<Vec<_>>(), ["d:b:{x}"]);
+        answer(&mut w, id, &[grant(1, 1)], ms);
+        assert_eq!(summary(&mut w), decision, "{ms}");
+    }
+}
