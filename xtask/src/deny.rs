@@ -23,11 +23,14 @@ pub fn run() -> Result<()> {
     run::step("crates: licences, sources, duplicates");
     run::visibly(&mut checking(&tool, &OFFLINE))?;
     run::step("crates: known vulnerabilities");
-    if run::succeeds(command(&tool).args(["fetch", "db"])) {
-        return run::visibly(&mut checking(&tool, &["advisories"]));
+    match run::judged(command(&tool).args(["fetch", "db"]))? {
+        Ok(()) => run::visibly(&mut checking(&tool, &["advisories"])),
+        Err(why) => {
+            run::note("not looked for: the database (RustSec's, on GitHub) cannot be fetched from here:");
+            run::note(why.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no reason is given"));
+            Ok(())
+        }
     }
-    run::note("not looked for: the database (RustSec's, on GitHub) cannot be fetched from here");
-    Ok(())
 }
 
 fn find_or_build() -> Result<PathBuf> {
