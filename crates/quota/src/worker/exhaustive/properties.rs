@@ -1,8 +1,5 @@
 //! What must hold in every state.
 
-use std::rc::Rc;
-
-use super::node::Node;
 use super::{Setup, State};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +64,5 @@ impl Setup {
 
 /// Whether nothing is on its way, waits or is held.
 pub(super) fn is_quiet(state: &State) -> bool {
-    let is_quiet =
-        |node: &Rc<Node>| node.flights.is_empty() && node.running.is_empty() && node.worker.is_idle();
-    state.nodes.iter().all(is_quiet)
+    state.nodes.iter().all(|node| node.flights.is_empty() && node.running.is_empty() && node.worker.is_idle())
 }
