@@ -97,7 +97,9 @@ impl Plugin {
                     }
                     calls.push((token, call.id));
                 }
-                Err(fault) => drop(worker.call_not_sent(call.id, &fault, now)),
+                Err(fault) => {
+                    worker.call_not_sent(call.id, &fault, now);
+                }
             }
         }
         for notice in worker.take_notices() {

@@ -112,10 +112,9 @@ fn moment(window: Window, grant: &Grant) -> Duration {
     Duration::from_secs(end) - Duration::from_millis(grant.reset_ms)
 }
 
-/// Whether one of the windows of a history ends between these moments.
-fn some_window_ends(from: Duration, to: Duration) -> bool {
-    let mut all = (0..3).flat_map(|key| WINDOWS.map(|window_s| window(key, window_s)));
-    all.any(|window| window.number_at(from - APART) != window.number_at(to + APART))
+/// Whether one of these windows ends between these moments.
+fn some_ends(windows: &[Window], from: Duration, to: Duration) -> bool {
+    windows.iter().any(|window| window.number_at(from - APART) != window.number_at(to + APART))
 }
 
 impl Pair {
@@ -135,14 +134,14 @@ impl Pair {
         TestRunner::new(runs).run(&calls(), run).unwrap();
         let (compared, cut_short) = (self.compared.get(), self.cut_short.get());
         println!("{compared} reservations compared, {cut_short} histories cut short by the end of a window");
-        assert!(compared > 20 * cut_short && compared > u64::from(histories), "hardly anything was compared");
+        assert!(compared > 5 * u64::from(histories), "hardly anything was compared");
     }
 
     async fn history(&self, calls: &[Call]) -> Result<(), TestCaseError> {
         self.histories.set(self.histories.get() + 1);
         let name = format!("d{}", self.histories.get());
         let granted = RefCell::new(Vec::new());
-        let mut begun = system_time();
+        let (mut begun, mut windows) = (system_time(), Vec::new());
         for call in calls {
             let backs: Vec<Return> =
                 call.backs.iter().filter_map(|back| back.of(&granted.borrow())).collect();
@@ -152,7 +151,8 @@ impl Pair {
             self.other.give_back(&gone).await;
             let there = self.other.reserve(&both).await;
             let ended = system_time();
-            if some_window_ends(begun, ended) {
+            windows.extend(call.asks.iter().map(|wish| window(wish.key, wish.window_s)));
+            if some_ends(&windows, begun, ended) {
                 self.cut_short.set(self.cut_short.get() + 1);
                 return Ok(());
             }

@@ -93,9 +93,7 @@ impl Reserved {
     fn of(counter: Counter) -> Self {
         Self { counter, first: 0, next: None, want: 0, min: 0, spare: 0, count_denied: false, counted: 0 }
     }
-}
 
-impl Reserved {
     /// A grant, or why there is none. Numbers that no counter can have are not spent, for whoever sent them may have
     /// counted anything; other counters of the call need not suffer for it.
     fn read(&self, outcome: wire::Outcome) -> Result<Result<Grant, String>, Misread> {

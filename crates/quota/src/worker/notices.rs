@@ -33,7 +33,7 @@ enum What {
 }
 
 /// What has to be said, and what was said when.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Notices {
     due: Vec<Notice>,
     /// Of each outcome that is a fault.
@@ -99,7 +99,9 @@ impl Notices {
 
     /// Time has passed: says what has become of the store, if that was left out and still is so.
     pub(super) fn tick(&mut self, now: Monotonic) {
-        self.catch_up(now, |pace, now| if pace.is_open(now) { pace.say(now) } else { None });
+        // What is told now was counted as left out when it happened.
+        let late = |pace: &mut Pace, now| if pace.is_open(now) { pace.say(now) } else { None };
+        self.catch_up(now, |pace, now| late(pace, now).map(|left_out| left_out.saturating_sub(1)));
     }
 
     /// Whether nothing waits for the time when it may be said.
@@ -133,13 +135,6 @@ impl Notices {
     }
 }
 
-impl fmt::Debug for Notices {
-    /// Nothing is decided by them: workers that differ in nothing else behave alike, and look alike.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notices").finish_non_exhaustive()
-    }
-}
-
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.what {
@@ -167,8 +162,15 @@ fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
         CallFault::TimedOut => "no answer in time; see store.timeout".to_owned(),
         CallFault::CutOff => "its answer broke off, or was not whole in time".to_owned(),
         CallFault::Refused { status, body } => {
-            let hint = if matches!(status, 401 | 403) { "; see store.token" } else { "" };
-            format!("it answered {status}{hint}: {}", shown(&error_text(body), secret))
+            let about_token = matches!(status, 401 | 403);
+            let hint = if about_token { "; see store.token" } else { "" };
+            match error_text(body) {
+                // Whoever else answers so may show the token in a form that is not known here.
+                None if about_token => format!("it answered {status}{hint}"),
+                text => {
+                    format!("it answered {status}{hint}: {}", shown(text.as_deref().unwrap_or(body), secret))
+                }
+            }
         }
         CallFault::Malformed(why) => {
             format!("its answer is no reply to the call: {}", shown(why.to_string().as_bytes(), secret))
@@ -177,15 +179,12 @@ fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
 }
 
 /// The store's own words, where an answer has its form.
-fn error_text(body: &[u8]) -> Cow<'_, [u8]> {
+fn error_text(body: &[u8]) -> Option<Vec<u8>> {
     #[derive(serde::Deserialize)]
     struct Refusal {
         error: String,
     }
-    match serde_json::from_slice(body) {
-        Ok(Refusal { error }) => Cow::Owned(error.into_bytes()),
-        Err(_) => Cow::Borrowed(body),
-    }
+    serde_json::from_slice(body).ok().map(|Refusal { error }| error.into_bytes())
 }
 
 /// A text from elsewhere, in quotes and on one line, cut, and without the secret.
@@ -256,7 +255,10 @@ mod tests {
         assert!(lines(&mut notices).is_empty());
         notices.tick(at(30_000));
         let line = lines(&mut notices).join("\n");
-        assert!(line.starts_with("the store does not answer;") && line.contains("(1 more"), "{line}");
+        assert!(
+            line.starts_with("the store does not answer;") && !line.contains("more of this kind"),
+            "{line}"
+        );
         assert!(notices.is_settled());
     }
 
@@ -281,7 +283,14 @@ mod tests {
             let line = say(CallFault::Refused { status: 500, body });
             assert_eq!(line, format!("a call to the store failed: it answered 500: {shown}"));
         }
-        assert!(say(CallFault::Refused { status: 401, body: b"" }).contains("401; see store.token"));
+        for (body, shown) in [
+            (&br#"{"error":"wrong token"}"#[..], r#": "wrong token""#),
+            (br#"{"message":"no s3cret+\/="}"#, ""),
+            (b"s3cret%2B%2F%3D", ""),
+        ] {
+            let line = say(CallFault::Refused { status: 401, body });
+            assert_eq!(line, format!("a call to the store failed: it answered 401; see store.token{shown}"));
+        }
         assert!(say(CallFault::Unreachable(b"s3cret+/=\n")).ends_with(r#"no answer: "[token]\n""#));
         let misread = super::super::faults::Misread::Form("unknown `s3cret+/=`".to_owned());
         assert!(!say(CallFault::Malformed(misread)).contains("s3cret"));

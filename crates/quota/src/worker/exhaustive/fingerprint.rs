@@ -9,13 +9,14 @@ use super::{Setup, State};
 impl Setup {
     /// Equal for equal states, and else different but for one chance in 2^64.
     pub(super) fn fingerprint(&self, state: &State) -> u64 {
-        let State { step, admitted, requests, faults, departures, store, .. } = state;
+        let State { step, admitted, requests, faults, departures, store, wrong, .. } = state;
+        let wrong = wrong.map(|property| property as u8);
         let mut nodes: Vec<u64> = state.nodes.iter().map(|node| node.print).collect();
         nodes.sort_unstable();
         let mut used: Vec<_> = store.counters().map(|counter| (counter, store.used(counter))).collect();
         used.sort_unstable();
         let mut hasher = DefaultHasher::new();
-        (nodes, step, admitted, requests, faults, departures, used).hash(&mut hasher);
+        (nodes, step, admitted, requests, faults, departures, used, wrong).hash(&mut hasher);
         hasher.finish()
     }
 }

@@ -224,17 +224,6 @@ fn a_known_spent_counter_goes_before_a_policy_that_fails_closed() {
 #[test]
 fn calls_that_only_return_units_say_nothing_of_the_store() {
     let mut w = worker("deny");
-    for n in 0..=u64::from(crate::worker::breaker::LIMIT) {
-        let gone = submit(&mut w, "gone", n * 20);
-        let (id, _) = call(&mut w, n * 20);
-        answer(&mut w, id, &[grant(1, 1)], n * 20);
-        w.cancel(gone, at(n * 20));
-        w.tick(at(n * 20 + 10));
-        let (id, request) = call(&mut w, n * 20 + 10);
-        assert_eq!((request.returns.len(), request.reservations.len()), (1, 0));
-        assert_eq!(w.call_failed(id, at(n * 20 + 11)), Change::None);
-    }
-    let mut w = worker("deny");
     for n in 1..u64::from(crate::worker::breaker::LIMIT) {
         submit(&mut w, "x", n);
         let (id, _) = call(&mut w, n);
