@@ -5,6 +5,7 @@
 
 mod again;
 mod cluster;
+mod eviction;
 mod node;
 mod script;
 mod target;
@@ -19,7 +20,7 @@ use quotagate_quota::wire::Return;
 use redis::{Pipeline, Value};
 
 use self::cluster::{Cluster, slot_of};
-use self::node::{Link, Node, eviction_warning};
+use self::node::{Link, Node};
 use self::script::{Answer, Deed, Form, Override};
 use self::target::Target;
 use crate::store::{Ask, Batch, Health, Settle, Store, StoreError};
@@ -254,8 +255,8 @@ impl Store for Redis {
         match &self.topology {
             Topology::Cluster(cluster) => cluster.health(),
             Topology::One(node) => {
-                let warning = node.eviction().map(|policy| eviction_warning(node.name(), &policy));
-                Health { faults: node.fault().into_iter().collect(), warnings: warning.into_iter().collect() }
+                let (fault, warning) = (node.fault(), node.eviction());
+                Health { faults: fault.into_iter().collect(), warnings: warning.into_iter().collect() }
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod admin;
 mod alarm;
+mod caller;
 mod descriptors;
 mod listen;
 mod metrics;
@@ -13,7 +14,6 @@ mod token;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
@@ -29,6 +29,7 @@ use tokio::time::{sleep, timeout_at};
 use tokio_util::task::TaskTracker;
 
 use self::alarm::Alarm;
+use self::caller::Caller;
 use self::metrics::Metrics;
 use self::reply::{Payload, Refusal};
 use crate::store::Store;
@@ -37,16 +38,13 @@ pub use self::descriptors::raise_file_limit;
 pub use self::listen::{ListenAddr, ListenAddrError, Listener};
 pub use self::token::{Token, TokenError};
 
-/// Most calls at once, so that their bodies of at most 1 MiB fill no more than 1 GiB; a worker of Envoy has 4.
+/// Most calls at once, so that their bodies of at most 1 MiB fill no more than 1 GiB; a worker of Envoy has 4. A call
+/// is over when it is carried out and its answer is fetched.
 const CALLS: usize = 1024;
 /// Most calls at once of one HTTP/2 connection.
 const STREAMS: u32 = 128;
 /// Most bytes of an HTTP/1.1 head, and of what has arrived of a body and is not read yet.
 const HEAD: usize = 64 * 1024;
-/// The longest that a connection may take to its first request.
-const FIRST_REQUEST: Duration = Duration::from_secs(10);
-/// The longest that an HTTP/1.1 connection may idle, and that a request's head may take.
-const IDLE: Duration = Duration::from_secs(300);
 /// How often an HTTP/2 connection is probed, and how long it may take to answer.
 const PROBE: Duration = Duration::from_secs(20);
 /// How long calls that were accepted may take to be answered at the end.
@@ -62,7 +60,7 @@ pub struct App {
     /// Work that outlives the connection it came by.
     tasks: TaskTracker,
     /// One for each call under way.
-    places: Semaphore,
+    places: Arc<Semaphore>,
 }
 
 impl App {
@@ -70,7 +68,7 @@ impl App {
     pub fn new(store: Arc<dyn Store>, token: Option<Token>) -> Self {
         let metrics = Metrics::new(&*store);
         let (alarm, tasks) = (Alarm::default(), TaskTracker::new());
-        Self { store, token, metrics, alarm, tasks, places: Semaphore::new(CALLS) }
+        Self { store, token, metrics, alarm, tasks, places: Arc::new(Semaphore::new(CALLS)) }
     }
 
     fn authorize(&self, headers: &HeaderMap) -> Result<(), Refusal> {
@@ -116,7 +114,8 @@ pub async fn run(calls: Listener, admin: Listener, app: App, shutdown: impl Futu
 async fn accept(listener: &Listener, door: Door, most: usize, app: &Arc<App>, graceful: &GracefulShutdown) {
     let places = Arc::new(Semaphore::new(most));
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE).max_buf_size(HEAD);
+    // How long a head may take is the caller's matter.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -135,24 +134,27 @@ async fn accept(listener: &Listener, door: Door, most: usize, app: &Arc<App>, gr
                 continue;
             }
         };
-        let spoke = Arc::new(AtomicBool::new(false));
-        let (app, heard) = (Arc::clone(app), Arc::clone(&spoke));
+        let caller = Arc::new(Caller::new());
+        let (app, of_service) = (Arc::clone(app), Arc::clone(&caller));
         let service = service_fn(move |request| {
-            heard.store(true, Relaxed);
-            let app = Arc::clone(&app);
-            async move { Ok::<_, Infallible>(respond(&app, door, request).await) }
+            let (app, caller) = (Arc::clone(&app), Arc::clone(&of_service));
+            async move {
+                let _turn = caller.turn();
+                let mut response = respond(&app, door, request).await;
+                response.body_mut().left_by(caller.unfetched());
+                Ok::<_, Infallible>(response)
+            }
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             let _place = place;
-            let mut connection = std::pin::pin!(connection);
-            let ended = tokio::select! {
-                ended = &mut connection => ended,
-                () = sleep(FIRST_REQUEST) => if spoke.load(Relaxed) { connection.await } else { Ok(()) },
-            };
-            if let Err(error) = ended {
-                tracing::debug!("a connection ended: {error}");
+            tokio::select! {
+                biased;
+                ended = connection => if let Err(error) = ended {
+                    tracing::debug!("a connection ended: {error}");
+                },
+                () = caller.outstays() => tracing::debug!("ended a connection that kept the store waiting"),
             }
         });
     }

@@ -140,6 +140,24 @@ async fn ten_counters_share_a_call_again_after_the_script_was_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn ten_counters_share_a_call_again_after_a_redis_that_was_loading_its_data() {
+    // Slow enough to be met at it, and answering meanwhile: the time, but no script.
+    let slow = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
+    let slow = [&slow[..], &["--rdbcompression", "no"]].concat();
+    let mut redis = Redis::start_with(&slow).unwrap();
+    let store = open(&redis.url()).await;
+    assert_eq!(calls_for_ten(&redis, &*store).await, 1);
+    text(&redis, &["EVAL", "for i = 1, 150 do redis.call('SET', i, ('x'):rep(100)) end", "0"]);
+    text(&redis, &["SAVE"]);
+    redis.restart().unwrap();
+    until("it serves", Duration::from_secs(10), async || try_one(&*store, &take("loaded", 99, 1)).await.ok())
+        .await;
+    // The first of them may find no script, where it was forgotten.
+    calls_for_ten(&redis, &*store).await;
+    assert_eq!(calls_for_ten(&redis, &*store).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn where_no_script_can_be_loaded_counters_are_asked_for_one_at_a_time() {
     let redis = Redis::start().unwrap();
     text(&redis, &["ACL", "SETUSER", "plain", "on", ">secret", "~*", "+@all", "-script"]);

@@ -15,8 +15,7 @@ const ANSWERS: [u16; 9] = [200, 400, 401, 403, 404, 405, 413, 414, 431];
 pub(super) const SECRET: &str = "s3cret";
 
 /// All that the store's connection sends, what its script calls, and what the tests ask.
-const COMMANDS: [&str; 14] = [
-    "client|setinfo",
+const COMMANDS: [&str; 13] = [
     "script|load",
     "time",
     "info",

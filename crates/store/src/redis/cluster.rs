@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use super::node::{Node, eviction_warning};
+use super::node::Node;
 use super::target::Target;
 use crate::store::Health;
 use crate::url::{HostPort, Login};
@@ -112,7 +112,7 @@ impl Cluster {
             faults.push(format!("no primary is known for {uncovered} of {SLOTS} slots"));
         }
         let usable = nodes.iter().any(|node| node.fault().is_none()) && uncovered < usize::from(SLOTS);
-        let evicting = nodes.iter().filter_map(|node| Some(eviction_warning(node.name(), &node.eviction()?)));
+        let evicting = nodes.iter().filter_map(|node| node.eviction());
         if usable {
             Health { faults: Vec::new(), warnings: evicting.chain(faults).collect() }
         } else {

@@ -1,7 +1,7 @@
 //! One Redis server: a connection that is kept up, and what is known of the server.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::aio::MultiplexedConnection;
@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout, timeout_at};
 
+use super::eviction::{self, Eviction};
 use super::script;
 use super::target::{DIAL, Target};
 use crate::store::StoreError;
@@ -43,7 +44,7 @@ struct Shared {
     wake: Notify,
     /// Several servers stand behind its address.
     apart: AtomicBool,
-    eviction: Mutex<Option<String>>,
+    eviction: Mutex<Eviction>,
 }
 
 #[derive(Clone)]
@@ -71,7 +72,7 @@ impl Node {
             broken: AtomicU64::new(0),
             wake: Notify::new(),
             apart: AtomicBool::new(false),
-            eviction: Mutex::new(None),
+            eviction: Mutex::default(),
         });
         let keeper = tokio::spawn(keep(target, Arc::clone(&shared), publish)).abort_handle();
         Arc::new(Self { shared, state, keeper })
@@ -132,9 +133,9 @@ impl Node {
         }
     }
 
-    /// Its eviction policy, where that may lose counters.
+    /// What is wrong with its eviction policy, which may lose counters.
     pub fn eviction(&self) -> Option<String> {
-        self.shared.eviction().clone()
+        self.shared.eviction().warning(self.name())
     }
 
     fn settled(&self) -> Option<Result<Link, StoreError>> {
@@ -171,7 +172,7 @@ impl Drop for Node {
 }
 
 impl Shared {
-    fn eviction(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+    fn eviction(&self) -> MutexGuard<'_, Eviction> {
         self.eviction.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -241,45 +242,38 @@ async fn open(target: &Target, shared: &Shared) -> Result<MultiplexedConnection,
     let mut connection = target.dial(&config).await.map_err(|error| error.to_string())?;
     let now = read_clock(&mut connection).await.map_err(|error| error.to_string())?;
     shared.clock.observe(now);
-    // Where loading is forbidden, the first call finds no script and sends its text.
-    let mut load = Cmd::new();
-    load.arg("SCRIPT").arg("LOAD").arg(script::SOURCE);
-    match load.query_async::<String>(&mut connection).await {
-        Ok(_) => {}
-        Err(error) if error.is_unrecoverable_error() => return Err(error.to_string()),
-        // It may be a proxy in front of shards, which would send all keys of a command to the first one's.
-        Err(_) => shared.apart.store(true, Relaxed),
-    }
-    *shared.eviction() = None;
+    load_script(shared, &mut connection).await.map_err(|error| error.to_string())?;
     look_at_eviction(shared, &mut connection).await;
     Ok(connection)
 }
 
-/// Learns the server's eviction policy, and warns where it has become one that may lose counters.
-async fn look_at_eviction(shared: &Shared, connection: &mut MultiplexedConnection) {
-    let policy = eviction_policy(connection).await.filter(|policy| policy != "noeviction");
-    let known = std::mem::replace(&mut *shared.eviction(), policy.clone());
-    if let Some(policy) = policy.filter(|policy| known.as_ref() != Some(policy)) {
-        tracing::warn!("{}", eviction_warning(&shared.name, &policy));
-    }
+/// A server that cannot load the script just now, such as one that is reading its data, is not connected to yet.
+async fn load_script(shared: &Shared, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+    let mut load = Cmd::new();
+    load.arg("SCRIPT").arg("LOAD").arg(script::SOURCE);
+    let apart = match load.query_async::<String>(connection).await {
+        Ok(_) => false,
+        // Where loading is forbidden, the first call finds no script and sends its text. It may be a proxy in front
+        // of shards, which would send all keys of a command to the first one's.
+        Err(error) if matches!(error.code(), Some("NOPERM" | "ERR")) => true,
+        Err(error) => return Err(error),
+    };
+    shared.apart.store(apart, Relaxed);
+    Ok(())
 }
 
-/// What is wrong with an eviction policy that may drop counters.
-pub fn eviction_warning(name: &str, policy: &str) -> String {
-    format!("{name} runs with maxmemory-policy {policy}: set noeviction, or counters may be lost")
+/// Learns the server's eviction policy, and warns of what is new about it and may lose counters.
+async fn look_at_eviction(shared: &Shared, connection: &mut MultiplexedConnection) {
+    if let Some(told) = eviction::ask(connection).await
+        && let Some(news) = shared.eviction().learn(&shared.name, told)
+    {
+        tracing::warn!("{news}");
+    }
 }
 
 async fn read_clock(connection: &mut MultiplexedConnection) -> Result<Duration, RedisError> {
     let (seconds, micros): (u64, u32) = redis::cmd("TIME").query_async(connection).await?;
     Ok(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros.into())))
-}
-
-/// `INFO` tells it as well as `CONFIG GET` does, which many managed servers forbid.
-async fn eviction_policy(connection: &mut MultiplexedConnection) -> Option<String> {
-    let info: String = redis::cmd("INFO").arg("memory").query_async(connection).await.ok()?;
-    info.lines()
-        .find_map(|line| line.strip_prefix("maxmemory_policy:"))
-        .map(|policy| policy.trim().to_owned())
 }
 
 /// A server's clock, guessed between its replies.

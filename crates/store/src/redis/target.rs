@@ -81,6 +81,9 @@ async fn connect(
     // A call must not wait for the answer to the one before it.
     let at_once = TcpSettings::default().set_nodelay(true);
     let to = to.into_connection_info()?.set_tcp_settings(at_once);
+    // A user with few rights may not name its library.
+    let settings = to.redis_settings().clone().set_skip_set_lib_name();
+    let to = to.set_redis_settings(settings);
     Client::open(to)?.get_multiplexed_async_connection_with_config(config).await
 }
 

@@ -8,8 +8,8 @@ const CALLS: u64 = 8192;
 const ADMIN: u64 = 256;
 /// What is left for Redis, a connection or two a node, and for files.
 const OTHERS: u64 = 256;
-/// So many callers are served, whatever the system allows.
-const LEAST: u64 = 64;
+/// Where the system allows few files, operators and others have a part of this size each, and callers the rest.
+const PART: u64 = 4;
 
 /// Lets this process open as many files as the system allows it; most begin with a thousand.
 ///
@@ -26,12 +26,15 @@ pub fn raise_file_limit() -> std::io::Result<()> {
 /// Most connections at once of callers, and of operators; further ones wait to be accepted.
 pub fn bounds() -> (usize, usize) {
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    (calls(allowed), usize::try_from(ADMIN).unwrap_or(usize::MAX))
+    shares(allowed)
 }
 
-fn calls(allowed: u64) -> usize {
-    let free = allowed.saturating_sub(ADMIN + OTHERS).clamp(LEAST, CALLS);
-    usize::try_from(free).unwrap_or(usize::MAX)
+fn shares(allowed: u64) -> (usize, usize) {
+    let (admin, others) = (ADMIN.min(allowed / PART), OTHERS.min(allowed / PART));
+    let calls = allowed.saturating_sub(admin + others).min(CALLS);
+    // Of each at least one: where even that is too much, nothing is served at all.
+    let [calls, admin] = [calls, admin].map(|most| usize::try_from(most.max(1)).unwrap_or(usize::MAX));
+    (calls, admin)
 }
 
 #[cfg(test)]
@@ -40,8 +43,19 @@ mod tests {
 
     #[test]
     fn callers_leave_descriptors_for_redis_and_for_operators() {
-        for (allowed, expected) in [(0, 64), (256, 64), (1024, 512), (9000, 8192), (u64::MAX, 8192)] {
-            assert_eq!(calls(allowed), expected, "{allowed}");
+        for (allowed, expected) in [
+            (0, (1, 1)),
+            (64, (32, 16)),
+            (256, (128, 64)),
+            (575, (289, 143)),
+            (1024, (512, 256)),
+            (9000, (8192, 256)),
+            (u64::MAX, (8192, 256)),
+        ] {
+            let (calls, admin) = shares(allowed);
+            assert_eq!((calls, admin), expected, "{allowed}");
+            let left = allowed.saturating_sub((calls + admin) as u64);
+            assert!(left >= OTHERS.min(allowed / PART), "{allowed} leave {left}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket, UnixStream};
 
 /// Most connections that wait to be accepted; the system may allow fewer. When a store comes back, the workers of all
 /// Envoys connect at once, and whoever finds no place tries again after a second only.
@@ -94,7 +94,9 @@ impl Listener {
                 if stale {
                     std::fs::remove_file(path)?;
                 }
-                let listener = UnixListener::bind(path)?;
+                let socket = UnixSocket::new_stream()?;
+                socket.bind(path)?;
+                let listener = socket.listen(BACKLOG)?;
                 Ok(Self { inner: Inner::Unix(listener), address: address.clone() })
             }
         }

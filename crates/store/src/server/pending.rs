@@ -9,13 +9,15 @@ use quotagate_quota::wire::Return;
 use tokio::sync::Notify;
 
 use super::App;
-use super::reply::Held;
+use super::reply::{Held, Place};
 use crate::store::{Batch, Settled, StoreError};
 
 /// A batch under way, shared by the task that carries it out and the caller that waits.
 struct Pending {
     app: Arc<App>,
     batch: Arc<Batch>,
+    /// Kept until the last reservation has settled, whether or not the caller waits.
+    place: Place,
     state: Mutex<State>,
     done: Notify,
 }
@@ -31,12 +33,14 @@ struct State {
 /// The caller's side. Dropped, it gives back what was granted.
 pub struct Claim(Arc<Pending>);
 
-/// Starts to carry out `batch` in a task of its own: a caller that goes away does not end it half-way.
-pub fn start(app: &Arc<App>, batch: Batch) -> Claim {
+/// Starts to carry out `batch` in a task of its own: a caller that goes away does not end it half-way, nor free its
+/// `place`.
+pub fn start(app: &Arc<App>, batch: Batch, place: Place) -> Claim {
     let state = State { settled: vec![None; batch.asks.len()], closed: false, late: Vec::new() };
     let pending = Arc::new(Pending {
         app: Arc::clone(app),
         batch: Arc::new(batch),
+        place,
         state: Mutex::new(state),
         done: Notify::new(),
     });
@@ -90,7 +94,7 @@ impl Claim {
         state.closed = true;
         let unsettled = || Err(StoreError::NoAnswer("not within the caller's budget".to_owned()));
         let settled = state.settled.drain(..).map(|outcome| outcome.unwrap_or_else(unsettled)).collect();
-        Held::new(Arc::clone(&self.0.app), Arc::clone(&self.0.batch), settled)
+        Held::new(Arc::clone(&self.0.app), Arc::clone(&self.0.batch), Arc::clone(&self.0.place), settled)
     }
 }
 

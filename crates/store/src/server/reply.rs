@@ -5,26 +5,32 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::App;
+use super::caller::Unfetched;
 use crate::store::{Batch, Settled};
+
+/// The place of a call among those under way, given up with the last of its holders.
+pub type Place = Arc<OwnedSemaphorePermit>;
 
 /// The grants of a call. Dropped before they are handed out, they are returned to the store.
 pub struct Held {
     app: Arc<App>,
     batch: Arc<Batch>,
+    _place: Place,
     settled: Vec<Settled>,
 }
 
 impl Held {
-    /// Holds what became of the reservations of `batch`, in their order.
-    pub const fn new(app: Arc<App>, batch: Arc<Batch>, settled: Vec<Settled>) -> Self {
-        Self { app, batch, settled }
+    /// Holds what became of the reservations of `batch`, in their order, and the call's place.
+    pub const fn new(app: Arc<App>, batch: Arc<Batch>, place: Place, settled: Vec<Settled>) -> Self {
+        Self { app, batch, _place: place, settled }
     }
 
     /// What became of the reservations.
@@ -49,33 +55,60 @@ impl Drop for Held {
     }
 }
 
-/// The body of an answer, and the grants that it hands out.
-pub struct Payload {
-    data: Option<Bytes>,
+/// The body of an answer: one frame.
+pub struct Payload(Option<Answer>);
+
+/// The bytes of an answer, and what hangs on them until they are on their way.
+pub struct Answer {
+    bytes: Bytes,
     held: Option<Held>,
+    unfetched: Option<Unfetched>,
+}
+
+impl Payload {
+    /// Until it is dropped, `unfetched` is kept.
+    pub fn left_by(&mut self, unfetched: Unfetched) {
+        if let Some(answer) = &mut self.0 {
+            answer.unfetched = Some(unfetched);
+        }
+    }
 }
 
 impl Body for Payload {
-    type Data = Bytes;
+    type Data = Answer;
     type Error = Infallible;
 
-    /// Once the body is taken it may be on its way, and nothing is returned any more.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if let Some(mut held) = self.held.take() {
-            held.hand_out();
-        }
-        Poll::Ready(self.data.take().map(|data| Ok(Frame::data(data))))
+    ) -> Poll<Option<Result<Frame<Answer>, Infallible>>> {
+        Poll::Ready(self.0.take().map(|answer| Ok(Frame::data(answer))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.data.is_none()
+        self.0.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.data.as_ref().map_or(0, |data| data.len() as u64))
+        SizeHint::with_exact(self.0.as_ref().map_or(0, |answer| answer.bytes.len() as u64))
+    }
+}
+
+impl Buf for Answer {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    /// Once a part of it is taken it may be on its way, and nothing is returned any more.
+    fn advance(&mut self, count: usize) {
+        if let Some(held) = self.held.as_mut().filter(|_| count > 0) {
+            held.hand_out();
+        }
+        self.bytes.advance(count);
     }
 }
 
@@ -90,7 +123,8 @@ pub fn text(status: StatusCode, content_type: &'static str, body: String) -> Res
 }
 
 fn of_type(status: StatusCode, kind: &'static str, body: Vec<u8>, held: Option<Held>) -> Response<Payload> {
-    let mut response = Response::new(Payload { data: Some(body.into()), held });
+    let answer = Answer { bytes: body.into(), held, unfetched: None };
+    let mut response = Response::new(Payload(Some(answer)));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response

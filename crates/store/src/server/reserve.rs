@@ -47,7 +47,7 @@ where
     if request.headers().contains_key(header::ORIGIN) {
         return Err(Refusal::Page);
     }
-    let _place = app.places.try_acquire().map_err(|_| Refusal::Busy)?;
+    let place = Arc::new(Arc::clone(&app.places).try_acquire_owned().map_err(|_| Refusal::Busy)?);
     let declared = request.body().size_hint().lower();
     if declared > MAX_BODY as u64 {
         return Err(too_large());
@@ -63,7 +63,7 @@ where
     if Instant::now() >= deadline && batch.returns.is_empty() {
         return Err(Refusal::Late(budget_ms));
     }
-    let claim = pending::start(app, batch);
+    let claim = pending::start(app, batch, place);
     // In time for the answer to arrive: what has settled by then is not lost for what has not.
     let soon = deadline - (deadline - received).div_f64(5.0).min(MARGIN);
     if app.alarm.within(soon, claim.done()).await.is_none()
