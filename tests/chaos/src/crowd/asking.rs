@@ -15,9 +15,13 @@ const THREADS: u64 = 4;
 const CONNECTIONS: usize = 64;
 /// One in so many asks for a lease, the others for a quota that one request spends.
 const LEASES: u64 = 4;
-/// Honest users, and how often each asks.
-const HONEST: u64 = 4;
-const BEAT: Duration = Duration::from_millis(100);
+/// Honest users, their connections, and how often each of these asks: so seldom that its answer is there before, or
+/// requests would wait for one another, longer and longer.
+const HONEST: u32 = 4;
+const HONEST_CONNECTIONS: u32 = 40;
+const BEAT: Duration = Duration::from_secs(1);
+/// How long the victim waits after an answer.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What requests were answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -142,7 +146,7 @@ struct Shared {
 impl Regulars {
     pub(super) fn start(port: u16) -> Result<Self> {
         let shared = Arc::new(Shared::default());
-        let honest = (0..HONEST)
+        let honest = (0..HONEST_CONNECTIONS)
             .map(|number| {
                 let shared = Arc::clone(&shared);
                 spawn(move || honest(&shared, port, number))
@@ -173,13 +177,15 @@ impl Shared {
 }
 
 /// Asks whenever it is due, and at once where an answer came later than that.
-fn honest(shared: &Shared, port: u16, number: u64) -> Result<()> {
+fn honest(shared: &Shared, port: u16, number: u32) -> Result<()> {
     let mut client = Client::connect(port)?;
-    let mut due = Instant::now();
+    // Not all at once.
+    let mut due = Instant::now() + BEAT * number / HONEST_CONNECTIONS;
+    let user = format!("honest-{}", number % HONEST);
     while !shared.over.load(Relaxed) {
         sleep(due.saturating_duration_since(Instant::now()));
         let mut answers = Answers::default();
-        answers.note(&client.send(&Request::get("/honest").header("x-user", format!("honest-{number}")))?);
+        answers.note(&client.send(&Request::get("/honest").header("x-user", &user))?);
         let mut seen = shared.honest.lock().unwrap_or_else(PoisonError::into_inner);
         seen.took.push(due.elapsed());
         seen.failed += 1 - answers.counted;
@@ -203,7 +209,7 @@ fn victim(shared: &Shared, port: u16) -> Result<u64> {
             admitted += 1;
             most = most.max(admitted);
         }
-        sleep(BEAT);
+        sleep(PAUSE);
     }
     Ok(most)
 }
