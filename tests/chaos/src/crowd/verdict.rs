@@ -10,9 +10,10 @@ use std::time::Duration;
 use super::{Crowd, Form, Row, VICTIM_QUOTA};
 
 /// So many identities fill a worker's tables: three in four ask for a quota that one request spends, and 16,384 of
-/// those are remembered; the others ask for leases, and 4,096 are held.
+/// those are remembered; the others ask for leases, of which 4,096 are held at most.
 const FULL: u64 = 24_000;
-/// What may be held beyond that: a table that drops nothing would take some 300 bytes an identity.
+/// What may be held beyond that: a table that drops nothing takes some 300 bytes a counter, in the short
+/// form 17 MiB.
 const GROWTH_KIB: u64 = 8 * 1024;
 /// A counter stays in Redis for so long at least.
 const KEPT: Duration = Duration::from_secs(10);
