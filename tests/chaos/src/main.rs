@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use quotagate_chaos::crowd::{FEWEST, Form};
 use quotagate_chaos::fault::Fault;
 use quotagate_chaos::plan::Plan;
 use quotagate_chaos::{crowd, faults, report};
@@ -35,7 +36,7 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// No faults: so many made-up identities instead, and what they cost
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10_000..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(FEWEST..))]
     crowd: Option<u64>,
     /// The names of all faults
     #[arg(long)]
@@ -103,8 +104,9 @@ fn perform(arguments: &Arguments) -> Result<()> {
 /// Prints each row as it comes.
 fn gather(identities: u64) -> Result<()> {
     println!("{}", crowd::HEAD);
-    let crowd = crowd::run(identities, 2, |row| println!("{row}"))?;
-    println!("\n{} of the crowd's requests were answered 503: not counted in time", crowd.unavailable);
+    let crowd = crowd::run(Form::Long(identities), |row| println!("{row}"))?;
+    let (late, all) = (crowd.answers.unavailable, crowd.answers.all());
+    println!("\n{late} of {all} requests were answered 503: not counted in time");
     let faults = crowd.faults();
     if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
 }

@@ -1,0 +1,160 @@
+//! What must hold of a crowd.
+//!
+//! Every identity is counted: each asks once, so each is admitted with the headers of its quota (one in a hundred may
+//! be too late for the store), and Redis holds a counter of each whose window has not ended. Honest users are
+//! admitted. Memory does not grow once the filter's tables are full.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::{Crowd, Form, Row, VICTIM_QUOTA};
+
+/// So many identities fill a worker's tables: three in four ask for a quota that one request spends, and 16,384 of
+/// those are remembered; the others ask for leases, of which 4,096 are held at most.
+const FULL: u64 = 24_000;
+/// What may be held beyond that: a table that drops nothing takes some 300 bytes a counter, in the short
+/// form 17 MiB.
+const GROWTH_KIB: u64 = 8 * 1024;
+/// A counter stays in Redis for so long at least.
+const KEPT: Duration = Duration::from_secs(10);
+/// What honest users may wait beside a crowd (99 of 100): so many times what they wait beside one identity that is as
+/// busy, and so much more.
+const SLOWER: u32 = 4;
+const SLOWER_BY: Duration = Duration::from_millis(250);
+
+impl Crowd {
+    /// What must not be, and is.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut must = |holds: bool, text: String| {
+            if !holds {
+                faults.push(text);
+            }
+        };
+        let [_, one, crowd @ ..] = self.rows.as_slice() else {
+            return vec![format!("{} rows: there is nothing to compare", self.rows.len())];
+        };
+        let (answers, all) = (&self.answers, self.answers.all());
+        must(answers.other == 0, format!("{} answers that are none of the filter's", answers.other));
+        must(answers.uncounted == 0, format!("{} of {all} were admitted uncounted", answers.uncounted));
+        must(answers.refused == 0, format!("{} of {all} who ask once were refused", answers.refused));
+        let late = answers.unavailable;
+        must(late * 100 <= all, format!("{late} of {all} were not counted in time"));
+        if let Some(row) = crowd.iter().find(|row| !self.counters(row).contains(&row.counters)) {
+            must(false, format!("{} counters of {}, not {:?}", row.counters, row.whose, self.counters(row)));
+        }
+        must(self.victim == VICTIM_QUOTA, format!("{} admitted of {VICTIM_QUOTA}", self.victim));
+        must(self.reloads == 0, format!("the filter was started anew {} times", self.reloads));
+        let failed: u64 = self.rows.iter().map(|row| row.honest.failed).sum();
+        let asked: u64 = self.rows.iter().map(|row| row.honest.took.len() as u64).sum();
+        must(
+            asked > 0 && failed * 100 <= asked,
+            format!("{failed} of {asked} requests of honest users failed"),
+        );
+        let full = FULL * u64::from(self.form.workers());
+        match crowd.iter().filter(|row| row.identities >= full).collect::<Vec<_>>().as_slice() {
+            [full, .., last] => {
+                let grown = last.footprint.kib().saturating_sub(full.footprint.kib());
+                must(grown <= GROWTH_KIB, format!("{grown} KiB more than when its tables were full"));
+            }
+            _ => must(false, format!("fewer than two rows of {full} identities and more")),
+        }
+        if let Form::Long(_) = self.form {
+            let bound = one.honest.quantile(0.99) * SLOWER + SLOWER_BY;
+            let waited = |row: &Row| row.honest.quantile(0.99);
+            if let Some(row) = crowd.iter().find(|row| waited(row) > bound) {
+                must(
+                    false,
+                    format!("honest users waited {:?} beside {}, over {bound:?}", waited(row), row.whose),
+                );
+            }
+        }
+        faults
+    }
+
+    /// How many counters Redis must hold at a row, and may.
+    fn counters(&self, row: &Row) -> RangeInclusive<u64> {
+        let percent = |percent: u64| row.identities * percent / 100;
+        match self.form {
+            Form::Short => percent(98)..=percent(102),
+            Form::Long(_) => {
+                let kept = (KEPT.as_secs_f64() / row.took.as_secs_f64()).min(1.0);
+                // They do not ask evenly.
+                (row.asked as f64 * kept / 2.0) as u64..=percent(102)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crowd::{Answers, Honest};
+    use crate::footprint::Footprint;
+
+    /// A crowd of three parts against which nothing can be said.
+    fn crowd(form: Form) -> Crowd {
+        let row = |identities: u64, asked: u64| Row {
+            identities,
+            asked,
+            took: Duration::from_secs(5),
+            counters: identities,
+            footprint: Footprint { envoys_kib: 100 * 1024, stores_kib: 8 * 1024, descriptors: 9 },
+            honest: Honest { took: vec![Duration::from_millis(40); 100], failed: 1 },
+            ..Row::default()
+        };
+        let rows =
+            vec![row(0, 0), row(0, 20_000), row(20_000, 20_000), row(50_000, 30_000), row(100_000, 50_000)];
+        let answers = Answers { counted: 99_000, unavailable: 1_000, ..Answers::default() };
+        Crowd { form, rows, answers, victim: VICTIM_QUOTA, reloads: 0 }
+    }
+
+    type Case = (&'static str, fn(&mut Crowd));
+
+    #[test]
+    fn each_thing_that_must_not_be_is_told_alone() {
+        let cases: [Case; 13] = [
+            ("1 rows: there is nothing", |crowd| crowd.rows.truncate(1)),
+            ("1 answers that are none", |crowd| crowd.answers.other = 1),
+            ("1 of 100001 were admitted uncounted", |crowd| crowd.answers.uncounted = 1),
+            ("1 of 100001 who ask once were refused", |crowd| crowd.answers.refused = 1),
+            ("1011 of 100011 were not counted in time", |crowd| crowd.answers.unavailable = 1_011),
+            ("24999 counters", |crowd| crowd.rows[4].counters = 24_999),
+            ("102001 counters", |crowd| crowd.rows[4].counters = 102_001),
+            ("4 admitted of 5", |crowd| crowd.victim = 4),
+            ("6 admitted of 5", |crowd| crowd.victim = 6),
+            ("started anew 1 times", |crowd| crowd.reloads = 1),
+            ("6 of 500 requests of honest", |crowd| crowd.rows[4].honest.failed = 2),
+            ("8193 KiB more", |crowd| crowd.rows[4].footprint.envoys_kib += 8193),
+            ("fewer than two rows of 48000", |crowd| drop(crowd.rows.pop())),
+        ];
+        assert_eq!(crowd(Form::Long(100_000)).faults(), [""; 0]);
+        for (told, change) in cases {
+            let mut crowd = crowd(Form::Long(100_000));
+            change(&mut crowd);
+            let faults = crowd.faults();
+            assert!(matches!(faults.as_slice(), [fault] if fault.contains(told)), "{told}: {faults:?}");
+        }
+    }
+
+    #[test]
+    fn what_depends_on_the_form_is_judged_in_that_form() {
+        assert_eq!(crowd(Form::Short).faults(), [""; 0]);
+        let slow = |form: Form| {
+            let mut crowd = crowd(form);
+            crowd.rows[3].honest.took = vec![Duration::from_millis(411); 100];
+            crowd.faults()
+        };
+        assert_eq!(slow(Form::Short), [""; 0]);
+        assert_eq!(slow(Form::Long(100_000)).len(), 1);
+        // Only where no window ends is there a counter of each.
+        let forgotten = |form: Form| {
+            let mut crowd = crowd(form);
+            crowd.rows[4].counters = 97_999;
+            crowd.faults()
+        };
+        assert_eq!(forgotten(Form::Short).len(), 1);
+        assert_eq!(forgotten(Form::Long(100_000)), [""; 0]);
+    }
+}
