@@ -23,7 +23,7 @@ const KEPT: Duration = Duration::from_secs(10);
 /// What honest users may wait beside a crowd (99 of 100): so many times what they wait beside one identity that is as
 /// busy, and so much more.
 const SLOWER: u32 = 4;
-const SLOWER_BY: Duration = Duration::from_millis(250);
+const SLOWER_BY: Duration = Duration::from_secs(1);
 
 impl Crowd {
     /// What must not be, and is.
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(crowd(Form::Short).faults(), [""; 0]);
         let slow = |form: Form| {
             let mut crowd = crowd(form);
-            crowd.rows[3].honest.took = vec![Duration::from_millis(411); 100];
+            crowd.rows[3].honest.took = vec![Duration::from_millis(1161); 100];
             crowd.faults()
         };
         assert_eq!(slow(Form::Short), [""; 0]);
