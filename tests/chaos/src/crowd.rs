@@ -30,8 +30,10 @@ pub const VICTIM_QUOTA: u64 = 5;
 const VICTIM_WINDOW_S: u64 = 30;
 /// Rows of the table that are the crowd's: after each so large a part has asked.
 const PARTS: u64 = 10;
-/// Fewest identities of the long form: some parts ask before the filter's tables are full, some after.
-pub const FEWEST: u64 = 100_000;
+/// Identities of the short form: some parts ask before the filter's tables are full, some after.
+const SHORT: u64 = 100_000;
+/// Fewest identities of the long form: what half of them left behind would be seen.
+pub const FEWEST: u64 = 300_000;
 
 /// How large a crowd is, and what is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +48,7 @@ pub enum Form {
 impl Form {
     const fn identities(self) -> u64 {
         match self {
-            Self::Short => FEWEST,
+            Self::Short => SHORT,
             Self::Long(identities) => identities,
         }
     }
