@@ -8,12 +8,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use quotagate_quota::window::MAX_WINDOW_S;
 use quotagate_support::http::{self, Client, Request};
 use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};
 use quotagate_support::tls::{Authority, Holder};
-use quotagate_support::{paths, ports, tools, wait};
+use quotagate_support::{ports, rights, tools, wait};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -94,9 +95,9 @@ fn store(url: &str, authority: &Authority) -> StoreProcess {
     StoreProcess::start_with(&options).unwrap()
 }
 
-/// Takes one of nine units a day from the counter `key`: units granted and units used.
+/// Takes one of nine units from the counter `key`: units granted and units used.
 fn reserve(store: &StoreProcess, key: &str) -> (u64, u64) {
-    let reservation = json!({"key": key, "window_s": 86400, "quota": 9, "want": 1, "min": 1});
+    let reservation = json!({"key": key, "window_s": MAX_WINDOW_S, "quota": 9, "want": 1, "min": 1});
     let body = json!({"budget_ms": 5000, "reservations": [reservation]}).to_string();
     let request = Request::post("/v1/reserve", body.as_bytes()).header("content-type", "application/json");
     let reply = Client::connect(store.port()).unwrap().send(&request).unwrap();
@@ -147,18 +148,12 @@ fn a_server_whose_authority_is_named_in_ssl_cert_file_is_trusted() {
     }
 }
 
-/// The rights that README says are enough for a store in front of one server, the password set aside.
-fn documented_rights() -> String {
-    let text = fs::read_to_string(paths::root().join("README.md")).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("ACL SETUSER quotagate on >PASSWORD "));
-    line.unwrap().to_owned()
-}
-
 #[test]
 fn with_few_rights_and_secrets_in_files_it_counts_and_shows_no_secret() {
     let directory = TempDir::new().unwrap();
     let authority = new_authority(&directory, "authority");
-    let redis = TlsRedis::start_for(directory.path(), &authority, &["localhost"], &documented_rights());
+    let rights = rights::documented().unwrap().one.join(" ");
+    let redis = TlsRedis::start_for(directory.path(), &authority, &["localhost"], &rights);
     let [password, token] = [("password", PASSWORD), ("token", "t0ken-of-the-shop")].map(|(name, secret)| {
         let file = directory.path().join(name);
         fs::write(&file, format!("{secret}\n")).unwrap();
@@ -170,7 +165,7 @@ fn with_few_rights_and_secrets_in_files_it_counts_and_shows_no_secret() {
         .env("SSL_CERT_FILE", authority.file().to_str().unwrap());
     let mut store = StoreProcess::start_with(&options).unwrap();
     wait_until_ready(&store);
-    let reservation = json!({"key": "shop:p:{a}", "window_s": 86400, "quota": 9, "want": 1, "min": 1});
+    let reservation = json!({"key": "shop:p:{a}", "window_s": MAX_WINDOW_S, "quota": 9, "want": 1, "min": 1});
     let body = json!({"budget_ms": 5000, "reservations": [reservation]}).to_string();
     let mut client = Client::connect(store.port()).unwrap();
     let mut shown = String::new();

@@ -4,18 +4,15 @@
 
 mod common;
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use common::{back, numbers, one, open, take, try_one, until};
+use common::{back, numbers, one, open, sentinel, take, try_one, until};
 use quotagate_quota::wire::{MAX_UNITS, Reservation};
 use quotagate_store::store::{Store, StoreError};
-use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
-use quotagate_support::{ports, resp, tools};
+use quotagate_support::{ports, resp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -316,18 +313,6 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, cut: Arc<AtomicBo
             }
         }
     }
-}
-
-/// A sentinel of its own over `primary`, ended when dropped.
-fn sentinel(primary: &Redis, directory: &Path) -> (Process, u16) {
-    let port = ports::free().unwrap();
-    let file = directory.join("sentinel.conf");
-    let watched = format!("sentinel monitor mymaster 127.0.0.1 {} 1", primary.port());
-    let quick = "sentinel down-after-milliseconds mymaster 300\nsentinel failover-timeout mymaster 2000";
-    std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\n{watched}\n{quick}\n")).unwrap();
-    let mut command = Command::new(tools::redis_server().unwrap());
-    command.arg(&file).arg("--sentinel").arg("--dir").arg(directory);
-    (Process::spawn("Sentinel", &mut command, &directory.join("sentinel.log")).unwrap(), port)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,55 +4,50 @@
 
 mod common;
 
-use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
-use common::{back, batch, numbers, one, open, take, until};
-use quotagate_support::cluster::Cluster;
+use common::{back, batch, numbers, open, sentinel, take, try_one, until};
+use quotagate_store::store::Store;
+use quotagate_support::cluster::{Cluster, SlotMove};
 use quotagate_support::redis::Redis;
-use quotagate_support::{paths, resp};
+use quotagate_support::resp;
+use quotagate_support::rights::{allow, documented, refused};
 
-/// The rules of README's commands `ACL SETUSER quotagate`, in their order, the password set aside.
-fn documented() -> Vec<Vec<String>> {
-    let text = fs::read_to_string(paths::root().join("README.md")).unwrap();
-    let rules = |line: &str| {
-        let rules = line.strip_prefix("ACL SETUSER quotagate ")?.split(" #").next()?;
-        let without_password = |rule: &&str| !rule.starts_with('>');
-        Some(rules.split_whitespace().filter(without_password).map(str::to_owned).collect())
-    };
-    let found: Vec<Vec<String>> = text.lines().filter_map(rules).collect();
-    assert_eq!(
-        found.len(),
-        4,
-        "of one server, of a cluster, behind Sentinel, of another database: {found:?}"
-    );
-    found
+fn names(rules: &[String]) -> impl Iterator<Item = &str> {
+    rules.iter().filter_map(|rule| rule.strip_prefix('+'))
 }
 
-fn allow(port: u16, rules: &[String]) {
-    let rules = rules.iter().map(String::as_str);
-    let command: Vec<&str> =
-        ["ACL", "SETUSER", "quotagate", "reset", "on", ">s3cret"].into_iter().chain(rules).collect();
-    resp::command(port, &command).unwrap();
+fn without(rules: &[String], name: &str) -> Vec<String> {
+    rules.iter().filter(|rule| rule.strip_prefix('+') != Some(name)).cloned().collect()
 }
 
-/// What was refused to the user.
-fn refused(port: u16) -> String {
-    resp::command(port, &["ACL", "LOG"]).unwrap().lines()
+fn nothing_is_refused(port: u16) {
+    assert_eq!(refused(port).unwrap(), [""; 0]);
+}
+
+/// That this command was refused, and the log is empty again.
+fn is_refused(port: u16, name: &str) {
+    let refused = refused(port).unwrap();
+    assert!(refused.iter().any(|object| object == name), "{name} is not needed; refused: {refused:?}");
+    resp::command(port, &["ACL", "LOG", "RESET"]).unwrap();
+}
+
+/// Waits until the backend is ready, or was refused something that it cannot be ready without.
+async fn opened(url: &str, port: u16) -> Option<Arc<dyn Store>> {
+    let store = quotagate_store::open(&url.parse().unwrap(), "qg");
+    until("the store is ready, or refused", Duration::from_secs(10), async || {
+        let ready = store.health().faults.is_empty();
+        (ready || !refused(port).unwrap().is_empty()).then_some(ready)
+    })
+    .await
+    .then_some(store)
 }
 
 /// All that the store does with one server.
 async fn everything(redis: &Redis, database: u8) {
     let url = format!("redis://quotagate:s3cret@127.0.0.1:{}/{database}", redis.port());
-    let store = quotagate_store::open(&url.parse().unwrap(), "qg");
-    let ready = tokio::time::timeout(Duration::from_secs(5), async {
-        while !store.health().faults.is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    if ready.await.is_err() {
-        return;
-    }
+    let Some(store) = opened(&url, redis.port()).await else { return };
     let ask = take("a", 9, 3);
     let admin = |command: &[&str]| redis.cli(command).unwrap();
     let mut grants = store.reserve(&batch(vec![], vec![ask.clone()])).await;
@@ -73,69 +68,103 @@ async fn everything(redis: &Redis, database: u8) {
 #[tokio::test(flavor = "multi_thread")]
 async fn those_of_one_server_suffice_and_each_is_needed() {
     let redis = Redis::start().unwrap();
-    let all = documented().remove(0);
-    allow(redis.port(), &all);
+    let all = documented().unwrap().one;
+    allow(redis.port(), &all).unwrap();
     everything(&redis, 0).await;
-    assert_eq!(refused(redis.port()), "");
+    nothing_is_refused(redis.port());
     let store = open(&format!("redis://quotagate:s3cret@127.0.0.1:{}", redis.port())).await;
     assert_eq!(numbers(&*store, &take("sound", 9, 2)).await, (2, 2));
-    let commands: Vec<&String> = all.iter().filter(|rule| rule.starts_with('+')).collect();
-    assert!(commands.len() > 8, "{all:?}");
-    for command in commands {
+    drop(store);
+    assert!(names(&all).count() > 8, "{all:?}");
+    for name in names(&all) {
         redis.cli(&["FLUSHALL"]).unwrap();
         redis.cli(&["ACL", "LOG", "RESET"]).unwrap();
-        let fewer: Vec<String> = all.iter().filter(|rule| *rule != command).cloned().collect();
-        allow(redis.port(), &fewer);
+        allow(redis.port(), &without(&all, name)).unwrap();
         everything(&redis, 0).await;
-        assert_ne!(refused(redis.port()), "", "{command} is not needed");
+        is_refused(redis.port(), name);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_database_needs_one_more() {
     let redis = Redis::start().unwrap();
-    let rules = documented();
-    allow(redis.port(), &rules[0]);
+    let rights = documented().unwrap();
+    allow(redis.port(), &rights.one).unwrap();
     everything(&redis, 3).await;
-    assert!(refused(redis.port()).contains("select"), "{}", refused(redis.port()));
-    redis.cli(&["ACL", "LOG", "RESET"]).unwrap();
-    allow(redis.port(), &[rules[0].clone(), rules[3].clone()].concat());
+    is_refused(redis.port(), "select");
+    allow(redis.port(), &[rights.one, rights.database].concat()).unwrap();
     everything(&redis, 3).await;
-    assert_eq!(refused(redis.port()), "");
+    nothing_is_refused(redis.port());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_of_a_cluster_suffice_while_a_slot_moves() {
+async fn behind_sentinel_one_more_is_needed_and_one_on_the_sentinel() {
+    let redis = Redis::start().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (_sentinel, port) = sentinel(&redis, directory.path());
+    let rights = documented().unwrap();
+    let url = format!("redis-sentinel://quotagate:s3cret@127.0.0.1:{port}/mymaster");
+    until("the sentinel answers", Duration::from_secs(10), async || resp::command(port, &["PING"]).ok())
+        .await;
+    allow(redis.port(), &rights.one).unwrap();
+    assert!(opened(&url, redis.port()).await.is_none());
+    is_refused(redis.port(), "role");
+    allow(redis.port(), &[rights.one, rights.primary].concat()).unwrap();
+    assert!(opened(&url, redis.port()).await.is_some(), "a sentinel that asks for nothing");
+    // From now on it asks for a password.
+    allow(port, &without(&rights.sentinel, "sentinel|get-master-addr-by-name")).unwrap();
+    resp::command(port, &["ACL", "SETUSER", "looker", "on", ">looks", "~*", "&*", "+@all"]).unwrap();
+    resp::command(port, &["ACL", "SETUSER", "default", "-@all", "+acl"]).unwrap();
+    assert!(opened(&url, port).await.is_none());
+    is_refused(port, "sentinel|get-master-addr-by-name");
+}
+
+/// Counts before, while and after the slot of this tag moves, as far as it may.
+async fn count_while_it_moves(cluster: &Cluster, store: &dyn Store, tag: &str) -> Vec<Option<u64>> {
+    let ask = take(tag, 99, 1);
+    let count = async || try_one(store, &ask).await.ok().map(|grant| grant.used);
+    let mut used = vec![count().await];
+    let slot = SlotMove::of(cluster, tag).unwrap();
+    slot.begin().unwrap();
+    // An override that is not there is looked for on both.
+    used.push(count().await);
+    slot.keys().unwrap();
+    used.push(count().await);
+    slot.end().unwrap();
+    used.push(count().await);
+    used
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_of_a_cluster_suffice_while_a_slot_moves_and_each_is_needed() {
     let cluster = Cluster::start().unwrap();
-    let rules = documented();
-    for port in cluster.ports() {
-        allow(port, &[rules[0].clone(), rules[1].clone()].concat());
-    }
+    let rights = documented().unwrap();
+    let all = [rights.one, rights.cluster.clone()].concat();
+    let allow_all =
+        |rules: &[String]| cluster.ports().into_iter().for_each(|port| allow(port, rules).unwrap());
     let url = cluster.url().replace("redis-cluster://", "redis-cluster://quotagate:s3cret@");
+    allow_all(&all);
     let store = open(&url).await;
-    let ask = take("moving", 99, 1);
-    assert_eq!(numbers(&*store, &ask).await, (1, 1));
-    let cli = |node: usize, command: &[&str]| cluster.cli(node, command).unwrap().lines().trim().to_owned();
-    let slot = cli(0, &["CLUSTER", "KEYSLOT", "moving"]);
-    let from = (0..3).find(|i| slot.parse::<usize>().unwrap() < (i + 1) * 16384 / 3).unwrap();
-    let to = (from + 1) % 3;
-    let [source, target] = [from, to].map(|node| cli(node, &["CLUSTER", "MYID"]));
-    cli(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]);
-    cli(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]);
-    assert_eq!(numbers(&*store, &ask).await, (1, 2), "an override that is not there is looked for on both");
-    for key in cli(from, &["CLUSTER", "GETKEYSINSLOT", &slot, "10"]).lines() {
-        cli(from, &["MIGRATE", "127.0.0.1", &cluster.ports()[to].to_string(), key, "0", "5000"]);
-    }
-    assert_eq!(numbers(&*store, &ask).await, (1, 3), "asked for where it is now");
-    for node in [to, from] {
-        cli(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &target]);
-    }
-    assert_eq!(one(&*store, &ask).await.used, 4);
+    assert_eq!(count_while_it_moves(&cluster, &*store, "moving").await, [1, 2, 3, 4].map(Some));
     until("the map is read again", Duration::from_secs(5), async || {
-        (one(&*store, &take("other", 99, 1)).await.granted == 1).then_some(())
+        try_one(&*store, &take("other", 99, 1)).await.ok().filter(|grant| grant.granted == 1)
     })
     .await;
-    for port in cluster.ports() {
-        assert_eq!(refused(port), "", "on port {port}");
-    }
+    cluster.ports().into_iter().for_each(nothing_is_refused);
+    drop(store);
+    assert_eq!(names(&rights.cluster).collect::<Vec<_>>(), ["cluster|slots", "asking"]);
+    let somewhere = |name: &str| {
+        let refused: Vec<_> = cluster.ports().into_iter().map(|port| refused(port).unwrap()).collect();
+        refused.iter().flatten().any(|object| object == name)
+    };
+    allow_all(&without(&all, "cluster|slots"));
+    let store = quotagate_store::open(&url.parse().unwrap(), "qg");
+    until("the map is refused", Duration::from_secs(10), async || somewhere("cluster|slots").then_some(()))
+        .await;
+    assert!(!store.health().faults.is_empty());
+    drop(store);
+    allow_all(&without(&all, "asking"));
+    let store = open(&url).await;
+    let used = count_while_it_moves(&cluster, &*store, "again").await;
+    assert!(used.contains(&None) && somewhere("asking"), "{used:?}");
 }

@@ -20,6 +20,7 @@ pub mod process;
 pub mod prometheus;
 pub mod redis;
 pub mod resp;
+pub mod rights;
 pub mod store;
 pub mod tls;
 pub mod tools;

@@ -1,12 +1,17 @@
 //! What several tests need: reservations in few words, and polling.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quotagate_quota::window::MAX_WINDOW_S;
 use quotagate_quota::wire::{Grant, Reservation, Return};
 use quotagate_store::store::{Ask, Batch, Settled, Store};
+use quotagate_support::process::Process;
+use quotagate_support::redis::Redis;
+use quotagate_support::{ports, tools};
 
 /// A window that does not end while a test runs.
 pub const LONG: u32 = MAX_WINDOW_S;
@@ -68,4 +73,16 @@ pub async fn open(url: &str) -> Arc<dyn Store> {
     })
     .await;
     store
+}
+
+/// A sentinel of its own over `primary`, ended when dropped.
+pub fn sentinel(primary: &Redis, directory: &Path) -> (Process, u16) {
+    let port = ports::free().unwrap();
+    let file = directory.join("sentinel.conf");
+    let watched = format!("sentinel monitor mymaster 127.0.0.1 {} 1", primary.port());
+    let quick = "sentinel down-after-milliseconds mymaster 300\nsentinel failover-timeout mymaster 2000";
+    std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\n{watched}\n{quick}\n")).unwrap();
+    let mut command = Command::new(tools::redis_server().unwrap());
+    command.arg(&file).arg("--sentinel").arg("--dir").arg(directory);
+    (Process::spawn("Sentinel", &mut command, &directory.join("sentinel.log")).unwrap(), port)
 }

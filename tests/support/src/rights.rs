@@ -1,0 +1,68 @@
+//! The rights in Redis that README names, and what a server has refused.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{paths, resp, resp::Reply};
+
+/// The rules of README's commands `ACL SETUSER quotagate`, the password set aside.
+#[derive(Debug)]
+pub struct Rights {
+    /// Of one server.
+    pub one: Vec<String>,
+    /// Besides, of a cluster.
+    pub cluster: Vec<String>,
+    /// Besides, behind Sentinel.
+    pub primary: Vec<String>,
+    /// Besides, of another database than 0.
+    pub database: Vec<String>,
+    /// Of a sentinel that asks for a password.
+    pub sentinel: Vec<String>,
+}
+
+/// Reads them.
+///
+/// # Errors
+/// When README does not name exactly these five.
+pub fn documented() -> Result<Rights> {
+    let text = fs::read_to_string(paths::root().join("README.md"))?;
+    let rules = |line: &str| {
+        let rules = line.strip_prefix("ACL SETUSER quotagate ")?.split(" #").next()?;
+        let without_password = |rule: &&str| !rule.starts_with('>');
+        Some(rules.split_whitespace().filter(without_password).map(str::to_owned).collect())
+    };
+    let mut found = text.lines().filter_map(rules);
+    let mut next = || found.next().context("README names five sets of rights");
+    let rights =
+        Rights { one: next()?, cluster: next()?, primary: next()?, database: next()?, sentinel: next()? };
+    ensure!(found.next().is_none(), "README names more than five sets of rights");
+    Ok(rights)
+}
+
+/// Gives the user `quotagate`, whose password is `s3cret`, these rights and no others.
+///
+/// # Errors
+/// When the server does not answer or refuses.
+pub fn allow(port: u16, rules: &[String]) -> Result<()> {
+    let rules = rules.iter().map(String::as_str);
+    let command: Vec<&str> =
+        ["ACL", "SETUSER", "quotagate", "reset", "on", ">s3cret"].into_iter().chain(rules).collect();
+    resp::command(port, &command).map(drop)
+}
+
+/// What the server has refused to its users for want of rights: names of commands, in lower case.
+///
+/// # Errors
+/// When it does not answer, or in another form.
+pub fn refused(port: u16) -> Result<Vec<String>> {
+    let Reply::List(entries) = resp::command(port, &["ACL", "LOG"])? else {
+        anyhow::bail!("the log is no list")
+    };
+    let object = |entry: Reply| {
+        let Reply::List(fields) = entry else { return None };
+        let at = fields.iter().position(|field| *field == Reply::Text("object".to_owned()))?;
+        Some(fields.get(at + 1)?.lines().to_lowercase())
+    };
+    entries.into_iter().map(|entry| object(entry).context("an entry without an object")).collect()
+}
