@@ -88,7 +88,11 @@ fn lost(fault: &Fault, findings: &Findings) -> String {
         let (admitted, used) = (counts.admitted, counts.used);
         parts.push(format!("{} requests of open users", asked(findings)));
         parts.push(if used >= admitted {
-            format!("{admitted} admitted, {used} counted: {} units lost", used - admitted)
+            format!(
+                "{admitted} admitted, {used} counted: {} units lost, {} may be",
+                used - admitted,
+                counts.unsure
+            )
         } else {
             format!("{admitted} admitted, {used} counted: {} forgotten", admitted - used)
         });
@@ -154,7 +158,7 @@ mod tests {
         let mut findings = Findings {
             samples: vec![sample(9, Outcome::Admitted { ends: 4 })],
             rounds: vec![Round { began: ended, ended }],
-            counts: Counts { windows: 21, over: 6, excess: 51, most: 20, ..Counts::default() },
+            counts: Counts { windows: 21, over: 6, excess: 51, most: 20, admitted: 5, used: 7, unsure: 3 },
             ..Findings::default()
         };
         assert_eq!(healed(&findings), "10 ms, no failure after the end");
@@ -165,6 +169,7 @@ mod tests {
         let fault = crate::faults::named("store_killed").unwrap();
         let lost = lost(&fault, &findings);
         assert!(lost.starts_with("51 over quota in 6 of 21 windows, at most 20 admitted in one"), "{lost}");
+        assert!(lost.contains("5 admitted, 7 counted: 2 units lost, 3 may be"), "{lost}");
     }
 
     #[test]
