@@ -28,9 +28,8 @@ pub struct Counts {
     pub unsure: u64,
 }
 
-/// Calls that ended without grants before their timeout was over. What waits for one that timed out is seen to have
-/// waited.
-const FAILED_CALLS: &str = r"^wasmcustom\.quotagate_calls\.shop\.(dispatch_failed|unreachable|cut_off|refused|malformed|item_failed)$";
+/// Calls, and reservations of calls, that ended without a grant.
+const FAILED_CALLS: &str = r"^wasmcustom\.quotagate_calls\.shop\.(dispatch_failed|unreachable|timed_out|cut_off|refused|malformed|item_failed)$";
 /// An open breaker is answered with sooner than this on an idle machine. On a busy one some of its answers are taken for
 /// those of calls, which hides a little and accuses nobody.
 const AT_ONCE: Duration = Duration::from_millis(5);
@@ -59,13 +58,15 @@ pub fn counts(rig: &Rig, samples: &[Sample], kind: Kind) -> Result<Counts> {
 ///
 /// A worker that has given the store up answers at once, without a call: such requests can be counted by nobody. What
 /// failed otherwise has waited, or was of a call that failed early; the requests of the load are too far apart for such a
-/// call to carry several.
+/// call to carry several. Of the calls that failed those are left out that requests of any policy were seen to wait for.
 fn unsure(samples: &[Sample], kind: Kind, failed_calls: u64) -> u64 {
-    let theirs = samples.iter().filter(|sample| sample.kind == kind && !sample.outcome.is_decided());
-    let (at_once, waited): (Vec<_>, Vec<_>) = theirs.partition(|sample| {
+    let undecided = samples.iter().filter(|sample| !sample.outcome.is_decided());
+    let (at_once, waited): (Vec<_>, Vec<_>) = undecided.partition(|sample| {
         matches!(sample.outcome, Outcome::Unavailable | Outcome::Uncounted) && sample.took < AT_ONCE
     });
-    waited.len() as u64 + failed_calls.min(at_once.len() as u64)
+    let theirs = |samples: &[&Sample]| samples.iter().filter(|sample| sample.kind == kind).count() as u64;
+    let early = failed_calls.saturating_sub(waited.len() as u64);
+    theirs(&waited) + early.min(theirs(&at_once))
 }
 
 /// What spenders were admitted, by window, as their clients saw it.
@@ -111,11 +112,11 @@ mod tests {
             sample(Kind::Loose, Outcome::Uncounted, 1),
         ];
         for (kind, failed_calls, may) in [
-            (Kind::Open, 0, 2),
-            (Kind::Open, 1, 3),
+            (Kind::Open, 3, 2),
+            (Kind::Open, 4, 3),
             (Kind::Open, 9, 4),
-            (Kind::Loose, 0, 0),
-            (Kind::Loose, 1, 1),
+            (Kind::Loose, 3, 0),
+            (Kind::Loose, 4, 1),
         ] {
             assert_eq!(unsure(&samples, kind, failed_calls), may, "{kind:?} with {failed_calls}");
         }
