@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::rig::{Rig, Setup};
 
 /// The statistics that count starts of the filter's virtual machines after a crash.
-const RELOADS: &str = "vm_reload_success$";
+pub const RELOADS: &str = "vm_reload_success$";
 
 /// What is done to a running system.
 #[derive(Debug, Clone, Copy)]
@@ -46,15 +46,24 @@ pub struct Bounds {
     pub forgets: Option<&'static str>,
     /// The most requests that may fail, where that is bounded.
     pub fails: Option<usize>,
-    /// Clients may lose connections, and see answers that are not the filter's.
-    pub breaks: bool,
+    /// Whether clients may lose connections, or see answers that are not the filter's.
+    pub breaks: Option<Breaks>,
     /// The filter may be started anew.
     pub reloads: bool,
 }
 
+/// What else than the filter's answers clients may see.
+#[derive(Debug, Clone, Copy)]
+pub struct Breaks {
+    /// These statuses of Envoy. A connection may be lost always.
+    pub statuses: &'static [u16],
+    /// One request of so many, at most.
+    pub one_in: usize,
+}
+
 impl Bounds {
     /// Nothing is over, nothing forgotten, no client loses its connection.
-    pub const STRICT: Self = Self { quotas: 1, forgets: None, fails: None, breaks: false, reloads: false };
+    pub const STRICT: Self = Self { quotas: 1, forgets: None, fails: None, breaks: None, reloads: false };
 }
 
 /// A running rig while a fault is injected.

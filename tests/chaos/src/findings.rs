@@ -1,11 +1,11 @@
 //! What came of a fault, and what of that may not be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::audit::Counts;
 use crate::document::{Kind, QUOTA, TIMEOUT};
-use crate::fault::Bounds;
+use crate::fault::{Bounds, Breaks};
 use crate::footprint::Footprint;
 use crate::load::{Outcome, Sample};
 use crate::plan::Plan;
@@ -14,8 +14,10 @@ use crate::plan::Plan;
 const GENEROUS: Duration = Duration::from_secs(2);
 /// What it may take where the filter dies that holds it: the `stream_idle_timeout` of the shipped configuration.
 const IDLE: Duration = Duration::from_secs(15);
-/// From the end of a fault to the last request that it makes fail.
-const HEALED: Duration = Duration::from_secs(2);
+/// From the end of a fault to the last request that it makes fail, and to the first that is admitted.
+pub const HEALED: Duration = Duration::from_secs(2);
+/// Requests that may fail later, however few are sent: those of one call.
+const STRAYS: usize = 4;
 /// What processes may grow by between two equal rounds. A round that is the first may make connections and buffers that
 /// stay: it is allowed as much again for each process.
 const GROWTH_KIB: u64 = 8 * 1024;
@@ -25,7 +27,7 @@ const FIRST_ROUND: u64 = 6;
 /// When a fault was injected, and when it was over.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
-    /// Its begin.
+    /// Its start.
     pub began: Instant,
     /// Its end.
     pub ended: Instant,
@@ -53,12 +55,15 @@ pub struct Findings {
 /// How a system came back after a fault; the worst of all rounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Healing {
-    /// From the end of the fault to the first answer that a quota decided.
+    /// From the end of the fault to the first answer that lets a request through and counts it. A refusal says nothing: what
+    /// is known to be spent stays refused while the store is gone.
     pub first: Option<Duration>,
     /// From the end of the fault to the sending of the last request that no quota decided, within two seconds and the plan's slack.
     pub last: Option<Duration>,
     /// Requests later than that which no quota decided.
     pub strays: usize,
+    /// All requests of that round that were sent as late.
+    pub late: usize,
 }
 
 impl Findings {
@@ -90,19 +95,24 @@ impl Findings {
     /// How the system came back; at once where nothing was ever over.
     #[must_use]
     pub fn healing(&self, slack: Duration) -> Healing {
+        let bound = HEALED + slack;
         let mut worst = Healing { first: Some(Duration::ZERO), ..Healing::default() };
         for (i, round) in self.rounds.iter().enumerate() {
             let next = self.rounds.get(i + 1).map(|next| next.began);
             // What is under way when the next fault begins is that fault's.
             let ours = |sample: &&Sample| next.is_none_or(|next| sample.sent + sample.took < next);
             let after = self.samples.iter().filter(|sample| sample.sent >= round.ended).filter(ours);
-            let (decided, failed): (Vec<_>, Vec<_>) = after.partition(|sample| sample.outcome.is_decided());
-            let first = decided.iter().map(|sample| sample.sent + sample.took - round.ended).min();
+            let (soon, late): (Vec<_>, Vec<_>) = after.partition(|sample| sample.sent - round.ended <= bound);
+            let admitted = |sample: &&&Sample| matches!(sample.outcome, Outcome::Admitted { .. });
+            let first = soon.iter().chain(&late).filter(admitted);
+            let first = first.map(|sample| sample.sent + sample.took - round.ended).min();
             worst.first = worst.first.zip(first).map(|(a, b)| a.max(b));
-            let failed = failed.iter().map(|sample| sample.sent - round.ended);
-            let (soon, late): (Vec<_>, Vec<_>) = failed.partition(|after| *after <= HEALED + slack);
-            worst.last = worst.last.max(soon.into_iter().max());
-            worst.strays = worst.strays.max(late.len());
+            let failed = soon.iter().filter(|sample| !sample.outcome.is_decided());
+            worst.last = worst.last.max(failed.map(|sample| sample.sent - round.ended).max());
+            let strays = late.iter().filter(|sample| !sample.outcome.is_decided()).count();
+            if strays >= worst.strays {
+                (worst.strays, worst.late) = (strays, late.len());
+            }
         }
         worst
     }
@@ -123,8 +133,19 @@ impl Findings {
         expect(self.stuck == 0, format!("{} requests or calls are stuck", self.stuck));
         let silent = any(|outcome| *outcome == Outcome::Silent);
         expect(silent == 0, format!("{silent} requests were never answered"));
+        let breaks = bounds.breaks.unwrap_or(Breaks { statuses: &[], one_in: usize::MAX });
         let odd = any(|outcome| matches!(outcome, Outcome::Broken | Outcome::Other(_)));
-        expect(bounds.breaks || odd == 0, format!("{odd} requests got what is not the filter's"));
+        let may_break = self.samples.len() / breaks.one_in;
+        expect(odd <= may_break, format!("{odd} requests got what is not the filter's, {may_break} may"));
+        let statuses = self.samples.iter().filter_map(|sample| match sample.outcome {
+            Outcome::Other(status) if !breaks.statuses.contains(&status) => Some(status),
+            _ => None,
+        });
+        let statuses: BTreeSet<u16> = statuses.collect();
+        expect(statuses.is_empty(), format!("requests were answered with {statuses:?}"));
+        let decided = any(Outcome::is_decided);
+        let must = self.samples.len() / plan.decided;
+        expect(decided > must, format!("only {decided} requests were decided, more than {must} must be"));
         let uncounted = self.samples.iter().filter(|s| s.kind != Kind::Loose);
         let uncounted = uncounted.filter(|s| s.outcome == Outcome::Uncounted).count();
         expect(uncounted == 0, format!("{uncounted} passed uncounted under deny"));
@@ -133,7 +154,7 @@ impl Findings {
         let may_fail = bounds.fails.unwrap_or(usize::MAX);
         expect(failed <= may_fail, format!("{failed} requests failed, {may_fail} may"));
 
-        let Counts { most, admitted, used, undecided, .. } = self.counts;
+        let Counts { most, admitted, used, unsure, .. } = self.counts;
         let quota = bounds.quotas.saturating_mul(QUOTA);
         expect(most <= quota, format!("{most} units in a window, {quota} may be"));
         expect(
@@ -141,14 +162,24 @@ impl Findings {
             format!("{admitted} admitted, only {used} counted"),
         );
         expect(
-            used <= admitted + undecided,
-            format!("{used} counted, but {admitted} admitted and {undecided} undecided: some counted twice"),
+            used <= admitted + unsure,
+            format!(
+                "{used} counted, but {admitted} admitted and {unsure} of calls that failed: some counted twice"
+            ),
         );
 
-        let Healing { first, strays, .. } = self.healing(plan.slack);
-        expect(first.is_some(), "nothing was counted again".to_owned());
         let bound = HEALED + plan.slack;
-        expect(strays <= plan.strays, format!("{strays} requests failed later than {bound:?} after the end"));
+        let Healing { first, strays, late, .. } = self.healing(plan.slack);
+        match first {
+            Some(first) => {
+                expect(first <= bound, format!("nothing was admitted until {first:?} after the end"))
+            }
+            None => expect(false, "nothing was admitted after the end".to_owned()),
+        }
+        expect(
+            strays <= STRAYS.max(late / plan.strays),
+            format!("{strays} of {late} requests failed later than {bound:?} after the end"),
+        );
         expect(
             bounds.reloads == (self.reloads > 0),
             format!("{} virtual machines were started anew", self.reloads),
@@ -181,11 +212,14 @@ mod tests {
             samples: vec![
                 sample(began, Outcome::Unavailable),
                 sample(at(500), Outcome::Unavailable),
+                // Known to be spent: the store need not have been asked.
+                sample(at(550), Outcome::Refused),
                 sample(at(600), Outcome::Admitted { ends: 4 }),
+                sample(at(700), Outcome::Refused),
             ],
             rounds: vec![Round { began, ended }],
             footprints: vec![Footprint::default(); 2],
-            counts: Counts { admitted: 1, used: 2, undecided: 2, ..Counts::default() },
+            counts: Counts { admitted: 1, used: 2, unsure: 2, ..Counts::default() },
             ..Findings::default()
         }
     }
@@ -206,8 +240,7 @@ mod tests {
         let caught = |f: &mut Findings| {
             f.rounds.push(Round { began: next, ended: next });
             f.samples.extend(vec![sample(next - Duration::from_micros(1), Outcome::Unavailable); 9]);
-            f.samples.push(sample(next, Outcome::Refused));
-            f.counts.undecided += 9;
+            f.samples.extend(vec![sample(next, Outcome::Admitted { ends: 8 }); 12]);
         };
         assert_eq!(faults(Bounds::STRICT, caught), "", "what the next fault meets is that fault's");
     }
@@ -215,23 +248,39 @@ mod tests {
     #[test]
     fn every_expectation_can_be_broken() {
         type Change = fn(&mut Findings);
-        let cases: [(Change, &str); 12] = [
+        let cases: [(Change, &str); 16] = [
             (|f| f.counts.most = QUOTA + 1, "11 units in a window, 10 may be"),
             (|f| f.counts.used = 0, "1 admitted, only 0 counted"),
             (|f| f.counts.used = 4, "some counted twice"),
             (|f| f.stuck = 1, "1 requests or calls are stuck"),
             (|f| f.reloads = 1, "1 virtual machines were started anew"),
-            (|f| f.samples.truncate(2), "nothing was counted again"),
+            (
+                |f| f.samples.retain(|s| !matches!(s.outcome, Outcome::Admitted { .. })),
+                "nothing was admitted after",
+            ),
+            (
+                |f| f.samples.iter_mut().for_each(|s| s.sent += HEALED),
+                "nothing was admitted until 2.601s after",
+            ),
+            (|f| f.samples.truncate(3), "only 1 requests were decided, more than 1 must be"),
             (|f| f.samples.iter_mut().for_each(|s| s.took = Duration::from_secs(3)), "an answer took 3s"),
             (|f| f.samples.push(sample(Instant::now(), Outcome::Silent)), "1 requests were never answered"),
-            (|f| f.samples.push(sample(Instant::now(), Outcome::Other(500))), "what is not the filter's"),
+            (
+                |f| f.samples.push(sample(Instant::now(), Outcome::Other(500))),
+                "1 requests got what is not the filter's, 0 may",
+            ),
+            (
+                |f| f.samples.push(sample(Instant::now(), Outcome::Broken)),
+                "1 requests got what is not the filter's, 0 may",
+            ),
+            (|f| f.samples.push(sample(Instant::now(), Outcome::Other(500))), "answered with {500}"),
             (|f| f.samples.push(sample(Instant::now(), Outcome::Uncounted)), "passed uncounted under deny"),
             (
                 |f| {
                     let late = sample(f.rounds[0].ended + Duration::from_secs(3), Outcome::Unavailable);
-                    f.samples.extend(vec![late; 13]);
+                    f.samples.extend(vec![late; 5]);
                 },
-                "13 requests failed later than 2s after the end",
+                "5 of 5 requests failed later than 2s after the end",
             ),
             (|f| f.footprints.push(Footprint { descriptors: 49, ..Footprint::default() }), "processes grew"),
         ];
@@ -243,5 +292,21 @@ mod tests {
         assert!(faults(spared, |_| {}).contains("2 requests failed, 1 may"));
         let reloads = Bounds { reloads: true, ..Bounds::STRICT };
         assert!(faults(reloads, |_| {}).contains("0 virtual machines"), "the fault was not injected");
+        let breaks = Bounds { breaks: Some(Breaks { statuses: &[503], one_in: 6 }), ..Bounds::STRICT };
+        let broken = |outcomes: &[Outcome]| {
+            let began = Instant::now();
+            let samples = outcomes.iter().cloned().map(|outcome| sample(began, outcome)).collect::<Vec<_>>();
+            faults(breaks, |f| f.samples.splice(0..0, samples).for_each(drop))
+        };
+        let decided = [Outcome::Refused, Outcome::Refused];
+        let [lost, unavailable, error] = [Outcome::Broken, Outcome::Other(503), Outcome::Other(500)];
+        for (odd, fault) in [
+            (vec![lost.clone()], ""),
+            (vec![unavailable.clone()], ""),
+            (vec![error], "requests were answered with {500}"),
+            (vec![lost, unavailable], "2 requests got what is not the filter's, 1 may"),
+        ] {
+            assert_eq!(broken(&[&odd[..], &decided].concat()), fault, "{odd:?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`plan`] says how long, [`rig`] is what is broken, [`load`] what goes on meanwhile under the policies of
 //! [`document`], [`relay`] the network between. [`fault`] injects one, [`faults`] are all of them. [`audit`] counts
-//! units, [`footprint`] memory and descriptors, [`findings`] judges, [`report`] is the table. [`crowd`] is an
+//! units, [`primaries`] says who leads a cluster, [`footprint`] memory and descriptors, [`findings`] judges, [`report`] is the table. [`crowd`] is an
 //! attack of its own.
 //!
 //! [`soak`] is load for minutes under rolling restarts.
@@ -19,6 +19,7 @@ pub mod findings;
 pub mod footprint;
 pub mod load;
 pub mod plan;
+pub mod primaries;
 pub mod relay;
 pub mod report;
 pub mod rig;

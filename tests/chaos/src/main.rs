@@ -86,7 +86,7 @@ fn perform(arguments: &Arguments) -> Result<()> {
     let took = begun.elapsed().as_secs() / 60 + 1;
     let (count, seed) = (chosen.len(), plan.seed);
     let run =
-        format!("{count} faults in {took} minutes, seed {seed}, the machine's load at the begin {load}.");
+        format!("{count} faults in {took} minutes, seed {seed}, the machine's load at the start {load}.");
     let tables = format!("{run}\n\n{}", report::tables(&results));
     println!("{tables}");
     if !broken.is_empty() {
@@ -135,6 +135,9 @@ impl Arguments {
             None => return Ok(None),
         };
         let old = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        // Known now, and not only when all faults have run.
+        report::page(&old, "")
+            .with_context(|| format!("{} has not the marks of the tables", file.display()))?;
         Ok(Some((file, old)))
     }
 

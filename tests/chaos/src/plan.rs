@@ -19,9 +19,11 @@ pub struct Plan {
     pub seed: u64,
     /// What a healing or an answer may take beyond its bound: a machine that runs other tests too is slow.
     pub slack: Duration,
-    /// Requests that may fail later than a healing may take, in a round: where the machine does other things a call can be
-    /// late, with all requests that wait for it. One worker of four that has not healed fails fifteen a second.
+    /// Of the requests that are sent later than a healing may take one in so many may fail: where the machine does other
+    /// things a call can be late, with all requests that wait for it. One worker of four that has not healed fails one in four.
     pub strays: usize,
+    /// One in so many requests of a run must at least be decided by its quota.
+    pub decided: usize,
 }
 
 impl Plan {
@@ -37,7 +39,8 @@ impl Plan {
             burst: 20_000,
             seed,
             slack: Duration::ZERO,
-            strays: 12,
+            strays: 20,
+            decided: 2,
         }
     }
 
@@ -47,13 +50,14 @@ impl Plan {
         Self {
             before: Duration::from_secs(1),
             during: Duration::from_secs(1),
-            after: Duration::from_secs(4),
+            after: Duration::from_secs(5),
             rounds: 1,
             burst: 2_000,
             seed,
             slack: Duration::from_secs(1),
-            // Half of what is sent in the second that is left: tests run beside others.
-            strays: 30,
+            // Tests run beside others: any that is decided shows that the store was asked.
+            strays: 5,
+            decided: usize::MAX,
         }
     }
 }

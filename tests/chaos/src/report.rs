@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::document::Kind;
 use crate::fault::Fault;
-use crate::findings::{Findings, Healing};
+use crate::findings::{Findings, HEALED, Healing};
 
 /// The head of the table of [`row`].
 const HEAD: &str = "\
@@ -79,7 +79,8 @@ fn lost(fault: &Fault, findings: &Findings) -> String {
         parts.push(match counts.excess {
             0 => format!("none over quota in {} windows", counts.windows),
             over => {
-                format!("{over} over quota in {} windows, at most {} in one", counts.windows, counts.most)
+                let (passed, windows, most) = (counts.over, counts.windows, counts.most);
+                format!("{over} over quota in {passed} of {windows} windows, at most {most} admitted in one")
             }
         });
     }
@@ -87,7 +88,11 @@ fn lost(fault: &Fault, findings: &Findings) -> String {
         let (admitted, used) = (counts.admitted, counts.used);
         parts.push(format!("{} requests of open users", asked(findings)));
         parts.push(if used >= admitted {
-            format!("{admitted} admitted, {used} counted: {} units lost", used - admitted)
+            format!(
+                "{admitted} admitted, {used} counted: {} units lost, {} may be",
+                used - admitted,
+                counts.unsure
+            )
         } else {
             format!("{admitted} admitted, {used} counted: {} forgotten", admitted - used)
         });
@@ -109,15 +114,16 @@ fn healed(findings: &Findings) -> String {
     if findings.rounds.is_empty() {
         return "-".to_owned();
     }
-    let Healing { first, last, strays } = findings.healing(Duration::ZERO);
+    let Healing { first, last, strays, .. } = findings.healing(Duration::ZERO);
     let Some(first) = first else { return "not healed".to_owned() };
     let mut text = match last {
+        None if strays > 0 => format!("{}, no failure within {}", shown(first), shown(HEALED)),
         None => format!("{}, no failure after the end", shown(first)),
         Some(last) => format!("{}, last failure {}", shown(first), shown(last)),
     };
     if strays > 0 {
         // Writing into a String cannot fail.
-        let _ = write!(text, ", {strays} stray failures later");
+        let _ = write!(text, ", {strays} later");
     }
     text
 }
@@ -132,7 +138,39 @@ fn shown(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::audit::Counts;
+    use crate::findings::Round;
+    use crate::load::{Outcome, Sample};
+
+    #[test]
+    fn a_late_failure_and_a_window_over_quota_are_told_as_what_they_are() {
+        let ended = Instant::now();
+        let sample = |ms, outcome| Sample {
+            kind: Kind::Open,
+            user: "open-0".to_owned(),
+            sent: ended + Duration::from_millis(ms),
+            took: Duration::from_millis(1),
+            outcome,
+        };
+        let mut findings = Findings {
+            samples: vec![sample(9, Outcome::Admitted { ends: 4 })],
+            rounds: vec![Round { began: ended, ended }],
+            counts: Counts { windows: 21, over: 6, excess: 51, most: 20, admitted: 5, used: 7, unsure: 3 },
+            ..Findings::default()
+        };
+        assert_eq!(healed(&findings), "10 ms, no failure after the end");
+        findings.samples.push(sample(2_001, Outcome::Unavailable));
+        assert_eq!(healed(&findings), "10 ms, no failure within 2.0 s, 1 later");
+        findings.samples.push(sample(1_500, Outcome::Unavailable));
+        assert_eq!(healed(&findings), "10 ms, last failure 1.5 s, 1 later");
+        let fault = crate::faults::named("store_killed").unwrap();
+        let lost = lost(&fault, &findings);
+        assert!(lost.starts_with("51 over quota in 6 of 21 windows, at most 20 admitted in one"), "{lost}");
+        assert!(lost.contains("5 admitted, 7 counted: 2 units lost, 3 may be"), "{lost}");
+    }
 
     #[test]
     fn only_what_was_written_is_replaced() {

@@ -80,6 +80,16 @@ impl Setup {
     }
 }
 
+/// The sum of the statistics of a proxy whose names match.
+///
+/// # Errors
+/// When its admin interface does not answer.
+pub fn stat(envoy: &Envoy, names: &str) -> Result<u64> {
+    let stats = envoy.stats(names)?;
+    let values = stats.lines().filter_map(|line| line.rsplit_once(": "));
+    Ok(values.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum())
+}
+
 /// Redis, of either kind.
 #[derive(Debug)]
 pub enum Backend {
@@ -260,9 +270,7 @@ impl Rig {
     pub fn stat(&self, names: &str) -> Result<u64> {
         let mut sum = 0;
         for envoy in &self.envoys {
-            let stats = envoy.stats(names)?;
-            let values = stats.lines().filter_map(|line| line.rsplit_once(": "));
-            sum += values.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum::<u64>();
+            sum += stat(envoy, names)?;
         }
         Ok(sum)
     }

@@ -3,18 +3,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use quotagate_support::cluster::{Cluster, SlotMove};
-use quotagate_support::wait;
+use quotagate_support::cluster::SlotMove;
 use rand::RngExt;
 
 use crate::fault::{Bounds, Fault, Run, Scene};
+use crate::primaries::{self, PRIMARIES};
 use crate::rig::{Keeper, Setup};
 
 const CLUSTER: Setup = Setup { keeper: Keeper::Cluster, ..Setup::PLAIN };
-/// Primaries, and as many replicas.
-const PRIMARIES: usize = 3;
-/// How long a replica may take to notice and to be elected.
-const ELECTED: Duration = Duration::from_secs(30);
 /// Load between two steps of a move.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -71,23 +67,14 @@ fn primary_frozen(scene: &mut Scene<'_>) -> Result<()> {
     scene.rig.cluster()?.wait_until_healthy()
 }
 
-/// Draws a primary; it and its replica, which may have changed places before.
+/// Draws a primary; it and its replica.
 fn pair(scene: &mut Scene<'_>) -> Result<(usize, usize)> {
     let drawn = scene.chance.random_range(0..PRIMARIES);
-    let cluster = scene.rig.cluster()?;
-    Ok(if leads(cluster, drawn)? { (drawn, drawn + PRIMARIES) } else { (drawn + PRIMARIES, drawn) })
-}
-
-fn leads(cluster: &Cluster, node: usize) -> Result<bool> {
-    Ok(cluster.cli(node, &["INFO", "replication"])?.lines().contains("role:master"))
+    primaries::pair(scene.rig.cluster()?, drawn)
 }
 
 fn taken_over(scene: &mut Scene<'_>, replica: usize, since: Instant) -> Result<()> {
-    let cluster = scene.rig.cluster()?;
-    wait::until_true("a replica to take over", ELECTED, || {
-        let sound = cluster.cli(replica, &["CLUSTER", "INFO"])?.lines().contains("cluster_state:ok");
-        Ok(sound && leads(cluster, replica)?)
-    })?;
+    primaries::taken_over(scene.rig.cluster()?, replica)?;
     scene.notes.push(format!("taken over after {:.1} s", since.elapsed().as_secs_f64()));
     Ok(())
 }

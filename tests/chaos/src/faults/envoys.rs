@@ -6,11 +6,12 @@ use anyhow::{Context, Result};
 use quotagate_support::envoy::Envoy;
 use rand::RngExt;
 
-use crate::fault::{Bounds, Fault, Run, Scene};
+use crate::fault::{Bounds, Breaks, Fault, Run, Scene};
 use crate::rig::{Rig, Setup};
 
-/// Clients of the Envoy that ends lose their connections. They count it as healed once it has started.
-const LOST: Bounds = Bounds { breaks: true, ..Bounds::STRICT };
+/// Clients of the Envoy that ends lose their connections: half of all, while it is away. They count it as healed once it
+/// has started.
+const LOST: Bounds = Bounds { breaks: Some(Breaks { statuses: &[], one_in: 3 }), ..Bounds::STRICT };
 
 /// The faults of this module.
 pub const ALL: &[Fault] = &[

@@ -7,7 +7,7 @@ use quotagate_support::http::{Client, Request};
 use rand::RngExt;
 
 use crate::document::QUOTA;
-use crate::fault::{Bounds, Fault, Run, Scene};
+use crate::fault::{Bounds, Breaks, Fault, Run, Scene};
 use crate::rig::{Proxies, Setup};
 
 /// Between two configurations.
@@ -17,18 +17,23 @@ const LESS: u64 = 6;
 /// Between two panics: Envoy starts a virtual machine anew at most once a second.
 const CALM: Duration = Duration::from_millis(500);
 
+/// A listener that is replaced drains: each of its connections ends once.
+const DRAINED: Breaks = Breaks { statuses: &[], one_in: 6 };
+/// What waits in a machine that dies is ended by Envoy: with 503, or where the answer has begun by closing.
+const DIED: Breaks = Breaks { statuses: &[503], one_in: 10 };
+
 /// The faults of this module.
 pub const ALL: &[Fault] = &[
     Fault {
         name: "configurations_pushed",
         injected: "file-based LDS brings a new configuration every second, its quota 6, 10, 6, ...",
-        bounds: Bounds { breaks: true, ..Bounds::STRICT },
+        bounds: Bounds { breaks: Some(DRAINED), ..Bounds::STRICT },
         run: Run::Under(Setup { envoys: Proxies::Watching, ..Setup::PLAIN }, configurations_pushed),
     },
     Fault {
         name: "machines_died",
         injected: "requests that make the filter panic, each killing the VM of a worker (a build for tests)",
-        bounds: Bounds { breaks: true, reloads: true, ..Bounds::STRICT },
+        bounds: Bounds { breaks: Some(DIED), reloads: true, ..Bounds::STRICT },
         run: Run::Under(Setup { envoys: Proxies::Panicking, ..Setup::PLAIN }, machines_died),
     },
 ];

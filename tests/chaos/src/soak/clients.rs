@@ -23,10 +23,13 @@ pub const RATE: u32 = 96;
 /// Addresses that they come from.
 const ADDRESSES: u8 = 3;
 
+/// Instead of a status: the connection ended before an answer.
+pub const LOST: u16 = 0;
+
 /// What clients saw.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Answers by way and status; 0 is a connection that ended first.
+    /// Answers by way and status, or [`LOST`].
     pub statuses: BTreeMap<(Way, u16), u64>,
     /// What was admitted.
     pub windows: Windows,
@@ -145,7 +148,7 @@ impl Talk {
         let answer = self.connected().and_then(|client| client.send(&request));
         let took = sent.elapsed();
         self.seen.slowest = self.seen.slowest.max(took);
-        let status = answer.as_ref().map_or(0, |response| response.status);
+        let status = answer.as_ref().map_or(LOST, |response| response.status);
         *self.seen.statuses.entry((way, status)).or_default() += 1;
         match answer {
             Ok(response) => self.note(way, user, &response),

@@ -21,7 +21,7 @@ pub type Curves = BTreeMap<String, Vec<Point>>;
 /// What a process held at a moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// The moment, in seconds from the begin.
+    /// The moment, in seconds from the start.
     pub at: f64,
     /// Resident memory.
     pub mib: f64,

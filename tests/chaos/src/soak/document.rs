@@ -72,6 +72,16 @@ impl Way {
         }
     }
 
+    /// The statuses that its clients may see: 503 is the filter's while the store fails, or Envoy's; 401 a failed log-in,
+    /// or a token that another header has spoiled.
+    #[must_use]
+    pub const fn statuses(self) -> &'static [u16] {
+        match self {
+            Self::Exact | Self::Leased | Self::Keyed => &[200, 429, 503],
+            Self::Tiers | Self::Logins => &[200, FAILED, 429, 503],
+        }
+    }
+
     /// A request of this user.
     ///
     /// # Errors

@@ -6,19 +6,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use quotagate_support::envoy::Envoy;
 use quotagate_support::store::StoreProcess;
-use quotagate_support::wait;
 
 use super::curves::{Process, Sampler};
-use crate::rig::{Backend, Rig};
+use crate::fault::RELOADS;
+use crate::primaries::{self, PRIMARIES};
+use crate::rig::{self, Backend, Rig};
 
-/// From the end of one to the begin of the next.
+/// From the end of one to the start of the next.
 const PAUSE: Duration = Duration::from_secs(12);
 /// Load before the end, so that the last windows are undisturbed.
 const LAST: Duration = Duration::from_secs(15);
-/// How long a replica may take to be elected.
-const ELECTED: Duration = Duration::from_secs(30);
-/// Primaries, and as many replicas.
-const PRIMARIES: usize = 3;
 
 /// Something that happened.
 #[derive(Debug, Clone)]
@@ -27,7 +24,7 @@ pub struct Event {
     pub what: &'static str,
     /// Whether Redis may have lost writes by it.
     pub loses: bool,
-    /// From the begin of the soak to its begin and end.
+    /// From the start of the soak to its start and end.
     pub span: (Duration, Duration),
     /// The same in seconds since 1970.
     pub epoch: (u64, u64),
@@ -51,12 +48,13 @@ pub fn processes(rig: &Rig) -> Vec<Process> {
     named("Envoy", envoys).chain(named("store", stores)).chain(named("Redis", nodes)).collect()
 }
 
-/// Lets one after the other happen until the time is over.
+/// Lets one after the other happen until the time is over; what happened, and how many virtual machines of the filter
+/// were started anew meanwhile.
 ///
 /// # Errors
 /// When a part does not come up again.
-pub fn play(rig: &mut Rig, sampler: &Sampler, begun: Instant, length: Duration) -> Result<Vec<Event>> {
-    let mut events = Vec::new();
+pub fn play(rig: &mut Rig, sampler: &Sampler, begun: Instant, length: Duration) -> Result<(Vec<Event>, u64)> {
+    let (mut events, mut reloads) = (Vec::new(), 0);
     for turn in 0.. {
         sleep(PAUSE.min(length.saturating_sub(begun.elapsed())));
         if begun.elapsed() + LAST + PAUSE >= length {
@@ -65,7 +63,7 @@ pub fn play(rig: &mut Rig, sampler: &Sampler, begun: Instant, length: Duration) 
         let (from, epoch) = (begun.elapsed(), now()?);
         let (what, loses) = match turn % 6 {
             0 | 3 => (restart_store(rig, turn / 3 % 2)?, false),
-            1 | 4 => (restart_envoy(rig, turn / 3 % 2)?, false),
+            1 | 4 => (restart_envoy(rig, turn / 3 % 2, &mut reloads)?, false),
             2 => (fail_over(rig, sampler, turn / 6 % PRIMARIES)?, true),
             _ => continue,
         };
@@ -74,7 +72,7 @@ pub fn play(rig: &mut Rig, sampler: &Sampler, begun: Instant, length: Duration) 
         eprintln!("    {:>4} s: {what}", from.as_secs());
     }
     sleep(length.saturating_sub(begun.elapsed()));
-    Ok(events)
+    Ok((events, reloads + rig.stat(RELOADS)?))
 }
 
 fn restart_store(rig: &mut Rig, i: usize) -> Result<&'static str> {
@@ -83,26 +81,21 @@ fn restart_store(rig: &mut Rig, i: usize) -> Result<&'static str> {
     Ok("a store was restarted")
 }
 
-fn restart_envoy(rig: &mut Rig, i: usize) -> Result<&'static str> {
-    rig.envoys.get_mut(i).context("no such Envoy")?.stop()?;
-    let started = Envoy::start(rig.envoy_options.get(i).context("no such Envoy")?)?;
-    *rig.envoys.get_mut(i).context("no such Envoy")? = started;
+/// What its statistics say ends with it, and is added up before.
+fn restart_envoy(rig: &mut Rig, i: usize, reloads: &mut u64) -> Result<&'static str> {
+    let envoy = rig.envoys.get_mut(i).context("no such Envoy")?;
+    *reloads += rig::stat(envoy, RELOADS)?;
+    envoy.stop()?;
+    *envoy = Envoy::start(rig.envoy_options.get(i).context("no such Envoy")?)?;
     Ok("an Envoy was restarted")
 }
 
 /// Whoever leads these slots dies; it comes back as a replica.
 fn fail_over(rig: &mut Rig, sampler: &Sampler, slots: usize) -> Result<&'static str> {
     let cluster = rig.cluster()?;
-    let leads = |cluster: &quotagate_support::cluster::Cluster, node: usize| -> Result<bool> {
-        Ok(cluster.cli(node, &["INFO", "replication"])?.lines().contains("role:master"))
-    };
-    let (primary, replica) =
-        if leads(cluster, slots)? { (slots, slots + PRIMARIES) } else { (slots + PRIMARIES, slots) };
+    let (primary, replica) = primaries::pair(cluster, slots)?;
     cluster.kill_node(primary)?;
-    wait::until_true("a replica to take over", ELECTED, || {
-        let sound = cluster.cli(replica, &["CLUSTER", "INFO"])?.lines().contains("cluster_state:ok");
-        Ok(sound && leads(cluster, replica)?)
-    })?;
+    primaries::taken_over(cluster, replica)?;
     cluster.restart_node(primary)?;
     cluster.wait_until_healthy()?;
     sampler.set(processes(rig));

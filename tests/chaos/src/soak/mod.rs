@@ -16,9 +16,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::rig::{Keeper, Rig, Setup};
-use clients::{Clients, Seen};
+use clients::{Clients, LOST, Seen};
 use curves::{Curves, Sampler};
 use events::Event;
+
+/// The longest that an answer may take: the filter waits for quota no longer than [`TIMEOUT`](crate::document::TIMEOUT). The
+/// rest is the machine, on which processes start meanwhile that the load shares it with.
+const SLOWEST: Duration = Duration::from_secs(5);
 
 /// What came of it.
 #[derive(Debug)]
@@ -47,9 +51,9 @@ pub fn run(length: Duration, seed: u64) -> Result<Soaked> {
     let sampler = Sampler::start(events::processes(&rig))?;
     let clients = Clients::start(&rig.ports(), seed)?;
     let begun = Instant::now();
-    let events = events::play(&mut rig, &sampler, begun, length)?;
+    let (events, reloads) = events::play(&mut rig, &sampler, begun, length)?;
     let seen = clients.end()?;
-    let (stuck, reloads) = (rig.stuck()?, rig.stat("vm_reload_success$")?);
+    let stuck = rig.stuck()?;
     Ok(Soaked { length: begun.elapsed(), seen, events, curves: sampler.end()?, stuck, reloads })
 }
 
@@ -67,8 +71,41 @@ impl Soaked {
         must(over.windows > 0, "no window was seen".to_owned());
         must(over.excess == 0, format!("{} units over quota where no failover was", over.excess));
         must(self.seen.silent == 0, format!("{} requests without an answer", self.seen.silent));
+        let slowest = self.seen.slowest;
+        must(slowest <= SLOWEST, format!("an answer took {slowest:?}, {SLOWEST:?} is the most"));
+        for ((way, status), count) in &self.seen.statuses {
+            let odd = *status != LOST && !way.statuses().contains(status);
+            must(!odd, format!("`{}` was answered {count} times with {status}", way.policy()));
+        }
         must(self.stuck == 0, format!("{} requests under way at the end", self.stuck));
         must(self.reloads == 0, format!("{} virtual machines crashed", self.reloads));
         faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::document::Way;
+    use super::*;
+
+    #[test]
+    fn an_answer_may_neither_be_odd_nor_late() {
+        let mut seen = Seen::default();
+        seen.windows.admitted((Way::Exact, 0, 0), 400);
+        for (way, status) in [(Way::Exact, LOST), (Way::Exact, 429), (Way::Leased, 503), (Way::Tiers, 401)] {
+            seen.statuses.insert((way, status), 1);
+        }
+        let mut soaked =
+            Soaked { length: SLOWEST, seen, events: Vec::new(), curves: Curves::new(), stuck: 0, reloads: 0 };
+        assert_eq!(soaked.faults(), [""; 0]);
+        soaked.seen.statuses.insert((Way::Exact, 401), 2);
+        soaked.seen.statuses.insert((Way::Logins, 500), 3);
+        soaked.seen.slowest = SLOWEST + Duration::from_millis(1);
+        let faults = [
+            "an answer took 5.001s, 5s is the most",
+            "`exact` was answered 2 times with 401",
+            "`logins` was answered 3 times with 500",
+        ];
+        assert_eq!(soaked.faults(), faults);
     }
 }
