@@ -120,30 +120,27 @@ impl StoreUrl {
     /// # Errors
     /// Where there is nobody to show it to, or the URL holds one itself.
     pub fn with_password(mut self, password: &str) -> Result<Self, UrlError> {
-        match &mut self {
-            Self::Memory => return Err(UrlError("memory: takes no password".to_owned())),
-            Self::Redis(login, _)
-            | Self::Socket(login, _)
-            | Self::Cluster(login, _)
-            | Self::Sentinel(login, ..) => {
-                if login.holds_password() {
-                    return Err(UrlError("holds a password already: give it in one place".to_owned()));
-                }
-                let encoded: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
-                login.credentials = format!("{}:{encoded}", login.credentials.trim_end_matches(':'));
-            }
+        let login = self.login().ok_or_else(|| UrlError("memory: takes no password".to_owned()))?;
+        if login.holds_password() {
+            return Err(UrlError("holds a password already: give it in one place".to_owned()));
         }
+        let encoded: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        login.credentials = format!("{}:{encoded}", login.credentials.trim_end_matches(':'));
         Ok(self)
     }
 
     /// Whether the URL itself holds a password.
     pub fn holds_password(&self) -> bool {
+        self.clone().login().is_some_and(|login| login.holds_password())
+    }
+
+    const fn login(&mut self) -> Option<&mut Login> {
         match self {
-            Self::Memory => false,
+            Self::Memory => None,
             Self::Redis(login, _)
             | Self::Socket(login, _)
             | Self::Cluster(login, _)
-            | Self::Sentinel(login, ..) => login.holds_password(),
+            | Self::Sentinel(login, ..) => Some(login),
         }
     }
 }
@@ -267,14 +264,7 @@ mod tests {
             assert!(!url.holds_password(), "{text}");
             let url = url.with_password(odd).unwrap();
             assert!(url.holds_password(), "{text}");
-            let (StoreUrl::Redis(login, _)
-            | StoreUrl::Socket(login, _)
-            | StoreUrl::Cluster(login, _)
-            | StoreUrl::Sentinel(login, ..)) = &url
-            else {
-                panic!("{text}")
-            };
-            let info = login.through(Path::new("/")).unwrap();
+            let info = url.clone().login().unwrap().through(Path::new("/")).unwrap();
             assert_eq!(info.redis_settings().password(), Some(odd), "{text}");
             assert_eq!(info.redis_settings().username(), name, "{text}");
             assert!(!url.to_string().contains("p%"), "{url}");
