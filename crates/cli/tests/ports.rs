@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quotagate_quota::window::MAX_WINDOW_S;
 use quotagate_support::http::{self, Client, Request, Response};
@@ -222,6 +222,27 @@ fn calls_with_closed_windows(body: &str, calls: u32) -> Vec<u8> {
     bytes
 }
 
+/// A client that lives, and does nothing else than to say so.
+fn answer_pings_until_closed(mut stream: TcpStream) {
+    const PING: u8 = 6;
+    let begun = Instant::now();
+    loop {
+        let mut head = [0; 9];
+        if stream.read_exact(&mut head).is_err() {
+            break;
+        }
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        if stream.read_exact(&mut payload).is_err() {
+            break;
+        }
+        let is_answer = head[4] & 1 == 1;
+        if head[3] == PING && !is_answer && stream.write_all(&frame(PING, 1, 0, &payload)).is_err() {
+            break;
+        }
+    }
+    assert!(begun.elapsed() < PATIENCE, "the connection stays open");
+}
+
 #[test]
 fn answers_that_nobody_fetches_are_bounded_and_their_grants_return() {
     let mut store = start();
@@ -235,9 +256,7 @@ fn answers_that_nobody_fetches_are_bounded_and_their_grants_return() {
         Ok(metrics.contains("quotagate_store_calls_total{status=\"503\"}"))
     })
     .unwrap();
-    for stream in crowd {
-        drop(rest(stream));
-    }
+    crowd.into_iter().for_each(answer_pings_until_closed);
     wait::until_true("their grants have returned", PATIENCE, || {
         let response = Client::connect(store.port())?.send(&call(&body("shop:p:{*}")))?;
         Ok(response.status == 200 && used(&response) < 1_000)
