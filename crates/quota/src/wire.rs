@@ -3,6 +3,8 @@
 //! This module says what a batch means; how a call carries it (path, headers, retries) is the business of
 //! the filter's adapter and of the store's server.
 
+pub mod dials;
+
 use serde::{Deserialize, Serialize};
 
 use crate::window::{MAX_WINDOW_S, Window};

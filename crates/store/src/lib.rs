@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+pub mod api;
 pub mod memory;
 pub mod redis;
 pub mod server;

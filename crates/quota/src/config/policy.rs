@@ -4,6 +4,8 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::request::allowance::{Cost, Quotas};
 use crate::request::matching::Matcher;
 use crate::request::partition::Partition;
@@ -36,17 +38,21 @@ pub struct Policy {
     pub(crate) cost: Cost,
 }
 
-/// Whether a policy refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether a policy refuses. As JSON: `"enforce"`, `"shadow"`, `"off"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// It refuses what is over its quota.
     Enforce,
     /// It counts, and never refuses.
     Shadow,
+    /// It does nothing.
+    Off,
 }
 
-/// What becomes of a request while the store fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What becomes of a request while the store fails. As JSON: `"allow"`, `"deny"`, `"local"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum OnFailure {
     /// It is admitted, without quota headers.
     Allow,
