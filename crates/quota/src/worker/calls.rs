@@ -77,11 +77,8 @@ impl<W> Worker<W> {
 
     /// A call or a fetch has ended, however that was.
     pub fn call_ended(&mut self, id: CallId, end: &CallEnd, now: Monotonic) -> Change {
-        let end = end.body();
-        if self.fetch_ended(id, &end, now) {
-            return Change::None;
-        }
-        match end {
+        match end.body() {
+            Ok(body) if self.fetch_ended(id, &Ok(body), now) => Change::None,
             Ok(body) => self.replied(id, body, now),
             Err(fault) => self.failed(id, &fault, now),
         }
@@ -89,9 +86,6 @@ impl<W> Worker<W> {
 
     /// The host would not send a call or a fetch.
     pub fn call_not_sent(&mut self, id: CallId, fault: &CallFault<'_>, now: Monotonic) -> Change {
-        if self.fetch_ended(id, &Err(fault.clone()), now) {
-            return Change::None;
-        }
         self.failed(id, fault, now)
     }
 
@@ -241,6 +235,9 @@ impl<W> Worker<W> {
     }
 
     fn failed(&mut self, id: CallId, fault: &CallFault<'_>, now: Monotonic) -> Change {
+        if self.fetch_ended(id, &Err(fault.clone()), now) {
+            return Change::None;
+        }
         let Some(call) = self.take_call(id) else { return Change::None };
         self.all_failed(call, fault, now)
     }

@@ -4,6 +4,7 @@ mod bounds;
 mod calls;
 mod costs;
 mod counting;
+mod dials;
 mod failure;
 mod faults;
 mod lease;
