@@ -145,12 +145,7 @@ impl Client {
         target: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), Failure> {
-        let host = match &self.address {
-            AdminAddr::Tcp(authority) => authority.as_str(),
-            AdminAddr::Unix(_) => "localhost",
-        };
-        let mut request = Request::builder().method(method).uri(target).header(HOST, host);
-        request = request.header(ACCEPT, "application/json");
+        let mut request = Request::builder().method(method).uri(target).header(ACCEPT, "application/json");
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
@@ -161,16 +156,22 @@ impl Client {
             });
             request = request.header(AUTHORIZATION, value.map_err(|_| self.token.malformed())?);
         }
-        let request = request.body(Full::new(body)).map_err(|error| Failure::Usage(error.to_string()))?;
         let nobody = |error: std::io::Error| self.unreachable(&error.to_string());
+        // The store is asked for by its address, whatever name led there: names it may not serve, since a browser can be
+        // led to it by a name of somebody else's.
+        let whole = |request: hyper::http::request::Builder, host: &str| {
+            let request = request.header(HOST, host).body(Full::new(body));
+            request.map_err(|error| Failure::Usage(error.to_string()))
+        };
         match &self.address {
             AdminAddr::Tcp(authority) => {
                 let stream = TcpStream::connect(authority.as_str()).await.map_err(nobody)?;
-                self.over(stream, request).await
+                let host = stream.peer_addr().map_err(nobody)?.to_string();
+                self.over(stream, whole(request, &host)?).await
             }
             AdminAddr::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(nobody)?;
-                self.over(stream, request).await
+                self.over(stream, whole(request, "localhost")?).await
             }
         }
     }

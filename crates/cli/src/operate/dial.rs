@@ -1,5 +1,6 @@
 //! `quotagate dial`: what is turned on the running fleet.
 
+use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use hyper::Method;
 use quotagate_quota::config::{Mode, OnFailure};
@@ -41,7 +42,7 @@ struct List {
 }
 
 #[derive(Debug, clap::Args)]
-#[group(id = "dialled", required = true, multiple = true, args = ["mode", "quota", "on_failure"])]
+#[command(group(ArgGroup::new("dialled").args(["mode", "quota", "on_failure"]).required(true).multiple(true)))]
 struct Set {
     /// The name of a policy, or * for all
     policy: String,

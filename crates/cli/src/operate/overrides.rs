@@ -1,5 +1,6 @@
 //! `quotagate override`: what one partition of one policy is granted.
 
+use clap::ArgGroup;
 use hyper::Method;
 use quotagate_quota::wire::MAX_UNITS;
 use quotagate_store::api::{self, Allow, Changed, ClearOverride, OverrideEntry, SetOverride};
@@ -31,7 +32,7 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-#[group(id = "allowed", required = true, multiple = false, args = ["quota", "unlimited", "blocked"])]
+#[command(group(ArgGroup::new("allowed").args(["quota", "unlimited", "blocked"]).required(true)))]
 struct Set {
     /// The name of a policy
     policy: String,
