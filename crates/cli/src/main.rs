@@ -1,13 +1,15 @@
 //! The `quotagate` command: parses its arguments and calls the libraries.
 
 mod check;
+mod operate;
 mod serve;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
 use quotagate_quota::config::schema;
 
 /// Exact, global quotas for Envoy, shared in Redis or Redis Cluster.
@@ -26,6 +28,13 @@ enum Command {
     Check(check::Args),
     /// Print the JSON Schema of the policy document, by which editors complete and check it
     Schema,
+    #[command(flatten)]
+    Operate(operate::Operation),
+    /// Print what makes a shell complete these commands
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
 }
 
 fn main() -> ExitCode {
@@ -43,11 +52,19 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(&args),
         Command::Schema => print(&schema::text()),
+        Command::Operate(operation) => Ok(operate::run(&operation)),
+        Command::Completions { shell } => completions(shell),
     };
     match done {
         Ok(status) => status,
         Err(sentence) => refuse(&sentence),
     }
+}
+
+fn completions(shell: Shell) -> Result<ExitCode, String> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "quotagate", &mut text);
+    print(&String::from_utf8_lossy(&text))
 }
 
 fn print(text: &str) -> Result<ExitCode, String> {

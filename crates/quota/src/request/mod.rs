@@ -7,6 +7,7 @@ pub(crate) mod host;
 pub(crate) mod identity;
 pub(crate) mod key;
 pub(crate) mod matching;
+pub mod naming;
 pub(crate) mod network;
 mod pairs;
 pub(crate) mod partition;

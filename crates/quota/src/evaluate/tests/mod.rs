@@ -1,5 +1,6 @@
 mod identities;
 mod matching;
+mod naming;
 mod quotas;
 
 use std::cell::RefCell;

@@ -1,0 +1,163 @@
+//! The commands that talk to the admin address of a running store: what they have in common.
+//!
+//! Data goes to standard output, words about it to standard error. Exit status: 0 done, 1 refused or not found, 2 the
+//! command is wrong, 3 no store answered, or it cannot reach Redis.
+
+mod address;
+mod client;
+mod dial;
+mod failure;
+mod output;
+mod overrides;
+mod partition;
+mod reset;
+mod table;
+mod token;
+mod top;
+mod usage;
+mod words;
+
+use std::env;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use quotagate_store::api::{MAX_BY, MAX_FOR_MS};
+use tokio::runtime::Builder;
+
+use address::AdminAddr;
+use client::Client;
+use failure::Failure;
+use output::Output;
+use token::Token;
+
+/// One of these commands.
+#[derive(clap::Subcommand)]
+pub(crate) enum Operation {
+    /// Change a policy on the running fleet: within 10 s, without a new configuration
+    Dial(dial::Args),
+    /// Give one partition of a policy another quota, no limit, or nothing
+    Override(overrides::Args),
+    /// Show what a partition has used of each policy's quota
+    Usage(usage::Args),
+    /// Delete the counter of a partition: it has its whole quota once more
+    Reset(reset::Args),
+    /// Show the fullest and the most refused partitions
+    Top(top::Args),
+}
+
+/// The flags that all of them take.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Which store, and who asks")]
+pub(crate) struct Common {
+    /// The store's admin address: host:port, http://host:port or unix:/path.sock
+    #[arg(
+        long,
+        env = "QUOTAGATE_ADMIN",
+        default_value = "127.0.0.1:9181",
+        value_name = "ADDR",
+        global = true
+    )]
+    admin: AdminAddr,
+    /// A file with the token that the store wants [default: QUOTAGATE_TOKEN, then the file of QUOTAGATE_TOKEN_FILE]
+    #[arg(long, value_name = "FILE", global = true)]
+    token_file: Option<PathBuf>,
+    /// The domain; needed where the store knows several
+    #[arg(long, env = "QUOTAGATE_DOMAIN", value_name = "NAME", global = true)]
+    domain: Option<String>,
+    /// Print the store's JSON as it comes; on a terminal indented
+    #[arg(long, global = true)]
+    json: bool,
+    /// Who makes a change, for the history and the log [default: user@host]
+    #[arg(long, value_name = "NAME", global = true)]
+    by: Option<String>,
+}
+
+/// What a command works with.
+#[derive(Debug)]
+struct Session {
+    client: Client,
+    output: Output,
+    by: String,
+}
+
+/// Runs one to its end.
+pub(crate) fn run(operation: &Operation) -> ExitCode {
+    let done = match operation {
+        Operation::Dial(args) => args.common.session(|session| dial::run(args, session)),
+        Operation::Override(args) => args.common.session(|session| overrides::run(args, session)),
+        Operation::Usage(args) => args.common.session(|session| usage::run(args, session)),
+        Operation::Reset(args) => args.common.session(|session| reset::run(args, session)),
+        Operation::Top(args) => args.common.session(|session| top::run(args, session)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.tell(),
+    }
+}
+
+impl Common {
+    fn session<F: Future<Output = Result<(), Failure>>>(
+        &self,
+        command: impl FnOnce(Session) -> F,
+    ) -> Result<(), Failure> {
+        let client = Client {
+            address: self.admin.clone(),
+            token: Token::find(self.token_file.as_deref())?,
+            domain: self.domain.clone().filter(|domain| !domain.is_empty()),
+        };
+        let by = self.by.clone().unwrap_or_else(user_at_host);
+        if by.trim().is_empty() || by.len() > MAX_BY {
+            return Err(Failure::Usage(format!("--by must be a name of at most {MAX_BY} bytes")));
+        }
+        let session = Session { client, output: Output::new(self.json), by };
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::Refused(format!("cannot start: {error}")))?;
+        let done = runtime.block_on(command(session));
+        // A name that is still being looked up must not hold up the end.
+        runtime.shutdown_background();
+        done
+    }
+}
+
+/// Who runs this command, as far as the system tells.
+fn user_at_host() -> String {
+    let user =
+        ["USER", "LOGNAME"].into_iter().find_map(|name| env::var(name).ok().filter(|user| !user.is_empty()));
+    let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
+    let system = rustix::system::uname();
+    let mut by = format!("{user}@{}", system.nodename().to_string_lossy());
+    while by.len() > MAX_BY {
+        by.pop();
+    }
+    by
+}
+
+/// A time until a change reverts, in milliseconds: `90s`, `1h`, `1h30m`, `7d`.
+fn for_ms(text: &str) -> Result<u64, String> {
+    let wanted = "must be a duration from 1s to 366d, such as 30m, 1h or 7d";
+    let time: Duration = humantime::parse_duration(text).map_err(|_| wanted)?;
+    let ms = u64::try_from(time.as_millis()).map_err(|_| wanted)?;
+    if (1000..=MAX_FOR_MS).contains(&ms) { Ok(ms) } else { Err(wanted.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        for (text, ms) in [("1s", 1000), ("90s", 90_000), ("1h30m", 5_400_000), ("366d", MAX_FOR_MS)] {
+            assert_eq!(for_ms(text), Ok(ms));
+        }
+        for wrong in ["", "0s", "999ms", "1", "-1h", "367d", "1e9d", "99999999999999999999d", "soon"] {
+            assert!(for_ms(wrong).unwrap_err().contains("30m, 1h or 7d"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_change_is_made_by_somebody() {
+        let by = user_at_host();
+        assert!(by.contains('@') && by.len() <= MAX_BY, "{by}");
+    }
+}

@@ -1,0 +1,282 @@
+//! `quotagate dial`: what is turned on the running fleet.
+
+use clap::ArgGroup;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use hyper::Method;
+use quotagate_quota::config::{Mode, OnFailure};
+use quotagate_quota::wire::MAX_UNITS;
+use quotagate_quota::wire::dials::ALL_POLICIES;
+use quotagate_store::api::{self, Board, Changed, ClearDial, DialEntry, Event, SetDial};
+
+use super::failure::Failure;
+use super::output::say;
+use super::table::{Table, Weight};
+use super::words::{count, duration, mode, moment, number, on_failure, quoted};
+use super::{Common, Session, for_ms};
+
+/// The flags of `quotagate dial`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Show every policy that filters have told of, and what is dialled
+    List(List),
+    /// Turn a dial: what is not named stays as it was turned before
+    Set(Set),
+    /// Clear a dial: the configuration holds again
+    Clear(Clear),
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    /// The last N changes instead, of dials, overrides and counters
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20",
+          value_parser = clap::value_parser!(u64).range(1..=api::MAX_HISTORY as u64))]
+    history: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("dialled").args(["mode", "quota", "on_failure"]).required(true).multiple(true)))]
+struct Set {
+    /// The name of a policy, or * for all
+    policy: String,
+    /// enforce: refuse what is over the quota; shadow: count, never refuse; off: neither
+    #[arg(long, value_parser = modes())]
+    mode: Option<Mode>,
+    /// Units a window, in place of the policy's quota, tiers and quota_from; 0 is nobody
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_UNITS))]
+    quota: Option<u64>,
+    /// What becomes of requests while the store fails
+    #[arg(long, value_parser = failures())]
+    on_failure: Option<OnFailure>,
+    /// After this time the whole dial reverts by itself: 30m, 1h, 7d [default: it stays until it is cleared]
+    #[arg(long = "for", value_name = "TIME", value_parser = for_ms)]
+    for_ms: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Clear {
+    /// The name of a policy, or *
+    policy: String,
+}
+
+fn modes() -> impl clap::builder::TypedValueParser<Value = Mode> {
+    let all = [Mode::Enforce, Mode::Shadow, Mode::Off];
+    // The parser lets no other word through.
+    let of = move |word: String| all.into_iter().find(|m| mode(*m) == word).unwrap_or(Mode::Enforce);
+    PossibleValuesParser::new(all.map(mode)).map(of)
+}
+
+fn failures() -> impl clap::builder::TypedValueParser<Value = OnFailure> {
+    let all = [OnFailure::Allow, OnFailure::Deny, OnFailure::Local];
+    let of = move |word: String| all.into_iter().find(|f| on_failure(*f) == word).unwrap_or(OnFailure::Allow);
+    PossibleValuesParser::new(all.map(on_failure)).map(of)
+}
+
+/// Runs one of them.
+///
+/// # Errors
+/// When the store refuses it, or does not answer.
+pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
+    match &args.command {
+        Command::List(List { history: None }) => list(&session).await,
+        Command::List(List { history: Some(limit) }) => history(&session, *limit).await,
+        Command::Set(args) => set(args, &session).await,
+        Command::Clear(args) => clear(&args.policy, &session).await,
+    }
+}
+
+async fn set(args: &Set, session: &Session) -> Result<(), Failure> {
+    if args.policy == ALL_POLICIES && args.quota.is_some() {
+        return Err(Failure::Usage("--quota is for one policy: name it in place of *".to_owned()));
+    }
+    let change = SetDial {
+        domain: session.client.domain.clone(),
+        policy: args.policy.clone(),
+        mode: args.mode,
+        quota: args.quota,
+        on_failure: args.on_failure,
+        for_ms: args.for_ms,
+        by: session.by.clone(),
+    };
+    let answer = session.client.change(Method::PUT, api::DIALS, &change).await?;
+    session.changed(&answer)?;
+    if session.output.json {
+        return Ok(());
+    }
+    meaning(args);
+    match args.for_ms {
+        Some(ms) => {
+            say(&format!("It reverts by itself in {}, the whole dial of {}.", duration(ms), args.policy))
+        }
+        None => say("It stays until it is cleared."),
+    }
+    session.durability(&answer.value);
+    say(&format!("Undo it: {}", session.command(&["dial", "clear", &args.policy])));
+    Ok(())
+}
+
+/// Says what will be otherwise.
+fn meaning(args: &Set) {
+    say("Every proxy with traffic has it within 10 s. What it changes:");
+    match args.mode {
+        Some(Mode::Enforce) => say("  mode: requests over the quota are refused"),
+        Some(Mode::Shadow) => say("  mode: requests are counted, and none is refused"),
+        Some(Mode::Off) => say("  mode: requests are neither counted nor refused"),
+        None => {}
+    }
+    if let Some(quota) = args.quota {
+        say(&format!(
+            "  quota: {} a window for whoever has no override; tiers and quota_from are set aside; what is used already counts",
+            count(quota, "unit", "units")
+        ));
+    }
+    match args.on_failure {
+        Some(OnFailure::Allow) => say("  on_failure: while the store fails, requests pass uncounted"),
+        Some(OnFailure::Deny) => say("  on_failure: while the store fails, requests get 503"),
+        Some(OnFailure::Local) => say("  on_failure: while the store fails, each worker counts for itself"),
+        None => {}
+    }
+}
+
+async fn clear(policy: &str, session: &Session) -> Result<(), Failure> {
+    let change = ClearDial {
+        domain: session.client.domain.clone(),
+        policy: policy.to_owned(),
+        by: session.by.clone(),
+    };
+    let answer = session.client.change::<Changed>(Method::DELETE, api::DIALS, &change).await?;
+    session.changed(&answer)?;
+    if !session.output.json {
+        say("Every proxy with traffic goes by its configuration again within 10 s.");
+    }
+    Ok(())
+}
+
+async fn list(session: &Session) -> Result<(), Failure> {
+    let answer = session.client.boards().await?;
+    if session.output.json {
+        return session.output.json(&answer.raw);
+    }
+    if answer.value.is_empty() {
+        say("No filter has told of its policies yet: each does with its first requests, and then every 5 s.");
+        return Ok(());
+    }
+    for board in &answer.value {
+        let kept = if board.durable { "kept in Redis" } else { "kept in this store's memory only" };
+        session.output.sentence(&format!(
+            "{}: {}, {}, {} ({kept})",
+            board.domain,
+            count(board.policies.len() as u64, "policy", "policies"),
+            count(board.dials.len() as u64, "dial", "dials"),
+            count(board.overrides, "override", "overrides"),
+        ))?;
+        session.output.print(&table(board).render(session.output.colour))?;
+        if board.dials.is_empty() {
+            say("Nothing is dialled: `quotagate dial set POLICY --quota N --for 1h` would.");
+        }
+    }
+    Ok(())
+}
+
+/// A row a policy, and a row a dial of none that is known.
+fn table(board: &Board) -> Table {
+    let mut table =
+        Table::new(&["policy", "quota", "window", "mode", "on_failure", "dial ends", "dialled by"], &[1, 2]);
+    let dial_of = |name: &str| board.dials.iter().find(|dial| dial.policy == name);
+    for policy in &board.policies {
+        let dial = dial_of(&policy.name);
+        let turned = |new: Option<String>, own: String| match new {
+            Some(new) if new != own => format!("{own} → {new}"),
+            Some(_) | None => own,
+        };
+        let row = [
+            policy.name.clone(),
+            turned(dial.and_then(|dial| dial.quota).map(number), number(policy.quota)),
+            duration(u64::from(policy.window_s) * 1000),
+            turned(dial.and_then(|dial| dial.mode).map(|m| mode(m).to_owned()), mode(policy.mode).to_owned()),
+            turned(
+                dial.and_then(|dial| dial.on_failure).map(|f| on_failure(f).to_owned()),
+                on_failure(policy.on_failure).to_owned(),
+            ),
+            dial.map(ends).unwrap_or_default(),
+            dial.map(|dial| dial.by.clone()).unwrap_or_default(),
+        ];
+        table.row(if dial.is_some() { Weight::Notable } else { Weight::Plain }, row);
+    }
+    let known = |name: &str| board.policies.iter().any(|policy| policy.name == name);
+    for dial in board.dials.iter().filter(|dial| !known(&dial.policy)) {
+        let row = [
+            dial.policy.clone(),
+            dial.quota.map(number).unwrap_or_default(),
+            String::new(),
+            dial.mode.map(mode).unwrap_or_default().to_owned(),
+            dial.on_failure.map(on_failure).unwrap_or_default().to_owned(),
+            ends(dial),
+            dial.by.clone(),
+        ];
+        table.row(Weight::Notable, row);
+    }
+    table
+}
+
+fn ends(dial: &DialEntry) -> String {
+    dial.remaining_ms.map_or_else(|| "when cleared".to_owned(), |ms| format!("in {}", duration(ms)))
+}
+
+async fn history(session: &Session, limit: u64) -> Result<(), Failure> {
+    let limit = limit.to_string();
+    let parameters = [("limit", Some(limit.as_str()))];
+    let answer = session.client.get::<Vec<Event>>(api::HISTORY, &parameters).await?;
+    if session.output.json {
+        return session.output.json(&answer.raw);
+    }
+    if answer.value.is_empty() {
+        say("Nothing was ever changed here.");
+        return Ok(());
+    }
+    let mut table = Table::new(&["at (UTC)", "by", "done"], &[]);
+    for event in answer.value {
+        table.row(Weight::Plain, [moment(event.at_ms), event.by, event.done]);
+    }
+    session.output.print(&table.render(session.output.colour))
+}
+
+impl Session {
+    /// Prints what was done.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn changed(&self, answer: &super::client::Answer<Changed>) -> Result<(), Failure> {
+        if self.output.json {
+            self.output.json(&answer.raw)
+        } else {
+            self.output.sentence(&answer.value.done)
+        }
+    }
+
+    /// Says what a store without Redis cannot promise.
+    pub(crate) fn durability(&self, changed: &Changed) {
+        if !changed.durable {
+            say(
+                "This store keeps it in memory: it is gone when the process ends, and other stores know nothing of it.",
+            );
+        }
+    }
+
+    /// A command on the same store and domain, for a shell.
+    pub(crate) fn command(&self, arguments: &[&str]) -> String {
+        let mut words: Vec<String> = vec!["quotagate".to_owned()];
+        words.extend(arguments.iter().map(|argument| quoted(argument)));
+        if let Some(domain) = &self.client.domain {
+            words.extend(["--domain".to_owned(), quoted(domain)]);
+        }
+        words.join(" ")
+    }
+}

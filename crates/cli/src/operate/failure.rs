@@ -1,0 +1,44 @@
+//! How a command that talks to the store ends without having done its work.
+
+use std::io;
+use std::process::ExitCode;
+
+use super::words::clean;
+
+/// What went wrong, as one who can mend it is told: a sentence, and perhaps lines of help after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The store refused it, or knows no such thing: status 1.
+    Refused(String),
+    /// The command was given wrongly: status 2.
+    Usage(String),
+    /// Nobody answered, or nobody who speaks as the store does, or the store cannot reach Redis: status 3.
+    Unreachable(String),
+    /// Whoever read the output has gone, which is no fault of anyone: status 0.
+    NobodyReads,
+}
+
+impl Failure {
+    /// Output that could not be written.
+    pub(crate) fn output(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::NobodyReads,
+            _ => Self::Refused(format!("cannot write to standard output: {error}")),
+        }
+    }
+
+    /// Tells it on standard error.
+    pub(crate) fn tell(&self) -> ExitCode {
+        let (text, status) = match self {
+            Self::Refused(text) => (text, 1),
+            Self::Usage(text) => (text, 2),
+            Self::Unreachable(text) => (text, 3),
+            Self::NobodyReads => return ExitCode::SUCCESS,
+        };
+        for (i, line) in text.lines().enumerate() {
+            let line = clean(line);
+            if i == 0 { eprintln!("quotagate: {line}") } else { eprintln!("{line}") }
+        }
+        ExitCode::from(status)
+    }
+}

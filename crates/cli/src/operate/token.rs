@@ -1,0 +1,120 @@
+//! The token that a store wants to see. It is given in a variable or a file, so that no command line shows it.
+
+use std::path::Path;
+use std::{env, fmt, fs};
+
+use super::address::AdminAddr;
+use super::failure::Failure;
+
+const VARIABLE: &str = "QUOTAGATE_TOKEN";
+const FILE_VARIABLE: &str = "QUOTAGATE_TOKEN_FILE";
+
+/// A token, and where it is from. Never shown.
+#[derive(Clone)]
+pub(crate) enum Token {
+    /// None was given.
+    None,
+    /// One of visible ASCII.
+    Given {
+        /// It itself.
+        secret: String,
+        /// Where it was found, in words.
+        source: String,
+    },
+}
+
+impl Token {
+    /// The one in `file`, or in `QUOTAGATE_TOKEN`, or in the file that `QUOTAGATE_TOKEN_FILE` names: the first of these
+    /// that is there.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no token.
+    pub(crate) fn find(file: Option<&Path>) -> Result<Self, Failure> {
+        if let Some(file) = file {
+            return Self::from_file(file, "--token-file");
+        }
+        if let Some(token) = env::var_os(VARIABLE).filter(|token| !token.is_empty()) {
+            let text = token.to_str().map(str::trim).unwrap_or_default();
+            return Self::new(text, VARIABLE.to_owned());
+        }
+        match env::var_os(FILE_VARIABLE).filter(|file| !file.is_empty()) {
+            Some(file) => Self::from_file(Path::new(&file), FILE_VARIABLE),
+            None => Ok(Self::None),
+        }
+    }
+
+    fn from_file(file: &Path, source: &str) -> Result<Self, Failure> {
+        let source = format!("{source} {}", file.display());
+        match fs::read_to_string(file) {
+            Ok(text) => Self::new(text.trim(), source),
+            Err(error) => Err(Failure::Usage(format!("{source} cannot be read: {error}"))),
+        }
+    }
+
+    fn new(text: &str, source: String) -> Result<Self, Failure> {
+        let token = Self::Given { secret: text.to_owned(), source };
+        if !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic()) {
+            Ok(token)
+        } else {
+            Err(token.malformed())
+        }
+    }
+
+    /// What is sent.
+    pub(crate) fn secret(&self) -> Option<&str> {
+        match self {
+            Self::None => None,
+            Self::Given { secret, .. } => Some(secret),
+        }
+    }
+
+    /// It is none.
+    pub(crate) fn malformed(&self) -> Failure {
+        let source = match self {
+            Self::None => VARIABLE,
+            Self::Given { source, .. } => source,
+        };
+        Failure::Usage(format!("{source} must hold one token of visible ASCII characters"))
+    }
+
+    /// The store does not take it.
+    pub(crate) fn refused(&self, address: &AdminAddr) -> Failure {
+        Failure::Refused(match self {
+            Self::None => format!(
+                "the store at {address} wants a token: put it into {VARIABLE}, or name a file that holds it by --token-file"
+            ),
+            Self::Given { source, .. } => {
+                format!(
+                    "the store at {address} does not take the token of {source}: is it that of this store's --token-file?"
+                )
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_one_word_that_is_never_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
+        for (text, good) in
+            [("s3cret\n", true), ("", false), ("two words", false), ("a\nb", false), ("é", false)]
+        {
+            fs::write(&file, text).unwrap();
+            let found = Token::find(Some(&file));
+            assert_eq!(found.as_ref().ok().and_then(Token::secret), good.then_some("s3cret"), "{text:?}");
+            assert!(!format!("{found:?}").contains("s3cret"));
+        }
+        let missing = Token::find(Some(&directory.path().join("none"))).unwrap_err();
+        assert!(matches!(missing, Failure::Usage(text) if text.contains("cannot be read")));
+    }
+}

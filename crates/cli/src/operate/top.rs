@@ -1,0 +1,151 @@
+//! `quotagate top`: who is closest to a quota, and who is refused most.
+
+use std::time::Duration;
+
+use quotagate_store::api::{self, Top};
+use tokio::time::{Instant, sleep_until};
+
+use super::client::Answer;
+use super::failure::Failure;
+use super::output::{Output, say};
+use super::table::{Table, Weight};
+use super::usage::{full, quota, weight};
+use super::words::{duration, number};
+use super::{Common, Session};
+
+/// How often it is drawn.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Moves to the upper left corner, and clears what is below.
+const HOME_AND_CLEAR: &str = "\u{1b}[H\u{1b}[J";
+
+/// The flags of `quotagate top`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Of this policy only
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// How many of each
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    limit: u64,
+    /// Draw it every 2 s, until Ctrl-C; with --json a line each
+    #[arg(long)]
+    watch: bool,
+}
+
+/// Shows it, once or until Ctrl-C.
+///
+/// # Errors
+/// When the store refuses, or does not answer at first.
+pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
+    if !args.watch {
+        let answer = ask(args, &session).await?;
+        return show(&answer, session.output);
+    }
+    if !session.output.terminal && !session.output.json {
+        return Err(Failure::Usage(
+            "--watch draws on a terminal: elsewhere, say --json or leave it out".to_owned(),
+        ));
+    }
+    tokio::select! {
+        ended = watch(args, &session) => ended,
+        // Where Ctrl-C cannot be waited for, it ends the process as it does others.
+        Ok(()) = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+async fn watch(args: &Args, session: &Session) -> Result<(), Failure> {
+    let mut answer = ask(args, session).await?;
+    loop {
+        let next = Instant::now() + EVERY;
+        if session.output.json {
+            // On a line of its own, for programs.
+            Output { terminal: false, ..session.output }.json(&answer.raw)?;
+        } else {
+            session.output.print(&format!(
+                "{HOME_AND_CLEAR}{}\nEvery 2 s, until Ctrl-C.\n",
+                text(&answer.value, session.output.colour)
+            ))?;
+        }
+        sleep_until(next).await;
+        // A store that restarts is no end: what was seen last stays until it answers again.
+        answer = loop {
+            match ask(args, session).await {
+                Ok(answer) => break answer,
+                Err(Failure::Unreachable(why)) => {
+                    say(why.lines().next().unwrap_or_default());
+                    sleep_until(Instant::now() + EVERY).await;
+                }
+                Err(failure) => return Err(failure),
+            }
+        };
+    }
+}
+
+async fn ask(args: &Args, session: &Session) -> Result<Answer<Top>, Failure> {
+    let limit = args.limit.to_string();
+    session.client.get(api::TOP, &[("policy", args.policy.as_deref()), ("limit", Some(&limit))]).await
+}
+
+fn show(answer: &Answer<Top>, output: Output) -> Result<(), Failure> {
+    if output.json {
+        return output.json(&answer.raw);
+    }
+    if answer.value == Top::default() {
+        say(
+            "This store has counted nobody lately. It knows what it counts itself: ask the others too, if there are any.",
+        );
+        return Ok(());
+    }
+    output.print(&text(&answer.value, output.colour))
+}
+
+/// Both lists. Policies are told with their domain where there are several.
+fn text(top: &Top, colour: bool) -> String {
+    let mut domains = top.fullest.iter().map(|u| &u.domain).chain(top.refused.iter().map(|r| &r.domain));
+    let first = domains.next();
+    let several = domains.any(|domain| Some(domain) != first);
+    let name =
+        |domain: &str, policy: &str| if several { format!("{domain}:{policy}") } else { policy.to_owned() };
+    let mut out = "Fullest in their current window\n".to_owned();
+    if top.fullest.is_empty() {
+        out.push_str(" (nobody)\n");
+    } else {
+        let mut table =
+            Table::new(&["full", "used", "quota", "ends in", "policy", "partition"], &[0, 1, 2, 3]);
+        for usage in &top.fullest {
+            let row = [
+                full(usage),
+                number(usage.used),
+                quota(usage),
+                duration(usage.reset_ms),
+                name(&usage.domain, &usage.policy),
+                usage.partition.clone(),
+            ];
+            table.row(weight(usage), row);
+        }
+        out.push_str(&table.render(colour));
+    }
+    out.push_str("\nMost refused in the last five minutes\n");
+    if top.refused.is_empty() {
+        out.push_str(" (nobody)\n");
+        return out;
+    }
+    let mut table = Table::new(&["requests", "policy", "partition"], &[0]);
+    for refused in &top.refused {
+        let requests = match refused.error {
+            0 => number(refused.requests),
+            error => {
+                format!("{} to {}", number(refused.requests.saturating_sub(error)), number(refused.requests))
+            }
+        };
+        table.row(
+            Weight::Plain,
+            [requests, name(&refused.domain, &refused.policy), refused.partition.clone()],
+        );
+    }
+    out.push_str(&table.render(colour));
+    out
+}

@@ -1,0 +1,175 @@
+//! What goes wrong, and how it is told: the exit statuses 1, 2 and 3.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::process::Output;
+
+use quotagate_support::store::StoreOptions;
+
+use crate::fleet::{Done, Fleet, command, run};
+
+/// The status and the words of `quotagate ARGUMENTS` where no store is needed.
+fn alone(arguments: &[&str]) -> Done {
+    run(&mut command(arguments), b"")
+}
+
+#[test]
+fn a_wrong_command_is_told_before_anybody_is_asked() {
+    for (arguments, says) in [
+        (&["dial", "set", "p"][..], "--mode"),
+        (&["dial", "set", "p", "--for", "1h"], "--mode"),
+        (&["dial", "set", "*", "--quota", "1"], "--quota is for one policy"),
+        (&["dial", "set", "p", "--mode", "of"], "possible values: enforce, shadow, off"),
+        (&["dial", "set", "p", "--quota", "-1"], "-1"),
+        (&["dial", "set", "p", "--quota", "9007199254740992"], "9007199254740991"),
+        (&["dial", "set", "p", "--mode", "off", "--for", "soon"], "30m, 1h or 7d"),
+        (&["dial", "list", "--history", "0"], "--history"),
+        (&["override", "set", "p", "*"], "--unlimited"),
+        (&["override", "set", "p", "*", "--blocked", "--quota", "1"], "cannot be used with"),
+        (&["override", "set", "p", "--blocked"], "PARTITION"),
+        (&["usage", "alice"], "jwt.sub=alice"),
+        (&["usage", "sub=alice"], "is no label"),
+        (&["usage", "--secret", "apikey"], "is no label"),
+        (&["usage", "--secret", "header.x-api-key"], "standard input"),
+        (&["reset", "p", "*"], "--yes"),
+        (&["top", "--watch"], "--json"),
+        (&["top", "--limit", "0"], "--limit"),
+        (&["top", "--admin", "https://store:9181"], "ssh -L"),
+        (&["top", "--admin", "store"], "must be host:port"),
+        (&["top", "--token-file", "/no/such/file"], "cannot be read"),
+        (&["dial", "clear", "p", "--by", " "], "--by"),
+        (&["completions", "ksh"], "bash"),
+    ] {
+        let done = alone(arguments);
+        assert_eq!(done.status, 2, "{arguments:?}: {done:?}");
+        assert!(
+            done.err.starts_with("quotagate: ") && done.err.contains(says),
+            "{arguments:?}: {}",
+            done.err
+        );
+        assert_eq!(done.out, "");
+    }
+}
+
+#[test]
+fn a_token_is_asked_for_and_never_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let (good, wrong) = (file("good", "s3cret\n"), file("wrong", "0ther\n"));
+    let options = StoreOptions::new("memory:").arguments(&["--token-file", &good]);
+    let fleet = Fleet::silent(&options, None);
+    let with = |variables: &[(&str, &str)], arguments: &[&str]| {
+        let mut command = command(&[&["dial", "list"], arguments].concat());
+        run(command.env("QUOTAGATE_ADMIN", fleet.admin()).envs(variables.iter().copied()), b"")
+    };
+    let none = with(&[], &[]);
+    assert!(none.status == 1 && none.err.contains("wants a token: put it into QUOTAGATE_TOKEN"), "{none:?}");
+    for (variables, arguments) in [
+        (&[("QUOTAGATE_TOKEN", "0ther")][..], &[][..]),
+        (&[("QUOTAGATE_TOKEN_FILE", wrong.as_str())], &[]),
+        (&[("QUOTAGATE_TOKEN", "s3cret")], &["--token-file", &wrong]),
+    ] {
+        let done = with(variables, arguments);
+        assert!(done.status == 1 && done.err.contains("does not take the token of"), "{done:?}");
+        assert!(!done.err.contains("0ther") && !done.err.contains("s3cret"), "{done:?}");
+    }
+    for (variables, arguments) in [
+        (&[("QUOTAGATE_TOKEN", "s3cret")][..], &[][..]),
+        (&[("QUOTAGATE_TOKEN_FILE", good.as_str())], &[]),
+        (&[("QUOTAGATE_TOKEN", "s3cret"), ("QUOTAGATE_TOKEN_FILE", wrong.as_str())], &[]),
+        (&[("QUOTAGATE_TOKEN", "0ther")], &["--token-file", &good]),
+    ] {
+        let done = with(variables, arguments);
+        assert_eq!(done.status, 0, "{done:?}");
+    }
+    assert_eq!(with(&[("QUOTAGATE_TOKEN", "two words")], &[]).status, 2);
+    assert!(!fleet.store.log().contains("s3cret") && !fleet.store.log().contains("0ther"));
+}
+
+#[test]
+fn where_no_store_answers_the_address_is_told() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for (admin, named) in [
+        (free.as_str(), free.as_str()),
+        ("unix:/no/such.sock", "unix:/no/such.sock"),
+        ("http://name.invalid:9181", "name.invalid:9181"),
+    ] {
+        let done = alone(&["dial", "list", "--admin", admin]);
+        assert_eq!(done.status, 3, "{done:?}");
+        assert!(done.err.contains(named) && done.err.contains("--admin"), "{done:?}");
+    }
+}
+
+/// Answers one connection with these bytes, whatever is asked.
+fn answering(bytes: &'static [u8]) -> (String, std::thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let thread = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = [0; 4096];
+        let _ = stream.read(&mut asked);
+        let _ = stream.write_all(bytes);
+    });
+    (address, thread)
+}
+
+#[test]
+fn an_answer_that_is_no_stores_is_told_so() {
+    for bytes in [
+        &b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>"[..],
+        b"HTTP/1.1 404 Not Found\r\ncontent-length: 9\r\n\r\nnot here\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n[]",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"",
+    ] {
+        let (address, thread) = answering(bytes);
+        let done = alone(&["dial", "list", "--admin", &address]);
+        thread.join().unwrap();
+        assert_eq!(done.status, 3, "{done:?}");
+        assert!(done.err.contains(&address) && done.err.contains("--admin"), "{done:?}");
+    }
+}
+
+#[test]
+fn a_store_that_says_nothing_is_given_up_after_five_seconds() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let done = alone(&["top", "--admin", &listener.local_addr().unwrap().to_string()]);
+    assert!(done.status == 3 && done.err.contains("no answer within 5 s"), "{done:?}");
+}
+
+#[test]
+fn a_store_whose_redis_is_gone_says_so() {
+    let mut fleet = Fleet::redis();
+    fleet.redis.as_mut().unwrap().kill().unwrap();
+    let done = fleet.run(&["dial", "set", "per-key", "--mode", "off"]);
+    assert_eq!(done.status, 3, "{done:?}");
+    assert!(done.err.contains(&fleet.admin()) && done.err.contains("cannot do it now"), "{done:?}");
+}
+
+#[test]
+fn completions_know_the_commands_and_their_words() {
+    for shell in ["bash", "zsh", "fish"] {
+        let done = alone(&["completions", shell]);
+        assert_eq!(done.status, 0);
+        for word in ["override", "completions", "on-failure", "shadow", "digest-key-file"] {
+            assert!(done.out.contains(word), "{shell}: {word}");
+        }
+    }
+}
+
+#[test]
+fn bash_takes_the_completions() {
+    let text = alone(&["completions", "bash"]).out;
+    let script = format!(
+        "{text}\nCOMP_WORDS=(quotagate dial set p --mode ''); COMP_CWORD=5\n_quotagate quotagate '' --mode\necho \"${{COMPREPLY[*]}}\""
+    );
+    let Output { status, stdout, stderr } =
+        std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    assert_eq!(String::from_utf8_lossy(&stdout).trim(), "enforce shadow off");
+}

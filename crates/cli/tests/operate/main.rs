@@ -1,0 +1,9 @@
+//! The operators' commands against the real store, in memory and in Redis: their tables, their JSON, their exit statuses.
+
+#![cfg(test)]
+
+mod dials;
+mod failures;
+mod fleet;
+mod partitions;
+mod terminal;

@@ -1,0 +1,162 @@
+//! `quotagate usage`, `override`, `reset` and `top`: partitions named as people know them.
+
+use quotagate_support::store::StoreOptions;
+use serde_json::json;
+
+use crate::fleet::{Fleet, command, row, run};
+
+#[test]
+fn the_usage_of_a_partition_is_found_by_the_name_that_people_know() {
+    for fleet in [Fleet::memory(), Fleet::redis()] {
+        fleet.reserve("per-caller", "jwt.sub=Ann%20Smith", 1000, 950);
+        fleet.reserve("log-ins", "jwt.sub=Ann%20Smith", 3, 3);
+        for name in ["jwt.sub=Ann Smith", "jwt.sub=Ann%20Smith"] {
+            let usage = fleet.done(&["usage", name]);
+            assert!(usage.err.contains("jwt.sub=Ann%20Smith"), "{usage:?}");
+            let line = |policy: &str| {
+                let line = usage
+                    .out
+                    .lines()
+                    .find(|line| line.contains(policy))
+                    .unwrap_or_else(|| panic!("{usage:?}"));
+                line.split("  ")
+                    .map(str::trim)
+                    .filter(|cell| !cell.is_empty())
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(line("per-caller")[..5], ["shop", "per-caller", "950", "1,000", "95 %"]);
+            assert_eq!(line("log-ins")[..5], ["shop", "log-ins", "3", "3", "100 %"]);
+        }
+        let found = fleet.json(&["usage", "jwt.sub=Ann Smith"]);
+        assert_eq!(found.as_array().map(Vec::len), Some(2), "{found}");
+        let nobody = fleet.run(&["usage", "header.x-api-key=abc"]);
+        assert_eq!(nobody.status, 1, "{nobody:?}");
+        assert!(nobody.err.contains("quotagate top"), "{nobody:?}");
+        assert!(nobody.err.contains("quotagate usage --secret header.x-api-key"), "{nobody:?}");
+    }
+}
+
+#[test]
+fn a_secret_is_named_by_typing_it_and_leaves_the_machine_as_a_digest_only() {
+    let fleet = Fleet::memory();
+    // HMAC-SHA-256 of the value under "Jefe", of RFC 4231.
+    let (secret, digest) = ("what do ya want for nothing?", "~5bdcc146bf60754e6a042426089575c7");
+    fleet.reserve("per-key", &format!("header.x-api-key={digest}"), 1000, 5);
+    let arguments = ["usage", "--secret", "header.X-API-Key", "--json"];
+    let mut keyed = command(&arguments);
+    keyed.env("QUOTAGATE_ADMIN", fleet.admin()).env("QUOTAGATE_DIGEST_KEY", "Jefe");
+    let done = run(&mut keyed, format!("{secret}\n").as_bytes());
+    assert_eq!(done.status, 0, "{done:?}");
+    let usage: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!((&usage[0]["policy"], &usage[0]["used"]), (&json!("per-key"), &json!(5)), "{usage}");
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("key");
+    std::fs::write(&file, "Jefe\n").unwrap();
+    let file = file.to_str().unwrap();
+    let mut set = command(&["override", "set", "per-key", "--secret", "header.x-api-key", "--blocked"]);
+    set.args(["--digest-key-file", file]).env("QUOTAGATE_ADMIN", fleet.admin());
+    let done = run(&mut set, secret.as_bytes());
+    assert!(done.status == 0 && done.err.contains(digest), "{done:?}");
+    // Without the key it is the one that follows from the domain, and that is said.
+    let mut derived = command(&["usage", "--secret", "header.x-api-key"]);
+    let other = run(derived.env("QUOTAGATE_ADMIN", fleet.admin()), secret.as_bytes());
+    assert!(other.status == 1 && other.err.contains("follows from the domain shop"), "{other:?}");
+    assert!(!format!("{done:?}{other:?}{}", fleet.store.log()).contains(secret));
+}
+
+#[test]
+fn an_override_is_set_shown_and_cleared() {
+    for (fleet, durable) in [(Fleet::memory(), false), (Fleet::redis(), true)] {
+        let empty = fleet.done(&["override", "list"]);
+        assert!(empty.out.is_empty() && empty.err.contains("quotagate override set"), "{empty:?}");
+        let set = fleet.done(&[
+            "override",
+            "set",
+            "per-caller",
+            "jwt.sub=Ann Smith",
+            "--quota",
+            "5000",
+            "--for",
+            "1h",
+        ]);
+        assert!(set.out.contains("jwt.sub=Ann%20Smith") && set.out.contains("5000"), "{set:?}");
+        assert!(set.err.contains("ends by itself in 1 h"), "{set:?}");
+        assert!(set.err.contains("quotagate override clear per-caller jwt.sub=Ann%20Smith"), "{set:?}");
+        assert_eq!(set.err.contains("in memory"), !durable, "{set:?}");
+        fleet.done(&["override", "set", "log-ins", "ip=2001:DB8::7/64", "--blocked"]);
+        let single = fleet.done(&["override", "set", "per-key", "ip=2001:db8::7", "--unlimited"]);
+        assert!(single.err.contains("Its network is ip=2001:db8::7/64"), "{single:?}");
+
+        let granted = fleet.reserve("per-caller", "jwt.sub=Ann%20Smith", 1000, 3000);
+        assert_eq!((&granted["granted"], &granted["quota"]), (&json!(3000), &json!(5000)), "{granted}");
+        assert_eq!(fleet.reserve("log-ins", "ip=2001:db8::/64", 1000, 1)["granted"], json!(0));
+
+        let list = fleet.done(&["override", "list"]);
+        let line = |partition: &str| {
+            let line =
+                list.out.lines().find(|line| line.ends_with(partition)).unwrap_or_else(|| panic!("{list:?}"));
+            line.to_owned()
+        };
+        assert!(line("jwt.sub=Ann%20Smith").contains("5,000"), "{list:?}");
+        assert!(line("ip=2001:db8::/64").contains("blocked") && line("ip=2001:db8::7").contains("unlimited"));
+        let one = fleet.done(&["override", "list", "--policy", "log-ins"]);
+        assert_eq!(one.out.lines().count(), 2, "{one:?}");
+        let listed = fleet.json(&["override", "list", "--policy", "per-caller"]);
+        assert_eq!(listed[0]["allow"], json!({"quota": 5000}), "{listed}");
+
+        fleet.done(&["override", "clear", "per-caller", "jwt.sub=Ann Smith"]);
+        assert_eq!(fleet.run(&["override", "clear", "per-caller", "jwt.sub=Ann Smith"]).status, 1);
+        let unknown = fleet.run(&["override", "set", "per-caler", "*", "--blocked"]);
+        assert!(unknown.status == 1 && unknown.err.contains("Did you mean per-caller?"), "{unknown:?}");
+    }
+}
+
+#[test]
+fn a_reset_gives_the_whole_quota_once_more() {
+    for fleet in [Fleet::memory(), Fleet::redis()] {
+        fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+        assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 1)["granted"], json!(0));
+        let done = fleet.done(&["reset", "per-caller", "jwt.sub=alice", "--yes"]);
+        assert!(done.out.contains("jwt.sub=alice") && done.err.contains("within a second"), "{done:?}");
+        assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 10)["granted"], json!(10));
+        let nobody = fleet.run(&["reset", "per-caller", "jwt.sub=bob", "--yes"]);
+        assert_eq!(nobody.status, 1, "{nobody:?}");
+        let history = fleet.done(&["dial", "list", "--history"]);
+        assert!(history.out.contains("jwt.sub=alice"), "{history:?}");
+    }
+}
+
+#[test]
+fn the_fullest_and_the_most_refused_come_first() {
+    let fleet = Fleet::memory();
+    let nobody = fleet.done(&["top"]);
+    assert!(nobody.out.is_empty() && nobody.err.contains("counted nobody lately"), "{nobody:?}");
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+    fleet.reserve("per-caller", "jwt.sub=bob", 10, 4);
+    assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 1)["granted"], json!(0));
+    let top = fleet.done(&["top"]);
+    assert_eq!(row(&top.out, "100 %")[..3], ["100 %", "10", "10"]);
+    assert!(top.out.find("alice").unwrap() < top.out.find("bob").unwrap(), "{top:?}");
+    let (_, refused) = top.out.split_once("Most refused").unwrap();
+    assert!(refused.contains("jwt.sub=alice") && !refused.contains("bob"), "{top:?}");
+    assert_eq!(fleet.json(&["top", "--limit", "1"])["fullest"].as_array().map(Vec::len), Some(1));
+    assert!(!fleet.done(&["top", "--policy", "log-ins"]).out.contains("alice"));
+}
+
+#[test]
+fn a_domain_that_a_digest_needs_is_found_or_asked_for() {
+    let fleet = Fleet::silent(&StoreOptions::new("memory:"), None);
+    let ask = |arguments: &[&str]| {
+        let mut command = command(&[&["usage", "--secret", "header.k"], arguments].concat());
+        run(command.env("QUOTAGATE_ADMIN", fleet.admin()), b"secret\n")
+    };
+    let none = ask(&[]);
+    assert!(none.status == 1 && none.err.contains("--domain"), "{none:?}");
+    fleet.tell("shop", &["p"]);
+    fleet.tell("bank", &["p"]);
+    let several = ask(&[]);
+    assert!(several.status == 1 && several.err.contains("choose one by --domain: bank, shop"), "{several:?}");
+    assert!(ask(&["--domain", "bank"]).err.contains("the domain bank"));
+}

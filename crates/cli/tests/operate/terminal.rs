@@ -1,0 +1,78 @@
+//! What a person sees on a terminal: `script` gives the command one.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::fleet::{Done, Fleet};
+
+/// `quotagate ARGUMENTS` on a terminal, where this is typed once the prompt is there.
+fn typed(fleet: &Fleet, arguments: &str, prompt: &str, keys: &str, variables: &[(&str, &str)]) -> Done {
+    let mut command = Command::new("script");
+    let line = format!("{} {arguments}", env!("CARGO_BIN_EXE_quotagate"));
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    command.env_remove("NO_COLOR").env("TERM", "xterm").env("QUOTAGATE_ADMIN", fleet.admin());
+    command.envs(variables.iter().copied());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut out = Vec::new();
+    let mut some = [0; 4096];
+    while !String::from_utf8_lossy(&out).contains(prompt) {
+        let read = output.read(&mut some).unwrap();
+        assert!(read > 0, "no prompt: {:?}", String::from_utf8_lossy(&out));
+        out.extend_from_slice(&some[..read]);
+    }
+    input.write_all(keys.as_bytes()).unwrap();
+    output.read_to_end(&mut out).unwrap();
+    let status = child.wait().unwrap().code().unwrap();
+    Done { status, out: String::from_utf8(out).unwrap(), err: String::new() }
+}
+
+#[test]
+fn a_reset_asks_first() {
+    let fleet = Fleet::memory();
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+    for keys in ["n\n", "\n"] {
+        let no = typed(&fleet, "reset per-caller jwt.sub=alice", "[y/N]", keys, &[]);
+        assert!(no.status == 1 && no.out.contains("has used 10 of 10 units of per-caller"), "{no:?}");
+        assert!(no.out.contains("nothing was changed"), "{no:?}");
+    }
+    assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 1)["granted"], json!(0));
+    let yes = typed(&fleet, "reset per-caller jwt.sub=alice", "[y/N]", "y\n", &[]);
+    assert_eq!(yes.status, 0, "{yes:?}");
+    assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 1)["granted"], json!(1));
+}
+
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let fleet = Fleet::memory();
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+    assert!(typed(&fleet, "top", "", "", &[]).out.contains("\u{1b}[31m"));
+    for variable in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let plain = typed(&fleet, "top", "", "", &[variable]);
+        assert!(plain.out.contains("jwt.sub=alice") && !plain.out.contains('\u{1b}'), "{plain:?}");
+    }
+    assert!(!fleet.done(&["top"]).out.contains('\u{1b}'));
+}
+
+#[test]
+fn json_is_indented_and_harmless_on_a_terminal() {
+    let fleet = Fleet::memory();
+    fleet.done(&["dial", "set", "per-key", "--quota", "1", "--by", "e\u{9b}31mvil"]);
+    let list = typed(&fleet, "dial list --json", "", "", &[]);
+    assert!(list.out.lines().count() > 10 && !list.out.contains('\u{9b}'), "{list:?}");
+}
+
+#[test]
+fn a_secret_is_not_echoed() {
+    let fleet = Fleet::memory();
+    let digest = "~5bdcc146bf60754e6a042426089575c7";
+    fleet.reserve("per-key", &format!("header.x-api-key={digest}"), 1000, 5);
+    let secret = "what do ya want for nothing?";
+    let key = [("QUOTAGATE_DIGEST_KEY", "Jefe")];
+    let done = typed(&fleet, "usage --secret header.x-api-key", "(not shown)", &format!("{secret}\n"), &key);
+    assert!(done.status == 0 && done.out.contains("header.x-api-key (not shown): "), "{done:?}");
+    assert!(done.out.contains(digest) && done.out.contains("per-key"), "{done:?}");
+    assert!(!done.out.contains(secret), "{done:?}");
+}

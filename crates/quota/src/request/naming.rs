@@ -1,0 +1,309 @@
+//! How people name a partition, and the text that a counter's key has for it.
+//!
+//! A name is `label=value`, several of them joined by `,`, as keys have it and as people say it. One rule serves both:
+//!
+//! * In labels and values `%XX` is the byte of these two hexadecimal digits, and all else stands for itself. So what a
+//!   store, a log or a header shows is taken as it is; a `%` before two hexadecimal digits is typed `%25`.
+//! * A `,` begins another entry where a label and `=`, or an entry `-`, follow it. Any other one belongs to the value,
+//!   as those in `peer.subject=CN=alice,O=Shop` do; one that would be misread is typed `%2C`.
+//! * A value that is `~` and 32 hexadecimal digits in lower case is a digest. Were it a value of its own, it is typed
+//!   with `%7E`.
+//! * A value over [`MAX_VALUE`](key::MAX_VALUE) bytes becomes its digest, as in the filter, and so does a [`Secret`].
+//!   Nobody types a secret into a name: its label alone stands where it belongs.
+//! * `*` is the partition of everyone, `-` a missing value that is shared, `~` and 32 digits alone a digest of a
+//!   whole partition.
+//!
+//! Values are brought into the one spelling that they are counted by where that is the same for every configuration:
+//! methods in upper case, hosts in lower case, paths without query, addresses as their family writes them. An IPv6
+//! address without `/n` is that one address: by how many bits clients are counted, only the configuration says.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::key::{self, Digester, MAX_VALUE, Secrecy};
+use super::{identity, path, percent};
+use crate::wire::MAX_KEY;
+
+/// Makes the digests that stand for secret and long values. Never shown.
+#[derive(Clone, Debug)]
+pub struct DigestKey(Digester);
+
+impl DigestKey {
+    /// The one that a filter of `domain` uses where its configuration has no `digest_key`.
+    pub fn derived(domain: &str) -> Self {
+        Self(Digester::derived(domain))
+    }
+
+    /// `digest_key` of the filter's configuration.
+    pub fn keyed(key: &[u8]) -> Self {
+        Self(Digester::keyed(key))
+    }
+}
+
+/// A value that is known to the filter by its digest only.
+#[derive(Clone)]
+pub struct Secret {
+    label: String,
+    value: Vec<u8>,
+}
+
+impl Secret {
+    /// The secret that is counted under `label`, such as `header.x-api-key`.
+    ///
+    /// # Errors
+    /// When the filter writes no such label, or there is no value.
+    pub fn new(label: &str, value: Vec<u8>) -> Result<Self, NameError> {
+        let label = encoded_label(label).ok_or_else(|| NameError::UnknownLabel(label.to_owned()))?;
+        if value.is_empty() { Err(NameError::NoValue(label)) } else { Ok(Self { label, value }) }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret({})", self.label)
+    }
+}
+
+/// Why a text names no partition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// It is empty.
+    #[error("a partition is named by label=value, such as jwt.sub=alice; `*` is everyone's")]
+    Empty,
+    /// It is a value alone.
+    #[error("`{0}` lacks its label: write label=value, such as jwt.sub={0} or ip=192.0.2.7")]
+    NoLabel(String),
+    /// It is a label that no filter writes.
+    #[error(
+        "`{0}` is no label: there are jwt.<claim>, header.<name>, cookie.<name>, query.<name>, ip, peer.uri, peer.dns, \
+         peer.subject, metadata.<filter>.<path>, method, host, path and route; a dot within the name of a claim or a \
+         filter is %2E"
+    )]
+    UnknownLabel(String),
+    /// Nothing follows its label.
+    #[error("`{0}` has no value")]
+    NoValue(String),
+    /// It is no address.
+    #[error(
+        "`ip={0}` must be an address such as 192.0.2.7, 2001:db8::1, or 2001:db8::/64 for a network of IPv6"
+    )]
+    Address(String),
+    /// Secrets were given that have no place in it.
+    #[error("the secret {0} has no place in the partition: write its label there, without `=`")]
+    Unplaced(String),
+}
+
+/// A partition as a person named it.
+#[derive(Clone, Debug)]
+pub struct Name(Vec<Entry>);
+
+#[derive(Clone, Debug)]
+enum Entry {
+    /// What has no `=`, or a digest: encoded.
+    AsIs(String),
+    /// A value under an encoded label.
+    Value { label: String, value: Vec<u8> },
+    /// Its digest.
+    Secret(Secret),
+}
+
+impl Name {
+    /// What `typed` names. An entry of it that is the label of one of `secrets` stands for that secret; an empty `typed`
+    /// for all of them in their order.
+    ///
+    /// # Errors
+    /// When it names nothing that a filter could count, and how it is written instead.
+    pub fn parse(typed: &str, secrets: Vec<Secret>) -> Result<Self, NameError> {
+        let mut secrets: Vec<Option<Secret>> = secrets.into_iter().map(Some).collect();
+        if typed.is_empty() {
+            let all: Vec<Entry> = secrets.into_iter().flatten().map(Entry::Secret).collect();
+            return if all.is_empty() { Err(NameError::Empty) } else { Ok(Self(all)) };
+        }
+        if typed == key::EVERYONE || is_digest(typed) {
+            return Self(vec![Entry::AsIs(typed.to_owned())]).with_none_left(secrets);
+        }
+        let mut entries = Vec::new();
+        for text in split(typed, &secrets) {
+            let placed = encoded_label(text).and_then(|label| take(&mut secrets, &label));
+            entries.push(match placed {
+                Some(secret) => Entry::Secret(secret),
+                None => Entry::parse(text)?,
+            });
+        }
+        Self(entries).with_none_left(secrets)
+    }
+
+    fn with_none_left(self, secrets: Vec<Option<Secret>>) -> Result<Self, NameError> {
+        match secrets.into_iter().flatten().next() {
+            Some(secret) => Err(NameError::Unplaced(secret.label)),
+            None => Ok(self),
+        }
+    }
+
+    /// Whether a digest is to be made, so that [`encode`](Self::encode) must be given the filter's own key.
+    pub fn needs_key(&self) -> bool {
+        // No digest of the whole can be needed where three bytes for each leave room for the names of domain and policy.
+        let most = |entry: &Entry| match entry {
+            Entry::AsIs(text) => text.len() + 1,
+            Entry::Value { label, value } => label.len() + 2 + 3 * value.len(),
+            Entry::Secret(secret) => secret.label.len() + 35,
+        };
+        self.0.iter().any(Entry::is_digested) || self.0.iter().map(most).sum::<usize>() > MAX_KEY - 256
+    }
+
+    /// An IPv6 address in it that is no network: most configurations count such clients by a network.
+    pub fn single_ipv6(&self) -> Option<&str> {
+        self.0.iter().find_map(|entry| match entry {
+            Entry::Value { label, value } if label == key::IP => {
+                std::str::from_utf8(value).ok().filter(|text| text.contains(':') && !text.contains('/'))
+            }
+            _ => None,
+        })
+    }
+
+    /// The partition as it stands in the key of `policy`'s counter.
+    pub fn encode(&self, key: &DigestKey, domain: &str, policy: &str) -> String {
+        let head = key::head(domain, policy);
+        let mut out = head.to_string();
+        for (i, entry) in self.0.iter().enumerate() {
+            if i > 0 {
+                out.push(',');
+            }
+            match entry {
+                Entry::AsIs(text) => out.push_str(text),
+                Entry::Value { label, value } => {
+                    key::write_entry(&mut out, label, value, Secrecy::Plain, &key.0);
+                }
+                Entry::Secret(Secret { label, value }) => {
+                    key::write_entry(&mut out, label, value, Secrecy::Secret, &key.0);
+                }
+            }
+        }
+        key::partition_of(&key::close(out, head.len(), &key.0)).to_owned()
+    }
+}
+
+impl Entry {
+    fn is_digested(&self) -> bool {
+        match self {
+            Self::AsIs(_) => false,
+            Self::Value { value, .. } => value.len() > MAX_VALUE,
+            Self::Secret(_) => true,
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, NameError> {
+        if text == key::MISSING {
+            return Ok(Self::AsIs(text.to_owned()));
+        }
+        let Some((typed, value)) = text.split_once('=') else {
+            return Err(match encoded_label(text) {
+                Some(label) => NameError::NoValue(label),
+                None => NameError::NoLabel(text.to_owned()),
+            });
+        };
+        let label = encoded_label(typed).ok_or_else(|| NameError::UnknownLabel(typed.to_owned()))?;
+        if is_digest(value) {
+            return Ok(Self::AsIs(format!("{label}={value}")));
+        }
+        let value = match label.as_str() {
+            // It decodes by itself.
+            "path" => path::normalize(value.as_bytes()).into_owned(),
+            "method" => percent::decode(value.as_bytes()).to_ascii_uppercase(),
+            "host" => percent::decode(value.as_bytes()).to_ascii_lowercase(),
+            key::IP => address(value).ok_or_else(|| NameError::Address(value.to_owned()))?.into_bytes(),
+            _ => percent::decode(value.as_bytes()),
+        };
+        if value.is_empty() {
+            return Err(NameError::NoValue(label));
+        }
+        Ok(Self::Value { label, value })
+    }
+}
+
+/// An address, or a network of IPv6, in its one spelling.
+fn address(typed: &str) -> Option<String> {
+    let text = String::from_utf8(percent::decode(typed.as_bytes())).ok()?;
+    match text.split_once('/') {
+        None => text.parse().ok().map(|address: IpAddr| address.to_canonical().to_string()),
+        Some((address, bits)) => {
+            let bits = bits.parse().ok().filter(|bits| (1..=128).contains(bits))?;
+            match address.parse::<IpAddr>().ok()?.to_canonical() {
+                address @ IpAddr::V6(_) => Some(identity::network(address, bits)),
+                IpAddr::V4(_) => None,
+            }
+        }
+    }
+}
+
+/// The entries of a name.
+fn split<'t>(typed: &'t str, secrets: &[Option<Secret>]) -> Vec<&'t str> {
+    let mut entries = Vec::new();
+    let mut rest = typed;
+    let mut from = 0;
+    while let Some(comma) = rest.get(from..).and_then(|text| text.find(',')).map(|at| from + at) {
+        let (entry, after) = (rest.get(..comma), rest.get(comma + 1..));
+        match (entry, after) {
+            (Some(entry), Some(after)) if begins_entry(after, secrets) => {
+                entries.push(entry);
+                (rest, from) = (after, 0);
+            }
+            _ => from = comma + 1,
+        }
+    }
+    entries.push(rest);
+    entries
+}
+
+/// Whether an entry begins here, after a comma.
+fn begins_entry(text: &str, secrets: &[Option<Secret>]) -> bool {
+    let alone = text.split(',').next().unwrap_or_default();
+    let is_secret = |label: String| secrets.iter().flatten().any(|secret| secret.label == label);
+    alone == key::MISSING
+        || alone.split_once('=').is_some_and(|(label, _)| encoded_label(label).is_some())
+        || encoded_label(alone).is_some_and(is_secret)
+}
+
+fn take(secrets: &mut [Option<Secret>], label: &str) -> Option<Secret> {
+    secrets.iter_mut().find(|secret| secret.as_ref().is_some_and(|s| s.label == label))?.take()
+}
+
+/// `~` and the digits of a digest.
+fn is_digest(text: &str) -> bool {
+    text.strip_prefix('~').is_some_and(|digits| {
+        digits.len() == 32 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+/// A label as the filter writes it; `None` where it writes no such label.
+fn encoded_label(typed: &str) -> Option<String> {
+    const WHOLE: [&str; 8] =
+        [key::IP, "peer.uri", "peer.dns", "peer.subject", "method", "host", "path", "route"];
+    if WHOLE.contains(&typed) {
+        return Some(typed.to_owned());
+    }
+    let (kind, name) = typed.split_once('.').filter(|(_, name)| !name.is_empty())?;
+    let decoded = |text: &str| String::from_utf8(percent::decode(text.as_bytes())).ok();
+    match kind {
+        "header" => Some(key::label(kind, &decoded(name)?.to_ascii_lowercase()).into()),
+        "cookie" | "query" => Some(key::label(kind, &decoded(name)?).into()),
+        _ => {
+            let mut head = "jwt".to_owned();
+            match kind.split_once('@') {
+                None if kind == "jwt" => {}
+                None if kind == "metadata" => kind.clone_into(&mut head),
+                Some(("jwt", payload)) if !payload.is_empty() => {
+                    head.push('@');
+                    key::push_name(&mut head, &decoded(payload)?);
+                }
+                _ => return None,
+            }
+            let names: Option<Vec<String>> =
+                name.split('.').map(|name| decoded(name).filter(|name| !name.is_empty())).collect();
+            Some(key::path_label(&head, names?.iter().map(String::as_str)).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
