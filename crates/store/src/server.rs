@@ -6,6 +6,7 @@ mod caller;
 mod descriptors;
 mod listen;
 mod metrics;
+mod page;
 mod pending;
 mod reply;
 mod reserve;

@@ -6,6 +6,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 
 use super::App;
+use super::page;
 use super::reply::{Payload, Refusal, json, text};
 
 #[derive(Serialize)]
@@ -23,6 +24,7 @@ struct Readiness {
 /// For a path or a method that it does not know.
 pub fn serve<B>(app: &Arc<App>, request: &Request<B>) -> Result<Response<Payload>, Refusal> {
     let answer: fn(&App) -> Response<Payload> = match request.uri().path() {
+        page::PATH => |_| page::serve(),
         "/healthz" => |_| text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".to_owned()),
         "/readyz" => readiness,
         "/metrics" => |app| {
