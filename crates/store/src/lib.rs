@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 pub mod api;
+pub mod desk;
 pub mod memory;
+pub mod operate;
 pub mod redis;
 pub mod server;
 pub mod store;

@@ -1,5 +1,7 @@
 //! Counters in this process: for one store, and for tests. They are gone when it ends.
 
+mod desk;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +10,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use quotagate_quota::wire::{Grant, MAX_UNITS, Return};
 
+use self::desk::Drawer;
+use crate::desk::Desk;
 use crate::store::{Ask, Batch, Health, Settle, Settled, Store, StoreError};
 
 /// Parts of the map, each behind a lock of its own.
@@ -30,6 +34,7 @@ pub fn steady_clock() -> Clock {
 /// The backend `memory:`.
 pub struct Memory {
     shards: Arc<Shards>,
+    drawer: Arc<Drawer>,
     hasher: RandomState,
     clock: Clock,
     /// Most keys of a shard.
@@ -63,7 +68,8 @@ impl Memory {
     pub fn new(clock: Clock) -> Self {
         let others = std::iter::repeat_with(Mutex::default).take(SHARDS - 1).collect();
         let shards = Arc::new(Shards { others, last: Mutex::default() });
-        Self { shards, hasher: RandomState::new(), clock, shard_bound: MAX_KEYS / SHARDS }
+        let drawer = Arc::default();
+        Self { shards, drawer, hasher: RandomState::new(), clock, shard_bound: MAX_KEYS / SHARDS }
     }
 
     /// Counters held, expired ones that no sweep has met yet included.
@@ -79,17 +85,20 @@ impl Memory {
     /// Frees what has expired.
     pub fn sweep(&self) {
         sweep(&self.shards, (self.clock)());
+        self.drawer.sweep((self.clock)());
     }
 
     /// Frees what has expired once a second, as long as the store lives. Needs a Tokio runtime.
     pub fn keep_swept(&self) {
         let (shards, clock) = (Arc::downgrade(&self.shards), Arc::clone(&self.clock));
+        let drawer = Arc::downgrade(&self.drawer);
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(SWEEP);
             loop {
                 ticks.tick().await;
-                let Some(shards) = shards.upgrade() else { return };
+                let (Some(shards), Some(drawer)) = (shards.upgrade(), drawer.upgrade()) else { return };
                 sweep(&shards, clock());
+                drawer.sweep(clock());
             }
         });
     }
@@ -109,7 +118,8 @@ impl Memory {
             .get_mut(ask.key.as_str())
             .and_then(|held| held.iter_mut().find(|c| (c.window_s, c.number) == (ask.window_s, number)));
         let used = found.as_ref().map_or(0, |counter| counter.used);
-        let (granted, taken) = share(ask, used);
+        let quota = self.drawer.quota(&ask.key, ask.quota, now);
+        let (granted, taken) = share(ask, quota, used);
         match found {
             Some(counter) => counter.used = used.saturating_add(taken),
             // To evict another would give that one a fresh quota.
@@ -129,7 +139,7 @@ impl Memory {
             None => {}
         }
         let reset_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).max(1);
-        Ok(Grant { granted, used: used.saturating_add(taken), quota: ask.quota, reset_ms, window: number })
+        Ok(Grant { granted, used: used.saturating_add(taken), quota, reset_ms, window: number })
     }
 
     fn put_back(&self, back: &Return) {
@@ -144,9 +154,9 @@ impl Memory {
     }
 }
 
-/// What a reservation is granted of a counter with `used` units taken, and by how much the counter grows.
-fn share(ask: &Ask, used: u64) -> (u64, u64) {
-    let left = ask.quota.saturating_sub(used);
+/// What a reservation is granted of a counter with `used` units of `quota` taken, and by how much the counter grows.
+fn share(ask: &Ask, quota: u64, used: u64) -> (u64, u64) {
+    let left = quota.saturating_sub(used);
     let needed = if left < ask.min { 0 } else { ask.want.min(left) };
     // All that was wanted is granted, or nobody waits and nothing was wanted.
     let spare = if needed == ask.want { ask.spare.min(left.saturating_sub(needed) / 8) } else { 0 };
@@ -186,6 +196,10 @@ impl Store for Memory {
 
     fn health(&self) -> Health {
         Health::default()
+    }
+
+    fn desk(&self) -> &dyn Desk {
+        self
     }
 }
 

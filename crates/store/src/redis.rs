@@ -5,6 +5,7 @@
 
 mod again;
 mod cluster;
+mod desk;
 mod eviction;
 mod node;
 mod script;
@@ -23,6 +24,7 @@ use self::cluster::{Cluster, slot_of};
 use self::node::{Link, Node};
 use self::script::{Answer, Deed, Form, Override};
 use self::target::Target;
+use crate::desk::Desk;
 use crate::store::{Ask, Batch, Health, Settle, Store, StoreError};
 use crate::url::StoreUrl;
 
@@ -36,6 +38,8 @@ const TOGETHER: usize = 32;
 pub struct Redis {
     prefix: String,
     topology: Topology,
+    /// What operators call it.
+    backend: &'static str,
     commands: Counter,
     errors: Counter,
 }
@@ -70,6 +74,7 @@ impl Redis {
     pub fn start(url: &StoreUrl, prefix: &str) -> Option<Self> {
         // A provider that is installed already is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        let sentinel = matches!(url, StoreUrl::Sentinel(..));
         let topology = match url.clone() {
             StoreUrl::Memory => return None,
             StoreUrl::Redis(login, address) => Topology::One(Node::start(Target::Fixed(login, address))),
@@ -80,7 +85,8 @@ impl Redis {
             }
         };
         let (commands, errors) = (Counter::default(), Counter::default());
-        Some(Self { prefix: prefix.to_owned(), topology, commands, errors })
+        let backend = desk::backend(&topology, sentinel);
+        Some(Self { prefix: prefix.to_owned(), topology, backend, commands, errors })
     }
 
     fn owner(&self, key: &str) -> Option<Arc<Node>> {
@@ -259,6 +265,10 @@ impl Store for Redis {
                 Health { faults: fault.into_iter().collect(), warnings: warning.into_iter().collect() }
             }
         }
+    }
+
+    fn desk(&self) -> &dyn Desk {
+        self
     }
 
     fn register(&self, registry: &mut Registry) {

@@ -2,12 +2,15 @@
 
 mod admin;
 mod alarm;
+mod body;
 mod caller;
 mod descriptors;
+mod dials;
 mod listen;
 mod metrics;
 mod page;
 mod pending;
+mod query;
 mod reply;
 mod reserve;
 mod token;
@@ -25,14 +28,17 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use quotagate_quota::wire::RESERVE_PATH;
+use quotagate_quota::wire::dials::DIALS_PATH;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout_at};
 use tokio_util::task::TaskTracker;
 
+use self::admin::guard::Guard;
 use self::alarm::Alarm;
 use self::caller::Caller;
 use self::metrics::Metrics;
 use self::reply::{Payload, Refusal};
+use crate::operate::Operate;
 use crate::store::Store;
 
 pub use self::descriptors::raise_file_limit;
@@ -55,6 +61,8 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub struct App {
     store: Arc<dyn Store>,
     token: Option<Token>,
+    guard: Guard,
+    operate: Operate,
     metrics: Metrics,
     /// Ends the waits of calls.
     alarm: Alarm,
@@ -65,11 +73,28 @@ pub struct App {
 }
 
 impl App {
-    /// Serves `store` to callers with `token`, or to everyone without one.
+    /// Serves `store` to callers and operators with `token`, or to everyone without one.
     pub fn new(store: Arc<dyn Store>, token: Option<Token>) -> Self {
         let metrics = Metrics::new(&*store);
+        let operate = Operate::new(Arc::clone(&store));
+        let guard = Guard { token: token.clone(), hosts: Vec::new() };
         let (alarm, tasks) = (Alarm::default(), TaskTracker::new());
-        Self { store, token, metrics, alarm, tasks, places: Arc::new(Semaphore::new(CALLS)) }
+        let places = Arc::new(Semaphore::new(CALLS));
+        Self { store, token, guard, operate, metrics, alarm, tasks, places }
+    }
+
+    /// Asks operators for a token of their own.
+    #[must_use]
+    pub fn admin_token(mut self, token: Option<Token>) -> Self {
+        self.guard.token = token.or(self.guard.token);
+        self
+    }
+
+    /// Lets operators ask for the admin address by these names too.
+    #[must_use]
+    pub fn admin_hosts(mut self, hosts: Vec<String>) -> Self {
+        self.guard.hosts = hosts;
+        self
     }
 
     fn authorize(&self, headers: &HeaderMap) -> Result<(), Refusal> {
@@ -85,7 +110,10 @@ impl App {
 #[derive(Clone, Copy)]
 enum Door {
     Calls,
-    Admin,
+    Admin {
+        /// By a Unix socket.
+        local: bool,
+    },
 }
 
 /// Serves calls on `calls` and operators on `admin` until `shutdown`; then answers what was accepted, for at
@@ -94,11 +122,14 @@ pub async fn run(calls: Listener, admin: Listener, app: App, shutdown: impl Futu
     let app = Arc::new(app);
     let ringing = Arc::clone(&app);
     let alarm = tokio::spawn(async move { ringing.alarm.ring().await });
+    let reading = Arc::clone(&app);
+    let reader = tokio::spawn(async move { reading.operate.keep_fresh().await });
     let graceful = GracefulShutdown::new();
+    let local = matches!(admin.address(), ListenAddr::Unix(_));
     let (most_calls, most_admin) = descriptors::bounds();
     tokio::select! {
         () = accept(&calls, Door::Calls, most_calls, &app, &graceful) => {}
-        () = accept(&admin, Door::Admin, most_admin, &app, &graceful) => {}
+        () = accept(&admin, Door::Admin { local }, most_admin, &app, &graceful) => {}
         () = shutdown => {}
     }
     drop((calls, admin));
@@ -107,6 +138,7 @@ pub async fn run(calls: Listener, admin: Listener, app: App, shutdown: impl Futu
     app.tasks.close();
     drained &= timeout_at(end, app.tasks.wait()).await.is_ok();
     alarm.abort();
+    reader.abort();
     if !drained {
         tracing::warn!("gave up calls that were still under way after {} s", DRAIN.as_secs());
     }
@@ -165,7 +197,16 @@ async fn accept(listener: &Listener, door: Door, most: usize, app: &Arc<App>, gr
 async fn respond(app: &Arc<App>, door: Door, request: Request<Incoming>) -> Response<Payload> {
     let received = Instant::now();
     match door {
-        Door::Admin => admin::serve(app, &request).unwrap_or_else(|refusal| refusal.answer()),
+        Door::Admin { local } => {
+            admin::serve(app, request, local).await.unwrap_or_else(|refusal| refusal.answer())
+        }
+        Door::Calls if request.uri().path() == DIALS_PATH => {
+            let answer = match *request.method() {
+                Method::GET => dials::serve(app, &request).await,
+                _ => Err(Refusal::Method("GET")),
+            };
+            answer.unwrap_or_else(|refusal| refusal.answer())
+        }
         Door::Calls => {
             let answer = match (request.uri().path(), request.method()) {
                 (RESERVE_PATH, &Method::POST) => reserve::serve(app, request, received).await,

@@ -8,6 +8,8 @@ use prometheus_client::registry::Registry;
 use quotagate_quota::window::Window;
 use quotagate_quota::wire::{Grant, Invalid, Reservation, Return};
 
+use crate::desk::Desk;
+
 /// What became of one reservation.
 pub type Settled = Result<Grant, StoreError>;
 
@@ -46,6 +48,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Whether the backend can be used now.
     fn health(&self) -> Health;
+
+    /// Where operators' changes are kept.
+    fn desk(&self) -> &dyn Desk;
 
     /// Adds the backend's own measurements to `registry`.
     fn register(&self, _registry: &mut Registry) {}

@@ -17,6 +17,7 @@ use hyper::client::conn::{http1, http2};
 use hyper::{Request, Response, StatusCode, body::Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use quotagate_quota::wire::{Reservation, Return};
+use quotagate_store::desk::Desk;
 use quotagate_store::memory::{Memory, steady_clock};
 use quotagate_store::server::{App, ListenAddr, Listener, Token, run};
 use quotagate_store::store::{Batch, Health, Settle, Store};
@@ -52,6 +53,10 @@ impl Store for Gated {
 
     fn health(&self) -> Health {
         Health::default()
+    }
+
+    fn desk(&self) -> &dyn Desk {
+        self.memory.desk()
     }
 }
 

@@ -52,7 +52,7 @@ impl Redis {
                 }
                 Answer::Moved(ref address) | Answer::Elsewhere(ref address) => {
                     let asking = matches!(answer, Answer::Elsewhere(_));
-                    let node = self.redirect(ask, address, asking, &route.node);
+                    let node = self.redirect(&ask.key, address, asking, &route.node);
                     let node = node.ok_or_else(|| StoreError::Refused(format!("redirected to {address}")))?;
                     route = Route { node, form: Form::Digest, asking, ..route };
                 }
@@ -92,7 +92,7 @@ impl Redis {
     }
 
     /// Sends one command, behind `ASKING` where the node is about to take over its slot.
-    async fn one(
+    pub(super) async fn one(
         &self,
         node: &Node,
         cmd: Cmd,
@@ -125,7 +125,7 @@ impl Redis {
         let (_, mut reply) = self.one(node, get(), false, deadline).await?;
         if let Value::ServerError(error) = &reply
             && let Answer::Elsewhere(address) = script::refusal(error)
-            && let Some(other) = self.redirect(ask, &address, true, node)
+            && let Some(other) = self.redirect(&ask.key, &address, true, node)
         {
             reply = self.one(&other, get(), true, deadline).await?.1;
         }
@@ -136,11 +136,12 @@ impl Redis {
         }
     }
 
-    fn redirect(&self, ask: &Ask, address: &str, asking: bool, from: &Node) -> Option<Arc<Node>> {
+    /// The node that an answer of `from` names.
+    pub(super) fn redirect(&self, key: &str, address: &str, asking: bool, from: &Node) -> Option<Arc<Node>> {
         match &self.topology {
             Topology::One(_) => None,
             Topology::Cluster(cluster) if asking => cluster.node(address, from),
-            Topology::Cluster(cluster) => cluster.moved(slot_of(&ask.key), address, from),
+            Topology::Cluster(cluster) => cluster.moved(slot_of(key), address, from),
         }
     }
 }

@@ -1,13 +1,19 @@
-//! The admin address: is it alive, is it ready, what did it do.
+//! The admin address: is it alive, is it ready, what did it do, which are open to everyone who reaches it; and what
+//! operators do, which is guarded.
+
+pub mod guard;
+mod routes;
 
 use std::sync::Arc;
 
+use hyper::body::{Body, Bytes};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 
 use super::App;
 use super::page;
 use super::reply::{Payload, Refusal, json, text};
+use crate::api;
 
 #[derive(Serialize)]
 struct Readiness {
@@ -18,11 +24,19 @@ struct Readiness {
     warnings: Vec<String>,
 }
 
-/// Answers a request on the admin address.
+/// Answers a request on the admin address; `local` came by a Unix socket.
 ///
 /// # Errors
-/// For a path or a method that it does not know.
-pub fn serve<B>(app: &Arc<App>, request: &Request<B>) -> Result<Response<Payload>, Refusal> {
+/// For a path or a method that it does not know, and where operators may not or cannot do what they wish.
+pub async fn serve<B>(app: &Arc<App>, request: Request<B>, local: bool) -> Result<Response<Payload>, Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if request.uri().path().starts_with(api::ROOT) {
+        app.guard.check(&request, local)?;
+        return routes::serve(app, request).await;
+    }
     let answer: fn(&App) -> Response<Payload> = match request.uri().path() {
         page::PATH => |_| page::serve(),
         "/healthz" => |_| text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".to_owned()),

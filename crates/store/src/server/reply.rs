@@ -14,6 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::App;
 use super::caller::Unfetched;
+use crate::operate::Fault;
 use crate::store::{Batch, Settled};
 
 /// The place of a call among those under way, given up with the last of its holders.
@@ -36,6 +37,14 @@ impl Held {
     /// What became of the reservations.
     pub fn settled(&self) -> &[Settled] {
         &self.settled
+    }
+
+    /// The domain of the call, as its first item says: a worker's items are all of one.
+    pub fn domain(&self) -> Option<&str> {
+        let Batch { asks, returns, .. } = &*self.batch;
+        let ask = asks.first().map(|ask| ask.key.as_str());
+        let key = ask.or_else(|| returns.first().map(|back| back.key.as_str()))?;
+        key.split(':').next()
     }
 
     fn hand_out(&mut self) {
@@ -174,6 +183,21 @@ pub enum Refusal {
     /// The server failed.
     #[error("the store failed")]
     Failed,
+    /// The name that was asked for is not known to be ours.
+    #[error(
+        "{0:?} is not a name of this address: ask for it by its IP address or as localhost, or start the store with \
+         --admin-host and this name"
+    )]
+    Host(String),
+    /// A web page of another site calls.
+    #[error("a page of another site calls: its Origin header is not this address")]
+    Origin,
+    /// A change that is no JSON.
+    #[error("a change needs Content-Type: application/json")]
+    NotJson,
+    /// What an operator wishes cannot be.
+    #[error(transparent)]
+    Wish(#[from] Fault),
 }
 
 #[derive(Serialize)]
@@ -181,6 +205,8 @@ struct ErrorBody<'a> {
     error: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    known: &'a [String],
 }
 
 impl Refusal {
@@ -196,14 +222,30 @@ impl Refusal {
             Self::Late(_) => StatusCode::GATEWAY_TIMEOUT,
             Self::Down(_) | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
+            Self::Origin => StatusCode::FORBIDDEN,
+            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Wish(fault) => match fault {
+                Fault::Invalid { .. } => StatusCode::BAD_REQUEST,
+                Fault::Unknown { .. } | Fault::Absent(_) => StatusCode::NOT_FOUND,
+                Fault::Full(_) | Fault::Contended => StatusCode::CONFLICT,
+                Fault::Store(error) if error.is_outage() => StatusCode::SERVICE_UNAVAILABLE,
+                Fault::Store(_) => StatusCode::BAD_GATEWAY,
+            },
         }
     }
 
     /// The answer that says so.
     pub fn answer(&self) -> Response<Payload> {
         let error = self.to_string();
-        let field = if let Self::Malformed { field, .. } = self { Some(field.as_str()) } else { None };
-        let body = serde_json::to_vec(&ErrorBody { error: &error, field }).unwrap_or_default();
+        let (field, known): (_, &[String]) = match self {
+            Self::Malformed { field, .. } => (Some(field.as_str()), &[]),
+            Self::Wish(Fault::Invalid { field, known, .. } | Fault::Unknown { field, known, .. }) => {
+                (Some(field), known)
+            }
+            _ => (None, &[]),
+        };
+        let body = serde_json::to_vec(&ErrorBody { error: &error, field, known }).unwrap_or_default();
         let mut response = json(self.status(), body, None);
         let extra = match self {
             Self::Method(method) => Some((header::ALLOW, HeaderValue::from_static(method))),

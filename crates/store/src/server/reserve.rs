@@ -3,19 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes};
 use hyper::{Request, Response, StatusCode, header};
 use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, Outcome, ReserveReply, ReserveRequest, Return};
-use tokio::time::timeout;
 
 use super::App;
+use super::body::{read, receive};
 use super::pending;
 use super::reply::{Held, Payload, Refusal, json};
 use crate::store::{Ask, Batch, StoreError};
-
-/// The longest that a body may take to arrive.
-const BODY: Duration = Duration::from_secs(5);
 
 /// How long before the caller's deadline it is answered at the latest, with what has settled; a fifth of a
 /// shorter budget.
@@ -48,16 +44,7 @@ where
         return Err(Refusal::Page);
     }
     let place = Arc::new(Arc::clone(&app.places).try_acquire_owned().map_err(|_| Refusal::Busy)?);
-    let declared = request.body().size_hint().lower();
-    if declared > MAX_BODY as u64 {
-        return Err(too_large());
-    }
-    let body = match timeout(BODY, Limited::new(request.into_body(), MAX_BODY).collect()).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
-        Ok(Err(error)) => return Err(Refusal::Body(error.to_string())),
-        Err(_) => return Err(Refusal::Slow(BODY.as_secs())),
-    };
+    let body = receive(request.into_body(), MAX_BODY).await?;
     let Call { budget_ms, batch, faults } = understand(app, &body, received)?;
     let deadline = batch.deadline;
     if Instant::now() >= deadline && batch.returns.is_empty() {
@@ -72,27 +59,13 @@ where
     {
         return Err(Refusal::Late(budget_ms));
     }
-    answer(claim.take(), faults, budget_ms, deadline)
-}
-
-fn too_large() -> Refusal {
-    Refusal::TooLarge(format!("the body must be at most {MAX_BODY} bytes long"))
+    let held = claim.take();
+    let dials = held.domain().map_or(0, |domain| app.operate.version(domain));
+    answer(held, dials, faults, budget_ms, deadline)
 }
 
 fn understand(app: &App, body: &[u8], received: Instant) -> Result<Call, Refusal> {
-    // The path of a wrong field is found in a second pass, which good bodies need not pay for.
-    let request: ReserveRequest = serde_json::from_slice(body).or_else(|_| {
-        let mut text = serde_json::Deserializer::from_slice(body);
-        let request = serde_path_to_error::deserialize(&mut text).map_err(|error| Refusal::Malformed {
-            field: error.path().to_string(),
-            reason: error.inner().to_string(),
-        })?;
-        let trailing = |error: serde_json::Error| Refusal::Malformed {
-            field: ".".to_owned(),
-            reason: error.to_string(),
-        };
-        text.end().map_err(trailing).map(|()| request)
-    })?;
+    let request: ReserveRequest = read(body)?;
     let ReserveRequest { budget_ms, mut returns, reservations } = request;
     let items = returns.len().saturating_add(reservations.len());
     if items > MAX_ITEMS {
@@ -124,6 +97,7 @@ fn is_good(back: &Return) -> bool {
 
 fn answer(
     held: Held,
+    dials: u64,
     faults: Vec<Option<String>>,
     budget_ms: u32,
     deadline: Instant,
@@ -150,6 +124,6 @@ fn answer(
         None => Outcome::Failed("the store left it out".to_owned()),
     };
     let grants = faults.into_iter().map(|fault| fault.map_or_else(&mut next, Outcome::Failed)).collect();
-    let body = serde_json::to_vec(&ReserveReply { dials: 0, grants }).map_err(|_| Refusal::Failed)?;
+    let body = serde_json::to_vec(&ReserveReply { dials, grants }).map_err(|_| Refusal::Failed)?;
     Ok(json(StatusCode::OK, body, Some(held)))
 }

@@ -1,6 +1,8 @@
 //! What several tests need: reservations in few words, and polling.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod http;
+
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;

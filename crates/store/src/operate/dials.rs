@@ -1,0 +1,100 @@
+//! Turning and clearing dials.
+
+use std::time::Duration;
+
+use quotagate_quota::wire::MAX_UNITS;
+use quotagate_quota::wire::dials::ALL_POLICIES;
+
+use super::names::clean;
+use super::record::{DialRecord, span, write};
+use super::{Edit, Fault, Operate, millis};
+use crate::api::{Changed, ClearDial, Event, MAX_FOR_MS, MAX_HISTORY, SetDial};
+use crate::desk::Shelf;
+
+impl Operate {
+    /// Turns a dial.
+    ///
+    /// # Errors
+    /// Where a name is not known, a value is out of its bounds, or the backend fails.
+    pub async fn set_dial(&self, wish: &SetDial) -> Result<Changed, Fault> {
+        check(wish)?;
+        let domain = match wish.policy.as_str() {
+            ALL_POLICIES => self.domain(wish.domain.as_deref()).await?,
+            policy => self.place(wish.domain.as_deref(), policy).await?.0,
+        };
+        let by = clean(&wish.by);
+        let turn = |old: Option<&[u8]>, now: Duration| {
+            let held = old.and_then(|old| DialRecord::read(&wish.policy, old).ok());
+            let held = held.filter(|held| held.left_at(now).is_some()).unwrap_or_default();
+            let dial = DialRecord {
+                mode: wish.mode.or(held.mode),
+                quota: wish.quota.or(held.quota),
+                on_failure: wish.on_failure.or(held.on_failure),
+                until_ms: wish.for_ms.map(|for_ms| millis(now).saturating_add(for_ms)),
+                by: by.clone(),
+                at_ms: millis(now),
+            };
+            if dial.is_empty() {
+                return Err(Fault::invalid("mode", "turn at least one of mode, quota and on_failure"));
+            }
+            let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
+            let done = format!("set dial {}: {}{time}", wish.policy, dial.words());
+            Ok(Edit { new: Some(write(&dial)), done })
+        };
+        let made = self.change(&domain, Shelf::Dials, &wish.policy, &by, turn).await?;
+        Ok(self.changed(domain, made))
+    }
+
+    /// Clears a dial.
+    ///
+    /// # Errors
+    /// Where there is none, or the backend fails.
+    pub async fn clear_dial(&self, wish: &ClearDial) -> Result<Changed, Fault> {
+        let domain = self.domain(wish.domain.as_deref()).await?;
+        let by = clean(&wish.by);
+        let clear = |old: Option<&[u8]>, now: Duration| {
+            let held = old.and_then(|old| DialRecord::read(&wish.policy, old).ok());
+            match held.filter(|held| held.left_at(now).is_some()) {
+                Some(_) => Ok(Edit { new: None, done: format!("cleared dial {}", wish.policy) }),
+                None => Err(Fault::Absent(format!("no dial of {:?} is turned in {domain}", wish.policy))),
+            }
+        };
+        let made = self.change(&domain, Shelf::Dials, &wish.policy, &by, clear).await?;
+        Ok(self.changed(domain, made))
+    }
+
+    /// What was done in a domain, the newest first.
+    ///
+    /// # Errors
+    /// Where the domain is not known, or the backend fails.
+    pub async fn history(&self, domain: Option<&str>, limit: usize) -> Result<Vec<Event>, Fault> {
+        let domain = self.domain(domain).await?;
+        let entries = self.desk().history(&domain, limit.clamp(1, MAX_HISTORY)).await?;
+        let read = |entry: Vec<u8>| serde_json::from_slice::<Event>(&entry).ok();
+        Ok(entries.into_iter().filter_map(read).collect())
+    }
+
+    pub(super) fn changed(&self, domain: String, made: super::Made) -> Changed {
+        Changed { domain, version: made.version, durable: self.desk().durable(), done: made.done }
+    }
+}
+
+fn check(wish: &SetDial) -> Result<(), Fault> {
+    if wish.quota.is_some_and(|quota| quota > MAX_UNITS) {
+        return Err(Fault::invalid("quota", format!("must be 0 to {MAX_UNITS}")));
+    }
+    if wish.quota.is_some() && wish.policy == ALL_POLICIES {
+        return Err(Fault::invalid("quota", "is of one policy: all together have none"));
+    }
+    check_time(wish.for_ms)
+}
+
+/// Whether a time is within its bounds.
+pub(super) fn check_time(for_ms: Option<u64>) -> Result<(), Fault> {
+    match for_ms {
+        Some(for_ms) if !(1000..=MAX_FOR_MS).contains(&for_ms) => {
+            Err(Fault::invalid("for_ms", format!("must be 1000 to {MAX_FOR_MS} milliseconds: 1s to 366d")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,1 @@
+//! Setting, clearing and listing the overrides of single partitions.

@@ -1,0 +1,122 @@
+//! What filters tell of their policies, kept in this process and written where other stores find it: when it is new, has
+//! changed, or was written ten minutes ago.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use quotagate_quota::window::Window;
+use quotagate_quota::wire::MAX_UNITS;
+use quotagate_quota::wire::dials::{MAX_REPORT, PolicyReport, Report};
+
+use super::record::{DomainRecord, is_policy, write};
+use super::{Cached, MAX_POLICIES, Operate, millis};
+use crate::api::PolicyInfo;
+use crate::desk::{Field, Shelf};
+
+/// How often an entry is written that has not changed.
+const REWRITE: Duration = Duration::from_secs(600);
+/// How often an entry is written that filters do not agree on.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// The policies of a domain that filters told this store of: at most [`MAX_POLICIES`].
+#[derive(Default)]
+pub struct Known(BTreeMap<String, Told>);
+
+struct Told {
+    info: PolicyInfo,
+    /// What was last written, and when.
+    written: Option<(PolicyInfo, Instant)>,
+}
+
+impl Told {
+    fn is_due(&self) -> bool {
+        self.written.as_ref().is_none_or(|(written, at)| {
+            let same = PolicyInfo { seen_ms: written.seen_ms, ..self.info.clone() } == *written;
+            at.elapsed() > if same { REWRITE } else { AGAIN }
+        })
+    }
+}
+
+impl Cached {
+    /// Reads a report, and learns its policies. What is no report is `None`.
+    pub fn learn(&self, text: &[u8]) -> Option<Report> {
+        if text.len() > MAX_REPORT {
+            return None;
+        }
+        let mut report: Report = serde_json::from_slice(text).ok()?;
+        report.policies.retain(is_sound);
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seen_ms = millis(self.now().unwrap_or_else(now));
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for policy in &report.policies {
+            let room = known.0.len() < MAX_POLICIES;
+            match known.0.get_mut(&policy.name) {
+                Some(told) => told.info = info(policy, seen_ms),
+                None if room => {
+                    let told = Told { info: info(policy, seen_ms), written: None };
+                    known.0.insert(policy.name.clone(), told);
+                }
+                None => {}
+            }
+        }
+        Some(report)
+    }
+
+    /// The policies that filters told this store of.
+    pub fn policies(&self) -> Vec<PolicyInfo> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.0.values().map(|told| told.info.clone()).collect()
+    }
+
+    /// What is to be written, which counts as written from now on.
+    fn due(&self) -> Vec<Field> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = known.0.values_mut().filter(|told| told.is_due());
+        due.map(|told| {
+            told.written = Some((told.info.clone(), Instant::now()));
+            (told.info.name.clone(), write(&told.info))
+        })
+        .collect()
+    }
+
+    /// Whether anything is to be written.
+    pub fn is_due(&self) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).0.values().any(Told::is_due)
+    }
+
+    fn forget_written(&self) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.0.values_mut().for_each(|told| told.written = None);
+    }
+}
+
+impl Operate {
+    /// Writes what filters told of `cached` where other stores find it.
+    pub async fn write_down(&self, cached: &Cached) {
+        let due = cached.due();
+        let Some(seen_ms) = cached.now().map(millis).filter(|_| !due.is_empty()) else { return };
+        let domain = (cached.name.to_string(), write(&DomainRecord { seen_ms }));
+        let written = async {
+            self.desk().note(Shelf::Policies, &cached.name, &due).await?;
+            self.desk().note(Shelf::Domains, "", &[domain]).await
+        };
+        match written.await {
+            Ok(()) => {}
+            // It is told of again in ten minutes; this store knows it meanwhile.
+            Err(crate::store::StoreError::Refused(reason)) => {
+                tracing::debug!("cannot write what filters told of {}: {reason}", cached.name);
+            }
+            Err(_) => cached.forget_written(),
+        }
+    }
+}
+
+fn is_sound(policy: &PolicyReport) -> bool {
+    is_policy(&policy.name) && policy.quota <= MAX_UNITS && Window::new(policy.window_s, 0).is_some()
+}
+
+fn info(policy: &PolicyReport, seen_ms: u64) -> PolicyInfo {
+    let PolicyReport { quota, window_s, stagger, mode, on_failure, .. } = *policy;
+    PolicyInfo { name: policy.name.clone(), quota, window_s, stagger, mode, on_failure, seen_ms }
+}

@@ -1,0 +1,159 @@
+//! Who may use the paths under `/v1/` of the admin address.
+//!
+//! A page of another site that an operator's browser shows can send requests to any address that the browser reaches. It
+//! cannot read the answers, unless its own name leads to this address (DNS rebinding); so the name that was asked for must be
+//! one that nobody else can own. It can send forms; so a change must be JSON, which no form is, and no other page may name
+//! its origin.
+
+use std::net::IpAddr;
+
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
+use hyper::http::uri::Authority;
+use hyper::{Method, Request};
+
+use crate::server::reply::Refusal;
+use crate::server::token::Token;
+
+/// What is asked of operators.
+#[derive(Default)]
+pub struct Guard {
+    /// The token that they show.
+    pub token: Option<Token>,
+    /// Names by which the address may be asked for, in lower case, beside `localhost` and addresses of IP.
+    pub hosts: Vec<String>,
+}
+
+impl Guard {
+    /// Whether this request may be carried out; `local` came by a Unix socket.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check<B>(&self, request: &Request<B>, local: bool) -> Result<(), Refusal> {
+        let headers = request.headers();
+        let given = headers.get(AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
+        let host = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+        let named = headers.get_all(HOST).iter().map(|host| host.as_bytes());
+        let hosts: Vec<&[u8]> = host.into_iter().chain(named).collect();
+        if !local {
+            self.check_hosts(&hosts)?;
+        }
+        for origin in headers.get_all(ORIGIN) {
+            let own = |host: &&[u8]| {
+                let of = |scheme: &[u8]| origin.as_bytes().strip_prefix(scheme);
+                let origin = of(b"http://").or_else(|| of(b"https://"));
+                origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+            };
+            if !hosts.iter().any(own) {
+                return Err(Refusal::Origin);
+            }
+        }
+        if self.token.as_ref().is_some_and(|token| !token.admits(given)) {
+            return Err(Refusal::Token);
+        }
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        if reads || is_json(headers) { Ok(()) } else { Err(Refusal::NotJson) }
+    }
+
+    fn check_hosts(&self, hosts: &[&[u8]]) -> Result<(), Refusal> {
+        for host in hosts {
+            let text = str::from_utf8(host).unwrap_or_default();
+            let name = Authority::try_from(text).ok().filter(|_| !text.contains('@'));
+            if !name.is_some_and(|name| self.is_ours(name.host())) {
+                let shown: String = text.chars().filter(|c| !c.is_control()).take(128).collect();
+                return Err(Refusal::Host(shown));
+            }
+        }
+        if hosts.is_empty() { Err(Refusal::Host(String::new())) } else { Ok(()) }
+    }
+
+    fn is_ours(&self, host: &str) -> bool {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        bare.parse::<IpAddr>().is_ok()
+            || host.eq_ignore_ascii_case("localhost")
+            || self.hosts.iter().any(|name| name.eq_ignore_ascii_case(host))
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| {
+        kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(guard: &Guard, local: bool, headers: &[(&str, &str)]) -> u16 {
+        let mut request = Request::put("/v1/dials");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(()).unwrap();
+        guard.check(&request, local).map_or_else(|refusal| refusal.answer().status().as_u16(), |()| 200)
+    }
+
+    const JSON: (&str, &str) = ("content-type", "application/json");
+
+    #[test]
+    fn only_names_that_nobody_else_owns_are_served() {
+        let guard = Guard { token: None, hosts: vec!["quotagate.svc".to_owned()] };
+        for good in [
+            "127.0.0.1:9181",
+            "127.0.0.1",
+            "[::1]:9181",
+            "[::1]",
+            "localhost:1",
+            "LOCALHOST",
+            "Quotagate.svc:80",
+        ] {
+            assert_eq!(status(&guard, false, &[("host", good), JSON]), 200, "{good}");
+        }
+        for bad in [
+            "evil.example",
+            "evil.example:9181",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "",
+            "a b",
+            "127.0.0.1@evil.example",
+            "localhost@evil.example:9181",
+            "1.2.3",
+        ] {
+            assert_eq!(status(&guard, false, &[("host", bad), JSON]), 421, "{bad}");
+            assert_eq!(status(&guard, true, &[("host", bad), JSON]), 200, "a socket: {bad}");
+        }
+        assert_eq!(status(&guard, false, &[JSON]), 421);
+        assert_eq!(status(&guard, false, &[("host", "localhost"), ("host", "evil.example"), JSON]), 421);
+    }
+
+    #[test]
+    fn other_sites_are_refused() {
+        let guard = Guard::default();
+        let host = ("host", "127.0.0.1:9181");
+        assert_eq!(status(&guard, false, &[host, ("origin", "http://127.0.0.1:9181"), JSON]), 200);
+        for origin in
+            ["null", "https://evil.example", "http://127.0.0.1", "http://127.0.0.1:9182", "127.0.0.1:9181"]
+        {
+            assert_eq!(status(&guard, false, &[host, ("origin", origin), JSON]), 403, "{origin}");
+            assert_eq!(status(&guard, true, &[host, ("origin", origin), JSON]), 403, "{origin}");
+        }
+        for kind in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=application/json",
+        ] {
+            assert_eq!(status(&guard, false, &[host, ("content-type", kind)]), 415, "{kind}");
+        }
+        assert_eq!(status(&guard, false, &[host, ("content-type", "Application/JSON; charset=utf-8")]), 200);
+        assert_eq!(status(&guard, false, &[host]), 415);
+    }
+
+    #[test]
+    fn the_token_is_asked_for() {
+        let guard = Guard { token: Token::new(b"s3cret"), hosts: vec![] };
+        let with = |shown| status(&guard, false, &[("host", "[::1]"), ("authorization", shown), JSON]);
+        assert_eq!((with("Bearer s3cret"), with("Bearer wrong"), with("")), (200, 401, 401));
+    }
+}

@@ -1,0 +1,72 @@
+//! What the paths under `/v1/` of the admin address do.
+
+use std::sync::Arc;
+
+use hyper::body::{Body, Bytes};
+use hyper::header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::{Method, Request, Response, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::api;
+use crate::server::App;
+use crate::server::body::{read, receive};
+use crate::server::query::Query;
+use crate::server::reply::{Payload, Refusal, json};
+
+/// Largest body of a change, in bytes.
+const MAX_BODY: usize = 64 * 1024;
+/// Changes that are listed where nobody says how many.
+const CHANGES: usize = 50;
+
+/// Answers an operator who may ask.
+///
+/// # Errors
+/// Why not.
+pub async fn serve<B>(app: &Arc<App>, request: Request<B>) -> Result<Response<Payload>, Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (head, body) = request.into_parts();
+    let query = Query::of(&head.uri);
+    let domain = query.get("domain");
+    let domain = domain.as_deref().filter(|domain| !domain.is_empty());
+    let operate = &app.operate;
+    match (head.uri.path(), &head.method) {
+        (api::BOARDS, &Method::GET) => answer(&operate.boards(domain).await?),
+        (api::DIALS, &Method::PUT) => answer(&operate.set_dial(&wish(body).await?).await?),
+        (api::DIALS, &Method::DELETE) => answer(&operate.clear_dial(&wish(body).await?).await?),
+        (api::HISTORY, &Method::GET) => {
+            let limit = query.number("limit")?.unwrap_or(CHANGES);
+            answer(&operate.history(domain, limit).await?)
+        }
+        (path, _) => Err(allowed(path).map_or(Refusal::NoSuchPath, Refusal::Method)),
+    }
+}
+
+/// The methods of a path.
+fn allowed(path: &str) -> Option<&'static str> {
+    match path {
+        api::BOARDS | api::HISTORY | api::USAGE | api::TOP | api::EVENTS => Some("GET"),
+        api::DIALS => Some("PUT, DELETE"),
+        api::OVERRIDES => Some("GET, PUT, DELETE"),
+        api::RESET => Some("POST"),
+        _ => None,
+    }
+}
+
+async fn wish<T: DeserializeOwned, B>(body: B) -> Result<T, Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    read(&receive(body, MAX_BODY).await?)
+}
+
+fn answer(value: &impl Serialize) -> Result<Response<Payload>, Refusal> {
+    let mut response = json(StatusCode::OK, serde_json::to_vec(value).map_err(|_| Refusal::Failed)?, None);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    Ok(response)
+}

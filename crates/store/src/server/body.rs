@@ -1,0 +1,54 @@
+//! Bodies of requests: how much, how long, and whether they are what they should be.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Bytes};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::reply::Refusal;
+
+/// The longest that a body may take to arrive.
+const ARRIVAL: Duration = Duration::from_secs(5);
+
+/// Receives a body of at most `most` bytes.
+///
+/// # Errors
+/// Where it is larger, breaks off or takes too long.
+pub async fn receive<B>(body: B, most: usize) -> Result<Bytes, Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let too_large = || Refusal::TooLarge(format!("the body must be at most {most} bytes long"));
+    if body.size_hint().lower() > most as u64 {
+        return Err(too_large());
+    }
+    match timeout(ARRIVAL, Limited::new(body, most).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) => Err(Refusal::Body(error.to_string())),
+        Err(_) => Err(Refusal::Slow(ARRIVAL.as_secs())),
+    }
+}
+
+/// Reads a body as JSON.
+///
+/// # Errors
+/// The path of the first wrong field, and what is wrong with it.
+pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    // The path of a wrong field is found in a second pass, which good bodies need not pay for.
+    serde_json::from_slice(body).or_else(|_| {
+        let mut text = serde_json::Deserializer::from_slice(body);
+        let value = serde_path_to_error::deserialize(&mut text).map_err(|error| Refusal::Malformed {
+            field: error.path().to_string(),
+            reason: error.inner().to_string(),
+        })?;
+        let trailing = |error: serde_json::Error| Refusal::Malformed {
+            field: ".".to_owned(),
+            reason: error.to_string(),
+        };
+        text.end().map_err(trailing).map(|()| value)
+    })
+}

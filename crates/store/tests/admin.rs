@@ -1,0 +1,220 @@
+//! The admin address and the call for dials, over HTTP.
+
+#![cfg(test)]
+
+mod common;
+
+use bytes::Bytes;
+use common::http::{Served, host, read, send};
+use common::{open, take, until};
+use http_body_util::Full;
+use hyper::{Method, Request};
+use quotagate_store::server::{App, Token};
+use quotagate_support::redis::Redis;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const REPORT: &[u8] = br#"{"policies":[{"name":"p","quota":5,"window_s":31622400,"stagger":false,"mode":"enforce","on_failure":"allow","admitted":3}]}"#;
+
+async fn memory() -> Served {
+    Served::start(open("memory:").await).await
+}
+
+#[tokio::test]
+async fn a_filter_is_told_of_dials_and_of_their_version() {
+    let server = memory().await;
+    let (status, told) = server.dials("test", Some(REPORT)).await;
+    assert_eq!((status.as_u16(), told), (200, json!({"version": 0, "dials": [], "overridden": []})));
+    let wish = json!({"policy": "p", "quota": 8, "for_ms": 60_000, "by": "ann"});
+    let (status, made) = server.admin(Method::PUT, "/v1/dials", Some(wish)).await;
+    assert_eq!(status, 200, "{made}");
+    assert_eq!(
+        made,
+        json!({"domain": "test", "version": 1, "durable": false, "done": "set dial p: quota 8, for 1m"})
+    );
+    let (_, told) = server.dials("test", None).await;
+    assert_eq!((&told["version"], &told["dials"][0]["quota"]), (&json!(1), &json!(8)));
+    assert!(told["dials"][0]["for_ms"].as_u64().is_some_and(|left| left > 50_000), "{told}");
+    let call = json!({"budget_ms": 5000, "reservations": [take("a", 5, 1)]}).to_string();
+    let request = Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
+    let (_, reply) = read(send(&server.calls, request).await).await;
+    assert_eq!(reply["dials"], 1, "{reply}");
+    let (_, boards) = server.get("/v1/boards").await;
+    assert_eq!(
+        (&boards[0]["dials"][0]["by"], &boards[0]["policies"][0]["quota"]),
+        (&json!("ann"), &json!(5))
+    );
+    let (status, _) =
+        server.admin(Method::DELETE, "/v1/dials", Some(json!({"policy": "p", "by": "ann"}))).await;
+    assert_eq!(status, 200);
+    assert_eq!(server.dials("test", None).await.1["dials"], json!([]));
+    let (_, history) = server.get("/v1/history").await;
+    assert_eq!(history.as_array().unwrap().len(), 2, "{history}");
+}
+
+#[tokio::test]
+async fn a_report_that_is_none_is_as_if_it_were_not_there() {
+    let server = memory().await;
+    for bad in [&b""[..], b"{", b"[]", b"{\"policies\":7}", &[b'x'; 13_000], b"{\"policies\":[]}"] {
+        assert_eq!(server.dials("test", Some(bad)).await.0, 200);
+    }
+    assert_eq!(server.get("/v1/boards").await.1, json!([]));
+    let odd = br#"{"policies":[{"name":"<b>","quota":5,"window_s":60,"stagger":false,"mode":"enforce","on_failure":"allow"},{"name":"w","quota":5,"window_s":0,"stagger":false,"mode":"enforce","on_failure":"allow"}]}"#;
+    assert_eq!(server.dials("test", Some(odd)).await.0, 200);
+    assert_eq!(server.get("/v1/boards").await.1, json!([]));
+    for domain in ["", "A", "a%20b", &"a".repeat(65)] {
+        assert_eq!(server.dials(domain, None).await.0, 400, "{domain}");
+    }
+}
+
+#[tokio::test]
+async fn faults_name_what_could_have_been_meant() {
+    let server = memory().await;
+    server.dials("test", Some(REPORT)).await;
+    let put = async |body: Value| server.admin(Method::PUT, "/v1/dials", Some(body)).await;
+    let (status, reply) = put(json!({"policy": "x", "quota": 8, "by": "ann"})).await;
+    assert_eq!(
+        (status.as_u16(), &reply["field"], &reply["known"]),
+        (404, &json!("policy"), &json!(["p"])),
+        "{reply}"
+    );
+    let (status, reply) = put(json!({"domain": "x", "policy": "p", "quota": 8, "by": "ann"})).await;
+    assert_eq!(
+        (status.as_u16(), &reply["field"], &reply["known"]),
+        (404, &json!("domain"), &json!(["test"])),
+        "{reply}"
+    );
+    server.dials("other", Some(REPORT)).await;
+    let (status, reply) = put(json!({"policy": "p", "quota": 8, "by": "ann"})).await;
+    assert_eq!((status.as_u16(), &reply["known"]), (400, &json!(["other", "test"])), "{reply}");
+    let (status, reply) = put(json!({"policy": "p", "quota": -8, "by": "ann"})).await;
+    assert_eq!((status.as_u16(), &reply["field"]), (400, &json!("quota")), "{reply}");
+    let (status, reply) = put(json!({"policy": "p", "by": "ann", "noise": 1})).await;
+    assert_eq!((status.as_u16(), &reply["field"]), (400, &json!("noise")), "{reply}");
+    assert_eq!(put(json!({"by": "x".repeat(70_000)})).await.0, 413);
+    assert_eq!(server.admin(Method::POST, "/v1/dials", Some(json!({}))).await.0, 405);
+    assert_eq!(server.get("/v1/nothing").await.0, 404);
+}
+
+#[tokio::test]
+async fn operators_show_a_token_and_probes_do_not() {
+    let store = open("memory:").await;
+    let app = App::new(store, Token::new(b"caller")).admin_token(Token::new(b"operator"));
+    let server = Served::app(app.admin_hosts(vec!["store.svc".to_owned()])).await;
+    let with = async |name: &str, path: &str, token: Option<&str>| {
+        let mut request = Request::get(path).header("host", name);
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        read(send(&server.admin, request.body(Full::default()).unwrap()).await).await.0.as_u16()
+    };
+    let own = host(&server.admin);
+    for (name, path, token, expected) in [
+        (own.as_str(), "/v1/boards", Some("operator"), 200),
+        ("store.svc", "/v1/boards", Some("operator"), 200),
+        (&own, "/v1/boards", Some("caller"), 401),
+        (&own, "/v1/boards", None, 401),
+        (&own, "/v1/nothing", None, 401),
+        ("evil.example", "/v1/boards", Some("operator"), 421),
+        ("evil.example", "/healthz", None, 200),
+        ("evil.example", "/readyz", None, 200),
+        ("evil.example", "/metrics", None, 200),
+    ] {
+        assert_eq!(with(name, path, token).await, expected, "{name} {path} {token:?}");
+    }
+    assert_eq!(server.dials("test", None).await.0, 401);
+}
+
+#[tokio::test]
+async fn a_page_cannot_ask_for_dials() {
+    let server = memory().await;
+    let request = Request::get("/v1/dials?domain=test")
+        .header("host", "store")
+        .header("origin", "https://evil.example");
+    let request = request.body(Full::<Bytes>::default()).unwrap();
+    assert_eq!(read(send(&server.calls, request).await).await.0, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spoilt_dials_are_ignored_one_by_one() {
+    let redis = Redis::start().unwrap();
+    let server = Served::start(open(&redis.url()).await).await;
+    let cli = |command: &[&str]| redis.cli(command).unwrap();
+    let dials = "qg:dials:{test}";
+    server.dials("test", Some(REPORT)).await;
+    let good = json!({"policy": "p", "quota": 8, "by": "ann"});
+    assert_eq!(server.admin(Method::PUT, "/v1/dials", Some(good.clone())).await.0, 200);
+    let large = format!("{{{}", "x".repeat(1_000_000));
+    for (field, value) in
+        [("q", "nonsense"), ("r", "{\"mode\":7}"), ("*", large.as_str()), ("UP", "{}"), ("\u{fffd}", "")]
+    {
+        cli(&["HSET", dials, field, value]);
+    }
+    for n in 0..5000 {
+        cli(&["HSET", dials, &format!("f{n}"), "1"]);
+    }
+    cli(&["HSET", dials, "#version", "71"]);
+    let told = until("what is spoilt is met", Duration::from_secs(5), async || {
+        let (_, told) = server.dials("test", None).await;
+        (told["version"] == 71).then_some(told)
+    })
+    .await;
+    assert_eq!(
+        (&told["dials"][0]["quota"], told["dials"].as_array().unwrap().len()),
+        (&json!(8), 1),
+        "{told}"
+    );
+    // What stands in the place of a dial makes room for one.
+    let all = json!({"policy": "*", "mode": "shadow", "by": "ann"});
+    let (status, made) = server.admin(Method::PUT, "/v1/dials", Some(all)).await;
+    assert_eq!((status.as_u16(), &made["version"]), (200, &json!(72)), "{made}");
+    cli(&["HSET", dials, "#version", "many"]);
+    assert_eq!(server.admin(Method::PUT, "/v1/dials", Some(good.clone())).await.1["version"], 1);
+    cli(&["DEL", dials]);
+    cli(&["SET", dials, "text"]);
+    until("the key is no hash", Duration::from_secs(5), async || {
+        (server.dials("test", None).await.1["dials"] == json!([])).then_some(())
+    })
+    .await;
+    let (status, reply) = server.admin(Method::PUT, "/v1/dials", Some(good.clone())).await;
+    assert_eq!(status, 502, "{reply}");
+    assert!(reply["error"].as_str().unwrap().contains("delete it"), "{reply}");
+    cli(&["DEL", dials]);
+    assert_eq!(server.admin(Method::PUT, "/v1/dials", Some(good)).await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dials_outlive_the_store_and_are_told_while_redis_is_away() {
+    let mut redis = Redis::start().unwrap();
+    {
+        let server = Served::start(open(&redis.url()).await).await;
+        server.dials("test", Some(REPORT)).await;
+        let wish = json!({"policy": "p", "quota": 8, "by": "ann"});
+        let put = async || server.admin(Method::PUT, "/v1/dials", Some(wish.clone())).await;
+        // The policy is written down beside the answer.
+        assert_eq!(put().await.0, 200);
+        until("the policy is written down", Duration::from_secs(5), async || {
+            redis
+                .cli(&["HGET", "qg:policies:{test}", "p"])
+                .unwrap()
+                .lines()
+                .contains("31622400")
+                .then_some(())
+        })
+        .await;
+    }
+    let server = Served::start(open(&redis.url()).await).await;
+    let (_, boards) = server.get("/v1/boards").await;
+    assert_eq!(
+        (&boards[0]["durable"], &boards[0]["policies"][0]["name"]),
+        (&json!(true), &json!("p")),
+        "{boards}"
+    );
+    assert_eq!(server.dials("test", None).await.1["dials"][0]["quota"], 8);
+    redis.freeze().unwrap();
+    let (status, told) = server.dials("test", None).await;
+    assert_eq!((status.as_u16(), &told["dials"][0]["quota"]), (200, &json!(8)));
+    let (status, _) = server.dials("never-read", None).await;
+    assert_eq!(status, 503);
+    redis.thaw().unwrap();
+}

@@ -1,0 +1,223 @@
+//! What operators do, as one suite over every backend: in memory, Redis, Redis Cluster of six nodes.
+
+#![cfg(test)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{open, until};
+use futures_util::future::join_all;
+use quotagate_quota::config::{Mode, OnFailure};
+use quotagate_quota::wire::dials::{DialsReply, PolicyReport, Report};
+use quotagate_store::api::{ClearDial, MAX_FOR_MS, SetDial};
+use quotagate_store::operate::{Fault, Operate};
+use quotagate_store::store::Store;
+use quotagate_support::cluster::Cluster;
+use quotagate_support::redis::Redis;
+
+/// The policies that filters tell of in these tests.
+fn report(names: &[&str]) -> Vec<u8> {
+    let policy = |name: &&str| PolicyReport {
+        name: (*name).to_owned(),
+        quota: 5,
+        window_s: 3600,
+        stagger: *name == "staggered",
+        mode: Mode::Enforce,
+        on_failure: OnFailure::Allow,
+        admitted: 1,
+        refused: 0,
+        shadow_refused: 0,
+        missing_identity: 0,
+        store_error: 0,
+    };
+    serde_json::to_vec(&Report { policies: names.iter().map(policy).collect(), refused: vec![] }).unwrap()
+}
+
+/// An operator's view, after a filter has told of these policies.
+async fn told(store: &Arc<dyn Store>, domain: &str, names: &[&str]) -> Operate {
+    let operate = Operate::new(Arc::clone(store));
+    let cached = operate.wanted(domain).await.unwrap();
+    cached.learn(&report(names)).unwrap();
+    operate.write_down(&cached).await;
+    operate
+}
+
+fn set(domain: &str, policy: &str) -> SetDial {
+    SetDial {
+        domain: Some(domain.to_owned()),
+        policy: policy.to_owned(),
+        mode: None,
+        quota: None,
+        on_failure: None,
+        for_ms: None,
+        by: "ann".to_owned(),
+    }
+}
+
+fn clear(domain: &str, policy: &str) -> ClearDial {
+    ClearDial { domain: Some(domain.to_owned()), policy: policy.to_owned(), by: "ben".to_owned() }
+}
+
+async fn reply(operate: &Operate, domain: &str) -> DialsReply {
+    operate.wanted(domain).await.unwrap().reply().unwrap()
+}
+
+async fn suite(store: Arc<dyn Store>) {
+    turns_and_clears(&store).await;
+    merges_what_is_turned(&store).await;
+    reverts_by_itself(&store).await;
+    refuses_what_is_not_known(&store).await;
+    shows_other_stores(&store).await;
+    counts_every_change_of_many_at_once(&store).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_conforms() {
+    suite(open("memory:").await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_conforms() {
+    let redis = Redis::start().unwrap();
+    suite(open(&redis.url()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_cluster_conforms() {
+    let cluster = Cluster::start().unwrap();
+    suite(open(&cluster.url()).await).await;
+}
+
+async fn turns_and_clears(store: &Arc<dyn Store>) {
+    let operate = told(store, "turns", &["a", "b"]).await;
+    assert_eq!(reply(&operate, "turns").await, DialsReply::default());
+    let made = operate.set_dial(&SetDial { quota: Some(8), ..set("turns", "a") }).await.unwrap();
+    assert_eq!((made.version, made.domain.as_str()), (1, "turns"));
+    assert_eq!(made.done, "set dial a: quota 8");
+    let told = reply(&operate, "turns").await;
+    assert_eq!((told.version, operate.version("turns")), (1, 1), "at once");
+    assert_eq!(
+        (told.dials[0].policy.as_str(), told.dials[0].quota, told.dials[0].for_ms),
+        ("a", Some(8), None)
+    );
+    operate
+        .set_dial(&SetDial { mode: Some(Mode::Off), for_ms: Some(60_000), ..set("turns", "*") })
+        .await
+        .unwrap();
+    let board = operate.boards(Some("turns")).await.unwrap().remove(0);
+    assert_eq!((board.version, board.policies.len(), board.dials.len()), (2, 2, 2));
+    let all = &board.dials[0];
+    assert_eq!((all.policy.as_str(), all.mode, all.by.as_str()), ("*", Some(Mode::Off), "ann"));
+    assert!(all.remaining_ms.is_some_and(|left| (50_000..=60_000).contains(&left)), "{all:?}");
+    let made = operate.clear_dial(&clear("turns", "a")).await.unwrap();
+    assert_eq!((made.version, made.done.as_str()), (3, "cleared dial a"));
+    let absent = operate.clear_dial(&clear("turns", "a")).await.unwrap_err();
+    assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
+    let told = reply(&operate, "turns").await;
+    assert_eq!((told.version, told.dials.len()), (3, 1));
+    let history = operate.history(Some("turns"), 2).await.unwrap();
+    let said: Vec<_> = history.iter().map(|event| (event.by.as_str(), event.done.as_str())).collect();
+    assert_eq!(said, [("ben", "cleared dial a"), ("ann", "set dial *: mode off, for 1m")]);
+    assert!(history.iter().all(|event| event.at_ms > 1_700_000_000_000));
+}
+
+async fn merges_what_is_turned(store: &Arc<dyn Store>) {
+    let operate = told(store, "merges", &["a"]).await;
+    let dial = async |wish: SetDial| {
+        operate.set_dial(&wish).await.unwrap();
+        reply(&operate, "merges").await.dials.remove(0)
+    };
+    dial(SetDial { quota: Some(8), for_ms: Some(60_000), ..set("merges", "a") }).await;
+    let both = dial(SetDial { mode: Some(Mode::Shadow), for_ms: Some(90_000), ..set("merges", "a") }).await;
+    assert_eq!((both.quota, both.mode), (Some(8), Some(Mode::Shadow)));
+    assert!(both.for_ms.is_some_and(|left| left > 60_000), "{both:?}");
+    let stays = dial(SetDial { on_failure: Some(OnFailure::Deny), ..set("merges", "a") }).await;
+    assert_eq!((stays.quota, stays.on_failure, stays.for_ms), (Some(8), Some(OnFailure::Deny), None));
+}
+
+async fn reverts_by_itself(store: &Arc<dyn Store>) {
+    let operate = told(store, "reverts", &["a"]).await;
+    operate.set_dial(&SetDial { quota: Some(8), for_ms: Some(1000), ..set("reverts", "a") }).await.unwrap();
+    assert_eq!(reply(&operate, "reverts").await.dials.len(), 1);
+    until("it reverts", Duration::from_secs(3), async || {
+        reply(&operate, "reverts").await.dials.is_empty().then_some(())
+    })
+    .await;
+    assert!(operate.boards(Some("reverts")).await.unwrap()[0].dials.is_empty());
+    let absent = operate.clear_dial(&clear("reverts", "a")).await.unwrap_err();
+    assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
+    let mode = SetDial { mode: Some(Mode::Off), ..set("reverts", "a") };
+    operate.set_dial(&mode).await.unwrap();
+    assert_eq!(reply(&operate, "reverts").await.dials[0].quota, None, "what is over is not merged");
+}
+
+async fn refuses_what_is_not_known(store: &Arc<dyn Store>) {
+    let operate = told(store, "known", &["a", "b"]).await;
+    let fault = async |wish: SetDial| operate.set_dial(&wish).await.unwrap_err();
+    let off = |policy| SetDial { mode: Some(Mode::Off), ..set("known", policy) };
+    match fault(off("c")).await {
+        Fault::Unknown { field, known, .. } => {
+            assert_eq!((field, known), ("policy", vec!["a".into(), "b".into()]))
+        }
+        other => panic!("{other:?}"),
+    }
+    match fault(SetDial { domain: Some("nowhere".to_owned()), ..off("a") }).await {
+        Fault::Unknown { field, known, .. } => {
+            assert!(field == "domain" && known.iter().any(|name| name == "known"), "{known:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    operate.wanted("other").await.unwrap().learn(&report(&["z"])).unwrap();
+    match fault(SetDial { domain: None, ..off("a") }).await {
+        Fault::Invalid { field, known, .. } => assert!(field == "domain" && known.len() >= 2, "{known:?}"),
+        other => panic!("{other:?}"),
+    }
+    for (wish, wrong) in [
+        (set("known", "a"), "mode"),
+        (SetDial { quota: Some(1 << 53), ..set("known", "a") }, "quota"),
+        (SetDial { quota: Some(1), ..set("known", "*") }, "quota"),
+        (SetDial { for_ms: Some(999), ..off("a") }, "for_ms"),
+        (SetDial { for_ms: Some(MAX_FOR_MS + 1), ..off("a") }, "for_ms"),
+    ] {
+        let fault = fault(wish).await;
+        assert!(matches!(&fault, Fault::Invalid { field, .. } if *field == wrong), "{fault:?}");
+    }
+    assert_eq!(reply(&operate, "known").await.version, 0, "nothing was changed");
+}
+
+async fn shows_other_stores(store: &Arc<dyn Store>) {
+    let one = told(store, "shared", &["a"]).await;
+    let other = Operate::new(Arc::clone(store));
+    assert_eq!(reply(&other, "shared").await.version, 0);
+    let names = other.policies("shared").await.unwrap();
+    assert_eq!((names.len(), names[0].name.as_str(), names[0].quota), (1, "a", 5));
+    assert!(other.domains().await.unwrap().iter().any(|name| name == "shared"));
+    one.set_dial(&SetDial { quota: Some(9), ..set("shared", "a") }).await.unwrap();
+    let seen = until("the other store sees it", Duration::from_secs(5), async || {
+        (other.version("shared") == 1).then_some(())
+    });
+    tokio::select! {
+        () = other.keep_fresh() => unreachable!(),
+        () = seen => {}
+    }
+}
+
+async fn counts_every_change_of_many_at_once(store: &Arc<dyn Store>) {
+    let operate = told(store, "many", &["a"]).await;
+    let changes = (0..8).map(|n| {
+        let wish = match n % 2 {
+            0 => SetDial { quota: Some(n), ..set("many", "a") },
+            _ => SetDial { mode: Some(Mode::Shadow), ..set("many", "a") },
+        };
+        let operate = &operate;
+        async move { operate.set_dial(&wish).await.unwrap().version }
+    });
+    let mut versions = join_all(changes).await;
+    versions.sort_unstable();
+    assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7, 8]);
+    let dial = reply(&operate, "many").await.dials.remove(0);
+    assert!(dial.quota.is_some() && dial.mode == Some(Mode::Shadow), "none was lost: {dial:?}");
+    assert_eq!(operate.history(Some("many"), 100).await.unwrap().len(), 8);
+}
