@@ -23,10 +23,10 @@ pub fn address(admin_port: u16) -> String {
     format!("http://127.0.0.1:{admin_port}/")
 }
 
-/// Fills the dialog of a dial in, for `policy`, and reads the confirmation; `None` where the form complains.
+/// Opens the dialog of a policy's dial, fills it in, and reads the confirmation.
 ///
 /// # Errors
-/// When the dialog is not there.
+/// When the policy is not there, or the form complains.
 pub fn review_dial(browser: &Browser, policy: &str, fields: &[(&str, &str)]) -> Result<String> {
     browser.click(&format!("button[aria-label='Dial {policy}']"))?;
     for (field, value) in fields {
@@ -34,8 +34,20 @@ pub fn review_dial(browser: &Browser, policy: &str, fields: &[(&str, &str)]) -> 
     }
     browser.fill("#dial-by", "ada")?;
     browser.click("#dial-form button.main")?;
-    browser.wait_for("#confirm-words", "")?;
-    browser.text("#confirm-words")
+    browser.wait_for("#confirm-words", policy)
+}
+
+/// Opens the dialog of an override at a partition of the tables, fills it in, and reads the confirmation.
+///
+/// # Errors
+/// When the partition is not there.
+pub fn review_override(browser: &Browser, partition: &str, quota: &str, time: &str) -> Result<String> {
+    browser.click(&format!("#fullest button[title='{partition}']"))?;
+    browser.fill("#override-quota", quota)?;
+    browser.fill("#override-for", time)?;
+    browser.fill("#override-by", "ada")?;
+    browser.click("#override-form button.main")?;
+    browser.wait_for("#confirm-words", partition)
 }
 
 /// Agrees to the confirmation and waits for the outcome.
