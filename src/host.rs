@@ -7,8 +7,8 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType, Status};
 use quotagate_quota::access_log::Entry;
 use quotagate_quota::response::Answer;
-use quotagate_quota::wire;
-use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault};
+use quotagate_quota::wire::{self, dials::REPORT_HEADER};
+use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingFetch};
 
 use crate::headers::{self, HeaderMap};
 
@@ -131,26 +131,49 @@ pub fn send(answer: &Answer<'_>) {
     };
 }
 
+/// Where calls to the store go.
+pub struct StoreAddress<'a> {
+    /// The Envoy cluster.
+    pub cluster: &'a str,
+    /// The value of `authorization`.
+    pub authorization: Option<&'a str>,
+}
+
 /// Sends a call to the store; the token tells its outcome.
 ///
 /// # Errors
 /// Why it cannot leave.
 pub fn call_store(
-    cluster: &str,
-    authorization: Option<&str>,
+    store: &StoreAddress<'_>,
     body: &[u8],
     timeout: Duration,
 ) -> Result<u32, CallFault<'static>> {
-    let mut headers = vec![
-        (":method", "POST"),
-        (":path", wire::RESERVE_PATH),
-        // Not the cluster: its name may hold what an authority must not (`outbound|9180||store.svc`).
-        (":authority", "quotagate"),
-        ("content-type", "application/json"),
-    ];
-    headers.extend(authorization.map(|value| ("authorization", value)));
+    let headers = [(":method", "POST"), (":path", wire::RESERVE_PATH), ("content-type", "application/json")];
+    send_to_store(store, &headers, Some(body), timeout)
+}
+
+/// Sends a fetch of dials, likewise.
+///
+/// # Errors
+/// Why it cannot leave.
+pub fn fetch_from_store(store: &StoreAddress<'_>, fetch: &OutgoingFetch) -> Result<u32, CallFault<'static>> {
+    let mut headers = vec![(":method", "GET"), (":path", &*fetch.path)];
+    headers.extend(fetch.report.as_deref().map(|report| (REPORT_HEADER, report)));
+    send_to_store(store, &headers, None, fetch.timeout)
+}
+
+fn send_to_store(
+    store: &StoreAddress<'_>,
+    headers: &[(&str, &str)],
+    body: Option<&[u8]>,
+    timeout: Duration,
+) -> Result<u32, CallFault<'static>> {
+    let mut headers = headers.to_vec();
+    // Not the cluster: its name may hold what an authority must not (`outbound|9180||store.svc`).
+    headers.push((":authority", "quotagate"));
+    headers.extend(store.authorization.map(|value| ("authorization", value)));
     // All else that a bad argument could be is there.
-    let sent = hostcalls::dispatch_http_call(cluster, headers, Some(body), Vec::new(), timeout);
+    let sent = hostcalls::dispatch_http_call(store.cluster, headers, body, Vec::new(), timeout);
     sent.map_err(|status| match status {
         Status::BadArgument => CallFault::NoCluster,
         _ => CallFault::NoHost,

@@ -11,10 +11,10 @@ use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Held, Outcome};
 use quotagate_quota::response::Now;
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{CallId, MAX_IN_FLIGHT, Worker};
+use quotagate_quota::worker::{CallFault, CallId, MAX_IN_FLIGHT, Worker};
 
 use crate::facts::Reading;
-use crate::host;
+use crate::host::{self, StoreAddress};
 use crate::statistics::Statistics;
 use crate::waiting::Waiting;
 
@@ -30,9 +30,9 @@ const MAX_CALLS: usize = 16 * MAX_IN_FLIGHT;
 /// What a root shares with its streams.
 pub struct Plugin {
     pub root: u32,
-    pub config: Rc<Config>,
     pub worker: RefCell<Worker<Waiting>>,
-    /// The value of `authorization` in calls to the store.
+    /// The Envoy cluster of the store, and the value of `authorization` in calls to it.
+    cluster: Box<str>,
     authorization: Option<Box<str>>,
     statistics: RefCell<Statistics>,
     /// What suited the last request's headers.
@@ -52,14 +52,13 @@ pub struct Plugin {
 impl Plugin {
     /// The plugin of the root context `root`.
     pub fn new(root: u32, config: Config) -> Self {
-        let config = Rc::new(config);
         let random = RandomState::new().hash_one(root);
         let authorization = config.store.token.as_ref().map(|token| format!("Bearer {token}").into());
         Self {
             root,
-            worker: RefCell::new(Worker::new(Rc::clone(&config), random)),
-            config,
+            cluster: config.store.cluster.clone(),
             authorization,
+            worker: RefCell::new(Worker::new(Rc::new(config), random)),
             statistics: RefCell::default(),
             reading: Cell::new(Reading::Single),
             calls: RefCell::default(),
@@ -77,36 +76,56 @@ impl Plugin {
         Monotonic::new(self.origin.elapsed())
     }
 
+    /// The configuration in force.
+    pub fn config(&self) -> Rc<Config> {
+        Rc::clone(self.worker.borrow().config())
+    }
+
     /// Now, for a response.
     pub fn response_time(&self) -> Now {
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Now { monotonic: self.now(), epoch }
     }
 
-    /// Sends the calls that are due, and logs what is to be said of those that failed. The active context is the root.
+    /// Sends the calls and the fetch of dials that are due, and logs what is to be said of those that failed. The active context is the root.
     pub fn dispatch(&self) {
         let mut worker = self.worker.borrow_mut();
         let now = self.now();
+        let store = StoreAddress { cluster: &self.cluster, authorization: self.authorization.as_deref() };
         while let Some(call) = worker.next_call(now) {
-            let (cluster, authorization) = (&self.config.store.cluster, self.authorization.as_deref());
-            match host::call_store(cluster, authorization, &call.body, call.timeout) {
-                Ok(token) => {
-                    let mut calls = self.calls.borrow_mut();
-                    if calls.len() >= MAX_CALLS {
-                        calls.remove(0);
-                    }
-                    calls.push((token, call.id));
-                }
-                Err(fault) => {
-                    worker.call_not_sent(call.id, &fault, now);
-                }
-            }
+            let sent = host::call_store(&store, &call.body, call.timeout);
+            self.await_or_fail(&mut worker, call.id, sent, now);
+        }
+        if let Some(fetch) = worker.next_fetch(now) {
+            let sent = host::fetch_from_store(&store, &fetch);
+            self.await_or_fail(&mut worker, fetch.id, sent, now);
         }
         for notice in worker.take_notices() {
             warn!("quotagate: {notice}");
         }
         drop(worker);
         self.wake();
+    }
+
+    fn await_or_fail(
+        &self,
+        worker: &mut Worker<Waiting>,
+        id: CallId,
+        sent: Result<u32, CallFault<'_>>,
+        now: Monotonic,
+    ) {
+        match sent {
+            Ok(token) => {
+                let mut calls = self.calls.borrow_mut();
+                if calls.len() >= MAX_CALLS {
+                    calls.remove(0);
+                }
+                calls.push((token, id));
+            }
+            Err(fault) => {
+                worker.call_not_sent(id, &fault, now);
+            }
+        }
     }
 
     /// Lets time be heard of again, if something waits for it. In a callback of the root or of one of its streams.
@@ -139,17 +158,19 @@ impl Plugin {
     pub fn flush_statistics(&self) {
         let tally = self.worker.borrow_mut().take_tally();
         if !tally.is_empty() {
-            self.statistics.borrow_mut().add(&self.config, tally);
+            let config = self.config();
+            self.statistics.borrow_mut().add(&config, tally);
         }
     }
 
     /// Resumes or answers requests that are decided, and comes back for those that are too many.
     pub fn answer(&self) {
         let mut resumed = 0;
+        let config = self.config();
         while resumed < MAX_RESUMES {
             let decided = self.worker.borrow_mut().next_decision();
             let Some((waiting, decision)) = decided else { break };
-            if waiting.carry_out(decision, &self.config, || self.response_time()) {
+            if waiting.carry_out(decision, &config, || self.response_time()) {
                 resumed += 1;
             }
         }

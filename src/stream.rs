@@ -6,6 +6,7 @@ use std::rc::Rc;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 use quotagate_quota::access_log;
+use quotagate_quota::config::Config;
 use quotagate_quota::decision::Decision;
 use quotagate_quota::evaluate::Evaluation;
 use quotagate_quota::response;
@@ -30,9 +31,9 @@ impl Stream {
     }
 
     /// Carries out what is decided while the request's own callback runs.
-    fn decided(&self, decision: Decision) -> Action {
-        host::note(access_log::entry(&self.plugin.config, &decision));
-        let answer = response::answer(&self.plugin.config, &decision, || self.plugin.response_time());
+    fn decided(&self, decision: Decision, config: &Config) -> Action {
+        host::note(access_log::entry(config, &decision));
+        let answer = response::answer(config, &decision, || self.plugin.response_time());
         let action = match answer {
             None => Action::Continue,
             Some(answer) => {
@@ -51,7 +52,8 @@ impl Stream {
         let Phase::Decided(Decision::Admit(admission)) = &mut *phase else { return false };
         let held = !admission.held.is_empty();
         if held {
-            self.plugin.give_back(admission.answered(status(), &self.plugin.config));
+            let config = self.plugin.config();
+            self.plugin.give_back(admission.answered(status(), &config));
         }
         held
     }
@@ -63,24 +65,29 @@ impl HttpContext for Stream {
         crate::panic_hook::trip();
         let plugin = &self.plugin;
         let facts = Facts::new(plugin.reading.get());
-        let Evaluation { checks, missing } = plugin.config.evaluate(&facts);
+        let now = plugin.now();
+        let config = Rc::clone(plugin.worker.borrow_mut().arrives(now));
+        let Evaluation { checks, missing } = config.evaluate(&facts);
         plugin.reading.set(facts.best_reading());
         plugin.count_missing(&missing);
         let checks = match checks {
-            Ok(checks) if checks.is_empty() => return Action::Continue,
+            Ok(checks) if checks.is_empty() => {
+                plugin.wake();
+                return Action::Continue;
+            }
             Ok(checks) => checks,
             Err(missing) => {
-                host::note(access_log::missing_identity(&plugin.config, missing.policy));
-                host::send(&response::missing_identity(&plugin.config, missing.policy));
+                host::note(access_log::missing_identity(&config, missing.policy));
+                host::send(&response::missing_identity(&config, missing.policy));
                 return Action::Pause;
             }
         };
         let waiting = Waiting { stream: self.id, phase: Rc::clone(&self.phase) };
-        let submitted = plugin.worker.borrow_mut().submit(waiting, checks, plugin.now());
+        let submitted = plugin.worker.borrow_mut().submit(waiting, checks, now);
         match submitted {
             Submitted::Decided(decision) => {
                 plugin.wake();
-                self.decided(decision)
+                self.decided(decision, &config)
             }
             Submitted::Waiting(ticket) => {
                 self.phase.replace(Phase::Waiting(ticket));
@@ -89,7 +96,7 @@ impl HttpContext for Stream {
             }
             Submitted::Counting(admission) => {
                 let decision = Decision::Admit(admission);
-                host::note(access_log::entry(&plugin.config, &decision));
+                host::note(access_log::entry(&config, &decision));
                 self.phase.replace(Phase::Decided(decision));
                 host::run_root(plugin.root, self.id);
                 Action::Continue
@@ -101,11 +108,12 @@ impl HttpContext for Stream {
         let settled = self.answered(host::response_status);
         if let Phase::Decided(decision @ Decision::Admit(admission)) = &*self.phase.borrow() {
             let plugin = &self.plugin;
+            let config = plugin.config();
             if settled {
-                host::note(access_log::entry(&plugin.config, decision));
+                host::note(access_log::entry(&config, decision));
             }
             let time = || plugin.response_time();
-            for (name, value) in response::quota_headers(&plugin.config, &admission.standings, time) {
+            for (name, value) in response::quota_headers(&config, &admission.standings, time) {
                 host::set_response_header(name, &value);
             }
         }

@@ -82,10 +82,10 @@ pub fn entry<'a>(config: &'a Config, decision: &'a Decision) -> Option<Entry<'a>
             if let Some(standing) = standings.iter().find(|standing| !standing.granted) {
                 return known(config, Verdict::ShadowRefused, standing);
             }
-            let enforced = tightest(standings.iter().filter(|standing| standing.is_enforced(config)));
+            let enforced = tightest(standings.iter().filter(|standing| standing.enforced));
             known(config, Verdict::Admitted, enforced.or_else(|| tightest(standings.iter()))?)
         }
-        Decision::Refuse(refusal) => known(config, Verdict::Refused, refusal.violated(config).next()?),
+        Decision::Refuse(refusal) => known(config, Verdict::Refused, refusal.violated().next()?),
         Decision::Unavailable(uncounted) => failed(config, Verdict::Unavailable, uncounted),
     }
 }
@@ -125,7 +125,8 @@ mod tests {
     /// With the policy at this place; its name is its partition's.
     fn standing(policy: usize, granted: bool, quota: u64, remaining: u64) -> Standing {
         let key = format!("shop:p:{{header.x=p{policy}}}").into();
-        Standing { policy, key, granted, quota, remaining, resets: Monotonic::new(Duration::from_secs(1)) }
+        let resets = Monotonic::new(Duration::from_secs(1));
+        Standing { policy, key, granted, enforced: policy < 2, quota, remaining, resets }
     }
 
     fn uncounted(policy: usize) -> Uncounted {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::config::{Config, Count, Mode};
+use crate::config::{Config, Count};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
@@ -46,6 +46,8 @@ pub struct Standing {
     pub key: Rc<str>,
     /// Whether the policy grants the request's cost.
     pub granted: bool,
+    /// Whether it may refuse the request; what dials turned since its arrival changes nothing.
+    pub enforced: bool,
     /// The quota in force, in units.
     pub quota: u64,
     /// Units left after this request, as far as the worker knows, those included that it holds itself.
@@ -153,15 +155,8 @@ impl Admission {
 }
 
 impl Refusal {
-    /// The policies that refuse, by their place in the configuration.
-    pub fn violated<'a>(&'a self, config: &'a Config) -> impl Iterator<Item = &'a Standing> {
-        self.standings.iter().filter(|standing| !standing.granted && standing.is_enforced(config))
-    }
-}
-
-impl Standing {
-    /// Whether its policy may refuse.
-    pub fn is_enforced(&self, config: &Config) -> bool {
-        config.policies.get(self.policy).is_some_and(|policy| policy.mode == Mode::Enforce)
+    /// The policies that refuse, in their order.
+    pub fn violated(&self) -> impl Iterator<Item = &Standing> {
+        self.standings.iter().filter(|standing| !standing.granted && standing.enforced)
     }
 }

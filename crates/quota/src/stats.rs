@@ -31,9 +31,9 @@ mod tests {
         let text = r#"{"domain":"shop.example","store":{"cluster":"s"},"policies":[
             {"name":"off","quota":1,"window":"1m","mode":"off"},{"name":"per-caller","quota":1,"window":"1m"}]}"#;
         let config = Config::parse(text.as_bytes()).unwrap();
-        let name = counter(&config, Counted::Requests(0, Outcome::ShadowRefused));
+        let name = counter(&config, Counted::Requests(1, Outcome::ShadowRefused));
         assert_eq!(name.as_deref(), Some("quotagate.shop.example.per-caller.shadow_refused"));
-        assert_eq!(counter(&config, Counted::Requests(1, Outcome::Admitted)), None);
+        assert_eq!(counter(&config, Counted::Requests(2, Outcome::Admitted)), None);
         let name = counter(&config, Counted::Calls(CallOutcome::TimedOut));
         assert_eq!(name.as_deref(), Some("quotagate_calls.shop.example.timed_out"));
     }

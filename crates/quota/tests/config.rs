@@ -31,6 +31,8 @@ fn every_supported_field_is_read() {
         policies,
         [
             ("per-caller", 100, 60, false, Mode::Enforce, OnFailure::Deny),
+            ("off", 1, 3600, false, Mode::Off, OnFailure::Deny),
+            ("off-in-yaml", 1, 3600, false, Mode::Off, OnFailure::Deny),
             ("per-key", 100, 366 * 86_400, false, Mode::Shadow, OnFailure::Deny),
             ("nobody", 0, 1, false, Mode::Enforce, OnFailure::Deny),
             ("everybody", (1 << 53) - 1, 7 * 86_400, false, Mode::Enforce, OnFailure::Deny),

@@ -80,6 +80,7 @@ fn case(random: &mut Random, now: Monotonic) -> (Config, Vec<Standing>, Vec<Show
             policy,
             key: "d:p:{*}".into(),
             granted: random.below(2) == 0,
+            enforced: mode == "enforce",
             quota,
             remaining,
             resets: now + left,

@@ -71,7 +71,7 @@ impl Traffic {
     pub fn check(&self, partition: usize) -> Check {
         let key = format!("{BEFORE}{partition:010}}}").into();
         let counter = Counter { key, quota: self.quota, window: self.window };
-        Check { policy: 0, counter, cost: NonZeroU64::MIN }
+        Check { policy: 0, counter, cost: NonZeroU64::MIN, enforced: true }
     }
 }
 

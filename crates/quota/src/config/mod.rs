@@ -9,6 +9,7 @@
 mod conditions;
 mod counting;
 mod denied;
+mod dialed;
 mod duration;
 mod facts;
 mod fault;
@@ -31,6 +32,7 @@ mod text;
 mod warnings;
 
 pub use denied::Denied;
+pub use dialed::Turned;
 pub use fault::{Fault, Faults};
 pub use policy::{Count, Mode, OnFailure, Policy, Precision};
 pub use response::{Reset, ResponseConfig};
@@ -41,14 +43,14 @@ use crate::request::key::Digester;
 use policies::Context;
 use reader::{Collector, Names, Node};
 
-/// A configuration that can be served.
-#[derive(Debug)]
+/// A configuration that can be served. A copy shares what is large.
+#[derive(Clone, Debug)]
 pub struct Config {
     /// The first part of every counter key, `[a-z0-9._-]{1,64}`.
     pub domain: Box<str>,
     /// How the store is reached, and what happens when it is not.
     pub store: StoreConfig,
-    /// The policies in force, in the order of the text; those with `mode: off` are left out.
+    /// All policies, in the order of the text; those with `mode: off` apply to no request.
     pub policies: Vec<Policy>,
     /// What responses carry.
     pub response: ResponseConfig,

@@ -1,5 +1,7 @@
 //! The section `policies`.
 
+use std::rc::Rc;
+
 use serde_json::Value;
 
 use super::identities::Identities;
@@ -34,12 +36,10 @@ pub(super) const NAME: Names = Names {
 
 pub(super) fn parse(node: &Node<'_>, context: Context<'_, '_>) -> Option<Vec<Policy>> {
     let mut names = Vec::new();
-    let policies = node.each(MAX_POLICIES, |n| policy(n, context, &mut names))?;
-    Some(policies.into_iter().flatten().collect())
+    node.each(MAX_POLICIES, |n| policy(n, context, &mut names))
 }
 
-/// `Some(None)` is a policy that is switched off.
-fn policy<'a>(node: &Node<'a>, context: Context<'_, '_>, names: &mut Vec<&'a str>) -> Option<Option<Policy>> {
+fn policy<'a>(node: &Node<'a>, context: Context<'_, '_>, names: &mut Vec<&'a str>) -> Option<Policy> {
     let mut object = node.object()?;
     let name = object.required("name", |n| unique_name(n, names));
     let matcher = object.optional("match", conditions::parse, Matcher::default);
@@ -47,7 +47,7 @@ fn policy<'a>(node: &Node<'a>, context: Context<'_, '_>, names: &mut Vec<&'a str
     let on_missing = object.optional("on_missing", |n| on_missing(n).map(Some), || None);
     let quota = object.required("quota", |n| n.whole(0..=MAX_UNITS));
     let window = object.required("window", duration::window);
-    let mode = object.optional("mode", mode, || Some(Mode::Enforce));
+    let mode = object.optional("mode", mode, || Mode::Enforce);
     let on_failure = object.optional("on_failure", |n| store::on_failure(n).map(Some), || None);
     let stagger = object.optional("stagger", Node::boolean, || false);
     let counting = counting::parse(&mut object);
@@ -70,9 +70,11 @@ fn policy<'a>(node: &Node<'a>, context: Context<'_, '_>, names: &mut Vec<&'a str
     let (name, matcher, partition, counting) = (name?, matcher?, partition?, counting?);
     let (quota, window, quotas, mode, stagger) = (quota?, window?, quotas?, mode?, stagger?);
     let on_failure = on_failure?.unwrap_or(context.store?.on_failure);
-    Some(mode.map(|mode| Policy {
+    Some(Policy {
         name: name.into(),
         quota,
+        dialed_quota: None,
+        is_overridden: false,
         window,
         stagger,
         mode,
@@ -80,11 +82,11 @@ fn policy<'a>(node: &Node<'a>, context: Context<'_, '_>, names: &mut Vec<&'a str
         count: counting.count,
         count_denied: counting.count_denied,
         precision: counting.precision,
-        matcher,
-        partition,
-        quotas,
-        cost: counting.cost,
-    }))
+        matcher: Rc::new(matcher),
+        partition: Rc::new(partition),
+        quotas: Rc::new(quotas),
+        cost: Rc::new(counting.cost),
+    })
 }
 
 fn partition(
@@ -135,10 +137,10 @@ fn entry(node: &Node<'_>, name: &str, identities: Option<&Identities<'_>>) -> Op
     None
 }
 
-/// `Some(None)` is `off`, also as the `false` that YAML makes of it.
-fn mode(node: &Node<'_>) -> Option<Option<Mode>> {
+/// `off` is also the `false` that YAML makes of it.
+fn mode(node: &Node<'_>) -> Option<Mode> {
     if *node.value() == Value::Bool(false) {
-        return Some(None);
+        return Some(Mode::Off);
     }
-    node.choice(&[("enforce", Some(Mode::Enforce)), ("shadow", Some(Mode::Shadow)), ("off", None)])
+    node.choice(&[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)])
 }

@@ -11,13 +11,17 @@ use crate::request::matching::Matcher;
 use crate::request::partition::Partition;
 use crate::window::Window;
 
-/// One quota rule.
-#[derive(Debug)]
+/// One quota rule. A copy shares what is large.
+#[derive(Clone, Debug)]
 pub struct Policy {
     /// Unique, `[a-z0-9-]{1,64}`.
     pub name: Rc<str>,
     /// Units a window where nothing else is said of a partition, 0 to [`MAX_UNITS`](crate::wire::MAX_UNITS).
     pub quota: u64,
+    /// The quota of its dial: it comes before `quota`, tiers and `quota_from`, and behind overrides.
+    pub dialed_quota: Option<u64>,
+    /// Whether some partition has a run-time override: only the store knows then whether a cost is above its quota.
+    pub is_overridden: bool,
     /// The window, not staggered.
     pub window: Window,
     /// Whether each partition's window is shifted by a time of its own.
@@ -32,10 +36,10 @@ pub struct Policy {
     pub count_denied: bool,
     /// Whether units are held ahead.
     pub precision: Precision,
-    pub(crate) matcher: Matcher,
-    pub(crate) partition: Partition,
-    pub(crate) quotas: Quotas,
-    pub(crate) cost: Cost,
+    pub(crate) matcher: Rc<Matcher>,
+    pub(crate) partition: Rc<Partition>,
+    pub(crate) quotas: Rc<Quotas>,
+    pub(crate) cost: Rc<Cost>,
 }
 
 /// Whether a policy refuses. As JSON: `"enforce"`, `"shadow"`, `"off"`.
@@ -46,7 +50,7 @@ pub enum Mode {
     Enforce,
     /// It counts, and never refuses.
     Shadow,
-    /// It does nothing.
+    /// It applies to no request.
     Off,
 }
 

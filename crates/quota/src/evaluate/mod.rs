@@ -41,6 +41,8 @@ pub struct Check {
     pub counter: Counter,
     /// The units.
     pub cost: NonZeroU64,
+    /// Whether the policy refused when the request arrived: so it is decided, whatever dials turn meanwhile.
+    pub enforced: bool,
 }
 
 /// A counter as this worker knows it: reservations are merged only where all of it is equal.
@@ -69,7 +71,7 @@ impl Config {
         let facts = Facts::new(request);
         let (mut checks, mut missing) = (Vec::new(), Vec::new());
         for (index, policy) in self.policies.iter().enumerate() {
-            if !policy.matcher.matches(&facts) {
+            if policy.mode == Mode::Off || !policy.matcher.matches(&facts) {
                 continue;
             }
             match policy.partition.party(&facts, &self.digester) {
@@ -77,7 +79,7 @@ impl Config {
                     if !named {
                         missing.push(index);
                     }
-                    let quota = match policy.quotas.of(&key, address, &facts, policy.quota) {
+                    let quota = match policy.quotas.of(&key, address, &facts, policy) {
                         Allowance::Units(quota) => quota,
                         Allowance::Unlimited => continue,
                     };
@@ -87,7 +89,8 @@ impl Config {
                         policy.window
                     };
                     let counter = Counter { key, quota, window };
-                    checks.push(Check { policy: index, counter, cost: policy.cost.of(&facts) });
+                    let (cost, enforced) = (policy.cost.of(&facts), policy.mode == Mode::Enforce);
+                    checks.push(Check { policy: index, counter, cost, enforced });
                 }
                 Party::Denied if policy.mode == Mode::Enforce => {
                     missing.push(index);

@@ -1,6 +1,6 @@
 //! What a policy grants a partition, and what a request takes of it.
 //!
-//! Of a quota the first of these that is there counts: the override of the partition or of its network,
+//! Of a quota the first of these that is there counts: the override of the partition or of its network, the dial,
 //! `quota_from`, the tier, the policy's own `quota`. Numbers of requests are decimal digits and nothing else: no
 //! sign, no fraction, no spaces within. One that is too long to hold is a large one, not none.
 
@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
+use crate::config::Policy;
 use crate::request::Request;
 use crate::request::fact::{Fact, Found, Kind, Lookup};
 use crate::request::facts::Facts;
@@ -77,18 +78,18 @@ pub(crate) enum Cost {
 }
 
 impl Quotas {
-    /// What the counter of this `key` and client `address` is granted, where `quota` is for everybody.
+    /// What the counter of this `key` and client `address` is granted, by `policy`.
     pub(crate) fn of<'c, R: Request>(
         &'c self,
         key: &str,
         address: Option<IpAddr>,
         facts: &Facts<'c, R>,
-        quota: u64,
+        policy: &Policy,
     ) -> Allowance {
         self.overrides.find(key, address).unwrap_or_else(|| {
-            let told = self.from.as_ref().and_then(|from| from.quota(facts));
+            let told = || self.from.as_ref().and_then(|from| from.quota(facts));
             let tier = || self.tiers.as_ref().and_then(|tiers| tiers.quota(facts));
-            Allowance::Units(told.or_else(tier).unwrap_or(quota))
+            Allowance::Units(policy.dialed_quota.or_else(told).or_else(tier).unwrap_or(policy.quota))
         })
     }
 }

@@ -79,7 +79,7 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
         quota.get_or_insert(standing.quota);
         config.policies.get(standing.policy).map(|policy| &*policy.name)
     };
-    let names: Vec<&str> = refusal.violated(config).filter_map(name).collect();
+    let names: Vec<&str> = refusal.violated().filter_map(name).collect();
     let joined = match *names {
         [one] => Cow::from(one),
         _ => Cow::from(names.join(", ")),

@@ -21,7 +21,7 @@ pub fn quota_headers<'a>(
     standings: &[Standing],
     now: impl FnOnce() -> Now,
 ) -> Vec<Header<'a>> {
-    let shown = || standings.iter().filter(|standing| standing.is_enforced(config));
+    let shown = || standings.iter().filter(|standing| standing.enforced);
     let families = &config.response;
     let Some(tightest) = tightest(shown()).filter(|_| families.ietf || families.x_ratelimit) else {
         return Vec::new();

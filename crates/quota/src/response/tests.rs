@@ -29,7 +29,8 @@ fn at(ms: u64) -> Monotonic {
 }
 
 fn standing(policy: usize, quota: u64, remaining: u64, resets: Monotonic) -> Standing {
-    Standing { policy, key: "shop:p:{*}".into(), granted: remaining > 0, quota, remaining, resets }
+    let (key, granted, enforced) = ("shop:p:{*}".into(), remaining > 0, policy != SHADOW);
+    Standing { policy, key, granted, enforced, quota, remaining, resets }
 }
 
 fn standings() -> Vec<Standing> {

@@ -79,19 +79,19 @@ pub struct PolicyReport {
     /// What becomes of its requests while the store fails.
     pub on_failure: OnFailure,
     /// Requests that it counted and that were let through.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub admitted: u64,
     /// Requests that it refused.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub refused: u64,
     /// Requests that it would have refused, were it not in shadow mode.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub shadow_refused: u64,
     /// Requests that named nobody.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub missing_identity: u64,
     /// Requests that it could not count, since the store failed.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub store_error: u64,
 }
 
@@ -102,4 +102,9 @@ pub struct Refusals {
     pub key: String,
     /// Requests, in shadow mode those that would have been refused.
     pub requests: u64,
+}
+
+/// A report is a header: what is not there takes no room in it.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

@@ -224,18 +224,19 @@ impl Batch {
         serde_json::to_vec(&request).unwrap_or_default()
     }
 
-    /// What a reply says of each reservation: a grant, or why there is none.
+    /// The version of the dials that a reply tells, and what it says of each reservation: a grant, or why there is none.
     ///
     /// # Errors
     /// Why it is no reply to this batch.
-    pub(super) fn read(&self, body: &[u8]) -> Result<Vec<Result<Grant, String>>, Misread> {
+    pub(super) fn read(&self, body: &[u8]) -> Result<(u64, Vec<Result<Grant, String>>), Misread> {
         let reply: ReserveReply =
             serde_json::from_slice(body).map_err(|error| Misread::Form(error.to_string()))?;
         let (grants, reservations) = (reply.grants.len(), self.reserved.len());
         if grants != reservations {
             return Err(Misread::Count { grants, reservations });
         }
-        self.reserved.iter().zip(reply.grants).map(|(reserved, outcome)| reserved.read(outcome)).collect()
+        let each = self.reserved.iter().zip(reply.grants).map(|(reserved, outcome)| reserved.read(outcome));
+        Ok((reply.dials, each.collect::<Result<_, _>>()?))
     }
 
     /// Its reservations, in the order of the body.

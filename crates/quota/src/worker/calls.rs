@@ -16,7 +16,7 @@ use crate::time::Monotonic;
 use crate::wire::Grant;
 
 /// How long after its timeout a call is given up that the host never reported.
-const LOST_AFTER: Duration = Duration::from_secs(1);
+pub(super) const LOST_AFTER: Duration = Duration::from_secs(1);
 /// The host takes a timeout below this for none at all.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 
@@ -75,15 +75,16 @@ impl<W> Worker<W> {
         Some(OutgoingCall { id, body, timeout })
     }
 
-    /// A call has ended, however that was.
+    /// A call or a fetch has ended, however that was.
     pub fn call_ended(&mut self, id: CallId, end: &CallEnd, now: Monotonic) -> Change {
         match end.body() {
+            Ok(body) if self.fetch_ended(id, &Ok(body), now) => Change::None,
             Ok(body) => self.replied(id, body, now),
             Err(fault) => self.failed(id, &fault, now),
         }
     }
 
-    /// The host would not send a call.
+    /// The host would not send a call or a fetch.
     pub fn call_not_sent(&mut self, id: CallId, fault: &CallFault<'_>, now: Monotonic) -> Change {
         self.failed(id, fault, now)
     }
@@ -97,7 +98,10 @@ impl<W> Worker<W> {
     pub fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> Change {
         let Some(call) = self.take_call(id) else { return Change::None };
         let grants = match call.batch.read(body) {
-            Ok(grants) => grants,
+            Ok((dials, grants)) => {
+                self.dials.hear(dials, now);
+                grants
+            }
             Err(misread) => return self.all_failed(call, &CallFault::Malformed(misread), now),
         };
         self.tally.count_call(CallOutcome::Ok);
@@ -159,6 +163,7 @@ impl<W> Worker<W> {
         self.returns_due = !self.returns.is_empty();
         self.refills_due = self.leases.refill_is_due(now);
         self.notices.tick(now);
+        self.tick_dials(now);
         change
     }
 
@@ -230,6 +235,9 @@ impl<W> Worker<W> {
     }
 
     fn failed(&mut self, id: CallId, fault: &CallFault<'_>, now: Monotonic) -> Change {
+        if self.fetch_ended(id, &Err(fault.clone()), now) {
+            return Change::None;
+        }
         let Some(call) = self.take_call(id) else { return Change::None };
         self.all_failed(call, fault, now)
     }

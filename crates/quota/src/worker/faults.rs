@@ -112,11 +112,13 @@ pub enum CallOutcome {
     ItemFailed,
     /// After failures in a row no more calls are made for a while. No call by itself.
     Suspended,
+    /// A fetch of dials failed, however that was.
+    DialsFailed,
 }
 
 impl CallOutcome {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Ok,
         Self::DispatchFailed,
         Self::Unreachable,
@@ -126,6 +128,7 @@ impl CallOutcome {
         Self::Malformed,
         Self::ItemFailed,
         Self::Suspended,
+        Self::DialsFailed,
     ];
 
     /// Its name in statistics.
@@ -140,6 +143,7 @@ impl CallOutcome {
             Self::Malformed => "malformed",
             Self::ItemFailed => "item_failed",
             Self::Suspended => "suspended",
+            Self::DialsFailed => "dials_failed",
         }
     }
 }

@@ -63,6 +63,15 @@ pub enum Verdict {
     Refuse(Spent),
 }
 
+/// Whether the store may grant a cost above a counter's quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Above {
+    /// It need not be asked.
+    Never,
+    /// The counter may have a run-time override, which only the store knows.
+    Perhaps,
+}
+
 impl Default for Ledger {
     fn default() -> Self {
         Self(Expiring::new(MAX_SPENT))
@@ -71,17 +80,17 @@ impl Default for Ledger {
 
 impl Ledger {
     /// What is known about taking `cost` units of `counter`.
-    pub fn verdict(&self, counter: &Counter, cost: u64, now: Monotonic) -> Verdict {
+    pub fn verdict(&self, counter: &Counter, cost: u64, above: Above, now: Monotonic) -> Verdict {
         let known = self.0.get(counter, now);
         match known {
-            Some((memory, _)) if memory.ask_at <= now && cost <= counter.quota => Verdict::Ask,
-            _ => judge(known, counter, cost, now),
+            Some((memory, _)) if memory.ask_at <= now && may_be_granted(counter, cost, above) => Verdict::Ask,
+            _ => judge(known, counter, cost, above, now),
         }
     }
 
     /// The same where nobody can be asked: what was known stays so until the window ends.
-    pub fn last_word(&self, counter: &Counter, cost: u64, now: Monotonic) -> Verdict {
-        judge(self.0.get(counter, now), counter, cost, now)
+    pub fn last_word(&self, counter: &Counter, cost: u64, above: Above, now: Monotonic) -> Verdict {
+        judge(self.0.get(counter, now), counter, cost, above, now)
     }
 
     /// Notes that the store is being asked about `counter`, so that others need not for a second.
@@ -117,9 +126,19 @@ impl Ledger {
     }
 }
 
-fn judge(known: Option<(&Memory, Monotonic)>, counter: &Counter, cost: u64, now: Monotonic) -> Verdict {
-    if cost > counter.quota {
-        let left = known.map_or(counter.quota, |(memory, _)| memory.left);
+fn may_be_granted(counter: &Counter, cost: u64, above: Above) -> bool {
+    above == Above::Perhaps || cost <= counter.quota
+}
+
+fn judge(
+    known: Option<(&Memory, Monotonic)>,
+    counter: &Counter,
+    cost: u64,
+    above: Above,
+    now: Monotonic,
+) -> Verdict {
+    if !may_be_granted(counter, cost, above) {
+        let left = known.map_or(counter.quota, |(memory, _)| memory.left.min(counter.quota));
         return Verdict::Refuse(Spent { left, quota: counter.quota, ends: now + counter.window.length() });
     }
     match known {
@@ -156,21 +175,21 @@ mod tests {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
         ledger.learn(&c, heard(0, 10_000), false, at(0));
         let refused = refused(0, 5, 10_000);
-        assert_eq!(ledger.verdict(&c, 1, at(999)), refused);
-        assert_eq!(ledger.verdict(&c, 1, at(1_000)), Verdict::Ask);
-        assert_eq!(ledger.last_word(&c, 1, at(1_000)), refused);
+        assert_eq!(ledger.verdict(&c, 1, Above::Never, at(999)), refused);
+        assert_eq!(ledger.verdict(&c, 1, Above::Never, at(1_000)), Verdict::Ask);
+        assert_eq!(ledger.last_word(&c, 1, Above::Never, at(1_000)), refused);
         ledger.asking(&c, at(1_000));
-        assert_eq!(ledger.verdict(&c, 1, at(1_001)), refused);
+        assert_eq!(ledger.verdict(&c, 1, Above::Never, at(1_001)), refused);
         ledger.asking(&c, at(9_999));
-        assert_eq!(ledger.verdict(&c, 1, at(10_000)), Verdict::Ask);
+        assert_eq!(ledger.verdict(&c, 1, Above::Never, at(10_000)), Verdict::Ask);
     }
 
     #[test]
     fn what_is_left_still_serves_smaller_costs() {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
         ledger.learn(&c, heard(3, 10_000), true, at(0));
-        assert_eq!(ledger.verdict(&c, 3, at(1)), Verdict::Ask);
-        assert_eq!(ledger.verdict(&c, 4, at(1)), refused(3, 5, 10_000));
+        assert_eq!(ledger.verdict(&c, 3, Above::Never, at(1)), Verdict::Ask);
+        assert_eq!(ledger.verdict(&c, 4, Above::Never, at(1)), refused(3, 5, 10_000));
     }
 
     #[test]
@@ -179,7 +198,7 @@ mod tests {
         ledger.learn(&c, heard(0, 10_000), true, at(0));
         ledger.learn(&c, heard(4, 10_000), false, at(5));
         assert_eq!(ledger.0.len(), 0);
-        assert_eq!(ledger.verdict(&c, 1, at(6)), Verdict::Ask);
+        assert_eq!(ledger.verdict(&c, 1, Above::Never, at(6)), Verdict::Ask);
     }
 
     #[test]
@@ -187,26 +206,42 @@ mod tests {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
         ledger.learn(&c, heard(0, 10_000), true, at(0));
         ledger.given_back(&c, 8, 5, at(1));
-        assert_eq!(ledger.verdict(&c, 1, at(1)), refused(0, 5, 10_000), "of another window");
+        assert_eq!(ledger.verdict(&c, 1, Above::Never, at(1)), refused(0, 5, 10_000), "of another window");
         ledger.given_back(&c, 9, 2, at(1));
-        assert_eq!(ledger.verdict(&c, 2, at(1)), Verdict::Ask);
-        assert_eq!(ledger.verdict(&c, 3, at(1)), refused(2, 5, 10_000));
+        assert_eq!(ledger.verdict(&c, 2, Above::Never, at(1)), Verdict::Ask);
+        assert_eq!(ledger.verdict(&c, 3, Above::Never, at(1)), refused(2, 5, 10_000));
     }
 
     #[test]
     fn a_cost_above_the_quota_is_refused_without_asking() {
         let (ledger, c) = (Ledger::default(), counter("a"));
-        assert_eq!(ledger.verdict(&c, 5, at(1)), Verdict::Ask);
-        assert_eq!(ledger.verdict(&c, 6, at(1)), refused(5, 5, 60_001));
+        assert_eq!(ledger.verdict(&c, 5, Above::Never, at(1)), Verdict::Ask);
+        assert_eq!(ledger.verdict(&c, 6, Above::Never, at(1)), refused(5, 5, 60_001));
         let nobody = Counter { quota: 0, ..c };
-        assert_eq!(ledger.verdict(&nobody, 1, at(1)), refused(0, 0, 60_001));
+        assert_eq!(ledger.verdict(&nobody, 1, Above::Never, at(1)), refused(0, 0, 60_001));
+    }
+
+    #[test]
+    fn where_there_are_overrides_the_store_is_asked_about_a_cost_above_the_quota_and_believed() {
+        let (mut ledger, c) = (Ledger::default(), counter("a"));
+        let nobody = Counter { quota: 0, ..c };
+        assert_eq!(ledger.verdict(&nobody, 6, Above::Perhaps, at(1)), Verdict::Ask);
+        assert_eq!(ledger.last_word(&nobody, 6, Above::Perhaps, at(1)), Verdict::Ask);
+        ledger.learn(&nobody, Heard { left: 7, quota: 20, window: 9, ends: at(10_000) }, true, at(1));
+        for above in [Above::Never, Above::Perhaps] {
+            let expected = if above == Above::Never { refused(0, 0, 60_002) } else { refused(7, 20, 10_000) };
+            assert_eq!(ledger.verdict(&nobody, 8, above, at(2)), expected);
+        }
+        assert_eq!(ledger.verdict(&nobody, 7, Above::Perhaps, at(2)), Verdict::Ask);
+        assert_eq!(ledger.verdict(&nobody, 8, Above::Perhaps, at(1_001)), Verdict::Ask, "once a second");
+        assert_eq!(ledger.verdict(&nobody, 8, Above::Never, at(1_001)), refused(0, 0, 61_001));
     }
 
     #[test]
     fn another_quota_or_window_is_another_counter() {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
         ledger.learn(&c, heard(0, 10_000), true, at(0));
-        assert_eq!(ledger.verdict(&Counter { quota: 6, ..c }, 1, at(1)), Verdict::Ask);
+        assert_eq!(ledger.verdict(&Counter { quota: 6, ..c }, 1, Above::Never, at(1)), Verdict::Ask);
     }
 
     #[test]
@@ -216,7 +251,7 @@ mod tests {
             ledger.learn(&counter(&i.to_string()), heard(0, 100_000 + i), true, at(0));
         }
         assert_eq!(ledger.0.len(), MAX_SPENT);
-        assert_eq!(ledger.verdict(&counter("0"), 1, at(1)), Verdict::Ask);
+        assert_eq!(ledger.verdict(&counter("0"), 1, Above::Never, at(1)), Verdict::Ask);
         ledger.expire(at(200_000));
         assert_eq!(ledger.0.len(), 0);
     }

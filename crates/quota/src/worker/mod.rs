@@ -10,13 +10,15 @@
 //! [`MAX_WAITING`] wait; the next is decided as if the store had failed.
 //!
 //! A request's way: [`Worker::submit`] (`submit`) decides it by what the worker knows, or lets it wait; a call
-//! leaves and returns (`calls`, `batch`, `pools`); `settle` decides those that waited.
+//! leaves and returns (`calls`, `batch`, `pools`); `settle` decides those that waited. What operators turn meanwhile is
+//! the business of `dials`: a request is decided by the mode that its policies had when it arrived.
 
 mod batch;
 mod breaker;
 mod calls;
 mod clock;
 mod demand;
+mod dials;
 #[cfg(test)]
 mod exhaustive;
 mod expiring;
@@ -29,6 +31,8 @@ mod ledger;
 mod local;
 mod notices;
 mod pools;
+mod refusals;
+mod report;
 mod returns;
 mod settle;
 mod submit;
@@ -39,6 +43,7 @@ mod tests;
 mod timing;
 
 pub use breaker::Change;
+pub use dials::OutgoingFetch;
 pub use faults::{AnsweredBy, CallEnd, CallFault, CallOutcome, Misread};
 pub use notices::{Notice, PAUSE as NOTICE_PAUSE};
 pub use tally::Counted;
@@ -55,11 +60,13 @@ use batch::Want;
 use breaker::Breaker;
 use calls::Call;
 use clock::StoreClock;
+use dials::Dials;
 use held_ahead::Units;
 use lease::Leases;
 use ledger::Ledger;
 use local::Local;
 use notices::Notices;
+use refusals::Refusals;
 use returns::Returns;
 use tally::Tally;
 
@@ -79,7 +86,9 @@ pub const MAX_WAITING: usize = 8192;
 /// One worker's quotas. `W` is how the caller finds a waiting request again.
 #[derive(Clone, Debug)]
 pub struct Worker<W> {
+    /// As dials have turned it.
     config: Rc<Config>,
+    dials: Dials,
     ledger: Ledger,
     leases: Leases,
     local: Local,
@@ -95,6 +104,7 @@ pub struct Worker<W> {
     calls: Vec<Call>,
     decided: VecDeque<Decided<W>>,
     tally: Tally,
+    refusals: Refusals,
     notices: Notices,
     serial: u64,
 }
@@ -164,8 +174,10 @@ impl<W> Worker<W> {
             calls: Vec::new(),
             decided: VecDeque::new(),
             tally: Tally::new(config.policies.len()),
+            refusals: Refusals::default(),
             notices: Notices::default(),
             serial: 0,
+            dials: Dials::new(Rc::clone(&config)),
             config,
         }
     }
@@ -228,6 +240,7 @@ impl<W> Worker<W> {
             && self.leases.is_empty()
             && self.tally.is_empty()
             && self.notices.is_settled()
+            && !self.fetch_needs_time()
     }
 
     fn count_outcomes(&mut self, wants: &[Want]) {
@@ -236,6 +249,9 @@ impl<W> Worker<W> {
             self.tally.count(check.policy, outcome);
             if from_ledger {
                 self.tally.count(check.policy, Outcome::FromLedger);
+                if matches!(outcome, Outcome::Refused | Outcome::ShadowRefused) {
+                    self.refusals.note(&check.counter.key);
+                }
             }
         }
     }

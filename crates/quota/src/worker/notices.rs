@@ -1,7 +1,7 @@
 //! What a worker has to say to operators: how calls fail, that it has given the store up, that it answers again.
 //!
 //! The first notice of a kind is given at once, and from then on at most one in [`PAUSE`], which says how many were
-//! left out. A store that fails a thousand times a second is nine kinds of lines in ten seconds at most.
+//! left out. A store that fails a thousand times a second is ten kinds of lines in ten seconds at most.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,6 +28,9 @@ pub struct Notice {
 enum What {
     CallFailed(String),
     ReservationFailed { policy: Box<str>, why: String },
+    FetchFailed(String),
+    DialsIgnored(String),
+    NoDials,
     GivenUp,
     Answers,
 }
@@ -40,6 +43,7 @@ pub(super) struct Notices {
     faults: [Pace; CallOutcome::ALL.len()],
     given_up: Pace,
     answers: Pace,
+    ignored: Pace,
     /// Whether the store is given up, and whether that is what was said last.
     is_given_up: bool,
     said_given_up: bool,
@@ -85,6 +89,25 @@ impl Notices {
         let policy = key.split_once(":{").map_or(key, |(policy, _)| policy).into();
         let why = shown(why.as_bytes(), secret);
         self.due.push(Notice { what: What::ReservationFailed { policy, why }, left_out });
+    }
+
+    /// A fetch of dials failed.
+    pub(super) fn fetch_failed(&mut self, fault: &CallFault<'_>, secret: Option<&str>, now: Monotonic) {
+        let pace = self.pace(CallOutcome::DialsFailed);
+        let Some(left_out) = pace.and_then(|pace| pace.say(now)) else { return };
+        let what = What::FetchFailed(explained(fault, secret));
+        self.due.push(Notice { what, left_out });
+    }
+
+    /// Something of what the store says of dials is none.
+    pub(super) fn dials_ignored(&mut self, what: &str, secret: Option<&str>, now: Monotonic) {
+        let Some(left_out) = self.ignored.say(now) else { return };
+        self.due.push(Notice { what: What::DialsIgnored(shown(what.as_bytes(), secret)), left_out });
+    }
+
+    /// The store knows nothing of dials: to be told once.
+    pub(super) fn no_dials(&mut self) {
+        self.due.push(Notice { what: What::NoDials, left_out: 0 });
     }
 
     /// The breaker has changed, or not.
@@ -142,6 +165,11 @@ impl fmt::Display for Notice {
             What::ReservationFailed { policy, why } => {
                 write!(f, "the store could not count for {policy}: {why}")?;
             }
+            What::FetchFailed(why) => {
+                write!(f, "dials could not be fetched, those known stay in force: {why}")?;
+            }
+            What::DialsIgnored(what) => write!(f, "of the dials in the store this is ignored: {what}")?,
+            What::NoDials => write!(f, "the store knows no dials: it is older than this filter")?,
             What::GivenUp => {
                 write!(f, "the store does not answer; until it does, requests are decided by on_failure")?
             }

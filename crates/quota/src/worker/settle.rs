@@ -9,7 +9,7 @@ use super::held_ahead::{Taken, Units};
 use super::ledger::{Heard, Spent, Verdict};
 use super::local;
 use super::pools::{Offer, Pools};
-use crate::config::{Count, Mode, OnFailure, Policy};
+use crate::config::{Count, OnFailure, Policy};
 use crate::decision::{Admission, Decision, Held, Outcome, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
 use crate::time::Monotonic;
@@ -41,7 +41,8 @@ enum Obstacle {
 pub(super) fn standing(check: &Check, granted: bool, at: Spent) -> Standing {
     let Spent { left, quota, ends } = at;
     let key = Rc::clone(&check.counter.key);
-    Standing { policy: check.policy, key, granted, quota, remaining: left, resets: ends }
+    let enforced = check.enforced;
+    Standing { policy: check.policy, key, granted, enforced, quota, remaining: left, resets: ends }
 }
 
 impl<W> Worker<W> {
@@ -84,9 +85,9 @@ impl<W> Worker<W> {
         }
     }
 
-    /// The policy of a check, unless it only counts.
+    /// The policy of a check, unless it only counted when the request arrived.
     pub(super) fn enforced(&self, check: &Check) -> Option<&Policy> {
-        self.config.policies.get(check.policy).filter(|policy| policy.mode == Mode::Enforce)
+        self.config.policies.get(check.policy).filter(|_| check.enforced)
     }
 
     /// Units that a request holds until it is answered, if its policy counts by status.
@@ -112,7 +113,7 @@ impl<W> Worker<W> {
             (Offer::Enough(slot), _) => Found::Brought(slot),
             _ if self.leases.has(counter, cost, now) => Found::Ahead,
             (Offer::Short(spent), State::Asked(slot)) => Found::Refused(slot, spent),
-            _ => match self.ledger.last_word(counter, cost, now) {
+            _ => match self.ledger.last_word(counter, cost, self.above(&want.check), now) {
                 Verdict::Refuse(spent) => Found::Known(spent),
                 Verdict::Ask => Found::Failed,
             },

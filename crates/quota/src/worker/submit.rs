@@ -2,7 +2,7 @@
 
 use super::batch::{State, Want};
 use super::held_ahead::{Extent, Taken};
-use super::ledger::{Spent, Verdict};
+use super::ledger::{Above, Spent, Verdict};
 use super::settle::standing;
 use super::{MAX_WAITING, Submitted, Ticket, Waiter, Worker};
 use crate::config::{Count, Policy, Precision};
@@ -126,7 +126,7 @@ impl<W> Worker<W> {
             // Only the store can count what is refused.
             return Verdict::Ask;
         }
-        self.ledger.verdict(&check.counter, check.cost.get(), now)
+        self.ledger.verdict(&check.counter, check.cost.get(), self.above(check), now)
     }
 
     /// The request spends nothing of what others grant.
@@ -143,13 +143,16 @@ impl<W> Worker<W> {
 
     fn count_known(&mut self, standings: &[Standing]) {
         for standing in standings {
-            let outcome = match (standing.granted, standing.is_enforced(&self.config)) {
+            let outcome = match (standing.granted, standing.enforced) {
                 (true, _) => Outcome::Admitted,
                 (false, true) => Outcome::Refused,
                 (false, false) => Outcome::ShadowRefused,
             };
             self.tally.count(standing.policy, outcome);
             self.tally.count(standing.policy, Outcome::FromLedger);
+            if !standing.granted {
+                self.refusals.note(&standing.key);
+            }
         }
     }
 
@@ -177,6 +180,15 @@ impl<W> Worker<W> {
             wants.push(Want { state, ..Want::from(check) });
         }
         wants
+    }
+
+    /// Whether the policy of a check has run-time overrides: only the store knows then whose quota is how large.
+    pub(super) fn above(&self, check: &Check) -> Above {
+        if self.policy(check).is_some_and(|policy| policy.is_overridden) {
+            Above::Perhaps
+        } else {
+            Above::Never
+        }
     }
 
     fn policy(&self, check: &Check) -> Option<&Policy> {

@@ -1,4 +1,5 @@
-//! What is counted of decisions and calls until somebody takes it.
+//! What is counted of decisions and calls until somebody takes it: for statistics, and of what those have taken for
+//! reports.
 
 use super::faults::CallOutcome;
 use crate::decision::Outcome;
@@ -12,10 +13,15 @@ pub enum Counted {
     Calls(CallOutcome),
 }
 
+/// Of one policy, by outcome.
+pub(super) type Counts = [u64; Outcome::ALL.len()];
+
 /// Counts; as many as there are policies and outcomes, and outcomes of calls.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
-    requests: Vec<[u64; Outcome::ALL.len()]>,
+    requests: Vec<Counts>,
+    /// Taken for statistics, and not for a report.
+    unreported: Vec<Counts>,
     calls: [u64; CallOutcome::ALL.len()],
     is_empty: bool,
 }
@@ -25,6 +31,7 @@ impl Tally {
     pub(super) fn new(policies: usize) -> Self {
         Self {
             requests: vec![[0; Outcome::ALL.len()]; policies],
+            unreported: vec![[0; Outcome::ALL.len()]; policies],
             calls: [0; CallOutcome::ALL.len()],
             is_empty: true,
         }
@@ -51,12 +58,23 @@ impl Tally {
         if std::mem::replace(&mut self.is_empty, true) {
             return Vec::new();
         }
+        for (counts, unreported) in self.requests.iter().zip(&mut self.unreported) {
+            for (count, unreported) in counts.iter().zip(unreported) {
+                *unreported = unreported.saturating_add(*count);
+            }
+        }
         let requests = self.requests.iter_mut().enumerate().flat_map(|(policy, counts)| {
             let of = move |outcome| Counted::Requests(policy, outcome);
             Outcome::ALL.into_iter().map(of).zip(std::mem::take(counts))
         });
         let calls = CallOutcome::ALL.into_iter().map(Counted::Calls).zip(std::mem::take(&mut self.calls));
         requests.chain(calls).filter(|(_, n)| *n > 0).collect()
+    }
+
+    /// What was taken of requests since the last report, by the places of policies.
+    pub(super) fn take_unreported(&mut self) -> Vec<Counts> {
+        let nothing = vec![[0; Outcome::ALL.len()]; self.unreported.len()];
+        std::mem::replace(&mut self.unreported, nothing)
     }
 }
 
@@ -90,6 +108,24 @@ mod tests {
         taken.extend(CallOutcome::ALL.map(|outcome| (Counted::Calls(outcome), 1)));
         assert_eq!(tally.take(), taken, "a policy that there is not is not counted");
         assert!(tally.is_empty() && tally.take().is_empty());
+    }
+
+    #[test]
+    fn what_statistics_have_taken_is_reported_once() {
+        let mut tally = Tally::new(2);
+        for _ in 0..3 {
+            tally.count(1, Outcome::Refused);
+            tally.take();
+        }
+        tally.count(1, Outcome::Refused);
+        assert_eq!(
+            tally.take_unreported(),
+            [[0; 6], [0, 3, 0, 0, 0, 0]],
+            "not what statistics have yet to take"
+        );
+        assert_eq!(tally.take_unreported(), [[0; 6]; 2]);
+        tally.take();
+        assert_eq!(tally.take_unreported(), [[0; 6], [0, 1, 0, 0, 0, 0]]);
     }
 
     #[test]

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
 
-use quotagate_quota::config::{Config, Mode};
+use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Decision};
 use quotagate_quota::evaluate::Check;
 use quotagate_quota::request::{PeerName, Request};
 use quotagate_quota::time::Monotonic;
+use quotagate_quota::wire::dials::{MAX_REPORT, Report};
 use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, MAX_UNITS, ReserveRequest};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, CallId, Submitted, Ticket, Worker};
 use serde_json::{Value, json};
@@ -48,6 +49,7 @@ pub fn check(bytes: &[u8]) {
         serial: 0,
         waiting: BTreeMap::new(),
         calls: Vec::new(),
+        fetch: None,
         past: Vec::new(),
         admitted: Vec::new(),
         units: HashMap::new(),
@@ -67,6 +69,8 @@ struct World {
     serial: u64,
     waiting: BTreeMap<u64, Waiting>,
     calls: Vec<Call>,
+    /// The fetch of dials under way.
+    fetch: Option<(CallId, Monotonic)>,
     /// Calls that are over: the host may be confused.
     past: Vec<CallId>,
     admitted: Vec<Admission>,
@@ -94,7 +98,7 @@ struct Units {
 
 impl World {
     fn step(&mut self, choices: &mut Choices<'_>) {
-        match choices.below(8) {
+        match choices.below(9) {
             0..=2 => self.arrive(choices),
             3 => {
                 let ms = *choices.of(&[1, 0, 5, 10, 49, 50, 250, 999, 1000, 60_000]);
@@ -103,6 +107,7 @@ impl World {
             }
             4 | 5 => self.reply(choices),
             6 => self.leave(choices),
+            7 => self.fetched(choices),
             _ => self.answer(choices),
         }
         self.settle();
@@ -114,7 +119,8 @@ impl World {
             method: choices.of::<&str>(&["GET", "POST", "PUT"]),
             cost: choices.of::<&str>(&["1", "2", "9", "9007199254740991"]),
         };
-        let Ok(checks) = self.config.evaluate(&request).checks else { return };
+        let config = Rc::clone(self.worker.arrives(self.now));
+        let Ok(checks) = config.evaluate(&request).checks else { return };
         self.serial += 1;
         match self.worker.submit(self.serial, checks.clone(), self.now) {
             Submitted::Waiting(ticket) => {
@@ -179,6 +185,29 @@ impl World {
         };
     }
 
+    /// The fetch under way is answered, or comes to nothing.
+    fn fetched(&mut self, choices: &mut Choices<'_>) {
+        let Some((id, _)) = self.fetch.take() else { return };
+        self.past.push(id);
+        if choices.below(6) == 0 {
+            return self.fail(id, choices);
+        }
+        let mut body = dials(self.closed, choices).to_string().into_bytes();
+        match choices.below(6) {
+            0 => body = choices.bytes(),
+            1 => {
+                let at = usize::from(u16::from_be_bytes([choices.byte(), choices.byte()])) % body.len();
+                body[at] = choices.byte();
+            }
+            _ => {}
+        }
+        // A byte that is changed may make the word of another failure.
+        self.closed &= body.windows(5).all(|word| word != b"allow" && word != b"local");
+        let end = CallEnd::Answered { status: 200, by: AnsweredBy::Store, size: body.len(), body };
+        self.worker.call_ended(id, &end, self.now);
+        assert_eq!(self.worker.config().policies.len(), self.config.policies.len());
+    }
+
     /// Counts what a reply allows, read without the product's code.
     fn grant(&mut self, request: &ReserveRequest, body: &[u8]) {
         let reply: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -207,7 +236,8 @@ impl World {
         }
         let mut admission = self.admitted.swap_remove(choices.below(self.admitted.len()));
         let back = admission.answered(*choices.of(&[None, Some(200), Some(401)]), &self.config);
-        for held in &back {
+        let enforced = |policy| admission.standings.iter().any(|s| s.policy == policy && s.enforced);
+        for held in back.iter().filter(|held| enforced(held.policy)) {
             self.units.entry(held.counter.key.to_string()).or_default().spent -= held.units;
         }
         self.worker.give_back(back, self.now);
@@ -227,6 +257,15 @@ impl World {
             }
             self.calls.push(Call { id: call.id, request });
         }
+        if let Some(fetch) = self.worker.next_fetch(self.now) {
+            if let Some((lost, since)) = self.fetch.replace((fetch.id, self.now)) {
+                assert!(self.now.since(since) > fetch.timeout, "one at a time");
+                self.past.push(lost);
+            }
+            let report = fetch.report.unwrap();
+            assert!(report.len() <= MAX_REPORT && !report.contains(|c: char| !(' '..='~').contains(&c)));
+            let _: Report = serde_json::from_str(&report).unwrap();
+        }
         while let Some((who, decision)) = self.worker.next_decision() {
             // One that only shadow policies count is not waited for.
             if let Some(waited) = self.waiting.remove(&who) {
@@ -240,9 +279,7 @@ impl World {
         let Decision::Admit(admission) = decision else { return };
         if self.closed {
             assert_eq!(admission.uncounted, None);
-            for check in
-                checks.iter().filter(|check| self.config.policies[check.policy].mode == Mode::Enforce)
-            {
+            for check in checks.iter().filter(|check| check.enforced) {
                 let units = self.units.entry(check.counter.key.to_string()).or_default();
                 units.spent += check.cost.get();
             }
@@ -323,6 +360,56 @@ fn sensible(request: &ReserveRequest, choices: &mut Choices<'_>) -> Value {
         _ => {}
     }
     json!({"dials": *choices.of(&[0, 1, u64::MAX]), "grants": grants})
+}
+
+/// What may stand in the store of dials, with much that should not. Where failures refuse they do so whatever is turned.
+fn dials(closed: bool, choices: &mut Choices<'_>) -> Value {
+    let count = choices.below(4);
+    let dials: Vec<Value> = (0..count)
+        .map(|_| {
+            let policy = *choices.of(&["exact", "*", "leased", "failed", "denied", "shadow", "none", ""]);
+            let mut dial = json!({"policy": policy});
+            if choices.below(2) == 0 {
+                let modes = [
+                    json!("shadow"),
+                    json!("off"),
+                    json!("enforce"),
+                    json!("OFF"),
+                    json!(false),
+                    json!(null),
+                ];
+                dial["mode"] = choices.of(&modes).clone();
+            }
+            if choices.below(2) == 0 {
+                let quotas = [
+                    json!(3),
+                    json!(0),
+                    json!(MAX_UNITS),
+                    json!(u64::MAX),
+                    json!(-1),
+                    json!("5"),
+                    json!(1.5),
+                ];
+                dial["quota"] = choices.of(&quotas).clone();
+            }
+            if choices.below(2) == 0 {
+                let failures = [json!("deny"), json!(7), json!("allow"), json!("local")];
+                let most = if closed { 2 } else { failures.len() };
+                dial["on_failure"] = choices.of(&failures[..most]).clone();
+            }
+            if choices.below(2) == 0 {
+                dial["for_ms"] =
+                    choices.of(&[json!(100), json!(0), json!(u64::MAX), json!("1h"), json!(-5)]).clone();
+            }
+            dial
+        })
+        .collect();
+    let overridden = [json!(["exact", "denied"]), json!([]), json!(["none", 7]), json!(null), json!("exact")];
+    json!({
+        "version": *choices.of(&[1, 2, 0, 17, u64::MAX]),
+        "dials": dials,
+        "overridden": choices.of(&overridden).clone(),
+    })
 }
 
 struct Plain {

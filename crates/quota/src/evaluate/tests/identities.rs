@@ -55,7 +55,7 @@ fn a_missing_identity_is_skipped_denied_or_shared() {
         (vec![policy("skip", "enforce"), policy("shared", "enforce")], vec!["{method=GET,-}"]),
         (vec![policy("shared", "shadow"), policy("deny", "enforce")], vec!["deny 1"]),
         (vec![policy("deny", "shadow"), policy("shared", "enforce")], vec!["{method=GET,-}"]),
-        (vec![policy("deny", "off"), policy("deny", "enforce")], vec!["deny 0"]),
+        (vec![policy("deny", "off"), policy("deny", "enforce")], vec!["deny 1"]),
     ] {
         assert_eq!(keys(&config(identities.clone(), &policies), &[(":method", "GET")]), expected);
     }

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::config::{Mode, Turned};
 
 /// Quota and cost of the check of the only policy; `None` where it asks nobody.
 fn asked<V: AsRef<[u8]>>(config: &Config, facts: &[(&str, V)]) -> Option<(u64, u64)> {
@@ -52,6 +53,63 @@ fn an_override_comes_before_a_quota_that_is_told_and_that_before_a_tier() {
         let facts = [("jwt_payload/sub", sub), ("jwt_payload/quota", told), ("jwt_payload/plan", plan)];
         assert_eq!(quota(&config, &facts), expected, "{facts:?}");
     }
+}
+
+#[test]
+fn a_dial_comes_behind_an_override_and_before_all_else() {
+    let config = config(
+        identities(),
+        &[json!({
+            "partition_by": ["who"],
+            "quota": 5,
+            "quota_from": {"jwt": {"claim": "quota", "type": "string"}},
+            "tiers": {"source": {"jwt": {"claim": "plan"}}, "quotas": {"free": 10}},
+            "overrides": [{"value": "jwt.sub=alice", "quota": 500}, {"value": "jwt.sub=root", "unlimited": true},
+                          {"network": "10.0.0.0/8", "quota": 70}],
+        })],
+    );
+    for (sub, expected, dialed) in [
+        ("alice", Some(500), Some(500)),
+        ("root", None, None),
+        ("bob", Some(50), Some(8)),
+        ("carol", Some(50), Some(8)),
+    ] {
+        let facts = [("jwt_payload/sub", sub), ("jwt_payload/quota", "50"), ("jwt_payload/plan", "free")];
+        for (dial, expected) in [(None, expected), (Some(8), dialed), (Some(0), dialed.map(|q| q / 10 * 10))]
+        {
+            let config = config.dialed(&[Turned { quota: dial, ..Turned::default() }]);
+            assert_eq!(quota(&config, &facts), expected, "{sub} {dial:?}");
+        }
+    }
+    let dialed = config.dialed(&[Turned { quota: Some(8), ..Turned::default() }]);
+    assert_eq!(quota(&dialed, &[("address", "10.1.2.3:4")]), Some(70));
+    assert_eq!(quota(&dialed, &[("address", "11.1.2.3:4")]), Some(8));
+    assert_eq!(
+        quota(&config, &[("address", "11.1.2.3:4")]),
+        Some(5),
+        "the configuration itself is as it was"
+    );
+}
+
+#[test]
+fn a_policy_that_is_off_asks_nothing_until_a_dial_turns_it_on() {
+    let off =
+        json!({"match": {"methods": ["GET"]}, "partition_by": ["key"], "on_missing": "deny", "mode": "off"});
+    let config = config(identities(), &[off, json!({})]);
+    let request = Fake::new(&[(":method", "GET")]);
+    let places =
+        |checks: Vec<Check>| checks.iter().map(|check| (check.policy, check.enforced)).collect::<Vec<_>>();
+    assert_eq!(places(config.evaluate(&request).checks.unwrap()), [(1, true)]);
+    assert_eq!(*request.asked.borrow(), [""; 0]);
+    let turned = |mode| [Turned { mode: Some(mode), ..Turned::default() }, Turned::default()];
+    let missing = config.dialed(&turned(Mode::Enforce)).evaluate(&request);
+    assert_eq!((missing.checks, missing.missing), (Err(MissingIdentity { policy: 0 }), vec![0]));
+    let shadow = config.dialed(&turned(Mode::Shadow));
+    assert_eq!(places(shadow.evaluate(&request).checks.unwrap()), [(1, true)], "it never refuses");
+    let facts = Fake::new(&[(":method", "GET"), ("x-api-key", "k")]);
+    assert_eq!(places(shadow.evaluate(&facts).checks.unwrap()), [(0, false), (1, true)]);
+    let off = shadow.dialed(&[Turned::default(), Turned { mode: Some(Mode::Off), ..Turned::default() }]);
+    assert_eq!(places(off.evaluate(&facts).checks.unwrap()), [(0, false)], "places stay what they are");
 }
 
 #[test]

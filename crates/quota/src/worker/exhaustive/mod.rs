@@ -20,7 +20,7 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 
 use super::invariants::ModelStore;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::evaluate::{Check, Counter};
 use crate::wire::{Reservation, ReserveRequest};
 use network::Repeats;
@@ -114,6 +114,10 @@ impl Setup {
     fn checks(&self, kind: usize) -> Vec<Check> {
         let (policies, cost, _) = self.requests[kind];
         let cost = NonZeroU64::new(cost).unwrap();
-        policies.iter().map(|&policy| Check { policy, counter: self.counter(policy), cost }).collect()
+        let check = |&policy: &usize| {
+            let enforced = self.config.policies[policy].mode == Mode::Enforce;
+            Check { policy, counter: self.counter(policy), cost, enforced }
+        };
+        policies.iter().map(check).collect()
     }
 }

@@ -18,6 +18,7 @@ fn a_lone_request_is_sent_at_once() {
     let standing = Standing {
         policy: 0,
         key: "d:a:{x}".into(),
+        enforced: true,
         granted: true,
         quota: 5,
         remaining: 2,

@@ -4,6 +4,7 @@ mod bounds;
 mod calls;
 mod costs;
 mod counting;
+mod dials;
 mod failure;
 mod faults;
 mod lease;
@@ -13,7 +14,7 @@ mod statistics;
 use std::num::NonZeroU64;
 
 use super::*;
-use crate::config::{Count, OnFailure};
+use crate::config::{Count, Mode, OnFailure};
 use crate::decision::{self, Admission, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
 use crate::window::Window;
@@ -50,7 +51,8 @@ fn checks_of(config: &Config, policies: &[usize], party: &str, cost: u64) -> Vec
         let p = &config.policies[policy];
         let counter =
             Counter { key: format!("d:{}:{{{party}}}", p.name).into(), quota: p.quota, window: p.window };
-        Check { policy, counter, cost: NonZeroU64::new(cost).unwrap() }
+        let enforced = p.mode == Mode::Enforce;
+        Check { policy, counter, cost: NonZeroU64::new(cost).unwrap(), enforced }
     };
     policies.iter().map(check).collect()
 }
@@ -121,7 +123,7 @@ fn returned(worker: &mut TestWorker, ms: u64) -> Vec<(String, u64)> {
 }
 
 fn violated(refusal: &Refusal) -> Vec<usize> {
-    refusal.violated(&config("deny")).map(|standing| standing.policy).collect()
+    refusal.violated().map(|standing| standing.policy).collect()
 }
 
 /// A request arrives for party `x`.

@@ -161,7 +161,7 @@ impl Host {
                 self.after(gap as u64, Event::Arrival);
                 self.measured.requests += u64::from(self.measuring);
                 let counter = self.counters[self.random.below(traffic.partitions) as usize].clone();
-                let check = Check { policy: 0, counter, cost: NonZeroU64::MIN };
+                let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, enforced: true };
                 match self.worker.submit(self.now_us, vec![check], now) {
                     Submitted::Decided(decision) => return self.decided(self.now_us, &decision),
                     Submitted::Waiting(_) | Submitted::Counting(_) => {}

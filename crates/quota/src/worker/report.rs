@@ -1,0 +1,139 @@
+//! What a worker says of itself when it fetches dials: within the bounds of a header, always whole.
+//!
+//! Where all is too long, the refusals are left out first, then what was counted of all but the busier half of the
+//! policies, of all but a quarter, and so on. What is left out is not told later: the store shows reports, and decides
+//! nothing by them.
+
+use std::cmp::Reverse;
+
+use super::tally::Counts;
+use crate::config::{Config, Policy};
+use crate::decision::Outcome;
+use crate::wire::dials::{MAX_REPORT, PolicyReport, Refusals, Report};
+
+/// The report as JSON in printable ASCII; `None` where even the policies alone are too long for one.
+pub(super) fn write(configured: &Config, counts: &[Counts], refused: Vec<Refusals>) -> Option<String> {
+    let mut report = Report { policies: policies(configured, counts), refused };
+    let mut order: Vec<usize> = (0..report.policies.len()).collect();
+    order.sort_by_key(|place| Reverse(counts.get(*place).map_or(0, |counts| counts.iter().sum::<u64>())));
+    loop {
+        let text = serde_json::to_string(&report).ok()?;
+        if text.len() <= MAX_REPORT {
+            return text.bytes().all(|b| (b' '..=b'~').contains(&b)).then_some(text);
+        }
+        if !report.refused.is_empty() {
+            report.refused.clear();
+            continue;
+        }
+        if order.is_empty() {
+            return None;
+        }
+        for place in order.drain(order.len() / 2..) {
+            if let (Some(told), Some(policy)) =
+                (report.policies.get_mut(place), configured.policies.get(place))
+            {
+                *told = configured_as(policy);
+            }
+        }
+    }
+}
+
+/// A policy as it is configured, with nothing counted.
+fn configured_as(policy: &Policy) -> PolicyReport {
+    PolicyReport {
+        name: String::from(&*policy.name),
+        quota: policy.quota,
+        window_s: policy.window.seconds(),
+        stagger: policy.stagger,
+        mode: policy.mode,
+        on_failure: policy.on_failure,
+        admitted: 0,
+        refused: 0,
+        shadow_refused: 0,
+        missing_identity: 0,
+        store_error: 0,
+    }
+}
+
+fn policies(configured: &Config, counts: &[Counts]) -> Vec<PolicyReport> {
+    let policy = |(policy, counts): (_, &Counts)| {
+        let of = |outcome| counts.get(outcome as usize).copied().unwrap_or_default();
+        PolicyReport {
+            admitted: of(Outcome::Admitted),
+            refused: of(Outcome::Refused),
+            shadow_refused: of(Outcome::ShadowRefused),
+            missing_identity: of(Outcome::MissingIdentity),
+            store_error: of(Outcome::StoreError),
+            ..configured_as(policy)
+        }
+    };
+    configured.policies.iter().zip(counts).map(policy).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::MAX_UNITS;
+    use crate::wire::dials::MAX_REPORTED_KEY;
+    use serde_json::{Value, json};
+
+    fn config(policies: usize, name: impl Fn(usize) -> String) -> Config {
+        let policy = |i| {
+            json!({"name": name(i), "quota": MAX_UNITS, "window": "366d", "mode": "enforce", "stagger": false,
+                   "on_failure": "allow"})
+        };
+        let policies: Vec<Value> = (0..policies).map(policy).collect();
+        let text = json!({"domain": "d", "store": {"cluster": "s"}, "policies": policies});
+        Config::parse(text.to_string().as_bytes()).unwrap()
+    }
+
+    fn read(text: &str) -> Report {
+        assert!(text.len() <= MAX_REPORT, "{}", text.len());
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_report_names_each_policy_as_it_is_configured_and_what_was_counted() {
+        let text = r#"{"domain":"d","store":{"cluster":"s","on_failure":"deny"},"policies":[
+            {"name":"a","quota":5,"window":"1m"},
+            {"name":"b","quota":0,"window":"1h","stagger":true,"mode":"off","on_failure":"local"}]}"#;
+        let config = Config::parse(text.as_bytes()).unwrap();
+        let refused = vec![Refusals { key: "d:a:{*}".to_owned(), requests: 7 }];
+        let text = write(&config, &[[1, 2, 3, 4, 5, 6], [0; 6]], refused).unwrap();
+        assert_eq!(
+            text,
+            concat!(
+                r#"{"policies":[{"name":"a","quota":5,"window_s":60,"stagger":false,"mode":"enforce","#,
+                r#""on_failure":"deny","admitted":1,"refused":2,"shadow_refused":3,"missing_identity":4,"#,
+                r#""store_error":5},{"name":"b","quota":0,"window_s":3600,"stagger":true,"mode":"off","#,
+                r#""on_failure":"local"}],"refused":[{"key":"d:a:{*}","requests":7}]}"#
+            )
+        );
+    }
+
+    #[test]
+    fn the_largest_configuration_has_a_report_without_counts() {
+        let config = config(64, |i| format!("{i:0>64}"));
+        let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: u64::MAX }; 8];
+        let report = read(&write(&config, &[[u64::MAX / 8; 6]; 64], refused).unwrap());
+        assert_eq!(report.policies.len(), 64);
+        assert!(report.refused.is_empty());
+        assert_eq!(report.policies[63], configured_as(&config.policies[63]));
+    }
+
+    #[test]
+    fn refusals_are_left_out_first_and_then_the_counts_of_those_with_the_least_traffic() {
+        let config = config(64, |i| format!("a-policy-with-a-longer-name-{i}"));
+        let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: 1 }; 8];
+        let mut counts = [[0; 6]; 64];
+        let report = read(&write(&config, &counts, refused.clone()).unwrap());
+        assert!(report.refused.is_empty(), "64 policies of 150 bytes and 8 refusals of 400 are too many");
+        assert_eq!(read(&write(&config, &counts[..8], refused).unwrap()).refused.len(), 8);
+        for (i, counts) in counts.iter_mut().enumerate() {
+            *counts = [1_000_000 + i as u64; 6];
+        }
+        let report = read(&write(&config, &counts, Vec::new()).unwrap());
+        let told: Vec<bool> = report.policies.iter().map(|policy| policy.admitted > 0).collect();
+        assert!(told[48..].iter().all(|told| *told) && !told[..48].iter().any(|told| *told), "{told:?}");
+    }
+}

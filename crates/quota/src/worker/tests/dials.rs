@@ -1,0 +1,269 @@
+//! What becomes of requests where dials are turned and partitions have run-time overrides.
+
+use super::*;
+use crate::config::{Precision, Turned};
+use crate::response::{Now, quota_headers};
+use crate::wire::MAX_UNITS;
+
+/// The store says that this policy has overrides, and turns what else is said.
+fn turn(worker: &mut TestWorker, dials: &str, overridden: &str, version: u64, ms: u64) {
+    worker.arrives(at(ms));
+    let id = worker.next_fetch(at(ms)).expect("a fetch is due").id;
+    let body =
+        format!(r#"{{"version":{version},"dials":[{dials}],"overridden":[{overridden}]}}"#).into_bytes();
+    let end = CallEnd::Answered { status: 200, by: AnsweredBy::Store, size: body.len(), body };
+    worker.call_ended(id, &end, at(ms));
+}
+
+fn granted(granted: u64, used: u64, quota: u64) -> Outcome {
+    Outcome::Granted(Grant { granted, used, quota, reset_ms: 30_000, window: 9 })
+}
+
+/// A worker of which policy `a` has this quota and overrides.
+fn overridden(quota: u64) -> TestWorker {
+    let mut w = edited("deny", |config| config.policies[0].quota = quota);
+    turn(&mut w, "", r#""a""#, 1, 0);
+    w
+}
+
+#[test]
+fn where_a_partition_has_an_override_a_cost_above_the_quota_is_asked_for() {
+    for quota in [0, 5] {
+        let mut w = edited("deny", |config| config.policies[0].quota = quota);
+        assert_eq!(at_once(ask(&mut w, "early", &[0], 6, 0)), "-", "nobody has one");
+        turn(&mut w, "", r#""a""#, 1, 0);
+        assert_eq!(at_once(ask(&mut w, "one", &[0], 6, 1)), "waiting");
+        let (id, request) = call(&mut w, 1);
+        assert_eq!((request.reservations[0].quota, request.reservations[0].want), (quota, 6));
+        answer(&mut w, id, &[granted(6, 6, 100)], 2);
+        assert_eq!(summary(&mut w), "one=+94", "of the override");
+        turn(&mut w, "", "", 2, 5_000);
+        assert_eq!(at_once(ask(&mut w, "late", &[0], 6, 5_000)), "-", "nobody has one any more");
+    }
+}
+
+#[test]
+fn of_a_quota_of_nothing_whoever_has_no_override_is_asked_about_once_a_second() {
+    let mut w = overridden(0);
+    assert_eq!(at_once(ask(&mut w, "one", &[0], 1, 0)), "waiting");
+    let (id, _) = call(&mut w, 0);
+    answer(&mut w, id, &[granted(0, 0, 0)], 1);
+    assert_eq!(summary(&mut w), "one=-");
+    for ms in 2..1_000 {
+        assert_eq!(at_once(ask(&mut w, "more", &[0], 1, ms)), "-");
+    }
+    assert_eq!(at_once(ask(&mut w, "again", &[0], 1, 1_001)), "waiting");
+    let (id, _) = call(&mut w, 1_001);
+    answer(&mut w, id, &[granted(1, 1, 3)], 1_002);
+    assert_eq!(summary(&mut w), "again=+2", "an override was set");
+}
+
+#[test]
+fn whoever_is_blocked_is_refused_by_the_worker_and_shown_no_quota() {
+    let mut w = overridden(5);
+    ask(&mut w, "one", &[0], 1, 0);
+    let (id, _) = call(&mut w, 0);
+    answer(&mut w, id, &[granted(0, 3, 0)], 1);
+    let [(_, Decision::Refuse(refusal))] = &*decisions(&mut w) else { panic!("it is refused") };
+    assert_eq!((refusal.standings[0].quota, refusal.standings[0].remaining), (0, 0));
+    let Submitted::Decided(Decision::Refuse(known)) = ask(&mut w, "two", &[0], 1, 2) else { panic!("known") };
+    assert_eq!(known, *refusal);
+}
+
+#[test]
+fn an_override_below_the_quota_is_what_is_left_of_and_what_is_shown() {
+    let mut w = overridden(5);
+    ask(&mut w, "one", &[0], 2, 0);
+    let (id, _) = call(&mut w, 0);
+    answer(&mut w, id, &[granted(2, 2, 3)], 1);
+    assert_eq!(summary(&mut w), "one=+1");
+    ask(&mut w, "two", &[0], 2, 2);
+    let (id, _) = call(&mut w, 2);
+    answer(&mut w, id, &[granted(0, 2, 3)], 3);
+    assert_eq!(summary(&mut w), "two=-");
+    assert_eq!(at_once(ask(&mut w, "three", &[0], 2, 4)), "-", "1 of 3 is left, though 5 are configured");
+    assert_eq!(at_once(ask(&mut w, "four", &[0], 1, 4)), "waiting");
+}
+
+#[test]
+fn where_the_store_fails_on_failure_decides_about_a_cost_that_an_override_may_allow() {
+    for (on_failure, expected) in [("allow", "one=+"), ("deny", "one=!"), ("local", "one=-")] {
+        let mut w = edited(on_failure, |config| config.policies[0].quota = 0);
+        turn(&mut w, "", r#""a""#, 1, 0);
+        ask(&mut w, "one", &[0], 1, 0);
+        let (id, _) = call(&mut w, 0);
+        w.call_failed(id, at(1));
+        assert_eq!(summary(&mut w), expected, "{on_failure}");
+    }
+}
+
+#[test]
+fn a_lease_holds_a_hundredth_of_the_quota_that_an_override_grants() {
+    for (quota, most) in [(30_000, 300), (5_000, 50), (MAX_UNITS, 500)] {
+        let mut w = edited("deny", |config| {
+            config.policies[0].quota = 10_000;
+            config.policies[0].precision =
+                Precision::Lease { ahead: Duration::from_millis(100), max: 500.try_into().unwrap() };
+        });
+        // A demand of more than the most, and the quota is learnt with the first reply.
+        for round in 0..3 {
+            for _ in 0..2_000 {
+                ask(&mut w, "x", &[0], 1, round * 10);
+            }
+            while let Some(out) = w.next_call(at(round * 10)) {
+                let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+                let asked: u64 = request.reservations.iter().map(|r| r.want + r.spare).sum();
+                w.replied(out.id, &reply(&[granted(asked, asked, quota)]), at(round * 10));
+            }
+            decisions(&mut w);
+        }
+        let counter = &checks_of(&w.config, &[0], "x", 1)[0].counter;
+        let (held, under_way) = w.leases.load(counter);
+        assert!((1..=most).contains(&(held + under_way)), "{held} and {under_way} of {quota}");
+    }
+}
+
+#[test]
+fn whoever_is_unlimited_sees_the_largest_numbers_that_headers_may_hold() {
+    let mut w = overridden(5);
+    ask(&mut w, "one", &[0], 7, 0);
+    let (id, _) = call(&mut w, 0);
+    answer(&mut w, id, &[granted(7, 57, MAX_UNITS)], 1);
+    let [(_, Decision::Admit(admission))] = &*decisions(&mut w) else { panic!("it is admitted") };
+    let now = || Now { monotonic: at(1), epoch: Duration::ZERO };
+    let headers: Vec<String> = quota_headers(&w.config, &admission.standings, now)
+        .into_iter()
+        .map(|(name, value)| format!("{name}: {value}"))
+        .collect();
+    assert_eq!(
+        headers,
+        [
+            r#"ratelimit-policy: "a";q=999999999999999;w=60"#,
+            r#"ratelimit: "a";r=999999999999999;t=30"#,
+            "x-ratelimit-limit: 9007199254740991",
+            "x-ratelimit-used: 57",
+            "x-ratelimit-remaining: 9007199254740934",
+            "x-ratelimit-reset: 30",
+        ]
+    );
+}
+
+#[test]
+fn a_dialed_quota_is_another_counter_so_what_was_spent_of_the_old_one_refuses_nobody() {
+    let mut w = worker("deny");
+    ask(&mut w, "one", &[0], 1, 0);
+    let (id, _) = call(&mut w, 0);
+    answer(&mut w, id, &[granted(0, 5, 5)], 1);
+    assert_eq!(summary(&mut w), "one=-");
+    assert_eq!(at_once(ask(&mut w, "two", &[0], 1, 2)), "-");
+    turn(&mut w, r#"{"policy":"a","quota":8}"#, "", 1, 3);
+    assert_eq!(w.config().policies[0].dialed_quota, Some(8));
+    let eight = Config::dialed(&config("deny"), &[Turned { quota: Some(8), ..Turned::default() }]);
+    let mut checks = checks_of(&eight, &[0], "x", 1);
+    checks[0].counter.quota = 8;
+    assert_eq!(at_once(w.submit("three", checks, at(3))), "waiting");
+    let (_, request) = call(&mut w, 3);
+    assert_eq!(request.reservations[0].quota, 8);
+}
+
+#[test]
+fn a_request_is_decided_by_the_mode_that_its_policies_had_when_it_arrived() {
+    for (dial, before, after) in
+        [("shadow", "one=-", "~0"), ("off", "one=-", "~0"), ("enforce", "one=+~0", "-")]
+    {
+        let place = if dial == "enforce" { 2 } else { 0 };
+        let mut w = worker("deny");
+        let checks = checks_of(&w.config, &[place, 1], "x", 1);
+        assert_eq!(at_once(w.submit("one", checks, at(0))), "waiting");
+        let (id, _) = call(&mut w, 0);
+        turn(&mut w, &format!(r#"{{"policy":"{}","mode":"{dial}"}}"#, ["a", "b", "s"][place]), "", 1, 1);
+        answer(&mut w, id, &[granted(0, 5, 5), granted(1, 1, 5)], 2);
+        let decided = decisions(&mut w);
+        let (_, decision) = &decided[0];
+        if let Decision::Refuse(refusal) = decision {
+            assert_eq!(violated(refusal), [0], "a 429 names who refuses");
+        }
+        assert!(format!("one={}", brief(decision)).starts_with(before), "{dial}: {decision:?}");
+        // The next one, which arrives now.
+        let mut next = checks_of(&w.config, &[place], "x", 1);
+        next[0].enforced = dial == "enforce";
+        let text = at_once(w.submit("two", next, at(3)));
+        assert!(text.contains(after), "{dial}: {text}");
+    }
+}
+
+#[test]
+fn a_policy_that_was_turned_to_deny_or_allow_decides_so_about_those_that_wait() {
+    for (from, to, expected) in [("deny", "allow", "one=+"), ("allow", "deny", "one=!")] {
+        let mut w = worker(from);
+        submit(&mut w, "one", 0);
+        let (id, _) = call(&mut w, 0);
+        turn(&mut w, &format!(r#"{{"policy":"*","on_failure":"{to}"}}"#), "", 1, 1);
+        w.call_failed(id, at(2));
+        assert_eq!(summary(&mut w), expected);
+    }
+}
+
+#[test]
+fn a_reply_that_tells_of_newer_dials_lets_a_fetch_leave() {
+    let mut w = worker("deny");
+    submit(&mut w, "one", 0);
+    let (id, _) = call(&mut w, 0);
+    assert!(w.next_fetch(at(0)).is_none(), "nobody said that a request has arrived");
+    let body = serde_json::to_vec(&ReserveReply { dials: 17, grants: vec![grant(1, 1)] }).unwrap();
+    w.replied(id, &body, at(1));
+    assert!(w.next_fetch(at(1)).is_some());
+    assert_eq!(summary(&mut w), "one=+4");
+}
+
+#[test]
+fn while_the_store_is_given_up_dials_are_fetched_as_ever_and_heal_nothing() {
+    let mut w = worker("deny");
+    for i in 0..5 {
+        submit(&mut w, "x", i);
+        let (id, _) = call(&mut w, i);
+        w.call_failed(id, at(i));
+    }
+    assert_eq!(ask(&mut w, "x", &[0], 1, 5), unavailable(), "the breaker is open");
+    turn(&mut w, r#"{"policy":"*","on_failure":"allow"}"#, "", 1, 5);
+    assert!(matches!(ask(&mut w, "x", &[0], 1, 6), Submitted::Decided(Decision::Admit(_))), "and stays so");
+    for ms in 7..5_005 {
+        w.arrives(at(ms));
+        assert!(w.next_fetch(at(ms)).is_none(), "{ms}");
+    }
+}
+
+#[test]
+fn failed_fetches_open_no_breaker() {
+    let mut w = worker("deny");
+    for i in 0..20 {
+        w.arrives(at(i * 5_000));
+        let id = w.next_fetch(at(i * 5_000)).unwrap().id;
+        assert_eq!(w.call_failed(id, at(i * 5_000)), Change::None);
+    }
+    assert_eq!(at_once(ask(&mut w, "one", &[0], 1, 100_000)), "waiting");
+}
+
+#[test]
+fn what_the_worker_refuses_by_itself_is_reported_by_counter() {
+    let mut w = worker("deny");
+    ask(&mut w, "one", &[0, 2], 1, 0);
+    let (id, _) = call(&mut w, 0);
+    answer(&mut w, id, &[granted(0, 5, 5), granted(0, 5, 5)], 1);
+    decisions(&mut w);
+    for _ in 0..3 {
+        assert_eq!(at_once(ask(&mut w, "more", &[0], 1, 2)), "-");
+    }
+    assert_eq!(at_once(ask(&mut w, "more", &[2], 1, 2)), "+~0");
+    w.take_tally();
+    w.arrives(at(3));
+    let report = w.next_fetch(at(3)).unwrap().report.unwrap();
+    assert!(
+        report.ends_with(r#""refused":[{"key":"d:a:{x}","requests":3},{"key":"d:s:{x}","requests":1}]}"#),
+        "{report}"
+    );
+    assert!(report.contains(r#""name":"a","quota":5,"window_s":60,"stagger":false,"mode":"enforce","on_failure":"deny","refused":4}"#), "{report}");
+    w.arrives(at(5_003));
+    let report = w.next_fetch(at(5_003)).map(|fetch| fetch.report);
+    assert_eq!(report, None, "one at a time");
+}
