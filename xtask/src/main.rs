@@ -1,4 +1,4 @@
-//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|bench|scale|chaos|soak|deny|ci`.
+//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|bench|scale|chaos|soak|screenshot|deny|ci`.
 
 mod bench;
 mod build;
@@ -9,6 +9,7 @@ mod deny;
 mod fuzz;
 mod run;
 mod scale;
+mod screenshot;
 mod setup;
 mod soak;
 
@@ -26,7 +27,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Find or fetch what the other tasks need: the Wasm target, Envoy, redis-server
+    /// Find or fetch what the other tasks need: the Wasm target, Envoy, redis-server, Chromium
     Setup,
     /// Build dist/quotagate.wasm (the filter) and dist/quotagate (the store and the commands)
     Build,
@@ -46,6 +47,8 @@ enum Task {
     Deny,
     /// Format, lints, documentation, crates, every test, and the demo once
     Ci,
+    /// Take the picture of the live page for the README, with real traffic: docs/live-page.png
+    Screenshot(PassedOn),
     /// Measure what a request costs with the filter, with others, and with none (Linux; best on a quiet machine)
     Bench(bench::BenchArgs),
 }
@@ -89,7 +92,7 @@ fn main() -> ExitCode {
 
 fn perform(task: Task) -> Result<()> {
     match task {
-        Task::Setup => setup::run(setup::Redis::Fetch).map(drop),
+        Task::Setup => setup::run(setup::Redis::Fetch).and_then(|_| setup::chromium()),
         Task::Build => build::run(),
         Task::Demo(arguments) => demo::run(arguments.port, arguments.once),
         Task::Test => check::test(),
@@ -99,6 +102,7 @@ fn perform(task: Task) -> Result<()> {
         Task::Soak(arguments) => soak::run(&arguments.arguments),
         Task::Deny => deny::run(),
         Task::Ci => check::ci(),
+        Task::Screenshot(arguments) => screenshot::run(&arguments.arguments),
         Task::Bench(arguments) => bench::run(&arguments),
     }
 }

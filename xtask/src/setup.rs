@@ -1,6 +1,7 @@
 //! `cargo xtask setup`: finds what the tasks need, fetches what is missing, and says which of both it does.
 
 mod apt;
+mod chromium;
 mod envoy;
 mod redis;
 mod wasm;
@@ -36,5 +37,6 @@ pub fn run(redis: Redis) -> Result<Found> {
     Ok(Found { redis: redis::run(redis)? })
 }
 
+pub use chromium::run as chromium;
 pub use wasm::TARGET as WASM_TARGET;
 pub use wrk::run as wrk;

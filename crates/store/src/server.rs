@@ -8,6 +8,7 @@ mod descriptors;
 mod dials;
 mod listen;
 mod metrics;
+mod page;
 mod pending;
 mod query;
 mod reply;

@@ -85,6 +85,19 @@ pub fn redis_server() -> Result<PathBuf> {
     }
 }
 
+/// `chromium` and the `chromedriver` that leads it, on PATH.
+///
+/// # Errors
+/// When one of them is missing.
+pub fn chromium() -> Result<(PathBuf, PathBuf)> {
+    let browser = on_path("chromium").or_else(|| on_path("google-chrome"));
+    match (browser, on_path("chromedriver")) {
+        (Some(browser), Some(driver)) => Ok((browser, driver)),
+        (None, _) => bail!("chromium is not on PATH: run `cargo xtask setup`"),
+        (_, None) => bail!("chromedriver is not on PATH: run `cargo xtask setup`"),
+    }
+}
+
 /// The first program of this name on PATH.
 #[must_use]
 pub fn on_path(name: &str) -> Option<PathBuf> {

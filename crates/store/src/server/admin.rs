@@ -11,6 +11,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 
 use super::App;
+use super::page;
 use super::reply::{Payload, Refusal, json, text};
 use crate::api;
 
@@ -37,6 +38,7 @@ where
         return routes::serve(app, request).await;
     }
     let answer: fn(&App) -> Response<Payload> = match request.uri().path() {
+        page::PATH => |_| page::serve(),
         "/healthz" => |_| text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".to_owned()),
         "/readyz" => readiness,
         "/metrics" => |app| {

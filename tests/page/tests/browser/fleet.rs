@@ -1,0 +1,183 @@
+//! The page in front of a real Envoy with traffic: what it shows is what happens, and what is changed there changes what clients
+//! get.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use quotagate_page::browser::{Browser, LIMIT};
+use quotagate_page::page;
+use quotagate_page::rig::Rig;
+use quotagate_support::http::Request;
+use quotagate_support::{jwt, wait};
+use serde_json::{Value, json};
+
+/// In windows so long that no test meets their end.
+fn per_caller(quota: u64) -> Value {
+    json!({
+        "domain": "shop",
+        "store": {"cluster": "quota_store", "timeout": "10s", "on_failure": "deny"},
+        "identities": {"caller": [{"jwt": {"claim": "sub"}}]},
+        "policies": [{"name": "per-caller", "partition_by": ["caller"], "quota": quota, "window": "366d"}]
+    })
+}
+
+fn of(name: &str) -> Result<Request> {
+    Ok(Request::get("/").bearer(&jwt::token(name)?))
+}
+
+/// How many of `caller`'s requests are admitted from now on, until one is refused after the first that was admitted.
+fn admitted_from_now(rig: &Rig, caller: &str) -> Result<usize> {
+    let request = of(caller)?;
+    wait::until_true(&format!("{caller} to be admitted"), LIMIT, || Ok(rig.status(&request)? == 200))?;
+    let mut admitted = 1;
+    while rig.status(&request)? == 200 {
+        admitted += 1;
+        anyhow::ensure!(admitted < 100, "no end");
+    }
+    Ok(admitted)
+}
+
+fn until_refused(rig: &Rig, caller: &str) -> Result<()> {
+    let request = of(caller)?;
+    wait::until_true(&format!("{caller} to be refused"), LIMIT, || Ok(rig.status(&request)? == 429))
+}
+
+fn opened(rig: &Rig) -> Result<Browser> {
+    let browser = Browser::start()?;
+    page::open(&browser, rig.store.admin_port())?;
+    browser.wait_for("#policies", "per-caller")?;
+    Ok(browser)
+}
+
+#[test]
+fn numbers_appear_and_move() -> Result<()> {
+    let rig = Rig::start(per_caller(1_000_000))?;
+    let traffic = rig.traffic(vec![of("alice")?, of("bob")?], Duration::from_millis(20));
+    let browser = opened(&rig)?;
+    browser.wait_for("#policies", "1,000,000 per 366 d")?;
+    browser.wait_for("#fullest", "jwt.sub=alice")?;
+    browser.wait_for("#backend", "redis")?;
+    let used = "return Number(document.querySelector('#fullest td').textContent.split(' of ')[0].replaceAll(',', ''))";
+    let used = || Ok::<_, anyhow::Error>(browser.run(used, vec![])?.as_u64().unwrap_or(0));
+    let first = used()?;
+    wait::until_true("more units used", LIMIT, || Ok(used()? > first + 10))?;
+    let rate = "return parseFloat(document.querySelector('.rate b').textContent)";
+    wait::until_true("requests per second", LIMIT, || {
+        Ok(browser.run(rate, vec![])?.as_f64().is_some_and(|rate| rate > 1.0 && rate < 60.0))
+    })?;
+    let bars = "return document.querySelector('path.admitted').getAttribute('d').length";
+    assert!(browser.run(bars, vec![])?.as_u64().is_some_and(|length| length > 10), "the chart is drawn");
+    let calls = "return parseFloat(document.querySelector('#calls').textContent)";
+    wait::until_true("calls per second", LIMIT, || {
+        Ok(browser.run(calls, vec![])?.as_f64().is_some_and(|calls| calls > 1.0))
+    })?;
+    traffic.end()
+}
+
+#[test]
+fn a_dial_that_is_turned_on_the_page_changes_what_clients_get() -> Result<()> {
+    let rig = Rig::start(per_caller(5))?;
+    assert_eq!(admitted_from_now(&rig, "alice")?, 5);
+    let browser = opened(&rig)?;
+    browser.wait_for("#refused", "jwt.sub=alice")?;
+    let words = page::review_dial(&browser, "per-caller", &[("quota", "8"), ("for", "1h")])?;
+    let promised = "Every proxy of domain shop will admit at most 8 per 366 d for policy per-caller, from within 10 s, until ";
+    assert!(words.starts_with(promised) && words.contains("(1 h)"), "{words}");
+    assert_eq!(rig.status(&of("alice")?)?, 429, "nothing is done before one agrees");
+    page::agree(&browser)?;
+    assert_eq!(admitted_from_now(&rig, "alice")?, 3, "8 less 5");
+    browser.wait_for("#policies", "8 per 366 d")?;
+    browser.wait_for("#policies", "configured: 5 per 366 d")?;
+    browser.wait_for("#dials", "59 min")?;
+    browser.wait_for("#history", "ada")?;
+
+    page::review_dial(&browser, "per-caller", &[("mode", "off"), ("for", "1h")])?;
+    page::agree(&browser)?;
+    wait::until_true("nobody to be refused", LIMIT, || Ok(rig.status(&of("alice")?)? == 200))?;
+    browser.click("#dials button")?;
+    browser.wait_for("#confirm-words", "goes back to 5 per 366 d, enforce, deny when the store fails")?;
+    page::agree(&browser)?;
+    until_refused(&rig, "alice")?;
+    browser.wait_for("#no-dials", "No dial is turned")?;
+    Ok(())
+}
+
+#[test]
+fn a_dial_reverts_when_its_time_is_over() -> Result<()> {
+    let rig = Rig::start(per_caller(2))?;
+    assert_eq!(admitted_from_now(&rig, "alice")?, 2);
+    let browser = opened(&rig)?;
+    page::review_dial(&browser, "per-caller", &[("mode", "shadow"), ("for", "12s")])?;
+    page::agree(&browser)?;
+    wait::until_true("nobody to be refused", LIMIT, || Ok(rig.status(&of("alice")?)? == 200))?;
+    let left = browser.text("#dials td:nth-child(3)")?;
+    let seconds: u32 = left.trim_end_matches(" s").parse()?;
+    assert!(seconds <= 12, "{left}");
+    browser.wait_for("#no-dials", "No dial is turned")?;
+    until_refused(&rig, "alice")
+}
+
+#[test]
+fn an_override_that_is_set_on_the_page_is_for_one_partition() -> Result<()> {
+    let rig = Rig::start(per_caller(3))?;
+    assert_eq!(admitted_from_now(&rig, "alice")?, 3);
+    assert_eq!(admitted_from_now(&rig, "bob")?, 3);
+    let browser = opened(&rig)?;
+    let words = page::review_override(&browser, "jwt.sub=alice", "5", "2h")?;
+    let promised = "Partition jwt.sub=alice will be admitted at most 5 per 366 d by policy per-caller of domain shop, from within 10 s, until ";
+    assert!(words.starts_with(promised) && words.contains("(2 h)"), "{words}");
+    page::agree(&browser)?;
+    assert_eq!(admitted_from_now(&rig, "alice")?, 2, "5 less 3");
+    assert_eq!(rig.status(&of("bob")?)?, 429);
+    browser.wait_for("#overrides", "5 per 366 d")?;
+    browser.wait_for("#overrides", "1 h 59 min")?;
+
+    browser.click("#overrides td button")?;
+    browser
+        .wait_for("#confirm-words", "goes back to what policy per-caller of domain shop grants everybody")?;
+    page::agree(&browser)?;
+    browser.wait_for("#no-overrides", "No partition has an override")?;
+    until_refused(&rig, "alice")
+}
+
+#[test]
+fn what_a_client_calls_itself_stays_text() -> Result<()> {
+    let mut document = per_caller(1);
+    document["identities"] = json!({"caller": [{"header": {"name": "x-tenant"}}]});
+    let rig = Rig::start(document)?;
+    let evil = |name: &[u8]| Request::get("/").raw_header(b"x-tenant", name);
+    let names: [&[u8]; 3] = [
+        b"<img src=x onerror=\"window.hit=1\">",
+        b"\"><script>window.hit=1</script>",
+        "\u{202e}tset".as_bytes(),
+    ];
+    for name in names {
+        assert_eq!((rig.status(&evil(name))?, rig.status(&evil(name))?), (200, 429));
+    }
+    let browser = opened(&rig)?;
+    browser.wait_for("#fullest", "header.x-tenant=%3Cimg%20src%3Dx")?;
+    browser.wait_for("#fullest", "header.x-tenant=%E2%80%AEtset")?;
+    let hurt = "return [window.hit ?? 0, document.querySelectorAll('main img, main script').length]";
+    assert_eq!(browser.run(hurt, vec![])?, json!([0, 0]));
+    Ok(())
+}
+
+#[test]
+fn a_backend_that_is_gone_is_the_first_thing_to_see() -> Result<()> {
+    let mut rig = Rig::start(per_caller(5))?;
+    let browser = opened_without_traffic(&rig)?;
+    browser.wait_for("#health", "Store ready")?;
+    rig.redis.stop()?;
+    browser.wait_for("#faults", "At fault: ")?;
+    browser.wait_for("#health", "Store at fault")?;
+    rig.store.kill()?;
+    browser.wait_for("#connection", "Reconnecting")?;
+    browser.wait_for("#trouble", "Not live: ")?;
+    Ok(())
+}
+
+fn opened_without_traffic(rig: &Rig) -> Result<Browser> {
+    let browser = Browser::start()?;
+    page::open(&browser, rig.store.admin_port())?;
+    Ok(browser)
+}

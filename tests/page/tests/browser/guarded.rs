@@ -1,0 +1,170 @@
+//! Who may see and change anything.
+
+use anyhow::Result;
+use quotagate_page::browser::Browser;
+use quotagate_page::page;
+use quotagate_page::rig::Rig;
+use quotagate_support::http::{Client, Request};
+use quotagate_support::store::StoreProcess;
+use quotagate_support::upstream::Upstream;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const TOKEN: &str = "s3cret-of-the-operators";
+
+fn guarded() -> Result<(StoreProcess, TempDir)> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("token");
+    std::fs::write(&file, TOKEN)?;
+    let store = StoreProcess::start("memory:", &["--admin-token-file", &file.to_string_lossy()])?;
+    Ok((store, directory))
+}
+
+/// What the store remembers of changes, asked for beside the page.
+fn history(store: &StoreProcess, token: Option<&str>) -> Result<Value> {
+    let request = Request::get("/v1/history?domain=shop");
+    let request = if let Some(token) = token { request.bearer(token) } else { request };
+    Client::connect(store.admin_port())?.send(&request)?.json()
+}
+
+#[test]
+fn without_the_token_nothing_is_seen_and_with_it_all() -> Result<()> {
+    let (store, _directory) = guarded()?;
+    let browser = Browser::start()?;
+    browser.open(&page::address(store.admin_port()))?;
+    browser.wait_for("#connection", "Needs the token")?;
+    assert_eq!(browser.text("#content")?, "", "nothing is shown");
+    browser.fill("#token", "a guess")?;
+    browser.click("#token-form button")?;
+    browser.wait_for("#trouble", "The store refused this token. Nothing was changed.")?;
+    browser.fill("#token", TOKEN)?;
+    browser.click("#token-form button")?;
+    browser.wait_for("#connection", page::LIVE)?;
+    browser.wait_for("#no-policies", "No filter has told of itself yet")?;
+    let leaks = "return [location.href, ...performance.getEntries().map((e) => e.name), document.cookie, JSON.stringify(localStorage), document.documentElement.outerHTML].filter((text) => text.includes(arguments[0])).length";
+    assert_eq!(browser.run(leaks, vec![json!(TOKEN)])?, 0, "the token is in no address and in no document");
+    // A second tab knows nothing of it.
+    browser.click("#forget")?;
+    browser.wait_for("#connection", "Needs the token")?;
+    assert_eq!(browser.text("#content")?, "");
+    assert_eq!(browser.run("return JSON.stringify(sessionStorage).includes('s3cret')", vec![])?, false);
+    Ok(())
+}
+
+#[test]
+fn a_change_with_a_token_that_is_wrong_by_now_is_refused_and_said_so() -> Result<()> {
+    let (store, _directory) = guarded()?;
+    let browser = Browser::start()?;
+    page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
+    page::open(&browser, store.admin_port())?;
+    page::review_dial(&browser, "per-caller", &[("mode", "off")])?;
+    browser.click("#confirm-do")?;
+    browser.wait_for(
+        "#dial-error",
+        "The bearer token is missing or wrong: type the token at the top of the page",
+    )?;
+    browser.wait_for("#connection", "Needs the token")?;
+    assert_eq!(history(&store, Some(TOKEN))?, json!([]));
+    Ok(())
+}
+
+#[test]
+fn what_the_store_refuses_is_shown_at_its_field() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
+    page::open(&browser, store.admin_port())?;
+    // The store knows of no policy: the page was made to believe otherwise.
+    page::review_dial(&browser, "per-caller", &[("quota", "7")])?;
+    browser.click("#confirm-do")?;
+    browser.wait_for("#dial-error", "olicy")?;
+    let closed = "return [document.querySelector('#confirm').open, document.querySelector('#dial').open]";
+    assert_eq!(browser.run(closed, vec![])?, json!([false, true]), "back in the form");
+    for (field, value, words) in [
+        ("#dial-quota", "many", "Write a whole number, 0 or more."),
+        ("#dial-for", "soon", "Write a time from 1s to 366d, such as 15m, or nothing."),
+        ("#dial-by", " ", "Write your name: the change is logged with it."),
+    ] {
+        browser.fill(field, value)?;
+        browser.click("#dial-form button.main")?;
+        browser.wait_for("#dial-error", words)?;
+        let at = "return `#${document.activeElement.id}`";
+        assert_eq!(browser.run(at, vec![])?, field, "the focus is where the fault is");
+        let good = if field == "#dial-quota" { "7" } else { "" };
+        browser.fill(field, good)?;
+    }
+    Ok(())
+}
+
+/// What a page elsewhere could try on a store at `arguments[0]`; yields what became of each.
+const ATTACKS: &str = "
+    const [at, policy, partition] = given;
+    const by = 'evil';
+    const become = (promise) => promise.then((r) => (r.type === 'opaque' ? 'sent' : `${r.status}`), (e) => e.name);
+    const dial = JSON.stringify({policy, mode: 'off', by});
+    const override = JSON.stringify({policy, partition, allow: 'unlimited', by});
+    const reset = JSON.stringify({policy, partition, by});
+    const json = {'content-type': 'application/json'};
+    return [
+      await become(fetch(`${at}v1/boards`, {credentials: 'include'})),
+      await become(fetch(`${at}v1/dials`, {method: 'PUT', headers: json, body: dial, credentials: 'include'})),
+      await become(fetch(`${at}v1/overrides`, {method: 'PUT', headers: json, body: override, credentials: 'include'})),
+      await become(fetch(`${at}v1/reset`, {method: 'POST', headers: json, body: reset, credentials: 'include'})),
+      await become(fetch(`${at}v1/reset`, {method: 'POST', mode: 'no-cors', body: reset, credentials: 'include'})),
+    ]";
+
+const FORM: &str = "
+    const form = document.createElement('form');
+    form.action = `${arguments[0]}v1/reset`; form.method = 'post'; form.enctype = 'text/plain';
+    const field = document.createElement('input');
+    field.name = JSON.stringify({policy: arguments[1], partition: arguments[2], by: 'evil'}).slice(0, -1) + ',\"x\":\"';
+    field.value = '\"}';
+    form.append(field); document.body.append(form); form.submit()";
+
+#[test]
+fn a_page_of_another_origin_can_neither_read_nor_change_anything() -> Result<()> {
+    let document = json!({
+        "domain": "shop",
+        "store": {"cluster": "quota_store", "timeout": "10s", "on_failure": "deny"},
+        "identities": {"caller": [{"client_ip": {}}]},
+        "policies": [{"name": "per-caller", "partition_by": ["caller"], "quota": 1, "window": "366d"}]
+    });
+    let rig = Rig::start(document)?;
+    let request = Request::get("/");
+    assert_eq!((rig.status(&request)?, rig.status(&request)?), (200, 429));
+    let browser = Browser::start()?;
+    page::open(&browser, rig.store.admin_port())?;
+    browser.wait_for("#policies", "per-caller")?;
+    let given = [page::address(rig.store.admin_port()).as_str(), "per-caller", "ip=127.0.0.1"]
+        .map(|text| json!(text));
+
+    let elsewhere = Upstream::start()?;
+    browser.open(&format!("http://127.0.0.1:{}/", elsewhere.port()))?;
+    let became = browser.run_async(ATTACKS, given.to_vec())?;
+    assert_eq!(became, json!(["TypeError", "TypeError", "TypeError", "TypeError", "sent"]));
+    browser.run(FORM, given.to_vec())?;
+    browser.wait_for("body", "error")?;
+    assert_eq!(history(&rig.store, None)?, json!([]));
+    assert_eq!(rig.status(&request)?, 429);
+
+    // The same requests do what they say where they come from the page's own origin.
+    page::open(&browser, rig.store.admin_port())?;
+    let became = browser.run_async(ATTACKS, given.to_vec())?;
+    assert_eq!(became, json!(["200", "200", "200", "200", "415"]));
+    assert_eq!(history(&rig.store, None)?.as_array().map(Vec::len), Some(3));
+    Ok(())
+}
+
+#[test]
+fn a_name_that_leads_here_by_rebinding_is_refused() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start_with(&["--host-resolver-rules=MAP evil.example 127.0.0.1"])?;
+    let at = format!("http://evil.example:{}/", store.admin_port());
+    browser.open(&at)?;
+    browser
+        .wait_for("#trouble", "open this page under a name or an address that the store knows as its own")?;
+    let became = browser.run_async(ATTACKS, vec![json!(at), json!("per-caller"), json!("ip=127.0.0.1")])?;
+    assert_eq!(became, json!(["421", "421", "421", "421", "421"]));
+    assert_eq!(history(&store, None)?, json!([]));
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! Names that somebody chose to harm whoever reads them.
+
+use anyhow::Result;
+use quotagate_page::browser::Browser;
+use quotagate_page::page;
+use quotagate_support::store::StoreProcess;
+use serde_json::json;
+
+const LONG: usize = 500;
+
+fn hostile() -> Vec<String> {
+    let mark = "window.hit = 1";
+    vec![
+        format!("<img src=x onerror=\"{mark}\">"),
+        format!("\"><script>{mark}</script>"),
+        format!("</script><script>{mark}</script>"),
+        format!("' onfocus='{mark}' autofocus='"),
+        format!("javascript:{mark}"),
+        format!("jwt.sub=\u{202e}{mark}\u{2066}\u{200b}\u{0}\n\u{7f}"),
+        "x".repeat(LONG),
+    ]
+}
+
+#[test]
+fn names_stay_text_wherever_they_stand() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    for name in hostile() {
+        let mut snapshot = page::full_snapshot(&name);
+        for field in ["faults", "warnings"] {
+            snapshot[field] = json!([name]);
+        }
+        snapshot["backend"] = json!(name);
+        snapshot["boards"][0]["domain"] = json!(name);
+        snapshot["boards"][0]["policies"][0]["name"] = json!(name);
+        page::make_up(&browser, &snapshot, &page::one_override(&name), &page::one_change(&name))?;
+        page::open(&browser, store.admin_port())?;
+        browser.wait_for("#history", "1970")?;
+        // Into the forms and the confirmation too.
+        browser.click("#refused button")?;
+        assert_eq!(browser.run("return document.querySelector('#override').open", vec![])?, true);
+        let script = "
+            const text = document.body.innerText;
+            return {
+              hit: window.hit ?? 0,
+              strange: document.querySelectorAll('main img, main script, main iframe, main [onerror], main [onfocus], main [autofocus], dialog img').length,
+              unseen: /[\\u0000-\\u0008\\u000e-\\u001f\\u007f\\u200b\\u202a-\\u202e\\u2066-\\u2069]/.test(text),
+              partition: document.querySelector('#refused .theirs').textContent,
+              whole: document.querySelector('#refused button').title,
+              override: document.querySelector('#override-partition').value,
+              wide: document.documentElement.scrollWidth - innerWidth,
+            }";
+        let found = browser.run(script, vec![])?;
+        assert_eq!(found["hit"], 0, "{name:?} ran");
+        assert_eq!(found["strange"], 0, "{name:?} became elements");
+        assert_eq!(found["unseen"], false, "{name:?} hides characters");
+        assert_eq!(found["wide"], 0, "{name:?} widens the page");
+        let shown = found["partition"].as_str().unwrap_or_default();
+        assert!(shown.chars().count() <= 80, "{shown}");
+        if name.len() == LONG {
+            assert!(shown.contains('…'), "{shown}");
+            assert_eq!(found["whole"], name, "the whole name is reachable");
+            assert_eq!(found["override"], name);
+        } else if name.is_ascii() {
+            assert!(name.starts_with(shown.split('…').next().unwrap_or_default()), "{shown}");
+        } else {
+            assert!(shown.contains("\\u{202e}"), "{shown}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_but_the_page_itself_may_run_and_nothing_leaves_its_origin() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    let made = page::full_snapshot("jwt.sub=alice");
+    page::make_up(&browser, &made, &page::one_override("jwt.sub=bob"), &page::one_change("ada"))?;
+    page::open(&browser, store.admin_port())?;
+    // What an attacker would do who could add elements.
+    let script = "
+        const script = document.createElement('script');
+        const text = (() => { try { script.textContent = 'window.hit = 1'; document.body.append(script); return 'set'; } catch { return 'refused'; } })();
+        script.append('window.hit = 2'); document.body.append(script);
+        const html = (() => { try { document.body.innerHTML = '<b>x</b>'; return 'set'; } catch { return 'refused'; } })();
+        const styled = document.createElement('p'); styled.setAttribute('style', 'position: fixed'); document.body.append(styled);
+        const far = await fetch('http://127.0.0.2:1/').then(() => 'sent', (e) => e.name);
+        return [window.hit ?? 0, text, html, getComputedStyle(styled).position, far, document.querySelectorAll('main').length];";
+    let tried = browser.run_async(script, vec![])?;
+    assert_eq!(tried, json!([0, "refused", "refused", "static", "TypeError", 1]));
+    let entries = "return performance.getEntries().map((e) => e.name).filter((name) => /^https?:/.test(name) && new URL(name).origin !== location.origin)";
+    assert_eq!(browser.run(entries, vec![])?, json!([]));
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! The page without a mouse.
+
+use anyhow::Result;
+use quotagate_page::browser::Browser;
+use quotagate_page::page;
+use quotagate_support::store::StoreProcess;
+use serde_json::{Value, json};
+
+const TAB: &str = "\u{e004}";
+const ESCAPE: &str = "\u{e00c}";
+const ENTER: &str = "\u{e007}";
+const FOCUSED: &str = "const at = document.activeElement; at.dataset.reached = ''; \
+    return at.id || at.getAttribute('aria-label') || at.textContent.trim().slice(0, 40)";
+
+fn focused(browser: &Browser) -> Result<Value> {
+    browser.run(FOCUSED, vec![])
+}
+
+#[test]
+fn the_tab_key_reaches_every_control_and_shows_where_it_is() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    page::make_up(
+        &browser,
+        &page::full_snapshot("jwt.sub=alice"),
+        &page::one_override("jwt.sub=bob"),
+        &page::one_change("a change"),
+    )?;
+    page::open(&browser, store.admin_port())?;
+    browser.wait_for("#overrides", "jwt.sub=bob")?;
+    browser.press(TAB)?;
+    assert_eq!(focused(&browser)?, "Skip to the content", "the first stop");
+    let outline =
+        "const at = getComputedStyle(document.activeElement); return `${at.outlineStyle} ${at.outlineWidth}`";
+    for _ in 0..40 {
+        assert_eq!(browser.run(outline, vec![])?, "solid 2px", "at {}", focused(&browser)?);
+        browser.press(TAB)?;
+        if focused(&browser)? == json!("Skip to the content")
+            || browser.run("return document.activeElement === document.body", vec![])? == json!(true)
+        {
+            break;
+        }
+    }
+    let missed = "return [...document.querySelectorAll('button, input, select, a')].filter((at) => at.checkVisibility() && !('reached' in at.dataset)).map((at) => at.outerHTML.slice(0, 120))";
+    assert_eq!(browser.run(missed, vec![])?, json!([]));
+    Ok(())
+}
+
+#[test]
+fn dialogs_are_opened_left_and_left_again_with_keys() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
+    page::open(&browser, store.admin_port())?;
+    let open = "return [...document.querySelectorAll('dialog')].filter((at) => at.open).map((at) => at.id)";
+    browser.run("document.querySelector('#new-dial').focus()", vec![])?;
+    browser.press(ENTER)?;
+    assert_eq!(browser.run(open, vec![])?, json!(["dial"]));
+    browser.fill("#dial-quota", "9")?;
+    browser.fill("#dial-by", "ada")?;
+    browser.press(ENTER)?;
+    assert_eq!(browser.run(open, vec![])?, json!(["dial", "confirm"]));
+    assert_eq!(focused(&browser)?, "confirm-do");
+    browser.press(ESCAPE)?;
+    assert_eq!(browser.run(open, vec![])?, json!(["dial"]), "one at a time");
+    browser.press(ESCAPE)?;
+    assert_eq!(browser.run(open, vec![])?, json!([]));
+    assert_eq!(focused(&browser)?, "new-dial", "back where one was");
+    Ok(())
+}
+
+#[test]
+fn rows_keep_their_places_and_the_focus_while_one_is_among_them() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    let mut snapshot = page::full_snapshot("jwt.sub=alice");
+    let row = |name: &str, requests: u64| json!({"domain": "shop", "policy": "per-caller", "partition": name, "requests": requests, "error": 0});
+    snapshot["top"]["refused"] = json!([row("ip=192.0.2.1", 9), row("ip=192.0.2.2", 8)]);
+    page::make_up(&browser, &snapshot, &json!([]), &json!([]))?;
+    page::open(&browser, store.admin_port())?;
+    let focus =
+        "document.querySelectorAll('#refused button')[1].focus(); window.held = document.activeElement";
+    browser.run(focus, vec![])?;
+    browser.run("made.snapshot.top.refused.reverse(); made.snapshot.top.refused[0].requests = 77", vec![])?;
+    browser.wait_for("#refused", "77")?;
+    let order = "return [...document.querySelectorAll('#refused .theirs')].map((at) => at.textContent)";
+    assert_eq!(browser.run(order, vec![])?, json!(["ip=192.0.2.1", "ip=192.0.2.2"]));
+    assert_eq!(browser.run("return document.activeElement === window.held", vec![])?, true);
+    browser.run("document.activeElement.blur()", vec![])?;
+    browser.wait_for("#refused tr:first-child", "ip=192.0.2.2")?;
+    Ok(())
+}

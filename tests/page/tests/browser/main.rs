@@ -1,0 +1,8 @@
+//! The live page in headless Chromium.
+
+mod fleet;
+mod guarded;
+mod hostile;
+mod keyboard;
+mod looks;
+mod stream;

@@ -1,0 +1,43 @@
+//! The page says honestly whether what it shows is live.
+
+use anyhow::Result;
+use quotagate_page::browser::Browser;
+use quotagate_page::page;
+use quotagate_support::store::StoreProcess;
+use serde_json::json;
+
+#[test]
+fn a_stream_that_stalls_is_noticed_and_taken_up_again() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
+    page::open(&browser, store.admin_port())?;
+    browser.wait_for("#faults", "At fault: Redis is unreachable")?;
+    browser.wait_for("#faults", "Warning: maxmemory-policy is not noeviction")?;
+    browser.wait_for("#health", "Store at fault")?;
+    assert_eq!(browser.run("return document.title", vec![])?, "(1 at fault) quotagate");
+    browser.run("made.silent = true", vec![])?;
+    browser.wait_for("#connection", "Reconnecting")?;
+    browser.wait_for("#trouble", "Not live: nothing came for 5 s. What stands here is of ")?;
+    browser.wait_for("#as-of", "ago")?;
+    browser.run("made.silent = false", vec![])?;
+    browser.wait_for("#connection", page::LIVE)?;
+    assert_eq!(browser.text("#trouble")?, "");
+    Ok(())
+}
+
+#[test]
+fn what_runs_down_is_gone_at_its_end() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let browser = Browser::start()?;
+    let mut overrides = page::one_override("jwt.sub=bob");
+    overrides[0]["remaining_ms"] = json!(3000);
+    page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &overrides, &json!([]))?;
+    page::open(&browser, store.admin_port())?;
+    browser.wait_for("#overrides", "jwt.sub=bob")?;
+    browser.run("made.lists['/v1/overrides'] = []", vec![])?;
+    browser.wait_for("#no-overrides", "No partition has an override")?;
+    browser.wait_for("#dials", "59 min")?;
+    browser.wait_for("#dials", "not by itself")?;
+    Ok(())
+}
