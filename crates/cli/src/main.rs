@@ -1,5 +1,6 @@
 //! The `quotagate` command: parses its arguments and calls the libraries.
 
+mod advise;
 mod check;
 mod operate;
 mod serve;
@@ -26,6 +27,8 @@ enum Command {
     Serve(serve::Args),
     /// Find the faults of a policy document without Envoy
     Check(check::Args),
+    /// Read access logs and say which quota would have refused whom
+    Advise(advise::Args),
     /// Print the JSON Schema of the policy document, by which editors complete and check it
     Schema,
     #[command(flatten)]
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(&args),
+        Command::Advise(args) => advise::run(args),
         Command::Schema => print(&schema::text()),
         Command::Operate(operation) => Ok(operate::run(&operation)),
         Command::Completions { shell } => completions(shell),

@@ -1,0 +1,112 @@
+//! How many things had which size: exact, or rounded up by less than 0.05 % where there are very many sizes.
+//!
+//! Sizes below 1,024 have a place each; of larger ones at most 65,536 are told apart exactly. Beyond that every larger size
+//! is rounded up to its first 12 bits, which leaves fewer than 45,056 of them. Memory: at most about 3 MiB.
+
+use std::collections::BTreeMap;
+
+const SMALL: usize = 1024;
+const DISTINCT: usize = 65_536;
+const BITS: u32 = 12;
+
+/// Sizes, and how many things had each.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    small: Vec<u64>,
+    large: BTreeMap<u32, u64>,
+    rounded: bool,
+}
+
+impl Tally {
+    /// Counts `number` things of this size.
+    pub(crate) fn add(&mut self, size: u32, number: u64) {
+        let place = size as usize;
+        if place < SMALL {
+            if self.small.is_empty() {
+                self.small.resize(SMALL, 0);
+            }
+            if let Some(count) = self.small.get_mut(place) {
+                *count += number;
+            }
+            return;
+        }
+        let size = if self.rounded { round_up(size) } else { size };
+        *self.large.entry(size).or_default() += number;
+        if self.large.len() > DISTINCT {
+            self.round();
+        }
+    }
+
+    /// Takes over what another has counted.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        if other.rounded && !self.rounded {
+            self.round();
+        }
+        for (size, number) in other.iter() {
+            self.add(size, number);
+        }
+    }
+
+    /// Sizes from the smallest on, each with a number above 0.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u64)> {
+        let small = (0_u32..).zip(&self.small).map(|(size, number)| (size, *number));
+        small
+            .chain(self.large.iter().map(|(size, number)| (*size, *number)))
+            .filter(|(_, number)| *number > 0)
+    }
+
+    /// Whether sizes of 1,024 and more were rounded up.
+    pub(crate) fn is_rounded(&self) -> bool {
+        self.rounded
+    }
+
+    fn round(&mut self) {
+        self.rounded = true;
+        for (size, number) in std::mem::take(&mut self.large) {
+            *self.large.entry(round_up(size)).or_default() += number;
+        }
+    }
+}
+
+/// The next number that has only zeros behind its first bits.
+fn round_up(size: u32) -> u32 {
+    let zeros = (u32::BITS - size.leading_zeros()).saturating_sub(BITS);
+    let grain = 1_u32 << zeros;
+    size.checked_next_multiple_of(grain).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_exact_while_there_are_few() {
+        let mut tally = Tally::default();
+        for size in [3, 1, 1023, 1024, 3, u32::MAX] {
+            tally.add(size, 2);
+        }
+        assert_eq!(tally.iter().collect::<Vec<_>>(), [(1, 2), (3, 4), (1023, 2), (1024, 2), (u32::MAX, 2)]);
+        assert!(!tally.is_rounded());
+    }
+
+    #[test]
+    fn many_sizes_are_rounded_up_by_little_and_stay_few() {
+        let mut tally = Tally::default();
+        for step in 0..200_000_u32 {
+            tally.add(1 + step * 20_000, 1);
+        }
+        assert!(tally.is_rounded() && tally.large.len() < 45_056, "{}", tally.large.len());
+        assert_eq!(tally.iter().map(|(_, number)| number).sum::<u64>(), 200_000);
+        for size in [1024, 4097, 123_456_789, u32::MAX - 1] {
+            let rounded = round_up(size);
+            assert!(
+                rounded >= size && f64::from(rounded - size) < 0.0005 * f64::from(size),
+                "{size} {rounded}"
+            );
+        }
+        let mut other = Tally::default();
+        other.add(4097, 1);
+        other.merge(&tally);
+        assert!(other.is_rounded() && other.iter().any(|(size, _)| size == 4098));
+    }
+}

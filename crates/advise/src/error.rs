@@ -1,0 +1,46 @@
+//! Why there is no advice.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why there is no advice.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// What was asked for does not fit together.
+    #[error("{0}")]
+    Usage(String),
+    /// A log cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    Unreadable {
+        /// The log.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A file holds nothing that looks like a request.
+    #[error(
+        "{} is no access log that can be read: its first line is {line:?}. Expected is a JSON object a line, such as \
+         {EXAMPLE}, or text with --format (Envoy's default format with --key-field 'REQ(X-FORWARDED-FOR)' or the like); \
+         other names are told by --time-field and --key-field", path.display()
+    )]
+    NoLog {
+        /// The file.
+        path: PathBuf,
+        /// How it begins.
+        line: String,
+    },
+    /// The log holds what several policies counted.
+    #[error("the log has requests of several policies, {0} and {1} among them: say which with --policy")]
+    SeveralPolicies(String, String),
+    /// Nothing was counted.
+    #[error("there is nothing to advise on: {0}")]
+    Nothing(String),
+    /// A fault of ours.
+    #[error("a thread has come to an unexpected end: please report this")]
+    Panicked,
+}
+
+/// A line as `envoy/access_log.yaml` has it, without what is not read.
+const EXAMPLE: &str = "{\"time\":\"2026-01-31T12:00:00.000Z\",\"quota_policy\":\"per-caller\",\"quota_partition\":\"jwt.sub=alice\"}";

@@ -1,0 +1,156 @@
+//! Cuts the bytes of a log into chunks of whole lines.
+
+use std::io::Read;
+
+use super::open::Bytes;
+
+/// Bytes of a chunk, and so of the longest line; a longer one is malformed.
+pub(crate) const CHUNK: usize = 2 * 1024 * 1024;
+
+/// The bytes of a log.
+pub(crate) struct Chunks {
+    source: Bytes,
+    /// The beginning of a line whose end is not read yet.
+    carried: Vec<u8>,
+    /// Whether the rest of a line that is too long is being left out.
+    skipping: bool,
+    offset: u64,
+    /// Set once everything is read, with what cut it short, if anything did.
+    end: Option<Option<String>>,
+}
+
+/// What [`Chunks::next`] has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Filled {
+    /// Where the chunk begins in the decompressed log.
+    pub(crate) offset: u64,
+    /// Lines that were left out, since they are too long.
+    pub(crate) too_long: u64,
+}
+
+impl Chunks {
+    pub(crate) fn new(source: Bytes) -> Self {
+        Self { source, carried: Vec::new(), skipping: false, offset: 0, end: None }
+    }
+
+    /// Reads the next chunk into `chunk`, whatever was in it: it is empty only at the end.
+    pub(crate) fn next(&mut self, chunk: &mut Vec<u8>) -> Filled {
+        let mut filled = Filled { offset: self.offset, too_long: 0 };
+        chunk.clear();
+        chunk.append(&mut self.carried);
+        while self.end.is_none() {
+            self.read(chunk);
+            if self.skipping {
+                let Some(end) = memchr::memchr(b'\n', chunk) else {
+                    filled.offset += chunk.len() as u64;
+                    chunk.clear();
+                    continue;
+                };
+                filled.offset += end as u64 + 1;
+                chunk.drain(..=end);
+                self.skipping = false;
+                continue;
+            }
+            if self.end.is_some() {
+                break;
+            }
+            match memchr::memrchr(b'\n', chunk) {
+                Some(last) => {
+                    self.carried.extend_from_slice(chunk.get(last + 1..).unwrap_or_default());
+                    chunk.truncate(last + 1);
+                    break;
+                }
+                None => {
+                    filled.too_long += 1;
+                    filled.offset += chunk.len() as u64;
+                    chunk.clear();
+                    self.skipping = true;
+                }
+            }
+        }
+        // What a line lacks that was cut off, nobody knows.
+        if matches!(self.end, Some(Some(_))) {
+            chunk.truncate(memchr::memrchr(b'\n', chunk).map_or(0, |last| last + 1));
+        }
+        self.offset = filled.offset + chunk.len() as u64;
+        filled
+    }
+
+    /// What cut the log short, once all is read.
+    pub(crate) fn damage(&self) -> Option<&str> {
+        self.end.as_ref()?.as_deref()
+    }
+
+    /// Whether all is read.
+    pub(crate) fn is_over(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Reads until the chunk is full or the log is over.
+    fn read(&mut self, chunk: &mut Vec<u8>) {
+        let room = CHUNK.saturating_sub(chunk.len());
+        chunk.reserve_exact(room);
+        match self.source.by_ref().take(room as u64).read_to_end(chunk) {
+            Ok(read) if read == room => {}
+            Ok(_) => self.end = Some(None),
+            Err(error) => self.end = Some(Some(error.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{self, Cursor};
+
+    fn all(source: impl Read + Send + 'static) -> (Vec<(u64, Vec<u8>)>, u64, Option<String>) {
+        let mut chunks = Chunks::new(Box::new(source));
+        let (mut found, mut too_long, mut chunk) = (Vec::new(), 0, Vec::new());
+        loop {
+            let filled = chunks.next(&mut chunk);
+            too_long += filled.too_long;
+            if chunk.is_empty() {
+                assert!(chunks.is_over());
+                return (found, too_long, chunks.damage().map(str::to_owned));
+            }
+            found.push((filled.offset, chunk.clone()));
+        }
+    }
+
+    #[test]
+    fn chunks_end_with_lines_and_hold_everything() {
+        let text: Vec<u8> =
+            (0..500_000).flat_map(|i| format!("line {i}\n").into_bytes()).chain(*b"the last").collect();
+        let (found, too_long, damage) = all(Cursor::new(text.clone()));
+        assert!(found.len() > 2 && too_long == 0 && damage.is_none());
+        let (last, others) = found.split_last().unwrap();
+        assert!(others.iter().all(|(_, chunk)| chunk.ends_with(b"\n")) && last.1.ends_with(b"the last"));
+        for (offset, chunk) in &found {
+            assert!(text[*offset as usize..].starts_with(chunk));
+        }
+        assert_eq!(found.into_iter().flat_map(|(_, chunk)| chunk).collect::<Vec<_>>(), text);
+        assert_eq!(all(io::empty()), (Vec::new(), 0, None));
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_left_out() {
+        let long = vec![b'x'; CHUNK * 2 + 5];
+        let text = [b"one\n".as_slice(), &long, b"\ntwo\n"].concat();
+        let (found, too_long, _) = all(Cursor::new(text));
+        let texts: Vec<u8> = found.iter().flat_map(|(_, chunk)| chunk.clone()).collect();
+        assert_eq!((texts, too_long), (b"one\ntwo\n".to_vec(), 1));
+        assert_eq!(found.last().unwrap().0, 4 + long.len() as u64 + 1);
+    }
+
+    #[test]
+    fn what_came_before_damage_is_kept() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("broken"))
+            }
+        }
+        let (found, _, damage) = all(Cursor::new(b"one\ntwo\nthr").chain(Broken));
+        assert_eq!((found, damage), (vec![(0, b"one\ntwo\n".to_vec())], Some("broken".to_owned())));
+    }
+}

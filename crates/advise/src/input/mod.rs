@@ -1,0 +1,8 @@
+//! Where lines come from: several logs at once, compressed or not, cut into chunks.
+
+mod chunks;
+mod open;
+mod schedule;
+
+pub(crate) use self::open::Progress;
+pub(crate) use self::schedule::{Piece, Schedule};

@@ -1,0 +1,215 @@
+//! Which log is read next, so that logs of several proxies are read side by side and rotated ones one after another:
+//! always the one that has got least far in time.
+//!
+//! Whoever needs lines reads and decompresses them itself, so several logs are decompressed at once. While memory is
+//! scarce no log is read far ahead of the others. One chunk a thread, and as many open files as overlap in time.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::chunks::Chunks;
+use super::open::{self, Progress};
+use crate::line::Reader;
+
+/// How many lines are looked at for a time at either end of a chunk.
+const LOOK: usize = 200;
+
+/// The logs, shared by all threads.
+pub(crate) struct Schedule<'r> {
+    paths: Vec<PathBuf>,
+    reader: &'r Reader,
+    progress: Progress,
+    /// How far a log may be read ahead of the others while memory is scarce, in milliseconds.
+    ahead: i64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    logs: Vec<Log>,
+    /// The first time of the chunk that each thread is at.
+    under_way: Vec<Option<i64>>,
+    damage: Vec<(usize, String)>,
+    failure: Option<(usize, io::Error)>,
+    stopped: bool,
+}
+
+/// A log, and how far it was read: a time in milliseconds.
+enum Log {
+    Closed(i64),
+    Open(i64, Chunks),
+    /// A thread is reading it.
+    Taken(i64),
+    Done,
+}
+
+/// A chunk's place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// The number of its log.
+    pub(crate) log: usize,
+    /// Where it begins in the decompressed log.
+    pub(crate) offset: u64,
+    /// Lines that were left out before it, since they are too long.
+    pub(crate) too_long: u64,
+}
+
+impl<'r> Schedule<'r> {
+    /// Looks at the beginning of each log.
+    ///
+    /// # Errors
+    /// The log that cannot be read.
+    pub(crate) fn new(
+        paths: &[PathBuf],
+        reader: &'r Reader,
+        progress: &Progress,
+        threads: usize,
+        ahead: i64,
+    ) -> Result<Self, (PathBuf, io::Error)> {
+        let first = |path: &PathBuf| {
+            let found = first_time(path, reader).map(|time| Log::Closed(time.unwrap_or(i64::MIN)));
+            found.map_err(|error| (path.clone(), error))
+        };
+        let state = State {
+            logs: paths.iter().map(first).collect::<Result<_, _>>()?,
+            under_way: vec![None; threads],
+            damage: Vec::new(),
+            failure: None,
+            stopped: false,
+        };
+        Ok(Self {
+            paths: paths.to_vec(),
+            reader,
+            progress: Progress::clone(progress),
+            ahead,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Reads the next chunk; none at the end. What the thread had before counts as done.
+    pub(crate) fn next(
+        &self,
+        thread: usize,
+        scarce: impl Fn() -> bool,
+        chunk: &mut Vec<u8>,
+    ) -> Option<Piece> {
+        loop {
+            let (number, reached, open) = self.choose(thread, &scarce)?;
+            let mut chunks = match open {
+                Some(chunks) => chunks,
+                None => match self.paths.get(number).map(|path| open::open(path, &self.progress))? {
+                    Ok(source) => Chunks::new(source),
+                    Err(error) => return self.fail(number, error),
+                },
+            };
+            let filled = chunks.next(chunk);
+            let first = self.time(chunk.split(|byte| *byte == b'\n'));
+            let last = self.time(chunk.rsplit(|byte| *byte == b'\n'));
+            let damage = chunks.damage().map(str::to_owned);
+            if let (Some(why), true) = (&damage, chunk.is_empty() && filled.offset == 0) {
+                return self.fail(number, io::Error::other(why.clone()));
+            }
+            let mut state = self.lock();
+            if chunks.is_over() {
+                state.damage.extend(damage.map(|why| (number, why)));
+                state.set(number, Log::Done);
+            } else {
+                state.set(number, Log::Open(last.unwrap_or(reached).max(reached), chunks));
+            }
+            if let Some(under_way) = state.under_way.get_mut(thread) {
+                *under_way = (!chunk.is_empty()).then(|| first.unwrap_or(reached));
+            }
+            drop(state);
+            self.changed.notify_all();
+            if !chunk.is_empty() || filled.too_long > 0 {
+                return Some(Piece { log: number, offset: filled.offset, too_long: filled.too_long });
+            }
+        }
+    }
+
+    /// Nothing that is still to come began before this time, but for what is late.
+    pub(crate) fn reached(&self) -> i64 {
+        let state = self.lock();
+        let under_way = state.under_way.iter().flatten().copied();
+        state.logs.iter().filter_map(Log::reached).chain(under_way).min().unwrap_or(i64::MAX)
+    }
+
+    /// Lets every thread come to its end.
+    pub(crate) fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// The log that could not be read, and those that were cut short, with the reasons.
+    pub(crate) fn faults(self) -> (Option<(PathBuf, io::Error)>, Vec<(PathBuf, String)>) {
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let path = |number: usize| self.paths.get(number).cloned().unwrap_or_default();
+        let failure = state.failure.map(|(number, error)| (path(number), error));
+        (failure, state.damage.into_iter().map(|(number, why)| (path(number), why)).collect())
+    }
+
+    /// Takes the log that is to be read; waits where a thread has taken it.
+    fn choose(&self, thread: usize, scarce: impl Fn() -> bool) -> Option<(usize, i64, Option<Chunks>)> {
+        let mut state = self.lock();
+        if let Some(under_way) = state.under_way.get_mut(thread) {
+            *under_way = None;
+        }
+        loop {
+            if state.stopped {
+                return None;
+            }
+            let least = state.logs.iter().filter_map(Log::reached).min()?;
+            let free = state.logs.iter().enumerate().filter(|(_, log)| !matches!(log, Log::Taken(_)));
+            let next = free.filter_map(|(number, log)| Some((log.reached()?, number))).min();
+            match next {
+                Some((reached, number)) if !scarce() || reached <= least.saturating_add(self.ahead) => {
+                    let log = state.set(number, Log::Taken(reached));
+                    let open = if let Log::Open(_, chunks) = log { Some(chunks) } else { None };
+                    return Some((number, reached, open));
+                }
+                _ => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn fail<T>(&self, number: usize, error: io::Error) -> Option<T> {
+        self.lock().failure.get_or_insert((number, error));
+        self.stop();
+        None
+    }
+
+    fn time<'l>(&self, lines: impl Iterator<Item = &'l [u8]>) -> Option<i64> {
+        lines.take(LOOK).find_map(|line| self.reader.time(line))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn set(&mut self, number: usize, log: Log) -> Log {
+        self.logs.get_mut(number).map_or(Log::Done, |place| std::mem::replace(place, log))
+    }
+}
+
+impl Log {
+    fn reached(&self) -> Option<i64> {
+        match self {
+            Self::Closed(time) | Self::Open(time, _) | Self::Taken(time) => Some(*time),
+            Self::Done => None,
+        }
+    }
+}
+
+/// When the first request of a log began; none where it can be read only once, or tells nothing.
+fn first_time(path: &Path, reader: &Reader) -> io::Result<Option<i64>> {
+    if !open::is_seekable(path) {
+        return Ok(None);
+    }
+    let mut chunk = Vec::new();
+    Chunks::new(open::open(path, &Progress::default())?).next(&mut chunk);
+    Ok(chunk.split(|byte| *byte == b'\n').take(LOOK).find_map(|line| reader.time(line)))
+}

@@ -1,0 +1,66 @@
+//! The quota advisor: reads access logs and says whom each quota would have refused.
+//!
+//! A **user** is whoever a request is counted for, by default the filter's partition. A **user-window** is what one user
+//! asked for in one window, fixed as the store's are: `floor(time / window)`, on the log's own clock, by when requests
+//! began. It is refused by a quota that it exceeds, and a user is refused if any of its windows is. What was refused when the
+//! log was written counts too: it was asked for.
+//!
+//! Logs are read once, on all processors, in bounded memory: [`Options::memory`] for tables, and about 5 MiB a thread besides. While
+//! everything fits, all numbers are exact, whatever order the lines have; `count/shard.rs` says what happens then.
+
+mod advice;
+mod count;
+mod error;
+mod faults;
+mod input;
+mod line;
+mod plot;
+mod progress;
+mod render;
+mod run;
+mod snippet;
+
+use std::path::PathBuf;
+
+pub use self::advice::{Advice, Candidate, Damage, Limits, MalformedLine, Reading, Sample};
+pub use self::error::Error;
+pub use self::line::{Fields, Only};
+
+/// What to read, and what to advise on.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The logs; `-` is standard input.
+    pub logs: Vec<PathBuf>,
+    /// How lines are read.
+    pub fields: Fields,
+    /// Which requests are counted.
+    pub only: Only,
+    /// Length of the window in seconds.
+    pub window_s: u32,
+    /// The quotas to judge; empty: a ladder up to the most that anybody took.
+    pub quotas: Vec<u32>,
+    /// How much the recommended quota may refuse.
+    pub limits: Limits,
+    /// Most bytes of tables.
+    pub memory: usize,
+    /// How late lines are expected at most, in seconds, once memory is scarce.
+    pub lateness_s: u32,
+    /// How many threads read.
+    pub threads: usize,
+    /// Whether to show on a terminal how far reading has come.
+    pub progress: bool,
+}
+
+impl Options {
+    fn lateness_ms(&self) -> i64 {
+        i64::from(self.lateness_s) * 1000
+    }
+}
+
+/// Reads the logs and judges quotas.
+///
+/// # Errors
+/// When a log cannot be read or is none, or nothing in it can be counted.
+pub fn advise(options: &Options) -> Result<Advice, Error> {
+    advice::of(options, run::run(options)?)
+}

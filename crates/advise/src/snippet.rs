@@ -1,0 +1,35 @@
+//! The policy that follows from the advice, in shadow mode, ready for the policy document.
+
+use crate::Options;
+
+/// A list of one policy, as YAML.
+pub(crate) fn of(options: &Options, policy: Option<&str>, somebody: Option<&str>, quota: u32) -> String {
+    let policy = options.only.policy.as_deref().or(policy).filter(|name| is_name(name)).unwrap_or("advised");
+    // What the partition says is counted; that a client chose the rest of it, is no matter for a comment.
+    let label = somebody.and_then(|partition| partition.split_once('=')).map(|(label, _)| label);
+    let label = label.filter(|label| label.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)));
+    let whom = match label {
+        Some(label) => format!("the identity that the log names {label}"),
+        None => "the identity that the log names".to_owned(),
+    };
+    let window = window(options.window_s);
+    format!(
+        "policies:\n  - name: {policy}\n    partition_by: [caller] # {whom}\n    quota: {quota}\n    window: {window}\n    \
+         mode: shadow # counts and refuses nobody: watch shadow_refused, then leave this line out\n"
+    )
+}
+
+/// As policies write it.
+pub(crate) fn window(seconds: u32) -> String {
+    for (unit, length) in [("d", 86_400), ("h", 3600), ("m", 60)] {
+        if seconds >= length && seconds.is_multiple_of(length) {
+            return format!("{}{unit}", seconds / length);
+        }
+    }
+    format!("{seconds}s")
+}
+
+fn is_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=64).contains(&name.len()) && name.bytes().all(allowed)
+}

@@ -1,0 +1,184 @@
+//! `quotagate advise`: access logs in, a quota out.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+
+use quotagate_advise::{Error, Fields, Limits, Only, Options};
+
+use crate::print;
+
+/// The flags of `quotagate advise`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Access logs of Envoy, JSON or text, plain, gzip or zstd; `-` reads standard input
+    #[arg(required = true, value_name = "LOG")]
+    logs: Vec<PathBuf>,
+    /// The window that a quota is asked for: 10s, 1m, 1h, 1d
+    #[arg(long, default_value = "1m", value_parser = seconds)]
+    window: u32,
+    /// Judge these quotas; without it a ladder up to the most that anybody took
+    #[arg(long, value_delimiter = ',', value_name = "N,N")]
+    quota: Vec<u32>,
+    /// Read only what this policy counted
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Read only requests whose path begins so
+    #[arg(long, value_name = "PREFIX")]
+    path: Option<String>,
+    /// The recommended quota refuses less than so many percent of users
+    #[arg(long, default_value_t = 0.1, value_name = "PERCENT", value_parser = percent)]
+    max_users: f64,
+    /// The recommended quota refuses less than so many percent of user-windows
+    #[arg(long, default_value_t = 0.01, value_name = "PERCENT", value_parser = percent)]
+    max_windows: f64,
+    /// The format string of text lines, as Envoy was given it
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<String>,
+    /// When a request began: a JSON field (with dots between nested names), or an operator of --format
+    #[arg(long, value_name = "FIELD")]
+    time_field: Option<String>,
+    /// How that is written, in the notation of strftime; without it RFC 3339 or a number
+    #[arg(long, value_name = "FORMAT")]
+    time_format: Option<String>,
+    /// Who is counted; without it the filter's partition
+    #[arg(long, value_name = "FIELD")]
+    key_field: Option<String>,
+    /// The policy that counted
+    #[arg(long, value_name = "FIELD")]
+    policy_field: Option<String>,
+    /// The path
+    #[arg(long, value_name = "FIELD")]
+    path_field: Option<String>,
+    /// How many units a request takes; without it one
+    #[arg(long, value_name = "FIELD")]
+    cost_field: Option<String>,
+    /// The most memory for counts; with less than they need, numbers are estimates, and it says so
+    #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = bytes)]
+    memory: usize,
+    /// How much later than others a line may come, once memory is scarce
+    #[arg(long, default_value = "1h", value_name = "TIME", value_parser = seconds)]
+    lateness: u32,
+    /// Threads that read; without it one for each processor
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Draw a picture into this file, too
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+/// Prints the advice.
+///
+/// The status is 0, or 1 where there is nothing to advise on.
+///
+/// # Errors
+/// One sentence on what is wrong with the flags or the logs.
+pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
+    let (json, plot) = (args.json, args.plot.clone());
+    let advice = match quotagate_advise::advise(&options(args)) {
+        Ok(advice) => advice,
+        Err(error @ Error::Nothing(_)) => {
+            eprintln!("quotagate: {error}");
+            return Ok(ExitCode::FAILURE);
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    if let Some(file) = plot {
+        let picture = advice.plot()?;
+        fs::write(&file, picture).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    }
+    if json {
+        let text = serde_json::to_string_pretty(&advice).map_err(|error| error.to_string())?;
+        return print(&(text + "\n"));
+    }
+    print(&advice.text())
+}
+
+fn options(args: Args) -> Options {
+    Options {
+        logs: args.logs,
+        fields: Fields {
+            format: args.format,
+            time: args.time_field,
+            time_format: args.time_format,
+            key: args.key_field,
+            policy: args.policy_field,
+            path: args.path_field,
+            cost: args.cost_field,
+        },
+        only: Only { policy: args.policy, path: args.path },
+        window_s: args.window,
+        quotas: args.quota,
+        limits: Limits { users: args.max_users / 100.0, windows: args.max_windows / 100.0 },
+        memory: args.memory,
+        lateness_s: args.lateness,
+        threads: args.threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get),
+        progress: true,
+    }
+}
+
+/// A time as policies have it.
+fn seconds(text: &str) -> Result<u32, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match text.get(number.len()..) {
+        Some("s") => 1,
+        Some("m") => 60,
+        Some("h") => 3600,
+        Some("d") => 86_400,
+        _ => 0,
+    };
+    let seconds = number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor));
+    seconds
+        .filter(|seconds| (1..=366 * 86_400).contains(seconds))
+        .ok_or_else(|| "expected a time from 1s to 366d, such as 10s, 1m, 1h or 1d".to_owned())
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').trim_end().parse::<f64>().ok();
+    number
+        .filter(|number| *number > 0.0 && *number <= 100.0)
+        .ok_or_else(|| "expected a number of percent, above 0 and at most 100".to_owned())
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match text.get(number.len()..) {
+        Some("K" | "KiB") => 1 << 10,
+        Some("M" | "MiB") => 1 << 20,
+        Some("G" | "GiB") => 1 << 30,
+        _ => 0,
+    };
+    let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(factor));
+    bytes
+        .filter(|bytes| *bytes >= 1 << 20)
+        .ok_or_else(|| "expected a size of at least 1MiB, such as 512MiB or 4GiB".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_sizes_and_shares_are_read() {
+        assert_eq!(
+            ["10s", "1m", "2h", "366d"].map(|text| seconds(text).unwrap()),
+            [10, 60, 7200, 366 * 86_400]
+        );
+        assert_eq!(["1MiB", "64M", "2GiB"].map(|text| bytes(text).unwrap()), [1 << 20, 64 << 20, 2 << 30]);
+        assert_eq!(["0.1", "1%", "100"].map(|text| percent(text).unwrap()), [0.1, 1.0, 100.0]);
+        for bad in ["", "1", "0s", "367d", "-1m", "m", "1M", "9999999999d"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "1", "1KiB", "0GiB", "GiB", "99999999999999999999GiB"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "0", "-1", "101", "NaN", "x"] {
+            assert!(percent(bad).is_err(), "{bad}");
+        }
+    }
+}
