@@ -69,7 +69,7 @@ impl Advice {
 
     fn table(&self) -> String {
         let mut table = Table::new();
-        table.load_preset(NOTHING);
+        table.load_style(NOTHING);
         let above =
             if self.read.units == self.read.requests { "requests above it" } else { "units above it" };
         table.set_header(["", "quota", "users refused", "", "user-windows refused", "", above, ""]);
