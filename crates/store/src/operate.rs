@@ -18,6 +18,7 @@ mod names;
 mod overrides;
 mod record;
 mod reports;
+mod usage;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -37,6 +37,17 @@ where
         (api::BOARDS, &Method::GET) => answer(&operate.boards(domain).await?),
         (api::DIALS, &Method::PUT) => answer(&operate.set_dial(&wish(body).await?).await?),
         (api::DIALS, &Method::DELETE) => answer(&operate.clear_dial(&wish(body).await?).await?),
+        (api::OVERRIDES, &Method::GET) => {
+            let policy = query.get("policy");
+            answer(&operate.overrides(domain, policy.as_deref().filter(|policy| !policy.is_empty())).await?)
+        }
+        (api::OVERRIDES, &Method::PUT) => answer(&operate.set_override(&wish(body).await?).await?),
+        (api::OVERRIDES, &Method::DELETE) => answer(&operate.clear_override(&wish(body).await?).await?),
+        (api::USAGE, &Method::GET) => {
+            let partition = query.get("partition").unwrap_or_default();
+            answer(&operate.usage(domain, &partition, &|_, _| None).await?)
+        }
+        (api::RESET, &Method::POST) => answer(&operate.reset(&wish(body).await?).await?),
         (api::HISTORY, &Method::GET) => {
             let limit = query.number("limit")?.unwrap_or(CHANGES);
             answer(&operate.history(domain, limit).await?)
