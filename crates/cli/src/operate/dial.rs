@@ -133,7 +133,7 @@ fn meaning(args: &Set) {
     }
     if let Some(quota) = args.quota {
         say(&format!(
-            "  quota: {} a window for whoever has no override; tiers and quota_from are set aside; what is used already counts",
+            "  quota: {} a window, in place of tiers and quota_from; overrides stay, and what is used counts",
             count(quota, "unit", "units")
         ));
     }
