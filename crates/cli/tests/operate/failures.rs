@@ -82,6 +82,7 @@ fn a_token_is_asked_for_and_never_shown() {
         (&[("QUOTAGATE_TOKEN", "s3cret")][..], &[][..]),
         (&[("QUOTAGATE_TOKEN_FILE", good.as_str())], &[]),
         (&[("QUOTAGATE_TOKEN", "s3cret"), ("QUOTAGATE_TOKEN_FILE", wrong.as_str())], &[]),
+        (&[("QUOTAGATE_ADMIN_TOKEN_FILE", good.as_str()), ("QUOTAGATE_TOKEN_FILE", wrong.as_str())], &[]),
         (&[("QUOTAGATE_TOKEN", "0ther")], &["--token-file", &good]),
     ] {
         let done = with(variables, arguments);
