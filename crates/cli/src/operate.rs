@@ -59,7 +59,8 @@ pub(crate) struct Common {
         global = true
     )]
     admin: AdminAddr,
-    /// A file with the token that the store wants [default: QUOTAGATE_TOKEN, then the file of QUOTAGATE_TOKEN_FILE]
+    /// A file with the token that the store wants [default: QUOTAGATE_TOKEN, then the file of
+    /// QUOTAGATE_ADMIN_TOKEN_FILE or QUOTAGATE_TOKEN_FILE]
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
     /// The domain; needed where the store knows several

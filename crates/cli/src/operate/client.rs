@@ -229,6 +229,9 @@ impl Client {
         if status.is_server_error() {
             return Failure::Unreachable(format!("the store at {} cannot do it now: {error}", self.address));
         }
+        if status == StatusCode::NOT_FOUND && known.is_empty() {
+            return Failure::Absent(error);
+        }
         let of_domain = field.as_deref() == Some("domain");
         let meant = if of_domain { self.domain.as_deref() } else { policy };
         let mut text = error;

@@ -133,7 +133,7 @@ fn meaning(args: &Set) {
     }
     if let Some(quota) = args.quota {
         say(&format!(
-            "  quota: {} a window for whoever has no override; tiers and quota_from are set aside; what is used already counts",
+            "  quota: {} a window, in place of tiers and quota_from; overrides stay, and what is used counts",
             count(quota, "unit", "units")
         ));
     }
@@ -185,13 +185,17 @@ async fn list(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A row a policy, and a row a dial of none that is known.
+/// A row a policy as it is now, and a row a dial of none that is known, such as that of all.
 fn table(board: &Board) -> Table {
     let mut table =
         Table::new(&["policy", "quota", "window", "mode", "on_failure", "dial ends", "dialled by"], &[1, 2]);
     let dial_of = |name: &str| board.dials.iter().find(|dial| dial.policy == name);
+    let all = dial_of(ALL_POLICIES);
     for policy in &board.policies {
         let dial = dial_of(&policy.name);
+        // The policy's own dial comes first, field by field.
+        let new_mode = dial.and_then(|dial| dial.mode).or(all.and_then(|all| all.mode));
+        let new_on_failure = dial.and_then(|dial| dial.on_failure).or(all.and_then(|all| all.on_failure));
         let turned = |new: Option<String>, own: String| match new {
             Some(new) if new != own => format!("{own} → {new}"),
             Some(_) | None => own,
@@ -200,15 +204,15 @@ fn table(board: &Board) -> Table {
             policy.name.clone(),
             turned(dial.and_then(|dial| dial.quota).map(number), number(policy.quota)),
             duration(u64::from(policy.window_s) * 1000),
-            turned(dial.and_then(|dial| dial.mode).map(|m| mode(m).to_owned()), mode(policy.mode).to_owned()),
+            turned(new_mode.map(|m| mode(m).to_owned()), mode(policy.mode).to_owned()),
             turned(
-                dial.and_then(|dial| dial.on_failure).map(|f| on_failure(f).to_owned()),
+                new_on_failure.map(|f| on_failure(f).to_owned()),
                 on_failure(policy.on_failure).to_owned(),
             ),
             dial.map(ends).unwrap_or_default(),
             dial.map(|dial| dial.by.clone()).unwrap_or_default(),
         ];
-        table.row(if dial.is_some() { Weight::Notable } else { Weight::Plain }, row);
+        table.row(if dial.or(all).is_some() { Weight::Notable } else { Weight::Plain }, row);
     }
     let known = |name: &str| board.policies.iter().any(|policy| policy.name == name);
     for dial in board.dials.iter().filter(|dial| !known(&dial.policy)) {

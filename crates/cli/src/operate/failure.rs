@@ -10,6 +10,8 @@ use super::words::clean;
 pub(crate) enum Failure {
     /// The store refused it, or knows no such thing: status 1.
     Refused(String),
+    /// There is no such dial, override or counter: status 1.
+    Absent(String),
     /// The command was given wrongly: status 2.
     Usage(String),
     /// Nobody answered, or nobody who speaks as the store does, or the store cannot reach Redis: status 3.
@@ -30,7 +32,7 @@ impl Failure {
     /// Tells it on standard error.
     pub(crate) fn tell(&self) -> ExitCode {
         let (text, status) = match self {
-            Self::Refused(text) => (text, 1),
+            Self::Refused(text) | Self::Absent(text) => (text, 1),
             Self::Usage(text) => (text, 2),
             Self::Unreachable(text) => (text, 3),
             Self::NobodyReads => return ExitCode::SUCCESS,

@@ -15,8 +15,6 @@ use super::{Common, Session};
 /// The flags of `quotagate reset`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// The name of a policy
     policy: String,
     #[command(flatten)]
@@ -24,6 +22,8 @@ pub(crate) struct Args {
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 /// Asks, unless told not to, and does it.

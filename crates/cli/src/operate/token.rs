@@ -7,7 +7,8 @@ use super::address::AdminAddr;
 use super::failure::Failure;
 
 const VARIABLE: &str = "QUOTAGATE_TOKEN";
-const FILE_VARIABLE: &str = "QUOTAGATE_TOKEN_FILE";
+/// As `quotagate serve` reads them: operators' own token, else that of all callers.
+const FILE_VARIABLES: [&str; 2] = ["QUOTAGATE_ADMIN_TOKEN_FILE", "QUOTAGATE_TOKEN_FILE"];
 
 /// A token, and where it is from. Never shown.
 #[derive(Clone)]
@@ -24,7 +25,7 @@ pub(crate) enum Token {
 }
 
 impl Token {
-    /// The one in `file`, or in `QUOTAGATE_TOKEN`, or in the file that `QUOTAGATE_TOKEN_FILE` names: the first of these
+    /// The one in `file`, or in `QUOTAGATE_TOKEN`, or in the file that one of [`FILE_VARIABLES`] names: the first of these
     /// that is there.
     ///
     /// # Errors
@@ -37,8 +38,9 @@ impl Token {
             let text = token.to_str().map(str::trim).unwrap_or_default();
             return Self::new(text, VARIABLE.to_owned());
         }
-        match env::var_os(FILE_VARIABLE).filter(|file| !file.is_empty()) {
-            Some(file) => Self::from_file(Path::new(&file), FILE_VARIABLE),
+        let named = |name| env::var_os(name).filter(|file| !file.is_empty()).map(|file| (name, file));
+        match FILE_VARIABLES.into_iter().find_map(named) {
+            Some((name, file)) => Self::from_file(Path::new(&file), name),
             None => Ok(Self::None),
         }
     }
@@ -85,7 +87,7 @@ impl Token {
             ),
             Self::Given { source, .. } => {
                 format!(
-                    "the store at {address} does not take the token of {source}: is it that of this store's --token-file?"
+                    "the store at {address} does not take the token of {source}: it wants that of its --admin-token-file, or without one of its --token-file"
                 )
             }
         })

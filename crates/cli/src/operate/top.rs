@@ -22,8 +22,6 @@ const HOME_AND_CLEAR: &str = "\u{1b}[H\u{1b}[J";
 /// The flags of `quotagate top`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// Of this policy only
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
@@ -33,6 +31,8 @@ pub(crate) struct Args {
     /// Draw it every 2 s, until Ctrl-C; with --json a line each
     #[arg(long)]
     watch: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 /// Shows it, once or until Ctrl-C.

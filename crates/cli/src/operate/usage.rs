@@ -13,9 +13,9 @@ use super::{Common, Session};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    pub(crate) common: Common,
-    #[command(flatten)]
     partition: PartitionArgs,
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 /// Shows it.
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
     let partition = args.partition.encode(&session, "").await?;
     let answer = session.client.get::<Vec<Usage>>(api::USAGE, &[("partition", Some(&partition))]).await;
     let answer = answer.map_err(|failure| match failure {
-        Failure::Refused(text) => Failure::Refused(format!("{text}{}", help(&session, &partition))),
+        Failure::Absent(text) => Failure::Absent(format!("{text}{}", help(&session, &partition))),
         other => other,
     })?;
     if session.output.json {

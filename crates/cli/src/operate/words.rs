@@ -40,7 +40,7 @@ pub(crate) fn count(number_of: u64, one: &str, many: &str) -> String {
     if number_of == 1 { format!("1 {one}") } else { format!("{} {many}", number(number_of)) }
 }
 
-/// How long, in at most two units: `42 s`, `41 min`, `3 h 5 min`, `2 d`.
+/// How long, in at most two units: `42 s`, `90 s`, `41 min`, `3 h 5 min`, `2 d`.
 pub(crate) fn duration(ms: u64) -> String {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;
@@ -52,6 +52,7 @@ pub(crate) fn duration(ms: u64) -> String {
         small => format!("{large} {unit} {small} {of}"),
     };
     match s {
+        MINUTE => "1 min".to_owned(),
         0..=119 => format!("{s} s"),
         120..HOUR => format!("{} min", s.div_ceil(MINUTE)),
         HOUR..DAY => {
@@ -121,6 +122,7 @@ mod tests {
         for (ms, text) in [
             (0, "0 s"),
             (1, "1 s"),
+            (60_000, "1 min"),
             (119_000, "119 s"),
             (120_000, "2 min"),
             (2_460_000, "41 min"),

@@ -39,7 +39,10 @@ fn a_dial_is_set_shown_and_cleared() {
         );
         assert!(list.out.starts_with("shop: 3 policies, 1 dial,"), "{list:?}");
         fleet.done(&["dial", "set", "*", "--on-failure", "deny"]);
-        let all = row(&fleet.done(&["dial", "list"]).out, "*");
+        let list = fleet.done(&["dial", "list"]);
+        // What all are dialled to shows in each.
+        assert_eq!(row(&list.out, "per-key")[3..], ["enforce", "allow → deny"], "{list:?}");
+        let all = row(&list.out, "*");
         assert_eq!(all[..3], ["*", "deny", "when cleared"], "{all:?}");
         assert!(all[3].starts_with("ann@"), "{all:?}");
 

@@ -2,7 +2,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::process::Output;
+use std::os::unix::net::UnixListener;
+use std::process::{Output, Stdio};
 
 use quotagate_support::store::StoreOptions;
 
@@ -81,6 +82,7 @@ fn a_token_is_asked_for_and_never_shown() {
         (&[("QUOTAGATE_TOKEN", "s3cret")][..], &[][..]),
         (&[("QUOTAGATE_TOKEN_FILE", good.as_str())], &[]),
         (&[("QUOTAGATE_TOKEN", "s3cret"), ("QUOTAGATE_TOKEN_FILE", wrong.as_str())], &[]),
+        (&[("QUOTAGATE_ADMIN_TOKEN_FILE", good.as_str()), ("QUOTAGATE_TOKEN_FILE", wrong.as_str())], &[]),
         (&[("QUOTAGATE_TOKEN", "0ther")], &["--token-file", &good]),
     ] {
         let done = with(variables, arguments);
@@ -115,6 +117,40 @@ fn answering(bytes: &'static [u8]) -> (String, std::thread::JoinHandle<()>) {
         let _ = stream.write_all(bytes);
     });
     (address, thread)
+}
+
+#[test]
+fn a_unix_socket_leads_to_the_store_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admin.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let thread = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = [0; 4096];
+        let read = stream.read(&mut asked).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]").unwrap();
+        String::from_utf8(asked[..read].to_vec()).unwrap()
+    });
+    let admin = format!("unix:{}", path.display());
+    let done =
+        alone(&["override", "list", "--policy", "a b&c", "--domain", "shop", "--json", "--admin", &admin]);
+    assert_eq!((done.status, done.out.as_str()), (0, "[]\n"), "{done:?}");
+    let asked = thread.join().unwrap();
+    assert!(asked.starts_with("GET /v1/overrides?policy=a%20b%26c&domain=shop HTTP/1.1\r\n"), "{asked}");
+    assert!(!asked.contains("authorization"), "{asked}");
+}
+
+#[test]
+fn who_reads_no_further_is_no_fault() {
+    let fleet = Fleet::memory();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut list = command(&["dial", "list", "--admin", &fleet.admin()]);
+    let child = list.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    // The last writer is the child.
+    drop(list);
+    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    assert_eq!((status.code(), String::from_utf8(stderr).unwrap().as_str()), (Some(0), ""));
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Fleet {
         });
         let report = Report { policies: policies.collect(), refused: Vec::new() };
         let request = Request::get(&format!("{DIALS_PATH}?domain={domain}"))
-            .header(REPORT_HEADER, &serde_json::to_string(&report).unwrap());
+            .header(REPORT_HEADER, serde_json::to_string(&report).unwrap());
         let response = Client::connect(self.store.port()).unwrap().send(&request).unwrap();
         assert_eq!(response.status, 200, "{}", response.text());
     }

@@ -1,7 +1,11 @@
 //! `quotagate usage`, `override`, `reset` and `top`: partitions named as people know them.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use quotagate_support::store::StoreOptions;
-use serde_json::json;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, command, row, run};
 
@@ -48,7 +52,7 @@ fn a_secret_is_named_by_typing_it_and_leaves_the_machine_as_a_digest_only() {
     keyed.env("QUOTAGATE_ADMIN", fleet.admin()).env("QUOTAGATE_DIGEST_KEY", "Jefe");
     let done = run(&mut keyed, format!("{secret}\n").as_bytes());
     assert_eq!(done.status, 0, "{done:?}");
-    let usage: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    let usage: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!((&usage[0]["policy"], &usage[0]["used"]), (&json!("per-key"), &json!(5)), "{usage}");
 
     let directory = tempfile::tempdir().unwrap();
@@ -143,6 +147,26 @@ fn the_fullest_and_the_most_refused_come_first() {
     assert!(refused.contains("jwt.sub=alice") && !refused.contains("bob"), "{top:?}");
     assert_eq!(fleet.json(&["top", "--limit", "1"])["fullest"].as_array().map(Vec::len), Some(1));
     assert!(!fleet.done(&["top", "--policy", "log-ins"]).out.contains("alice"));
+}
+
+#[test]
+fn top_is_watched_until_ctrl_c_and_outlives_its_store() {
+    let fleet = Fleet::memory();
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+    let mut watch = command(&["top", "--watch", "--json"]);
+    watch.env("QUOTAGATE_ADMIN", fleet.admin()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = watch.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    for _ in 0..2 {
+        let top: Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
+        assert_eq!(top["fullest"][0]["partition"], json!("jwt.sub=alice"), "{top}");
+    }
+    drop(fleet);
+    let said = BufReader::new(child.stderr.take().unwrap()).lines().next().unwrap().unwrap();
+    assert!(said.contains("cannot reach the store"), "{said}");
+    let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

@@ -1,14 +1,34 @@
 //! What a person sees on a terminal: `script` gives the command one.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
+use quotagate_support::wait;
 use serde_json::json;
 
-use crate::fleet::{Done, Fleet};
+use crate::fleet::{Done, Fleet, PATIENCE};
 
 /// `quotagate ARGUMENTS` on a terminal, where this is typed once the prompt is there.
 fn typed(fleet: &Fleet, arguments: &str, prompt: &str, keys: &str, variables: &[(&str, &str)]) -> Done {
+    type_when(fleet, arguments, (prompt, Echo::On), keys, variables)
+}
+
+/// What is to be seen of what is typed.
+#[derive(Clone, Copy, PartialEq)]
+enum Echo {
+    On,
+    Off,
+}
+
+/// The same, once the terminal shows what is typed, or does not.
+fn type_when(
+    fleet: &Fleet,
+    arguments: &str,
+    (prompt, silent): (&str, Echo),
+    keys: &str,
+    variables: &[(&str, &str)],
+) -> Done {
     let mut command = Command::new("script");
     let line = format!("{} {arguments}", env!("CARGO_BIN_EXE_quotagate"));
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
@@ -23,10 +43,23 @@ fn typed(fleet: &Fleet, arguments: &str, prompt: &str, keys: &str, variables: &[
         assert!(read > 0, "no prompt: {:?}", String::from_utf8_lossy(&out));
         out.extend_from_slice(&some[..read]);
     }
+    if silent == Echo::Off {
+        wait::until_true("the terminal shows nothing", PATIENCE, || Ok(is_silent(child.id()))).unwrap();
+    }
     input.write_all(keys.as_bytes()).unwrap();
     output.read_to_end(&mut out).unwrap();
     let status = child.wait().unwrap().code().unwrap();
     Done { status, out: String::from_utf8(out).unwrap(), err: String::new() }
+}
+
+/// Whether the terminal of a descendant of this process echoes nothing.
+fn is_silent(script: u32) -> bool {
+    let children = fs::read_to_string(format!("/proc/{script}/task/{script}/children")).unwrap_or_default();
+    children.split_whitespace().filter_map(|pid| pid.parse().ok()).any(|pid: u32| {
+        let terminal = fs::read_link(format!("/proc/{pid}/fd/0")).unwrap_or_default();
+        let said = Command::new("stty").arg("-a").arg("-F").arg(terminal).output().unwrap();
+        String::from_utf8_lossy(&said.stdout).split([' ', ';']).any(|word| word == "-echo") || is_silent(pid)
+    })
 }
 
 #[test]
@@ -71,7 +104,13 @@ fn a_secret_is_not_echoed() {
     fleet.reserve("per-key", &format!("header.x-api-key={digest}"), 1000, 5);
     let secret = "what do ya want for nothing?";
     let key = [("QUOTAGATE_DIGEST_KEY", "Jefe")];
-    let done = typed(&fleet, "usage --secret header.x-api-key", "(not shown)", &format!("{secret}\n"), &key);
+    let done = type_when(
+        &fleet,
+        "usage --secret header.x-api-key",
+        ("(not shown)", Echo::Off),
+        &format!("{secret}\n"),
+        &key,
+    );
     assert!(done.status == 0 && done.out.contains("header.x-api-key (not shown): "), "{done:?}");
     assert!(done.out.contains(digest) && done.out.contains("per-key"), "{done:?}");
     assert!(!done.out.contains(secret), "{done:?}");
