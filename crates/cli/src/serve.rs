@@ -18,7 +18,7 @@ pub struct Args {
     /// Where Envoy calls: host:port (port 0: any free one) or unix:/path.sock
     #[arg(long, env = "QUOTAGATE_LISTEN", default_value = "127.0.0.1:9180", value_name = "ADDR")]
     listen: ListenAddr,
-    /// Where operators look: /healthz, /readyz, /metrics
+    /// Where operators look and turn: /healthz, /readyz, /metrics, and /v1/ for the commands
     #[arg(long, env = "QUOTAGATE_ADMIN", default_value = "127.0.0.1:9181", value_name = "ADDR")]
     admin: ListenAddr,
     /// The first part of every key in Redis
@@ -27,6 +27,13 @@ pub struct Args {
     /// A file with the bearer token that callers must show [default: none needed]
     #[arg(long, env = "QUOTAGATE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// A file with the bearer token that operators must show [default: that of --token-file]
+    #[arg(long, env = "QUOTAGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// A name by which operators ask for the admin address, beside localhost and addresses of IP; repeatable, or
+    /// separated by commas
+    #[arg(long, env = "QUOTAGATE_ADMIN_HOSTS", value_name = "NAME", value_delimiter = ',', value_parser = host)]
+    admin_host: Vec<String>,
     /// Where counters are kept: memory:, redis://[user:password@]host:port/db, rediss:// (TLS),
     /// redis+unix:///path.sock, redis-cluster://h1:p1,h2:p2, rediss-cluster://, redis-sentinel://h1,h2/mymaster
     // Parsed later, so that no message of the parser shows the password in it.
@@ -54,6 +61,15 @@ fn prefix(text: &str) -> Result<String, &'static str> {
         Ok(text.to_owned())
     } else {
         Err("must be 1 to 64 of the characters A-Z a-z 0-9 . _ -")
+    }
+}
+
+fn host(text: &str) -> Result<String, &'static str> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if (1..=253).contains(&text.len()) && text.bytes().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be the name of a host, without a port")
     }
 }
 
@@ -122,6 +138,8 @@ async fn serve(args: Args) -> Result<(), String> {
     }
     let token = args.token_file.as_deref().map(Token::from_file).transpose();
     let token = token.map_err(|error| format!("--token-file: {error}"))?;
+    let admin_token = args.admin_token_file.as_deref().map(Token::from_file).transpose();
+    let admin_token = admin_token.map_err(|error| format!("--admin-token-file: {error}"))?;
     let bind = async |flag: &str, address: &ListenAddr| {
         let cannot = |error| format!("{flag}: cannot listen on {address}: {error}");
         Listener::bind(address).await.map_err(cannot)
@@ -139,7 +157,8 @@ async fn serve(args: Args) -> Result<(), String> {
     };
     tracing::info!("listening on {}, admin on {}, store {url}", calls.address(), admin.address());
     let store = quotagate_store::open(&url, &args.prefix);
-    run_server(calls, admin, App::new(store, token), shutdown).await;
+    let app = App::new(store, token).admin_token(admin_token).admin_hosts(args.admin_host);
+    run_server(calls, admin, app, shutdown).await;
     tracing::info!("ended");
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The store of quotagate: a small HTTP service beside Envoy that keeps the counters, in memory, in Redis
 //! or in Redis Cluster.
 //!
-//! [`store`] says what every backend does; [`memory`] and [`redis`] are the backends, which [`url`] names;
+//! [`store`] says what every backend does for filters, [`desk`] what for operators; [`memory`] and [`redis`] are the
+//! backends, which [`url`] names; [`operate`] is what operators do, [`watch`] what they see, [`api`] how they say it;
 //! [`server`] is the service. [`open`] makes a backend of a URL.
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ pub mod redis;
 pub mod server;
 pub mod store;
 pub mod url;
+pub mod watch;
 
 /// Opens the backend that `url` names; it connects by itself, now or as soon as it can. Needs a Tokio runtime.
 ///

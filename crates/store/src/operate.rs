@@ -18,6 +18,7 @@ mod names;
 mod overrides;
 mod record;
 mod reports;
+mod usage;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ use crate::store::Store;
 
 pub use self::cache::{Cached, Full};
 pub use self::fault::Fault;
-pub use self::record::is_domain;
+pub use self::record::{is_domain, is_policy};
 
 /// Domains whose dials are kept at hand.
 pub const MAX_DOMAINS: usize = 64;

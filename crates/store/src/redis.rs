@@ -6,6 +6,7 @@
 mod again;
 mod cluster;
 mod desk;
+mod errors;
 mod eviction;
 mod node;
 mod script;
@@ -21,6 +22,7 @@ use quotagate_quota::wire::Return;
 use redis::{Pipeline, Value};
 
 use self::cluster::{Cluster, slot_of};
+use self::errors::Errors;
 use self::node::{Link, Node};
 use self::script::{Answer, Deed, Form, Override};
 use self::target::Target;
@@ -41,7 +43,7 @@ pub struct Redis {
     /// What operators call it.
     backend: &'static str,
     commands: Counter,
-    errors: Counter,
+    errors: Errors,
 }
 
 enum Topology {
@@ -84,7 +86,7 @@ impl Redis {
                 Topology::One(Node::start(Target::Sentinel { login, sentinels, name }))
             }
         };
-        let (commands, errors) = (Counter::default(), Counter::default());
+        let (commands, errors) = (Counter::default(), Errors::default());
         let backend = desk::backend(&topology, sentinel);
         Some(Self { prefix: prefix.to_owned(), topology, backend, commands, errors })
     }
@@ -204,7 +206,7 @@ impl Redis {
             Ok(replies) if replies.len() == commands.len() => Ok(replies),
             Ok(_) => Err(StoreError::Refused("fewer answers than commands".to_owned())),
             Err(error) => {
-                self.errors.inc_by(count);
+                self.errors.unanswered(&error, count);
                 Err(StoreError::NoAnswer(format!("{}: {error}", node.name())))
             }
         }
@@ -213,13 +215,7 @@ impl Redis {
     fn read(&self, node: &Node, link: &Link, reply: &Value, deeds: &[Deed<'_>]) -> Vec<Answer> {
         let (answers, clock) = script::read(reply, deeds);
         clock.inspect(|now| node.observe(*now));
-        let refused = match reply {
-            Value::Array(values) => {
-                values.iter().filter(|value| matches!(value, Value::ServerError(_))).count()
-            }
-            other => usize::from(matches!(other, Value::ServerError(_))),
-        };
-        self.errors.inc_by(u64::try_from(refused).unwrap_or_default());
+        self.errors.answer(reply);
         // Not every proxy in front of shards says CROSSSLOT when it refuses several keys.
         if matches!(reply, Value::ServerError(error) if deeds.len() > 1 && error.code() == "ERR") {
             node.keep_apart();
@@ -273,11 +269,7 @@ impl Store for Redis {
 
     fn register(&self, registry: &mut Registry) {
         registry.register("redis_commands", "Commands sent to Redis", self.commands.clone());
-        registry.register(
-            "redis_errors",
-            "Commands, or counters of one, that Redis refused or left unanswered",
-            self.errors.clone(),
-        );
+        self.errors.register(registry);
     }
 }
 

@@ -6,6 +6,7 @@ mod body;
 mod caller;
 mod descriptors;
 mod dials;
+mod events;
 mod listen;
 mod metrics;
 mod pending;
@@ -35,10 +36,12 @@ use tokio_util::task::TaskTracker;
 use self::admin::guard::Guard;
 use self::alarm::Alarm;
 use self::caller::Caller;
+use self::events::Events;
 use self::metrics::Metrics;
 use self::reply::{Payload, Refusal};
 use crate::operate::Operate;
 use crate::store::Store;
+use crate::watch::Watch;
 
 pub use self::descriptors::raise_file_limit;
 pub use self::listen::{ListenAddr, ListenAddrError, Listener};
@@ -62,6 +65,8 @@ pub struct App {
     token: Option<Token>,
     guard: Guard,
     operate: Operate,
+    watch: Watch,
+    events: Events,
     metrics: Metrics,
     /// Ends the waits of calls.
     alarm: Alarm,
@@ -74,12 +79,14 @@ pub struct App {
 impl App {
     /// Serves `store` to callers and operators with `token`, or to everyone without one.
     pub fn new(store: Arc<dyn Store>, token: Option<Token>) -> Self {
-        let metrics = Metrics::new(&*store);
+        let watch = Watch::default();
+        let metrics = Metrics::new(&*store, &watch);
         let operate = Operate::new(Arc::clone(&store));
         let guard = Guard { token: token.clone(), hosts: Vec::new() };
         let (alarm, tasks) = (Alarm::default(), TaskTracker::new());
         let places = Arc::new(Semaphore::new(CALLS));
-        Self { store, token, guard, operate, metrics, alarm, tasks, places }
+        let events = Events::default();
+        Self { store, token, guard, operate, watch, events, metrics, alarm, tasks, places }
     }
 
     /// Asks operators for a token of their own.
@@ -122,7 +129,9 @@ pub async fn run(calls: Listener, admin: Listener, app: App, shutdown: impl Futu
     let ringing = Arc::clone(&app);
     let alarm = tokio::spawn(async move { ringing.alarm.ring().await });
     let reading = Arc::clone(&app);
-    let reader = tokio::spawn(async move { reading.operate.keep_fresh().await });
+    let reader = tokio::spawn(async move {
+        tokio::join!(reading.operate.keep_fresh(), reading.watch.keep_swept(), events::publish(&reading))
+    });
     let graceful = GracefulShutdown::new();
     let local = matches!(admin.address(), ListenAddr::Unix(_));
     let (most_calls, most_admin) = descriptors::bounds();
@@ -132,6 +141,7 @@ pub async fn run(calls: Listener, admin: Listener, app: App, shutdown: impl Futu
         () = shutdown => {}
     }
     drop((calls, admin));
+    app.events.ending.cancel();
     let end = tokio::time::Instant::now() + DRAIN;
     let mut drained = timeout_at(end, graceful.shutdown()).await.is_ok();
     app.tasks.close();
@@ -173,7 +183,7 @@ async fn accept(listener: &Listener, door: Door, most: usize, app: &Arc<App>, gr
             async move {
                 let _turn = caller.turn();
                 let mut response = respond(&app, door, request).await;
-                response.body_mut().left_by(caller.unfetched());
+                response.body_mut().left_to(&caller);
                 Ok::<_, Infallible>(response)
             }
         });

@@ -82,6 +82,11 @@ impl Ask {
         Ok(Self { reservation, window })
     }
 
+    /// Of a reservation that was checked to name this window.
+    pub(crate) const fn within(reservation: Reservation, window: Window) -> Self {
+        Self { reservation, window }
+    }
+
     /// The window that it counts in.
     pub const fn window(&self) -> Window {
         self.window

@@ -7,8 +7,9 @@ mod common;
 use bytes::Bytes;
 use common::http::{Served, host, read, send};
 use common::{open, take, until};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request};
+use quotagate_store::api::Snapshot;
 use quotagate_store::server::{App, Token};
 use quotagate_support::redis::Redis;
 use serde_json::{Value, json};
@@ -217,4 +218,109 @@ async fn dials_outlive_the_store_and_are_told_while_redis_is_away() {
     let (status, _) = server.dials("never-read", None).await;
     assert_eq!(status, 503);
     redis.thaw().unwrap();
+}
+
+#[tokio::test]
+async fn overrides_usage_reset_and_top_over_http() {
+    let server = memory().await;
+    server.dials("test", Some(REPORT)).await;
+    let reserve = async |want: u64| {
+        let call = json!({"budget_ms": 5000, "reservations": [take("a", 5, want)]}).to_string();
+        let request = Request::post("/v1/reserve").header("host", "store");
+        let request = request.body(Full::new(call.into())).unwrap();
+        read(send(&server.calls, request).await).await.1["grants"][0]["granted"].as_u64().unwrap()
+    };
+    assert_eq!(reserve(4).await, 4);
+    let (_, usage) = server.get("/v1/usage?partition=a").await;
+    assert_eq!((&usage[0]["used"], &usage[0]["quota_from"]), (&json!(4), &json!("reservation")), "{usage}");
+    let place = json!({"policy": "p", "partition": "a", "by": "ann"});
+    let with = |allow: Value| json!({"policy": "p", "partition": "a", "by": "ann", "allow": allow});
+    let (status, made) = server.admin(Method::PUT, "/v1/overrides", Some(with(json!({"quota": 6})))).await;
+    assert_eq!((status.as_u16(), &made["version"]), (200, &json!(1)), "{made}");
+    assert_eq!(reserve(9).await, 2);
+    assert_eq!(reserve(1).await, 0);
+    assert_eq!(server.admin(Method::PUT, "/v1/overrides", Some(with(json!("blocked")))).await.0, 200);
+    let (_, listed) = server.get("/v1/overrides?policy=p").await;
+    assert_eq!(listed[0]["allow"], "blocked", "{listed}");
+    assert_eq!(server.admin(Method::DELETE, "/v1/overrides", Some(place.clone())).await.0, 200);
+    assert_eq!(server.admin(Method::DELETE, "/v1/overrides", Some(place.clone())).await.0, 404);
+    assert_eq!(server.admin(Method::POST, "/v1/reset", Some(place.clone())).await.0, 200);
+    assert_eq!(server.admin(Method::POST, "/v1/reset", Some(place)).await.0, 404);
+    assert_eq!(reserve(5).await, 5);
+    let (_, top) = server.get("/v1/top?domain=test&limit=5").await;
+    assert_eq!((&top["fullest"][0]["used"], &top["refused"][0]["requests"]), (&json!(5), &json!(1)), "{top}");
+    assert_eq!(server.get("/v1/top?limit=x").await.0, 400);
+    assert_eq!(server.get("/v1/usage?partition=a%20b").await.0, 400);
+    assert_eq!(server.get("/v1/usage?partition=nobody").await.0, 404);
+}
+
+#[tokio::test]
+async fn who_listens_sees_a_snapshot_a_second_until_the_end() {
+    let mut server = memory().await;
+    let report = br#"{"policies":[{"name":"p","quota":5,"window_s":60,"stagger":false,"mode":"enforce","on_failure":"allow"}],"refused":[{"key":"test:p:{a}","requests":7},{"key":"other:p:{a}","requests":7}]}"#;
+    server.dials("test", Some(report)).await;
+    let listen = async || {
+        let request = Request::get("/v1/events").header("host", host(&server.admin));
+        send(&server.admin, request.body(Full::default()).unwrap()).await
+    };
+    let mut events = listen().await;
+    assert_eq!(events.headers()["content-type"], "text/event-stream");
+    for _ in 0..2 {
+        let frame = events.frame().await.unwrap().unwrap().into_data().unwrap();
+        let text = String::from_utf8(frame.to_vec()).unwrap();
+        let data = text.strip_prefix("data: ").and_then(|text| text.strip_suffix("\n\n")).unwrap();
+        let snapshot: Snapshot = serde_json::from_str(data).unwrap();
+        assert_eq!((snapshot.backend.as_str(), snapshot.boards[0].domain.as_str()), ("memory", "test"));
+        assert_eq!((snapshot.top.refused.len(), snapshot.top.refused[0].requests), (1, 7));
+    }
+    let mut others = Vec::new();
+    for _ in 0..31 {
+        others.push(listen().await);
+    }
+    assert_eq!(listen().await.status(), 503, "32 listen");
+    others.clear();
+    until("a place is free again", Duration::from_secs(5), async || {
+        (listen().await.status() == 200).then_some(())
+    })
+    .await;
+    server.stop.take();
+    let last = tokio::time::timeout(Duration::from_secs(3), async {
+        while let Some(frame) = events.frame().await {
+            frame.unwrap();
+        }
+    });
+    last.await.unwrap();
+    tokio::time::timeout(Duration::from_secs(3), server.running).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn metrics_name_policies_and_no_partition() {
+    let server = memory().await;
+    server.dials("test", Some(REPORT)).await;
+    let wish = json!({"policy": "p", "quota": 8, "by": "ann"});
+    server.admin(Method::PUT, "/v1/dials", Some(wish)).await;
+    let wish = json!({"policy": "p", "partition": "somebody", "allow": "blocked", "by": "ann"});
+    server.admin(Method::PUT, "/v1/overrides", Some(wish)).await;
+    let short = |n: u64| quotagate_quota::wire::Reservation { window_s: 1, ..take("somebody-else", 4, n) };
+    let call = json!({"budget_ms": 5000, "reservations": [take("somebody", 5, 1), short(3)]}).to_string();
+    let request = Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
+    assert_eq!(read(send(&server.calls, request).await).await.0, 200);
+    let text = until("the window of a second has ended", Duration::from_secs(5), async || {
+        let (_, text) = server.get("/metrics").await;
+        let text = text.as_str().unwrap().to_owned();
+        text.contains("window_fullness_count{domain=\"test\",policy=\"p\"} 1").then_some(text)
+    })
+    .await;
+    for line in [
+        "quotagate_store_requests_total{domain=\"test\",policy=\"p\",outcome=\"admitted\"} 3",
+        "quotagate_store_dials{domain=\"test\"} 1",
+        "quotagate_store_overrides{domain=\"test\"} 1",
+        "quotagate_store_window_fullness_bucket{le=\"0.75\",domain=\"test\",policy=\"p\"} 1",
+        "quotagate_store_window_fullness_bucket{le=\"0.5\",domain=\"test\",policy=\"p\"} 0",
+        "quotagate_store_partitions_watched 1",
+        "quotagate_store_partitions_unwatched_total 0",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(!text.contains("somebody"), "{text}");
 }

@@ -7,11 +7,16 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{open, until};
+use common::{one, open, take, until};
 use futures_util::future::join_all;
 use quotagate_quota::config::{Mode, OnFailure};
+use quotagate_quota::window::Window;
 use quotagate_quota::wire::dials::{DialsReply, PolicyReport, Report};
-use quotagate_store::api::{ClearDial, MAX_FOR_MS, SetDial};
+use quotagate_quota::wire::{MAX_UNITS, Reservation};
+use quotagate_store::api::{
+    Allow, ClearDial, ClearOverride, MAX_FOR_MS, QuotaFrom, Reset, SetDial, SetOverride,
+};
+use quotagate_store::desk::Shelf;
 use quotagate_store::operate::{Fault, Operate};
 use quotagate_store::store::Store;
 use quotagate_support::cluster::Cluster;
@@ -71,6 +76,10 @@ async fn suite(store: Arc<dyn Store>) {
     refuses_what_is_not_known(&store).await;
     shows_other_stores(&store).await;
     counts_every_change_of_many_at_once(&store).await;
+    overrides_one_partition(&store).await;
+    ends_overrides_by_themselves(&store).await;
+    refuses_overrides_that_cannot_be(&store).await;
+    shows_and_resets_counters(&store).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,4 +229,133 @@ async fn counts_every_change_of_many_at_once(store: &Arc<dyn Store>) {
     let dial = reply(&operate, "many").await.dials.remove(0);
     assert!(dial.quota.is_some() && dial.mode == Some(Mode::Shadow), "none was lost: {dial:?}");
     assert_eq!(operate.history(Some("many"), 100).await.unwrap().len(), 8);
+}
+
+fn over(domain: &str, partition: &str, allow: Allow) -> SetOverride {
+    SetOverride {
+        domain: Some(domain.to_owned()),
+        policy: "p".to_owned(),
+        partition: partition.to_owned(),
+        allow,
+        for_ms: None,
+        by: "ann".to_owned(),
+    }
+}
+
+/// Reserves as a filter does that knows nothing of overrides: quota 5, in windows of an hour.
+async fn grant(store: &dyn Store, domain: &str, partition: &str, want: u64) -> (u64, u64, u64) {
+    let key = format!("{domain}:p:{{{partition}}}");
+    let grant = one(store, &Reservation { key, window_s: 3600, ..take("", 5, want) }).await;
+    (grant.granted, grant.used, grant.quota)
+}
+
+async fn overrides_one_partition(store: &Arc<dyn Store>) {
+    let operate = told(store, "over", &["p"]).await;
+    let set = async |allow| operate.set_override(&over("over", "jwt.sub=a", allow)).await.unwrap();
+    let grant = async |want| grant(&**store, "over", "jwt.sub=a", want).await;
+    assert_eq!(grant(9).await, (5, 5, 5));
+    let made = set(Allow::Quota(7)).await;
+    assert_eq!((made.version, made.done.as_str()), (1, "set override p jwt.sub=a: quota 7"));
+    assert_eq!(reply(&operate, "over").await.overridden, ["p"]);
+    assert_eq!(grant(9).await, (2, 7, 7));
+    set(Allow::Unlimited).await;
+    assert_eq!(grant(9).await, (9, 16, MAX_UNITS));
+    set(Allow::Blocked).await;
+    assert_eq!(grant(9).await, (0, 16, 0));
+    let listed = operate.overrides(Some("over"), None).await.unwrap();
+    assert_eq!(
+        (listed.len(), listed[0].partition.as_str(), listed[0].allow),
+        (1, "jwt.sub=a", Allow::Blocked)
+    );
+    assert_eq!((listed[0].by.as_str(), listed[0].remaining_ms), ("ann", None));
+    assert!(operate.overrides(Some("over"), Some("q")).await.unwrap().is_empty());
+    assert_eq!(operate.boards(Some("over")).await.unwrap()[0].overrides, 1);
+    let clear = ClearOverride {
+        domain: Some("over".to_owned()),
+        policy: "p".to_owned(),
+        partition: "jwt.sub=a".to_owned(),
+        by: "ben".to_owned(),
+    };
+    assert_eq!(operate.clear_override(&clear).await.unwrap().version, 4);
+    assert_eq!(grant(9).await, (0, 16, 5));
+    assert!(reply(&operate, "over").await.overridden.is_empty());
+    assert!(operate.overrides(None, None).await.unwrap().iter().all(|entry| entry.domain != "over"));
+    let absent = operate.clear_override(&clear).await.unwrap_err();
+    assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
+}
+
+async fn ends_overrides_by_themselves(store: &Arc<dyn Store>) {
+    let operate = told(store, "ends", &["p"]).await;
+    let wish = SetOverride { for_ms: Some(1000), ..over("ends", "a", Allow::Quota(7)) };
+    operate.set_override(&wish).await.unwrap();
+    let listed = operate.overrides(Some("ends"), Some("p")).await.unwrap();
+    assert!(listed[0].remaining_ms.is_some_and(|left| (1..=1000).contains(&left)), "{listed:?}");
+    assert_eq!(grant(&**store, "ends", "a", 9).await, (7, 7, 7));
+    until("it ends", Duration::from_secs(3), async || {
+        (grant(&**store, "ends", "a", 9).await.2 == 5).then_some(())
+    })
+    .await;
+    assert!(operate.overrides(Some("ends"), None).await.unwrap().is_empty());
+    assert!(reply(&operate, "ends").await.overridden.is_empty());
+    assert_eq!(store.desk().read(Shelf::Overrides, "ends").await.unwrap().fields, [], "its entry is dropped");
+}
+
+async fn refuses_overrides_that_cannot_be(store: &Arc<dyn Store>) {
+    let operate = told(store, "cannot", &["p"]).await;
+    for partition in ["", "a b", "{a}", "a}", "a\r\nb", "ä", &"a".repeat(5000)] {
+        let fault = operate.set_override(&over("cannot", partition, Allow::Blocked)).await.unwrap_err();
+        assert!(matches!(fault, Fault::Invalid { field: "partition", .. }), "{partition:?} {fault:?}");
+    }
+    let fault = operate.set_override(&over("cannot", "a", Allow::Quota(MAX_UNITS + 1))).await.unwrap_err();
+    assert!(matches!(fault, Fault::Invalid { field: "allow", .. }), "{fault:?}");
+    let wish = SetOverride { policy: "q".to_owned(), ..over("cannot", "a", Allow::Blocked) };
+    let fault = operate.set_override(&wish).await.unwrap_err();
+    assert!(matches!(fault, Fault::Unknown { field: "policy", .. }), "{fault:?}");
+    assert_eq!(operate.boards(Some("cannot")).await.unwrap()[0].version, 0);
+}
+
+async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
+    let operate = told(store, "usage", &["p", "q", "staggered"]).await;
+    let offset_s = Window::new(3600, 0).unwrap().staggered("a").offset();
+    for (policy, offset_s, want) in [("p", 0, 3), ("staggered", offset_s, 4)] {
+        let key = format!("usage:{policy}:{{a}}");
+        one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, want) }).await;
+    }
+    let usage = async || operate.usage(Some("usage"), "a", &|_, _| None).await;
+    let found = usage().await.unwrap();
+    let shown: Vec<_> = found.iter().map(|u| (u.policy.as_str(), u.used, u.quota, u.quota_from)).collect();
+    let policy = QuotaFrom::Policy;
+    assert_eq!(shown, [("p", 3, Some(5), policy), ("staggered", 4, Some(5), policy)]);
+    assert!(found.iter().all(|usage| (1..=3_600_000).contains(&usage.reset_ms)), "{found:?}");
+    let seen =
+        operate.usage(Some("usage"), "a", &|key, _| (key == "usage:p:{a}").then_some(50)).await.unwrap();
+    assert_eq!((seen[0].quota, seen[0].quota_from), (Some(50), QuotaFrom::Reservation));
+    operate.set_dial(&SetDial { quota: Some(8), ..set("usage", "p") }).await.unwrap();
+    assert_eq!(
+        (usage().await.unwrap()[0].quota, usage().await.unwrap()[0].quota_from),
+        (Some(8), QuotaFrom::Dial)
+    );
+    operate.set_override(&over("usage", "a", Allow::Unlimited)).await.unwrap();
+    let shown = &usage().await.unwrap()[0];
+    assert_eq!((shown.quota, shown.quota_from), (None, QuotaFrom::Override));
+    let reset = Reset {
+        domain: None,
+        policy: "staggered".to_owned(),
+        partition: "a".to_owned(),
+        by: "ann".to_owned(),
+    };
+    let reset = Reset { domain: Some("usage".to_owned()), ..reset };
+    assert_eq!(operate.reset(&reset).await.unwrap().done, "reset staggered a, 4 units were used");
+    let absent = operate.reset(&reset).await.unwrap_err();
+    assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
+    assert_eq!(usage().await.unwrap().len(), 1);
+    let key = "usage:staggered:{a}".to_owned();
+    let anew = one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, 9) }).await;
+    assert_eq!((anew.granted, anew.used), (5, 5), "its whole quota once more");
+    let absent = operate.usage(Some("usage"), "nobody", &|_, _| None).await.unwrap_err();
+    assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
+    assert_eq!(
+        operate.history(Some("usage"), 1).await.unwrap()[0].done,
+        "reset staggered a, 4 units were used"
+    );
 }

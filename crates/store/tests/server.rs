@@ -283,7 +283,7 @@ async fn other_paths_and_methods_are_named() {
         (StatusCode::METHOD_NOT_ALLOWED, &json!("this path takes POST only"))
     );
     assert_eq!(call(&server.calls, get("/metrics")).await.0, 404);
-    assert_eq!(call(&server.admin, get("/v1/reserve")).await.0, 404);
+    assert_eq!(call(&server.admin, get("/reserve")).await.0, 404);
 }
 
 #[tokio::test]
@@ -386,21 +386,30 @@ async fn operators_see_what_is_going_on() {
             take("seen", 4, 3),
             take("seen", 3, 3),
             Reservation { want: 0, ..take("seen", 3, 3) },
+            Reservation { want: 0, min: 0, spare: 1, ..take("seen", 3, 3) },
         ]))
         .await;
+    let mut back = request(&[]);
+    back["returns"] = json!([{"key": "test:p:{seen}", "window_s": 60, "window": 1, "units": 1}]);
+    server.post(&back).await;
     assert_eq!(call(&server.calls, post("{".into())).await.0, 400);
     assert_eq!(call(&server.admin, get("/healthz")).await.0, 200);
     assert_eq!(call(&server.admin, get("/readyz")).await, (StatusCode::OK, json!({"ready": true})));
     let (_, metrics) = call(&server.admin, get("/metrics")).await;
     let metrics = metrics.as_str().unwrap();
     for line in [
-        "quotagate_store_calls_total{status=\"200\"} 1",
+        "quotagate_store_calls_total{status=\"200\"} 2",
         "quotagate_store_calls_total{status=\"400\"} 1",
-        "quotagate_store_reservations_total{outcome=\"granted\"} 1",
-        "quotagate_store_reservations_total{outcome=\"refused\"} 1",
-        "quotagate_store_reservations_total{outcome=\"invalid\"} 1",
-        "quotagate_store_units_granted_total 3",
-        "quotagate_store_call_seconds_count 2",
+        "quotagate_store_reservations_total{domain=\"test\",policy=\"p\",outcome=\"granted\"} 1",
+        "quotagate_store_reservations_total{domain=\"test\",policy=\"p\",outcome=\"refused\"} 1",
+        "quotagate_store_reservations_total{domain=\"test\",policy=\"p\",outcome=\"no_spare\"} 1",
+        "quotagate_store_reservations_total{domain=\"test\",policy=\"p\",outcome=\"invalid\"} 1",
+        "quotagate_store_units_granted_total{domain=\"test\",policy=\"p\"} 3",
+        "quotagate_store_units_refused_total{domain=\"test\",policy=\"p\"} 3",
+        "quotagate_store_units_returned_total{domain=\"test\",policy=\"p\"} 1",
+        "quotagate_store_call_seconds_count{backend=\"memory\"} 3",
+        "quotagate_store_call_reservations_sum 4",
+        "quotagate_store_ready 1",
     ] {
         assert!(metrics.contains(line), "{line}\n{metrics}");
     }

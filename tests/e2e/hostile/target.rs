@@ -15,7 +15,7 @@ const ANSWERS: [u16; 9] = [200, 400, 401, 403, 404, 405, 413, 414, 431];
 pub(super) const SECRET: &str = "s3cret";
 
 /// All that the store's connection sends, what its script calls, and what the tests ask.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "script|load",
     "time",
     "info",
@@ -25,7 +25,9 @@ const COMMANDS: [&str; 13] = [
     "incrby",
     "decrby",
     "pttl",
-    "pexpire", // and then the tests'
+    "pexpire",
+    "hgetall", // dials
+    "hset",    // what filters tell of their policies; and then the tests'
     "ping",
     "keys",
     "mget",

@@ -11,6 +11,8 @@ use crate::{paths, resp, resp::Reply};
 pub struct Rights {
     /// Of one server.
     pub one: Vec<String>,
+    /// Besides, to operate a fleet.
+    pub operate: Vec<String>,
     /// Besides, of a cluster.
     pub cluster: Vec<String>,
     /// Besides, behind Sentinel.
@@ -24,7 +26,7 @@ pub struct Rights {
 /// Reads them.
 ///
 /// # Errors
-/// When README does not name exactly these five.
+/// When README does not name exactly these six.
 pub fn documented() -> Result<Rights> {
     let text = fs::read_to_string(paths::root().join("README.md"))?;
     let rules = |line: &str| {
@@ -33,10 +35,16 @@ pub fn documented() -> Result<Rights> {
         Some(rules.split_whitespace().filter(without_password).map(str::to_owned).collect())
     };
     let mut found = text.lines().filter_map(rules);
-    let mut next = || found.next().context("README names five sets of rights");
-    let rights =
-        Rights { one: next()?, cluster: next()?, primary: next()?, database: next()?, sentinel: next()? };
-    ensure!(found.next().is_none(), "README names more than five sets of rights");
+    let mut next = || found.next().context("README names six sets of rights");
+    let rights = Rights {
+        one: next()?,
+        operate: next()?,
+        cluster: next()?,
+        primary: next()?,
+        database: next()?,
+        sentinel: next()?,
+    };
+    ensure!(found.next().is_none(), "README names more than six sets of rights");
     Ok(rights)
 }
 

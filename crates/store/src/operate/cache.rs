@@ -70,6 +70,8 @@ struct Index {
     version: u64,
     at: Instant,
     policies: BTreeMap<String, Option<u64>>,
+    /// Until when each is in force.
+    ends: Vec<Option<u64>>,
 }
 
 impl View {
@@ -162,6 +164,19 @@ impl Operate {
         domains.get(domain).map_or(0, |cached| cached.version.load(Relaxed))
     }
 
+    /// Of each domain at hand, how many dials and overrides are in force.
+    pub fn in_force(&self) -> Vec<(String, usize, usize)> {
+        let count = |cached: Arc<Cached>| {
+            let view = cached.view()?;
+            let now = view.now();
+            let dials = view.dials.iter().filter(|(_, dial)| dial.left_at(now).is_some()).count();
+            let overrides =
+                view.overrides.ends.iter().filter(|until| left_at(**until, now).is_some()).count();
+            Some((cached.name.to_string(), dials, overrides))
+        };
+        self.cache.all().into_iter().filter_map(count).collect()
+    }
+
     /// A domain that a filter asks for, read at least once if the backend lets it be.
     ///
     /// # Errors
@@ -216,7 +231,8 @@ impl Operate {
                 // Counting goes on without dials.
                 let now = std::time::SystemTime::now();
                 let now = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-                let none = Index { version: 0, at: Instant::now(), policies: BTreeMap::new() };
+                let none =
+                    Index { version: 0, at: Instant::now(), policies: BTreeMap::new(), ends: Vec::new() };
                 state.view.get_or_insert_with(|| {
                     let sheet = Sheet { now, ..Sheet::default() };
                     Arc::new(View { sheet, at: Instant::now(), dials: Vec::new(), overrides: Arc::new(none) })
@@ -249,13 +265,14 @@ impl Operate {
         if let Some(last) = fresh {
             return Arc::clone(last);
         }
-        let none = || Index { version: 0, at: Instant::now(), policies: BTreeMap::new() };
+        let none = || Index { version: 0, at: Instant::now(), policies: BTreeMap::new(), ends: Vec::new() };
         match self.desk().read(Shelf::Overrides, domain).await {
             Ok(found) => {
                 let mut index = Index { version: sheet.version, ..none() };
                 for (field, value) in &found.fields {
                     let Some((policy, _)) = field.split_once(":{") else { continue };
                     let Ok(entry) = serde_json::from_slice::<OverrideRecord>(value) else { continue };
+                    index.ends.push(entry.until_ms);
                     let until = index.policies.entry(policy.to_owned()).or_insert(Some(0));
                     *until = until.zip(entry.until_ms).map(|(one, other)| one.max(other));
                 }

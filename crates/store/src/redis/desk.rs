@@ -1,7 +1,7 @@
 //! What operators change and see, in Redis.
 //!
 //! Each domain has hashes and a list of one hash tag (`<prefix>:dials:{<domain>}`, and the same with `overrides`,
-//! `policies`, `history`), so that a change, its version and its history are one step; `<prefix>:domains` names the
+//! `policies`, `history`), so that a change, its version and its history are one step; `<prefix>:domains:{*}` names the
 //! domains. A command is sent again only after an answer which proves that it was not executed.
 
 use std::sync::{Arc, LazyLock};
@@ -21,7 +21,7 @@ use crate::desk::{
 use crate::store::StoreError;
 
 /// The script.
-const SOURCE: &str = include_str!("desk.lua");
+pub(super) const SOURCE: &str = include_str!("desk.lua");
 
 static DIGEST: LazyLock<String> = LazyLock::new(|| sha1_smol::Sha1::from(SOURCE).digest().to_string());
 
@@ -84,6 +84,7 @@ impl Redis {
                 }
             };
             let Value::ServerError(error) = &reply else { return Ok(reply) };
+            self.errors.answer(&reply);
             match script::refusal(error) {
                 Answer::NoScript if form == Form::Digest => {
                     form = Form::Text;
@@ -116,7 +117,7 @@ impl Redis {
             Shelf::Dials => format!("{prefix}:dials:{{{domain}}}"),
             Shelf::Overrides => format!("{prefix}:overrides:{{{domain}}}"),
             Shelf::Policies => format!("{prefix}:policies:{{{domain}}}"),
-            Shelf::Domains => format!("{prefix}:domains"),
+            Shelf::Domains => format!("{prefix}:domains:{{*}}"),
         }
     }
 

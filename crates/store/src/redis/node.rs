@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout, timeout_at};
 
+use super::desk;
 use super::eviction::{self, Eviction};
 use super::script;
 use super::target::{DIAL, Target};
@@ -259,6 +260,12 @@ async fn load_script(shared: &Shared, connection: &mut MultiplexedConnection) ->
         Err(error) => return Err(error),
     };
     shared.apart.store(apart, Relaxed);
+    if !apart {
+        // Where this fails the first operator's command sends its text.
+        let mut load = Cmd::new();
+        load.arg("SCRIPT").arg("LOAD").arg(desk::SOURCE);
+        let _ = load.query_async::<String>(connection).await;
+    }
     Ok(())
 }
 

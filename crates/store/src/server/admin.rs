@@ -41,7 +41,7 @@ where
         "/readyz" => readiness,
         "/metrics" => |app| {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            text(StatusCode::OK, kind, app.metrics.render())
+            text(StatusCode::OK, kind, app.metrics.render(&*app.store, &app.operate))
         },
         _ => return Err(Refusal::NoSuchPath),
     };

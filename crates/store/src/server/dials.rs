@@ -27,6 +27,9 @@ pub async fn serve<B>(app: &Arc<App>, request: &Request<B>) -> Result<Response<P
     let cached = app.operate.wanted(&domain).await.map_err(|_| Refusal::Busy)?;
     // Nothing is decided by a report, so that one which cannot be read is as none.
     let report = request.headers().get(REPORT_HEADER).and_then(|text| cached.learn(text.as_bytes()));
+    if let Some(report) = &report {
+        app.watch.reported(&domain, report);
+    }
     if report.is_some() && cached.is_due() {
         let (app, cached) = (Arc::clone(app), Arc::clone(&cached));
         app.tasks.clone().spawn(async move { app.operate.write_down(&cached).await });

@@ -1,19 +1,25 @@
 //! What the server counts of itself, in Prometheus' text format.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::store::{Settled, Store, StoreError};
+use crate::operate::Operate;
+use crate::store::Store;
+use crate::watch::Watch;
 
 /// Upper bounds in seconds of the time that a call took.
 const BOUNDS: [f64; 13] =
     [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
+/// Upper bounds of the reservations of a call.
+const ITEMS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Status {
@@ -21,8 +27,13 @@ struct Status {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
-    outcome: &'static str,
+struct Backend {
+    backend: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Domain {
+    domain: String,
 }
 
 /// The counters of a server, and those of its backend.
@@ -30,52 +41,53 @@ pub struct Metrics {
     registry: Registry,
     calls: Family<Status, Counter>,
     served: Counter,
-    granted: Counter,
-    refused: Counter,
-    invalid: Counter,
-    unreachable: Counter,
-    failed: Counter,
+    seconds: Histogram,
+    items: Histogram,
     returns: Counter,
     undone: Counter,
-    units: Counter,
-    seconds: Histogram,
+    ready: Gauge,
+    dials: Family<Domain, Gauge>,
+    overrides: Family<Domain, Gauge>,
+    total: Total,
+}
+
+/// Calls that were served, and the microseconds that they took.
+#[derive(Default)]
+struct Total {
+    calls: AtomicU64,
+    micros: AtomicU64,
 }
 
 impl Metrics {
-    /// Zeroes, with what `store` measures of itself.
-    pub fn new(store: &dyn Store) -> Self {
+    /// Zeroes, with what `store` measures of itself and what `watch` sees.
+    pub fn new(store: &dyn Store, watch: &Watch) -> Self {
         let mut registry = Registry::with_prefix("quotagate_store");
         let calls = Family::<Status, Counter>::default();
-        let reservations = Family::<Outcome, Counter>::default();
-        let outcome = |outcome| reservations.get_or_create(&Outcome { outcome }).clone();
+        let seconds = Family::<Backend, Histogram>::new_with_constructor(|| Histogram::new(BOUNDS));
         let metrics = Self {
-            served: calls.get_or_create(&Status { status: 200 }).clone(),
-            granted: outcome("granted"),
-            refused: outcome("refused"),
-            invalid: outcome("invalid"),
-            unreachable: outcome("unreachable"),
-            failed: outcome("failed"),
+            served: calls.get_or_create_owned(&Status { status: 200 }),
+            seconds: seconds.get_or_create_owned(&Backend { backend: store.desk().backend() }),
+            items: Histogram::new(ITEMS),
             returns: Counter::default(),
             undone: Counter::default(),
-            units: Counter::default(),
-            seconds: Histogram::new(BOUNDS),
+            ready: Gauge::default(),
+            dials: Family::default(),
+            overrides: Family::default(),
+            total: Total::default(),
             registry: Registry::default(),
             calls: calls.clone(),
         };
         registry.register("calls", "Calls of /v1/reserve by the status of their answer", calls);
-        registry.register("reservations", "Reservations by what became of them", reservations);
         registry.register("returns", "Returns received", metrics.returns.clone());
-        registry.register(
-            "grants_undone",
-            "Grants returned because their caller had gone",
-            metrics.undone.clone(),
-        );
-        registry.register("units_granted", "Units granted", metrics.units.clone());
-        registry.register(
-            "call_seconds",
-            "Time from receipt of a call to its answer",
-            metrics.seconds.clone(),
-        );
+        let help = "Grants returned because their caller had gone";
+        registry.register("grants_undone", help, metrics.undone.clone());
+        registry.register("call_seconds", "Time from receipt of a call to its answer", seconds);
+        registry.register("call_reservations", "Reservations of a call", metrics.items.clone());
+        registry.register("ready", "1 where the backend can be used, else 0", metrics.ready.clone());
+        registry.register("dials", "Dials in force", metrics.dials.clone());
+        let help = "Overrides in force, as far as their index tells";
+        registry.register("overrides", help, metrics.overrides.clone());
+        watch.register(&mut registry);
         store.register(&mut registry);
         Self { registry, ..metrics }
     }
@@ -88,30 +100,19 @@ impl Metrics {
             self.calls.get_or_create(&Status { status }).inc();
         }
         self.seconds.observe(took.as_secs_f64());
+        self.total.calls.fetch_add(1, Relaxed);
+        self.total.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or_default(), Relaxed);
     }
 
-    /// Counts what became of a reservation.
-    pub fn reservation(&self, settled: &Settled) {
-        match settled {
-            Ok(grant) if grant.granted > 0 => {
-                self.granted.inc();
-                self.units.inc_by(grant.granted);
-            }
-            Ok(_) => drop(self.refused.inc()),
-            Err(error) if error.is_outage() => drop(self.unreachable.inc()),
-            Err(StoreError::Late | StoreError::Rolled | StoreError::Refused(_)) => drop(self.failed.inc()),
-            Err(StoreError::Unreachable(_) | StoreError::NoAnswer(_)) => {}
-        }
+    /// Calls until now, and the microseconds that they took.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.total.calls.load(Relaxed), self.total.micros.load(Relaxed))
     }
 
-    /// Counts a reservation that was refused for its values.
-    pub fn invalid(&self) {
-        self.invalid.inc();
-    }
-
-    /// Counts returns received.
-    pub fn returns(&self, count: usize) {
-        self.returns.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    /// Counts the reservations and the returns of a call.
+    pub fn items(&self, reservations: usize, returns: usize) {
+        self.items.observe(reservations as f64);
+        self.returns.inc_by(u64::try_from(returns).unwrap_or(u64::MAX));
     }
 
     /// Counts grants returned by the server itself.
@@ -120,7 +121,16 @@ impl Metrics {
     }
 
     /// The text that Prometheus reads.
-    pub fn render(&self) -> String {
+    pub fn render(&self, store: &dyn Store, operate: &Operate) -> String {
+        self.ready.set(store.health().faults.is_empty().into());
+        let (dials, overrides) = (&self.dials, &self.overrides);
+        dials.clear();
+        overrides.clear();
+        for (domain, turned, overridden) in operate.in_force() {
+            let domain = Domain { domain };
+            dials.get_or_create(&domain).set(i64::try_from(turned).unwrap_or(i64::MAX));
+            overrides.get_or_create(&domain).set(i64::try_from(overridden).unwrap_or(i64::MAX));
+        }
         let mut text = String::new();
         // Writing to a String cannot fail.
         if encode(&mut text, &self.registry).is_err() {

@@ -60,7 +60,9 @@ pub fn start(app: &Arc<App>, batch: Batch, place: Place) -> Claim {
 
 impl Pending {
     fn settle(&self, at: usize, outcome: Settled) {
-        self.app.metrics.reservation(&outcome);
+        if let Some(ask) = self.batch.asks.get(at) {
+            self.app.watch.settled(ask, &outcome);
+        }
         let mut state = self.state();
         if !state.closed {
             if let Some(place) = state.settled.get_mut(at) {

@@ -3,9 +3,10 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use futures_util::stream::Stream;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
@@ -13,7 +14,7 @@ use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::App;
-use super::caller::Unfetched;
+use super::caller::{Caller, Turn, Unfetched};
 use crate::operate::Fault;
 use crate::store::{Batch, Settled};
 
@@ -64,8 +65,24 @@ impl Drop for Held {
     }
 }
 
-/// The body of an answer: one frame.
-pub struct Payload(Option<Answer>);
+/// The body of an answer.
+pub struct Payload(Content);
+
+enum Content {
+    /// One frame, until it is taken.
+    Whole(Option<Answer>),
+    /// Frames as they come.
+    Stream(Streamed),
+}
+
+/// Frames as they come, to a connection that must take them.
+struct Streamed {
+    frames: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
+    /// The connection, which is not idle meanwhile.
+    caller: Option<(Arc<Caller>, Turn)>,
+    /// Since the last frame was handed over, until the next one is asked for.
+    untaken: Option<Unfetched>,
+}
 
 /// The bytes of an answer, and what hangs on them until they are on their way.
 pub struct Answer {
@@ -75,11 +92,22 @@ pub struct Answer {
 }
 
 impl Payload {
-    /// Until it is dropped, `unfetched` is kept.
-    pub fn left_by(&mut self, unfetched: Unfetched) {
-        if let Some(answer) = &mut self.0 {
-            answer.unfetched = Some(unfetched);
+    /// The connection that it is left to, which must take it.
+    pub fn left_to(&mut self, caller: &Arc<Caller>) {
+        match &mut self.0 {
+            Content::Whole(Some(answer)) => answer.unfetched = Some(caller.unfetched()),
+            Content::Whole(None) => {}
+            Content::Stream(streamed) => streamed.caller = Some((Arc::clone(caller), caller.turn())),
         }
+    }
+}
+
+impl Streamed {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Answer>> {
+        self.untaken = None;
+        let frame = ready!(self.frames.as_mut().poll_next(context));
+        self.untaken = frame.as_ref().and(self.caller.as_ref()).map(|(caller, _)| caller.unfetched());
+        Poll::Ready(frame.map(|bytes| Answer { bytes, held: None, unfetched: None }))
     }
 }
 
@@ -89,17 +117,26 @@ impl Body for Payload {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Answer>, Infallible>>> {
-        Poll::Ready(self.0.take().map(|answer| Ok(Frame::data(answer))))
+        let frame = match &mut self.0 {
+            Content::Whole(answer) => answer.take(),
+            Content::Stream(streamed) => ready!(streamed.poll(context)),
+        };
+        Poll::Ready(frame.map(|answer| Ok(Frame::data(answer))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_none()
+        matches!(self.0, Content::Whole(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.as_ref().map_or(0, |answer| answer.bytes.len() as u64))
+        match &self.0 {
+            Content::Whole(answer) => {
+                SizeHint::with_exact(answer.as_ref().map_or(0, |answer| answer.bytes.len() as u64))
+            }
+            Content::Stream(_) => SizeHint::default(),
+        }
     }
 }
 
@@ -131,9 +168,19 @@ pub fn text(status: StatusCode, content_type: &'static str, body: String) -> Res
     of_type(status, content_type, body.into_bytes(), None)
 }
 
+/// An answer of frames as they come.
+pub fn stream(kind: &'static str, frames: impl Stream<Item = Bytes> + Send + 'static) -> Response<Payload> {
+    let streamed = Streamed { frames: Box::pin(frames), caller: None, untaken: None };
+    of_content(StatusCode::OK, kind, Content::Stream(streamed))
+}
+
 fn of_type(status: StatusCode, kind: &'static str, body: Vec<u8>, held: Option<Held>) -> Response<Payload> {
     let answer = Answer { bytes: body.into(), held, unfetched: None };
-    let mut response = Response::new(Payload(Some(answer)));
+    of_content(status, kind, Content::Whole(Some(answer)))
+}
+
+fn of_content(status: StatusCode, kind: &'static str, content: Content) -> Response<Payload> {
+    let mut response = Response::new(Payload(content));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
@@ -192,6 +239,9 @@ pub enum Refusal {
     /// A web page of another site calls.
     #[error("a page of another site calls: its Origin header is not this address")]
     Origin,
+    /// Too many listen to events.
+    #[error("{0} listen to events already")]
+    Listeners(usize),
     /// A change that is no JSON.
     #[error("a change needs Content-Type: application/json")]
     NotJson,
@@ -220,7 +270,7 @@ impl Refusal {
             Self::Body(_) | Self::Malformed { .. } => StatusCode::BAD_REQUEST,
             Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Late(_) => StatusCode::GATEWAY_TIMEOUT,
-            Self::Down(_) | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Down(_) | Self::Busy | Self::Listeners(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
             Self::Origin => StatusCode::FORBIDDEN,

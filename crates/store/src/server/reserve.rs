@@ -71,18 +71,19 @@ fn understand(app: &App, body: &[u8], received: Instant) -> Result<Call, Refusal
     if items > MAX_ITEMS {
         return Err(Refusal::TooLarge(format!("a call holds at most {MAX_ITEMS} items, this one {items}")));
     }
-    app.metrics.returns(returns.len());
+    app.metrics.items(reservations.len(), returns.len());
     returns.retain(is_good);
+    returns.iter().for_each(|back| app.watch.returned(&back.key, back.units));
     let mut asks = Vec::with_capacity(reservations.len());
     let mut faults = Vec::with_capacity(reservations.len());
     for reservation in reservations {
-        match Ask::new(reservation) {
-            Ok(ask) => {
-                asks.push(ask);
+        match reservation.check() {
+            Ok(window) => {
+                asks.push(Ask::within(reservation, window));
                 faults.push(None);
             }
             Err(invalid) => {
-                app.metrics.invalid();
+                app.watch.invalid(&reservation.key);
                 faults.push(Some(invalid.to_string()));
             }
         }

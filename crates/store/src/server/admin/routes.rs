@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use crate::api;
 use crate::server::App;
 use crate::server::body::{read, receive};
+use crate::server::events;
 use crate::server::query::Query;
 use crate::server::reply::{Payload, Refusal, json};
 
@@ -18,6 +19,8 @@ use crate::server::reply::{Payload, Refusal, json};
 const MAX_BODY: usize = 64 * 1024;
 /// Changes that are listed where nobody says how many.
 const CHANGES: usize = 50;
+/// Partitions of each list where nobody says how many.
+const LISTED: usize = 10;
 
 /// Answers an operator who may ask.
 ///
@@ -37,10 +40,27 @@ where
         (api::BOARDS, &Method::GET) => answer(&operate.boards(domain).await?),
         (api::DIALS, &Method::PUT) => answer(&operate.set_dial(&wish(body).await?).await?),
         (api::DIALS, &Method::DELETE) => answer(&operate.clear_dial(&wish(body).await?).await?),
+        (api::OVERRIDES, &Method::GET) => {
+            let policy = query.get("policy");
+            answer(&operate.overrides(domain, policy.as_deref().filter(|policy| !policy.is_empty())).await?)
+        }
+        (api::OVERRIDES, &Method::PUT) => answer(&operate.set_override(&wish(body).await?).await?),
+        (api::OVERRIDES, &Method::DELETE) => answer(&operate.clear_override(&wish(body).await?).await?),
+        (api::USAGE, &Method::GET) => {
+            let partition = query.get("partition").unwrap_or_default();
+            answer(&operate.usage(domain, &partition, &|key, number| app.watch.quota(key, number)).await?)
+        }
+        (api::RESET, &Method::POST) => answer(&operate.reset(&wish(body).await?).await?),
         (api::HISTORY, &Method::GET) => {
             let limit = query.number("limit")?.unwrap_or(CHANGES);
             answer(&operate.history(domain, limit).await?)
         }
+        (api::TOP, &Method::GET) => {
+            let policy = query.get("policy");
+            let policy = policy.as_deref().filter(|policy| !policy.is_empty());
+            answer(&app.watch.top(domain, policy, query.number("limit")?.unwrap_or(LISTED)))
+        }
+        (api::EVENTS, &Method::GET) => events::serve(app),
         (path, _) => Err(allowed(path).map_or(Refusal::NoSuchPath, Refusal::Method)),
     }
 }

@@ -1,0 +1,165 @@
+//! Looking at the counters of a partition, and resetting them.
+//!
+//! Windows are those of the clock of the server that counts. Units that a worker held from before a reset may still come
+//! back as returns, which a counter takes off as far as it can.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quotagate_quota::window::Window;
+
+use super::cache::understand;
+use super::names::clean;
+use super::overrides::{check_partition, read_allow};
+use super::{Fault, Operate, millis, record};
+use crate::api::{Allow, Changed, Event, PolicyInfo, QuotaFrom, Reset, Usage};
+use crate::desk::{Cell, Change, Seen, Shelf};
+
+/// Counters that are looked at together.
+const TOGETHER: usize = 16;
+/// How often a counter is looked for whose window ends meanwhile.
+const TRIES: usize = 3;
+
+/// The quota that a store has last seen a reservation of this key with, in the window of this number.
+pub type LastQuota<'a> = dyn Fn(&str, u64) -> Option<u64> + Sync + 'a;
+
+impl Operate {
+    /// The counters of a partition, of all policies that count it now.
+    ///
+    /// # Errors
+    /// Where the domain is not known, no policy counts the partition, or the backend fails.
+    pub async fn usage(
+        &self,
+        domain: Option<&str>,
+        partition: &str,
+        last: &LastQuota<'_>,
+    ) -> Result<Vec<Usage>, Fault> {
+        check_partition("", "any", partition)?;
+        let names = match domain {
+            Some(domain) => vec![self.domain(Some(domain)).await?],
+            None => self.domains().await?,
+        };
+        let mut found = Vec::new();
+        for domain in &names {
+            let dials = self.desk().read(Shelf::Dials, domain).await?;
+            let now = dials.now;
+            let turned = understand(&dials).0;
+            let turned = turned.into_iter().filter(|(_, dial)| dial.left_at(now).is_some());
+            let quotas: Vec<_> = turned.filter_map(|(name, dial)| Some((name, dial.quota?))).collect();
+            let policies = self.policies(domain).await?;
+            for some in policies.chunks(TOGETHER) {
+                let mut looks = Vec::with_capacity(some.len());
+                for policy in some {
+                    let dial = quotas.iter().find(|(name, _)| *name == policy.name).map(|(_, quota)| *quota);
+                    looks.push(self.counter(domain, policy, partition, dial, last));
+                }
+                for usage in join_all(looks).await {
+                    found.extend(usage?);
+                }
+            }
+        }
+        if found.is_empty() {
+            return Err(Fault::Absent("no policy counts this partition now".to_owned()));
+        }
+        Ok(found)
+    }
+
+    async fn counter(
+        &self,
+        domain: &str,
+        policy: &PolicyInfo,
+        partition: &str,
+        dial: Option<u64>,
+        last: &LastQuota<'_>,
+    ) -> Result<Option<Usage>, Fault> {
+        let key = check_partition(domain, &policy.name, partition)?;
+        let Some(window) = window(policy, partition) else { return Ok(None) };
+        let (number, now, counter) = self.current(&key, window).await?;
+        let over = self.desk().look(Cell::Override(&key)).await?;
+        let over = over.value.as_deref().and_then(read_allow);
+        if counter.is_none() && over.is_none() {
+            return Ok(None);
+        }
+        let (quota, quota_from) = match (over, last(&key, number), dial) {
+            (Some(Allow::Unlimited), ..) => (None, QuotaFrom::Override),
+            (Some(Allow::Blocked), ..) => (Some(0), QuotaFrom::Override),
+            (Some(Allow::Quota(quota)), ..) => (Some(quota), QuotaFrom::Override),
+            (None, Some(quota), _) => (Some(quota), QuotaFrom::Reservation),
+            (None, None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
+            (None, None, None) => (Some(policy.quota), QuotaFrom::Policy),
+        };
+        Ok(Some(Usage {
+            domain: domain.to_owned(),
+            policy: policy.name.clone(),
+            partition: partition.to_owned(),
+            used: counter.unwrap_or_default(),
+            quota,
+            quota_from,
+            window_s: window.seconds(),
+            reset_ms: millis(window.remaining_at(now)),
+        }))
+    }
+
+    /// The number of the current window, the server's time, and the units used in it.
+    async fn current(&self, key: &str, window: Window) -> Result<(u64, Duration, Option<u64>), Fault> {
+        let (mut number, mut seen) = (0, Seen::default());
+        for _ in 0..TRIES {
+            let cell = Cell::Counter { key, window_s: window.seconds(), number };
+            seen = self.desk().look(cell).await?;
+            let current = window.number_at(seen.now);
+            if current == number {
+                break;
+            }
+            number = current;
+            seen.value = None;
+        }
+        Ok((number, seen.now, seen.value.and_then(|used| used.parse().ok())))
+    }
+
+    /// Deletes the counter of a partition in its current window.
+    ///
+    /// # Errors
+    /// Where a name is not known, there is no counter, or the backend fails.
+    pub async fn reset(&self, wish: &Reset) -> Result<Changed, Fault> {
+        check_partition("", &wish.policy, &wish.partition)?;
+        let (domain, policy) = self.place(wish.domain.as_deref(), &wish.policy).await?;
+        let key = check_partition(&domain, &wish.policy, &wish.partition)?;
+        let absent = || {
+            let text = format!("{} counts nothing of {} in its current window", wish.policy, wish.partition);
+            Fault::Absent(text)
+        };
+        let window = window(&policy, &wish.partition).ok_or_else(absent)?;
+        let (number, now, used) = self.current(&key, window).await?;
+        let cell = Cell::Counter { key: &key, window_s: window.seconds(), number };
+        if !self.desk().delete(cell).await? {
+            return Err(absent());
+        }
+        let by = clean(&wish.by);
+        let used = used.map_or_else(String::new, |used| format!(", {used} units were used"));
+        let done = format!("reset {} {}{used}", wish.policy, wish.partition);
+        let version = self.tell(&domain, Event { at_ms: millis(now), by, done: done.clone() }).await?;
+        Ok(Changed { domain, version, durable: self.desk().durable(), done })
+    }
+
+    /// Tells history of what was done elsewhere than in a hash of the domain.
+    async fn tell(&self, domain: &str, event: Event) -> Result<u64, Fault> {
+        tracing::info!("{}, by {}, in {domain}", event.done, event.by);
+        // Nothing has this name: the field is not there before and not there afterwards.
+        let change = Change {
+            shelf: Shelf::Dials,
+            field: "#".to_owned(),
+            old: None,
+            new: None,
+            event: Some(record::write(&event)),
+        };
+        let version = self.desk().change(domain, &change).await?.ok_or(Fault::Contended)?;
+        self.reread(domain).await;
+        Ok(version)
+    }
+}
+
+/// The windows of a partition of a policy.
+fn window(policy: &PolicyInfo, partition: &str) -> Option<Window> {
+    let window = Window::new(policy.window_s, 0)?;
+    Some(if policy.stagger { window.staggered(partition) } else { window })
+}

@@ -1,0 +1,119 @@
+//! Server-sent events: what the live page shows, once a second.
+//!
+//! One snapshot is made for all who listen, at most [`LISTENERS`], and none while nobody does. Whoever takes none for
+//! 5 s is cut off as any other connection. All end when the server does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream;
+use hyper::Response;
+use hyper::body::Bytes;
+use hyper::header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::App;
+use super::reply::{Payload, Refusal, stream as streamed};
+use crate::api::{Board, Snapshot};
+use crate::operate::Fault;
+
+/// Most who listen at once.
+const LISTENERS: usize = 32;
+/// How often a snapshot is made.
+const EVERY: Duration = Duration::from_secs(1);
+/// Most partitions of each list.
+const LISTED: usize = 10;
+
+/// Those who listen.
+pub struct Events {
+    publish: watch::Sender<Bytes>,
+    places: Arc<Semaphore>,
+    /// The server ends.
+    pub ending: CancellationToken,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        let (publish, _) = watch::channel(Bytes::new());
+        Self { publish, places: Arc::new(Semaphore::new(LISTENERS)), ending: CancellationToken::new() }
+    }
+}
+
+/// One who listens.
+struct Listener {
+    snapshots: watch::Receiver<Bytes>,
+    ending: CancellationToken,
+    _place: OwnedSemaphorePermit,
+}
+
+/// Listens from now on.
+///
+/// # Errors
+/// Where too many do.
+pub fn serve(app: &App) -> Result<Response<Payload>, Refusal> {
+    let events = &app.events;
+    let place = Arc::clone(&events.places).try_acquire_owned().map_err(|_| Refusal::Listeners(LISTENERS))?;
+    let listener =
+        Listener { snapshots: events.publish.subscribe(), ending: events.ending.clone(), _place: place };
+    let snapshots = stream::unfold(listener, |mut listener| async move {
+        let Listener { snapshots, ending, .. } = &mut listener;
+        tokio::select! {
+            biased;
+            () = ending.cancelled() => None,
+            changed = snapshots.changed() => {
+                changed.ok()?;
+                let event = snapshots.borrow_and_update().clone();
+                Some((event, listener))
+            }
+        }
+    });
+    let mut response = streamed("text/event-stream", snapshots);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    Ok(response)
+}
+
+/// Makes snapshots for ever, where anybody listens.
+pub async fn publish(app: &App) {
+    let mut ticks = tokio::time::interval(EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut boards = Vec::new();
+    let mut before = app.metrics.totals();
+    loop {
+        ticks.tick().await;
+        let now = app.metrics.totals();
+        if app.events.publish.receiver_count() > 0 {
+            let snapshot = snapshot(app, &mut boards, before, now).await;
+            if let Ok(json) = serde_json::to_string(&snapshot) {
+                app.events.publish.send_replace(format!("data: {json}\n\n").into());
+            }
+        }
+        before = now;
+    }
+}
+
+/// What is seen now; the boards as they were last read.
+async fn snapshot(app: &App, boards: &mut Vec<Board>, before: (u64, u64), now: (u64, u64)) -> Snapshot {
+    match app.operate.boards(None).await {
+        Ok(read) => *boards = read,
+        // The health says so.
+        Err(Fault::Store(_)) => {}
+        Err(fault) => tracing::debug!("no boards: {fault}"),
+    }
+    let health = app.store.health();
+    let calls = now.0.saturating_sub(before.0);
+    let micros = now.1.saturating_sub(before.1);
+    let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Snapshot {
+        at_ms: u64::try_from(at.as_millis()).unwrap_or_default(),
+        faults: health.faults,
+        warnings: health.warnings,
+        backend: app.store.desk().backend().to_owned(),
+        calls_per_s: calls as f64 / EVERY.as_secs_f64(),
+        call_ms: (calls > 0).then(|| micros as f64 / calls as f64 / 1000.0),
+        boards: boards.clone(),
+        rates: app.watch.rates(),
+        top: app.watch.top(None, None, LISTED),
+    }
+}

@@ -1,0 +1,122 @@
+//! Who is refused most, in about the last five minutes: a sketch of bounded memory.
+//!
+//! Five slices of a minute, each a Space-Saving sketch (Metwally, Agrawal, El Abbadi 2005) of [`KEPT`] keys: a key that finds
+//! no place takes the one of the smallest count, and that count as its error. So a slice that counted `n` refusals shows
+//! none more than `n / KEPT` too high, and keeps every key with more than that. A key may be missing from a slice where it
+//! was refused less: its sum is too low by as much.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Keys of a slice.
+pub const KEPT: usize = 512;
+/// The length of a slice.
+const SLICE: Duration = Duration::from_secs(60);
+/// How many there are.
+const SLICES: usize = 5;
+
+/// Refusals by the key of their counter.
+#[derive(Default)]
+pub struct Sketch {
+    /// The newest last, each with its beginning.
+    slices: VecDeque<(Instant, Counts)>,
+}
+
+/// By key, what was counted and how much of it may be others'.
+type Counts = HashMap<Box<str>, (u64, u64)>;
+
+impl Sketch {
+    /// Counts refusals of a key.
+    pub fn add(&mut self, key: &str, requests: u64, now: Instant) {
+        if requests == 0 {
+            return;
+        }
+        self.age(now);
+        if self.slices.back().is_none_or(|(begun, _)| now.saturating_duration_since(*begun) >= SLICE) {
+            self.slices.push_back((now, Counts::new()));
+            if self.slices.len() > SLICES {
+                self.slices.pop_front();
+            }
+        }
+        let Some((_, counts)) = self.slices.back_mut() else { return };
+        if let Some((count, _)) = counts.get_mut(key) {
+            *count = count.saturating_add(requests);
+            return;
+        }
+        let mut error = 0;
+        if counts.len() >= KEPT {
+            let least = counts.iter().min_by_key(|(_, (count, _))| *count);
+            if let Some((least, count)) = least.map(|(least, (count, _))| (least.clone(), *count)) {
+                counts.remove(&least);
+                error = count;
+            }
+        }
+        counts.insert(key.into(), (error.saturating_add(requests), error));
+    }
+
+    /// The most refused keys among those `wanted`, with their counts and errors.
+    pub fn most(
+        &mut self,
+        limit: usize,
+        now: Instant,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Vec<(Box<str>, u64, u64)> {
+        self.age(now);
+        let mut sums: HashMap<&str, (u64, u64)> = HashMap::new();
+        for (key, (count, error)) in self.slices.iter().flat_map(|(_, counts)| counts) {
+            if wanted(key) {
+                let sum = sums.entry(key).or_default();
+                *sum = (sum.0.saturating_add(*count), sum.1.saturating_add(*error));
+            }
+        }
+        let mut all: Vec<(Box<str>, u64, u64)> =
+            sums.into_iter().map(|(key, (count, error))| (Box::from(key), count, error)).collect();
+        all.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
+        all.truncate(limit);
+        all
+    }
+
+    fn age(&mut self, now: Instant) {
+        let old = SLICE * u32::try_from(SLICES).unwrap_or(1);
+        self.slices.retain(|(begun, _)| now.saturating_duration_since(*begun) < old);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_refused_are_found_among_many() {
+        let (mut sketch, now) = (Sketch::default(), Instant::now());
+        let heavy = 40;
+        for round in 0..300 {
+            (0..heavy).for_each(|n| sketch.add(&format!("d:p:{{heavy{n:02}}}"), n + 20, now));
+            (0..10).for_each(|n| sketch.add(&format!("d:p:{{light{}}}", round * 10 + n), 1, now));
+        }
+        let total: u64 = 300 * ((0..heavy).map(|n| n + 20).sum::<u64>() + 10);
+        let found = sketch.most(10, now, |_| true);
+        for (place, (key, count, error)) in found.iter().enumerate() {
+            let n = heavy - 1 - place as u64;
+            assert_eq!(&**key, format!("d:p:{{heavy{n:02}}}"));
+            let exact = 300 * (n + 20);
+            assert!(
+                *count >= exact && count - error <= exact && *error <= total / KEPT as u64,
+                "{count} {error}"
+            );
+        }
+        assert!(sketch.slices.iter().all(|(_, counts)| counts.len() <= KEPT));
+        assert!(sketch.most(9, now, |key| key.contains("nobody")).is_empty());
+    }
+
+    #[test]
+    fn what_is_older_than_five_minutes_is_forgotten() {
+        let (mut sketch, now) = (Sketch::default(), Instant::now());
+        let at = |minute: u64| now + Duration::from_secs(60 * minute);
+        (0..20).for_each(|minute| sketch.add("d:p:{a}", 1, at(minute)));
+        assert_eq!(sketch.most(1, at(19), |_| true), [("d:p:{a}".into(), 5, 0)]);
+        assert_eq!(sketch.slices.len(), SLICES);
+        assert!(sketch.most(1, at(25), |_| true).is_empty());
+    }
+}
