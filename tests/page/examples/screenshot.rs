@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let rig = Rig::start(document())?;
     let traffic = rig.traffic(requests()?, PAUSE);
     let browser = Browser::start()?;
-    browser.screen(1280, 1180, Scheme::Light)?;
+    browser.screen(1280, 1420, Scheme::Light)?;
     page::open(&browser, rig.store.admin_port())?;
     browser.wait_for("#policies", "per-caller")?;
     page::review_dial(&browser, "per-caller", &[("quota", "150"), ("for", "1h")])?;

@@ -89,7 +89,7 @@ fn a_dial_that_is_turned_on_the_page_changes_what_clients_get() -> Result<()> {
     page::agree(&browser)?;
     assert_eq!(admitted_from_now(&rig, "alice")?, 3, "8 less 5");
     browser.wait_for("#policies", "8 per 366 d")?;
-    browser.wait_for("#policies", "configured: 5 per 366 d")?;
+    browser.wait_for("#policies", "configured: 5 per 366 d, enforce; reverts in 59 min")?;
     browser.wait_for("#dials", "59 min")?;
     browser.wait_for("#history", "ada")?;
 
