@@ -11,6 +11,9 @@ use quotagate as _;
 pub const ROOT: u32 = 1;
 const CONTINUE: u32 = 0;
 
+/// The token of the first fetch; calls count from 1.
+pub const FETCHES: u32 = 100_000;
+
 /// The id of the root's own queue.
 pub const QUEUE: u32 = 77;
 
@@ -34,6 +37,8 @@ pub struct Host {
     pub calls: Vec<(u32, Vec<u8>)>,
     /// The headers of the last call.
     pub call_headers: Vec<(String, String)>,
+    /// The headers of each fetch of dials.
+    pub fetches: Vec<Vec<(String, String)>>,
     pub refuse_calls: bool,
     /// It answers calls itself, in place of a store that does not.
     pub answers_itself: bool,
@@ -173,6 +178,12 @@ pub fn stop() {
 pub fn reply(token: u32, status: u16, body: &str) {
     host(|h| (h.active, h.reply) = (ROOT, (status, body.into())));
     unsafe { proxy_on_http_call_response(ROOT, token, usize::from(status > 0), body.len(), 0) };
+}
+
+/// The store answers the fetch `number` (they count from 0) with these dials, as version `number + 1`.
+pub fn dials(number: u32, dials: &str) {
+    let body = format!(r#"{{"version":{},"dials":[{dials}]}}"#, number + 1);
+    reply(FETCHES + number, 200, &body);
 }
 
 /// Delivers a message of the root's own queue; `false` if there is none.

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use crate::host::{Answer, HOST, Host, QUEUE, host};
+use crate::host::{Answer, FETCHES, HOST, Host, QUEUE, ROOT, host};
 
 unsafe extern "C" {
     /// Exported by the filter: where the host puts what it hands over.
@@ -208,8 +208,15 @@ unsafe extern "C" fn proxy_http_call(
         if h.refuse_calls {
             return INTERNAL_FAILURE;
         }
+        let headers = pairs(unsafe { bytes(headers, headers_size) });
+        if headers.contains(&(":method".to_owned(), "GET".to_owned())) {
+            assert_eq!((h.active, body_size), (ROOT, 0), "a fetch is the root's, and has no body");
+            unsafe { *token = FETCHES + h.fetches.len() as u32 };
+            h.fetches.push(headers);
+            return OK;
+        }
         h.calls.push((h.active, unsafe { bytes(body, body_size) }.to_vec()));
-        h.call_headers = pairs(unsafe { bytes(headers, headers_size) });
+        h.call_headers = headers;
         unsafe { *token = h.calls.len() as u32 };
         OK
     })

@@ -8,6 +8,8 @@ mod answers;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
+mod dials;
+#[cfg(test)]
 mod document;
 #[cfg(test)]
 mod faults;

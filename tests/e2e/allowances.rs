@@ -274,7 +274,7 @@ fn a_cost_above_the_quota_is_refused_without_asking() -> Result<()> {
         assert_eq!(response.status, 429);
         assert_eq!(response.header("retry-after"), Some((366 * 24 * 3600).to_string().as_str()));
     }
-    assert_eq!(rig.redis.cli(&["KEYS", "*"])?.lines(), "");
+    assert_eq!(rig.redis.cli(&["KEYS", "qg:shop:*"])?.lines(), "");
     assert_eq!(inspect::calls(&rig.store, 200)?, 0);
     assert_eq!(client.send(&costs("3")?)?.status, 200, "and the quota is whole");
     Ok(())
@@ -286,6 +286,6 @@ fn a_quota_of_nothing_is_for_nobody() -> Result<()> {
     let response = rig.client()?.send(&user("alice")?)?;
     assert_eq!((response.status, response.header("x-ratelimit-limit")), (429, Some("0")));
     assert_eq!(response.header("retry-after"), Some(reset_of(&response).to_string().as_str()));
-    assert_eq!((rig.redis.cli(&["KEYS", "*"])?.lines(), rig.upstream.requests()), (String::new(), 0));
+    assert_eq!((rig.redis.cli(&["KEYS", "qg:shop:*"])?.lines(), rig.upstream.requests()), (String::new(), 0));
     Ok(())
 }

@@ -120,7 +120,7 @@ fn a_policy_that_is_off_asks_nobody() -> Result<()> {
     let response = rig.client()?.send(&Request::get("/"))?;
     assert_eq!((response.status, response.header("x-ratelimit-limit")), (200, None));
     assert_eq!(inspect::calls(&rig.store, 200)?, 0);
-    assert_eq!(rig.redis.cli(&["KEYS", "*"])?.lines(), "");
+    assert_eq!(rig.redis.cli(&["KEYS", "qg:shop:*"])?.lines(), "");
     Ok(())
 }
 

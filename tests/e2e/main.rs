@@ -12,6 +12,8 @@ mod configuration;
 #[cfg(test)]
 mod counters;
 #[cfg(test)]
+mod dials;
+#[cfg(test)]
 mod disconnects;
 #[cfg(test)]
 mod failures;
@@ -35,6 +37,8 @@ mod logins;
 mod matching;
 #[cfg(test)]
 mod operators;
+#[cfg(test)]
+mod overrides;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]

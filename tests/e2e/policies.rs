@@ -82,7 +82,7 @@ fn shadow_counts_and_changes_nothing_that_a_client_sees() -> Result<()> {
         "the shadow policy counts",
         std::time::Duration::from_secs(10),
         || {
-            let keys = rig.redis.cli(&["KEYS", "*"])?.lines();
+            let keys = rig.redis.cli(&["KEYS", "qg:shop:*"])?.lines();
             assert!(!keys.contains("unused"), "{keys}");
             Ok(keys.contains("qg:shop:shadow:{*}:") && rig.redis.cli(&["GET", &keys])?.lines() == "2")
         },

@@ -7,67 +7,19 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::operate::{clear, reply, report, set, told};
 use common::{one, open, take, until};
 use futures_util::future::join_all;
 use quotagate_quota::config::{Mode, OnFailure};
 use quotagate_quota::window::Window;
-use quotagate_quota::wire::dials::{DialsReply, PolicyReport, Report};
+use quotagate_quota::wire::dials::DialsReply;
 use quotagate_quota::wire::{MAX_UNITS, Reservation};
-use quotagate_store::api::{
-    Allow, ClearDial, ClearOverride, MAX_FOR_MS, QuotaFrom, Reset, SetDial, SetOverride,
-};
+use quotagate_store::api::{Allow, ClearOverride, MAX_FOR_MS, QuotaFrom, Reset, SetDial, SetOverride};
 use quotagate_store::desk::Shelf;
 use quotagate_store::operate::{Fault, Operate};
 use quotagate_store::store::Store;
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
-
-/// The policies that filters tell of in these tests.
-fn report(names: &[&str]) -> Vec<u8> {
-    let policy = |name: &&str| PolicyReport {
-        name: (*name).to_owned(),
-        quota: 5,
-        window_s: 3600,
-        stagger: *name == "staggered",
-        mode: Mode::Enforce,
-        on_failure: OnFailure::Allow,
-        admitted: 1,
-        refused: 0,
-        shadow_refused: 0,
-        missing_identity: 0,
-        store_error: 0,
-    };
-    serde_json::to_vec(&Report { policies: names.iter().map(policy).collect(), refused: vec![] }).unwrap()
-}
-
-/// An operator's view, after a filter has told of these policies.
-async fn told(store: &Arc<dyn Store>, domain: &str, names: &[&str]) -> Operate {
-    let operate = Operate::new(Arc::clone(store));
-    let cached = operate.wanted(domain).await.unwrap();
-    cached.learn(&report(names)).unwrap();
-    operate.write_down(&cached).await;
-    operate
-}
-
-fn set(domain: &str, policy: &str) -> SetDial {
-    SetDial {
-        domain: Some(domain.to_owned()),
-        policy: policy.to_owned(),
-        mode: None,
-        quota: None,
-        on_failure: None,
-        for_ms: None,
-        by: "ann".to_owned(),
-    }
-}
-
-fn clear(domain: &str, policy: &str) -> ClearDial {
-    ClearDial { domain: Some(domain.to_owned()), policy: policy.to_owned(), by: "ben".to_owned() }
-}
-
-async fn reply(operate: &Operate, domain: &str) -> DialsReply {
-    operate.wanted(domain).await.unwrap().reply().unwrap()
-}
 
 async fn suite(store: Arc<dyn Store>) {
     turns_and_clears(&store).await;

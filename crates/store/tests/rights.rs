@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{back, batch, numbers, open, sentinel, take, try_one, until};
+use quotagate_store::api::{Allow, ClearDial, ClearOverride, Reset, SetDial, SetOverride};
+use quotagate_store::operate::Operate;
 use quotagate_store::store::Store;
 use quotagate_support::cluster::{Cluster, SlotMove};
 use quotagate_support::redis::Redis;
@@ -81,6 +83,76 @@ async fn those_of_one_server_suffice_and_each_is_needed() {
         redis.cli(&["ACL", "LOG", "RESET"]).unwrap();
         allow(redis.port(), &without(&all, name)).unwrap();
         everything(&redis, 0).await;
+        is_refused(redis.port(), name);
+    }
+}
+
+/// All that operators do; what failed.
+async fn operate_everything(redis: &Redis) -> Vec<String> {
+    let url = format!("redis://quotagate:s3cret@127.0.0.1:{}", redis.port());
+    let store = open(&url).await;
+    let operate = Operate::new(Arc::clone(&store));
+    let cached = operate.wanted("test").await.unwrap();
+    let report = br#"{"policies":[{"name":"p","quota":5,"window_s":31622400,"stagger":false,"mode":"enforce","on_failure":"allow"}]}"#;
+    cached.learn(report).unwrap();
+    operate.write_down(&cached).await;
+    numbers(&*store, &take("a", 9, 1)).await;
+    let (policy, by) = ("p".to_owned(), "ann".to_owned());
+    let dial = SetDial {
+        domain: Some("test".to_owned()),
+        policy: policy.clone(),
+        mode: None,
+        quota: Some(7),
+        on_failure: None,
+        for_ms: None,
+        by: by.clone(),
+    };
+    let domain = dial.domain.clone();
+    let cleared = ClearDial { domain: domain.clone(), policy: policy.clone(), by: by.clone() };
+    let place =
+        Reset { domain: domain.clone(), policy: policy.clone(), partition: "a".to_owned(), by: by.clone() };
+    let over = SetOverride {
+        domain: domain.clone(),
+        policy: policy.clone(),
+        partition: "a".to_owned(),
+        allow: Allow::Blocked,
+        for_ms: Some(60_000),
+        by: by.clone(),
+    };
+    let off = ClearOverride { domain, policy, partition: "a".to_owned(), by };
+    let failed = [
+        operate.set_dial(&dial).await.err(),
+        operate.clear_dial(&cleared).await.err(),
+        operate.set_override(&over).await.err(),
+        operate.overrides(Some("test"), None).await.err(),
+        operate.clear_override(&off).await.err(),
+        operate.history(Some("test"), 9).await.err(),
+        operate.usage(Some("test"), "a", &|_, _| None).await.err(),
+        operate.reset(&place).await.err(),
+    ];
+    failed.into_iter().flatten().map(|fault| fault.to_string()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operating_needs_more_and_counting_goes_on_without() {
+    let redis = Redis::start().unwrap();
+    let rights = documented().unwrap();
+    allow(redis.port(), &rights.one).unwrap();
+    let failed = operate_everything(&redis).await;
+    assert!(failed.len() == 8 && failed[0].contains("lacks a right that operating needs"), "{failed:?}");
+    let store = open(&format!("redis://quotagate:s3cret@127.0.0.1:{}", redis.port())).await;
+    assert_eq!(numbers(&*store, &take("a", 9, 1)).await, (1, 2), "it counts");
+    drop(store);
+    let all = [rights.one, rights.operate.clone()].concat();
+    redis.cli(&["ACL", "LOG", "RESET"]).unwrap();
+    allow(redis.port(), &all).unwrap();
+    assert_eq!(operate_everything(&redis).await, [""; 0]);
+    nothing_is_refused(redis.port());
+    assert!(names(&rights.operate).count() > 6, "{all:?}");
+    for name in names(&rights.operate) {
+        redis.cli(&["FLUSHALL"]).unwrap();
+        allow(redis.port(), &without(&all, name)).unwrap();
+        operate_everything(&redis).await;
         is_refused(redis.port(), name);
     }
 }

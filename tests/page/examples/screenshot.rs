@@ -1,7 +1,7 @@
 //! Takes the picture of the live page for the README: `cargo xtask screenshot [DIRECTORY]`.
 //!
-//! Real traffic of several callers on several policies for about half a minute, one dial, one override. `live-page.png` is in
-//! light; with `DIRECTORY`, which is `docs` unless given, come no others unless it is another one: then `dark.png` and `narrow.png` too.
+//! Real traffic of several callers on several policies, one dial, one override: `live-page.png` in `docs`. In another
+//! directory come `dark.png`, `narrow.png` and `dialog.png` beside it, to look at.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let rig = Rig::start(document())?;
     let traffic = rig.traffic(requests()?, PAUSE);
     let browser = Browser::start()?;
-    browser.screen(1280, 1180, Scheme::Light)?;
+    browser.screen(1280, 1420, Scheme::Light)?;
     page::open(&browser, rig.store.admin_port())?;
     browser.wait_for("#policies", "per-caller")?;
     page::review_dial(&browser, "per-caller", &[("quota", "150"), ("for", "1h")])?;
@@ -52,29 +52,34 @@ fn more(browser: &Browser, directory: &Path) -> Result<()> {
 }
 
 fn document() -> Value {
-    let policy = |name: &str, path: &str, quota: u64, window: &str| json!({"name": name, "match": {"path": {"prefix": path}}, "partition_by": ["caller"], "quota": quota, "window": window});
-    let mut trial = policy("reports-trial", "/reports", 20, "1m");
-    trial["mode"] = json!("shadow");
-    let mut search = policy("search", "/search", 30, "10s");
-    search["partition_by"] = json!([]);
+    let policy = |name: &str, path: &str, by: Value, quota: u64, window: &str, mode: &str| {
+        json!({
+            "name": name, "match": {"path": {"prefix": path}}, "partition_by": by, "quota": quota,
+            "window": window, "mode": mode
+        })
+    };
+    let caller = json!(["caller"]);
     json!({
         "domain": "shop",
         "store": {"cluster": "quota_store", "timeout": "10s", "on_failure": "allow"},
         "identities": {"caller": [{"jwt": {"claim": "sub"}}, {"client_ip": {}}]},
-        "policies": [policy("per-caller", "/", 100, "1m"), search, trial, policy("per-day", "/", 50_000, "1d")]
+        "policies": [
+            policy("per-caller", "/", caller.clone(), 100, "1m", "enforce"),
+            policy("search", "/search", json!([]), 30, "10s", "enforce"),
+            policy("reports-trial", "/reports", caller.clone(), 20, "1m", "shadow"),
+            policy("per-day", "/", caller, 50_000, "1d", "enforce")
+        ]
     })
 }
 
 /// Some callers ask more often than others.
 fn requests() -> Result<Vec<Request>> {
-    let mut all = Vec::new();
-    for (index, name) in ["alice", "bob", "alice", "carol", "alice", "dave", "erin", "alice", "bob", "frank"]
-        .iter()
-        .enumerate()
-    {
-        let path = ["/items", "/search?q=1", "/items", "/reports/daily", "/search?q=2", "/cart"][index % 6];
-        all.push(Request::get(path).bearer(&jwt::token(name)?));
-    }
+    let callers = ["alice", "bob", "alice", "carol", "alice", "dave", "erin", "alice", "bob", "frank"];
+    let paths = ["/items", "/search?q=1", "/items", "/reports/daily", "/search?q=2", "/cart", "/items"];
+    let pairs = callers.iter().zip(paths.iter().cycle());
+    let mut all = pairs
+        .map(|(name, path)| Ok(Request::get(path).bearer(&jwt::token(name)?)))
+        .collect::<Result<Vec<_>>>()?;
     all.push(Request::get("/search?q=3"));
     Ok(all)
 }

@@ -8,9 +8,14 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{paths, process::Process};
+use crate::{
+    http::{Client, Request},
+    paths,
+    process::Process,
+};
 
 const START: Duration = Duration::from_secs(10);
 const STOP: Duration = Duration::from_secs(15);
@@ -148,6 +153,23 @@ impl StoreProcess {
     #[must_use]
     pub fn admin_port(&self) -> u16 {
         self.admin_port
+    }
+
+    /// Sends JSON to its admin address, as an operator does; the answer, which must be 200.
+    ///
+    /// # Errors
+    /// When nobody answers, or the answer is another.
+    pub fn operate(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
+        let text = body.to_string();
+        let request = Request::new(method, path)
+            .header("content-type", "application/json")
+            .header("content-length", text.len().to_string())
+            .body(text.as_bytes());
+        let response = Client::connect(self.admin_port)?.send(&request)?;
+        if response.status != 200 {
+            bail!("{method} {path} of {text} is answered {}: {}", response.status, response.text());
+        }
+        Ok(serde_json::from_slice(&response.body)?)
     }
 
     /// Its process id.

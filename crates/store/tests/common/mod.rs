@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod http;
+pub mod operate;
 
 use std::path::Path;
 use std::process::Command;

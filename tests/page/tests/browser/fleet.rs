@@ -78,8 +78,10 @@ fn numbers_appear_and_move() -> Result<()> {
 fn a_dial_that_is_turned_on_the_page_changes_what_clients_get() -> Result<()> {
     let rig = Rig::start(per_caller(5))?;
     assert_eq!(admitted_from_now(&rig, "alice")?, 5);
+    // Filters tell of themselves while they have traffic.
+    let traffic = rig.traffic(vec![of("bob")?], Duration::from_millis(100));
     let browser = opened(&rig)?;
-    browser.wait_for("#refused", "jwt.sub=alice")?;
+    browser.wait_for("#refused", "jwt.sub=bob")?;
     let words = page::review_dial(&browser, "per-caller", &[("quota", "8"), ("for", "1h")])?;
     let promised = "Every proxy of domain shop will admit at most 8 per 366 d for policy per-caller, from within 10 s, until ";
     assert!(words.starts_with(promised) && words.contains("(1 h)"), "{words}");
@@ -87,7 +89,7 @@ fn a_dial_that_is_turned_on_the_page_changes_what_clients_get() -> Result<()> {
     page::agree(&browser)?;
     assert_eq!(admitted_from_now(&rig, "alice")?, 3, "8 less 5");
     browser.wait_for("#policies", "8 per 366 d")?;
-    browser.wait_for("#policies", "configured: 5 per 366 d")?;
+    browser.wait_for("#policies", "configured: 5 per 366 d, enforce; reverts in 59 min")?;
     browser.wait_for("#dials", "59 min")?;
     browser.wait_for("#history", "ada")?;
 
@@ -99,7 +101,7 @@ fn a_dial_that_is_turned_on_the_page_changes_what_clients_get() -> Result<()> {
     page::agree(&browser)?;
     until_refused(&rig, "alice")?;
     browser.wait_for("#no-dials", "No dial is turned")?;
-    Ok(())
+    traffic.end()
 }
 
 #[test]
@@ -110,7 +112,7 @@ fn a_dial_reverts_when_its_time_is_over() -> Result<()> {
     page::review_dial(&browser, "per-caller", &[("mode", "shadow"), ("for", "12s")])?;
     page::agree(&browser)?;
     wait::until_true("nobody to be refused", LIMIT, || Ok(rig.status(&of("alice")?)? == 200))?;
-    let left = browser.text("#dials td:nth-child(3)")?;
+    let left = browser.wait_for("#dials td:nth-child(3)", " s")?;
     let seconds: u32 = left.trim_end_matches(" s").parse()?;
     assert!(seconds <= 12, "{left}");
     browser.wait_for("#no-dials", "No dial is turned")?;

@@ -1,0 +1,227 @@
+//! Dials through two real Envoys, a store each, over one real Redis Cluster.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use quotagate_support::cluster::Cluster;
+use quotagate_support::envoy::{Envoy, EnvoyOptions};
+use quotagate_support::http::{Client, Request, Response};
+use quotagate_support::store::StoreProcess;
+use quotagate_support::upstream::Upstream;
+use quotagate_support::wait;
+use serde_json::{Value, json};
+
+use crate::rig::{Rig, document};
+
+/// A dial is in force everywhere by then.
+const IN_FORCE: Duration = Duration::from_secs(10);
+/// A machine that is busy has some more time for what has no bound of its own.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Parts end in this order.
+struct Fleet {
+    clients: [Client; 2],
+    envoys: [Envoy; 2],
+    upstream: Upstream,
+    stores: [StoreProcess; 2],
+    cluster: Cluster,
+}
+
+/// Five units for each tenant, in a window whose end no test meets.
+fn five() -> Value {
+    document(json!([
+        {"name": "per-tenant", "partition_by": ["tenant"], "on_missing": "shared", "quota": 5, "window": "366d"}
+    ]))
+}
+
+impl Fleet {
+    fn start() -> Result<Self> {
+        let cluster = Cluster::start()?;
+        let stores = [StoreProcess::start(&cluster.url(), &[])?, StoreProcess::start(&cluster.url(), &[])?];
+        let upstream = Upstream::start()?;
+        let envoy = |store: &StoreProcess| {
+            Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(five()))
+        };
+        let envoys = [envoy(&stores[0])?, envoy(&stores[1])?];
+        let clients = [Client::connect(envoys[0].port())?, Client::connect(envoys[1].port())?];
+        Ok(Self { clients, envoys, upstream, stores, cluster })
+    }
+
+    /// How many of so many requests of this tenant are admitted, sent through both in turn.
+    fn admitted(&mut self, tenant: &str, requests: usize) -> Result<usize> {
+        let mut admitted = 0;
+        for i in 0..requests {
+            let response = self.clients[i % 2].send(&get(tenant))?;
+            assert!([200, 429].contains(&response.status), "{}", response.status);
+            admitted += usize::from(response.status == 200);
+        }
+        Ok(admitted)
+    }
+
+    /// Sends a change to the first store; a policy is known to it soon after the first request.
+    fn change(&self, method: &str, change: &Value) -> Result<()> {
+        wait::until("the dial to be turned", PATIENCE, || {
+            self.stores[0].operate(method, "/v1/dials", change).map(Some)
+        })?;
+        Ok(())
+    }
+
+    /// Waits until both answer this tenant so; how long that took.
+    fn both(&mut self, what: &str, tenant: &str, holds: impl Fn(&Response) -> bool) -> Result<Duration> {
+        let since = Instant::now();
+        for client in &mut self.clients {
+            wait::until_true(what, PATIENCE, || Ok(holds(&client.send(&get(tenant))?)))?;
+        }
+        println!("{what}: after {:?}", since.elapsed());
+        Ok(since.elapsed())
+    }
+}
+
+fn get(tenant: &str) -> Request {
+    Request::get("/").header("x-tenant", tenant)
+}
+
+fn dial(more: Value) -> Value {
+    let mut dial = json!({"policy": "per-tenant", "by": "a test"});
+    dial.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+    dial
+}
+
+fn limit(response: &Response) -> Option<&str> {
+    response.header("x-ratelimit-limit")
+}
+
+#[test]
+fn a_quota_of_five_that_is_dialed_to_eight_admits_three_more() -> Result<()> {
+    let mut fleet = Fleet::start()?;
+    assert_eq!(fleet.admitted("a", 12)?, 5);
+    fleet.change("PUT", &dial(json!({"quota": 8})))?;
+    let since = Instant::now();
+    let mut more = 0;
+    wait::until_true("three more to be admitted", PATIENCE, || {
+        more += fleet.admitted("a", 2)?;
+        Ok(more >= 3)
+    })?;
+    println!("three more after {:?}", since.elapsed());
+    assert!(since.elapsed() < IN_FORCE, "{:?}", since.elapsed());
+    assert_eq!(more + fleet.admitted("a", 40)?, 3, "exactly");
+    fleet.both("both to show the quota", "a", |response| limit(response) == Some("8"))?;
+    assert_eq!(fleet.admitted("b", 20)?, 8, "a new tenant has all of it");
+    assert_eq!(fleet.upstream.requests(), 16);
+    Ok(())
+}
+
+#[test]
+fn modes_are_in_force_within_ten_seconds_and_a_dial_with_a_time_reverts_by_itself() -> Result<()> {
+    let mut fleet = Fleet::start()?;
+    assert_eq!(fleet.admitted("a", 12)?, 5);
+    let refused = |response: &Response| response.status == 429;
+    let uncounted = |response: &Response| response.status == 200 && limit(response).is_none();
+    fleet.change("PUT", &dial(json!({"mode": "shadow"})))?;
+    let took = fleet.both("shadow", "a", uncounted)?;
+    assert!(took < IN_FORCE, "{took:?}");
+    let counted = fleet.envoys[0].stats("per-tenant.shadow_refused")?;
+    fleet.change("PUT", &dial(json!({"mode": "off"})))?;
+    // Nothing is told apart from shadow by a client, so by the statistics: they stand still.
+    let since = Instant::now();
+    wait::until_true("off", PATIENCE, || {
+        let before = fleet.envoys[0].stats("per-tenant.shadow_refused")?;
+        fleet.admitted("a", 10)?;
+        std::thread::sleep(Duration::from_millis(100));
+        Ok(fleet.envoys[0].stats("per-tenant.shadow_refused")? == before && before != counted)
+    })?;
+    assert!(since.elapsed() < IN_FORCE, "{:?}", since.elapsed());
+    println!("off: after {:?}", since.elapsed());
+    fleet.change("DELETE", &dial(json!({})))?;
+    let took = fleet.both("as configured", "a", refused)?;
+    assert!(took < IN_FORCE, "{took:?}");
+
+    let since = Instant::now();
+    fleet.change("PUT", &dial(json!({"mode": "shadow", "for_ms": 3_000})))?;
+    fleet.both("shadow for 3 s", "a", uncounted)?;
+    fleet.both("it to revert", "a", refused)?;
+    let took = since.elapsed();
+    assert!((Duration::from_secs(2)..Duration::from_secs(3) + IN_FORCE).contains(&took), "{took:?}");
+    Ok(())
+}
+
+#[test]
+fn dials_outlive_stores_and_a_primary_of_redis() -> Result<()> {
+    let mut fleet = Fleet::start()?;
+    fleet.admitted("a", 2)?;
+    fleet.change("PUT", &dial(json!({"quota": 8})))?;
+    fleet.both("the quota", "a", |response| limit(response) == Some("8"))?;
+
+    let fresh = |fleet: &mut Fleet, tenant: &str| -> Result<()> {
+        let (url, upstream) = (fleet.cluster.url(), fleet.upstream.port());
+        for (i, store) in fleet.stores.iter_mut().enumerate() {
+            let port = store.port();
+            store.stop()?;
+            *store = StoreProcess::start_on(port, &url, &[])?;
+            let options = EnvoyOptions::new(upstream, store.port()).document(five());
+            fleet.envoys[i] = Envoy::start(&options)?;
+            fleet.clients[i] = Client::connect(fleet.envoys[i].port())?;
+        }
+        let shown = |response: &Response| limit(response) == Some("8");
+        fleet.both("fresh Envoys to show the quota", "a", shown)?;
+        assert_eq!(fleet.admitted(tenant, 20)?, 8);
+        Ok(())
+    };
+    fresh(&mut fleet, "b").context("after the stores were started anew")?;
+
+    let key = "qg:dials:{shop}";
+    let slot: usize = fleet.cluster.cli(0, &["CLUSTER", "KEYSLOT", key])?.lines().parse()?;
+    let primary = slot * 3 / 16_384;
+    assert_eq!(fleet.cluster.cli(primary, &["EXISTS", key])?.lines(), "1", "it is kept there");
+    fleet.cluster.cli(primary, &["WAIT", "1", "10000"])?;
+    fleet.cluster.kill_node(primary)?;
+    wait::until_true("the replica to take over", PATIENCE, || {
+        Ok(fleet.cluster.cli(primary + 3, &["ROLE"])?.lines().starts_with("master"))
+    })?;
+    fresh(&mut fleet, "c").context("after the failover")
+}
+
+#[test]
+fn malformed_dials_in_redis_are_ignored_with_one_line_and_the_others_apply() -> Result<()> {
+    let mut rig = Rig::start(document(json!([
+        {"name": "a", "partition_by": [], "quota": 100, "window": "366d"},
+        {"name": "b", "partition_by": [], "quota": 90, "window": "366d"}
+    ])))?;
+    let mut client = rig.client()?;
+    client.send(&Request::get("/"))?;
+    let set = json!({"policy": "b", "quota": 50, "by": "a test"});
+    wait::until("the dial to be turned", PATIENCE, || rig.store.operate("PUT", "/v1/dials", &set).map(Some))?;
+    for (field, value) in [
+        ("a", "garbage"),
+        ("nobody", r#"{"mode":"off"}"#),
+        ("b:c", "{}"),
+        ("\n\u{1b}", "{"),
+        ("*", r#"{"mode":7}"#),
+    ] {
+        rig.redis.cli(&["HSET", "qg:dials:{shop}", field, value])?;
+    }
+    rig.redis.cli(&["HINCRBY", "qg:dials:{shop}", "#version", "1"])?;
+    wait::until_true("the other dial to apply", PATIENCE, || {
+        let response = client.send(&Request::get("/"))?;
+        assert_eq!(response.status, 200);
+        let policies = response.header("ratelimit-policy").unwrap_or_default().to_owned();
+        assert!(policies.contains(r#""a";q=100"#), "{policies}");
+        Ok(policies.contains(r#""b";q=50"#))
+    })?;
+    let unknown = "the dial of nobody: no policy has that name";
+    wait::until_true("the filter to complain", PATIENCE, || {
+        client.send(&Request::get("/"))?;
+        Ok(rig.envoy.log().contains(unknown))
+    })?;
+    // A key of another type is no hash of dials: those known stay, or none are there.
+    rig.redis.cli(&["SET", "qg:dials:{shop}", "garbage"])?;
+    let until = Instant::now() + Duration::from_secs(12);
+    while Instant::now() < until {
+        assert_eq!(client.send(&Request::get("/"))?.status, 200);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(rig.envoy.log().matches(unknown).count(), 1, "one line");
+    assert!(!rig.envoy.log().contains("panicked"));
+    rig.envoy.check()?;
+    rig.store.check()
+}

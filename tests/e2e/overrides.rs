@@ -1,0 +1,112 @@
+//! Run-time overrides through a real Envoy, store and Redis.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use quotagate_support::http::{Request, Response};
+use quotagate_support::wait;
+use serde_json::{Value, json};
+
+use crate::rig::{Rig, document};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn policies() -> Value {
+    let policy = |name: &str, quota: u64| {
+        json!({
+            "name": name, "match": {"path": {"exact": format!("/{name}")}}, "partition_by": ["tenant"],
+            "on_missing": "deny", "quota": quota, "window": "366d"
+        })
+    };
+    json!([policy("some", 2), policy("nobody", 0), policy("plenty", 100_000)])
+}
+
+fn allow(rig: &Rig, policy: &str, tenant: &str, allow: Value) -> Result<()> {
+    let partition = format!("header.x-tenant={tenant}");
+    let wish = json!({"policy": policy, "partition": partition, "allow": allow, "by": "a test"});
+    wait::until("the override to be set", PATIENCE, || {
+        rig.store.operate("PUT", "/v1/overrides", &wish).map(Some)
+    })?;
+    Ok(())
+}
+
+fn send(rig: &Rig, policy: &str, tenant: &str) -> Result<Response> {
+    rig.client()?.send(&Request::get(&format!("/{policy}")).header("x-tenant", tenant))
+}
+
+fn admitted(rig: &Rig, policy: &str, tenant: &str, requests: usize) -> Result<usize> {
+    let mut admitted = 0;
+    for _ in 0..requests {
+        admitted += usize::from(send(rig, policy, tenant)?.status == 200);
+    }
+    Ok(admitted)
+}
+
+#[test]
+fn one_tenant_has_more_one_has_no_end_and_one_is_blocked() -> Result<()> {
+    let rig = Rig::start(document(policies()))?;
+    assert_eq!(admitted(&rig, "some", "other", 5)?, 2);
+    allow(&rig, "some", "alice", json!({"quota": 4}))?;
+    allow(&rig, "some", "bob", json!("unlimited"))?;
+    allow(&rig, "some", "mallory", json!("blocked"))?;
+    let first = send(&rig, "some", "alice")?;
+    assert_eq!((first.status, first.header("x-ratelimit-limit")), (200, Some("4")));
+    assert_eq!(admitted(&rig, "some", "alice", 9)?, 3);
+    assert_eq!(admitted(&rig, "some", "bob", 50)?, 50);
+    let shown = send(&rig, "some", "bob")?;
+    let policy = shown.header("ratelimit-policy").unwrap_or_default();
+    assert!(policy.starts_with(r#""some";q=999999999999999;w="#), "{policy}");
+    let refused = send(&rig, "some", "mallory")?;
+    assert_eq!((refused.status, refused.header("x-ratelimit-limit")), (429, Some("0")));
+    assert_eq!(admitted(&rig, "some", "carol", 5)?, 2, "others have what they had");
+    Ok(())
+}
+
+#[test]
+fn of_a_quota_of_nothing_the_one_with_an_override_is_let_through() -> Result<()> {
+    let rig = Rig::start(document(policies()))?;
+    assert_eq!(admitted(&rig, "nobody", "partner", 3)?, 0);
+    allow(&rig, "nobody", "partner", json!({"quota": 3}))?;
+    let mut passed = 0;
+    wait::until_true("the partner to be let through", PATIENCE, || {
+        // Traffic of others brings the news as well.
+        send(&rig, "some", "other")?;
+        passed += admitted(&rig, "nobody", "partner", 1)?;
+        Ok(passed == 3)
+    })?;
+    assert_eq!(admitted(&rig, "nobody", "partner", 5)?, 0, "three, and no more");
+    assert_eq!(admitted(&rig, "nobody", "stranger", 5)?, 0);
+    Ok(())
+}
+
+/// Scripts that Redis was asked to run, by counters and by what operators see.
+fn scripts(rig: &Rig) -> Result<u64> {
+    let stats = rig.redis.cli(&["INFO", "commandstats"])?.lines();
+    let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).context("no script ran")?;
+    let calls = line.split_once("calls=").and_then(|(_, rest)| rest.split_once(',')).context("no number")?.0;
+    Ok(calls.parse()?)
+}
+
+#[test]
+fn an_override_costs_no_round_trip() -> Result<()> {
+    const REQUESTS: usize = 300;
+    let rig = Rig::start(document(policies()))?;
+    assert_eq!(admitted(&rig, "plenty", "other", 1)?, 1);
+    allow(&rig, "plenty", "alice", json!({"quota": 200_000}))?;
+    let mut asked = Vec::new();
+    for tenant in ["dave", "alice"] {
+        let (before, since) = (scripts(&rig)?, std::time::Instant::now());
+        assert_eq!(admitted(&rig, "plenty", tenant, REQUESTS)?, REQUESTS);
+        // Beside them the store looks for changes of dials once a second.
+        let looked = 4 * (since.elapsed().as_secs() + 2);
+        let scripts = scripts(&rig)? - before;
+        println!(
+            "{tenant}: {scripts} scripts for {REQUESTS} requests, at most {looked} of them to look for dials"
+        );
+        asked.push((scripts, looked));
+    }
+    for (scripts, looked) in asked {
+        assert!((REQUESTS as u64..=REQUESTS as u64 + looked).contains(&scripts), "{scripts}");
+    }
+    Ok(())
+}
