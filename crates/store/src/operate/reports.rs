@@ -10,7 +10,7 @@ use quotagate_quota::wire::MAX_UNITS;
 use quotagate_quota::wire::dials::{MAX_REPORT, PolicyReport, Report};
 
 use super::record::{DomainRecord, is_policy, write};
-use super::{Cached, MAX_POLICIES, Operate, millis};
+use super::{Cached, MAX_NAMES, MAX_POLICIES, Operate, millis};
 use crate::api::PolicyInfo;
 use crate::desk::{Field, Shelf};
 
@@ -99,6 +99,10 @@ impl Operate {
         let domain = (cached.name.to_string(), write(&DomainRecord { seen_ms }));
         let written = async {
             self.desk().note(Shelf::Policies, &cached.name, &due).await?;
+            let known = self.desk().read(Shelf::Domains, "").await?;
+            if known.get(&domain.0).is_none() && known.fields.len() >= MAX_NAMES {
+                return Ok(());
+            }
             self.desk().note(Shelf::Domains, "", &[domain]).await
         };
         match written.await {
