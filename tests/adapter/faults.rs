@@ -60,7 +60,10 @@ fn a_call_that_cannot_leave_is_told_and_its_request_answered() {
     request(2);
     assert!(queue());
     assert_eq!(host(|h| h.answered.clone()), [(2, 503)]);
-    assert_eq!((calls("dispatch_failed"), lines("no host of its cluster")), (1, 1));
+    assert_eq!(
+        (calls("dispatch_failed"), lines("a call to the store failed: no host of its cluster")),
+        (1, 1)
+    );
 }
 
 #[test]

@@ -184,12 +184,12 @@ fn dials_outlive_stores_and_a_primary_of_redis() -> Result<()> {
 #[test]
 fn malformed_dials_in_redis_are_ignored_with_one_line_and_the_others_apply() -> Result<()> {
     let mut rig = Rig::start(document(json!([
-        {"name": "a", "partition_by": [], "quota": 100, "window": "366d"},
-        {"name": "b", "partition_by": [], "quota": 90, "window": "366d"}
+        {"name": "a", "partition_by": [], "quota": 100_000, "window": "366d"},
+        {"name": "b", "partition_by": [], "quota": 90_000, "window": "366d"}
     ])))?;
     let mut client = rig.client()?;
     client.send(&Request::get("/"))?;
-    let set = json!({"policy": "b", "quota": 50, "by": "a test"});
+    let set = json!({"policy": "b", "quota": 50_000, "by": "a test"});
     wait::until("the dial to be turned", PATIENCE, || rig.store.operate("PUT", "/v1/dials", &set).map(Some))?;
     for (field, value) in [
         ("a", "garbage"),
@@ -205,8 +205,8 @@ fn malformed_dials_in_redis_are_ignored_with_one_line_and_the_others_apply() -> 
         let response = client.send(&Request::get("/"))?;
         assert_eq!(response.status, 200);
         let policies = response.header("ratelimit-policy").unwrap_or_default().to_owned();
-        assert!(policies.contains(r#""a";q=100"#), "{policies}");
-        Ok(policies.contains(r#""b";q=50"#))
+        assert!(policies.contains(r#""a";q=100000"#), "{policies}");
+        Ok(policies.contains(r#""b";q=50000"#))
     })?;
     let unknown = "the dial of nobody: no policy has that name";
     wait::until_true("the filter to complain", PATIENCE, || {

@@ -1,0 +1,57 @@
+//! No dial can make a refused configuration: whatever of it a dial may turn, the text that says so is served.
+
+#![cfg(test)]
+
+use quotagate_quota::config::{Config, Mode, OnFailure, Turned};
+use quotagate_quota::wire::MAX_UNITS;
+use serde_json::{Value, json};
+
+const GOOD: &str = include_str!("fixtures/good.json");
+
+#[test]
+fn whatever_is_turned_a_configuration_that_says_so_is_served_and_is_the_same() {
+    let good = Config::parse(GOOD.as_bytes()).unwrap();
+    for mode in [Mode::Enforce, Mode::Shadow, Mode::Off] {
+        for on_failure in [OnFailure::Allow, OnFailure::Deny, OnFailure::Local] {
+            for quota in [0, 1, 199, MAX_UNITS] {
+                let mut document: Value = serde_json::from_str(GOOD).unwrap();
+                for policy in document["policies"].as_array_mut().unwrap() {
+                    policy["mode"] = json!(mode);
+                    policy["on_failure"] = json!(on_failure);
+                    policy["quota"] = json!(quota);
+                }
+                let written = Config::parse(document.to_string().as_bytes())
+                    .unwrap_or_else(|faults| panic!("{faults}"));
+                let turned = Turned {
+                    mode: Some(mode),
+                    quota: Some(quota),
+                    on_failure: Some(on_failure),
+                    is_overridden: false,
+                };
+                let dialed = good.dialed(&vec![turned; good.policies.len()]);
+                assert_eq!(written.policies.len(), dialed.policies.len());
+                for (written, dialed) in written.policies.iter().zip(&dialed.policies) {
+                    assert_eq!((&written.name, written.mode), (&dialed.name, dialed.mode));
+                    assert_eq!(written.on_failure, dialed.on_failure);
+                    assert_eq!(Some(written.quota), dialed.dialed_quota);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_turned_is_as_the_configuration_says() {
+    let good = Config::parse(GOOD.as_bytes()).unwrap();
+    let same = good.dialed(&vec![Turned::default(); good.policies.len()]);
+    let also = good.dialed(&[]);
+    for ((good, same), also) in good.policies.iter().zip(&same.policies).zip(&also.policies) {
+        for dialed in [same, also] {
+            assert_eq!((&good.name, good.mode, good.quota), (&dialed.name, dialed.mode, dialed.quota));
+            assert_eq!(
+                (good.on_failure, None, false),
+                (dialed.on_failure, dialed.dialed_quota, dialed.is_overridden)
+            );
+        }
+    }
+}
