@@ -15,6 +15,7 @@ const DEMO_PORT: u16 = 10_000;
 /// Sets up, builds, and runs every test.
 pub fn test() -> Result<()> {
     setup::run(setup::Redis::Fetch)?;
+    setup::promtool()?;
     build::panicking_filter()?;
     build::run()?;
     run::step("test: everything");

@@ -2,6 +2,7 @@
 
 mod apt;
 mod envoy;
+mod promtool;
 mod redis;
 mod wasm;
 mod wrk;
@@ -36,5 +37,6 @@ pub fn run(redis: Redis) -> Result<Found> {
     Ok(Found { redis: redis::run(redis)? })
 }
 
+pub use promtool::run as promtool;
 pub use wasm::TARGET as WASM_TARGET;
 pub use wrk::run as wrk;

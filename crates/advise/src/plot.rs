@@ -99,16 +99,15 @@ impl Advice {
     }
 
     fn legend<'a>(&self, area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>) -> Drawn<'a> {
-        let right = i32::try_from(SIZE.0).unwrap_or(i32::MAX) - 190;
         for (place, (name, colour)) in
             (0..).zip([("users refused", USERS), ("user-windows refused", WINDOWS)])
         {
-            let y = 70 + 22 * place;
+            let (left, y) = (110, 385 + 22 * place);
             area.draw(&PathElement::new(
-                [(right, y + 6), (right + 24, y + 6)],
+                [(left, y + 6), (left + 24, y + 6)],
                 ShapeStyle::from(&colour).stroke_width(3),
             ))?;
-            area.draw(&Text::new(name, (right + 32, y), ("sans-serif", 14).into_font().color(&BLACK)))?;
+            area.draw(&Text::new(name, (left + 32, y), ("sans-serif", 14).into_font().color(&BLACK)))?;
         }
         Ok(())
     }
