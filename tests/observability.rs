@@ -52,7 +52,8 @@ fn promtool(arguments: &[&str]) -> Result<()> {
     let missing = "there is no promtool on this machine: run `cargo xtask setup`";
     let program = tools::on_path("promtool").context(missing)?;
     let output = Command::new(program).args(arguments).current_dir(directory()).output()?;
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let text =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     anyhow::ensure!(output.status.success(), "{text}");
     Ok(())
 }
@@ -91,7 +92,10 @@ fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
         let anchor = name.to_lowercase();
         assert_eq!(annotations["runbook_url"], format!("docs/operating.md#{anchor}"), "{name}");
         assert!(headings.contains(&anchor), "docs/operating.md has no section {name}");
-        assert!(tests.contains(&format!("alertname: {name}\n        exp_alerts:")), "{name} is not seen to fire");
+        assert!(
+            tests.contains(&format!("alertname: {name}\n        exp_alerts:")),
+            "{name} is not seen to fire"
+        );
     }
     Ok(())
 }
@@ -119,7 +123,8 @@ fn exists(name: &str) -> bool {
 
 #[test]
 fn metrics_are_found_in_expressions() {
-    let expression = r#"sum by (quotagate_domain) (rate(quotagate{a="quotagate_x",b=~"u"}[5m])) / up > quotagate_store_y"#;
+    let expression =
+        r#"sum by (quotagate_domain) (rate(quotagate{a="quotagate_x",b=~"u"}[5m])) / up > quotagate_store_y"#;
     let found: Vec<String> = metrics(expression).into_iter().collect();
     assert_eq!(found, ["quotagate", "quotagate_store_y", "up"]);
     assert!(exists("quotagate_store_call_seconds_bucket") && !exists("quotagate_store_y"));
@@ -187,7 +192,8 @@ fn envoy_gives_statistics_with_labels_and_nothing_else_of_its_admin_address() ->
         let admin = config["admin"]["address"]["socket_address"]["port_value"].clone();
         for list in ["listeners", "clusters"] {
             let theirs = mounted["static_resources"][list].as_array().context("no list")?;
-            let mut entry = theirs.iter().find(|entry| entry["name"] == "statistics").context("none")?.clone();
+            let mut entry =
+                theirs.iter().find(|entry| entry["name"] == "statistics").context("none")?.clone();
             if list == "listeners" {
                 entry["address"] = json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
             } else {

@@ -19,6 +19,7 @@ const USERS: RGBColor = RGBColor(8, 81, 156);
 const WINDOWS: RGBColor = RGBColor(217, 95, 2);
 const MARK: RGBColor = RGBColor(35, 132, 67);
 
+type Share = fn(&Candidate) -> f64;
 type Drawn<'a> =
     Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as plotters::backend::DrawingBackend>::ErrorType>>;
 
@@ -61,7 +62,7 @@ impl Advice {
         let best = f64::from(self.recommended.quota);
         let style = |colour: RGBColor, width| ShapeStyle::from(&colour).stroke_width(width);
         chart.draw_series(once(PathElement::new([(best, bottom), (best, 1.5)], style(MARK, 2))))?;
-        let curves: [(RGBColor, &str, f64, fn(&Candidate) -> f64); 2] = [
+        let curves: [(RGBColor, &str, f64, Share); 2] = [
             (USERS, "users", self.limits.users, |point| point.users_share),
             (WINDOWS, "user-windows", self.limits.windows, |point| point.user_windows_share),
         ];
