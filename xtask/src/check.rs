@@ -16,6 +16,7 @@ const DEMO_PORT: u16 = 10_000;
 pub fn test() -> Result<()> {
     setup::run(setup::Redis::Fetch)?;
     setup::chromium()?;
+    setup::promtool()?;
     build::panicking_filter()?;
     build::run()?;
     run::step("test: everything");

@@ -92,7 +92,11 @@ fn main() -> ExitCode {
 
 fn perform(task: Task) -> Result<()> {
     match task {
-        Task::Setup => setup::run(setup::Redis::Fetch).and_then(|_| setup::chromium()),
+        Task::Setup => {
+            setup::run(setup::Redis::Fetch)?;
+            setup::chromium()?;
+            setup::promtool().map(drop)
+        }
         Task::Build => build::run(),
         Task::Demo(arguments) => demo::run(arguments.port, arguments.once),
         Task::Test => check::test(),

@@ -3,6 +3,7 @@
 mod apt;
 mod chromium;
 mod envoy;
+mod promtool;
 mod redis;
 mod wasm;
 mod wrk;
@@ -38,5 +39,6 @@ pub fn run(redis: Redis) -> Result<Found> {
 }
 
 pub use chromium::run as chromium;
+pub use promtool::run as promtool;
 pub use wasm::TARGET as WASM_TARGET;
 pub use wrk::run as wrk;

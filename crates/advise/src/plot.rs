@@ -19,6 +19,7 @@ const USERS: RGBColor = RGBColor(8, 81, 156);
 const WINDOWS: RGBColor = RGBColor(217, 95, 2);
 const MARK: RGBColor = RGBColor(35, 132, 67);
 
+type Share = fn(&Candidate) -> f64;
 type Drawn<'a> =
     Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as plotters::backend::DrawingBackend>::ErrorType>>;
 
@@ -61,7 +62,7 @@ impl Advice {
         let best = f64::from(self.recommended.quota);
         let style = |colour: RGBColor, width| ShapeStyle::from(&colour).stroke_width(width);
         chart.draw_series(once(PathElement::new([(best, bottom), (best, 1.5)], style(MARK, 2))))?;
-        let curves: [(RGBColor, &str, f64, fn(&Candidate) -> f64); 2] = [
+        let curves: [(RGBColor, &str, f64, Share); 2] = [
             (USERS, "users", self.limits.users, |point| point.users_share),
             (WINDOWS, "user-windows", self.limits.windows, |point| point.user_windows_share),
         ];
@@ -99,16 +100,15 @@ impl Advice {
     }
 
     fn legend<'a>(&self, area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>) -> Drawn<'a> {
-        let right = i32::try_from(SIZE.0).unwrap_or(i32::MAX) - 190;
         for (place, (name, colour)) in
             (0..).zip([("users refused", USERS), ("user-windows refused", WINDOWS)])
         {
-            let y = 70 + 22 * place;
+            let (left, y) = (110, 385 + 22 * place);
             area.draw(&PathElement::new(
-                [(right, y + 6), (right + 24, y + 6)],
+                [(left, y + 6), (left + 24, y + 6)],
                 ShapeStyle::from(&colour).stroke_width(3),
             ))?;
-            area.draw(&Text::new(name, (right + 32, y), ("sans-serif", 14).into_font().color(&BLACK)))?;
+            area.draw(&Text::new(name, (left + 32, y), ("sans-serif", 14).into_font().color(&BLACK)))?;
         }
         Ok(())
     }

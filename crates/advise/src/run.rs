@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::count::{Batch, Counted, Counts, Taken};
 use crate::faults::{self, Malformed};
-use crate::input::{Piece, Progress, Schedule};
+use crate::input::{Faults, Piece, Progress, Schedule};
 use crate::line::{Line, Reader, Request};
 use crate::progress::Bar;
 use crate::{Error, Options};
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
     }
-    let (failure, damaged) = schedule.faults();
+    let Faults { failure, damaged } = schedule.faults();
     if let Some((path, error)) = failure {
         return Err(Error::Unreadable { path, error });
     }

@@ -103,7 +103,9 @@ mod tests {
     use super::*;
     use std::io::{self, Cursor};
 
-    fn all(source: impl Read + Send + 'static) -> (Vec<(u64, Vec<u8>)>, u64, Option<String>) {
+    type Whole = (Vec<(u64, Vec<u8>)>, u64, Option<String>);
+
+    fn all(source: impl Read + Send + 'static) -> Whole {
         let mut chunks = Chunks::new(Box::new(source));
         let (mut found, mut too_long, mut chunk) = (Vec::new(), 0, Vec::new());
         loop {

@@ -5,4 +5,4 @@ mod open;
 mod schedule;
 
 pub(crate) use self::open::Progress;
-pub(crate) use self::schedule::{Piece, Schedule};
+pub(crate) use self::schedule::{Faults, Piece, Schedule};

@@ -26,6 +26,14 @@ pub(crate) struct Schedule<'r> {
     changed: Condvar,
 }
 
+/// What was wrong with logs.
+pub(crate) struct Faults {
+    /// The one that could not be read.
+    pub(crate) failure: Option<(PathBuf, io::Error)>,
+    /// Those that were cut short, with the reasons.
+    pub(crate) damaged: Vec<(PathBuf, String)>,
+}
+
 struct State {
     logs: Vec<Log>,
     /// The first time of the chunk that each thread is at.
@@ -143,11 +151,12 @@ impl<'r> Schedule<'r> {
     }
 
     /// The log that could not be read, and those that were cut short, with the reasons.
-    pub(crate) fn faults(self) -> (Option<(PathBuf, io::Error)>, Vec<(PathBuf, String)>) {
+    pub(crate) fn faults(self) -> Faults {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let path = |number: usize| self.paths.get(number).cloned().unwrap_or_default();
         let failure = state.failure.map(|(number, error)| (path(number), error));
-        (failure, state.damage.into_iter().map(|(number, why)| (path(number), why)).collect())
+        let damaged = state.damage.into_iter().map(|(number, why)| (path(number), why)).collect();
+        Faults { failure, damaged }
     }
 
     /// Takes the log that is to be read; waits where a thread has taken it.

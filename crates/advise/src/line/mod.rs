@@ -104,7 +104,7 @@ impl Reader {
         }
         let given = fields.time_format.clone().map(TimeFormat::Strftime);
         let of_operator = format.names().find_map(|name| name.strip_prefix("START_TIME(")?.strip_suffix(')'));
-        let of_operator = of_operator.filter(|_| fields.time.is_none()).map(|arguments| strftime(arguments));
+        let of_operator = of_operator.filter(|_| fields.time.is_none()).map(strftime);
         let text_times = given.clone().or(of_operator).unwrap_or(TimeFormat::Known);
         format.stop_early();
         let text = missing.is_none().then_some(format);
