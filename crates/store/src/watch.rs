@@ -19,7 +19,7 @@ use prometheus_client::registry::Registry;
 use quotagate_quota::wire::dials::{MAX_REFUSALS, MAX_REPORTED_KEY, Report};
 
 use self::pair::{Families, Pair};
-use self::table::Table;
+use self::table::{Sight, Table};
 use self::top::Sketch;
 use crate::api::{QuotaFrom, Rates, Refused, Top, Usage};
 use crate::operate::{is_domain, is_policy};
@@ -62,8 +62,12 @@ impl Watch {
         if grant.granted == 0 && ask.want > 0 {
             self.refused().add(&ask.key, 1, Instant::now());
         }
-        if !partition.is_empty() && !self.table.see(ask, grant) {
-            self.unwatched.inc();
+        if !partition.is_empty() {
+            match self.table.see(ask, grant) {
+                Sight::Watched => {}
+                Sight::Ended(fullness) => pair.ended(fullness),
+                Sight::NoPlace => drop(self.unwatched.inc()),
+            }
         }
     }
 

@@ -39,6 +39,17 @@ pub struct Seen {
     pub end: Instant,
 }
 
+/// What became of an answer that was seen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sight {
+    /// Its partition is watched.
+    Watched,
+    /// The same, and the window that was watched before it is over: so full it was.
+    Ended(f64),
+    /// There is no place for it.
+    NoPlace,
+}
+
 impl Seen {
     /// The part of its quota that is used.
     fn fullness(&self) -> f64 {
@@ -54,24 +65,30 @@ impl Default for Table {
 }
 
 impl Table {
-    /// A reservation was answered; whether its partition is watched. What has no end of units is not.
-    pub fn see(&self, ask: &Ask, grant: &Grant) -> bool {
+    /// A reservation was answered. What has no end of units is not watched.
+    pub fn see(&self, ask: &Ask, grant: &Grant) -> Sight {
         if grant.quota >= MAX_UNITS {
-            return true;
+            return Sight::Watched;
         }
         let end = Instant::now() + Duration::from_millis(grant.reset_ms);
         let (used, quota, number) = (grant.used, grant.quota, grant.window);
         let seen = Seen { used, quota, window_s: ask.window_s, number, end };
-        let Some(mut shard) = self.shard(&ask.key) else { return false };
+        let Some(mut shard) = self.shard(&ask.key) else { return Sight::NoPlace };
         let room = shard.len() < MAX_WATCHED / SHARDS;
         match shard.get_mut(ask.key.as_str()) {
             // An answer that was overtaken by the next window's.
             Some(old) if old.window_s == seen.window_s && old.number > number => {}
-            Some(old) => *old = seen,
+            Some(old) => {
+                let old = std::mem::replace(old, seen);
+                // A busy partition is seen in its next window before anybody has swept.
+                if (old.window_s, old.number) != (seen.window_s, number) {
+                    return Sight::Ended(old.fullness());
+                }
+            }
             None if room => drop(shard.insert(ask.key.as_str().into(), seen)),
-            None => return false,
+            None => return Sight::NoPlace,
         }
-        true
+        Sight::Watched
     }
 
     /// Takes out those whose window is over, and tells how full it was.
@@ -139,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    fn see(table: &Table, partition: &str, used: u64, window: u64) -> bool {
+    fn see(table: &Table, partition: &str, used: u64, window: u64) -> Sight {
         let ask = Ask::new(Reservation {
             key: format!("d:p:{{{partition}}}"),
             window_s: 60,
@@ -157,7 +174,7 @@ mod tests {
     fn the_fullest_come_first_and_windows_end() {
         let (table, now) = (Table::default(), Instant::now());
         for (partition, used, window) in [("a", 3, 7), ("b", 10, 7), ("c", 5, 7), ("a", 4, 7), ("b", 1, 6)] {
-            assert!(see(&table, partition, used, window));
+            assert_eq!(see(&table, partition, used, window), Sight::Watched);
         }
         let found = table.fullest(2, now, |_| true);
         let found: Vec<_> = found.iter().map(|(key, seen)| (&**key, seen.used)).collect();
@@ -173,10 +190,20 @@ mod tests {
     }
 
     #[test]
+    fn a_window_that_is_followed_at_once_is_told_of_as_well() {
+        let table = Table::default();
+        assert_eq!(see(&table, "a", 9, 7), Sight::Watched);
+        assert_eq!(see(&table, "a", 1, 8), Sight::Ended(0.9));
+        assert_eq!(see(&table, "a", 9, 7), Sight::Watched, "overtaken by the next window's");
+        assert_eq!(see(&table, "a", 2, 8), Sight::Watched);
+    }
+
+    #[test]
     fn the_table_is_bounded() {
         let table = Table::default();
-        let watched = (0..MAX_WATCHED + 5000).filter(|n| see(&table, &n.to_string(), 1, 1)).count();
+        let finds_place = |name: &str| see(&table, name, 1, 1) != Sight::NoPlace;
+        let watched = (0..MAX_WATCHED + 5000).filter(|n| finds_place(&n.to_string())).count();
         assert!(watched == table.len() && watched <= MAX_WATCHED && watched > MAX_WATCHED / 2, "{watched}");
-        assert!(!(0..50_000).all(|n| see(&table, &format!("x{n}"), 1, 1)));
+        assert!(!(0..50_000).all(|n| finds_place(&format!("x{n}"))));
     }
 }
