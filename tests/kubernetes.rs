@@ -253,9 +253,19 @@ fn the_store_runs_without_rights_and_is_probed_where_it_answers() {
         match name {
             "QUOTAGATE_LISTEN" => assert_eq!(variable["value"], format!("0.0.0.0:{}", port("http-store"))),
             "QUOTAGATE_ADMIN" => assert_eq!(variable["value"], format!("0.0.0.0:{}", port("http-admin"))),
+            "QUOTAGATE_ADMIN_TOKEN_FILE" => {
+                let (mount, volume) = (&container["volumeMounts"][0], &pod["volumes"][0]);
+                assert_eq!(mount["name"], volume["name"]);
+                let file = &volume["secret"]["items"][0]["path"];
+                let [folder, file] = [&mount["mountPath"], file].map(|part| part.as_str().unwrap());
+                assert_eq!(variable["value"], format!("{folder}/{file}"));
+            }
             _ => {}
         }
     }
+    let names: Vec<_> =
+        container["env"].as_array().unwrap().iter().map(|variable| &variable["name"]).collect();
+    assert!(names.contains(&&json!("QUOTAGATE_ADMIN_TOKEN_FILE")), "every pod can reach the admin address");
     let service = document("istio/store.yaml", "Service");
     assert_eq!(service["spec"]["selector"], deployment["spec"]["template"]["metadata"]["labels"]);
     assert_eq!(service["spec"]["selector"], deployment["spec"]["selector"]["matchLabels"]);

@@ -18,7 +18,7 @@ pub struct Args {
     /// Where Envoy calls: host:port (port 0: any free one) or unix:/path.sock
     #[arg(long, env = "QUOTAGATE_LISTEN", default_value = "127.0.0.1:9180", value_name = "ADDR")]
     listen: ListenAddr,
-    /// Where operators look and turn: /healthz, /readyz, /metrics, and /v1/ for the commands
+    /// Where operators look and turn: the live page at /, /v1/ for the commands, /healthz, /readyz, /metrics
     #[arg(long, env = "QUOTAGATE_ADMIN", default_value = "127.0.0.1:9181", value_name = "ADDR")]
     admin: ListenAddr,
     /// The first part of every key in Redis

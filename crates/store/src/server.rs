@@ -34,7 +34,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout_at};
 use tokio_util::task::TaskTracker;
 
-use self::admin::guard::Guard;
+use self::admin::guard::{Guard, Reach};
 use self::alarm::Alarm;
 use self::caller::Caller;
 use self::events::Events;
@@ -117,10 +117,7 @@ impl App {
 #[derive(Clone, Copy)]
 enum Door {
     Calls,
-    Admin {
-        /// By a Unix socket.
-        local: bool,
-    },
+    Admin(Reach),
 }
 
 /// Serves calls on `calls` and operators on `admin` until `shutdown`; then answers what was accepted, for at
@@ -134,11 +131,14 @@ pub async fn run(calls: Listener, admin: Listener, app: App, shutdown: impl Futu
         tokio::join!(reading.operate.keep_fresh(), reading.watch.keep_swept(), events::publish(&reading))
     });
     let graceful = GracefulShutdown::new();
-    let local = matches!(admin.address(), ListenAddr::Unix(_));
+    let reach = Reach::of(admin.address());
+    if !app.guard.serves(reach) {
+        tracing::warn!("{}", Refusal::Open);
+    }
     let (most_calls, most_admin) = descriptors::bounds();
     tokio::select! {
         () = accept(&calls, Door::Calls, most_calls, &app, &graceful) => {}
-        () = accept(&admin, Door::Admin { local }, most_admin, &app, &graceful) => {}
+        () = accept(&admin, Door::Admin(reach), most_admin, &app, &graceful) => {}
         () = shutdown => {}
     }
     drop((calls, admin));
@@ -207,8 +207,8 @@ async fn accept(listener: &Listener, door: Door, most: usize, app: &Arc<App>, gr
 async fn respond(app: &Arc<App>, door: Door, request: Request<Incoming>) -> Response<Payload> {
     let received = Instant::now();
     match door {
-        Door::Admin { local } => {
-            admin::serve(app, request, local).await.unwrap_or_else(|refusal| refusal.answer())
+        Door::Admin(reach) => {
+            admin::serve(app, request, reach).await.unwrap_or_else(|refusal| refusal.answer())
         }
         Door::Calls if request.uri().path() == DIALS_PATH => {
             let answer = match *request.method() {

@@ -10,6 +10,7 @@ use hyper::body::{Body, Bytes};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 
+use self::guard::Reach;
 use super::App;
 use super::page;
 use super::reply::{Payload, Refusal, json, text};
@@ -24,17 +25,17 @@ struct Readiness {
     warnings: Vec<String>,
 }
 
-/// Answers a request on the admin address; `local` came by a Unix socket.
+/// Answers a request on the admin address, which those within `reach` can connect to.
 ///
 /// # Errors
 /// For a path or a method that it does not know, and where operators may not or cannot do what they wish.
-pub async fn serve<B>(app: &Arc<App>, request: Request<B>, local: bool) -> Result<Response<Payload>, Refusal>
+pub async fn serve<B>(app: &Arc<App>, request: Request<B>, reach: Reach) -> Result<Response<Payload>, Refusal>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     if request.uri().path().starts_with(api::ROOT) {
-        app.guard.check(&request, local)?;
+        app.guard.check(&request, reach)?;
         return routes::serve(app, request).await;
     }
     let answer: fn(&App) -> Response<Payload> = match request.uri().path() {

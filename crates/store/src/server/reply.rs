@@ -236,6 +236,12 @@ pub enum Refusal {
          --admin-host and this name"
     )]
     Host(String),
+    /// Other machines can reach the admin address, and there is no token.
+    #[error(
+        "other machines can reach the admin address and no token is set, so dials, overrides and usage are not served: \
+         give the store a token (--admin-token-file), or keep --admin on loopback or a Unix socket"
+    )]
+    Open,
     /// A web page of another site calls.
     #[error("a page of another site calls: its Origin header is not this address")]
     Origin,
@@ -273,7 +279,7 @@ impl Refusal {
             Self::Down(_) | Self::Busy | Self::Listeners(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
-            Self::Origin => StatusCode::FORBIDDEN,
+            Self::Origin | Self::Open => StatusCode::FORBIDDEN,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Wish(fault) => match fault {
                 Fault::Invalid { .. } => StatusCode::BAD_REQUEST,

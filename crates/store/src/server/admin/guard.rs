@@ -4,6 +4,8 @@
 //! cannot read the answers, unless its own name leads to this address (DNS rebinding); so the name that was asked for must be
 //! one that nobody else can own. It can send forms; so a change must be JSON, which no form is, and no other page may name
 //! its origin.
+//!
+//! Where no token is set, an address that other machines can connect to serves none of those paths.
 
 use std::net::IpAddr;
 
@@ -11,8 +13,31 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request};
 
+use crate::server::listen::ListenAddr;
 use crate::server::reply::Refusal;
 use crate::server::token::Token;
+
+/// From where an address can be connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// It is a Unix socket: its file's rights say who may, and browsers cannot.
+    Socket,
+    /// It is a loopback address: from this machine.
+    Machine,
+    /// From wherever the network lets through.
+    Network,
+}
+
+impl Reach {
+    /// That of a bound address.
+    pub const fn of(address: &ListenAddr) -> Self {
+        match address {
+            ListenAddr::Unix(_) => Self::Socket,
+            ListenAddr::Tcp(address) if address.ip().is_loopback() => Self::Machine,
+            ListenAddr::Tcp(_) => Self::Network,
+        }
+    }
+}
 
 /// What is asked of operators.
 #[derive(Default)]
@@ -24,17 +49,25 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Whether this request may be carried out; `local` came by a Unix socket.
+    /// Whether operators are served at all on an address of this reach.
+    pub const fn serves(&self, reach: Reach) -> bool {
+        self.token.is_some() || !matches!(reach, Reach::Network)
+    }
+
+    /// Whether this request to an address of this reach may be carried out.
     ///
     /// # Errors
     /// Why not.
-    pub fn check<B>(&self, request: &Request<B>, local: bool) -> Result<(), Refusal> {
+    pub fn check<B>(&self, request: &Request<B>, reach: Reach) -> Result<(), Refusal> {
+        if !self.serves(reach) {
+            return Err(Refusal::Open);
+        }
         let headers = request.headers();
         let given = headers.get(AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
         let host = request.uri().authority().map(|authority| authority.as_str().as_bytes());
         let named = headers.get_all(HOST).iter().map(|host| host.as_bytes());
         let hosts: Vec<&[u8]> = host.into_iter().chain(named).collect();
-        if !local {
+        if reach != Reach::Socket {
             self.check_hosts(&hosts)?;
         }
         for origin in headers.get_all(ORIGIN) {
@@ -85,16 +118,37 @@ fn is_json(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    fn status(guard: &Guard, local: bool, headers: &[(&str, &str)]) -> u16 {
+    fn status(guard: &Guard, reach: Reach, headers: &[(&str, &str)]) -> u16 {
         let mut request = Request::put("/v1/dials");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let request = request.body(()).unwrap();
-        guard.check(&request, local).map_or_else(|refusal| refusal.answer().status().as_u16(), |()| 200)
+        guard.check(&request, reach).map_or_else(|refusal| refusal.answer().status().as_u16(), |()| 200)
     }
 
     const JSON: (&str, &str) = ("content-type", "application/json");
+
+    #[test]
+    fn an_address_that_others_reach_wants_a_token() {
+        let reach = |text: &str| Reach::of(&text.parse().unwrap());
+        let (open, request) = (Guard::default(), [("host", "127.0.0.1"), JSON]);
+        let token = Token::new(b"s3cret");
+        let closed = Guard { token, ..Guard::default() };
+        let shown = [("host", "127.0.0.1"), JSON, ("authorization", "Bearer s3cret")];
+        for (address, without) in [
+            ("127.0.0.1:9181", 200),
+            ("[::1]:9181", 200),
+            ("unix:/run/q.sock", 200),
+            ("0.0.0.0:9181", 403),
+            ("[::]:9181", 403),
+            ("192.0.2.7:9181", 403),
+        ] {
+            assert_eq!(status(&open, reach(address), &request), without, "{address}");
+            assert_eq!(status(&closed, reach(address), &request), 401, "{address}");
+            assert_eq!(status(&closed, reach(address), &shown), 200, "{address}");
+        }
+    }
 
     #[test]
     fn only_names_that_nobody_else_owns_are_served() {
@@ -108,7 +162,7 @@ mod tests {
             "LOCALHOST",
             "Quotagate.svc:80",
         ] {
-            assert_eq!(status(&guard, false, &[("host", good), JSON]), 200, "{good}");
+            assert_eq!(status(&guard, Reach::Machine, &[("host", good), JSON]), 200, "{good}");
         }
         for bad in [
             "evil.example",
@@ -121,39 +175,46 @@ mod tests {
             "localhost@evil.example:9181",
             "1.2.3",
         ] {
-            assert_eq!(status(&guard, false, &[("host", bad), JSON]), 421, "{bad}");
-            assert_eq!(status(&guard, true, &[("host", bad), JSON]), 200, "a socket: {bad}");
+            assert_eq!(status(&guard, Reach::Machine, &[("host", bad), JSON]), 421, "{bad}");
+            assert_eq!(status(&guard, Reach::Socket, &[("host", bad), JSON]), 200, "a socket: {bad}");
         }
-        assert_eq!(status(&guard, false, &[JSON]), 421);
-        assert_eq!(status(&guard, false, &[("host", "localhost"), ("host", "evil.example"), JSON]), 421);
+        assert_eq!(status(&guard, Reach::Machine, &[JSON]), 421);
+        assert_eq!(
+            status(&guard, Reach::Machine, &[("host", "localhost"), ("host", "evil.example"), JSON]),
+            421
+        );
     }
 
     #[test]
     fn other_sites_are_refused() {
         let guard = Guard::default();
         let host = ("host", "127.0.0.1:9181");
-        assert_eq!(status(&guard, false, &[host, ("origin", "http://127.0.0.1:9181"), JSON]), 200);
+        assert_eq!(status(&guard, Reach::Machine, &[host, ("origin", "http://127.0.0.1:9181"), JSON]), 200);
         for origin in
             ["null", "https://evil.example", "http://127.0.0.1", "http://127.0.0.1:9182", "127.0.0.1:9181"]
         {
-            assert_eq!(status(&guard, false, &[host, ("origin", origin), JSON]), 403, "{origin}");
-            assert_eq!(status(&guard, true, &[host, ("origin", origin), JSON]), 403, "{origin}");
+            assert_eq!(status(&guard, Reach::Machine, &[host, ("origin", origin), JSON]), 403, "{origin}");
+            assert_eq!(status(&guard, Reach::Socket, &[host, ("origin", origin), JSON]), 403, "{origin}");
         }
         for kind in [
             "text/plain",
             "application/x-www-form-urlencoded",
             "multipart/form-data; boundary=application/json",
         ] {
-            assert_eq!(status(&guard, false, &[host, ("content-type", kind)]), 415, "{kind}");
+            assert_eq!(status(&guard, Reach::Machine, &[host, ("content-type", kind)]), 415, "{kind}");
         }
-        assert_eq!(status(&guard, false, &[host, ("content-type", "Application/JSON; charset=utf-8")]), 200);
-        assert_eq!(status(&guard, false, &[host]), 415);
+        assert_eq!(
+            status(&guard, Reach::Machine, &[host, ("content-type", "Application/JSON; charset=utf-8")]),
+            200
+        );
+        assert_eq!(status(&guard, Reach::Machine, &[host]), 415);
     }
 
     #[test]
     fn the_token_is_asked_for() {
         let guard = Guard { token: Token::new(b"s3cret"), hosts: vec![] };
-        let with = |shown| status(&guard, false, &[("host", "[::1]"), ("authorization", shown), JSON]);
+        let with =
+            |shown| status(&guard, Reach::Machine, &[("host", "[::1]"), ("authorization", shown), JSON]);
         assert_eq!((with("Bearer s3cret"), with("Bearer wrong"), with("")), (200, 401, 401));
     }
 }
