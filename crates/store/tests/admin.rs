@@ -225,16 +225,16 @@ async fn overrides_usage_reset_and_top_over_http() {
     let server = memory().await;
     server.dials("test", Some(REPORT)).await;
     let reserve = async |want: u64| {
-        let call = json!({"budget_ms": 5000, "reservations": [take("a", 5, want)]}).to_string();
+        let call = json!({"budget_ms": 5000, "reservations": [take("jwt.sub=a", 5, want)]}).to_string();
         let request = Request::post("/v1/reserve").header("host", "store");
         let request = request.body(Full::new(call.into())).unwrap();
         read(send(&server.calls, request).await).await.1["grants"][0]["granted"].as_u64().unwrap()
     };
     assert_eq!(reserve(4).await, 4);
-    let (_, usage) = server.get("/v1/usage?partition=a").await;
+    let (_, usage) = server.get("/v1/usage?partition=jwt.sub=a").await;
     assert_eq!((&usage[0]["used"], &usage[0]["quota_from"]), (&json!(4), &json!("reservation")), "{usage}");
-    let place = json!({"policy": "p", "partition": "a", "by": "ann"});
-    let with = |allow: Value| json!({"policy": "p", "partition": "a", "by": "ann", "allow": allow});
+    let place = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
+    let with = |allow: Value| json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann", "allow": allow});
     let (status, made) = server.admin(Method::PUT, "/v1/overrides", Some(with(json!({"quota": 6})))).await;
     assert_eq!((status.as_u16(), &made["version"]), (200, &json!(1)), "{made}");
     assert_eq!(reserve(9).await, 2);
@@ -251,7 +251,7 @@ async fn overrides_usage_reset_and_top_over_http() {
     assert_eq!((&top["fullest"][0]["used"], &top["refused"][0]["requests"]), (&json!(5), &json!(1)), "{top}");
     assert_eq!(server.get("/v1/top?limit=x").await.0, 400);
     assert_eq!(server.get("/v1/usage?partition=a%20b").await.0, 400);
-    assert_eq!(server.get("/v1/usage?partition=nobody").await.0, 404);
+    assert_eq!(server.get("/v1/usage?partition=jwt.sub=nobody").await.0, 404);
 }
 
 #[tokio::test]
@@ -299,10 +299,11 @@ async fn metrics_name_policies_and_no_partition() {
     server.dials("test", Some(REPORT)).await;
     let wish = json!({"policy": "p", "quota": 8, "by": "ann"});
     server.admin(Method::PUT, "/v1/dials", Some(wish)).await;
-    let wish = json!({"policy": "p", "partition": "somebody", "allow": "blocked", "by": "ann"});
+    let wish = json!({"policy": "p", "partition": "jwt.sub=somebody", "allow": "blocked", "by": "ann"});
     server.admin(Method::PUT, "/v1/overrides", Some(wish)).await;
     let short = |n: u64| quotagate_quota::wire::Reservation { window_s: 1, ..take("somebody-else", 4, n) };
-    let call = json!({"budget_ms": 5000, "reservations": [take("somebody", 5, 1), short(3)]}).to_string();
+    let call =
+        json!({"budget_ms": 5000, "reservations": [take("jwt.sub=somebody", 5, 1), short(3)]}).to_string();
     let request = Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
     assert_eq!(read(send(&server.calls, request).await).await.0, 200);
     let text = until("the window of a second has ended", Duration::from_secs(5), async || {
