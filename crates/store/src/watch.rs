@@ -59,7 +59,8 @@ impl Watch {
         let Some((pair, partition)) = self.pair_of(&ask.key) else { return };
         pair.settled(ask, settled);
         let Ok(grant) = settled else { return };
-        if grant.granted == 0 && ask.want > 0 {
+        // How many wait for it is not known: one of them at least is refused where not all is granted.
+        if grant.granted < ask.want {
             self.refused().add(&ask.key, 1, Instant::now());
         }
         if !partition.is_empty() {

@@ -11,9 +11,10 @@ use std::time::Duration;
 use common::http::{Served, host};
 use common::operate::told;
 use common::slow::{Before, Slow, Step};
-use common::{open, until};
+use common::{one, open, take, until};
 use futures_util::future::FutureExt;
-use quotagate_store::api::{Allow, ClearOverride, SetOverride};
+use quotagate_quota::wire::Reservation;
+use quotagate_store::api::{Allow, ClearOverride, Reset, SetOverride};
 use quotagate_store::desk::{Cell, Shelf};
 use quotagate_store::operate::{Fault, Operate};
 use quotagate_store::store::{Store, StoreError};
@@ -213,4 +214,46 @@ async fn a_change_outlives_the_connection_it_came_by() {
     })
     .await;
     assert_eq!(in_force(&store).await.as_deref(), Some("blocked"));
+}
+
+#[tokio::test]
+async fn partitions_are_named_as_the_filter_counts_them() {
+    let store = open("memory:").await;
+    let operate = told(&store, "d", &["p"]).await;
+    for (typed, counted) in [
+        ("ip=2001:DB8::1", "ip=2001:db8::1"),
+        ("jwt.sub=a|b", "jwt.sub=a%7Cb"),
+        ("jwt.sub=k%c3%a4se", "jwt.sub=k%C3%A4se"),
+        ("*", "*"),
+    ] {
+        let made = operate
+            .set_override(&SetOverride { partition: typed.to_owned(), ..set(Allow::Quota(7)) })
+            .await
+            .unwrap();
+        assert_eq!(made.done, format!("set override p {counted}: quota 7"));
+        let key = format!("d:p:{{{counted}}}");
+        let grant = one(&*store, &Reservation { key, window_s: 3600, ..take("", 5, 1) }).await;
+        assert_eq!((grant.used, grant.quota), (1, 7), "{counted}");
+        let usage = operate.usage(Some("d"), typed, &|_, _| None).await.unwrap();
+        assert_eq!((usage[0].partition.as_str(), usage[0].used), (counted, 1));
+        let domain = Some("d".to_owned());
+        let (policy, partition, by) = ("p".to_owned(), typed.to_owned(), "ann".to_owned());
+        let reset = Reset { domain, policy, partition, by };
+        assert_eq!(
+            operate.reset(&reset).await.unwrap().done,
+            format!("reset p {counted}, 1 units were used")
+        );
+        let Reset { domain, policy, partition, by } = reset;
+        let clear = ClearOverride { domain, policy, partition, by };
+        assert_eq!(
+            operate.clear_override(&clear).await.unwrap().done,
+            format!("cleared override p {counted}")
+        );
+    }
+    let long = format!("jwt.sub={}", "a".repeat(200));
+    let fault =
+        operate.set_override(&SetOverride { partition: long, ..set(Allow::Blocked) }).await.unwrap_err();
+    assert!(fault.to_string().contains("a digest of it"), "{fault}");
+    let fault = operate.usage(Some("d"), "alice", &|_, _| None).await.unwrap_err();
+    assert!(fault.to_string().contains("lacks its label"), "{fault}");
 }
