@@ -145,7 +145,7 @@ async fn operating_needs_more_and_counting_goes_on_without() {
     let failed = operate_everything(&redis).await;
     assert!(failed.len() == 8 && failed[0].contains("lacks a right that operating needs"), "{failed:?}");
     let store = open(&format!("redis://quotagate:s3cret@127.0.0.1:{}", redis.port())).await;
-    assert_eq!(numbers(&*store, &take("a", 9, 1)).await, (1, 2), "it counts");
+    assert_eq!(numbers(&*store, &take("jwt.sub=a", 9, 1)).await, (1, 2), "it counts");
     drop(store);
     let all = [rights.one, rights.operate.clone()].concat();
     redis.cli(&["ACL", "LOG", "RESET"]).unwrap();
