@@ -16,7 +16,7 @@ pub const ROOT: &str = "/v1/";
 pub const BOARDS: &str = "/v1/boards";
 /// `PUT` [`SetDial`], `DELETE` [`ClearDial`]: [`Changed`].
 pub const DIALS: &str = "/v1/dials";
-/// `GET` `?domain=&policy=`: [`OverrideEntry`]s, as a list. `PUT` [`SetOverride`], `DELETE` [`ClearOverride`]: [`Changed`].
+/// `GET` `?domain=&policy=&limit=`: [`OverrideEntry`]s, as a list, all of them without a limit. `PUT` [`SetOverride`], `DELETE` [`ClearOverride`]: [`Changed`].
 pub const OVERRIDES: &str = "/v1/overrides";
 /// `GET` `?domain=&limit=`: [`Event`]s, the newest first, as a list.
 pub const HISTORY: &str = "/v1/history";
@@ -121,7 +121,7 @@ pub struct SetDial {
     pub by: String,
 }
 
-/// Clears a dial; 404 where there is none.
+/// Clears a dial, readable or not; 404 where there is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClearDial {
@@ -175,7 +175,7 @@ pub struct SetOverride {
     pub domain: Option<String>,
     /// The name of a policy that is known.
     pub policy: String,
-    /// The partition, encoded as in keys.
+    /// The partition as people name it or as keys have it; no secret.
     pub partition: String,
     /// What it grants.
     pub allow: Allow,
@@ -195,7 +195,7 @@ pub struct ClearOverride {
     pub domain: Option<String>,
     /// The policy.
     pub policy: String,
-    /// The partition, encoded as in keys.
+    /// The partition as people name it or as keys have it; no secret.
     pub partition: String,
     /// Who clears it.
     pub by: String,
@@ -210,7 +210,7 @@ pub struct Reset {
     pub domain: Option<String>,
     /// The policy.
     pub policy: String,
-    /// The partition, encoded as in keys.
+    /// The partition as people name it or as keys have it; no secret.
     pub partition: String,
     /// Who resets it.
     pub by: String,
@@ -268,7 +268,7 @@ pub enum QuotaFrom {
     /// A run-time override.
     Override,
     /// The last reservation that this store has seen for it in this window: a static override, a tier, `quota_from`, a dial or
-    /// the policy's own.
+    /// the policy's own. What became of a dial since, by itself or at another store, is seen with the next one.
     Reservation,
     /// A dial.
     Dial,
@@ -281,7 +281,7 @@ pub enum QuotaFrom {
 pub struct Top {
     /// By the part of their quota that is used in the current window, the fullest first.
     pub fullest: Vec<Usage>,
-    /// By requests refused within about the last five minutes, the most refused first.
+    /// By refusals within about the last five minutes, the most refused first.
     pub refused: Vec<Refused>,
 }
 
@@ -294,7 +294,8 @@ pub struct Refused {
     pub policy: String,
     /// The partition, encoded as in keys.
     pub partition: String,
-    /// Requests refused, counted by a sketch of bounded memory: at most `error` too many.
+    /// Requests that filters refused by themselves, and one for each reservation that this store did not grant in full,
+    /// however many waited for it. Counted by a sketch of bounded memory: at most `error` too many.
     pub requests: u64,
     /// How many of `requests` may be others'.
     pub error: u64,

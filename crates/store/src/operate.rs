@@ -3,9 +3,9 @@
 //!
 //! * A dial is a field of a hash of its domain: [`record::DialRecord`] as JSON. One whose time is over counts no more.
 //! * An override is a value beside its counters, which a reservation reads in its own step, and an entry of an index of
-//!   its domain. The entry is written first and deleted last, so that no override is ever in force unlisted; an entry
-//!   without override is dropped when it is listed.
-//! * Every change has a new version and an entry of history, in the same step as its hash.
+//!   its domain. The entry is written first and deleted last, and looked for once more after the override is set, so that
+//!   none stays in force unlisted; an entry without override is dropped when it is listed.
+//! * Every change has a new version and an entry of history, in the same step as its hash; an override's once it is set.
 //!
 //! Times are the backend's. Bounds: [`MAX_DOMAINS`] domains are watched at once, and of a domain [`MAX_POLICIES`] policies
 //! are known and [`MAX_OVERRIDES`] overrides kept.
@@ -84,11 +84,6 @@ impl Operate {
         for _ in 0..TRIES {
             let sheet = self.desk().read(shelf, domain).await?;
             let old = sheet.get(field);
-            if shelf == Shelf::Overrides && old.is_none() && sheet.fields.len() >= MAX_OVERRIDES {
-                return Err(Fault::Full(format!(
-                    "{MAX_OVERRIDES} overrides are set in {domain}: clear some, or list them to drop those that ended"
-                )));
-            }
             let Edit { new, done } = edit(old, sheet.now)?;
             let event = Event { at_ms: millis(sheet.now), by: by.to_owned(), done };
             let change = Change {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use quotagate_quota::wire::dials::{MAX_REFUSALS, MAX_REPORTED_KEY, Report};
+use quotagate_quota::wire::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
 
 use self::pair::{Families, Pair};
 use self::table::{Sight, Table};
@@ -59,7 +59,8 @@ impl Watch {
         let Some((pair, partition)) = self.pair_of(&ask.key) else { return };
         pair.settled(ask, settled);
         let Ok(grant) = settled else { return };
-        if grant.granted == 0 && ask.want > 0 {
+        // How many wait for it is not known: one of them at least is refused where not all is granted.
+        if grant.granted < ask.want {
             self.refused().add(&ask.key, 1, Instant::now());
         }
         if !partition.is_empty() {
@@ -119,9 +120,17 @@ impl Watch {
         }
     }
 
-    /// The quota that a reservation of this key was last seen with in this window, as far as it is watched.
+    /// The quota that a reservation of this key last said in this window, as far as it is watched.
     pub fn quota(&self, key: &str, number: u64) -> Option<u64> {
-        self.table.quota(key, number)
+        self.table.asked(key, number)
+    }
+
+    /// A dial of a policy, or of all, was turned: what reservations said of its quota holds no more.
+    pub fn forget(&self, domain: &str, policy: &str) {
+        let meant = |key: &str| {
+            parts(key).is_some_and(|(of, name, _)| of == domain && (policy == ALL_POLICIES || policy == name))
+        };
+        self.table.forget_asked(meant);
     }
 
     /// The partitions that stand out, of one domain and policy where they are given.
@@ -141,7 +150,10 @@ impl Watch {
                 partition: partition.to_owned(),
                 used: seen.used,
                 quota: Some(seen.quota),
-                quota_from: QuotaFrom::Reservation,
+                quota_from: match seen.asked {
+                    Some(asked) if asked != seen.quota => QuotaFrom::Override,
+                    _ => QuotaFrom::Reservation,
+                },
                 window_s: seen.window_s,
                 reset_ms: u64::try_from(seen.end.saturating_duration_since(now).as_millis()).unwrap_or(0),
             })

@@ -165,7 +165,17 @@ async fn spoilt_dials_are_ignored_one_by_one() {
         (&json!(8), 1),
         "{told}"
     );
-    // What stands in the place of a dial makes room for one.
+    // What stands in the place of a dial can be cleared, whether or not it looks like one.
+    for policy in ["r", "q"] {
+        let clear = || Some(json!({"policy": policy, "by": "ann"}));
+        let (status, made) = server.admin(Method::DELETE, "/v1/dials", clear()).await;
+        assert_eq!(status, 200, "{made}");
+        assert_eq!(made["done"], format!("cleared dial {policy}, which could not be read"));
+        assert!(!cli(&["HKEYS", dials]).lines().lines().any(|field| field == policy), "{policy}");
+        assert_eq!(server.admin(Method::DELETE, "/v1/dials", clear()).await.0, 404);
+    }
+    cli(&["HSET", dials, "#version", "71"]);
+    // It makes room for one, too.
     let all = json!({"policy": "*", "mode": "shadow", "by": "ann"});
     let (status, made) = server.admin(Method::PUT, "/v1/dials", Some(all)).await;
     assert_eq!((status.as_u16(), &made["version"]), (200, &json!(72)), "{made}");
@@ -225,16 +235,16 @@ async fn overrides_usage_reset_and_top_over_http() {
     let server = memory().await;
     server.dials("test", Some(REPORT)).await;
     let reserve = async |want: u64| {
-        let call = json!({"budget_ms": 5000, "reservations": [take("a", 5, want)]}).to_string();
+        let call = json!({"budget_ms": 5000, "reservations": [take("jwt.sub=a", 5, want)]}).to_string();
         let request = Request::post("/v1/reserve").header("host", "store");
         let request = request.body(Full::new(call.into())).unwrap();
         read(send(&server.calls, request).await).await.1["grants"][0]["granted"].as_u64().unwrap()
     };
     assert_eq!(reserve(4).await, 4);
-    let (_, usage) = server.get("/v1/usage?partition=a").await;
+    let (_, usage) = server.get("/v1/usage?partition=jwt.sub=a").await;
     assert_eq!((&usage[0]["used"], &usage[0]["quota_from"]), (&json!(4), &json!("reservation")), "{usage}");
-    let place = json!({"policy": "p", "partition": "a", "by": "ann"});
-    let with = |allow: Value| json!({"policy": "p", "partition": "a", "by": "ann", "allow": allow});
+    let place = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
+    let with = |allow: Value| json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann", "allow": allow});
     let (status, made) = server.admin(Method::PUT, "/v1/overrides", Some(with(json!({"quota": 6})))).await;
     assert_eq!((status.as_u16(), &made["version"]), (200, &json!(1)), "{made}");
     assert_eq!(reserve(9).await, 2);
@@ -248,10 +258,72 @@ async fn overrides_usage_reset_and_top_over_http() {
     assert_eq!(server.admin(Method::POST, "/v1/reset", Some(place)).await.0, 404);
     assert_eq!(reserve(5).await, 5);
     let (_, top) = server.get("/v1/top?domain=test&limit=5").await;
-    assert_eq!((&top["fullest"][0]["used"], &top["refused"][0]["requests"]), (&json!(5), &json!(1)), "{top}");
+    assert_eq!((&top["fullest"][0]["used"], &top["refused"][0]["requests"]), (&json!(5), &json!(2)), "{top}");
     assert_eq!(server.get("/v1/top?limit=x").await.0, 400);
     assert_eq!(server.get("/v1/usage?partition=a%20b").await.0, 400);
-    assert_eq!(server.get("/v1/usage?partition=nobody").await.0, 404);
+    assert_eq!(server.get("/v1/usage?partition=jwt.sub=nobody").await.0, 404);
+}
+
+#[tokio::test]
+async fn usage_goes_back_to_the_policys_quota_once_an_override_or_a_dial_is_cleared() {
+    let server = memory().await;
+    server.dials("test", Some(REPORT)).await;
+    let reserve = async |quota: u64, want: u64| {
+        let call = json!({"budget_ms": 5000, "reservations": [take("jwt.sub=a", quota, want)]}).to_string();
+        let request = Request::post("/v1/reserve").header("host", "store");
+        read(send(&server.calls, request.body(Full::new(call.into())).unwrap()).await).await.1
+    };
+    let usage = async || {
+        let (_, usage) = server.get("/v1/usage?partition=jwt.sub=a").await;
+        (usage[0]["quota"].clone(), usage[0]["quota_from"].as_str().unwrap().to_owned())
+    };
+    let place = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
+    let over = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann", "allow": {"quota": 50}});
+    server.admin(Method::PUT, "/v1/overrides", Some(over)).await;
+    reserve(5, 3).await;
+    assert_eq!(usage().await, (json!(50), "override".to_owned()));
+    let (_, top) = server.get("/v1/top").await;
+    assert_eq!(top["fullest"][0]["quota_from"], "override", "{top}");
+    server.admin(Method::DELETE, "/v1/overrides", Some(place)).await;
+    assert_eq!(usage().await, (json!(5), "reservation".to_owned()), "as the call asked");
+    let dial = json!({"policy": "p", "quota": 8, "by": "ann"});
+    server.admin(Method::PUT, "/v1/dials", Some(dial)).await;
+    assert_eq!(usage().await, (json!(8), "dial".to_owned()));
+    reserve(8, 1).await;
+    assert_eq!(usage().await, (json!(8), "reservation".to_owned()));
+    server.admin(Method::DELETE, "/v1/dials", Some(json!({"policy": "p", "by": "ann"}))).await;
+    assert_eq!(usage().await, (json!(5), "policy".to_owned()));
+}
+
+#[tokio::test]
+async fn what_is_not_granted_in_full_is_refused_once() {
+    let server = memory().await;
+    let call = json!({"budget_ms": 5000, "reservations": [take("a", 5, 30), take("b", 5, 5)]}).to_string();
+    let request = Request::post("/v1/reserve").header("host", "store");
+    let (status, _) = read(send(&server.calls, request.body(Full::new(call.into())).unwrap()).await).await;
+    assert_eq!(status, 200);
+    let (_, top) = server.get("/v1/top").await;
+    let refused = top["refused"].as_array().unwrap();
+    assert_eq!(
+        (refused.len(), &refused[0]["partition"], &refused[0]["requests"]),
+        (1, &json!("a"), &json!(1))
+    );
+}
+
+#[tokio::test]
+async fn overrides_are_listed_up_to_a_limit() {
+    let server = memory().await;
+    server.dials("test", Some(REPORT)).await;
+    for n in 0..70 {
+        let wish =
+            json!({"policy": "p", "partition": format!("jwt.sub={n}"), "allow": "blocked", "by": "ann"});
+        assert_eq!(server.admin(Method::PUT, "/v1/overrides", Some(wish)).await.0, 200);
+    }
+    for (query, count) in [("", 70), ("?limit=69", 69), ("?domain=test&limit=2", 2), ("?limit=0", 0)] {
+        let (_, listed) = server.get(&format!("/v1/overrides{query}")).await;
+        assert_eq!(listed.as_array().unwrap().len(), count, "{query}");
+    }
+    assert_eq!(server.get("/v1/overrides?limit=few").await.0, 400);
 }
 
 #[tokio::test]
@@ -299,10 +371,11 @@ async fn metrics_name_policies_and_no_partition() {
     server.dials("test", Some(REPORT)).await;
     let wish = json!({"policy": "p", "quota": 8, "by": "ann"});
     server.admin(Method::PUT, "/v1/dials", Some(wish)).await;
-    let wish = json!({"policy": "p", "partition": "somebody", "allow": "blocked", "by": "ann"});
+    let wish = json!({"policy": "p", "partition": "jwt.sub=somebody", "allow": "blocked", "by": "ann"});
     server.admin(Method::PUT, "/v1/overrides", Some(wish)).await;
     let short = |n: u64| quotagate_quota::wire::Reservation { window_s: 1, ..take("somebody-else", 4, n) };
-    let call = json!({"budget_ms": 5000, "reservations": [take("somebody", 5, 1), short(3)]}).to_string();
+    let call =
+        json!({"budget_ms": 5000, "reservations": [take("jwt.sub=somebody", 5, 1), short(3)]}).to_string();
     let request = Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
     assert_eq!(read(send(&server.calls, request).await).await.0, 200);
     let text = until("the window of a second has ended", Duration::from_secs(5), async || {

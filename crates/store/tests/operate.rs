@@ -214,13 +214,13 @@ async fn overrides_one_partition(store: &Arc<dyn Store>) {
     assert_eq!(grant(9).await, (9, 16, MAX_UNITS));
     set(Allow::Blocked).await;
     assert_eq!(grant(9).await, (0, 16, 0));
-    let listed = operate.overrides(Some("over"), None).await.unwrap();
+    let listed = operate.overrides(Some("over"), None, 9).await.unwrap();
     assert_eq!(
         (listed.len(), listed[0].partition.as_str(), listed[0].allow),
         (1, "jwt.sub=a", Allow::Blocked)
     );
     assert_eq!((listed[0].by.as_str(), listed[0].remaining_ms), ("ann", None));
-    assert!(operate.overrides(Some("over"), Some("q")).await.unwrap().is_empty());
+    assert!(operate.overrides(Some("over"), Some("q"), 9).await.unwrap().is_empty());
     assert_eq!(operate.boards(Some("over")).await.unwrap()[0].overrides, 1);
     let clear = ClearOverride {
         domain: Some("over".to_owned()),
@@ -231,36 +231,47 @@ async fn overrides_one_partition(store: &Arc<dyn Store>) {
     assert_eq!(operate.clear_override(&clear).await.unwrap().version, 4);
     assert_eq!(grant(9).await, (0, 16, 5));
     assert!(reply(&operate, "over").await.overridden.is_empty());
-    assert!(operate.overrides(None, None).await.unwrap().iter().all(|entry| entry.domain != "over"));
+    assert!(operate.overrides(None, None, 9999).await.unwrap().iter().all(|entry| entry.domain != "over"));
     let absent = operate.clear_override(&clear).await.unwrap_err();
     assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
 }
 
 async fn ends_overrides_by_themselves(store: &Arc<dyn Store>) {
     let operate = told(store, "ends", &["p"]).await;
-    let wish = SetOverride { for_ms: Some(1000), ..over("ends", "a", Allow::Quota(7)) };
+    let wish = SetOverride { for_ms: Some(1000), ..over("ends", "jwt.sub=a", Allow::Quota(7)) };
     operate.set_override(&wish).await.unwrap();
-    let listed = operate.overrides(Some("ends"), Some("p")).await.unwrap();
+    let listed = operate.overrides(Some("ends"), Some("p"), 9).await.unwrap();
     assert!(listed[0].remaining_ms.is_some_and(|left| (1..=1000).contains(&left)), "{listed:?}");
-    assert_eq!(grant(&**store, "ends", "a", 9).await, (7, 7, 7));
+    assert_eq!(grant(&**store, "ends", "jwt.sub=a", 9).await, (7, 7, 7));
     until("it ends", Duration::from_secs(3), async || {
-        (grant(&**store, "ends", "a", 9).await.2 == 5).then_some(())
+        (grant(&**store, "ends", "jwt.sub=a", 9).await.2 == 5).then_some(())
     })
     .await;
-    assert!(operate.overrides(Some("ends"), None).await.unwrap().is_empty());
+    assert!(operate.overrides(Some("ends"), None, 9).await.unwrap().is_empty());
     assert!(reply(&operate, "ends").await.overridden.is_empty());
     assert_eq!(store.desk().read(Shelf::Overrides, "ends").await.unwrap().fields, [], "its entry is dropped");
 }
 
 async fn refuses_overrides_that_cannot_be(store: &Arc<dyn Store>) {
     let operate = told(store, "cannot", &["p"]).await;
-    for partition in ["", "a b", "{a}", "a}", "a\r\nb", "ä", &"a".repeat(5000)] {
+    for partition in [
+        "",
+        "a b",
+        "{a}",
+        "a",
+        "alice",
+        "ä",
+        "jwt=a",
+        "ip=300.1.1.1",
+        &format!("jwt.sub={}", "a".repeat(5000)),
+    ] {
         let fault = operate.set_override(&over("cannot", partition, Allow::Blocked)).await.unwrap_err();
         assert!(matches!(fault, Fault::Invalid { field: "partition", .. }), "{partition:?} {fault:?}");
     }
-    let fault = operate.set_override(&over("cannot", "a", Allow::Quota(MAX_UNITS + 1))).await.unwrap_err();
+    let fault =
+        operate.set_override(&over("cannot", "jwt.sub=a", Allow::Quota(MAX_UNITS + 1))).await.unwrap_err();
     assert!(matches!(fault, Fault::Invalid { field: "allow", .. }), "{fault:?}");
-    let wish = SetOverride { policy: "q".to_owned(), ..over("cannot", "a", Allow::Blocked) };
+    let wish = SetOverride { policy: "q".to_owned(), ..over("cannot", "jwt.sub=a", Allow::Blocked) };
     let fault = operate.set_override(&wish).await.unwrap_err();
     assert!(matches!(fault, Fault::Unknown { field: "policy", .. }), "{fault:?}");
     assert_eq!(operate.boards(Some("cannot")).await.unwrap()[0].version, 0);
@@ -268,46 +279,48 @@ async fn refuses_overrides_that_cannot_be(store: &Arc<dyn Store>) {
 
 async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
     let operate = told(store, "usage", &["p", "q", "staggered"]).await;
-    let offset_s = Window::new(3600, 0).unwrap().staggered("a").offset();
+    let offset_s = Window::new(3600, 0).unwrap().staggered("jwt.sub=a").offset();
     for (policy, offset_s, want) in [("p", 0, 3), ("staggered", offset_s, 4)] {
-        let key = format!("usage:{policy}:{{a}}");
+        let key = format!("usage:{policy}:{{jwt.sub=a}}");
         one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, want) }).await;
     }
-    let usage = async || operate.usage(Some("usage"), "a", &|_, _| None).await;
+    let usage = async || operate.usage(Some("usage"), "jwt.sub=a", &|_, _| None).await;
     let found = usage().await.unwrap();
     let shown: Vec<_> = found.iter().map(|u| (u.policy.as_str(), u.used, u.quota, u.quota_from)).collect();
     let policy = QuotaFrom::Policy;
     assert_eq!(shown, [("p", 3, Some(5), policy), ("staggered", 4, Some(5), policy)]);
     assert!(found.iter().all(|usage| (1..=3_600_000).contains(&usage.reset_ms)), "{found:?}");
-    let seen =
-        operate.usage(Some("usage"), "a", &|key, _| (key == "usage:p:{a}").then_some(50)).await.unwrap();
+    let seen = operate
+        .usage(Some("usage"), "jwt.sub=a", &|key, _| (key == "usage:p:{jwt.sub=a}").then_some(50))
+        .await
+        .unwrap();
     assert_eq!((seen[0].quota, seen[0].quota_from), (Some(50), QuotaFrom::Reservation));
     operate.set_dial(&SetDial { quota: Some(8), ..set("usage", "p") }).await.unwrap();
     assert_eq!(
         (usage().await.unwrap()[0].quota, usage().await.unwrap()[0].quota_from),
         (Some(8), QuotaFrom::Dial)
     );
-    operate.set_override(&over("usage", "a", Allow::Unlimited)).await.unwrap();
+    operate.set_override(&over("usage", "jwt.sub=a", Allow::Unlimited)).await.unwrap();
     let shown = &usage().await.unwrap()[0];
     assert_eq!((shown.quota, shown.quota_from), (None, QuotaFrom::Override));
     let reset = Reset {
         domain: None,
         policy: "staggered".to_owned(),
-        partition: "a".to_owned(),
+        partition: "jwt.sub=a".to_owned(),
         by: "ann".to_owned(),
     };
     let reset = Reset { domain: Some("usage".to_owned()), ..reset };
-    assert_eq!(operate.reset(&reset).await.unwrap().done, "reset staggered a, 4 units were used");
+    assert_eq!(operate.reset(&reset).await.unwrap().done, "reset staggered jwt.sub=a, 4 units were used");
     let absent = operate.reset(&reset).await.unwrap_err();
     assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
     assert_eq!(usage().await.unwrap().len(), 1);
-    let key = "usage:staggered:{a}".to_owned();
+    let key = "usage:staggered:{jwt.sub=a}".to_owned();
     let anew = one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, 9) }).await;
     assert_eq!((anew.granted, anew.used), (5, 5), "its whole quota once more");
-    let absent = operate.usage(Some("usage"), "nobody", &|_, _| None).await.unwrap_err();
+    let absent = operate.usage(Some("usage"), "jwt.sub=nobody", &|_, _| None).await.unwrap_err();
     assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
     assert_eq!(
         operate.history(Some("usage"), 1).await.unwrap()[0].done,
-        "reset staggered a, 4 units were used"
+        "reset staggered jwt.sub=a, 4 units were used"
     );
 }

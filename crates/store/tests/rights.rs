@@ -96,7 +96,7 @@ async fn operate_everything(redis: &Redis) -> Vec<String> {
     let report = br#"{"policies":[{"name":"p","quota":5,"window_s":31622400,"stagger":false,"mode":"enforce","on_failure":"allow"}]}"#;
     cached.learn(report).unwrap();
     operate.write_down(&cached).await;
-    numbers(&*store, &take("a", 9, 1)).await;
+    numbers(&*store, &take("jwt.sub=a", 9, 1)).await;
     let (policy, by) = ("p".to_owned(), "ann".to_owned());
     let dial = SetDial {
         domain: Some("test".to_owned()),
@@ -109,25 +109,29 @@ async fn operate_everything(redis: &Redis) -> Vec<String> {
     };
     let domain = dial.domain.clone();
     let cleared = ClearDial { domain: domain.clone(), policy: policy.clone(), by: by.clone() };
-    let place =
-        Reset { domain: domain.clone(), policy: policy.clone(), partition: "a".to_owned(), by: by.clone() };
+    let place = Reset {
+        domain: domain.clone(),
+        policy: policy.clone(),
+        partition: "jwt.sub=a".to_owned(),
+        by: by.clone(),
+    };
     let over = SetOverride {
         domain: domain.clone(),
         policy: policy.clone(),
-        partition: "a".to_owned(),
+        partition: "jwt.sub=a".to_owned(),
         allow: Allow::Blocked,
         for_ms: Some(60_000),
         by: by.clone(),
     };
-    let off = ClearOverride { domain, policy, partition: "a".to_owned(), by };
+    let off = ClearOverride { domain, policy, partition: "jwt.sub=a".to_owned(), by };
     let failed = [
         operate.set_dial(&dial).await.err(),
         operate.clear_dial(&cleared).await.err(),
         operate.set_override(&over).await.err(),
-        operate.overrides(Some("test"), None).await.err(),
+        operate.overrides(Some("test"), None, 9).await.err(),
         operate.clear_override(&off).await.err(),
         operate.history(Some("test"), 9).await.err(),
-        operate.usage(Some("test"), "a", &|_, _| None).await.err(),
+        operate.usage(Some("test"), "jwt.sub=a", &|_, _| None).await.err(),
         operate.reset(&place).await.err(),
     ];
     failed.into_iter().flatten().map(|fault| fault.to_string()).collect()
@@ -141,7 +145,7 @@ async fn operating_needs_more_and_counting_goes_on_without() {
     let failed = operate_everything(&redis).await;
     assert!(failed.len() == 8 && failed[0].contains("lacks a right that operating needs"), "{failed:?}");
     let store = open(&format!("redis://quotagate:s3cret@127.0.0.1:{}", redis.port())).await;
-    assert_eq!(numbers(&*store, &take("a", 9, 1)).await, (1, 2), "it counts");
+    assert_eq!(numbers(&*store, &take("jwt.sub=a", 9, 1)).await, (1, 2), "it counts");
     drop(store);
     let all = [rights.one, rights.operate.clone()].concat();
     redis.cli(&["ACL", "LOG", "RESET"]).unwrap();

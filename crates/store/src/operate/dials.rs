@@ -6,10 +6,10 @@ use quotagate_quota::wire::MAX_UNITS;
 use quotagate_quota::wire::dials::ALL_POLICIES;
 
 use super::names::clean;
-use super::record::{DialRecord, span, write};
-use super::{Edit, Fault, Operate, millis};
+use super::record::{DialRecord, is_policy, span, write};
+use super::{Edit, Fault, Made, Operate, millis};
 use crate::api::{Changed, ClearDial, Event, MAX_FOR_MS, MAX_HISTORY, SetDial};
-use crate::desk::Shelf;
+use crate::desk::{Change, Shelf};
 
 impl Operate {
     /// Turns a dial.
@@ -52,15 +52,41 @@ impl Operate {
     pub async fn clear_dial(&self, wish: &ClearDial) -> Result<Changed, Fault> {
         let domain = self.domain(wish.domain.as_deref()).await?;
         let by = clean(&wish.by);
+        let spoilt = format!("cleared dial {}, which could not be read", wish.policy);
+        let named = wish.policy == ALL_POLICIES || is_policy(&wish.policy);
+        let absent = || Fault::Absent(format!("no dial of {:?} is turned in {domain}", wish.policy));
         let clear = |old: Option<&[u8]>, now: Duration| {
-            let held = old.and_then(|old| DialRecord::read(&wish.policy, old).ok());
-            match held.filter(|held| held.left_at(now).is_some()) {
-                Some(_) => Ok(Edit { new: None, done: format!("cleared dial {}", wish.policy) }),
-                None => Err(Fault::Absent(format!("no dial of {:?} is turned in {domain}", wish.policy))),
-            }
+            let done = match old.map(|old| DialRecord::read(&wish.policy, old)) {
+                Some(Ok(held)) if held.left_at(now).is_some() => format!("cleared dial {}", wish.policy),
+                Some(Err(_)) if named => spoilt.clone(),
+                _ => return Err(absent()),
+            };
+            Ok(Edit { new: None, done })
         };
-        let made = self.change(&domain, Shelf::Dials, &wish.policy, &by, clear).await?;
-        Ok(self.changed(domain, made))
+        match self.change(&domain, Shelf::Dials, &wish.policy, &by, clear).await {
+            Err(Fault::Absent(_)) if named && self.drop_unread(&domain, &wish.policy).await? => {
+                let now = self.desk().read(Shelf::Dials, &domain).await?.now;
+                let event = Event { at_ms: millis(now), by, done: spoilt.clone() };
+                let version = self.tell(&domain, event).await?;
+                Ok(self.changed(domain, Made { version, done: spoilt }))
+            }
+            made => {
+                let made = made?;
+                Ok(self.changed(domain, made))
+            }
+        }
+    }
+
+    /// Deletes a field that is so spoilt that the backend leaves it out; whether there was one.
+    async fn drop_unread(&self, domain: &str, field: &str) -> Result<bool, Fault> {
+        let before = self.desk().read(Shelf::Dials, domain).await?;
+        if before.left_out == 0 || before.get(field).is_some() {
+            return Ok(false);
+        }
+        let field = field.to_owned();
+        let change = Change { shelf: Shelf::Dials, field, old: None, new: None, event: None };
+        self.desk().change(domain, &change).await?;
+        Ok(self.desk().read(Shelf::Dials, domain).await?.left_out < before.left_out)
     }
 
     /// What was done in a domain, the newest first.
@@ -74,7 +100,7 @@ impl Operate {
         Ok(entries.into_iter().filter_map(read).collect())
     }
 
-    pub(super) fn changed(&self, domain: String, made: super::Made) -> Changed {
+    pub(super) fn changed(&self, domain: String, made: Made) -> Changed {
         Changed { domain, version: made.version, durable: self.desk().durable(), done: made.done }
     }
 }

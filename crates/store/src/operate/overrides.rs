@@ -1,16 +1,23 @@
 //! Setting, clearing and listing the overrides of single partitions.
+//!
+//! Index and override are of different hash tags, so no step changes both. To set: list it, set it, and say so where it is
+//! listed still; else begin anew. To clear: see that the index can be written, delete the override, and take it from the
+//! index where its entry is the same still; else begin anew. History tells of what was done, and of a wish without answer
+//! that it was tried.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use quotagate_quota::request::naming::{DigestKey, Name};
 use quotagate_quota::wire::{MAX_KEY, MAX_UNITS, Reservation};
 
 use super::dials::check_time;
 use super::names::clean;
 use super::record::{OverrideRecord, left_at, span, write};
-use super::{Edit, Fault, Operate, millis};
-use crate::api::{Allow, Changed, ClearOverride, OverrideEntry, SetOverride};
+use super::{Fault, MAX_OVERRIDES, Made, Operate, TRIES, millis};
+use crate::api::{Allow, Changed, ClearOverride, Event, OverrideEntry, SetOverride};
 use crate::desk::{Cell, Change, Shelf};
+use crate::store::StoreError;
 
 /// Overrides that are looked at together.
 const TOGETHER: usize = 64;
@@ -27,27 +34,63 @@ impl Operate {
             return Err(Fault::invalid("allow", format!("a quota must be 0 to {MAX_UNITS}")));
         }
         check_time(wish.for_ms)?;
-        check_partition("", &wish.policy, &wish.partition)?;
+        check_partition("", &wish.policy, &canonical("", &wish.policy, &wish.partition)?)?;
         let (domain, _) = self.place(wish.domain.as_deref(), &wish.policy).await?;
-        let key = check_partition(&domain, &wish.policy, &wish.partition)?;
+        let partition = canonical(&domain, &wish.policy, &wish.partition)?;
+        let key = check_partition(&domain, &wish.policy, &partition)?;
         let by = clean(&wish.by);
-        let field = field(&wish.policy, &wish.partition);
-        let set = |_: Option<&[u8]>, now: Duration| {
-            let until_ms = wish.for_ms.map(|for_ms| millis(now).saturating_add(for_ms));
-            let entry = OverrideRecord { allow: wish.allow, until_ms, by: by.clone(), at_ms: millis(now) };
-            let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
-            let done =
-                format!("set override {} {}: {}{time}", wish.policy, wish.partition, words(wish.allow));
-            Ok(Edit { new: Some(write(&entry)), done })
-        };
-        let made = self.change(&domain, Shelf::Overrides, &field, &by, set).await?;
+        let field = field(&wish.policy, &partition);
         let value = match wish.allow {
             Allow::Quota(quota) => quota.to_string(),
             Allow::Unlimited => "unlimited".to_owned(),
             Allow::Blocked => "blocked".to_owned(),
         };
-        self.desk().set_override(&key, &value, wish.for_ms).await?;
-        Ok(self.changed(domain, made))
+        let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
+        let what = format!("override {} {partition}: {}{time}", wish.policy, words(wish.allow));
+        for _ in 0..TRIES {
+            let sheet = self.desk().read(Shelf::Overrides, &domain).await?;
+            let old = sheet.get(&field).map(<[u8]>::to_vec);
+            if old.is_none() && sheet.fields.len() >= MAX_OVERRIDES {
+                return Err(Fault::Full(format!(
+                    "{MAX_OVERRIDES} overrides are set in {domain}: clear some, or list them to drop those that ended"
+                )));
+            }
+            let until_ms = wish.for_ms.map(|for_ms| millis(sheet.now).saturating_add(for_ms));
+            let at_ms = millis(sheet.now);
+            let entry = write(&OverrideRecord { allow: wish.allow, until_ms, by: by.clone(), at_ms });
+            let listing = index(&field, old.clone(), Some(entry.clone()));
+            if self.desk().change(&domain, &listing).await?.is_none() {
+                continue;
+            }
+            let event = |done: String| Event { at_ms, by: by.clone(), done };
+            if let Err(error) = self.desk().set_override(&key, &value, wish.for_ms).await {
+                let doubtful = matches!(error, StoreError::NoAnswer(_));
+                let undo = if doubtful {
+                    // It may be in force, so it stays listed; who lists it finds out.
+                    let said = write(&event(format!("tried to set {what}; the backend did not answer")));
+                    Change { event: Some(said), ..index(&field, Some(entry.clone()), Some(entry)) }
+                } else {
+                    index(&field, Some(entry), old)
+                };
+                if let Err(second) = self.desk().change(&domain, &undo).await {
+                    tracing::warn!(
+                        "the list of overrides of {domain} may name one that is not set: {second}"
+                    );
+                }
+                return Err(error.into());
+            }
+            // Whoever cleared or replaced the entry meanwhile may not have met what was just set.
+            let event = event(format!("set {what}"));
+            let said =
+                Change { event: Some(write(&event)), ..index(&field, Some(entry.clone()), Some(entry)) };
+            let told = self.desk().change(&domain, &said).await;
+            if let Some(version) =
+                told.map_err(|error| untold(error, "the override is in force and listed"))?
+            {
+                return Ok(self.made(domain, version, event).await);
+            }
+        }
+        Err(Fault::Contended)
     }
 
     /// Clears an override.
@@ -56,23 +99,42 @@ impl Operate {
     /// Where there is none, or the backend fails.
     pub async fn clear_override(&self, wish: &ClearOverride) -> Result<Changed, Fault> {
         let domain = self.domain(wish.domain.as_deref()).await?;
-        let key = check_partition(&domain, &wish.policy, &wish.partition)?;
+        let partition = canonical(&domain, &wish.policy, &wish.partition)?;
+        let key = check_partition(&domain, &wish.policy, &partition)?;
         let by = clean(&wish.by);
-        let field = field(&wish.policy, &wish.partition);
-        let was = self.desk().delete(Cell::Override(&key)).await?;
-        let clear = |old: Option<&[u8]>, _: Duration| {
+        let field = field(&wish.policy, &partition);
+        let mut was = false;
+        for _ in 0..TRIES {
+            let sheet = self.desk().read(Shelf::Overrides, &domain).await?;
+            let old = sheet.get(&field).map(<[u8]>::to_vec);
+            // Nothing is cleared that could not be told of: this changes nothing where it works.
+            if self.desk().change(&domain, &index(&field, old.clone(), old.clone())).await?.is_none() {
+                continue;
+            }
+            was |= self.desk().delete(Cell::Override(&key)).await?;
             if old.is_none() && !was {
-                let Ok(shown) = serde_json::to_string(&wish.partition) else { return Err(Fault::Contended) };
+                let Ok(shown) = serde_json::to_string(&partition) else { return Err(Fault::Contended) };
                 return Err(Fault::Absent(format!("{} has no override of {shown} in {domain}", wish.policy)));
             }
-            let done = format!("cleared override {} {}", wish.policy, wish.partition);
-            Ok(Edit { new: None, done })
-        };
-        let made = self.change(&domain, Shelf::Overrides, &field, &by, clear).await?;
-        Ok(self.changed(domain, made))
+            let done = format!("cleared override {} {partition}", wish.policy);
+            let event = Event { at_ms: millis(sheet.now), by: by.clone(), done };
+            let gone = Change { event: Some(write(&event)), ..index(&field, old, None) };
+            let told = self.desk().change(&domain, &gone).await;
+            if let Some(version) = told.map_err(|error| untold(error, "the override is cleared"))? {
+                return Ok(self.made(domain, version, event).await);
+            }
+        }
+        Err(Fault::Contended)
     }
 
-    /// The overrides in force, by policy and partition. Entries of those that have ended are dropped.
+    /// A change is made, and history tells of it.
+    async fn made(&self, domain: String, version: u64, event: Event) -> Changed {
+        tracing::info!("{}, by {}, in {domain}", event.done, event.by);
+        self.reread(&domain).await;
+        self.changed(domain, Made { version, done: event.done })
+    }
+
+    /// The overrides in force, by policy and partition, `limit` at most. Entries of those that have ended are dropped.
     ///
     /// # Errors
     /// Where the domain is not known, or the backend fails.
@@ -80,6 +142,7 @@ impl Operate {
         &self,
         domain: Option<&str>,
         policy: Option<&str>,
+        limit: usize,
     ) -> Result<Vec<OverrideEntry>, Fault> {
         let names = match domain {
             Some(domain) => vec![self.domain(Some(domain)).await?],
@@ -91,7 +154,11 @@ impl Operate {
             let named = |field: &str| field.split_once(":{").is_some_and(|(name, _)| Some(name) == policy);
             let mut wanted = sheet.fields;
             wanted.retain(|(field, _)| policy.is_none() || named(field));
-            for some in wanted.chunks(TOGETHER) {
+            let mut rest = wanted.as_slice();
+            while !rest.is_empty() && all.len() < limit {
+                // Nothing is looked at that is not asked for.
+                let (some, others) = rest.split_at(rest.len().min(TOGETHER).min(limit - all.len()));
+                rest = others;
                 let mut looks = Vec::with_capacity(some.len());
                 for (field, value) in some {
                     looks.push(self.listed(&domain, field, value));
@@ -117,14 +184,7 @@ impl Operate {
         let Some(allow) = seen.value.as_deref().and_then(read_allow) else {
             let old = entry.at_ms.saturating_add(millis(YOUNG)) < millis(seen.now);
             if seen.value.is_none() && (old || left_at(entry.until_ms, seen.now).is_none()) {
-                let change = Change {
-                    shelf: Shelf::Overrides,
-                    field: field.to_owned(),
-                    old: Some(value.to_vec()),
-                    new: None,
-                    event: None,
-                };
-                self.desk().change(domain, &change).await?;
+                self.desk().change(domain, &index(field, Some(value.to_vec()), None)).await?;
             }
             return Ok(None);
         };
@@ -144,6 +204,20 @@ pub(super) fn read_allow(value: &str) -> Option<Allow> {
         }
         _ => None,
     }
+}
+
+/// The partition as the filter writes it in keys. An empty domain stands for any.
+pub(super) fn canonical(domain: &str, policy: &str, typed: &str) -> Result<String, Fault> {
+    let name =
+        Name::parse(typed, Vec::new()).map_err(|error| Fault::invalid("partition", error.to_string()))?;
+    let partition = name.encode(&DigestKey::derived(domain), domain, policy);
+    if name.needs_key() && partition != typed {
+        // Whether the filter has a key of its own is not known here.
+        let reason = "it is so long that keys have a digest of it: name it by that, as `top` and logs show it, or by \
+                      the command `quotagate`, which makes it";
+        return Err(Fault::invalid("partition", reason));
+    }
+    Ok(partition)
 }
 
 /// The key of a counter, once it is known to be one. An empty domain stands for any.
@@ -169,6 +243,22 @@ pub(super) fn check_partition(domain: &str, policy: &str, partition: &str) -> Re
                 "must be written as in keys: printable ASCII without spaces and braces, and at most {MAX_KEY} bytes"
             ),
         )),
+    }
+}
+
+/// A change of the index that nobody is told of.
+fn index(field: &str, old: Option<Vec<u8>>, new: Option<Vec<u8>>) -> Change {
+    Change { shelf: Shelf::Overrides, field: field.to_owned(), old, new, event: None }
+}
+
+/// The last step failed: what was done before it is said with the error.
+fn untold(error: StoreError, done: &str) -> StoreError {
+    let add = |reason| format!("{reason}; {done}, but it is not told of in history: try again");
+    match error {
+        StoreError::Unreachable(reason) => StoreError::Unreachable(add(reason)),
+        StoreError::NoAnswer(reason) => StoreError::NoAnswer(add(reason)),
+        StoreError::Refused(reason) => StoreError::Refused(add(reason)),
+        StoreError::Late | StoreError::Rolled => error,
     }
 }
 

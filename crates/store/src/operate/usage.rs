@@ -10,7 +10,7 @@ use quotagate_quota::window::Window;
 
 use super::cache::understand;
 use super::names::clean;
-use super::overrides::{check_partition, read_allow};
+use super::overrides::{canonical, check_partition, read_allow};
 use super::{Fault, Operate, millis, record};
 use crate::api::{Allow, Changed, Event, PolicyInfo, QuotaFrom, Reset, Usage};
 use crate::desk::{Cell, Change, Seen, Shelf};
@@ -20,7 +20,7 @@ const TOGETHER: usize = 16;
 /// How often a counter is looked for whose window ends meanwhile.
 const TRIES: usize = 3;
 
-/// The quota that a store has last seen a reservation of this key with, in the window of this number.
+/// The quota that a store has last seen a reservation of this key ask with, in the window of this number: no override's.
 pub type LastQuota<'a> = dyn Fn(&str, u64) -> Option<u64> + Sync + 'a;
 
 impl Operate {
@@ -34,6 +34,7 @@ impl Operate {
         partition: &str,
         last: &LastQuota<'_>,
     ) -> Result<Vec<Usage>, Fault> {
+        let partition = &*canonical("", "any", partition)?;
         check_partition("", "any", partition)?;
         let names = match domain {
             Some(domain) => vec![self.domain(Some(domain)).await?],
@@ -121,14 +122,15 @@ impl Operate {
     /// # Errors
     /// Where a name is not known, there is no counter, or the backend fails.
     pub async fn reset(&self, wish: &Reset) -> Result<Changed, Fault> {
-        check_partition("", &wish.policy, &wish.partition)?;
+        check_partition("", &wish.policy, &canonical("", &wish.policy, &wish.partition)?)?;
         let (domain, policy) = self.place(wish.domain.as_deref(), &wish.policy).await?;
-        let key = check_partition(&domain, &wish.policy, &wish.partition)?;
+        let partition = canonical(&domain, &wish.policy, &wish.partition)?;
+        let key = check_partition(&domain, &wish.policy, &partition)?;
         let absent = || {
-            let text = format!("{} counts nothing of {} in its current window", wish.policy, wish.partition);
+            let text = format!("{} counts nothing of {partition} in its current window", wish.policy);
             Fault::Absent(text)
         };
-        let window = window(&policy, &wish.partition).ok_or_else(absent)?;
+        let window = window(&policy, &partition).ok_or_else(absent)?;
         let (number, now, used) = self.current(&key, window).await?;
         let cell = Cell::Counter { key: &key, window_s: window.seconds(), number };
         if !self.desk().delete(cell).await? {
@@ -136,13 +138,13 @@ impl Operate {
         }
         let by = clean(&wish.by);
         let used = used.map_or_else(String::new, |used| format!(", {used} units were used"));
-        let done = format!("reset {} {}{used}", wish.policy, wish.partition);
+        let done = format!("reset {} {partition}{used}", wish.policy);
         let version = self.tell(&domain, Event { at_ms: millis(now), by, done: done.clone() }).await?;
         Ok(Changed { domain, version, durable: self.desk().durable(), done })
     }
 
     /// Tells history of what was done elsewhere than in a hash of the domain.
-    async fn tell(&self, domain: &str, event: Event) -> Result<u64, Fault> {
+    pub(super) async fn tell(&self, domain: &str, event: Event) -> Result<u64, Fault> {
         tracing::info!("{}, by {}, in {domain}", event.done, event.by);
         // Nothing has this name: the field is not there before and not there afterwards.
         let change = Change {

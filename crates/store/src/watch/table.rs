@@ -31,6 +31,8 @@ pub struct Seen {
     pub used: u64,
     /// The quota in force.
     pub quota: u64,
+    /// What the reservation said, which an override may have changed; `None` once a dial was turned.
+    pub asked: Option<u64>,
     /// Length of the window in seconds.
     pub window_s: u32,
     /// The number of the window.
@@ -72,7 +74,8 @@ impl Table {
         }
         let end = Instant::now() + Duration::from_millis(grant.reset_ms);
         let (used, quota, number) = (grant.used, grant.quota, grant.window);
-        let seen = Seen { used, quota, window_s: ask.window_s, number, end };
+        let asked = Some(ask.quota);
+        let seen = Seen { used, quota, asked, window_s: ask.window_s, number, end };
         let Some(mut shard) = self.shard(&ask.key) else { return Sight::NoPlace };
         let room = shard.len() < MAX_WATCHED / SHARDS;
         match shard.get_mut(ask.key.as_str()) {
@@ -109,10 +112,17 @@ impl Table {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    /// The quota of a key in the window of this number.
-    pub fn quota(&self, key: &str, number: u64) -> Option<u64> {
+    /// The quota that a reservation of a key said in the window of this number.
+    pub fn asked(&self, key: &str, number: u64) -> Option<u64> {
         let shard = self.shard(key)?;
-        shard.get(key).filter(|seen| seen.number == number).map(|seen| seen.quota)
+        shard.get(key).filter(|seen| seen.number == number)?.asked
+    }
+
+    /// Forgets what reservations said of keys that are `meant`.
+    pub fn forget_asked(&self, meant: impl Fn(&str) -> bool) {
+        for shard in &self.shards {
+            lock(shard).iter_mut().filter(|(key, _)| meant(key)).for_each(|(_, seen)| seen.asked = None);
+        }
     }
 
     /// The fullest among those `wanted`, the fullest first.
@@ -179,7 +189,7 @@ mod tests {
         let found = table.fullest(2, now, |_| true);
         let found: Vec<_> = found.iter().map(|(key, seen)| (&**key, seen.used)).collect();
         assert_eq!(found, [("d:p:{b}", 10), ("d:p:{c}", 5)]);
-        assert_eq!((table.quota("d:p:{a}", 7), table.quota("d:p:{a}", 8)), (Some(10), None));
+        assert_eq!((table.asked("d:p:{a}", 7), table.asked("d:p:{a}", 8)), (Some(10), None));
         let mut ended = Vec::new();
         table.sweep(now, |key, fullness| ended.push((key.to_owned(), fullness)));
         assert!(ended.is_empty() && table.len() == 3);

@@ -3,6 +3,7 @@
 
 pub mod http;
 pub mod operate;
+pub mod slow;
 
 use std::path::Path;
 use std::process::Command;

@@ -8,7 +8,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::api;
+use crate::api::{self, Changed};
+use crate::operate::Fault;
 use crate::server::App;
 use crate::server::body::{read, receive};
 use crate::server::events;
@@ -38,19 +39,46 @@ where
     let operate = &app.operate;
     match (head.uri.path(), &head.method) {
         (api::BOARDS, &Method::GET) => answer(&operate.boards(domain).await?),
-        (api::DIALS, &Method::PUT) => answer(&operate.set_dial(&wish(body).await?).await?),
-        (api::DIALS, &Method::DELETE) => answer(&operate.clear_dial(&wish(body).await?).await?),
+        (api::DIALS, &Method::PUT) => {
+            let wish: api::SetDial = wish(body).await?;
+            change(app, async move |app| {
+                let made = app.operate.set_dial(&wish).await?;
+                app.watch.forget(&made.domain, &wish.policy);
+                Ok(made)
+            })
+            .await
+        }
+        (api::DIALS, &Method::DELETE) => {
+            let wish: api::ClearDial = wish(body).await?;
+            change(app, async move |app| {
+                let made = app.operate.clear_dial(&wish).await?;
+                app.watch.forget(&made.domain, &wish.policy);
+                Ok(made)
+            })
+            .await
+        }
         (api::OVERRIDES, &Method::GET) => {
             let policy = query.get("policy");
-            answer(&operate.overrides(domain, policy.as_deref().filter(|policy| !policy.is_empty())).await?)
+            let policy = policy.as_deref().filter(|policy| !policy.is_empty());
+            let limit = query.number("limit")?.unwrap_or(usize::MAX);
+            answer(&operate.overrides(domain, policy, limit).await?)
         }
-        (api::OVERRIDES, &Method::PUT) => answer(&operate.set_override(&wish(body).await?).await?),
-        (api::OVERRIDES, &Method::DELETE) => answer(&operate.clear_override(&wish(body).await?).await?),
+        (api::OVERRIDES, &Method::PUT) => {
+            let wish: api::SetOverride = wish(body).await?;
+            change(app, async move |app| app.operate.set_override(&wish).await).await
+        }
+        (api::OVERRIDES, &Method::DELETE) => {
+            let wish: api::ClearOverride = wish(body).await?;
+            change(app, async move |app| app.operate.clear_override(&wish).await).await
+        }
         (api::USAGE, &Method::GET) => {
             let partition = query.get("partition").unwrap_or_default();
             answer(&operate.usage(domain, &partition, &|key, number| app.watch.quota(key, number)).await?)
         }
-        (api::RESET, &Method::POST) => answer(&operate.reset(&wish(body).await?).await?),
+        (api::RESET, &Method::POST) => {
+            let wish: api::Reset = wish(body).await?;
+            change(app, async move |app| app.operate.reset(&wish).await).await
+        }
         (api::HISTORY, &Method::GET) => {
             let limit = query.number("limit")?.unwrap_or(CHANGES);
             answer(&operate.history(domain, limit).await?)
@@ -63,6 +91,15 @@ where
         (api::EVENTS, &Method::GET) => events::serve(app),
         (path, _) => Err(allowed(path).map_or(Refusal::NoSuchPath, Refusal::Method)),
     }
+}
+
+/// Makes a change in a task of its own: a connection that ends does not end it half-way.
+async fn change<F>(app: &Arc<App>, make: impl FnOnce(Arc<App>) -> F) -> Result<Response<Payload>, Refusal>
+where
+    F: Future<Output = Result<Changed, Fault>> + Send + 'static,
+{
+    let made = app.tasks.spawn(make(Arc::clone(app))).await.map_err(|_| Refusal::Failed)?;
+    answer(&made?)
 }
 
 /// The methods of a path.
