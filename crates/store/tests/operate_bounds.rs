@@ -109,20 +109,20 @@ async fn a_redis_that_hangs_keeps_neither_filters_nor_the_page_waiting() {
     let store = open(&redis.url()).await;
     let operate = told(&store, "hangs", &["p"]).await;
     operate.set_dial(&SetDial { quota: Some(9), ..set("hangs", "p") }).await.unwrap();
-    let mut domains = Vec::new();
-    assert_eq!(operate.glance(&mut domains).await[0].dials.len(), 1);
+    let (page, mut domains) = (Operate::new(Arc::clone(&store)), Vec::new());
+    assert_eq!(page.glance(&mut domains).await[0].dials.len(), 1);
     redis.freeze().unwrap();
     let began = Instant::now();
-    let all = join_all((0..8).map(|_| operate.wanted("never-read"))).await;
-    assert!(all.into_iter().all(|cached| cached.unwrap().reply().is_none()));
-    let took = began.elapsed();
-    let began = Instant::now();
-    let boards = operate.glance(&mut domains).await;
+    let boards = page.glance(&mut domains).await;
     let glance = began.elapsed();
+    let began = Instant::now();
+    let all = join_all((0..8).map(|_| operate.wanted("never-read"))).await;
+    let took = began.elapsed();
     redis.thaw().unwrap();
-    assert!(took < Duration::from_millis(950), "a filter gives up after a second: {took:?}");
-    assert!(glance < Duration::from_millis(1500), "{glance:?}");
     assert_eq!((boards[0].domain.as_str(), boards[0].dials.len()), ("hangs", 1), "as last read");
+    assert!(glance < Duration::from_secs(2), "{glance:?}");
+    assert!(all.into_iter().all(|cached| cached.unwrap().reply().is_none()));
+    assert!(took < Duration::from_millis(950), "a filter gives up after a second: {took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
