@@ -36,8 +36,8 @@ pub trait Desk: Send + Sync {
     /// after it.
     fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>>;
 
-    /// Sets fields, without a new version and without history.
-    fn note<'a>(&'a self, shelf: Shelf, domain: &'a str, notes: &'a [Field]) -> Reply<'a, ()>;
+    /// Sets fields and deletes others in one step, without a new version and without history.
+    fn note<'a>(&'a self, shelf: Shelf, domain: &'a str, note: &'a Note) -> Reply<'a, ()>;
 
     /// What was done, the newest first, at most `limit`.
     fn history<'a>(&'a self, domain: &'a str, limit: usize) -> Reply<'a, Vec<Vec<u8>>>;
@@ -102,6 +102,19 @@ pub struct Change {
     pub new: Option<Vec<u8>>,
     /// What history tells of it. `None`: nothing, and the version stays.
     pub event: Option<Vec<u8>>,
+}
+
+/// What is noted in a hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// What is set, after what is dead was deleted.
+    pub fields: Vec<Field>,
+    /// Names of fields that are deleted.
+    pub dead: Vec<String>,
+    /// Most fields of the hash: a new one beyond is not set.
+    pub most: usize,
+    /// How long the hash is kept after its last note.
+    pub keep: Duration,
 }
 
 /// A single value that belongs to a counter's key, `<domain>:<policy>:{<partition>}`.

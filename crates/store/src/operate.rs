@@ -19,6 +19,7 @@ mod overrides;
 mod record;
 mod reports;
 mod usage;
+mod view;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +49,7 @@ const TRIES: u32 = 16;
 pub struct Operate {
     store: Arc<dyn Store>,
     cache: cache::Cache,
+    kept: boards::Kept,
 }
 
 /// A change that is to be made: what a field shall hold, and what is said of it.
@@ -65,7 +67,7 @@ struct Made {
 impl Operate {
     /// Over `store`, with nothing at hand yet.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, cache: cache::Cache::default() }
+        Self { store, cache: cache::Cache::default(), kept: boards::Kept::default() }
     }
 
     fn desk(&self) -> &dyn Desk {

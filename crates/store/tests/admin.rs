@@ -397,3 +397,34 @@ async fn metrics_name_policies_and_no_partition() {
     }
     assert!(!text.contains("somebody"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_scrape_at_once_see_every_gauge() {
+    let server = std::sync::Arc::new(memory().await);
+    server.dials("test", Some(REPORT)).await;
+    let scrapers = (0..4).map(|_| {
+        let server = std::sync::Arc::clone(&server);
+        tokio::spawn(async move {
+            for _ in 0..100 {
+                let (_, text) = server.get("/metrics").await;
+                let text = text.as_str().unwrap();
+                assert!(text.contains("quotagate_store_dials{domain=\"test\"} 0"), "{text}");
+                assert!(text.contains("quotagate_store_overrides{domain=\"test\"} 0"), "{text}");
+            }
+        })
+    });
+    for scraper in scrapers.collect::<Vec<_>>() {
+        scraper.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_domain_too_many_is_told_so() {
+    let server = memory().await;
+    for n in 0..64 {
+        assert_eq!(server.dials(&format!("d{n}"), None).await.0, 200);
+    }
+    let (status, reply) = server.dials("one-more", None).await;
+    assert_eq!((status.as_u16(), reply), (503, json!({"error": "64 domains are asked for already"})));
+    assert_eq!(server.dials("d0", None).await.0, 200);
+}

@@ -4,11 +4,13 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::operate::{reply, set, told};
 use common::{open, until};
 use quotagate_store::api::SetDial;
+use quotagate_store::operate::Operate;
 use quotagate_support::cluster::{Cluster, SlotMove};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,4 +63,20 @@ async fn dials_outlive_the_loss_of_their_primary() {
     })
     .await;
     assert_eq!(version, 2, "the first one is still there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_domain_that_is_named_needs_no_other_shard() {
+    let mut cluster = Cluster::start().unwrap();
+    let store = open(&cluster.url()).await;
+    let home = SlotMove::of(&cluster, "*").unwrap().from();
+    let elsewhere = |name: &String| SlotMove::of(&cluster, name).unwrap().from() != home;
+    let domain = (0..).map(|n| format!("d{n}")).find(elsewhere).unwrap();
+    let told = told(&store, &domain, &["a"]).await;
+    let other = Operate::new(Arc::clone(&store));
+    cluster.kill_node(home).unwrap();
+    for operate in [told, other] {
+        let wish = SetDial { quota: Some(8), ..set(&domain, "a") };
+        operate.set_dial(&wish).await.unwrap();
+    }
 }

@@ -90,13 +90,16 @@ async fn those_of_one_server_suffice_and_each_is_needed() {
 /// All that operators do; what failed.
 async fn operate_everything(redis: &Redis) -> Vec<String> {
     let url = format!("redis://quotagate:s3cret@127.0.0.1:{}", redis.port());
-    let store = open(&url).await;
-    let operate = Operate::new(Arc::clone(&store));
+    operate_all(&open(&url).await).await
+}
+
+async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
+    let operate = Operate::new(Arc::clone(store));
     let cached = operate.wanted("test").await.unwrap();
     let report = br#"{"policies":[{"name":"p","quota":5,"window_s":31622400,"stagger":false,"mode":"enforce","on_failure":"allow"}]}"#;
     cached.learn(report).unwrap();
     operate.write_down(&cached).await;
-    numbers(&*store, &take("jwt.sub=a", 9, 1)).await;
+    numbers(&**store, &take("jwt.sub=a", 9, 1)).await;
     let (policy, by) = ("p".to_owned(), "ann".to_owned());
     let dial = SetDial {
         domain: Some("test".to_owned()),
@@ -243,4 +246,36 @@ async fn those_of_a_cluster_suffice_while_a_slot_moves_and_each_is_needed() {
     let store = open(&url).await;
     let used = count_while_it_moves(&cluster, &*store, "again").await;
     assert!(used.contains(&None) && somewhere("asking"), "{used:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operating_a_cluster_needs_no_more_while_a_slot_moves() {
+    let cluster = Cluster::start().unwrap();
+    let rights = documented().unwrap();
+    let all = [rights.one, rights.cluster, rights.operate].concat();
+    cluster.ports().into_iter().for_each(|port| allow(port, &all).unwrap());
+    let url = cluster.url().replace("redis-cluster://", "redis-cluster://quotagate:s3cret@");
+    let store = open(&url).await;
+    assert_eq!(operate_all(&store).await, [""; 0]);
+    // One stays, so that no hash of the domain is gone while it moves: a cluster refuses steps that need half of them.
+    let stays = SetOverride {
+        domain: Some("test".to_owned()),
+        policy: "p".to_owned(),
+        partition: "stays".to_owned(),
+        allow: Allow::Blocked,
+        for_ms: None,
+        by: "ann".to_owned(),
+    };
+    Operate::new(Arc::clone(&store)).set_override(&stays).await.unwrap();
+    // Its dials, and its counters and overrides.
+    for tag in ["test", "a"] {
+        let slot = SlotMove::of(&cluster, tag).unwrap();
+        slot.begin().unwrap();
+        assert_eq!(operate_all(&store).await, [""; 0], "{tag} begins to move");
+        slot.keys().unwrap();
+        assert_eq!(operate_all(&store).await, [""; 0], "{tag} has moved");
+        slot.end().unwrap();
+        assert_eq!(operate_all(&store).await, [""; 0], "{tag} has a new home");
+    }
+    cluster.ports().into_iter().for_each(nothing_is_refused);
 }

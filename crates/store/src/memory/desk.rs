@@ -12,7 +12,7 @@ use quotagate_quota::wire::MAX_UNITS;
 
 use super::Memory;
 use crate::api::MAX_HISTORY;
-use crate::desk::{Cell, Change, Desk, Field, Reply, Seen, Sheet, Shelf, within_bounds};
+use crate::desk::{Cell, Change, Desk, Note, Reply, Seen, Sheet, Shelf, within_bounds};
 use crate::operate::MAX_OVERRIDES;
 use crate::store::StoreError;
 
@@ -30,6 +30,8 @@ struct Papers {
     hashes: HashMap<(Shelf, String), BTreeMap<String, Vec<u8>>>,
     versions: HashMap<String, u64>,
     histories: HashMap<String, VecDeque<Vec<u8>>>,
+    /// Until when hashes are kept that end by themselves.
+    ends: HashMap<(Shelf, String), Duration>,
 }
 
 struct Held {
@@ -93,6 +95,28 @@ impl Papers {
             history.truncate(MAX_HISTORY);
         }
         Some(*version)
+    }
+}
+
+impl Papers {
+    fn note(&mut self, shelf: Shelf, domain: &str, note: &Note, now: Duration) {
+        let Self { hashes, ends, .. } = self;
+        ends.retain(|place, end| {
+            let kept = *end > now;
+            if !kept {
+                hashes.remove(place);
+            }
+            kept
+        });
+        let place = (shelf, domain.to_owned());
+        let hash = hashes.entry(place.clone()).or_default();
+        note.dead.iter().for_each(|name| drop(hash.remove(name)));
+        for (name, value) in &note.fields {
+            if hash.len() < note.most || hash.contains_key(name) {
+                hash.insert(name.clone(), value.clone());
+            }
+        }
+        ends.insert(place, now.saturating_add(note.keep));
     }
 }
 
@@ -172,9 +196,8 @@ impl Desk for Memory {
         ready(Ok(self.drawer.papers().change(domain, change))).boxed()
     }
 
-    fn note<'a>(&'a self, shelf: Shelf, domain: &'a str, notes: &'a [Field]) -> Reply<'a, ()> {
-        let mut papers = self.drawer.papers();
-        papers.hashes.entry((shelf, domain.to_owned())).or_default().extend(notes.iter().cloned());
+    fn note<'a>(&'a self, shelf: Shelf, domain: &'a str, note: &'a Note) -> Reply<'a, ()> {
+        self.drawer.papers().note(shelf, domain, note, (self.clock)());
         ready(Ok(())).boxed()
     }
 

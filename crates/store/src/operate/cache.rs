@@ -1,21 +1,24 @@
 //! The dials of domains that filters ask for, kept at hand.
 //!
-//! What was asked for within the last [`WANTED`] is read anew once a second, and at once after a change by this store.
-//! While the backend cannot be read the last known stays. Of spoilt data each complaint is logged once, not once a second.
+//! What was asked for within the last [`WANTED`] is read anew once a second, and at once after a change by this store. What
+//! is older than [`STALE`] is read before it is told, within [`PATIENCE`]; while the backend cannot be read the last known
+//! stays. Of spoilt data each complaint is logged once, not once a second.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use quotagate_quota::wire::dials::DialsReply;
+use tokio::time::{timeout, timeout_at};
 
-use super::record::{DialRecord, OverrideRecord, left_at};
 use super::reports::Known;
+use super::view::View;
 use super::{MAX_DOMAINS, Operate};
-use crate::desk::{Sheet, Shelf};
 use crate::store::StoreError;
+
+pub(super) use super::view::understand;
 
 /// How long a domain is read for that nobody asks for.
 const WANTED: Duration = Duration::from_secs(60);
@@ -23,10 +26,12 @@ const WANTED: Duration = Duration::from_secs(60);
 const EVERY: Duration = Duration::from_secs(1);
 /// How often it is read where the backend refuses to be asked.
 const REFUSED: Duration = Duration::from_secs(10);
-/// How often the index of overrides is read without a new version.
-const INDEX: Duration = Duration::from_secs(60);
-/// Spoilt fields that a complaint names.
-const NAMED: usize = 3;
+/// What is older is read before it is told.
+const STALE: Duration = Duration::from_secs(2);
+/// The longest that whoever asks waits for what is read; a filter gives up after a second.
+const PATIENCE: Duration = Duration::from_millis(700);
+/// The longest that one such try to read takes.
+const TRY: Duration = Duration::from_millis(600);
 
 /// The domains at hand: [`MAX_DOMAINS`].
 #[derive(Default)]
@@ -51,33 +56,12 @@ pub struct Cached {
 struct State {
     asked: Instant,
     view: Option<Arc<View>>,
+    /// When it was last tried to read it.
+    tried: Option<Instant>,
     /// What was last complained of.
     complaint: String,
     /// It is not read sooner.
     not_before: Instant,
-}
-
-/// What was last read of a domain.
-struct View {
-    sheet: Sheet,
-    at: Instant,
-    dials: Vec<(String, DialRecord)>,
-    overrides: Arc<Index>,
-}
-
-/// Which policies have overrides, and until when the last of them is in force: `None` for ever.
-struct Index {
-    version: u64,
-    at: Instant,
-    policies: BTreeMap<String, Option<u64>>,
-    /// Until when each is in force.
-    ends: Vec<Option<u64>>,
-}
-
-impl View {
-    fn now(&self) -> Duration {
-        self.sheet.now.saturating_add(self.at.elapsed())
-    }
 }
 
 impl Cached {
@@ -86,7 +70,13 @@ impl Cached {
         Self {
             name: name.into(),
             version: AtomicU64::new(0),
-            state: Mutex::new(State { asked: now, view: None, complaint: String::new(), not_before: now }),
+            state: Mutex::new(State {
+                asked: now,
+                view: None,
+                tried: None,
+                complaint: String::new(),
+                not_before: now,
+            }),
             reading: tokio::sync::Mutex::default(),
             known: Mutex::default(),
         }
@@ -94,13 +84,7 @@ impl Cached {
 
     /// What filters are told; `None` where it was never read.
     pub fn reply(&self) -> Option<DialsReply> {
-        let view = self.view()?;
-        let now = view.now();
-        let dials = view.dials.iter().filter_map(|(policy, dial)| dial.dial(policy, now)).collect();
-        let policies = view.overrides.policies.iter();
-        let overridden = policies.filter(|(_, until)| left_at(**until, now).is_some());
-        let overridden = overridden.map(|(policy, _)| policy.clone()).collect();
-        Some(DialsReply { version: view.sheet.version, dials, overridden })
+        self.view().map(|view| view.reply())
     }
 
     /// The backend's time, as far as known.
@@ -110,6 +94,18 @@ impl Cached {
 
     fn view(&self) -> Option<Arc<View>> {
         self.state().view.clone()
+    }
+
+    /// What was read of it lately.
+    pub(super) fn fresh(&self) -> Option<Arc<View>> {
+        self.view().filter(|view| view.at.elapsed() < STALE)
+    }
+
+    /// Whether it is to be read before it is told of: it is old, or was never read, and nobody has just tried to.
+    fn is_stale(&self) -> bool {
+        let (state, now) = (self.state(), Instant::now());
+        let old = state.view.as_ref().is_none_or(|view| view.at + STALE <= now);
+        old && state.not_before <= now && state.tried.is_none_or(|tried| tried + EVERY <= now)
     }
 
     fn complain(&self, complaint: String) {
@@ -166,28 +162,34 @@ impl Operate {
 
     /// Of each domain at hand, how many dials and overrides are in force.
     pub fn in_force(&self) -> Vec<(String, usize, usize)> {
+        let since = Instant::now();
         let count = |cached: Arc<Cached>| {
-            let view = cached.view()?;
+            let wanted = cached.state().asked + WANTED > since;
+            let view = cached.view().filter(|_| wanted)?;
             let now = view.now();
-            let dials = view.dials.iter().filter(|(_, dial)| dial.left_at(now).is_some()).count();
-            let overrides =
-                view.overrides.ends.iter().filter(|until| left_at(**until, now).is_some()).count();
-            Some((cached.name.to_string(), dials, overrides))
+            Some((cached.name.to_string(), view.dials_at(now), view.overrides.count_at(now)))
         };
         self.cache.all().into_iter().filter_map(count).collect()
     }
 
-    /// A domain that a filter asks for, read at least once if the backend lets it be.
+    /// A domain that a filter asks for, as it was within the last two seconds if the backend lets it be read. Who asks
+    /// while it is read gets what comes of that.
     ///
     /// # Errors
     /// Where too many others are asked for.
     pub async fn wanted(&self, domain: &str) -> Result<Arc<Cached>, Full> {
         let cached = self.cache.want(domain)?;
-        if cached.view().is_none() {
-            let _turn = cached.reading.lock().await;
-            if cached.view().is_none() {
-                self.read_into(&cached).await;
-            }
+        if cached.is_stale() {
+            let until = tokio::time::Instant::now() + PATIENCE;
+            let read = timeout_at(until, async {
+                let _turn = cached.reading.lock().await;
+                if cached.is_stale() {
+                    // What could not be read in time is not there.
+                    let _ = timeout(TRY, self.read_into(&cached)).await;
+                    cached.state().tried = Some(Instant::now());
+                }
+            });
+            let _ = read.await;
         }
         Ok(cached)
     }
@@ -221,85 +223,37 @@ impl Operate {
     }
 
     async fn read_into(&self, cached: &Cached) {
-        let domain = &*cached.name;
-        let sheet = match self.desk().read(Shelf::Dials, domain).await {
-            Ok(sheet) => sheet,
+        match self.view(&cached.name, cached.view().as_deref()).await {
+            Ok(view) => {
+                cached.complain(view.complaint.clone());
+                cached.version.store(view.version(), Relaxed);
+                cached.state().view = Some(Arc::new(view));
+            }
             Err(StoreError::Refused(reason)) => {
                 cached.complain(format!("they cannot be read: {reason}"));
                 let mut state = cached.state();
                 state.not_before = Instant::now() + REFUSED;
                 // Counting goes on without dials.
-                let now = std::time::SystemTime::now();
-                let now = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-                let none =
-                    Index { version: 0, at: Instant::now(), policies: BTreeMap::new(), ends: Vec::new() };
-                state.view.get_or_insert_with(|| {
-                    let sheet = Sheet { now, ..Sheet::default() };
-                    Arc::new(View { sheet, at: Instant::now(), dials: Vec::new(), overrides: Arc::new(none) })
-                });
-                return;
+                state.view.get_or_insert_with(|| Arc::new(View::none()));
             }
             // It says so in /readyz.
-            Err(_) => return,
-        };
-        let at = Instant::now();
-        let last = cached.view();
-        let overrides = self.index(domain, &sheet, last.as_deref()).await;
-        let same =
-            last.filter(|last| last.sheet.fields == sheet.fields && last.sheet.left_out == sheet.left_out);
-        let dials = match same {
-            Some(last) => last.dials.clone(),
-            None => {
-                let (dials, complaint) = understand(&sheet);
-                cached.complain(complaint);
-                dials
-            }
-        };
-        cached.version.store(sheet.version, Relaxed);
-        cached.state().view = Some(Arc::new(View { sheet, at, dials, overrides }));
-    }
-
-    async fn index(&self, domain: &str, sheet: &Sheet, last: Option<&View>) -> Arc<Index> {
-        let last = last.map(|last| &last.overrides);
-        let fresh = last.filter(|last| last.version == sheet.version && last.at.elapsed() < INDEX);
-        if let Some(last) = fresh {
-            return Arc::clone(last);
-        }
-        let none = || Index { version: 0, at: Instant::now(), policies: BTreeMap::new(), ends: Vec::new() };
-        match self.desk().read(Shelf::Overrides, domain).await {
-            Ok(found) => {
-                let mut index = Index { version: sheet.version, ..none() };
-                for (field, value) in &found.fields {
-                    let Some((policy, _)) = field.split_once(":{") else { continue };
-                    let Ok(entry) = serde_json::from_slice::<OverrideRecord>(value) else { continue };
-                    index.ends.push(entry.until_ms);
-                    let until = index.policies.entry(policy.to_owned()).or_insert(Some(0));
-                    *until = until.zip(entry.until_ms).map(|(one, other)| one.max(other));
-                }
-                Arc::new(index)
-            }
-            Err(_) => last.map_or_else(|| Arc::new(none()), Arc::clone),
+            Err(_) => {}
         }
     }
 }
 
-/// The dials that can be read, and what is said of the rest.
-pub(super) fn understand(sheet: &Sheet) -> (Vec<(String, DialRecord)>, String) {
-    let (mut dials, mut faults) = (Vec::new(), Vec::new());
-    for (policy, value) in &sheet.fields {
-        match DialRecord::read(policy, value) {
-            Ok(dial) => dials.push((policy.clone(), dial)),
-            Err(fault) => {
-                let shown: String = policy.chars().take(64).collect();
-                faults.push(format!("{shown:?}: {fault}"));
-            }
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_domain_that_nobody_asks_for_any_more_has_no_gauges() {
+        let operate = Operate::new(crate::open(&"memory:".parse().unwrap(), "qg"));
+        let cached = operate.wanted("gone").await.unwrap();
+        assert_eq!(operate.in_force(), [("gone".to_owned(), 0, 0)]);
+        cached.state().asked = Instant::now().checked_sub(WANTED).unwrap();
+        assert_eq!(operate.in_force(), []);
+        operate.wanted("gone").await.unwrap();
+        assert_eq!(operate.in_force().len(), 1);
     }
-    let bad = faults.len().saturating_add(usize::try_from(sheet.left_out).unwrap_or(usize::MAX));
-    if bad == 0 {
-        return (dials, String::new());
-    }
-    faults.truncate(NAMED);
-    let named = if faults.is_empty() { String::new() } else { format!(" ({})", faults.join("; ")) };
-    (dials, format!("ignored what is no dial, {bad} in all{named}"))
 }

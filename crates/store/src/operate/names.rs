@@ -1,13 +1,16 @@
 //! Which domains and policies there are, and what whoever makes a change is called.
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use futures_util::future::try_join;
+use std::sync::Arc;
 
 use super::record::{DomainRecord, read_policy};
-use super::{Fault, MAX_NAMES, Operate, REMEMBERED, millis};
+use super::{Cached, Fault, MAX_NAMES, Operate, REMEMBERED, millis};
 use crate::api::{MAX_BY, PolicyInfo};
 use crate::desk::Shelf;
+use crate::store::StoreError;
+
+/// Policies that were written down.
+pub(super) type Written = Arc<[PolicyInfo]>;
 
 impl Operate {
     /// The names of all domains that filters have told of.
@@ -26,11 +29,18 @@ impl Operate {
         Ok(names.into_iter().take(MAX_NAMES).collect())
     }
 
-    /// The domain that is meant: the only one, where none is given.
+    /// The domain that is meant: the only one, where none is given. One that is given is known by its policies too, so
+    /// that nothing else needs to be read for it.
     ///
     /// # Errors
     /// Where it is not known, or several are and none is given.
     pub async fn domain(&self, given: Option<&str>) -> Result<String, Fault> {
+        if let Some(given) = given.filter(|given| super::record::is_domain(given)) {
+            let here = self.cache.get(given).is_some_and(|cached| !cached.policies().is_empty());
+            if here || !self.written(given).await?.is_empty() {
+                return Ok(given.to_owned());
+            }
+        }
         let known = self.domains().await?;
         match (given, known.as_slice()) {
             (Some(given), known) if known.iter().any(|name| name == given) => Ok(given.to_owned()),
@@ -52,18 +62,16 @@ impl Operate {
 
     /// All policies of a domain, by name: as this store was told, or another.
     pub async fn policies(&self, domain: &str) -> Result<Vec<PolicyInfo>, Fault> {
+        let written = self.written(domain).await?;
+        Ok(merged(&written, self.cache.get(domain).as_deref()))
+    }
+
+    /// The policies of a domain that were written down, by this store or another.
+    pub(super) async fn written(&self, domain: &str) -> Result<Written, StoreError> {
         let sheet = self.desk().read(Shelf::Policies, domain).await?;
         let since = millis(sheet.now.saturating_sub(REMEMBERED));
         let written = sheet.fields.iter().filter_map(|(name, value)| read_policy(name, value));
-        let here = self.cache.get(domain).map(|cached| cached.policies()).unwrap_or_default();
-        let mut policies = BTreeMap::new();
-        for policy in written.chain(here).filter(|policy| policy.seen_ms >= since) {
-            match policies.get(&policy.name) {
-                Some(PolicyInfo { seen_ms, .. }) if *seen_ms > policy.seen_ms => {}
-                _ => drop(policies.insert(policy.name.clone(), policy)),
-            }
-        }
-        Ok(policies.into_values().collect())
+        Ok(written.filter(|policy| policy.seen_ms >= since).collect())
     }
 
     /// A policy that filters have told of.
@@ -92,15 +100,19 @@ impl Operate {
         let policy = self.policy(&domain, policy).await?;
         Ok((domain, policy))
     }
+}
 
-    /// Domain, its policies and its dials, at one moment.
-    pub(super) async fn both<T>(
-        &self,
-        domain: &str,
-        other: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<(Vec<PolicyInfo>, T), Fault> {
-        try_join(self.policies(domain), other).await
+/// All policies by name, each as it was last told of: those that were written down, and those that this store was told of.
+pub(super) fn merged(written: &[PolicyInfo], here: Option<&Cached>) -> Vec<PolicyInfo> {
+    let here = here.map(Cached::policies).unwrap_or_default();
+    let mut policies = BTreeMap::new();
+    for policy in written.iter().cloned().chain(here) {
+        match policies.get(&policy.name) {
+            Some(PolicyInfo { seen_ms, .. }) if *seen_ms > policy.seen_ms => {}
+            _ => drop(policies.insert(policy.name.clone(), policy)),
+        }
     }
+    policies.into_values().collect()
 }
 
 /// A name as it may stand in logs and tables: no control characters, at most [`MAX_BY`] bytes.

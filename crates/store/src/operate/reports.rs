@@ -1,5 +1,8 @@
 //! What filters tell of their policies, kept in this process and written where other stores find it: when it is new, has
 //! changed, or was written ten minutes ago.
+//!
+//! Bounds: [`MAX_NAMES`] domains that were told of within [`REMEMBERED`], and [`MAX_POLICIES`] policies of each. What is
+//! older makes room, and goes by itself where nobody writes any more.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -9,10 +12,11 @@ use quotagate_quota::window::Window;
 use quotagate_quota::wire::MAX_UNITS;
 use quotagate_quota::wire::dials::{MAX_REPORT, PolicyReport, Report};
 
-use super::record::{DomainRecord, is_policy, write};
-use super::{Cached, MAX_NAMES, MAX_POLICIES, Operate, millis};
+use super::record::{DomainRecord, is_domain, is_policy, read_policy, write};
+use super::{Cached, MAX_NAMES, MAX_POLICIES, Operate, REMEMBERED, millis};
 use crate::api::PolicyInfo;
-use crate::desk::{Field, Shelf};
+use crate::desk::{Field, Note, Sheet, Shelf};
+use crate::store::StoreError;
 
 /// How often an entry is written that has not changed.
 const REWRITE: Duration = Duration::from_secs(600);
@@ -65,8 +69,9 @@ impl Cached {
 
     /// The policies that filters told this store of.
     pub fn policies(&self) -> Vec<PolicyInfo> {
+        let since = self.now().map_or(0, |now| millis(now.saturating_sub(REMEMBERED)));
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.0.values().map(|told| told.info.clone()).collect()
+        known.0.values().map(|told| told.info.clone()).filter(|info| info.seen_ms >= since).collect()
     }
 
     /// What is to be written, which counts as written from now on.
@@ -98,22 +103,53 @@ impl Operate {
         let Some(seen_ms) = cached.now().map(millis).filter(|_| !due.is_empty()) else { return };
         let domain = (cached.name.to_string(), write(&DomainRecord { seen_ms }));
         let written = async {
-            self.desk().note(Shelf::Policies, &cached.name, &due).await?;
             let known = self.desk().read(Shelf::Domains, "").await?;
-            if known.get(&domain.0).is_none() && known.fields.len() >= MAX_NAMES {
+            let (live, dead) = sorted(&known, |name, value| {
+                let seen = serde_json::from_slice::<DomainRecord>(value).ok().map(|seen| seen.seen_ms);
+                seen.filter(|_| is_domain(name))
+            });
+            if live >= MAX_NAMES && (known.get(&domain.0).is_none() || dead.contains(&domain.0)) {
+                tracing::debug!(
+                    "{MAX_NAMES} domains are told of already: {} is not written down",
+                    cached.name
+                );
                 return Ok(());
             }
-            self.desk().note(Shelf::Domains, "", &[domain]).await
+            self.write_to(Shelf::Domains, "", &[domain], dead, MAX_NAMES).await?;
+            let known = self.desk().read(Shelf::Policies, &cached.name).await?;
+            let (_, dead) =
+                sorted(&known, |name, value| read_policy(name, value).map(|policy| policy.seen_ms));
+            self.write_to(Shelf::Policies, &cached.name, &due, dead, MAX_POLICIES).await
         };
         match written.await {
             Ok(()) => {}
             // It is told of again in ten minutes; this store knows it meanwhile.
-            Err(crate::store::StoreError::Refused(reason)) => {
+            Err(StoreError::Refused(reason)) => {
                 tracing::debug!("cannot write what filters told of {}: {reason}", cached.name);
             }
             Err(_) => cached.forget_written(),
         }
     }
+
+    async fn write_to(
+        &self,
+        shelf: Shelf,
+        domain: &str,
+        fields: &[Field],
+        dead: Vec<String>,
+        most: usize,
+    ) -> Result<(), StoreError> {
+        let note = Note { fields: fields.to_vec(), dead, most, keep: REMEMBERED };
+        self.desk().note(shelf, domain, &note).await
+    }
+}
+
+/// How many of the fields were told of lately, and the names of the rest.
+fn sorted(sheet: &Sheet, seen_ms: impl Fn(&str, &[u8]) -> Option<u64>) -> (usize, Vec<String>) {
+    let since = millis(sheet.now.saturating_sub(REMEMBERED));
+    let is_dead = |(name, value): &&Field| seen_ms(name, value).is_none_or(|seen| seen < since);
+    let dead: Vec<_> = sheet.fields.iter().filter(is_dead).map(|(name, _)| name.clone()).collect();
+    (sheet.fields.len().saturating_sub(dead.len()), dead)
 }
 
 fn is_sound(policy: &PolicyReport) -> bool {

@@ -7,7 +7,8 @@
 --          still; 1 or 0 and what it holds then; what history tells (nothing: no new version); the most that it tells; the
 --          most bytes of a value: one that is larger, or no object of JSON, counts as none.
 --          {now_ms, version}, or {now_ms, -1} where the field holds something else: nothing was changed
--- note:    a hash. Besides: name, value, ...
+-- note:    a hash. Besides: the most fields; for how many milliseconds it is kept; how many names follow; the names of
+--          fields that are deleted first; name, value, ... A new field beyond the most is not set.
 --          {now_ms}
 -- history: a list. Besides, how many.
 --          {now_ms, entry, ...}
@@ -92,11 +93,36 @@ function deeds.change()
 end
 
 function deeds.note()
-  for i = 2, #ARGV, 2 do
-    local done = pcall('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+  local key, most, first = KEYS[1], tonumber(ARGV[2]), 5 + tonumber(ARGV[4])
+  for i = 5, first - 1 do
+    local done = pcall('HDEL', key, ARGV[i])
     if failed(done) then
       return done
     end
+  end
+  local found = pcall('HGETALL', key)
+  if failed(found) then
+    return found
+  end
+  local there, count = {}, #found / 2
+  for i = 1, #found, 2 do
+    there[found[i]] = true
+  end
+  for i = first, #ARGV, 2 do
+    local name = ARGV[i]
+    if there[name] or count < most then
+      local done = pcall('HSET', key, name, ARGV[i + 1])
+      if failed(done) then
+        return done
+      end
+      if not there[name] then
+        there[name], count = true, count + 1
+      end
+    end
+  end
+  local done = pcall('PEXPIRE', key, ARGV[3])
+  if failed(done) then
+    return done
   end
   return {now_ms}
 end

@@ -16,7 +16,7 @@ use super::script::{self, Answer, Form};
 use super::{Redis, Topology};
 use crate::api::MAX_HISTORY;
 use crate::desk::{
-    Cell, Change, Desk, Field, MAX_FIELDS, MAX_VALUE, Reply, Seen, Sheet, Shelf, within_bounds,
+    Cell, Change, Desk, MAX_FIELDS, MAX_VALUE, Note, Reply, Seen, Sheet, Shelf, within_bounds,
 };
 use crate::store::StoreError;
 
@@ -192,10 +192,14 @@ impl Desk for Redis {
         .boxed()
     }
 
-    fn note<'a>(&'a self, shelf: Shelf, domain: &'a str, notes: &'a [Field]) -> Reply<'a, ()> {
+    fn note<'a>(&'a self, shelf: Shelf, domain: &'a str, note: &'a Note) -> Reply<'a, ()> {
         async move {
-            let mut arguments = vec![&b"note"[..]];
-            arguments.extend(notes.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_slice()]));
+            let [most, dead] = [note.most, note.dead.len()].map(|number| number.to_string());
+            let keep = note.keep.as_millis().to_string();
+            let mut arguments = vec![&b"note"[..], most.as_bytes(), keep.as_bytes(), dead.as_bytes()];
+            arguments.extend(note.dead.iter().map(|name| name.as_bytes()));
+            let fields = note.fields.iter();
+            arguments.extend(fields.flat_map(|(name, value)| [name.as_bytes(), value.as_slice()]));
             self.run(&[self.shelf(shelf, domain)], &arguments).await.map(drop)
         }
         .boxed()

@@ -13,7 +13,7 @@ use crate::operate::is_domain;
 /// Answers a filter.
 ///
 /// # Errors
-/// Where it may not ask, names no domain, or the dials of its domain were never read.
+/// Where it may not ask, names no domain, too many others are asked for, or the dials of its domain were never read.
 pub async fn serve<B>(app: &Arc<App>, request: &Request<B>) -> Result<Response<Payload>, Refusal> {
     app.authorize(request.headers())?;
     if request.headers().contains_key(header::ORIGIN) {
@@ -24,7 +24,7 @@ pub async fn serve<B>(app: &Arc<App>, request: &Request<B>) -> Result<Response<P
         field: "domain".to_owned(),
         reason: "must be 1 to 64 of the characters a-z 0-9 . _ -".to_owned(),
     })?;
-    let cached = app.operate.wanted(&domain).await.map_err(|_| Refusal::Busy)?;
+    let cached = app.operate.wanted(&domain).await.map_err(Refusal::Domains)?;
     // Nothing is decided by a report, so that one which cannot be read is as none.
     let report = request.headers().get(REPORT_HEADER).and_then(|text| cached.learn(text.as_bytes()));
     if let Some(report) = &report {

@@ -1,6 +1,7 @@
 //! What the server counts of itself, in Prometheus' text format.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -48,6 +49,8 @@ pub struct Metrics {
     ready: Gauge,
     dials: Family<Domain, Gauge>,
     overrides: Family<Domain, Gauge>,
+    /// One writes them at a time: nobody reads gauges that another has just cleared.
+    writing: Mutex<()>,
     total: Total,
 }
 
@@ -73,6 +76,7 @@ impl Metrics {
             ready: Gauge::default(),
             dials: Family::default(),
             overrides: Family::default(),
+            writing: Mutex::default(),
             total: Total::default(),
             registry: Registry::default(),
             calls: calls.clone(),
@@ -122,6 +126,8 @@ impl Metrics {
 
     /// The text that Prometheus reads.
     pub fn render(&self, store: &dyn Store, operate: &Operate) -> String {
+        // It guards nothing that a panic could break.
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         self.ready.set(store.health().faults.is_empty().into());
         let (dials, overrides) = (&self.dials, &self.overrides);
         dials.clear();

@@ -15,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::App;
 use super::caller::{Caller, Turn, Unfetched};
-use crate::operate::Fault;
+use crate::operate::{Fault, Full};
 use crate::store::{Batch, Settled};
 
 /// The place of a call among those under way, given up with the last of its holders.
@@ -213,6 +213,9 @@ pub enum Refusal {
     /// Too many calls are under way.
     #[error("too many calls are under way")]
     Busy,
+    /// Too many domains are asked for.
+    #[error(transparent)]
+    Domains(Full),
     /// The body is not a reserve request: the field, and what is wrong with it.
     #[error("{field}: {reason}")]
     Malformed {
@@ -276,7 +279,9 @@ impl Refusal {
             Self::Body(_) | Self::Malformed { .. } => StatusCode::BAD_REQUEST,
             Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Late(_) => StatusCode::GATEWAY_TIMEOUT,
-            Self::Down(_) | Self::Busy | Self::Listeners(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Down(_) | Self::Busy | Self::Domains(_) | Self::Listeners(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
             Self::Origin | Self::Open => StatusCode::FORBIDDEN,
