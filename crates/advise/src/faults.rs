@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::shown::is_harmful;
+
 /// How many are shown.
 const SHOWN: usize = 3;
 /// How many characters of each.
@@ -53,15 +55,11 @@ impl Malformed {
     }
 }
 
-/// A line fit for a terminal: cut, and without control characters, among them those that turn text around.
+/// A line fit for a terminal: cut, and with nothing harmful.
 pub(crate) fn shown(line: &[u8]) -> String {
     let line = String::from_utf8_lossy(line.get(..LENGTH * 4).unwrap_or(line)).into_owned();
-    let harmful = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-    };
     let mut text: String =
-        line.chars().take(LENGTH).map(|c| if harmful(c) { '\u{fffd}' } else { c }).collect();
+        line.chars().take(LENGTH).map(|c| if is_harmful(c) { '\u{fffd}' } else { c }).collect();
     if line.chars().nth(LENGTH).is_some() {
         text.push('…');
     }
@@ -91,5 +89,11 @@ mod tests {
     fn lines_are_cut() {
         assert_eq!(shown("é".repeat(500).as_bytes()).chars().count(), LENGTH + 1);
         assert_eq!(shown(&[b'x'; LENGTH]).chars().count(), LENGTH);
+    }
+
+    #[test]
+    fn nothing_harmful_is_shown() {
+        let line = "a\u{61c}b\u{e0041}c\u{ad}d\u{180e}e\u{fff9}é";
+        assert_eq!(shown(line.as_bytes()), "a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}e\u{fffd}é");
     }
 }

@@ -18,6 +18,7 @@ mod plot;
 mod progress;
 mod render;
 mod run;
+mod shown;
 mod snippet;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use std::path::PathBuf;
 pub use self::advice::{Advice, Candidate, Damage, Limits, MalformedLine, Reading, Sample};
 pub use self::error::Error;
 pub use self::line::{Fields, Only};
+pub use self::shown::{grouped, is_harmful};
 
 /// What to read, and what to advise on.
 #[derive(Clone, Debug)]

@@ -10,7 +10,8 @@ use plotters::element::{Circle, PathElement, Text};
 use plotters::style::{BLACK, Color, IntoFont, RGBColor, ShapeStyle, WHITE};
 
 use crate::advice::{Advice, Candidate};
-use crate::render::{grouped, percent};
+use crate::render::percent;
+use crate::shown::grouped;
 use crate::snippet::window;
 
 const SIZE: (u32, u32) = (900, 520);

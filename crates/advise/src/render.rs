@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, Table};
 use jiff::Timestamp;
 
 use crate::advice::{Advice, Candidate};
+use crate::shown::grouped;
 use crate::snippet::window;
 
 impl Advice {
@@ -142,19 +143,6 @@ fn time(milliseconds: i64) -> String {
     Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
 }
 
-/// With commas between thousands.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Two digits that say something, for shares however small.
 pub(crate) fn percent(share: f64) -> String {
     let value = share * 100.0;
@@ -179,7 +167,6 @@ mod tests {
 
     #[test]
     fn numbers_are_written_for_people() {
-        assert_eq!([0, 7, 1000, 1_234_567].map(grouped), ["0", "7", "1,000", "1,234,567"]);
         let shares = [0.0, 1.0, 0.123, 0.0123, 0.001, 0.00012, 0.000_001];
         assert_eq!(shares.map(percent), ["0 %", "100 %", "12 %", "1.2 %", "0.1 %", "0.012 %", "0.0001 %"]);
         assert_eq!(time(1_795_301_741_999), "2026-11-21T22:55:41Z");

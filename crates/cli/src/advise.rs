@@ -8,7 +8,7 @@ use std::thread;
 
 use quotagate_advise::{Error, Fields, Limits, Only, Options};
 
-use crate::print;
+use crate::standard::{print, tell_line};
 
 /// The flags of `quotagate advise`.
 #[derive(clap::Args)]
@@ -83,7 +83,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     let advice = match quotagate_advise::advise(&options(args)) {
         Ok(advice) => advice,
         Err(error @ Error::Nothing(_)) => {
-            eprintln!("quotagate: {error}");
+            tell_line(&format!("quotagate: {error}"));
             return Ok(ExitCode::FAILURE);
         }
         Err(error) => return Err(error.to_string()),
@@ -122,20 +122,12 @@ fn options(args: Args) -> Options {
     }
 }
 
-/// A time as policies have it.
+/// A time of whole seconds, as `--for` takes it.
 fn seconds(text: &str) -> Result<u32, String> {
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match text.get(number.len()..) {
-        Some("s") => 1,
-        Some("m") => 60,
-        Some("h") => 3600,
-        Some("d") => 86_400,
-        _ => 0,
-    };
-    let seconds = number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor));
-    seconds
+    let time = humantime::parse_duration(text).ok().filter(|time| time.subsec_nanos() == 0);
+    time.and_then(|time| u32::try_from(time.as_secs()).ok())
         .filter(|seconds| (1..=366 * 86_400).contains(seconds))
-        .ok_or_else(|| "expected a time from 1s to 366d, such as 10s, 1m, 1h or 1d".to_owned())
+        .ok_or_else(|| "expected whole seconds from 1s to 366d, such as 10s, 1m, 1h30m or 1d".to_owned())
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -166,12 +158,12 @@ mod tests {
     #[test]
     fn times_sizes_and_shares_are_read() {
         assert_eq!(
-            ["10s", "1m", "2h", "366d"].map(|text| seconds(text).unwrap()),
-            [10, 60, 7200, 366 * 86_400]
+            ["10s", "1m", "1h30m", "2h", "366d"].map(|text| seconds(text).unwrap()),
+            [10, 60, 5400, 7200, 366 * 86_400]
         );
         assert_eq!(["1MiB", "64M", "2GiB"].map(|text| bytes(text).unwrap()), [1 << 20, 64 << 20, 2 << 30]);
         assert_eq!(["0.1", "1%", "100"].map(|text| percent(text).unwrap()), [0.1, 1.0, 100.0]);
-        for bad in ["", "1", "0s", "367d", "-1m", "m", "1M", "9999999999d"] {
+        for bad in ["", "1", "0s", "1500ms", "367d", "-1m", "m", "9999999999d"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
         for bad in ["", "1", "1KiB", "0GiB", "GiB", "99999999999999999999GiB"] {

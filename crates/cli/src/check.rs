@@ -8,6 +8,8 @@ use std::{fs, io};
 use quotagate_quota::config::{Config, Fault};
 use serde_json::Value;
 
+use crate::standard::{print, tell_line};
+
 /// The flags of `quotagate check`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -35,16 +37,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     let text = read(&args.file).map_err(|error| format!("cannot read {name}: {error}"))?;
     let Report { result, warnings } = check(&text);
     for warning in warnings {
-        eprintln!("{name}: warning: {warning}");
+        tell_line(&format!("{name}: warning: {warning}"));
     }
     match result {
         Ok(policies) => {
-            println!("{name}: good, with {policies} {}", if policies == 1 { "policy" } else { "policies" });
-            Ok(ExitCode::SUCCESS)
+            let noun = if policies == 1 { "policy" } else { "policies" };
+            print(&format!("{name}: good, with {policies} {noun}\n"))
         }
         Err(faults) => {
             for fault in faults {
-                eprintln!("{name}: {fault}");
+                tell_line(&format!("{name}: {fault}"));
             }
             Ok(ExitCode::FAILURE)
         }

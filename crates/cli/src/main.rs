@@ -4,14 +4,16 @@ mod advise;
 mod check;
 mod operate;
 mod serve;
+mod standard;
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use quotagate_quota::config::schema;
+
+use standard::{print, tell_line};
 
 /// Exact, global quotas for Envoy, shared in Redis or Redis Cluster.
 #[derive(Parser)]
@@ -71,14 +73,9 @@ fn completions(shell: Shell) -> Result<ExitCode, String> {
     print(&String::from_utf8_lossy(&text))
 }
 
-fn print(text: &str) -> Result<ExitCode, String> {
-    let printed = io::stdout().lock().write_all(text.as_bytes());
-    printed.map(|()| ExitCode::SUCCESS).map_err(|error| format!("cannot write to standard output: {error}"))
-}
-
 /// Says in one sentence what is wrong with the call.
 fn refuse(sentence: &str) -> ExitCode {
-    eprintln!("quotagate: {sentence}");
+    tell_line(&format!("quotagate: {sentence}"));
     ExitCode::from(2)
 }
 

@@ -14,6 +14,7 @@ mod reset;
 mod table;
 mod token;
 mod top;
+mod undo;
 mod usage;
 mod words;
 
@@ -46,6 +47,9 @@ pub(crate) enum Operation {
     Top(top::Args),
 }
 
+/// The variable with the admin address, and the address where it is not set.
+const ADMIN: (&str, &str) = ("QUOTAGATE_ADMIN", "127.0.0.1:9181");
+
 /// The flags that all of them take.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Which store, and who asks")]
@@ -53,8 +57,8 @@ pub(crate) struct Common {
     /// The store's admin address: host:port, http://host:port or unix:/path.sock
     #[arg(
         long,
-        env = "QUOTAGATE_ADMIN",
-        default_value = "127.0.0.1:9181",
+        env = ADMIN.0,
+        default_value = ADMIN.1,
         value_name = "ADDR",
         global = true
     )]
@@ -80,6 +84,8 @@ struct Session {
     client: Client,
     output: Output,
     by: String,
+    /// The flags that lead there once more.
+    place: Vec<String>,
 }
 
 /// Runs one to its end.
@@ -111,7 +117,9 @@ impl Common {
         if by.trim().is_empty() || by.len() > MAX_BY {
             return Err(Failure::Usage(format!("--by must be a name of at most {MAX_BY} bytes")));
         }
-        let session = Session { client, output: Output::new(self.json), by };
+        let usual = env::var(ADMIN.0).ok().unwrap_or_else(|| ADMIN.1.to_owned());
+        let place = self.place(usual.parse().ok().as_ref());
+        let session = Session { client, output: Output::new(self.json), by, place };
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::Refused(format!("cannot start: {error}")))?;
         let done = runtime.block_on(command(session));

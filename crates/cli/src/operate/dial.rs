@@ -11,7 +11,8 @@ use quotagate_store::api::{self, Board, Changed, ClearDial, DialEntry, Event, Se
 use super::failure::Failure;
 use super::output::say;
 use super::table::{Table, Weight};
-use super::words::{count, duration, mode, moment, number, on_failure, quoted};
+use super::undo::{Before, dialled, note, until};
+use super::words::{count, duration, mode, moment, number, on_failure};
 use super::{Common, Session, for_ms};
 
 /// The flags of `quotagate dial`.
@@ -105,11 +106,19 @@ async fn set(args: &Set, session: &Session) -> Result<(), Failure> {
         for_ms: args.for_ms,
         by: session.by.clone(),
     };
-    let answer = session.client.change(Method::PUT, api::DIALS, &change).await?;
-    session.changed(&answer)?;
     if session.output.json {
-        return Ok(());
+        let answer = session.client.change(Method::PUT, api::DIALS, &change).await?;
+        return session.changed(&answer);
     }
+    // Whatever is wrong with asking, the change itself tells of it.
+    let boards = session.client.boards().await.ok().map(|answer| answer.value);
+    let answer = session.client.change::<Changed>(Method::PUT, api::DIALS, &change).await?;
+    session.changed(&answer)?;
+    let domain = &answer.value.domain;
+    let dials = boards.map(|boards| {
+        boards.into_iter().filter(|board| board.domain == *domain).flat_map(|board| board.dials)
+    });
+    let before = Before::found(dials, |dial| dial.policy == args.policy);
     meaning(args);
     match args.for_ms {
         Some(ms) => {
@@ -118,8 +127,49 @@ async fn set(args: &Set, session: &Session) -> Result<(), Failure> {
         None => say("It stays until it is cleared."),
     }
     session.durability(&answer.value);
-    say(&format!("Undo it: {}", session.command(&["dial", "clear", &args.policy])));
+    undo(args, &before, session);
     Ok(())
+}
+
+/// Says what was dialled before, what of it stays, and the command that restores it.
+fn undo(args: &Set, before: &Before<DialEntry>, session: &Session) {
+    let clear = session.command(&["dial", "clear", &args.policy]);
+    let was = match before {
+        Before::Was(was) => was,
+        Before::Nothing => return say(&format!("Undo it: {clear}")),
+        Before::Unknown => {
+            return say(&format!(
+                "What was dialled before is not known: see `dial list --history`. Clear all of it: {clear}"
+            ));
+        }
+    };
+    let fields = dialled(was);
+    let words = |of: &mut dyn Iterator<Item = &(&str, String, String)>| {
+        of.map(|(_, _, words)| words.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let is_named = |flag: &str| match flag {
+        "--mode" => args.mode.is_some(),
+        "--quota" => args.quota.is_some(),
+        _ => args.on_failure.is_some(),
+    };
+    say(&format!(
+        "Before, {} had dialled {}, {}.",
+        was.by,
+        words(&mut fields.iter()),
+        until(was.remaining_ms)
+    ));
+    let kept = words(&mut fields.iter().filter(|(flag, ..)| !is_named(flag)));
+    if !kept.is_empty() {
+        say(&format!("What was dialled before stays too, for the same time: {kept}."));
+    }
+    let is_new = (args.mode.is_some() && was.mode.is_none())
+        || (args.quota.is_some() && was.quota.is_none())
+        || (args.on_failure.is_some() && was.on_failure.is_none());
+    let again = session.redial(was, &fields);
+    let note = note(was.remaining_ms);
+    // What was not dialled before goes only with the whole dial.
+    let whole = if is_new { format!("{clear} && {again}") } else { again };
+    say(&format!("Undo it{note}: {whole}"));
 }
 
 /// Says what will be otherwise.
@@ -272,15 +322,5 @@ impl Session {
                 "This store keeps it in memory: it is gone when the process ends, and other stores know nothing of it.",
             );
         }
-    }
-
-    /// A command on the same store and domain, for a shell.
-    pub(crate) fn command(&self, arguments: &[&str]) -> String {
-        let mut words: Vec<String> = vec!["quotagate".to_owned()];
-        words.extend(arguments.iter().map(|argument| quoted(argument)));
-        if let Some(domain) = &self.client.domain {
-            words.extend(["--domain".to_owned(), quoted(domain)]);
-        }
-        words.join(" ")
     }
 }

@@ -1,9 +1,9 @@
 //! How a command that talks to the store ends without having done its work.
 
-use std::io;
 use std::process::ExitCode;
 
 use super::words::clean;
+use crate::standard::tell_line;
 
 /// What went wrong, as one who can mend it is told: a sentence, and perhaps lines of help after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,14 +21,6 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Output that could not be written.
-    pub(crate) fn output(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Self::NobodyReads,
-            _ => Self::Refused(format!("cannot write to standard output: {error}")),
-        }
-    }
-
     /// Tells it on standard error.
     pub(crate) fn tell(&self) -> ExitCode {
         let (text, status) = match self {
@@ -39,7 +31,7 @@ impl Failure {
         };
         for (i, line) in text.lines().enumerate() {
             let line = clean(line);
-            if i == 0 { eprintln!("quotagate: {line}") } else { eprintln!("{line}") }
+            if i == 0 { tell_line(&format!("quotagate: {line}")) } else { tell_line(&line) }
         }
         ExitCode::from(status)
     }

@@ -1,13 +1,14 @@
 //! Where a command's data and words go, and in which form.
 
 use std::env;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 
 use hyper::body::Bytes;
 use serde_json::Value;
 
 use super::failure::Failure;
 use super::words::{clean, is_harmful};
+use crate::standard::{self, Written};
 
 /// The form of what is printed.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +35,11 @@ impl Output {
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn print(self, text: &str) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
+        match standard::write(text) {
+            Ok(Written::Whole) => Ok(()),
+            Ok(Written::NobodyReads) => Err(Failure::NobodyReads),
+            Err(sentence) => Err(Failure::Refused(sentence)),
+        }
     }
 
     /// Prints a sentence of the store's.
@@ -59,9 +63,9 @@ impl Output {
     }
 }
 
-/// Says something about the data, on standard error.
+/// Says something about the data, on standard error, where that can be written.
 pub(crate) fn say(words: &str) {
-    eprintln!("{}", clean(words));
+    standard::tell_line(&clean(words));
 }
 
 /// JSON in which nothing moves a terminal's cursor: such characters stand in strings only, where they may be escaped.

@@ -9,6 +9,7 @@ use super::failure::Failure;
 use super::output::say;
 use super::partition::PartitionArgs;
 use super::table::{Table, Weight};
+use super::undo::{Before, note, until};
 use super::words::{duration, number};
 use super::{Common, Session, for_ms};
 
@@ -94,11 +95,19 @@ async fn set(args: &Set, session: &Session) -> Result<(), Failure> {
         for_ms: args.for_ms,
         by: session.by.clone(),
     };
-    let answer = session.client.change(Method::PUT, api::OVERRIDES, &change).await?;
-    session.changed(&answer)?;
     if session.output.json {
-        return Ok(());
+        let answer = session.client.change(Method::PUT, api::OVERRIDES, &change).await?;
+        return session.changed(&answer);
     }
+    let parameters = [("policy", Some(args.policy.as_str()))];
+    // Whatever is wrong with asking, the change itself tells of it.
+    let listed = session.client.get::<Vec<OverrideEntry>>(api::OVERRIDES, &parameters).await.ok();
+    let answer = session.client.change::<Changed>(Method::PUT, api::OVERRIDES, &change).await?;
+    session.changed(&answer)?;
+    let domain = &answer.value.domain;
+    let before = Before::found(listed.map(|answer| answer.value), |was: &OverrideEntry| {
+        was.domain == *domain && was.policy == args.policy && was.partition == partition
+    });
     say(match allow {
         Allow::Quota(_) => {
             "It holds with the next call for this partition; what is used already in this window counts."
@@ -113,8 +122,30 @@ async fn set(args: &Set, session: &Session) -> Result<(), Failure> {
         None => say("It stays until it is cleared."),
     }
     session.durability(&answer.value);
-    say(&format!("Undo it: {}", session.command(&["override", "clear", &args.policy, &partition])));
+    undo(args, &partition, &before, session);
     Ok(())
+}
+
+/// Says what the partition was granted before, and the command that restores it.
+fn undo(args: &Set, partition: &str, before: &Before<OverrideEntry>, session: &Session) {
+    let flags = args.partition.flags();
+    let clear = session.command(&[&["override", "clear", &args.policy, partition], flags].concat());
+    match before {
+        Before::Nothing => say(&format!("Undo it: {clear}")),
+        Before::Unknown => say(&format!(
+            "What it was granted before is not known: see `dial list --history`. Clear the override: {clear}"
+        )),
+        Before::Was(was) => {
+            let allowed = match was.allow {
+                Allow::Quota(quota) => format!("a quota of {}", number(quota)),
+                Allow::Unlimited => "no limit".to_owned(),
+                Allow::Blocked => "nothing".to_owned(),
+            };
+            let until = until(was.remaining_ms);
+            say(&format!("Before, {} had granted it {allowed}, {until}.", was.by));
+            say(&format!("Undo it{}: {}", note(was.remaining_ms), session.override_again(was, flags)));
+        }
+    }
 }
 
 async fn clear(args: &Clear, session: &Session) -> Result<(), Failure> {

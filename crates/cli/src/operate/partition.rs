@@ -20,12 +20,15 @@ const MAX_SECRET: u64 = 64 * 1024;
 pub(crate) struct PartitionArgs {
     /// label=value, joined by commas: jwt.sub=alice, ip=192.0.2.7, or as `top` and access logs show it; * is
     /// everyone's. %XX is a byte, as in a URL
-    #[arg(required_unless_present = "secret")]
+    #[arg(required_unless_present = "secret", allow_hyphen_values = true)]
     partition: Option<String>,
     /// A label whose value is secret, such as header.x-api-key: it is asked for without echo, or read as a line from
     /// standard input, digested here, and never sent. It is the partition, or stands where PARTITION has its label alone
     #[arg(long, value_name = "LABEL")]
     secret: Vec<String>,
+    /// The value of a header, cookie or query parameter in PARTITION is no secret: the policy file does not call it one
+    #[arg(long)]
+    plain: bool,
     /// A file with the filter's `digest_key` [default: QUOTAGATE_DIGEST_KEY, or what follows from the domain]
     #[arg(long, value_name = "FILE")]
     digest_key_file: Option<PathBuf>,
@@ -45,6 +48,12 @@ impl PartitionArgs {
             secrets.push(Secret::new(label, ask(label)?).map_err(unnamed)?);
         }
         let name = Name::parse(self.partition.as_deref().unwrap_or_default(), secrets).map_err(unnamed)?;
+        if let Some(label) = name.written_out().filter(|_| !self.plain) {
+            return Err(Failure::Usage(format!(
+                "the value of {label} may be a secret, which would be sent, logged and shown: name it by --secret {label}, \
+                 and it is digested here. If the policy file does not call it `secret`, say --plain"
+            )));
+        }
         if let Some(address) = name.single_ipv6() {
             say(&format!(
                 "Mind: clients of IPv6 are counted by their /64 unless the policy says otherwise, and this is one address. \
@@ -66,6 +75,11 @@ impl PartitionArgs {
             }
         };
         Ok(name.encode(&key, &domain, policy))
+    }
+
+    /// What a command that is given the same partition, encoded, must say besides.
+    pub(crate) const fn flags(&self) -> &'static [&'static str] {
+        if self.plain { &["--plain"] } else { &[] }
     }
 
     fn digest_key(&self) -> Result<Option<DigestKey>, Failure> {

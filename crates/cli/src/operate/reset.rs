@@ -1,6 +1,6 @@
 //! `quotagate reset`: a partition gets its whole quota once more.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 
 use hyper::Method;
 use quotagate_store::api::{self, Changed, Reset, Usage};
@@ -9,8 +9,9 @@ use super::failure::Failure;
 use super::output::say;
 use super::partition::PartitionArgs;
 use super::usage::quota;
-use super::words::{clean, duration, number};
+use super::words::{duration, number};
 use super::{Common, Session};
+use crate::standard::tell;
 
 /// The flags of `quotagate reset`.
 #[derive(Debug, clap::Args)]
@@ -56,8 +57,18 @@ pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
 
 /// Says what will be done, and waits for a yes.
 async fn confirm(args: &Args, partition: &str, session: &Session) -> Result<(), Failure> {
-    let found = session.client.get::<Vec<Usage>>(api::USAGE, &[("partition", Some(partition))]).await?.value;
+    let found = session.client.get::<Vec<Usage>>(api::USAGE, &[("partition", Some(partition))]).await;
+    let found = match found {
+        Ok(found) => found.value,
+        Err(Failure::Absent(_)) => Vec::new(),
+        Err(failure) => return Err(failure),
+    };
     let Some(usage) = found.iter().find(|usage| usage.policy == args.policy) else {
+        let boards = session.client.boards().await?.value;
+        if boards.iter().all(|board| board.policies.iter().all(|policy| policy.name != args.policy)) {
+            // The store refuses that, and says which names could have been meant.
+            return Ok(());
+        }
         return Err(Failure::Refused(format!(
             "{} does not count {partition} now: there is nothing to reset",
             args.policy
@@ -73,9 +84,8 @@ async fn confirm(args: &Args, partition: &str, session: &Session) -> Result<(), 
     say(
         "Reset deletes that counter: it has its whole quota once more until then. Its next window is no other.",
     );
-    eprint!("{}", clean("Reset it? [y/N] "));
     let mut answer = String::new();
-    let read = io::stderr().flush().and_then(|()| io::stdin().read_line(&mut answer));
+    let read = tell("Reset it? [y/N] ").and_then(|()| io::stdin().read_line(&mut answer));
     match (read, answer.trim()) {
         (Ok(_), "y" | "Y" | "yes" | "Yes") => Ok(()),
         _ => Err(Failure::Refused("nothing was changed".to_owned())),

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+pub(crate) use quotagate_advise::{grouped as number, is_harmful};
 use quotagate_quota::config::{Mode, OnFailure};
 
 /// A text of unknown origin as a terminal may get it: what would move its cursor, change its colours or the order of what
@@ -10,27 +11,6 @@ pub(crate) fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if is_harmful(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
-    }
-    out
-}
-
-/// Control characters, and those of Unicode that are invisible or turn the direction of reading.
-pub(crate) fn is_harmful(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
-}
-
-/// `1234567` as `1,234,567`.
-pub(crate) fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
     }
     out
 }
@@ -105,12 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_grouped() {
-        for (n, text) in
-            [(0, "0"), (999, "999"), (1000, "1,000"), (123_456, "123,456"), (1_234_567, "1,234,567")]
-        {
-            assert_eq!(number(n), text);
-        }
+    fn counts_have_their_nouns() {
         assert_eq!(
             (count(1, "dial", "dials"), count(0, "dial", "dials")),
             ("1 dial".into(), "0 dials".into())

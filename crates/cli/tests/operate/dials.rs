@@ -4,7 +4,7 @@ use quotagate_support::store::StoreOptions;
 use quotagate_support::wait;
 use serde_json::{Value, json};
 
-use crate::fleet::{Fleet, PATIENCE, row};
+use crate::fleet::{Fleet, PATIENCE, command, row, run, undo};
 
 #[test]
 fn a_dial_is_set_shown_and_cleared() {
@@ -56,6 +56,68 @@ fn a_dial_is_set_shown_and_cleared() {
         assert_eq!(history.out.lines().count(), 1 + 5, "{history:?}");
         assert!(history.out.lines().nth(1).unwrap().contains("cleared dial per-caller"), "{history:?}");
         assert_eq!(fleet.done(&["dial", "list", "--history", "2"]).out.lines().count(), 1 + 2);
+    }
+}
+
+#[test]
+fn what_was_dialled_before_is_told_and_restored() {
+    let fleet = Fleet::memory();
+    let dial = || fleet.json(&["dial", "list"])[0]["dials"][0].clone();
+    fleet.done(&["dial", "set", "per-key", "--quota", "5000", "--by", "bob"]);
+    let more = fleet.done(&["dial", "set", "per-key", "--mode", "shadow", "--for", "1h"]);
+    assert!(more.err.contains("Before, bob had dialled quota 5,000, until cleared."), "{more:?}");
+    assert!(
+        more.err.contains("What was dialled before stays too, for the same time: quota 5,000."),
+        "{more:?}"
+    );
+    // The mode goes with the whole dial only.
+    assert!(
+        more.err.contains("quotagate dial clear per-key && quotagate dial set per-key --quota 5000\n"),
+        "{more:?}"
+    );
+    undo(&fleet, &more);
+    assert_eq!(
+        (&dial()["quota"], &dial()["mode"], &dial()["remaining_ms"]),
+        (&json!(5000), &Value::Null, &Value::Null)
+    );
+
+    fleet.done(&["dial", "set", "per-key", "--on-failure", "deny", "--for", "1h"]);
+    let other = fleet.done(&["dial", "set", "per-key", "--quota", "7"]);
+    assert!(other.err.contains("quota 5,000, on_failure deny, for another 1 h."), "{other:?}");
+    assert!(
+        other.err.contains("Undo it (its time counts from when you run that): quotagate dial set"),
+        "{other:?}"
+    );
+    undo(&fleet, &other);
+    assert_eq!((&dial()["quota"], &dial()["on_failure"]), (&json!(5000), &json!("deny")));
+    assert!(dial()["remaining_ms"].as_u64() > Some(3_500_000));
+    let all = fleet.done(&["dial", "set", "*", "--mode", "off"]);
+    assert!(!all.err.contains("Before"), "{all:?}");
+    undo(&fleet, &all);
+    assert_eq!(fleet.json(&["dial", "list"])[0]["dials"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn what_is_undone_is_undone_where_it_was_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("a token");
+    std::fs::write(&token, "s3cret").unwrap();
+    let token = token.to_str().unwrap();
+    let fleet = Fleet::silent(&StoreOptions::new("memory:"), None);
+    fleet.tell("shop", &["p"]);
+    let admin = fleet.admin();
+    let place = ["--admin", &admin, "--token-file", token, "--domain", "shop"];
+    for (set, clear) in [
+        (&["dial", "set", "p", "--mode", "off"][..], "dial clear p"),
+        (&["override", "set", "p", "*", "--blocked"], "override clear p '*'"),
+    ] {
+        let done = run(&mut command(&[set, &place].concat()), b"");
+        let expected = format!("quotagate {clear} --admin {admin} --token-file '{token}' --domain shop\n");
+        assert!(done.status == 0 && done.err.ends_with(&expected), "{done:?}");
+        // What a variable says, it says for the next command too.
+        let mut by_variable = command(&[set, &["--admin", &admin]].concat());
+        let done = run(by_variable.env("QUOTAGATE_ADMIN", &admin), b"");
+        assert!(!done.err.contains("--admin") && !done.err.contains("--token-file"), "{done:?}");
     }
 }
 

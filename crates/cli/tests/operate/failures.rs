@@ -30,6 +30,7 @@ fn a_wrong_command_is_told_before_anybody_is_asked() {
         (&["override", "set", "p", "--blocked"], "PARTITION"),
         (&["usage", "alice"], "jwt.sub=alice"),
         (&["usage", "sub=alice"], "is no label"),
+        (&["usage", "header.x-api-key=abc"], "--secret header.x-api-key"),
         (&["usage", "--secret", "apikey"], "is no label"),
         (&["usage", "--secret", "header.x-api-key"], "standard input"),
         (&["reset", "p", "*"], "--yes"),
@@ -151,6 +152,48 @@ fn who_reads_no_further_is_no_fault() {
     drop(list);
     let Output { status, stderr, .. } = child.wait_with_output().unwrap();
     assert_eq!((status.code(), String::from_utf8(stderr).unwrap().as_str()), (Some(0), ""));
+}
+
+#[test]
+fn who_reads_no_advice_further_is_no_fault() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("access.log");
+    std::fs::write(&log, r#"{"time":"2026-11-21T22:55:41.000Z","partition":"a"}"#).unwrap();
+    let advise = ["advise", log.to_str().unwrap(), "--key-field", "partition", "--window", "1h30m"];
+    assert_eq!(alone(&advise).status, 0, "{:?}", alone(&advise));
+    for arguments in [&advise[..], &["schema"], &["completions", "bash"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut unread = command(arguments);
+        let child = unread.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        drop(unread);
+        let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+        assert_eq!(
+            (status.code(), String::from_utf8(stderr).unwrap().as_str()),
+            (Some(0), ""),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn words_that_cannot_be_written_do_no_harm() {
+    let fleet = Fleet::memory();
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+    for (arguments, expected) in [
+        (&["dial", "set", "per-key", "--quota", "7"][..], 0),
+        (&["dial", "clear", "per-key"], 0),
+        (&["override", "set", "per-key", "*", "--blocked"], 0),
+        (&["reset", "per-caller", "jwt.sub=alice", "--yes"], 0),
+        (&["usage", "jwt.sub=nobody"], 1),
+        (&["dial", "set", "per-key"], 2),
+        (&["check", "/no/such/file"], 2),
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = command(arguments);
+        command.env("QUOTAGATE_ADMIN", fleet.admin()).stdout(Stdio::null()).stderr(full);
+        assert_eq!(command.status().unwrap().code(), Some(expected), "{arguments:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A store that a filter has told of its policies, and the command beside it.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -135,6 +136,17 @@ pub fn run(command: &mut Command, input: &[u8]) -> Done {
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
     }
+}
+
+/// Runs the commands after `Undo it` in a shell, as they were said.
+pub fn undo(fleet: &Fleet, done: &Done) {
+    let line = done.err.lines().find(|line| line.starts_with("Undo it")).unwrap();
+    let (_, commands) = line.split_once(": ").unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_quotagate"));
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", commands]).env("QUOTAGATE_ADMIN", fleet.admin()).env("PATH", program.parent().unwrap());
+    let undone = run(&mut shell, b"");
+    assert_eq!(undone.status, 0, "{commands}: {undone:?}");
 }
 
 /// The cells of the row that begins with `first`; columns stand two spaces apart.

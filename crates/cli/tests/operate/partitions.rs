@@ -7,7 +7,7 @@ use quotagate_support::store::StoreOptions;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::fleet::{Fleet, command, row, run};
+use crate::fleet::{Fleet, command, row, run, undo};
 
 #[test]
 fn the_usage_of_a_partition_is_found_by_the_name_that_people_know() {
@@ -34,7 +34,7 @@ fn the_usage_of_a_partition_is_found_by_the_name_that_people_know() {
         }
         let found = fleet.json(&["usage", "jwt.sub=Ann Smith"]);
         assert_eq!(found.as_array().map(Vec::len), Some(2), "{found}");
-        let nobody = fleet.run(&["usage", "header.x-api-key=abc"]);
+        let nobody = fleet.run(&["usage", "header.x-api-key=abc", "--plain"]);
         assert_eq!(nobody.status, 1, "{nobody:?}");
         assert!(nobody.err.contains("quotagate top"), "{nobody:?}");
         assert!(nobody.err.contains("quotagate usage --secret header.x-api-key"), "{nobody:?}");
@@ -68,6 +68,81 @@ fn a_secret_is_named_by_typing_it_and_leaves_the_machine_as_a_digest_only() {
     let other = run(derived.env("QUOTAGATE_ADMIN", fleet.admin()), secret.as_bytes());
     assert!(other.status == 1 && other.err.contains("follows from the domain shop"), "{other:?}");
     assert!(!format!("{done:?}{other:?}{}", fleet.store.log()).contains(secret));
+}
+
+#[test]
+fn what_may_be_a_secret_is_neither_sent_nor_said_unless_it_is_called_plain() {
+    let fleet = Fleet::memory();
+    let secret = "TOPSECRET";
+    for label in ["header.x-api-key", "cookie.session", "query.key"] {
+        for name in [format!("{label}={secret}"), format!("ip=192.0.2.1,{label}={secret}")] {
+            for arguments in [
+                &["override", "set", "per-key", &name, "--blocked"][..],
+                &["override", "clear", "per-key", &name],
+                &["reset", "per-key", &name, "--yes"],
+                &["usage", &name],
+            ] {
+                let done = fleet.run(arguments);
+                assert_eq!(done.status, 2, "{arguments:?}: {done:?}");
+                assert!(done.err.contains(&format!("--secret {label}")), "{done:?}");
+                assert!(done.err.contains("--plain") && !done.err.contains(secret), "{done:?}");
+            }
+        }
+    }
+    assert!(!fleet.store.log().contains(secret));
+    // A digest is one, and a policy may count by a header that is no secret.
+    let digest = "header.x-api-key=~5bdcc146bf60754e6a042426089575c7";
+    fleet.done(&["override", "set", "per-key", digest, "--blocked"]);
+    let set = fleet.done(&["override", "set", "per-key", "header.x-plan=gold", "--plain", "--quota", "5"]);
+    assert!(set.err.contains("quotagate override clear per-key header.x-plan=gold --plain"), "{set:?}");
+    fleet.done(&["override", "clear", "per-key", "header.x-plan=gold", "--plain"]);
+}
+
+#[test]
+fn a_partition_may_begin_with_a_missing_value() {
+    let fleet = Fleet::memory();
+    let name = "-,ip=192.0.2.1";
+    fleet.reserve("per-caller", name, 10, 10);
+    assert!(fleet.done(&["usage", name]).out.contains("per-caller"));
+    assert!(fleet.done(&["usage", name, "--json"]).out.contains(name));
+    let set = fleet.done(&["override", "set", "per-caller", name, "--quota", "20", "--for", "1h"]);
+    assert!(set.err.contains("quotagate override clear per-caller -,ip=192.0.2.1"), "{set:?}");
+    fleet.done(&["override", "clear", "per-caller", name]);
+    fleet.done(&["reset", "per-caller", name, "-y"]);
+    let absent = fleet.run(&["reset", "-y", "per-caller", "-"]);
+    assert!(absent.status == 1 && absent.err.contains("counts nothing of -"), "{absent:?}");
+    // What is a flag is one still.
+    for arguments in [&["override", "set", "p", "--blocked"][..], &["usage", "--json"], &["reset", "p", "-y"]]
+    {
+        let done = fleet.run(arguments);
+        assert!(done.status == 2 && done.err.contains("PARTITION"), "{arguments:?}: {done:?}");
+    }
+}
+
+#[test]
+fn what_was_granted_before_is_told_and_given_again() {
+    let fleet = Fleet::memory();
+    let name = "jwt.sub=alice";
+    fleet.done(&["override", "set", "per-key", name, "--quota", "1500", "--by", "bob"]);
+    let timed = fleet.done(&["override", "set", "per-key", name, "--unlimited", "--for", "1h"]);
+    assert!(timed.err.contains("Before, bob had granted it a quota of 1,500, until cleared."), "{timed:?}");
+    undo(&fleet, &timed);
+    assert_eq!(fleet.json(&["override", "list"])[0]["allow"], json!({"quota": 1500}));
+    fleet.done(&["override", "set", "per-key", name, "--unlimited", "--for", "1h"]);
+    let blocked = fleet.done(&["override", "set", "per-key", name, "--blocked"]);
+    assert!(blocked.err.contains("had granted it no limit, for another 1 h."), "{blocked:?}");
+    assert!(blocked.err.contains("Undo it (its time counts from when you run that): "), "{blocked:?}");
+    undo(&fleet, &blocked);
+    let listed = fleet.json(&["override", "list"])[0].clone();
+    assert!(
+        listed["allow"] == json!("unlimited") && listed["remaining_ms"].as_u64() > Some(3_500_000),
+        "{listed}"
+    );
+    // Another partition's override, and another policy's, are not this one's.
+    let other = fleet.done(&["override", "set", "per-caller", name, "--blocked"]);
+    assert!(!other.err.contains("Before"), "{other:?}");
+    undo(&fleet, &other);
+    assert_eq!(fleet.json(&["override", "list", "--policy", "per-caller"]), json!([]));
 }
 
 #[test]

@@ -78,6 +78,18 @@ fn a_reset_asks_first() {
 }
 
 #[test]
+fn a_reset_of_a_policy_that_is_not_known_says_which_could_be_meant() {
+    let fleet = Fleet::memory();
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+    for partition in ["jwt.sub=alice", "jwt.sub=bob"] {
+        let wrong = typed(&fleet, &format!("reset per-calle {partition}"), "", "", &[]);
+        assert!(wrong.status == 1 && wrong.out.contains("Did you mean per-caller?"), "{wrong:?}");
+    }
+    let none = typed(&fleet, "reset per-key jwt.sub=alice", "", "", &[]);
+    assert!(none.status == 1 && none.out.contains("there is nothing to reset"), "{none:?}");
+}
+
+#[test]
 fn colours_are_for_terminals_that_want_them() {
     let fleet = Fleet::memory();
     fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);

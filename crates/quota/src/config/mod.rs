@@ -135,6 +135,11 @@ fn digest_key<'a>(node: &Node<'a>) -> Option<&'a str> {
     Some(key)
 }
 
+/// Whether a policy could have this name.
+pub(crate) fn is_policy_name(text: &str) -> bool {
+    policies::NAME.accept(text)
+}
+
 const DOMAIN: Names = Names {
     allowed: |b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b),
     pattern: "[a-z0-9._-]{1,64}",

@@ -151,6 +151,18 @@ impl Name {
         self.0.iter().any(Entry::is_digested) || self.0.iter().map(most).sum::<usize>() > MAX_KEY - 256
     }
 
+    /// The label of a header, cookie or query parameter in it whose value is written out: what stands there is often a
+    /// secret, and then its digest names it.
+    pub fn written_out(&self) -> Option<&str> {
+        self.0.iter().find_map(|entry| match entry {
+            Entry::Value { label, .. } => ["header.", "cookie.", "query."]
+                .iter()
+                .any(|kind| label.starts_with(kind))
+                .then_some(label.as_str()),
+            Entry::AsIs(_) | Entry::Secret(_) => None,
+        })
+    }
+
     /// An IPv6 address in it that is no network: most configurations count such clients by a network.
     pub fn single_ipv6(&self) -> Option<&str> {
         self.0.iter().find_map(|entry| match entry {

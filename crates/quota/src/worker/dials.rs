@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use super::calls::LOST_AFTER;
 use super::faults::{CallFault, CallOutcome, Misread};
+use super::tally::Counts;
 use super::{CallId, Worker, report};
 use crate::config::{Config, Mode, Turned};
 use crate::time::Monotonic;
@@ -45,6 +46,8 @@ pub(super) struct Dials {
     /// The newest version that replies to other calls have told of since the last fetch left.
     newest: u64,
     schedule: Schedule,
+    /// What the fetch that is under way tells of requests.
+    reported: Vec<Counts>,
     /// What was left out of the last reply: it is told once.
     ignored: Ignored,
     /// That the store knows no dials is told once.
@@ -78,6 +81,7 @@ impl Dials {
             confirmed: Monotonic::default(),
             newest: 0,
             schedule: Schedule::default(),
+            reported: Vec::new(),
             ignored: Ignored::default(),
             told_old: false,
         }
@@ -164,13 +168,21 @@ impl<W> Worker<W> {
         self.dials.newest = 0;
         let path = format!("{DIALS_PATH}?domain={}", self.config.domain);
         let configured = &self.dials.configured;
-        let report = report::write(configured, &self.tally.take_unreported(), self.refusals.take());
+        let counts = self.tally.take_unreported();
+        self.dials.schedule.reports(!self.tally.has_unreported());
+        let report = report::write(configured, &counts, self.refusals.take());
+        self.dials.reported = counts;
         Some(OutgoingFetch { id, path, report, timeout })
     }
 
     /// Whether a fetch is due that nothing else may let leave: with a policy that is off, requests may pass uncounted.
     pub(super) fn fetch_needs_time(&self) -> bool {
         self.dials.schedule.waits() && self.config.policies.iter().any(|policy| policy.mode == Mode::Off)
+    }
+
+    /// Whether traffic is unreported, which the next fetch will tell of though nobody arrives any more.
+    pub(super) fn report_needs_time(&self) -> bool {
+        self.dials.schedule.owes() && self.tally.has_unreported()
     }
 
     /// Takes note of the end of a fetch; `false` if that was another call.
@@ -183,6 +195,7 @@ impl<W> Worker<W> {
         if !self.dials.schedule.ended(id) {
             return false;
         }
+        let reported = std::mem::take(&mut self.dials.reported);
         let read = match end {
             Ok(body) => reading::read(body, &self.dials.configured, now)
                 .map_err(|why| CallFault::Malformed(Misread::Form(why))),
@@ -197,6 +210,7 @@ impl<W> Worker<W> {
             }
             Err(fault) => {
                 self.dials.schedule.failed(now);
+                self.tally.give_back(&reported);
                 self.tally.count_call(CallOutcome::DialsFailed);
                 self.notices.fetch_failed(&fault, self.config.store.token.as_deref(), now);
             }
@@ -208,6 +222,9 @@ impl<W> Worker<W> {
     pub(super) fn tick_dials(&mut self, now: Monotonic) {
         if let Some(id) = self.dials.schedule.lost(now) {
             self.fetch_ended(id, &Err(CallFault::TimedOut), now);
+        }
+        if self.report_needs_time() {
+            self.dials.schedule.unreported(now);
         }
         self.revert_dials(now);
     }

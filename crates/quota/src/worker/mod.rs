@@ -241,6 +241,7 @@ impl<W> Worker<W> {
             && self.tally.is_empty()
             && self.notices.is_settled()
             && !self.fetch_needs_time()
+            && !self.report_needs_time()
     }
 
     fn count_outcomes(&mut self, wants: &[Want]) {

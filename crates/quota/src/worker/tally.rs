@@ -71,6 +71,20 @@ impl Tally {
         requests.chain(calls).filter(|(_, n)| *n > 0).collect()
     }
 
+    /// Whether requests were counted since the last report.
+    pub(super) fn has_unreported(&self) -> bool {
+        self.requests.iter().chain(&self.unreported).flatten().any(|count| *count > 0)
+    }
+
+    /// A report has not been received: what it told is unreported.
+    pub(super) fn give_back(&mut self, reported: &[Counts]) {
+        for (counts, unreported) in reported.iter().zip(&mut self.unreported) {
+            for (count, unreported) in counts.iter().zip(unreported) {
+                *unreported = unreported.saturating_add(*count);
+            }
+        }
+    }
+
     /// What was taken of requests since the last report, by the places of policies.
     pub(super) fn take_unreported(&mut self) -> Vec<Counts> {
         let nothing = vec![[0; Outcome::ALL.len()]; self.unreported.len()];

@@ -1,8 +1,9 @@
 //! What a reply to a fetch says, read so that one bad dial harms no other.
 //!
 //! Anything may stand there, for an operator can write it into Redis by hand. A field that is none is left out, and a dial
-//! whose policy or time is none is left out altogether: of the latter nobody knows when it should end. Read are at most
-//! [`MAX_REPLY`] bytes and [`MAX_DIALS`] dials.
+//! whose policy or time is none is left out altogether: of the latter nobody knows when it should end. A dial of a policy
+//! that this filter has not is another filter's of the same domain, and no fault. Read are at most [`MAX_REPLY`] bytes and
+//! [`MAX_DIALS`] dials besides those.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::config::{Config, MAX_POLICIES, Mode, OnFailure, Turned};
+use crate::config::{Config, MAX_POLICIES, Mode, OnFailure, Turned, is_policy_name};
 use crate::time::Monotonic;
 use crate::wire::MAX_UNITS;
 use crate::wire::dials::ALL_POLICIES;
@@ -79,7 +80,8 @@ pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Readi
     let version = reply.get("version").and_then(Value::as_u64).ok_or("it has no version")?;
     let dials = reply.get("dials").and_then(Value::as_array).ok_or("it has no list of dials")?;
     let mut reading = Reading { version, ..Reading::default() };
-    for value in dials.iter().take(MAX_DIALS) {
+    let mut ours = dials.iter().filter(|value| !is_of_others(value, config));
+    for value in ours.by_ref().take(MAX_DIALS) {
         match dial(value, config, &mut reading.ignored, now) {
             Ok(dial) if reading.dials.iter().all(|known| known.policy != dial.policy) => {
                 reading.dials.push(dial);
@@ -88,7 +90,7 @@ pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Readi
             Err(why) => reading.ignored.note(why),
         }
     }
-    if dials.len() > MAX_DIALS {
+    if ours.next().is_some() {
         reading.ignored.note(format_args!("all dials but the first {MAX_DIALS}"));
     }
     match reply.get("overridden") {
@@ -105,13 +107,19 @@ pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Readi
     Ok(reading)
 }
 
+/// Whether it is the dial of a policy that this filter has not.
+fn is_of_others(value: &Value, config: &Config) -> bool {
+    let name = name(value);
+    is_policy_name(name) && place(config, name).is_none()
+}
+
 fn dial(value: &Value, config: &Config, ignored: &mut Ignored, now: Monotonic) -> Result<Timed, String> {
     let text = value.get("policy").and_then(Value::as_str).ok_or("a dial without a policy")?;
     let policy = match text {
         ALL_POLICIES => None,
         text => Some(
             place(config, text)
-                .ok_or_else(|| format!("the dial of {}: no policy has that name", name(value)))?,
+                .ok_or_else(|| format!("the dial of {}: no policy can have that name", name(value)))?,
         ),
     };
     let until = match given(value, "for_ms") {

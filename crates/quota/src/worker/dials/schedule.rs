@@ -1,5 +1,5 @@
 //! When dials are fetched: with the first traffic, with traffic after [`EVERY`], and when a reply of the store tells of a
-//! newer version. One fetch is under way at most, and between two [`PAUSE`] passes, after a failure [`RETRY`].
+//! newer version; once more after the last traffic where that is not reported yet, and then not until there is some. One fetch is under way at most, and between two [`PAUSE`] passes, after a failure [`RETRY`].
 
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ pub(super) const RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Schedule {
     /// One is wanted, and not before this moment.
     wanted: Option<Monotonic>,
+    /// There is traffic that none has told of.
+    owes: bool,
     /// From when on traffic wants one.
     next: Monotonic,
     /// Until when none may leave.
@@ -29,9 +31,27 @@ pub(super) struct Schedule {
 impl Schedule {
     /// A request arrives.
     pub(super) fn traffic(&mut self, now: Monotonic) {
+        self.owes = true;
         if self.next <= now && self.wanted.is_none() {
             self.wanted = Some(now);
         }
+    }
+
+    /// Something is unreported. Of traffic that has been told of in vain nobody is told again without more.
+    pub(super) fn unreported(&mut self, now: Monotonic) {
+        if self.owes && self.next <= now && self.wanted.is_none() {
+            self.wanted = Some(now);
+        }
+    }
+
+    /// What leaves reports everything, or not.
+    pub(super) const fn reports(&mut self, everything: bool) {
+        self.owes = !everything;
+    }
+
+    /// Whether what is unreported will be told once its time has come.
+    pub(super) const fn owes(&self) -> bool {
+        self.owes
     }
 
     /// The store has told of a newer version.

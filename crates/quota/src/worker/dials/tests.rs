@@ -152,7 +152,11 @@ fn what_is_no_dial_is_left_out_and_the_others_apply() {
             "Enforce - Deny",
             "the dial of a: its for_ms is none",
         ),
-        (json!([{"policy": "x", "quota": 8}]), "Enforce - Deny", "the dial of x: no policy has that name"),
+        (
+            json!([{"policy": "X", "quota": 8}]),
+            "Enforce - Deny",
+            "the dial of X: no policy can have that name",
+        ),
         (
             json!([{"policy": "a", "quota": 8}, {"policy": "a", "mode": "off"}]),
             "Enforce 8 Deny",
@@ -185,18 +189,20 @@ fn the_same_bad_dial_is_told_once_and_another_one_in_ten_seconds() {
         fetched(&mut w, fetch * 5_000, &bad("s3cret\n"));
     }
     let said = |name| {
-        format!("of the dials in the store this is ignored: \"the dial of {name}: no policy has that name\"")
+        format!(
+            "of the dials in the store this is ignored: \"the dial of {name}: no policy can have that name\""
+        )
     };
     assert_eq!(lines(&mut w), [said(r"[token]\n")]);
-    fetched(&mut w, 50_000, &bad("y"));
-    assert_eq!(lines(&mut w), [said("y")]);
-    fetched(&mut w, 55_000, &bad("z"));
+    fetched(&mut w, 50_000, &bad("Y"));
+    assert_eq!(lines(&mut w), [said("Y")]);
+    fetched(&mut w, 55_000, &bad("Z"));
     assert_eq!(lines(&mut w), [""; 0]);
 }
 
 #[test]
 fn no_more_dials_are_read_than_there_can_be() {
-    let mut dials: Vec<Value> = (0..65).map(|i| json!({"policy": format!("p{i}"), "quota": 1})).collect();
+    let mut dials: Vec<Value> = (0..65).map(|i| json!({"policy": format!("P{i}"), "quota": 1})).collect();
     dials.push(json!({"policy": "a", "quota": 8}));
     let mut w = worker();
     fetched(&mut w, 0, &reply(1, dials.clone().into()));
@@ -204,6 +210,18 @@ fn no_more_dials_are_read_than_there_can_be() {
     dials.swap(64, 65);
     fetched(&mut w, 5_000, &reply(1, dials.into()));
     assert!(in_force(&w).starts_with("Enforce 8"));
+}
+
+#[test]
+fn the_dials_of_policies_that_other_filters_of_the_domain_have_are_no_fault_and_take_no_place() {
+    let mut dials: Vec<Value> = (0..70).map(|i| json!({"policy": format!("p{i}"), "quota": 1})).collect();
+    dials.push(json!({"policy": "a", "quota": 8}));
+    let mut reply = reply(1, dials.into());
+    reply["overridden"] = (0..70).map(|i| format!("p{i}")).chain(["s".to_owned()]).collect();
+    let mut w = worker();
+    fetched(&mut w, 0, &reply);
+    assert_eq!(in_force(&w), "Enforce 8 Deny, Shadow - Deny!, Off - Deny");
+    assert_eq!(lines(&mut w), [""; 0]);
 }
 
 #[test]
@@ -410,6 +428,81 @@ fn a_report_says_what_is_configured_whatever_is_turned() {
     w.arrives(at(5_000));
     let report: Report = serde_json::from_str(&w.next_fetch(at(5_000)).unwrap().report.unwrap()).unwrap();
     assert_eq!((report.policies[0].mode, report.policies[0].quota), (Mode::Enforce, 5));
+}
+
+/// What the fetch that leaves now reports of policy `a` as refused for want of identity; `None` where none leaves.
+fn reported(w: &mut Worker<()>, ms: u64) -> Option<(CallId, u64)> {
+    let fetch = w.next_fetch(at(ms))?;
+    let report: Report = serde_json::from_str(&fetch.report.unwrap()).unwrap();
+    Some((fetch.id, report.policies[0].missing_identity))
+}
+
+/// A request that names nobody arrives and is counted, and statistics take note of it.
+fn counted(w: &mut Worker<()>, ms: u64) {
+    w.arrives(at(ms));
+    w.count(0, crate::decision::Outcome::MissingIdentity);
+    w.take_tally();
+}
+
+#[test]
+fn the_last_traffic_is_reported_without_any_more_and_then_there_is_silence() {
+    for answer in [ok(br#"{"version":0,"dials":[]}"#), CallEnd::Reset] {
+        let mut w = worker();
+        let mut left = Vec::new();
+        for ms in 0..60_000 {
+            if ms < 7_000 && ms % 1_000 == 0 {
+                counted(&mut w, ms);
+            }
+            w.tick(at(ms));
+            w.take_notices();
+            w.take_tally();
+            if let Some((id, requests)) = reported(&mut w, ms) {
+                left.push((ms, requests));
+                w.call_ended(id, &answer, at(ms));
+            }
+        }
+        let expected = match answer {
+            CallEnd::Reset => [(0, 1), (5_000, 6), (10_000, 7)],
+            _ => [(0, 1), (5_000, 5), (10_000, 1)],
+        };
+        assert_eq!(left, expected, "what was not received is told again, and nobody is called without end");
+        w.take_tally();
+        assert!(w.is_idle());
+    }
+}
+
+#[test]
+fn time_is_heard_of_while_something_is_unreported_and_not_for_a_request_that_nothing_counts() {
+    let mut w = worker();
+    fetched(&mut w, 0, &reply(0, json!([])));
+    w.arrives(at(100));
+    assert!(w.is_idle(), "nothing counted it");
+    counted(&mut w, 200);
+    assert!(!w.is_idle());
+    w.tick(at(5_000));
+    let (id, requests) = reported(&mut w, 5_000).expect("it is due");
+    assert_eq!(requests, 1);
+    w.call_ended(id, &ok(br#"{"version":0,"dials":[]}"#), at(5_001));
+    assert!(w.is_idle());
+}
+
+#[test]
+fn what_a_lost_or_unsent_report_told_is_told_again() {
+    let mut w = worker();
+    counted(&mut w, 0);
+    let (_, requests) = reported(&mut w, 0).unwrap();
+    assert_eq!(requests, 1);
+    w.tick(at(2_000));
+    counted(&mut w, 5_000);
+    let (id, requests) = reported(&mut w, 5_000).unwrap();
+    assert_eq!(requests, 2);
+    w.call_not_sent(id, &CallFault::NoHost, at(5_000));
+    counted(&mut w, 10_000);
+    let (id, requests) = reported(&mut w, 10_000).unwrap();
+    assert_eq!(requests, 3);
+    w.call_ended(id, &ok(br#"{"version":0,"dials":[]}"#), at(10_000));
+    counted(&mut w, 15_000);
+    assert_eq!(reported(&mut w, 15_000).unwrap().1, 1);
 }
 
 fn any_dial() -> impl Strategy<Value = Value> {
