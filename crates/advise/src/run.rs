@@ -201,7 +201,8 @@ impl Read {
         self.units += u64::from(request.cost);
         let (first, last) = self.span.unwrap_or((request.time_ms, request.time_ms));
         self.span = Some((first.min(request.time_ms), last.max(request.time_ms)));
-        if self.somebody.is_none() {
+        // Who shares a counter for want of a name tells least.
+        if self.somebody.as_deref().is_none_or(|name| name == "-") {
             self.somebody = Some(faults::shown(&request.key));
         }
     }

@@ -13,8 +13,7 @@ use proptest::prelude::*;
 use quotagate_advise::{Advice, Error, Fields, Limits, Only, Options, advise};
 
 const BEGIN_MS: u64 = 1_795_301_700_000;
-const TEXT: &str =
-    "[%START_TIME%] \"%REQ(:METHOD)% x\" %FILTER_STATE(wasm.quotagate.partition:PLAIN)% %REQ(X-COST)%";
+const TEXT: &str = "[%START_TIME%] \"%REQ(:METHOD)% x\" %FILTER_STATE(wasm.quotagate.partition:PLAIN)% %FILTER_STATE(wasm.quotagate.policy:PLAIN)% %REQ(X-COST)%";
 
 fn options(logs: Vec<PathBuf>) -> Options {
     Options {
@@ -66,16 +65,21 @@ fn written(entry: &Entry, format: Format) -> Vec<u8> {
         let seconds = at / 1000 - BEGIN_MS / 1000;
         format!("2026-11-21T22:{:02}:{:02}.{:03}Z", 55 + seconds / 60, seconds % 60, at % 1000)
     };
+    // The first is whoever shares a counter for want of a name.
+    let name = |user: u8, prefix: &str| if user == 0 { "-".to_owned() } else { format!("{prefix}{user}") };
     match (entry, format) {
         (Entry::Request { user, at_ms, cost }, Format::Json) => format!(
-            "{{\"time\":\"{}\",\"quota_policy\":\"p\",\"quota_partition\":\"jwt.sub=\\u0075{user}\",\"cost\":{cost}}}",
-            time(*at_ms)
+            "{{\"time\":\"{}\",\"quota_policy\":\"p\",\"quota_partition\":\"{}\",\"cost\":{cost}}}",
+            time(*at_ms),
+            name(*user, "jwt.sub=\\u0075")
         ),
         (Entry::Request { user, at_ms, cost }, Format::Text) => {
-            format!("[{}] \"GET x\" jwt.sub=u{user} {cost}", time(*at_ms))
+            format!("[{}] \"GET x\" {} p {cost}", time(*at_ms), name(*user, "jwt.sub=u"))
         }
-        (Entry::Nobody(at), Format::Json) => format!("{{\"quota_partition\":null,\"time\":\"{}\"}}", time(*at)),
-        (Entry::Nobody(at), Format::Text) => format!("[{}] \"GET x\" - -", time(*at)),
+        (Entry::Nobody(at), Format::Json) => {
+            format!("{{\"quota_partition\":null,\"time\":\"{}\"}}", time(*at))
+        }
+        (Entry::Nobody(at), Format::Text) => format!("[{}] \"GET x\" - - -", time(*at)),
         (Entry::Nonsense(line), _) => return line.clone(),
     }
     .into_bytes()
