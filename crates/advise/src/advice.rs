@@ -59,6 +59,8 @@ pub struct Reading {
     pub malformed: u64,
     /// The first few of them.
     pub malformed_first: Vec<MalformedLine>,
+    /// Logs that have lines, and none that is understood.
+    pub no_logs: Vec<String>,
     /// Logs that were cut short.
     pub damaged: Vec<Damage>,
     /// When the first request began, in milliseconds since the Unix epoch.
@@ -136,7 +138,7 @@ pub struct Advice {
 
 /// Judges what was counted.
 pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
-    let Outcome { read, counted, policy, damaged } = outcome;
+    let Outcome { read, counted, policy, no_logs, damaged } = outcome;
     let Some((first_ms, last_ms)) = read.span else {
         return Err(Error::Nothing(why_nothing(options, &read)));
     };
@@ -180,6 +182,7 @@ pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
             left_out: read.other,
             malformed: read.malformed.number(),
             malformed_first,
+            no_logs: no_logs.into_iter().map(|log| log.display().to_string()).collect(),
             damaged,
             first_ms,
             last_ms,

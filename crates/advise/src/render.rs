@@ -9,6 +9,9 @@ use jiff::Timestamp;
 use crate::advice::{Advice, Candidate};
 use crate::snippet::window;
 
+/// How many logs are named that are none.
+const SHOWN: usize = 3;
+
 impl Advice {
     /// All of it, as text.
     #[must_use]
@@ -38,6 +41,12 @@ impl Advice {
         note(read.malformed, "lines are malformed and left out");
         for line in &read.malformed_first {
             let _ = writeln!(text, "  {} at byte {}: {}", line.log, line.byte, line.text);
+        }
+        for log in read.no_logs.iter().take(SHOWN) {
+            let _ = writeln!(text, "  no line of {log} is understood: is it an access log?");
+        }
+        if let Some(more) = read.no_logs.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+            let _ = writeln!(text, "  nor of {more} others");
         }
         for damage in &read.damaged {
             let _ = writeln!(text, "{} is cut short ({}): what came before counts", damage.log, damage.why);
