@@ -24,6 +24,7 @@ mod plot;
 mod progress;
 mod render;
 mod run;
+mod sample;
 mod snippet;
 
 use std::path::PathBuf;

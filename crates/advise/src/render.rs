@@ -55,11 +55,12 @@ impl Advice {
             let _ = writeln!(
                 text,
                 "Memory did not suffice for all users: numbers are estimates from {} of them, of some parts one in {}. \
-                 A share of {} is known to ±{} (one standard error). --memory allows more",
+                 Of the recommended quota the share of users is known to ±{}, that of user-windows to ±{} (one standard \
+                 error). --memory allows more",
                 grouped(sample.users),
                 grouped(sample.one_in),
-                percent(self.limits.users),
-                percent(sample.error_at_limit),
+                percent(sample.users_error),
+                percent(sample.user_windows_error),
             );
         }
         if read.late > 0 {
