@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::count::Tally;
 use crate::run::Outcome;
+use crate::sample;
 use crate::snippet;
 use crate::{Error, Options};
 
@@ -59,6 +60,8 @@ pub struct Reading {
     pub malformed: u64,
     /// The first few of them.
     pub malformed_first: Vec<MalformedLine>,
+    /// Logs that have lines, and none that is understood.
+    pub no_logs: Vec<String>,
     /// Logs that were cut short.
     pub damaged: Vec<Damage>,
     /// When the first request began, in milliseconds since the Unix epoch.
@@ -94,10 +97,12 @@ pub struct Damage {
 pub struct Sample {
     /// Users that were looked at.
     pub users: u64,
-    /// One in so many at least.
+    /// Of some parts of all users one in so many, of none fewer.
     pub one_in: u64,
-    /// Standard error of a share of users that is as large as the limit.
-    pub error_at_limit: f64,
+    /// Standard error of the share of users that the recommended quota refuses.
+    pub users_error: f64,
+    /// Standard error of the share of user-windows that it refuses.
+    pub user_windows_error: f64,
 }
 
 /// What there is to say.
@@ -136,7 +141,7 @@ pub struct Advice {
 
 /// Judges what was counted.
 pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
-    let Outcome { read, counted, policy, damaged } = outcome;
+    let Outcome { read, counted, policy, no_logs, damaged } = outcome;
     let Some((first_ms, last_ms)) = read.span else {
         return Err(Error::Nothing(why_nothing(options, &read)));
     };
@@ -152,11 +157,7 @@ pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
         .collect();
     let damaged =
         damaged.into_iter().map(|(log, why)| Damage { log: log.display().to_string(), why }).collect();
-    let sample = (counted.level > 0).then(|| {
-        let share = options.limits.users.min(1.0);
-        let error_at_limit = (share * (1.0 - share) / counted.kept.max(1) as f64).sqrt();
-        Sample { users: counted.kept, one_in: 1 << counted.level, error_at_limit }
-    });
+    let sample = (counted.level > 0).then(|| sample::of(&counted, &recommended, judge.users.number()));
     Ok(Advice {
         window_s: options.window_s,
         users: judge.users.number(),
@@ -180,6 +181,7 @@ pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
             left_out: read.other,
             malformed: read.malformed.number(),
             malformed_first,
+            no_logs: no_logs.into_iter().map(|log| log.display().to_string()).collect(),
             damaged,
             first_ms,
             last_ms,

@@ -5,8 +5,14 @@
 //! began. It is refused by a quota that it exceeds, and a user is refused if any of its windows is. What was refused when the
 //! log was written counts too: it was asked for.
 //!
-//! Logs are read once, on all processors, in bounded memory: [`Options::memory`] for tables, and about 5 MiB a thread besides. While
-//! everything fits, all numbers are exact, whatever order the lines have; `count/shard.rs` says what happens then.
+//! Logs are read once, on all processors, in bounded memory: [`Options::memory`] for tables, and besides
+//!
+//! - about 5 MiB a thread;
+//! - for each open log, at most 256 of them, what its decompression takes (nothing; 0.3 MiB for gzip; for zstd its window, 8 MiB
+//!   and less unless it was packed with `--long`, 128 MiB at most), and the line that its last chunk ended in (2 MiB at most);
+//! - where costs make many thousands of different large counts, up to 3 MiB for each of 64 parts of the users, twice.
+//!
+//! While everything fits, all numbers are exact, whatever order the lines have; `count/shard.rs` says what happens then.
 
 mod advice;
 mod count;
@@ -18,6 +24,7 @@ mod plot;
 mod progress;
 mod render;
 mod run;
+mod sample;
 mod shown;
 mod snippet;
 

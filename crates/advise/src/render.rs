@@ -10,6 +10,9 @@ use crate::advice::{Advice, Candidate};
 use crate::shown::grouped;
 use crate::snippet::window;
 
+/// How many logs are named that are none.
+const SHOWN: usize = 3;
+
 impl Advice {
     /// All of it, as text.
     #[must_use]
@@ -40,6 +43,12 @@ impl Advice {
         for line in &read.malformed_first {
             let _ = writeln!(text, "  {} at byte {}: {}", line.log, line.byte, line.text);
         }
+        for log in read.no_logs.iter().take(SHOWN) {
+            let _ = writeln!(text, "  no line of {log} is understood: is it an access log?");
+        }
+        if let Some(more) = read.no_logs.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+            let _ = writeln!(text, "  nor of {more} others");
+        }
         for damage in &read.damaged {
             let _ = writeln!(text, "{} is cut short ({}): what came before counts", damage.log, damage.why);
         }
@@ -47,11 +56,12 @@ impl Advice {
             let _ = writeln!(
                 text,
                 "Memory did not suffice for all users: numbers are estimates from {} of them, of some parts one in {}. \
-                 A share of {} is known to ±{} (one standard error). --memory allows more",
+                 Of the recommended quota the share of users is known to ±{}, that of user-windows to ±{} (one standard \
+                 error). --memory allows more",
                 grouped(sample.users),
                 grouped(sample.one_in),
-                percent(self.limits.users),
-                percent(sample.error_at_limit),
+                percent(sample.users_error),
+                percent(sample.user_windows_error),
             );
         }
         if read.late > 0 {

@@ -1,6 +1,7 @@
 //! Reads logs on all processors and counts.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
@@ -27,6 +28,10 @@ pub(crate) struct Read {
     /// Requests that were not asked for.
     pub(crate) other: u64,
     pub(crate) malformed: Malformed,
+    /// The numbers of the logs that have lines.
+    with_lines: BTreeSet<usize>,
+    /// Those that have a line that is understood.
+    understood: BTreeSet<usize>,
     /// When the first and the last request began, in milliseconds since the Unix epoch.
     pub(crate) span: Option<(i64, i64)>,
     /// A name of somebody who was counted.
@@ -39,6 +44,8 @@ pub(crate) struct Outcome {
     pub(crate) counted: Counted,
     /// The only policy that was seen.
     pub(crate) policy: Option<String>,
+    /// Logs that have lines, and none that is understood.
+    pub(crate) no_logs: Vec<PathBuf>,
     /// Logs that were cut short, and how.
     pub(crate) damaged: Vec<(PathBuf, String)>,
 }
@@ -60,7 +67,6 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
         policy: OnceLock::new(),
         failure: Mutex::new(None),
         bar: Bar::new(&options.logs, &progress, options.progress),
-        logs: &options.logs,
     };
     let reads = thread::scope(|scope| {
         let job = &job;
@@ -82,8 +88,20 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     }
     let mut read = Read::default();
     reads.into_iter().for_each(|other| read.merge(other));
+    let path = |number: usize| options.logs.get(number).cloned().unwrap_or_default();
+    if read.understood.is_empty()
+        && let Some(first) = read.with_lines.first()
+    {
+        let shown = read.malformed.first().next();
+        let (log, line) = shown.map_or((*first, ""), |(log, _, line)| (log, line));
+        let text = !line.starts_with('{');
+        let lack =
+            reader.text_lacks().filter(|_| text).map(|lack| format!(" (the format for text has no {lack})"));
+        return Err(Error::NoLog { path: path(log), line: line.to_owned(), lack: lack.unwrap_or_default() });
+    }
+    let no_logs = read.with_lines.difference(&read.understood).map(|log| path(*log)).collect();
     let policy = policy.into_inner().map(|name| faults::shown(&name));
-    Ok(Outcome { read, counted: counts.finish(threads), policy, damaged })
+    Ok(Outcome { read, counted: counts.finish(threads), policy, no_logs, damaged })
 }
 
 struct Job<'a> {
@@ -95,7 +113,6 @@ struct Job<'a> {
     policy: OnceLock<Vec<u8>>,
     failure: Mutex<Option<Error>>,
     bar: Bar,
-    logs: &'a [PathBuf],
 }
 
 impl Job<'_> {
@@ -104,7 +121,7 @@ impl Job<'_> {
         let _end = StopAtPanic(self.schedule);
         let (mut read, mut batch, mut chunk) = (Read::default(), Batch::new(), Vec::new());
         while let Some(piece) = self.schedule.next(thread, || self.counts.pressed(), &mut chunk) {
-            let read_before = (read.lines, read.malformed.number());
+            let before = (read.lines, read.malformed.number());
             read.malformed.add_too_long(piece.too_long);
             read.lines += piece.too_long;
             read.bytes += chunk.len() as u64;
@@ -112,11 +129,12 @@ impl Job<'_> {
                 self.fail(error);
                 break;
             }
-            let all_malformed = read.malformed.number() - read_before.1 == read.lines - read_before.0;
-            if all_malformed && piece.offset == 0 && read.lines > read_before.0 {
-                let line = chunk.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
-                self.fail(self.no_log(piece.log, line.unwrap_or_default()));
-                break;
+            let lines = read.lines - before.0;
+            if lines > 0 {
+                read.with_lines.insert(piece.log);
+            }
+            if lines > read.malformed.number() - before.1 {
+                read.understood.insert(piece.log);
             }
             let open = self.window(self.schedule.reached().saturating_sub(self.lateness_ms));
             self.counts.add(&mut batch, open);
@@ -173,11 +191,6 @@ impl Job<'_> {
         Err(Error::SeveralPolicies(faults::shown(first), faults::shown(name)))
     }
 
-    fn no_log(&self, log: usize, line: &[u8]) -> Error {
-        let path = self.logs.get(log).map_or(Path::new("-"), PathBuf::as_path).to_owned();
-        Error::NoLog { path, line: faults::shown(line) }
-    }
-
     fn fail(&self, error: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.schedule.stop();
@@ -201,7 +214,8 @@ impl Read {
         self.units += u64::from(request.cost);
         let (first, last) = self.span.unwrap_or((request.time_ms, request.time_ms));
         self.span = Some((first.min(request.time_ms), last.max(request.time_ms)));
-        if self.somebody.is_none() {
+        // Who shares a counter for want of a name tells least.
+        if self.somebody.as_deref().is_none_or(|name| name == "-") {
             self.somebody = Some(faults::shown(&request.key));
         }
     }
@@ -214,6 +228,8 @@ impl Read {
         self.nobody += other.nobody;
         self.other += other.other;
         self.malformed.merge(other.malformed);
+        self.with_lines.extend(other.with_lines);
+        self.understood.extend(other.understood);
         self.span = match (self.span, other.span) {
             (Some(one), Some(two)) => Some((one.0.min(two.0), one.1.max(two.1))),
             (one, two) => one.or(two),

@@ -13,8 +13,7 @@ use proptest::prelude::*;
 use quotagate_advise::{Advice, Error, Fields, Limits, Only, Options, advise};
 
 const BEGIN_MS: u64 = 1_795_301_700_000;
-const TEXT: &str =
-    "[%START_TIME%] \"%REQ(:METHOD)% x\" %FILTER_STATE(wasm.quotagate.partition:PLAIN)% %REQ(X-COST)%";
+const TEXT: &str = "[%START_TIME%] \"%REQ(:METHOD)% x\" %FILTER_STATE(wasm.quotagate.partition:PLAIN)% %FILTER_STATE(wasm.quotagate.policy:PLAIN)% %REQ(X-COST)%";
 
 fn options(logs: Vec<PathBuf>) -> Options {
     Options {
@@ -50,7 +49,7 @@ fn entry() -> impl Strategy<Value = Entry> {
         }),
         1 => at().prop_map(|at| Entry::Nobody(BEGIN_MS + at)),
         1 => prop::collection::vec(any::<u8>().prop_filter("no line end", |byte| *byte != b'\n'), 1..20)
-            .prop_filter("not blank", |line| !line.trim_ascii().is_empty())
+            .prop_filter("not blank, not compressed", |line| !line.trim_ascii().is_empty() && !b"\x1f(".contains(&line[0]))
             .prop_map(Entry::Nonsense),
     ]
 }
@@ -66,16 +65,21 @@ fn written(entry: &Entry, format: Format) -> Vec<u8> {
         let seconds = at / 1000 - BEGIN_MS / 1000;
         format!("2026-11-21T22:{:02}:{:02}.{:03}Z", 55 + seconds / 60, seconds % 60, at % 1000)
     };
+    // The first is whoever shares a counter for want of a name.
+    let name = |user: u8, prefix: &str| if user == 0 { "-".to_owned() } else { format!("{prefix}{user}") };
     match (entry, format) {
         (Entry::Request { user, at_ms, cost }, Format::Json) => format!(
-            "{{\"time\":\"{}\",\"quota_policy\":\"p\",\"quota_partition\":\"jwt.sub=\\u0075{user}\",\"cost\":{cost}}}",
-            time(*at_ms)
+            "{{\"time\":\"{}\",\"quota_policy\":\"p\",\"quota_partition\":\"{}\",\"cost\":{cost}}}",
+            time(*at_ms),
+            name(*user, "jwt.sub=\\u0075")
         ),
         (Entry::Request { user, at_ms, cost }, Format::Text) => {
-            format!("[{}] \"GET x\" jwt.sub=u{user} {cost}", time(*at_ms))
+            format!("[{}] \"GET x\" {} p {cost}", time(*at_ms), name(*user, "jwt.sub=u"))
         }
-        (Entry::Nobody(at), Format::Json) => format!("{{\"quota_partition\":null,\"time\":\"{}\"}}", time(*at)),
-        (Entry::Nobody(at), Format::Text) => format!("[{}] \"GET x\" - -", time(*at)),
+        (Entry::Nobody(at), Format::Json) => {
+            format!("{{\"quota_partition\":null,\"time\":\"{}\"}}", time(*at))
+        }
+        (Entry::Nobody(at), Format::Text) => format!("[{}] \"GET x\" - - -", time(*at)),
         (Entry::Nonsense(line), _) => return line.clone(),
     }
     .into_bytes()
@@ -116,10 +120,8 @@ fn logs(directory: &Path, entries: &[Entry], format: Format, packings: &[Packing
         text.extend(b"\n");
     }
     let write = |(place, (text, packing)): (usize, (Vec<u8>, &Packing))| {
-        // A log whose beginning is nonsense throughout is refused as none.
-        let begin = [written(&Entry::Nobody(BEGIN_MS), format), b"\n".to_vec(), text].concat();
         let path = directory.join(format!("log-{place}"));
-        fs::write(&path, pack(&begin, *packing)).unwrap();
+        fs::write(&path, pack(&text, *packing)).unwrap();
         path
     };
     texts.into_iter().zip(packings).enumerate().map(write).collect()
@@ -201,13 +203,20 @@ proptest! {
                 prop_assert_eq!(requests, 0);
                 return Ok(());
             }
+            Err(Error::NoLog { .. }) => {
+                prop_assert!(entries.iter().all(|entry| matches!(entry, Entry::Nonsense(_))));
+                return Ok(());
+            }
             Err(error) => panic!("{error}"),
         };
         Brute::of(&entries, 10_000).check(&advice);
         let count = |kind: fn(&Entry) -> bool| entries.iter().filter(|entry| kind(entry)).count() as u64;
         prop_assert_eq!(advice.read.requests, requests as u64);
         prop_assert_eq!(advice.read.malformed, count(|entry| matches!(entry, Entry::Nonsense(_))));
-        prop_assert_eq!(advice.read.without_partition, count(|entry| matches!(entry, Entry::Nobody(_))) + packings.len() as u64);
+        prop_assert_eq!(advice.read.without_partition, count(|entry| matches!(entry, Entry::Nobody(_))));
+        let understood = |place: usize| entries.iter().skip(place).step_by(packings.len()).any(|entry| !matches!(entry, Entry::Nonsense(_)));
+        let no_logs = (0..packings.len().min(entries.len())).filter(|place| !understood(*place)).count();
+        prop_assert_eq!(advice.read.no_logs.len(), no_logs);
         prop_assert!(advice.sample.is_none() && !advice.rounded && advice.read.late == 0);
     }
 
@@ -299,6 +308,24 @@ fn what_is_no_log_is_told_what_was_expected() {
     let missing = options(vec![directory.path().join("missing")]);
     assert!(matches!(advise(&missing), Err(Error::Unreadable { .. })));
     assert!(matches!(advise(&options(vec![directory.path().to_owned()])), Err(Error::Unreadable { .. })));
+}
+
+/// Such as what Envoy itself says when it starts, or a line that another process cut off.
+#[test]
+fn a_log_without_a_line_that_is_understood_stops_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let (log, nonsense) = (directory.path().join("log"), directory.path().join("nonsense"));
+    let line = written(&Entry::Request { user: 1, at_ms: BEGIN_MS, cost: 1 }, Format::Json);
+    // More than one chunk of it, then a request.
+    let begin = "[info] starting main dispatch loop\n".repeat(100_000);
+    fs::write(&log, [begin.as_bytes(), &line].concat()).unwrap();
+    fs::write(&nonsense, "user\u{1b}:1").unwrap();
+    let advice = advise(&options(vec![nonsense.clone(), log])).unwrap();
+    assert_eq!((advice.read.requests, advice.read.malformed), (1, 100_001));
+    assert_eq!(advice.read.no_logs, [nonsense.display().to_string()]);
+    assert!(advice.text().contains(&format!("no line of {} is understood", nonsense.display())));
+    let error = advise(&options(vec![nonsense])).unwrap_err();
+    assert!(error.to_string().contains("has no %FILTER_STATE(wasm.quotagate.partition:PLAIN)%"), "{error}");
 }
 
 #[test]

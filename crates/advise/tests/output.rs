@@ -16,7 +16,7 @@ fn advice() -> Advice {
         let time = format!("2026-11-21T22:55:{second:02}.000Z");
         json!({"time": time, "quota_policy": "per-caller", "quota_partition": user}).to_string() + "\n"
     };
-    let mut text = line("jwt.sub=alice", 1) + &line("jwt.sub=bob", 2) + "\x1b[31mnonsense\n" + &line("-", 3);
+    let mut text = line("jwt.sub=alice", 1) + &line("jwt.sub=bob", 2) + "\x1b[31mnonsense\n" + &line("", 3);
     (0..12).for_each(|second| text += &line("jwt.sub=eve", second));
     fs::write(&path, text).unwrap();
     let options = Options {

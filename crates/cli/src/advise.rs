@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use quotagate_advise::{Error, Fields, Limits, Only, Options};
+use quotagate_store::server::raise_file_limit;
 
 use crate::standard::{print, tell_line};
 
@@ -80,6 +81,8 @@ pub(crate) struct Args {
 /// One sentence on what is wrong with the flags or the logs.
 pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     let (json, plot) = (args.json, args.plot.clone());
+    // Where that is refused, fewer logs are open at once.
+    let _ = raise_file_limit();
     let advice = match quotagate_advise::advise(&options(args)) {
         Ok(advice) => advice,
         Err(error @ Error::Nothing(_)) => {

@@ -261,14 +261,14 @@ async fn operating_a_cluster_needs_no_more_while_a_slot_moves() {
     let stays = SetOverride {
         domain: Some("test".to_owned()),
         policy: "p".to_owned(),
-        partition: "stays".to_owned(),
+        partition: "jwt.sub=stays".to_owned(),
         allow: Allow::Blocked,
         for_ms: None,
         by: "ann".to_owned(),
     };
     Operate::new(Arc::clone(&store)).set_override(&stays).await.unwrap();
     // Its dials, and its counters and overrides.
-    for tag in ["test", "a"] {
+    for tag in ["test", "jwt.sub=a"] {
         let slot = SlotMove::of(&cluster, tag).unwrap();
         slot.begin().unwrap();
         assert_eq!(operate_all(&store).await, [""; 0], "{tag} begins to move");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-pub(crate) use self::shard::{Result as Counted, Taken};
+pub(crate) use self::shard::{Result as Counted, Sampled, Taken};
 pub(crate) use self::tally::Tally;
 
 use self::shard::Shard;
@@ -69,14 +69,23 @@ impl Counts {
             handles.into_iter().filter_map(|handle| handle.join().ok()).collect::<Vec<_>>()
         });
         let mut all = Counted::default();
-        finished.iter().for_each(|part| all.merge(part));
+        for part in finished {
+            all.merge(&part);
+            all.sampled.extend(part.sampled);
+        }
         all
     }
 }
 
 fn gather(part: Vec<Shard>) -> Counted {
     let mut all = Counted::default();
-    part.into_iter().for_each(|shard| all.merge(&shard.finish()));
+    for shard in part {
+        let one = shard.finish();
+        all.merge(&one);
+        if one.level > 0 {
+            all.sampled.push(Sampled { windows: one.windows, users: one.users, weight: 1 << one.level });
+        }
+    }
     all
 }
 

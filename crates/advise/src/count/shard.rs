@@ -62,6 +62,19 @@ pub(crate) struct Result {
     pub(crate) level: u32,
     /// Requests that came after their window was closed.
     pub(crate) late: u64,
+    /// Of all parts, those of whose users a sample was looked at.
+    pub(crate) sampled: Vec<Sampled>,
+}
+
+/// A part of whose users a sample was looked at: its own numbers.
+#[derive(Debug)]
+pub(crate) struct Sampled {
+    /// Units of each user and window.
+    pub(crate) windows: Tally,
+    /// The most units of each user in a window.
+    pub(crate) users: Tally,
+    /// How many users each that was looked at stands for.
+    pub(crate) weight: u64,
 }
 
 impl Shard {
@@ -111,7 +124,7 @@ impl Shard {
             users.add(most.units, 1 << self.level);
         }
         let kept = self.users.len() as u64;
-        Result { windows: self.windows, users, kept, level: self.level, late: self.late }
+        Result { windows: self.windows, users, kept, level: self.level, late: self.late, sampled: Vec::new() }
     }
 
     /// Sees that one more count fits; true if the budget was in the way.

@@ -55,6 +55,13 @@ impl Tally {
             .filter(|(_, number)| *number > 0)
     }
 
+    /// How many things are larger than this, and how many there are.
+    pub(crate) fn above(&self, size: u32) -> (u64, u64) {
+        self.iter().fold((0, 0), |(above, all), (other, number)| {
+            (above + if other > size { number } else { 0 }, all + number)
+        })
+    }
+
     /// Whether sizes of 1,024 and more were rounded up.
     pub(crate) fn is_rounded(&self) -> bool {
         self.rounded

@@ -2,7 +2,11 @@
 //! always the one that has got least far in time.
 //!
 //! Whoever needs lines reads and decompresses them itself, so several logs are decompressed at once. While memory is
-//! scarce no log is read far ahead of the others. One chunk a thread, and as many open files as overlap in time.
+//! scarce no log is read far ahead of the others.
+//!
+//! One chunk a thread, and at most [`OPEN`] open logs, or as many as the system allows: where more overlap in time, the rest
+//! waits until one of these is over. No count is wrong by that, but windows that began before what waits stay open,
+//! so that more memory is needed for exact numbers.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +18,11 @@ use crate::line::Reader;
 
 /// How many lines are looked at for a time at either end of a chunk.
 const LOOK: usize = 200;
+
+/// The most logs that are open at once; each holds what decompressing it takes.
+const OPEN: usize = 256;
+/// What the system says where a process, or all of them, may open no more files: ENFILE and EMFILE.
+const TOO_MANY: [i32; 2] = [23, 24];
 
 /// The logs, shared by all threads.
 pub(crate) struct Schedule<'r> {
@@ -36,6 +45,8 @@ pub(crate) struct Faults {
 
 struct State {
     logs: Vec<Log>,
+    /// The most logs that may be open.
+    open: usize,
     /// The first time of the chunk that each thread is at.
     under_way: Vec<Option<i64>>,
     damage: Vec<(usize, String)>,
@@ -81,6 +92,7 @@ impl<'r> Schedule<'r> {
         };
         let state = State {
             logs: paths.iter().map(first).collect::<Result<_, _>>()?,
+            open: OPEN,
             under_way: vec![None; threads],
             damage: Vec::new(),
             failure: None,
@@ -109,6 +121,7 @@ impl<'r> Schedule<'r> {
                 Some(chunks) => chunks,
                 None => match self.paths.get(number).map(|path| open::open(path, &self.progress))? {
                     Ok(source) => Chunks::new(source),
+                    Err(error) if is_too_many(&error) && self.wait_for_others(number, reached) => continue,
                     Err(error) => return self.fail(number, error),
                 },
             };
@@ -169,8 +182,11 @@ impl<'r> Schedule<'r> {
             if state.stopped {
                 return None;
             }
-            let least = state.logs.iter().filter_map(Log::reached).min()?;
-            let free = state.logs.iter().enumerate().filter(|(_, log)| !matches!(log, Log::Taken(_)));
+            let room = state.number_open() < state.open;
+            let turn = |log: &Log| room || !matches!(log, Log::Closed(_));
+            let turns = || state.logs.iter().enumerate().filter(|(_, log)| turn(log));
+            let least = turns().filter_map(|(_, log)| log.reached()).min()?;
+            let free = turns().filter(|(_, log)| !matches!(log, Log::Taken(_)));
             let next = free.filter_map(|(number, log)| Some((log.reached()?, number))).min();
             match next {
                 Some((reached, number)) if !scarce() || reached <= least.saturating_add(self.ahead) => {
@@ -181,6 +197,17 @@ impl<'r> Schedule<'r> {
                 _ => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
+    }
+
+    /// Lets a log that cannot be opened wait until another one is over; false where no other is open.
+    fn wait_for_others(&self, number: usize, reached: i64) -> bool {
+        let mut state = self.lock();
+        state.set(number, Log::Closed(reached));
+        let others = state.number_open();
+        state.open = others.max(1);
+        drop(state);
+        self.changed.notify_all();
+        others > 0
     }
 
     fn fail<T>(&self, number: usize, error: io::Error) -> Option<T> {
@@ -199,6 +226,10 @@ impl<'r> Schedule<'r> {
 }
 
 impl State {
+    fn number_open(&self) -> usize {
+        self.logs.iter().filter(|log| matches!(log, Log::Open(..) | Log::Taken(_))).count()
+    }
+
     fn set(&mut self, number: usize, log: Log) -> Log {
         self.logs.get_mut(number).map_or(Log::Done, |place| std::mem::replace(place, log))
     }
@@ -221,4 +252,44 @@ fn first_time(path: &Path, reader: &Reader) -> io::Result<Option<i64>> {
     let mut chunk = Vec::new();
     Chunks::new(open::open(path, &Progress::default())?).next(&mut chunk);
     Ok(chunk.split(|byte| *byte == b'\n').take(LOOK).find_map(|line| reader.time(line)))
+}
+
+fn is_too_many(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|code| TOO_MANY.contains(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::line::{Fields, Only};
+    use std::fs;
+
+    /// Logs of the same minute with two chunks each; however few may be open, all is read, and nothing waits for ever.
+    #[test]
+    fn few_logs_are_open_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths: Vec<PathBuf> = (0..7).map(|place| directory.path().join(format!("{place}"))).collect();
+        for (place, path) in paths.iter().enumerate() {
+            let line = |second: usize| {
+                let fill = "x".repeat(1 << 20);
+                format!(
+                    "{{\"time\":\"2026-11-21T22:55:{second:02}Z\",\"quota_partition\":\"u\",\"fill\":\"{fill}\"}}\n"
+                )
+            };
+            fs::write(path, [line(place), line(place + 20), line(place + 40)].concat()).unwrap();
+        }
+        let reader = Reader::new(&Fields::default(), &Only::default()).unwrap();
+        for (most, scarce) in [(1, true), (3, true), (3, false), (100, false)] {
+            // None may be ahead of what has its turn.
+            let schedule = Schedule::new(&paths, &reader, &Progress::default(), 1, 0).unwrap();
+            schedule.lock().open = most;
+            let (mut chunk, mut seen, mut lines) = (Vec::new(), 0, 0);
+            while schedule.next(0, || scarce, &mut chunk).is_some() {
+                lines += memchr::memchr_iter(b'\n', &chunk).count();
+                seen = seen.max(schedule.lock().number_open());
+            }
+            assert_eq!((lines, seen), (21, most.min(7)), "{most}");
+            assert!(schedule.faults().failure.is_none());
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use memchr::memchr2;
 
 /// How many fields may be wanted.
-pub(crate) const FIELDS: usize = 5;
+pub(crate) const FIELDS: usize = 6;
 
 /// Where a wanted field lies: its name, or names with dots between them.
 pub(crate) type Paths<'p> = [Option<&'p str>; FIELDS];
@@ -177,8 +177,9 @@ mod tests {
     #[test]
     fn fields_are_found_by_name_and_by_path() {
         let line = r#" {"a" : "x\"y\u00e9", "skip": [1, {"b": "]"}], "b": {"c": {"d": 7}, "e": null}, "f.g": true} "#;
-        let found = texts(line, [Some("a"), Some("b.c.d"), Some("b.e"), Some("f.g"), Some("b")]).unwrap();
-        assert_eq!(found, [some("x\"yé"), some("7"), None, some("true"), None]);
+        let found =
+            texts(line, [Some("a"), Some("b.c.d"), Some("b.e"), Some("f.g"), Some("b"), None]).unwrap();
+        assert_eq!(found, [some("x\"yé"), some("7"), None, some("true"), None, None]);
     }
 
     #[test]
@@ -197,7 +198,7 @@ mod tests {
             "{a:1}",
         ];
         for line in bad {
-            assert_eq!(texts(line, [Some("z"), None, None, None, None]), None, "{line}");
+            assert_eq!(texts(line, [Some("z"), None, None, None, None, None]), None, "{line}");
         }
     }
 
@@ -222,7 +223,7 @@ mod tests {
         fn it_finds_what_serde_json_finds(fields in prop::collection::hash_map("[a-c]{1,2}", any_value(), 0..6), pretty: bool) {
             let document = json!(fields);
             let line = if pretty { serde_json::to_string_pretty(&document) } else { serde_json::to_string(&document) }.unwrap();
-            let paths = [Some("a"), Some("b.a"), Some("c.b.a"), Some("ab"), Some("zz")];
+            let paths = [Some("a"), Some("b.a"), Some("c.b.a"), Some("ab"), Some("zz"), None];
             let expected = paths.map(|path| {
                 let value = document.pointer(&format!("/{}", path?.replace('.', "/")))?;
                 match value {
@@ -236,7 +237,7 @@ mod tests {
 
         #[test]
         fn hostile_bytes_do_no_harm(bytes in prop::collection::vec(prop::sample::select(b"{}[]\":,\\ a.0n\xff".to_vec()), 0..60)) {
-            let found = find(&bytes, &[Some("a"), Some("a.a"), None, None, Some("n")]);
+            let found = find(&bytes, &[Some("a"), Some("a.a"), None, None, Some("n"), None]);
             let _ = found.map(|found| found.iter().flatten().filter_map(|raw| text(raw)).count());
         }
     }

@@ -66,11 +66,27 @@ pub(crate) enum Line<'l> {
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     names: [Option<String>; json::FIELDS],
-    /// None: text is not understood, since it has no operator for what is needed.
-    text: Option<Format>,
+    /// Without a format text is not understood: the operator that it lacks.
+    text: Result<Format, String>,
+    json_dash: Dash,
+    text_dash: Dash,
     times: TimeFormat,
     text_times: TimeFormat,
     only: Only,
+}
+
+/// What `-` is as the name of a user.
+///
+/// The filter writes it for all requests that share a counter since they lack an identity (`on_missing: shared`); Envoy writes
+/// it into text for what is not there, and `null` into JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dash {
+    /// The shared user.
+    Shared,
+    /// The shared user where a policy or its decision is logged.
+    SharedOfPolicy,
+    /// Nobody.
+    Nobody,
 }
 
 /// Places of fields.
@@ -79,6 +95,11 @@ const KEY: usize = 1;
 const POLICY: usize = 2;
 const PATH: usize = 3;
 const COST: usize = 4;
+const DECISION: usize = 5;
+
+const DASH: &[u8] = b"-";
+/// The decision on requests that were refused before anybody was counted.
+const MISSING_IDENTITY: &[u8] = b"missing_identity";
 
 impl Reader {
     /// A reader of lines with these fields.
@@ -96,6 +117,8 @@ impl Reader {
             if by_policy { name(&fields.policy, "quota_policy") } else { None },
             if only.path.is_some() { name(&fields.path, "path") } else { None },
             fields.cost.clone(),
+            // In JSON nothing depends on it.
+            None,
         ];
         let mut format = Format::parse(fields.format.as_deref().unwrap_or(text::DEFAULT))?;
         let missing = want(&mut format, fields, &names);
@@ -107,8 +130,21 @@ impl Reader {
         let of_operator = of_operator.filter(|_| fields.time.is_none()).map(strftime);
         let text_times = given.clone().or(of_operator).unwrap_or(TimeFormat::Known);
         format.stop_early();
-        let text = missing.is_none().then_some(format);
-        Ok(Self { names, text, times: given.unwrap_or(TimeFormat::Known), text_times, only: only.clone() })
+        let json_dash = match (fields.key.is_some(), by_policy) {
+            (false, _) => Dash::Shared,
+            (true, true) => Dash::SharedOfPolicy,
+            (true, false) => Dash::Nobody,
+        };
+        let of_filter = fields.key.as_ref().is_none_or(|key| *key == quota("partition"));
+        let text_dash = if of_filter { Dash::SharedOfPolicy } else { Dash::Nobody };
+        let text = missing.map_or(Ok(format), Err);
+        let times = given.unwrap_or(TimeFormat::Known);
+        Ok(Self { names, text, json_dash, text_dash, times, text_times, only: only.clone() })
+    }
+
+    /// The operator for want of which no text line is understood, if there is one.
+    pub(crate) fn text_lacks(&self) -> Option<&str> {
+        self.text.as_ref().err().map(String::as_str)
     }
 
     /// What a line is; its line end may be there or not.
@@ -117,7 +153,7 @@ impl Reader {
         let (found, times) = if line.starts_with(b"{") {
             (json::find(line, &self.paths()), &self.times)
         } else {
-            (self.text.as_ref().and_then(|format| format.find(line)), &self.text_times)
+            (self.text.as_ref().ok().and_then(|format| format.find(line)), &self.text_times)
         };
         found.and_then(|found| self.judge(&found, times, line.starts_with(b"{"))).unwrap_or(Line::Malformed)
     }
@@ -135,12 +171,13 @@ impl Reader {
     }
 
     fn judge<'l>(&self, found: &Found<'l>, times: &TimeFormat, json: bool) -> Option<Line<'l>> {
-        let text = |place: usize| -> Option<Cow<'l, [u8]>> {
+        let written = |place: usize| -> Option<Cow<'l, [u8]>> {
             let raw = found.get(place).copied().flatten()?;
             let text = if json { json::text(raw)? } else { Cow::Borrowed(raw) };
-            // What Envoy writes for what is not there.
-            (!text.is_empty() && *text != *b"-").then_some(text)
+            (!text.is_empty()).then_some(text)
         };
+        // What Envoy writes for what is not there.
+        let text = |place: usize| written(place).filter(|text| **text != *DASH);
         let time_ms = times.milliseconds(&text(TIME)?).filter(|time| *time >= 0)?;
         let policy = text(POLICY);
         if let Some(only) = &self.only.policy
@@ -153,14 +190,30 @@ impl Reader {
         {
             return Some(Line::Other);
         }
-        let Some(key) = text(KEY) else { return Some(Line::Nobody) };
+        let dash = if json { self.json_dash } else { self.text_dash };
+        let is_somebody = |key: &Cow<'l, [u8]>| {
+            **key != *DASH
+                || match dash {
+                    Dash::Shared => true,
+                    Dash::SharedOfPolicy => match text(DECISION) {
+                        Some(decision) => *decision != *MISSING_IDENTITY,
+                        None => policy.is_some(),
+                    },
+                    Dash::Nobody => false,
+                }
+        };
+        let Some(key) = written(KEY).filter(is_somebody) else { return Some(Line::Nobody) };
         Some(Line::Request(Request { time_ms, key, policy, cost: cost(text(COST).as_deref()) }))
     }
 }
 
+/// The operator for what the filter leaves.
+fn quota(field: &str) -> String {
+    format!("FILTER_STATE(wasm.quotagate.{field}:PLAIN)")
+}
+
 /// Wants of a format what lines must say; the name of what it lacks.
 fn want(format: &mut Format, fields: &Fields, names: &[Option<String>; json::FIELDS]) -> Option<String> {
-    let quota = |field: &str| format!("FILTER_STATE(wasm.quotagate.{field}:PLAIN)");
     let is_time = |name: &str| name == "START_TIME" || name.starts_with("START_TIME(");
     let is_path = |name: &str| name.starts_with("PATH(") || name == "PATH" || name.ends_with(":PATH)");
     let found = match &fields.time {
@@ -191,6 +244,9 @@ fn want(format: &mut Format, fields: &Fields, names: &[Option<String>; json::FIE
             return Some("%PATH%".to_owned());
         }
     }
+    // Without it `-` says less.
+    let decision = quota("decision");
+    format.want(|name| name == decision, DECISION);
     let cost = fields.cost.as_ref()?;
     (!format.want(|name| name == cost, COST)).then(|| format!("%{cost}%"))
 }
@@ -233,7 +289,9 @@ mod tests {
     #[test]
     fn the_shipped_format_is_read() {
         assert_eq!(shipped().read(SHIPPED.as_bytes()), request("jwt.sub=alice", Some("per-caller"), 1));
-        for nobody in [SHIPPED.replace("\"jwt.sub=alice\"", "null"), SHIPPED.replace("jwt.sub=alice", "-")] {
+        for nobody in
+            [SHIPPED.replace("\"jwt.sub=alice\"", "null"), SHIPPED.replace("quota_partition", "other")]
+        {
             assert_eq!(shipped().read(nobody.as_bytes()), Line::Nobody);
         }
         for bad in ["", "{}", "hello", &SHIPPED.replace("2026", "MMXXVI"), &SHIPPED[..100]] {
@@ -277,7 +335,55 @@ mod tests {
         let line = "[2026-11-21 22:55:41.123] ip=192.0.2.7 per-ip \"/a/b\"\r\n";
         assert_eq!(reader.read(line.as_bytes()), request("ip=192.0.2.7", Some("per-ip"), 1));
         assert_eq!(reader.read(line.replace("/a/b", "/b").as_bytes()), Line::Other);
-        assert_eq!(reader.read(line.replace("ip=192.0.2.7", "-").as_bytes()), Line::Nobody);
+        assert_eq!(reader.read(line.replace("ip=192.0.2.7 per-ip", "- -").as_bytes()), Line::Nobody);
+    }
+
+    #[test]
+    fn who_shares_a_counter_is_somebody() {
+        let shared = SHIPPED.replace("jwt.sub=alice", "-");
+        assert_eq!(shipped().read(shared.as_bytes()), request("-", Some("per-caller"), 1));
+        let reader = |key: &str, policy: Option<&str>, format: Option<&str>| {
+            let fields = Fields {
+                key: (!key.is_empty()).then(|| key.to_owned()),
+                policy: policy.map(str::to_owned),
+                format: format.map(str::to_owned),
+                ..Fields::default()
+            };
+            Reader::new(&fields, &Only::default()).unwrap()
+        };
+        // Of other fields none knows what it means, unless a policy is there too.
+        let renamed = shared.replace("quota_", "q_");
+        assert_eq!(reader("q_partition", None, None).read(renamed.as_bytes()), Line::Nobody);
+        let named = reader("q_partition", Some("q_policy"), None);
+        assert_eq!(named.read(renamed.as_bytes()), request("-", Some("per-caller"), 1));
+        assert_eq!(named.read(renamed.replace("\"per-caller\"", "null").as_bytes()), Line::Nobody);
+
+        let all = "%START_TIME% %FILTER_STATE(wasm.quotagate.decision:PLAIN)% \
+                   %FILTER_STATE(wasm.quotagate.policy:PLAIN)% %FILTER_STATE(wasm.quotagate.partition:PLAIN)%";
+        let (time, all) = ("2026-11-21T22:55:41.123Z", reader("", None, Some(all)));
+        assert_eq!(all.read(format!("{time} admitted per-ip -").as_bytes()), request("-", Some("per-ip"), 1));
+        assert_eq!(all.read(format!("{time} - - -").as_bytes()), Line::Nobody);
+        assert_eq!(all.read(format!("{time} missing_identity per-ip -").as_bytes()), Line::Nobody);
+        let alone = reader("", None, Some("%START_TIME% %FILTER_STATE(wasm.quotagate.partition:PLAIN)%"));
+        assert_eq!(alone.read(format!("{time} -").as_bytes()), Line::Nobody);
+        // The header that is not there, whoever counted the request.
+        let header = "%START_TIME% %REQ(X-USER)% %FILTER_STATE(wasm.quotagate.policy:PLAIN)%";
+        let header = reader("REQ(X-USER)", Some("FILTER_STATE(wasm.quotagate.policy:PLAIN)"), Some(header));
+        assert_eq!(header.read(format!("{time} - per-ip").as_bytes()), Line::Nobody);
+    }
+
+    #[test]
+    fn one_operator_may_be_read_for_several_things() {
+        let line = "[2026-11-21T22:55:41.123Z] \"GET /api/x HTTP/1.1\" 200 - 0 5 3 2 \"192.0.2.7\" \"c\" \"i\" \"a\" \"b\"";
+        let path = Some("REQ(X-ENVOY-ORIGINAL-PATH?:PATH)".to_owned());
+        let only = Only { path: Some("/api".to_owned()), ..Only::default() };
+        let reader = Reader::new(&Fields { key: path, ..Fields::default() }, &only).unwrap();
+        assert_eq!(reader.read(line.as_bytes()), request("/api/x", None, 1));
+        assert_eq!(reader.read(line.replace("/api", "/b").as_bytes()), Line::Other);
+        assert_eq!(reader.text_lacks(), None);
+        let key = Some("REQ(X-USER)".to_owned());
+        let reader = Reader::new(&Fields { key, ..Fields::default() }, &only).unwrap();
+        assert_eq!(reader.text_lacks(), Some("%REQ(X-USER)%"));
     }
 
     #[test]

@@ -27,8 +27,8 @@ pub(crate) struct Format {
 struct Field {
     /// As in the format, without percent signs and length: `REQ(X-FORWARDED-FOR)`.
     name: String,
-    /// The place of what is wanted of it.
-    place: Option<usize>,
+    /// The places of what is wanted of it.
+    places: Vec<usize>,
     /// None: it is the last, and reaches to the end of the line.
     end: Option<Finder<'static>>,
 }
@@ -53,7 +53,7 @@ impl Format {
                     ));
                 }
             };
-            values.push(Field { name, place: None, end });
+            values.push(Field { name, places: Vec::new(), end });
         }
         Ok(Self { head: head.into_bytes(), values })
     }
@@ -63,15 +63,16 @@ impl Format {
         self.values.iter().map(|field| field.name.as_str())
     }
 
-    /// Wants this operator's value at that place of what is found; false if the format has no such operator.
+    /// Wants this operator's value at that place of what is found, beside others that it is wanted for; false if the format
+    /// has no such operator.
     pub(crate) fn want(&mut self, is: impl Fn(&str) -> bool, place: usize) -> bool {
-        let field = self.values.iter_mut().find(|field| field.place.is_none() && is(&field.name));
-        field.map(|field| field.place = Some(place)).is_some()
+        let field = self.values.iter_mut().find(|field| is(&field.name));
+        field.map(|field| field.places.push(place)).is_some()
     }
 
     /// Forgets what stands behind the last value that is wanted.
     pub(crate) fn stop_early(&mut self) {
-        let last = self.values.iter().rposition(|field| field.place.is_some());
+        let last = self.values.iter().rposition(|field| !field.places.is_empty());
         self.values.truncate(last.map_or(0, |last| last + 1));
     }
 
@@ -88,8 +89,10 @@ impl Format {
                     value
                 }
             };
-            if let Some(slot) = field.place.and_then(|place| found.get_mut(place)) {
-                *slot = Some(value);
+            for place in &field.places {
+                if let Some(slot) = found.get_mut(*place) {
+                    *slot = Some(value);
+                }
             }
         }
         Some(found)
