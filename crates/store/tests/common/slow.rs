@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_quota::wire::Return;
-use quotagate_store::desk::{Cell, Change, Desk, Field, Reply, Seen, Sheet, Shelf};
+use quotagate_store::desk::{Cell, Change, Desk, Note, Reply, Seen, Sheet, Shelf};
 use quotagate_store::store::{Batch, Health, Settle, Store, StoreError};
 
 /// A step that a change takes.
@@ -67,8 +67,8 @@ impl Desk for Slow {
         .boxed()
     }
 
-    fn note<'a>(&'a self, shelf: Shelf, domain: &'a str, notes: &'a [Field]) -> Reply<'a, ()> {
-        self.inner.desk().note(shelf, domain, notes)
+    fn note<'a>(&'a self, shelf: Shelf, domain: &'a str, note: &'a Note) -> Reply<'a, ()> {
+        self.inner.desk().note(shelf, domain, note)
     }
 
     fn history<'a>(&'a self, domain: &'a str, limit: usize) -> Reply<'a, Vec<Vec<u8>>> {
