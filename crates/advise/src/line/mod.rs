@@ -1,12 +1,14 @@
 //! What one line of a log says: who asked, when, for how much.
 
 pub(crate) mod json;
+mod operators;
 mod text;
 mod time;
 
 use std::borrow::Cow;
 
 use self::json::{Found, Paths};
+use self::operators::{quota, strftime, want};
 use self::text::Format;
 use self::time::TimeFormat;
 
@@ -205,59 +207,6 @@ impl Reader {
         let Some(key) = written(KEY).filter(is_somebody) else { return Some(Line::Nobody) };
         Some(Line::Request(Request { time_ms, key, policy, cost: cost(text(COST).as_deref()) }))
     }
-}
-
-/// The operator for what the filter leaves.
-fn quota(field: &str) -> String {
-    format!("FILTER_STATE(wasm.quotagate.{field}:PLAIN)")
-}
-
-/// Wants of a format what lines must say; the name of what it lacks.
-fn want(format: &mut Format, fields: &Fields, names: &[Option<String>; json::FIELDS]) -> Option<String> {
-    let is_time = |name: &str| name == "START_TIME" || name.starts_with("START_TIME(");
-    let is_path = |name: &str| name.starts_with("PATH(") || name == "PATH" || name.ends_with(":PATH)");
-    let found = match &fields.time {
-        Some(time) => format.want(|name| name == time, TIME),
-        None => format.want(is_time, TIME),
-    };
-    if !found {
-        return Some(fields.time.clone().unwrap_or_else(|| "%START_TIME%".to_owned()));
-    }
-    for (place, given, shipped) in
-        [(KEY, &fields.key, quota("partition")), (POLICY, &fields.policy, quota("policy"))]
-    {
-        let name = given.clone().unwrap_or(shipped);
-        let needed = place == KEY || given.is_some();
-        if names.get(place).is_some_and(Option::is_some)
-            && !format.want(|other| other == name, place)
-            && needed
-        {
-            return Some(format!("%{name}%"));
-        }
-    }
-    if names.get(PATH).is_some_and(Option::is_some) {
-        let found = match &fields.path {
-            Some(path) => format.want(|name| name == path, PATH),
-            None => format.want(is_path, PATH),
-        };
-        if !found {
-            return Some("%PATH%".to_owned());
-        }
-    }
-    // Without it `-` says less.
-    let decision = quota("decision");
-    format.want(|name| name == decision, DECISION);
-    let cost = fields.cost.as_ref()?;
-    (!format.want(|name| name == cost, COST)).then(|| format!("%{cost}%"))
-}
-
-/// The format of Envoy's `START_TIME(..)`; `%3f` and its like are read by `%f`.
-fn strftime(arguments: &str) -> TimeFormat {
-    let mut format = arguments.to_owned();
-    for digit in '1'..='9' {
-        format = format.replace(&format!("%{digit}f"), "%f");
-    }
-    TimeFormat::Strftime(format)
 }
 
 /// As the filter takes it: what is no whole number of at least 1 is 1.

@@ -1,0 +1,62 @@
+//! Which operators of a format string say what is to be read.
+
+use super::text::Format;
+use super::time::TimeFormat;
+use super::{COST, DECISION, Fields, KEY, PATH, POLICY, TIME, json};
+
+/// Wants of a format what lines must say; the name of what it lacks.
+pub(super) fn want(
+    format: &mut Format,
+    fields: &Fields,
+    names: &[Option<String>; json::FIELDS],
+) -> Option<String> {
+    let is_time = |name: &str| name == "START_TIME" || name.starts_with("START_TIME(");
+    let is_path = |name: &str| name.starts_with("PATH(") || name == "PATH" || name.ends_with(":PATH)");
+    let found = match &fields.time {
+        Some(time) => format.want(|name| name == time, TIME),
+        None => format.want(is_time, TIME),
+    };
+    if !found {
+        return Some(fields.time.clone().unwrap_or_else(|| "%START_TIME%".to_owned()));
+    }
+    for (place, given, shipped) in
+        [(KEY, &fields.key, quota("partition")), (POLICY, &fields.policy, quota("policy"))]
+    {
+        let name = given.clone().unwrap_or(shipped);
+        let needed = place == KEY || given.is_some();
+        if names.get(place).is_some_and(Option::is_some)
+            && !format.want(|other| other == name, place)
+            && needed
+        {
+            return Some(format!("%{name}%"));
+        }
+    }
+    if names.get(PATH).is_some_and(Option::is_some) {
+        let found = match &fields.path {
+            Some(path) => format.want(|name| name == path, PATH),
+            None => format.want(is_path, PATH),
+        };
+        if !found {
+            return Some("%PATH%".to_owned());
+        }
+    }
+    // Without it `-` says less.
+    let decision = quota("decision");
+    format.want(|name| name == decision, DECISION);
+    let cost = fields.cost.as_ref()?;
+    (!format.want(|name| name == cost, COST)).then(|| format!("%{cost}%"))
+}
+
+/// The operator for what the filter leaves.
+pub(super) fn quota(field: &str) -> String {
+    format!("FILTER_STATE(wasm.quotagate.{field}:PLAIN)")
+}
+
+/// The format of Envoy's `START_TIME(..)`; `%3f` and its like are read by `%f`.
+pub(super) fn strftime(arguments: &str) -> TimeFormat {
+    let mut format = arguments.to_owned();
+    for digit in '1'..='9' {
+        format = format.replace(&format!("%{digit}f"), "%f");
+    }
+    TimeFormat::Strftime(format)
+}
