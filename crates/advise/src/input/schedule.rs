@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::chunks::Chunks;
+use super::chunks::{Chunk, Chunks};
 use super::open::{self, Progress};
 use crate::line::Reader;
 
@@ -97,12 +97,7 @@ impl<'r> Schedule<'r> {
     }
 
     /// Reads the next chunk; none at the end. What the thread had before counts as done.
-    pub(crate) fn next(
-        &self,
-        thread: usize,
-        scarce: impl Fn() -> bool,
-        chunk: &mut Vec<u8>,
-    ) -> Option<Piece> {
+    pub(crate) fn next(&self, thread: usize, scarce: impl Fn() -> bool, chunk: &mut Chunk) -> Option<Piece> {
         loop {
             let (number, reached, open) = self.choose(thread, &scarce)?;
             let mut chunks = match open {
@@ -218,7 +213,7 @@ fn first_time(path: &Path, reader: &Reader) -> io::Result<Option<i64>> {
     if !open::is_seekable(path) {
         return Ok(None);
     }
-    let mut chunk = Vec::new();
+    let mut chunk = Chunk::new();
     Chunks::new(open::open(path, &Progress::default())?).next(&mut chunk);
     Ok(chunk.split(|byte| *byte == b'\n').take(LOOK).find_map(|line| reader.time(line)))
 }
