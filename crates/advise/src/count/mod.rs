@@ -18,6 +18,8 @@ const SHARDS: usize = 64;
 /// What all users took.
 pub(crate) struct Counts {
     shards: Vec<Mutex<Shard>>,
+    /// Counts of windows that were closed to save memory.
+    closed: Mutex<Tally>,
     pressed: AtomicBool,
 }
 
@@ -28,7 +30,11 @@ impl Counts {
     /// Tables of at most this many bytes in all.
     pub(crate) fn new(budget: usize) -> Self {
         let shard = || Mutex::new(Shard::new(budget / SHARDS));
-        Self { shards: (0..SHARDS).map(|_| shard()).collect(), pressed: AtomicBool::new(false) }
+        Self {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            closed: Mutex::default(),
+            pressed: AtomicBool::new(false),
+        }
     }
 
     /// Counts a batch, and empties it. No line is expected any more for windows below `open`.
@@ -40,7 +46,7 @@ impl Counts {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let mut pressed = false;
             for taken in taken.drain(..) {
-                pressed |= shard.add(taken, open);
+                pressed |= shard.add(taken, open, &self.closed);
             }
             if pressed {
                 self.pressed.store(true, Ordering::Relaxed);
@@ -68,7 +74,8 @@ impl Counts {
             // A thread that panicked is a fault of ours; nothing of it is kept.
             handles.into_iter().filter_map(|handle| handle.join().ok()).collect::<Vec<_>>()
         });
-        let mut all = Counted::default();
+        let closed = self.closed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut all = Counted { windows: closed, ..Counted::default() };
         finished.iter().for_each(|part| all.merge(part));
         all
     }
