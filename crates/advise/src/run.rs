@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::count::{Batch, Counted, Counts, Taken};
 use crate::faults::{self, Malformed};
-use crate::input::{Faults, Piece, Progress, Schedule};
+use crate::input::{Chunk, Faults, Piece, Progress, Schedule};
 use crate::line::{Line, Reader, Request};
 use crate::progress::Bar;
 use crate::{Error, Options};
@@ -119,7 +119,7 @@ impl Job<'_> {
     /// What one thread does.
     fn work(&self, thread: usize) -> Read {
         let _end = StopAtPanic(self.schedule);
-        let (mut read, mut batch, mut chunk) = (Read::default(), Batch::new(), Vec::new());
+        let (mut read, mut batch, mut chunk) = (Read::default(), Batch::new(), Chunk::new());
         while let Some(piece) = self.schedule.next(thread, || self.counts.pressed(), &mut chunk) {
             let before = (read.lines, read.malformed.number());
             read.malformed.add_too_long(piece.too_long);

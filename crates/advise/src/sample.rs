@@ -5,6 +5,8 @@
 //! random groups of users, and how much their own shares differ tells it, for whole users with all their windows: the variance of the share of
 //! user-windows is estimated from that.
 //!
+//! The parts' own numbers are coarse (`Tally::coarse`), which is enough for an error.
+//!
 //! A sample knows nothing of users who are not in it: no error is less than what one more of them would change. A handful of users who
 //! take most of all windows are in it or not, and estimates from it may be further off than any such error.
 

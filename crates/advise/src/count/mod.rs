@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-pub(crate) use self::shard::{Result as Counted, Sampled, Taken};
+pub(crate) use self::shard::{Result as Counted, Taken};
 pub(crate) use self::tally::Tally;
 
 use self::shard::Shard;
@@ -18,6 +18,8 @@ const SHARDS: usize = 64;
 /// What all users took.
 pub(crate) struct Counts {
     shards: Vec<Mutex<Shard>>,
+    /// Counts of windows that were closed to save memory.
+    closed: Mutex<Tally>,
     pressed: AtomicBool,
 }
 
@@ -28,7 +30,11 @@ impl Counts {
     /// Tables of at most this many bytes in all.
     pub(crate) fn new(budget: usize) -> Self {
         let shard = || Mutex::new(Shard::new(budget / SHARDS));
-        Self { shards: (0..SHARDS).map(|_| shard()).collect(), pressed: AtomicBool::new(false) }
+        Self {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            closed: Mutex::default(),
+            pressed: AtomicBool::new(false),
+        }
     }
 
     /// Counts a batch, and empties it. No line is expected any more for windows below `open`.
@@ -40,7 +46,7 @@ impl Counts {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let mut pressed = false;
             for taken in taken.drain(..) {
-                pressed |= shard.add(taken, open);
+                pressed |= shard.add(taken, open, &self.closed);
             }
             if pressed {
                 self.pressed.store(true, Ordering::Relaxed);
@@ -68,7 +74,8 @@ impl Counts {
             // A thread that panicked is a fault of ours; nothing of it is kept.
             handles.into_iter().filter_map(|handle| handle.join().ok()).collect::<Vec<_>>()
         });
-        let mut all = Counted::default();
+        let closed = self.closed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut all = Counted { windows: closed, ..Counted::default() };
         for part in finished {
             all.merge(&part);
             all.sampled.extend(part.sampled);
@@ -82,9 +89,7 @@ fn gather(part: Vec<Shard>) -> Counted {
     for shard in part {
         let one = shard.finish();
         all.merge(&one);
-        if one.level > 0 {
-            all.sampled.push(Sampled { windows: one.windows, users: one.users, weight: 1 << one.level });
-        }
+        all.sampled.extend(one.sampled);
     }
     all
 }

@@ -5,8 +5,11 @@
 //! enough, half of the users are forgotten: those that remain are a uniform **sample** (by a hash of their names), and each stands
 //! for two, four, eight, ...
 //!
-//! Memory: `budget` bytes of tables, and while windows are closed a copy of their counts. A count takes 17 bytes, a user 13,
+//! Memory: `budget` bytes of tables, and for a short time while a table grows or windows are closed as much again: one part of
+//! 64 for each thread. A count takes 17 bytes, a user 13,
 //! and tables are at least three eighths full when they have grown.
+
+use std::sync::{Mutex, PoisonError};
 
 use hashbrown::HashTable;
 
@@ -40,7 +43,8 @@ struct Most {
 pub(crate) struct Shard {
     counts: HashTable<Taken>,
     users: HashTable<Most>,
-    windows: Tally,
+    /// Units of each user and window that is closed, for the error of a sample.
+    own: Tally,
     /// One user in 2^level is kept.
     level: u32,
     /// Windows below are closed.
@@ -52,7 +56,7 @@ pub(crate) struct Shard {
 /// What became of a part.
 #[derive(Debug, Default)]
 pub(crate) struct Result {
-    /// Units of each user and window.
+    /// Units of each user and window that was not closed before.
     pub(crate) windows: Tally,
     /// The most units of each user in a window.
     pub(crate) users: Tally,
@@ -66,7 +70,7 @@ pub(crate) struct Result {
     pub(crate) sampled: Vec<Sampled>,
 }
 
-/// A part of whose users a sample was looked at: its own numbers.
+/// A part of whose users a sample was looked at: its own numbers, coarse.
 #[derive(Debug)]
 pub(crate) struct Sampled {
     /// Units of each user and window.
@@ -80,26 +84,19 @@ pub(crate) struct Sampled {
 impl Shard {
     /// A part with at most this many bytes of tables.
     pub(crate) fn new(budget: usize) -> Self {
-        Self {
-            counts: HashTable::new(),
-            users: HashTable::new(),
-            windows: Tally::default(),
-            level: 0,
-            closed: 0,
-            late: 0,
-            budget,
-        }
+        let (counts, users, own) = (HashTable::new(), HashTable::new(), Tally::coarse());
+        Self { counts, users, own, level: 0, closed: 0, late: 0, budget }
     }
 
-    /// Adds units; where room is needed, windows below `open` may be closed. True if it was.
-    pub(crate) fn add(&mut self, taken: Taken, open: u32) -> bool {
+    /// Adds units; where room is needed, windows below `open` may be closed, and are added to `closed`. True if it was.
+    pub(crate) fn add(&mut self, taken: Taken, open: u32, closed: &Mutex<Tally>) -> bool {
         if !sampled(taken.user, self.level) {
             return false;
         }
         self.late += u64::from(taken.window < self.closed);
         let mut pressed = false;
         if self.counts.len() == self.counts.capacity() {
-            pressed = self.make_room(open);
+            pressed = self.make_room(open, closed);
             if !sampled(taken.user, self.level) {
                 return pressed;
             }
@@ -116,19 +113,22 @@ impl Shard {
         let counts = std::mem::take(&mut self.counts);
         // Each table is freed before the next part's turn comes: this one may grow.
         self.budget = usize::MAX;
+        let mut windows = Tally::default();
         for taken in counts {
-            self.close(taken);
+            self.close(taken, &mut windows);
         }
         let mut users = Tally::default();
         for most in &self.users {
             users.add(most.units, 1 << self.level);
         }
         let kept = self.users.len() as u64;
-        Result { windows: self.windows, users, kept, level: self.level, late: self.late, sampled: Vec::new() }
+        let sampled = Sampled { windows: self.own, users: users.coarsened(), weight: 1 << self.level };
+        let sampled = if self.level > 0 { vec![sampled] } else { Vec::new() };
+        Result { windows, users, kept, level: self.level, late: self.late, sampled }
     }
 
     /// Sees that one more count fits; true if the budget was in the way.
-    fn make_room(&mut self, open: u32) -> bool {
+    fn make_room(&mut self, open: u32, closed: &Mutex<Tally>) -> bool {
         let grown = self.counts.allocation_size() * 2 + self.users.allocation_size();
         if self.counts.capacity() < SMALLEST || grown <= self.budget {
             self.counts.reserve(1, Taken::hash);
@@ -137,7 +137,8 @@ impl Shard {
         if open > self.closed {
             self.closed = open;
             let closing: Vec<Taken> = self.counts.extract_if(|taken| taken.window < open).collect();
-            closing.into_iter().for_each(|taken| self.close(taken));
+            let mut closed = closed.lock().unwrap_or_else(PoisonError::into_inner);
+            closing.into_iter().for_each(|taken| self.close(taken, &mut closed));
         }
         // With fewer the table does not grow, but is put in order where it is.
         let few = self.counts.num_buckets() / 8 * 3;
@@ -148,11 +149,12 @@ impl Shard {
         true
     }
 
-    fn close(&mut self, taken: Taken) {
+    fn close(&mut self, taken: Taken, windows: &mut Tally) {
         if !sampled(taken.user, self.level) {
             return;
         }
-        self.windows.add(taken.units, 1 << self.level);
+        windows.add(taken.units, 1 << self.level);
+        self.own.add(taken.units, 1 << self.level);
         if self.users.len() == self.users.capacity() {
             let grown =
                 self.users.allocation_size().saturating_mul(2).saturating_add(self.counts.allocation_size());
@@ -226,13 +228,32 @@ mod tests {
         xxhash_rust::xxh3::xxh3_64(&number.to_le_bytes())
     }
 
+    /// A part that is alone.
+    struct Alone(Shard, Mutex<Tally>);
+
+    impl Alone {
+        fn new(budget: usize) -> Self {
+            Self(Shard::new(budget), Mutex::default())
+        }
+
+        fn add(&mut self, taken: Taken, open: u32) -> bool {
+            self.0.add(taken, open, &self.1)
+        }
+
+        fn finish(self) -> Result {
+            let mut result = self.0.finish();
+            result.windows.merge(&self.1.into_inner().unwrap());
+            result
+        }
+    }
+
     fn total(tally: &Tally) -> u64 {
         tally.iter().map(|(_, number)| number).sum()
     }
 
     #[test]
     fn counts_of_a_window_add_up_in_any_order() {
-        let mut shard = Shard::new(1 << 20);
+        let mut shard = Alone::new(1 << 20);
         for round in 0..3 {
             for window in [7, 3, 5] {
                 for number in 0..100 {
@@ -251,7 +272,7 @@ mod tests {
 
     #[test]
     fn closed_windows_make_room_and_nothing_is_lost() {
-        let mut shard = Shard::new(64 << 10);
+        let mut shard = Alone::new(64 << 10);
         let mut pressed = false;
         for window in 0..1000 {
             for number in 0..100 {
@@ -260,7 +281,7 @@ mod tests {
                     window.saturating_sub(2),
                 );
             }
-            assert!(shard.bytes() <= 64 << 10);
+            assert!(shard.0.bytes() <= 64 << 10);
         }
         let result = shard.finish();
         assert!(pressed);
@@ -270,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_comes_for_a_closed_window_is_told() {
-        let mut shard = Shard::new(16 << 10);
+        let mut shard = Alone::new(16 << 10);
         for window in 0..2000 {
             shard.add(Taken { user: user(1), window, units: 1 }, window);
         }
@@ -282,13 +303,13 @@ mod tests {
     #[test]
     fn of_too_many_users_a_sample_stands_for_all() {
         for (users, windows) in [(200_000, 1), (20_000, 10)] {
-            let mut shard = Shard::new(256 << 10);
+            let mut shard = Alone::new(256 << 10);
             for window in 0..windows {
                 for number in 0..users {
                     // One user in ten takes five.
                     let units = if number % 10 == 0 { 5 } else { 1 };
                     shard.add(Taken { user: user(number), window, units }, window);
-                    assert!(shard.bytes() <= 256 << 10, "{}", shard.bytes());
+                    assert!(shard.0.bytes() <= 256 << 10, "{}", shard.0.bytes());
                 }
             }
             let result = shard.finish();

@@ -1,11 +1,18 @@
 //! Cuts the bytes of a log into chunks of whole lines.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read as _};
+use std::ops::Deref;
 
 use super::open::Bytes;
 
 /// Bytes of a chunk, and so of the longest line; a longer one is malformed.
 pub(crate) const CHUNK: usize = 2 * 1024 * 1024;
+
+/// Whole lines, in room for [`CHUNK`] bytes that is set to zero once and then kept.
+pub(crate) struct Chunk {
+    room: Vec<u8>,
+    length: usize,
+}
 
 /// The bytes of a log.
 pub(crate) struct Chunks {
@@ -34,20 +41,20 @@ impl Chunks {
     }
 
     /// Reads the next chunk into `chunk`, whatever was in it: it is empty only at the end.
-    pub(crate) fn next(&mut self, chunk: &mut Vec<u8>) -> Filled {
+    pub(crate) fn next(&mut self, chunk: &mut Chunk) -> Filled {
         let mut filled = Filled { offset: self.offset, too_long: 0 };
-        chunk.clear();
-        chunk.append(&mut self.carried);
+        chunk.begin(&self.carried);
+        self.carried.clear();
         while self.end.is_none() {
-            self.read(chunk);
+            self.end = chunk.fill(&mut self.source);
             if self.skipping {
                 let Some(end) = memchr::memchr(b'\n', chunk) else {
                     filled.offset += chunk.len() as u64;
-                    chunk.clear();
+                    chunk.length = 0;
                     continue;
                 };
                 filled.offset += end as u64 + 1;
-                chunk.drain(..=end);
+                chunk.leave_out(end + 1);
                 self.skipping = false;
                 continue;
             }
@@ -57,20 +64,20 @@ impl Chunks {
             match memchr::memrchr(b'\n', chunk) {
                 Some(last) => {
                     self.carried.extend_from_slice(chunk.get(last + 1..).unwrap_or_default());
-                    chunk.truncate(last + 1);
+                    chunk.length = last + 1;
                     break;
                 }
                 None => {
                     filled.too_long += 1;
                     filled.offset += chunk.len() as u64;
-                    chunk.clear();
+                    chunk.length = 0;
                     self.skipping = true;
                 }
             }
         }
         // What a line lacks that was cut off, nobody knows.
         if matches!(self.end, Some(Some(_))) {
-            chunk.truncate(memchr::memrchr(b'\n', chunk).map_or(0, |last| last + 1));
+            chunk.length = memchr::memrchr(b'\n', chunk).map_or(0, |last| last + 1);
         }
         self.offset = filled.offset + chunk.len() as u64;
         filled
@@ -85,29 +92,60 @@ impl Chunks {
     pub(crate) fn is_over(&self) -> bool {
         self.end.is_some()
     }
+}
 
-    /// Reads until the chunk is full or the log is over.
-    fn read(&mut self, chunk: &mut Vec<u8>) {
-        let room = CHUNK.saturating_sub(chunk.len());
-        chunk.reserve_exact(room);
-        match self.source.by_ref().take(room as u64).read_to_end(chunk) {
-            Ok(read) if read == room => {}
-            Ok(_) => self.end = Some(None),
-            Err(error) => self.end = Some(Some(error.to_string())),
+impl Chunk {
+    /// An empty one.
+    pub(crate) fn new() -> Self {
+        Self { room: vec![0; CHUNK], length: 0 }
+    }
+
+    /// Begins with these bytes, of which there are fewer than it has room for.
+    fn begin(&mut self, bytes: &[u8]) {
+        self.length = self.room.get_mut(..bytes.len()).map_or(0, |room| {
+            room.copy_from_slice(bytes);
+            bytes.len()
+        });
+    }
+
+    /// Reads until it is full or the log is over: then what ended it, if anything but its end did.
+    fn fill(&mut self, source: &mut Bytes) -> Option<Option<String>> {
+        while let Some(room) = self.room.get_mut(self.length..).filter(|room| !room.is_empty()) {
+            match source.read(room) {
+                Ok(0) => return Some(None),
+                Ok(read) => self.length += read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Some(Some(error.to_string())),
+            }
         }
+        None
+    }
+
+    /// Leaves out so many bytes at its beginning.
+    fn leave_out(&mut self, bytes: usize) {
+        self.room.copy_within(bytes.min(self.length)..self.length, 0);
+        self.length = self.length.saturating_sub(bytes);
+    }
+}
+
+impl Deref for Chunk {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.room.get(..self.length).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{self, Cursor};
+    use std::io::{self, Cursor, Read};
 
     type Whole = (Vec<(u64, Vec<u8>)>, u64, Option<String>);
 
     fn all(source: impl Read + Send + 'static) -> Whole {
         let mut chunks = Chunks::new(Box::new(source));
-        let (mut found, mut too_long, mut chunk) = (Vec::new(), 0, Vec::new());
+        let (mut found, mut too_long, mut chunk) = (Vec::new(), 0, Chunk::new());
         loop {
             let filled = chunks.next(&mut chunk);
             too_long += filled.too_long;
@@ -115,7 +153,7 @@ mod tests {
                 assert!(chunks.is_over());
                 return (found, too_long, chunks.damage().map(str::to_owned));
             }
-            found.push((filled.offset, chunk.clone()));
+            found.push((filled.offset, chunk.to_vec()));
         }
     }
 

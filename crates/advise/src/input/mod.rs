@@ -4,5 +4,6 @@ mod chunks;
 mod open;
 mod schedule;
 
+pub(crate) use self::chunks::Chunk;
 pub(crate) use self::open::Progress;
 pub(crate) use self::schedule::{Faults, Piece, Schedule};

@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::chunks::Chunks;
+use super::chunks::{Chunk, Chunks};
 use super::open::{self, Progress};
 use crate::line::Reader;
 
@@ -109,12 +109,7 @@ impl<'r> Schedule<'r> {
     }
 
     /// Reads the next chunk; none at the end. What the thread had before counts as done.
-    pub(crate) fn next(
-        &self,
-        thread: usize,
-        scarce: impl Fn() -> bool,
-        chunk: &mut Vec<u8>,
-    ) -> Option<Piece> {
+    pub(crate) fn next(&self, thread: usize, scarce: impl Fn() -> bool, chunk: &mut Chunk) -> Option<Piece> {
         loop {
             let (number, reached, open) = self.choose(thread, &scarce)?;
             let mut chunks = match open {
@@ -249,7 +244,7 @@ fn first_time(path: &Path, reader: &Reader) -> io::Result<Option<i64>> {
     if !open::is_seekable(path) {
         return Ok(None);
     }
-    let mut chunk = Vec::new();
+    let mut chunk = Chunk::new();
     Chunks::new(open::open(path, &Progress::default())?).next(&mut chunk);
     Ok(chunk.split(|byte| *byte == b'\n').take(LOOK).find_map(|line| reader.time(line)))
 }
@@ -283,7 +278,7 @@ mod tests {
             // None may be ahead of what has its turn.
             let schedule = Schedule::new(&paths, &reader, &Progress::default(), 1, 0).unwrap();
             schedule.lock().open = most;
-            let (mut chunk, mut seen, mut lines) = (Vec::new(), 0, 0);
+            let (mut chunk, mut seen, mut lines) = (Chunk::new(), 0, 0);
             while schedule.next(0, || scarce, &mut chunk).is_some() {
                 lines += memchr::memchr_iter(b'\n', &chunk).count();
                 seen = seen.max(schedule.lock().number_open());

@@ -3,14 +3,18 @@
 
 #![cfg(test)]
 
-use std::collections::{BTreeMap, HashMap};
+mod brute;
+mod scarce;
+
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
-use quotagate_advise::{Advice, Error, Fields, Limits, Only, Options, advise};
+use quotagate_advise::{Error, Fields, Limits, Only, Options, advise};
+
+use crate::brute::Brute;
 
 const BEGIN_MS: u64 = 1_795_301_700_000;
 const TEXT: &str = "[%START_TIME%] \"%REQ(:METHOD)% x\" %FILTER_STATE(wasm.quotagate.partition:PLAIN)% %FILTER_STATE(wasm.quotagate.policy:PLAIN)% %REQ(X-COST)%";
@@ -127,52 +131,12 @@ fn logs(directory: &Path, entries: &[Entry], format: Format, packings: &[Packing
     texts.into_iter().zip(packings).enumerate().map(write).collect()
 }
 
-/// The same, as simply as can be: the smallest quota, and for a quota the users, windows and units above it.
-struct Brute {
-    windows: Vec<u64>,
-    users: Vec<u64>,
-}
-
-impl Brute {
-    fn of(entries: &[Entry], window_ms: u64) -> Self {
-        let mut windows: HashMap<(u8, u64), u64> = HashMap::new();
-        for entry in entries {
-            if let Entry::Request { user, at_ms, cost } = entry {
-                *windows.entry((*user, at_ms / window_ms)).or_default() += u64::from(*cost);
-            }
-        }
-        let mut users: BTreeMap<u8, u64> = BTreeMap::new();
-        for ((user, _), units) in &windows {
-            let most = users.entry(*user).or_default();
-            *most = units.max(most).to_owned();
-        }
-        Self { windows: windows.into_values().collect(), users: users.into_values().collect() }
-    }
-
-    fn above(list: &[u64], quota: u64) -> u64 {
-        list.iter().filter(|units| **units > quota).count() as u64
-    }
-
-    fn smallest(&self, limits: Limits) -> u64 {
-        let little =
-            |list: &[u64], quota, limit| (Self::above(list, quota) as f64 / list.len() as f64) < limit;
-        (1..)
-            .find(|quota| {
-                little(&self.users, *quota, limits.users) && little(&self.windows, *quota, limits.windows)
-            })
-            .unwrap()
-    }
-
-    fn check(&self, advice: &Advice) {
-        assert_eq!((advice.users, advice.user_windows), (self.users.len() as u64, self.windows.len() as u64));
-        assert_eq!(u64::from(advice.recommended.quota), self.smallest(advice.limits));
-        for candidate in advice.candidates.iter().chain([&advice.recommended]).chain(&advice.one_less) {
-            let quota = candidate.quota.into();
-            let units = self.windows.iter().map(|units| units.saturating_sub(quota)).sum::<u64>();
-            let expected = (Self::above(&self.users, quota), Self::above(&self.windows, quota), units);
-            assert_eq!((candidate.users, candidate.user_windows, candidate.units), expected, "{quota}");
-        }
-    }
+fn brute(entries: &[Entry], window_ms: u64) -> Brute {
+    let request = |entry: &Entry| match entry {
+        Entry::Request { user, at_ms, cost } => Some((u32::from(*user), at_ms / window_ms, *cost)),
+        Entry::Nobody(_) | Entry::Nonsense(_) => None,
+    };
+    Brute::of(entries.iter().filter_map(request))
 }
 
 fn packing() -> impl Strategy<Value = Packing> {
@@ -209,7 +173,7 @@ proptest! {
             }
             Err(error) => panic!("{error}"),
         };
-        Brute::of(&entries, 10_000).check(&advice);
+        brute(&entries, 10_000).check(&advice);
         let count = |kind: fn(&Entry) -> bool| entries.iter().filter(|entry| kind(entry)).count() as u64;
         prop_assert_eq!(advice.read.requests, requests as u64);
         prop_assert_eq!(advice.read.malformed, count(|entry| matches!(entry, Entry::Nonsense(_))));
@@ -268,7 +232,7 @@ fn windows_add_up_over_logs_read_by_several_threads() {
     options.lateness_s = 1;
     options.threads = 3;
     let advice = advise(&options).unwrap();
-    Brute::of(&entries, 1000).check(&advice);
+    brute(&entries, 1000).check(&advice);
     assert_eq!((advice.read.late, advice.sample), (0, None));
     // Where windows must be closed on the way, none is closed that a line is still to come for.
     options.memory = 512 << 10;
@@ -292,7 +256,7 @@ fn a_log_that_is_cut_short_counts_as_far_as_it_goes() {
         assert!(read > 1000 && read < 20_000, "{packing:?}: {read}");
         assert_eq!((advice.read.damaged.len(), advice.read.malformed), (1, 0));
         assert!(advice.text().contains("is cut short"), "{}", advice.text());
-        Brute::of(&entries[..read as usize], 10_000).check(&advice);
+        brute(&entries[..read as usize], 10_000).check(&advice);
     }
 }
 

@@ -1,0 +1,52 @@
+//! The same, as simply as can be.
+
+use std::collections::HashMap;
+
+use quotagate_advise::{Advice, Limits};
+
+/// Everything that was asked for: the smallest quota, and for a quota the users, windows and units above it.
+pub struct Brute {
+    pub windows: Vec<u64>,
+    pub users: Vec<u64>,
+}
+
+impl Brute {
+    /// Of requests: user, number of the window, cost.
+    pub fn of(requests: impl Iterator<Item = (u32, u64, u32)>) -> Self {
+        let mut windows: HashMap<(u32, u64), u64> = HashMap::new();
+        for (user, window, cost) in requests {
+            *windows.entry((user, window)).or_default() += u64::from(cost);
+        }
+        let mut users: HashMap<u32, u64> = HashMap::new();
+        for ((user, _), units) in &windows {
+            let most = users.entry(*user).or_default();
+            *most = (*most).max(*units);
+        }
+        Self { windows: windows.into_values().collect(), users: users.into_values().collect() }
+    }
+
+    pub fn above(list: &[u64], quota: u64) -> u64 {
+        list.iter().filter(|units| **units > quota).count() as u64
+    }
+
+    fn smallest(&self, limits: Limits) -> u64 {
+        let little =
+            |list: &[u64], quota, limit| (Self::above(list, quota) as f64 / list.len() as f64) < limit;
+        (1..)
+            .find(|quota| {
+                little(&self.users, *quota, limits.users) && little(&self.windows, *quota, limits.windows)
+            })
+            .unwrap()
+    }
+
+    pub fn check(&self, advice: &Advice) {
+        assert_eq!((advice.users, advice.user_windows), (self.users.len() as u64, self.windows.len() as u64));
+        assert_eq!(u64::from(advice.recommended.quota), self.smallest(advice.limits));
+        for candidate in advice.candidates.iter().chain([&advice.recommended]).chain(&advice.one_less) {
+            let quota = candidate.quota.into();
+            let units = self.windows.iter().map(|units| units.saturating_sub(quota)).sum::<u64>();
+            let expected = (Self::above(&self.users, quota), Self::above(&self.windows, quota), units);
+            assert_eq!((candidate.users, candidate.user_windows, candidate.units), expected, "{quota}");
+        }
+    }
+}
