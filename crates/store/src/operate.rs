@@ -1,7 +1,7 @@
 //! What operators do to a running fleet: dials, overrides, looking at counters. The same over every backend, whose
 //! [`Desk`] keeps it.
 //!
-//! * A dial is a field of a hash of its domain: [`record::DialRecord`] as JSON. One whose time is over counts no more.
+//! * A dial is a field of a hash of its domain: `record::DialRecord` as JSON. One whose time is over counts no more.
 //! * An override is a value beside its counters, which a reservation reads in its own step, and an entry of an index of
 //!   its domain. The entry is written first and deleted last, and looked for once more after the override is set, so that
 //!   none stays in force unlisted; an entry without override is dropped when it is listed.

@@ -1,8 +1,8 @@
 //! What a store sees go by: reservations and units by policy, how full the windows of partitions are, who is refused most.
 //! Nothing is decided by it.
 //!
-//! Bounds: [`MAX_PAIRS`] pairs of domain and policy, of which the rest is `other`; [`table::MAX_WATCHED`] partitions in
-//! their current window; [`top::KEPT`] keys a slice of the sketch of refusals. A store sees what it is asked itself: of a
+//! Bounds: `MAX_PAIRS` pairs of domain and policy, of which the rest is `other`; `table::MAX_WATCHED` partitions in
+//! their current window; `top::KEPT` keys a slice of the sketch of refusals. A store sees what it is asked itself: of a
 //! partition that several stores serve, each knows the counter as it was when it was last asked.
 
 mod pair;

@@ -8,7 +8,7 @@
 //!   as those in `peer.subject=CN=alice,O=Shop` do; one that would be misread is typed `%2C`.
 //! * A value that is `~` and 32 hexadecimal digits in lower case is a digest. Were it a value of its own, it is typed
 //!   with `%7E`.
-//! * A value over [`MAX_VALUE`](key::MAX_VALUE) bytes becomes its digest, as in the filter, and so does a [`Secret`].
+//! * A value over 128 bytes becomes its digest, as in the filter, and so does a [`Secret`].
 //!   Nobody types a secret into a name: its label alone stands where it belongs.
 //! * `*` is the partition of everyone, `-` a missing value that is shared, `~` and 32 digits alone a digest of a
 //!   whole partition.
