@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::count::Tally;
 use crate::run::Outcome;
-use crate::sample;
+use crate::sample::{Sample, Shares};
 use crate::snippet;
 use crate::{Error, Options};
 
@@ -92,19 +92,6 @@ pub struct Damage {
     pub why: String,
 }
 
-/// Numbers of users and windows are estimates from a uniform sample of the users.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Sample {
-    /// Users that were looked at.
-    pub users: u64,
-    /// Of some parts of all users one in so many, of none fewer.
-    pub one_in: u64,
-    /// Standard error of the share of users that the recommended quota refuses.
-    pub users_error: f64,
-    /// Standard error of the share of user-windows that it refuses.
-    pub user_windows_error: f64,
-}
-
 /// What there is to say.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
@@ -157,7 +144,9 @@ pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
         .collect();
     let damaged =
         damaged.into_iter().map(|(log, why)| Damage { log: log.display().to_string(), why }).collect();
-    let sample = (counted.level > 0).then(|| sample::of(&counted, &recommended, judge.users.number()));
+    let shares = Shares { users: recommended.users_share, windows: recommended.user_windows_share };
+    let sample =
+        (counted.level > 0).then(|| Sample::of(&counted, recommended.quota, shares, judge.users.number()));
     Ok(Advice {
         window_s: options.window_s,
         users: judge.users.number(),

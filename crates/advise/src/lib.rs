@@ -30,9 +30,10 @@ mod snippet;
 
 use std::path::PathBuf;
 
-pub use self::advice::{Advice, Candidate, Damage, Limits, MalformedLine, Reading, Sample};
+pub use self::advice::{Advice, Candidate, Damage, Limits, MalformedLine, Reading};
 pub use self::error::Error;
 pub use self::line::{Fields, Only};
+pub use self::sample::Sample;
 pub use self::shown::{grouped, is_harmful};
 
 /// What to read, and what to advise on.

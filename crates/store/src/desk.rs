@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use crate::store::StoreError;
+use crate::error::StoreError;
 
 /// Most fields of a hash that are read.
 pub const MAX_FIELDS: usize = 16_384;

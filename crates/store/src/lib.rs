@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 pub mod api;
 pub mod desk;
+mod error;
 pub mod memory;
 pub mod operate;
 pub mod redis;

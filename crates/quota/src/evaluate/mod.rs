@@ -79,7 +79,8 @@ impl Config {
                     if !named {
                         missing.push(index);
                     }
-                    let quota = match policy.quotas.of(&key, address, &facts, policy) {
+                    let (dialed, quota) = (policy.dialed_quota, policy.quota);
+                    let quota = match policy.quotas.of(&key, address, &facts, dialed, quota) {
                         Allowance::Units(quota) => quota,
                         Allowance::Unlimited => continue,
                     };

@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
-use crate::config::Policy;
 use crate::request::Request;
 use crate::request::fact::{Fact, Found, Kind, Lookup};
 use crate::request::facts::Facts;
@@ -78,18 +77,20 @@ pub(crate) enum Cost {
 }
 
 impl Quotas {
-    /// What the counter of this `key` and client `address` is granted, by `policy`.
+    /// What the counter of this `key` and client `address` is granted, where `quota` is for everybody, and `dialed` in place
+    /// of all but overrides.
     pub(crate) fn of<'c, R: Request>(
         &'c self,
         key: &str,
         address: Option<IpAddr>,
         facts: &Facts<'c, R>,
-        policy: &Policy,
+        dialed: Option<u64>,
+        quota: u64,
     ) -> Allowance {
         self.overrides.find(key, address).unwrap_or_else(|| {
             let told = || self.from.as_ref().and_then(|from| from.quota(facts));
             let tier = || self.tiers.as_ref().and_then(|tiers| tiers.quota(facts));
-            Allowance::Units(policy.dialed_quota.or_else(told).or_else(tier).unwrap_or(policy.quota))
+            Allowance::Units(dialed.or_else(told).or_else(tier).unwrap_or(quota))
         })
     }
 }

@@ -18,12 +18,9 @@ use crate::api::MAX_HISTORY;
 use crate::desk::{
     Cell, Change, Desk, MAX_FIELDS, MAX_VALUE, Note, Reply, Seen, Sheet, Shelf, within_bounds,
 };
-use crate::store::StoreError;
+use crate::error::StoreError;
 
-/// The script.
-pub(super) const SOURCE: &str = include_str!("desk.lua");
-
-static DIGEST: LazyLock<String> = LazyLock::new(|| sha1_smol::Sha1::from(SOURCE).digest().to_string());
+static DIGEST: LazyLock<String> = LazyLock::new(|| sha1_smol::Sha1::from(script::DESK).digest().to_string());
 
 /// The longest that a command may take, with all that it is sent again.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -40,7 +37,7 @@ impl Redis {
             let mut command = Cmd::new();
             match form {
                 Form::Digest => command.arg("EVALSHA").arg(DIGEST.as_str()),
-                Form::Text => command.arg("EVAL").arg(SOURCE),
+                Form::Text => command.arg("EVAL").arg(script::DESK),
             };
             command.arg(keys.len()).arg(keys).arg(arguments);
             command

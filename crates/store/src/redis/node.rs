@@ -10,11 +10,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout, timeout_at};
 
-use super::desk;
 use super::eviction::{self, Eviction};
 use super::script;
 use super::target::{DIAL, Target};
-use crate::store::StoreError;
+use crate::error::StoreError;
 use crate::url::HostPort;
 
 /// The longest that an answer may take; the connection is given up then.
@@ -263,7 +262,7 @@ async fn load_script(shared: &Shared, connection: &mut MultiplexedConnection) ->
     if !apart {
         // Where this fails the first operator's command sends its text.
         let mut load = Cmd::new();
-        load.arg("SCRIPT").arg("LOAD").arg(desk::SOURCE);
+        load.arg("SCRIPT").arg("LOAD").arg(script::DESK);
         let _ = load.query_async::<String>(connection).await;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The one script: how it is called, and what its replies say.
+//! The script of the counters: how it is called, and what its replies say.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -10,6 +10,9 @@ use crate::store::{Ask, StoreError};
 
 /// The source of the script.
 pub const SOURCE: &str = include_str!("counter.lua");
+
+/// The source of the other one, by which operators change and see things: `desk` calls it.
+pub const DESK: &str = include_str!("desk.lua");
 
 static DIGEST: LazyLock<String> = LazyLock::new(|| sha1_smol::Sha1::from(SOURCE).digest().to_string());
 
