@@ -151,7 +151,7 @@ fn bad_usage_and_what_cannot_be_read_have_status_2_and_one_sentence() {
     let [log, several] =
         write(directory.path(), [("log", log().as_bytes()), ("several", several.as_bytes())]);
     for (arguments, why) in [
-        (vec!["--window", "1", &log], "expected a time from 1s to 366d"),
+        (vec!["--window", "1", &log], "expected whole seconds from 1s to 366d"),
         (vec!["--memory", "1", &log], "expected a size of at least 1MiB"),
         (vec!["--max-users", "0", &log], "expected a number of percent"),
         (vec!["--format", "%START_TIME", &log], "the operator at \"%START_TIME\" has no end"),
