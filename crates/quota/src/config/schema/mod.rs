@@ -69,8 +69,11 @@ pub fn schema() -> Schema {
 
 /// The schema as text: what `quotagate schema` prints and `envoy/quotagate.schema.json` holds.
 pub fn text() -> String {
+    let mut schema = schema().to_value();
+    // Another crate of a build may have serde_json keep the order of fields.
+    schema.sort_all_objects();
     // The alternate form is indented.
-    format!("{:#}\n", schema().to_value())
+    format!("{schema:#}\n")
 }
 
 /// A pattern of the whole text, of a reader's that is meant so.
