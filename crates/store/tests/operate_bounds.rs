@@ -130,16 +130,16 @@ async fn boards_read_overrides_again_with_a_new_version_only() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     let operate = told(&store, "many", &["p"]).await;
-    operate.set_override(&over("many", "a")).await.unwrap();
+    operate.set_override(&over("many", "jwt.sub=a")).await.unwrap();
     let mut domains = Vec::new();
     let mut both = async || {
         let glance = operate.glance(&mut domains).await[0].overrides;
         (glance, operate.boards(None).await.unwrap()[0].overrides)
     };
     assert_eq!(both().await, (1, 1));
-    redis.cli(&["HSET", "qg:overrides:{many}", "p:{b}", "{\"allow\":\"blocked\"}"]).unwrap();
+    redis.cli(&["HSET", "qg:overrides:{many}", "p:{jwt.sub=b}", "{\"allow\":\"blocked\"}"]).unwrap();
     assert_eq!(both().await, (1, 1), "it was not read");
-    operate.set_override(&over("many", "c")).await.unwrap();
+    operate.set_override(&over("many", "jwt.sub=c")).await.unwrap();
     assert_eq!(both().await, (3, 3));
 }
 
