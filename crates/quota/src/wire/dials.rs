@@ -10,6 +10,8 @@ use crate::config::{Mode, OnFailure};
 
 /// The path of the call; its query is `domain=<domain>`.
 pub const DIALS_PATH: &str = "/v1/dials";
+/// Largest reply that a filter reads, and so that a store sends, in bytes.
+pub const MAX_REPLY: usize = 64 * 1024;
 /// The policy of a dial that is for all policies.
 pub const ALL_POLICIES: &str = "*";
 /// The request header in which a worker sends its [`Report`], as JSON in printable ASCII. It may be absent.

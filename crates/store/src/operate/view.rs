@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quotagate_quota::wire::dials::{Dial, DialsReply};
+use quotagate_quota::wire::dials::{Dial, DialsReply, MAX_REPLY};
 
 use super::record::{DialRecord, OverrideRecord, is_policy, left_at, write};
 use super::{Operate, millis};
@@ -18,9 +18,7 @@ use crate::store::StoreError;
 const INDEX: Duration = Duration::from_secs(60);
 /// Spoilt fields that a complaint names.
 const NAMED: usize = 3;
-/// The most bytes of a reply that a filter reads.
-const MAX_REPLY: usize = 64 * 1024;
-/// What is left of them for dials and names, besides the braces and the version.
+/// What is left of a reply for dials and names, besides the braces and the version.
 const ROOM: usize = MAX_REPLY - 256;
 
 /// What was read of a domain.

@@ -14,10 +14,8 @@ use serde_json::{Map, Value};
 use crate::config::{Config, MAX_POLICIES, Mode, OnFailure, Turned, is_policy_name};
 use crate::time::Monotonic;
 use crate::wire::MAX_UNITS;
-use crate::wire::dials::ALL_POLICIES;
+use crate::wire::dials::{ALL_POLICIES, MAX_REPLY};
 
-/// Longest reply, in bytes.
-pub(super) const MAX_REPLY: usize = 64 * 1024;
 /// Most dials of a reply: one a policy, and the one for all.
 pub(super) const MAX_DIALS: usize = MAX_POLICIES + 1;
 

@@ -1,0 +1,133 @@
+//! When the store is asked.
+
+use serde_json::json;
+
+use super::*;
+
+/// The moments at which fetches leave, with requests at these; each is answered at once.
+fn fetches(requests: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    let mut w = worker();
+    let mut left = Vec::new();
+    for ms in requests {
+        w.arrives(at(ms));
+        if let Some(fetch) = w.next_fetch(at(ms)) {
+            left.push(ms);
+            w.call_ended(fetch.id, &ok(br#"{"version":0,"dials":[]}"#), at(ms));
+        }
+    }
+    left
+}
+
+#[test]
+fn dials_are_fetched_with_the_first_traffic_and_then_every_five_seconds_of_it() {
+    assert_eq!(fetches((0..=17_000).step_by(10)), [0, 5_000, 10_000, 15_000]);
+    assert_eq!(fetches([7, 5_006, 5_007, 60_000, 60_001, 64_999]), [7, 5_007, 60_000]);
+    let mut w = worker();
+    for ms in 0..20_000 {
+        w.tick(at(ms));
+        assert!(w.next_fetch(at(ms)).is_none() && w.is_idle(), "not without traffic");
+    }
+}
+
+/// Another call's reply tells of this version.
+fn told(w: &mut Worker<()>, version: u64, ms: u64) {
+    w.dials.hear(version, at(ms));
+}
+
+#[test]
+fn news_are_fetched_at_once_but_not_more_often_than_twice_a_second() {
+    let mut w = worker();
+    fetched(&mut w, 0, &reply(1, json!([])));
+    let mut left = Vec::new();
+    // Each reply of the store tells of a newer version than the one before.
+    for ms in 1..=3_000 {
+        told(&mut w, ms, ms);
+        if let Some(fetch) = w.next_fetch(at(ms)) {
+            left.push(ms);
+            w.call_ended(fetch.id, &ok(reply(ms, json!([])).to_string().as_bytes()), at(ms));
+        }
+    }
+    assert_eq!(left, [500, 1_000, 1_500, 2_000, 2_500, 3_000]);
+    told(&mut w, 3_000, 4_000);
+    assert!(w.next_fetch(at(4_000)).is_none(), "that is known");
+    told(&mut w, 5_000, 4_001);
+    assert!(w.next_fetch(at(4_001)).is_some(), "at once");
+}
+
+#[test]
+fn one_fetch_is_under_way_at_a_time_and_news_meanwhile_are_fetched_after_it() {
+    let mut w = worker();
+    w.arrives(at(0));
+    let first = w.next_fetch(at(0)).unwrap();
+    told(&mut w, 3, 10);
+    assert!(w.next_fetch(at(900)).is_none());
+    w.call_ended(first.id, &ok(reply(2, json!([])).to_string().as_bytes()), at(900));
+    let second = w.next_fetch(at(900)).expect("what was told has not come");
+    told(&mut w, 4, 910);
+    w.call_ended(second.id, &ok(reply(4, json!([])).to_string().as_bytes()), at(920));
+    assert!(w.next_fetch(at(2_000)).is_none(), "what was told has come");
+}
+
+#[test]
+fn a_store_that_tells_of_news_and_serves_none_is_not_hammered() {
+    let mut w = worker();
+    let mut left = 0;
+    for ms in 0..10_000 {
+        w.arrives(at(ms));
+        told(&mut w, u64::MAX, ms);
+        if let Some(fetch) = w.next_fetch(at(ms)) {
+            left += 1;
+            w.call_not_sent(fetch.id, &CallFault::NoHost, at(ms));
+        }
+    }
+    assert_eq!(left, 10, "one a second");
+}
+
+#[test]
+fn a_lost_fetch_is_given_up_and_its_late_reply_is_nobodys() {
+    let mut w = worker();
+    w.arrives(at(0));
+    let fetch = w.next_fetch(at(0)).unwrap();
+    assert_eq!(fetch.timeout, Duration::from_secs(1), "though requests wait for 50 ms at most");
+    w.tick(at(1_999));
+    assert_eq!(failures(&mut w), 0);
+    w.tick(at(2_000));
+    assert_eq!(failures(&mut w), 1);
+    w.call_ended(
+        fetch.id,
+        &ok(reply(1, json!([{"policy": "a", "quota": 8}])).to_string().as_bytes()),
+        at(2_001),
+    );
+    assert_eq!(in_force(&w), CONFIGURED);
+    w.arrives(at(5_000));
+    assert!(w.next_fetch(at(5_000)).is_some());
+}
+
+#[test]
+fn a_store_that_is_behind_another_is_not_believed_and_one_that_began_anew_is() {
+    let mut w = worker();
+    let eight = json!([{"policy": "a", "quota": 8}]);
+    fetched(&mut w, 0, &reply(17, eight.clone()));
+    fetched(&mut w, 5_000, &reply(16, json!([])));
+    assert!(in_force(&w).starts_with("Enforce 8"));
+    told(&mut w, 17, 9_000);
+    fetched(&mut w, 10_000, &reply(16, json!([])));
+    assert!(in_force(&w).starts_with("Enforce 8"), "the other store has told of 17 a second ago");
+    fetched(&mut w, 19_000, &reply(1, json!([])));
+    assert_eq!(in_force(&w), CONFIGURED);
+    fetched(&mut w, 24_000, &reply(1, eight));
+    assert!(in_force(&w).starts_with("Enforce 8"), "what is fetched of an equal version holds as well");
+}
+
+#[test]
+fn while_a_policy_is_off_time_is_heard_of_until_its_fetch_has_left() {
+    let mut w = worker();
+    w.arrives(at(0));
+    assert!(!w.is_idle(), "nothing else may let it leave: requests that no policy counts are no work");
+    w.next_fetch(at(0)).unwrap();
+    assert!(w.is_idle());
+    let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"a","quota":5,"window":"1m"}]}"#;
+    let mut w: Worker<()> = Worker::new(Rc::new(Config::parse(text.as_bytes()).unwrap()), 1);
+    w.arrives(at(0));
+    assert!(w.is_idle(), "it leaves with the first request that is counted");
+}
