@@ -124,7 +124,7 @@ fn both(p: (u64, u64), s: (u64, u64)) -> String {
 
 #[test]
 fn a_shadow_policy_holds_up_no_request_for_which_units_are_held_ahead() {
-    let leased = r#"{"name":"p","quota":10000,"window":"1m","precision":"lease","lease":{"ahead":"10s"}}"#;
+    let leased = r#"{"name":"p","partition_by":[],"quota":10000,"window":"1m","precision":"lease","lease":{"ahead":"10s"}}"#;
     start(&format!("{leased},{}", policy("s", r#","mode":"shadow""#)), "deny");
     request(2);
     for id in 3..14 {

@@ -10,7 +10,7 @@ use crate::rig::{Rig, document};
 
 /// Refuses what these conditions match.
 fn refusing(condition: Value) -> Value {
-    document(json!([{"name": "nobody", "quota": 0, "window": "1m", "match": condition}]))
+    document(json!([{"name": "nobody", "partition_by": [], "quota": 0, "window": "1m", "match": condition}]))
 }
 
 fn assert_matches(rig: &Rig, requests: &[Request], matched: bool) -> Result<()> {
@@ -163,7 +163,7 @@ fn headers_match_by_any_of_their_values() -> Result<()> {
 #[test]
 fn routes_match_by_name() -> Result<()> {
     let document = document(json!([
-        {"name": "nobody", "quota": 0, "window": "1m", "match": {"routes": ["search"]}},
+        {"name": "nobody", "partition_by": [], "quota": 0, "window": "1m", "match": {"routes": ["search"]}},
         {"name": "per-route", "partition_by": ["route"], "quota": 1, "window": "366d"}
     ]));
     let routes = edits::routes(&[("search", "/search"), ("items", "/items")]);

@@ -94,7 +94,8 @@ fn lines<'f>(faults: impl IntoIterator<Item = &'f Fault>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "domain: shop\nstore: {cluster: s}\npolicies:\n- {name: a, quota: 5, window: 1m}\n";
+    const GOOD: &str =
+        "domain: shop\nstore: {cluster: s}\npolicies:\n- {name: a, partition_by: [], quota: 5, window: 1m}\n";
 
     fn faults(text: &str) -> Vec<String> {
         check(text).result.unwrap_err()

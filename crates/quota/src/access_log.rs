@@ -116,9 +116,9 @@ mod tests {
 
     fn config() -> Config {
         let text = r#"{"domain":"shop","store":{"cluster":"s"},"policies":[
-            {"name":"minute","quota":10,"window":"1m"},{"name":"hour","quota":20,"window":"1h"},
-            {"name":"trial","quota":5,"window":"1h","mode":"shadow"},
-            {"name":"idea","quota":5,"window":"1h","mode":"shadow"}]}"#;
+            {"name":"minute","partition_by":[],"quota":10,"window":"1m"},{"name":"hour","partition_by":[],"quota":20,"window":"1h"},
+            {"name":"trial","partition_by":[],"quota":5,"window":"1h","mode":"shadow"},
+            {"name":"idea","partition_by":[],"quota":5,"window":"1h","mode":"shadow"}]}"#;
         Config::parse(text.as_bytes()).unwrap()
     }
 

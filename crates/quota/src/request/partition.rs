@@ -122,6 +122,12 @@ impl Partition {
         }
     }
 
+    /// Whether `identity` is one of its entries.
+    pub(crate) fn counts_by(&self, identity: &Rc<Identity>) -> bool {
+        let Self::By { entries, .. } = self else { return false };
+        entries.iter().any(|entry| matches!(entry, Entry::Identity(own) if Rc::ptr_eq(own, identity)))
+    }
+
     /// The counter that `facts` belong to.
     pub(crate) fn party<'c, R: Request>(&'c self, facts: &Facts<'c, R>, digester: &Digester) -> Party {
         let (head, entries, on_missing) = match self {

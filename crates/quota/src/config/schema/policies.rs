@@ -20,9 +20,9 @@ pub struct PolicyDocument {
     pub name: String,
     /// Which requests it is about: all that is given must hold. Left out, it is every request.
     pub r#match: Option<Match>,
-    /// Who is counted: names of identities, and method, host, path, route. An empty list is one counter for all.
-    #[schemars(length(max = MAX_PARTITION_BY), extend("uniqueItems" = true, "default" = []))]
-    pub partition_by: Option<Vec<String>>,
+    /// Who is counted: names of identities, and method, host, path, route. An empty list is one counter for everybody.
+    #[schemars(length(max = MAX_PARTITION_BY), extend("uniqueItems" = true))]
+    pub partition_by: Vec<String>,
     /// What becomes of a request whose identity is not found.
     #[schemars(extend("default" = "skip"))]
     pub on_missing: Option<OnMissing>,

@@ -28,8 +28,8 @@ fn at(ms: u64) -> Monotonic {
 fn config(on_failure: &str) -> Rc<Config> {
     let text = format!(
         r#"{{"domain":"d","store":{{"cluster":"c","timeout":"50ms","on_failure":"{on_failure}"}},"policies":[
-            {{"name":"a","quota":5,"window":"1m"}},{{"name":"b","quota":5,"window":"1m"}},
-            {{"name":"s","quota":5,"window":"1m","mode":"shadow"}}]}}"#
+            {{"name":"a","partition_by":[],"quota":5,"window":"1m"}},{{"name":"b","partition_by":[],"quota":5,"window":"1m"}},
+            {{"name":"s","partition_by":[],"quota":5,"window":"1m","mode":"shadow"}}]}}"#
     );
     Rc::new(Config::parse(text.as_bytes()).unwrap())
 }
