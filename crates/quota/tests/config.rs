@@ -382,6 +382,14 @@ const BAD: &[(&str, &[Expected])] = &[
     ("match-path-exact", &[("policies[0].match.path.exact", "must begin with /")]),
     ("match-path-prefix", &[("policies[0].match.path.prefix", "must not be empty")]),
     ("match-path-query", &[("policies[0].match.path.suffix", "the query string is no part of the path")]),
+    (
+        "match-path-parameters",
+        &[
+            ("policies[0].match.path.exact", r#"must be without ;, is "/login;a""#),
+            ("policies[1].match.path.prefix", "must be without ;"),
+            ("policies[2].match.path.suffix", "must be without ;"),
+        ],
+    ),
     ("match-path-regex", &[("policies[0].match.path.regex", r#"must be a regular expression, is "/(a": "#)]),
     ("match-path-regex-long", &[("policies[0].match.path.regex", "must be at most 1024 bytes long")]),
     ("match-path-regex-huge", &[("policies[0].match.path.regex", "must be a regular expression")]),

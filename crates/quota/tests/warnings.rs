@@ -217,3 +217,10 @@ fn warnings_are_given_beside_faults() {
     assert_eq!(faults.to_string(), "store.cluster: is required");
     assert!(matches!(faults.warnings(), [warning] if warning.path == "digest_key"));
 }
+
+#[test]
+fn an_expression_on_a_path_cannot_see_parameters() {
+    let path = |regex: &str| json!({ "policies": policy(json!({"match": {"path": {"regex": regex}}})) });
+    expect(path("/api(;.*)?"), &["policies[0].match.path.regex: has a semicolon"]);
+    expect(path("/api/.*"), &[]);
+}

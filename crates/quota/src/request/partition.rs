@@ -41,7 +41,7 @@ pub(crate) enum BuiltIn {
     Method,
     /// The host it is for, without port and in lower case.
     Host,
-    /// Its path without query string, in its one spelling.
+    /// Its path without query string, in its one spelling and without a slash at its end.
     Path,
     /// The name of the Envoy route.
     Route,
@@ -208,7 +208,7 @@ impl Entry {
                 let value = match fact {
                     BuiltIn::Method => facts.method(),
                     BuiltIn::Host => facts.host(),
-                    BuiltIn::Path => facts.path(),
+                    BuiltIn::Path => facts.path().map(path::without_slash),
                     BuiltIn::Route => facts.route(),
                 };
                 (fact.name(), value)
@@ -251,7 +251,7 @@ impl Part<'_> {
             },
             Spelling::BuiltIn(BuiltIn::Method) => raw.to_ascii_uppercase(),
             Spelling::BuiltIn(BuiltIn::Host) => host::normalize(raw.into()),
-            Spelling::BuiltIn(BuiltIn::Path) => path::normalize(raw).into_owned(),
+            Spelling::BuiltIn(BuiltIn::Path) => path::without_slash(&path::normalize(raw)).to_vec(),
             Spelling::BuiltIn(BuiltIn::Route) => raw.into(),
         };
         key::write_entry(out, self.label, &value, self.secrecy, digester);
