@@ -8,6 +8,7 @@ mod dials;
 mod failure;
 mod faults;
 mod lease;
+mod partial;
 mod shadow;
 mod statistics;
 
