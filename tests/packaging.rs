@@ -81,6 +81,23 @@ fn services_wait_for_what_they_need() {
     assert!(service("envoy")["depends_on"]["store-2"].is_object());
 }
 
+/// A duration as these files write it: `10s`.
+fn seconds(text: &str) -> u64 {
+    text.strip_suffix('s').and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+}
+
+#[test]
+fn stores_have_time_to_drain_before_they_are_killed() {
+    let (default, last_answers) = (5, 5);
+    for store in ["store-1", "store-2"] {
+        let grace = seconds(service(store)["stop_grace_period"].as_str().unwrap());
+        assert!(grace > default + last_answers, "{store}: {grace} s");
+    }
+    let unit = fs::read_to_string(paths::root().join("systemd/quotagate.service")).unwrap();
+    let after = |mark: &str| seconds(unit.split_once(mark).unwrap().1.split_whitespace().next().unwrap());
+    assert!(after("\nTimeoutStopSec=") > after(" --drain ") + last_answers);
+}
+
 #[test]
 fn every_image_is_pinned_or_built_here() {
     for (name, service) in services() {

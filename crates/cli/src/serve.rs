@@ -6,11 +6,14 @@ use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
+use humantime::format_duration;
 use quotagate_store::server::{App, ListenAddr, Listener, Token, raise_file_limit, run as run_server};
 use quotagate_store::url::StoreUrl;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing::Level;
 
 #[derive(clap::Args)]
@@ -51,6 +54,9 @@ pub struct Args {
     /// Threads that serve calls, 1 to 64 [default: one for every four processors, at least 1]
     #[arg(long, env = "QUOTAGATE_THREADS", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: Option<u8>,
+    /// How long to go on serving after SIGTERM, while callers are asked to leave: 0s to 1h
+    #[arg(long, env = "QUOTAGATE_DRAIN", default_value = "5s", value_name = "TIME", value_parser = drain)]
+    drain: Duration,
     /// How much to log on stderr: error, warn, info, debug, trace
     #[arg(long, env = "QUOTAGATE_LOG", default_value = "info", value_name = "LEVEL")]
     log: Level,
@@ -73,7 +79,13 @@ fn host(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Runs the store until SIGTERM or SIGINT.
+fn drain(text: &str) -> Result<Duration, &'static str> {
+    const LONGEST: Duration = Duration::from_secs(3600);
+    let time = humantime::parse_duration(text).ok().filter(|time| *time <= LONGEST);
+    time.ok_or("must be a duration from 0s to 1h, such as 5s")
+}
+
+/// Runs the store until SIGTERM, or without draining until SIGINT; a second signal ends it at once.
 ///
 /// # Errors
 /// One sentence that says what is wrong with the flags or with the machine, without credentials.
@@ -146,19 +158,31 @@ async fn serve(args: Args) -> Result<(), String> {
     };
     let calls = bind("--listen", &args.listen).await?;
     let admin = bind("--admin", &args.admin).await?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| format!("cannot start: {error}"))?;
-    let shutdown = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            // Where Ctrl-C cannot be waited for, SIGTERM still works.
-            Ok(()) = tokio::signal::ctrl_c() => {}
-        }
-        tracing::info!("ending: answering what was accepted");
+    let cannot = |error| format!("cannot start: {error}");
+    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+    let (end, ending) = oneshot::channel();
+    let signals = async {
+        let mut next = async || {
+            tokio::select! {
+                _ = terminate.recv() => args.drain,
+                // Somebody sits in front of it and waits.
+                _ = interrupt.recv() => Duration::ZERO,
+            }
+        };
+        let drain = next().await;
+        tracing::info!("ending: serving for {} more, then answering what was accepted", format_duration(drain));
+        // The server runs, and so the receiver is there.
+        let _ = end.send(drain);
+        next().await;
     };
     tracing::info!("listening on {}, admin on {}, store {url}", calls.address(), admin.address());
     let store = quotagate_store::open(&url, &args.prefix);
     let app = App::new(store, token).admin_token(admin_token).admin_hosts(args.admin_host);
-    run_server(calls, admin, app, shutdown).await;
-    tracing::info!("ended");
+    let server = run_server(calls, admin, app, async { ending.await.unwrap_or_default() });
+    tokio::select! {
+        () = server => tracing::info!("ended"),
+        () = signals => tracing::warn!("ended at once, because a second signal asked for it"),
+    }
     Ok(())
 }

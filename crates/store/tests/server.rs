@@ -64,7 +64,7 @@ struct Server {
     store: Arc<Gated>,
     calls: ListenAddr,
     admin: ListenAddr,
-    stop: Option<oneshot::Sender<()>>,
+    stop: Option<oneshot::Sender<Duration>>,
     running: JoinHandle<()>,
 }
 
@@ -106,13 +106,13 @@ async fn serve(
     listen: &str,
     store: Arc<dyn Store>,
     token: Option<Token>,
-) -> (ListenAddr, ListenAddr, oneshot::Sender<()>, JoinHandle<()>) {
+) -> (ListenAddr, ListenAddr, oneshot::Sender<Duration>, JoinHandle<()>) {
     let calls = Listener::bind(&listen.parse().unwrap()).await.unwrap();
     let admin = Listener::bind(&"127.0.0.1:0".parse().unwrap()).await.unwrap();
     let addresses = (calls.address().clone(), admin.address().clone());
     let (stop, stopped) = oneshot::channel();
     let app = App::new(store, token);
-    let running = tokio::spawn(run(calls, admin, app, async { drop(stopped.await) }));
+    let running = tokio::spawn(run(calls, admin, app, async { stopped.await.unwrap_or_default() }));
     (addresses.0, addresses.1, stop, running)
 }
 
