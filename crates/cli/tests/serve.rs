@@ -108,6 +108,16 @@ fn what_is_wrong_is_said_in_one_sentence_without_the_password() {
             vec!["--password-file", "/no/such/file"],
             "--password-file: /no/such/file cannot be read: No such file",
         ),
+        (vec!["--token-file", &none], "must hold tokens of visible ASCII characters, one a line"),
+        (
+            vec!["--store", "redis-sentinel://s/m?sentinel_password=s3cret"],
+            "--store: the store URL takes no sentinel_password: the parameters of redis-sentinel:// are client_cert",
+        ),
+        (
+            vec!["--store", "redis-sentinel://s/m?sentinel_password_file=/no/such/file"],
+            "--store: the store URL names a sentinel_password_file that does not do: /no/such/file cannot be read",
+        ),
+        (vec!["--store", "redis://::1:6379"], "write it as [::1]:6379"),
         (vec!["--password-file", &none], "must hold one line, the password"),
         (vec!["--password-file", &two], "must hold one line, the password"),
         (vec!["--password-file", &good], "--password-file: the store URL memory: takes no password"),

@@ -48,7 +48,7 @@ use crate::watch::Watch;
 
 pub use self::descriptors::raise_file_limit;
 pub use self::listen::{ListenAddr, ListenAddrError, Listener};
-pub use self::token::{Token, TokenError};
+pub use self::token::{TokenError, Tokens};
 
 /// Most calls at once, so that their bodies of at most 1 MiB fill no more than 1 GiB; a worker of Envoy has 4. A call
 /// is over when it is carried out and its answer is fetched.
@@ -65,7 +65,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// What the server serves.
 pub struct App {
     store: Arc<dyn Store>,
-    token: Option<Token>,
+    tokens: Option<Tokens>,
     guard: Guard,
     operate: Operate,
     watch: Watch,
@@ -81,22 +81,22 @@ pub struct App {
 }
 
 impl App {
-    /// Serves `store` to callers and operators with `token`, or to everyone without one.
-    pub fn new(store: Arc<dyn Store>, token: Option<Token>) -> Self {
+    /// Serves `store` to callers and operators with one of `tokens`, or to everyone where they are `None`.
+    pub fn new(store: Arc<dyn Store>, tokens: Option<Tokens>) -> Self {
         let watch = Watch::default();
         let metrics = Metrics::new(&*store, &watch);
         let operate = Operate::new(Arc::clone(&store));
-        let guard = Guard { token: token.clone(), hosts: Vec::new() };
+        let guard = Guard { tokens: tokens.clone(), hosts: Vec::new() };
         let (alarm, tasks) = (Alarm::default(), TaskTracker::new());
         let places = Arc::new(Semaphore::new(CALLS));
         let (events, ending) = (Events::default(), Ending::default());
-        Self { store, token, guard, operate, watch, events, ending, metrics, alarm, tasks, places }
+        Self { store, tokens, guard, operate, watch, events, ending, metrics, alarm, tasks, places }
     }
 
-    /// Asks operators for a token of their own.
+    /// Asks operators for one of these tokens, which callers do not have.
     #[must_use]
-    pub fn admin_token(mut self, token: Option<Token>) -> Self {
-        self.guard.token = token.or(self.guard.token);
+    pub fn admin_tokens(mut self, tokens: Option<Tokens>) -> Self {
+        self.guard.tokens = tokens.or(self.guard.tokens);
         self
     }
 
@@ -109,8 +109,8 @@ impl App {
 
     fn authorize(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let given = headers.get(AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
-        match &self.token {
-            Some(token) if !token.admits(given) => Err(Refusal::Token),
+        match &self.tokens {
+            Some(tokens) if !tokens.admits(given) => Err(Refusal::Token),
             _ => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ use common::{open, take, until};
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request};
 use quotagate_store::api::Snapshot;
-use quotagate_store::server::{App, Token};
+use quotagate_store::server::{App, Tokens};
 use quotagate_support::redis::Redis;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -100,7 +100,7 @@ async fn faults_name_what_could_have_been_meant() {
 #[tokio::test]
 async fn operators_show_a_token_and_probes_do_not() {
     let store = open("memory:").await;
-    let app = App::new(store, Token::new(b"caller")).admin_token(Token::new(b"operator"));
+    let app = App::new(store, Tokens::new(b"caller")).admin_tokens(Tokens::new(b"operator"));
     let server = Served::app(app.admin_hosts(vec!["store.svc".to_owned()])).await;
     let with = async |name: &str, path: &str, token: Option<&str>| {
         let mut request = Request::get(path).header("host", name);

@@ -15,7 +15,7 @@ use hyper::{Method, Request};
 
 use crate::server::listen::ListenAddr;
 use crate::server::reply::Refusal;
-use crate::server::token::Token;
+use crate::server::token::Tokens;
 
 /// From where an address can be connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +42,8 @@ impl Reach {
 /// What is asked of operators.
 #[derive(Default)]
 pub struct Guard {
-    /// The token that they show.
-    pub token: Option<Token>,
+    /// The tokens of which they show one.
+    pub tokens: Option<Tokens>,
     /// Names by which the address may be asked for, in lower case, beside `localhost` and addresses of IP.
     pub hosts: Vec<String>,
 }
@@ -51,7 +51,7 @@ pub struct Guard {
 impl Guard {
     /// Whether operators are served at all on an address of this reach.
     pub const fn serves(&self, reach: Reach) -> bool {
-        self.token.is_some() || !matches!(reach, Reach::Network)
+        self.tokens.is_some() || !matches!(reach, Reach::Network)
     }
 
     /// Whether this request to an address of this reach may be carried out.
@@ -80,7 +80,7 @@ impl Guard {
                 return Err(Refusal::Origin);
             }
         }
-        if self.token.as_ref().is_some_and(|token| !token.admits(given)) {
+        if self.tokens.as_ref().is_some_and(|tokens| !tokens.admits(given)) {
             return Err(Refusal::Token);
         }
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -133,8 +133,7 @@ mod tests {
     fn an_address_that_others_reach_wants_a_token() {
         let reach = |text: &str| Reach::of(&text.parse().unwrap());
         let (open, request) = (Guard::default(), [("host", "127.0.0.1"), JSON]);
-        let token = Token::new(b"s3cret");
-        let closed = Guard { token, ..Guard::default() };
+        let closed = Guard { tokens: Tokens::new(b"s3cret"), ..Guard::default() };
         let shown = [("host", "127.0.0.1"), JSON, ("authorization", "Bearer s3cret")];
         for (address, without) in [
             ("127.0.0.1:9181", 200),
@@ -152,7 +151,7 @@ mod tests {
 
     #[test]
     fn only_names_that_nobody_else_owns_are_served() {
-        let guard = Guard { token: None, hosts: vec!["quotagate.svc".to_owned()] };
+        let guard = Guard { tokens: None, hosts: vec!["quotagate.svc".to_owned()] };
         for good in [
             "127.0.0.1:9181",
             "127.0.0.1",
@@ -212,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_token_is_asked_for() {
-        let guard = Guard { token: Token::new(b"s3cret"), hosts: vec![] };
+        let guard = Guard { tokens: Tokens::new(b"s3cret"), hosts: vec![] };
         let with =
             |shown| status(&guard, Reach::Machine, &[("host", "[::1]"), ("authorization", shown), JSON]);
         assert_eq!((with("Bearer s3cret"), with("Bearer wrong"), with("")), (200, 401, 401));
