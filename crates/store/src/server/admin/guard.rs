@@ -3,19 +3,27 @@
 //! A page of another site that an operator's browser shows can send requests to any address that the browser reaches. It
 //! cannot read the answers, unless its own name leads to this address (DNS rebinding); so the name that was asked for must be
 //! one that nobody else can own. It can send forms; so a change must be JSON, which no form is, and no other page may name
-//! its origin.
+//! its origin. It can load what it likes as an image, and leave it open; so browsers must not call it another site's.
 //!
 //! Where no token is set, an address that other machines can connect to serves none of those paths.
 
 use std::net::IpAddr;
 
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request};
 
 use crate::server::listen::ListenAddr;
 use crate::server::reply::Refusal;
 use crate::server::token::Tokens;
+
+/// How a page is related to the address that it sends a request to. Browsers set it, and pages cannot.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Whether a page in a browser sent this request.
+pub fn is_of_page(headers: &HeaderMap) -> bool {
+    headers.contains_key(ORIGIN) || headers.contains_key(SITE)
+}
 
 /// From where an address can be connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +87,11 @@ impl Guard {
             if !hosts.iter().any(own) {
                 return Err(Refusal::Origin);
             }
+        }
+        // What a page loads as an image or a script comes without an Origin. `none` is what a person typed.
+        let sites = headers.get_all(SITE).iter();
+        if sites.map(HeaderValue::as_bytes).any(|site| !matches!(site, b"same-origin" | b"none")) {
+            return Err(Refusal::Origin);
         }
         if self.tokens.as_ref().is_some_and(|tokens| !tokens.admits(given)) {
             return Err(Refusal::Token);
@@ -207,6 +220,30 @@ mod tests {
             200
         );
         assert_eq!(status(&guard, Reach::Machine, &[host]), 415);
+    }
+
+    #[test]
+    fn what_another_site_loads_is_refused() {
+        let host = ("host", "127.0.0.1:9181");
+        let get = |site: &[(&str, &str)]| {
+            let headers = site.iter().chain([&host]);
+            let request = headers
+                .fold(Request::get("/v1/events"), |request, (name, value)| request.header(*name, *value));
+            let checked = Guard::default().check(&request.body(()).unwrap(), Reach::Machine);
+            checked.map_or_else(|refusal| refusal.answer().status().as_u16(), |()| 200)
+        };
+        assert_eq!(get(&[]), 200, "a command");
+        for (site, status) in [
+            ("same-origin", 200),
+            ("none", 200),
+            ("same-site", 403),
+            ("cross-site", 403),
+            ("", 403),
+            ("other", 403),
+        ] {
+            assert_eq!(get(&[("sec-fetch-site", site)]), status, "{site:?}");
+        }
+        assert_eq!(get(&[("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")]), 403);
     }
 
     #[test]
