@@ -55,7 +55,10 @@ where
 }
 
 fn readiness(app: &App) -> Response<Payload> {
-    let health = app.store.health();
+    let mut health = app.store.health();
+    if app.ending.is_draining() {
+        health.faults.insert(0, "the store is ending: it was asked to stop".to_owned());
+    }
     let ready = health.faults.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let readiness = Readiness { ready, faults: health.faults, warnings: health.warnings };

@@ -199,7 +199,7 @@ pub enum Refusal {
     #[error("the bearer token is missing or wrong")]
     Token,
     /// A web page calls.
-    #[error("calls come from Envoy, not from web pages: send no Origin header")]
+    #[error("calls come from Envoy, not from web pages: send neither Origin nor Sec-Fetch-Site")]
     Page,
     /// The body is too large, or holds too many items.
     #[error("{0}")]
@@ -246,7 +246,7 @@ pub enum Refusal {
     )]
     Open,
     /// A web page of another site calls.
-    #[error("a page of another site calls: its Origin header is not this address")]
+    #[error("a page of another site calls: its Origin or Sec-Fetch-Site header says so")]
     Origin,
     /// Too many listen to events.
     #[error("{0} listen to events already")]
