@@ -95,8 +95,8 @@ pub struct DialEntry {
     pub at_ms: u64,
 }
 
-/// Turns a dial. Fields that are absent stay as they were turned before; a dial with a time that is set anew without one
-/// stays until it is cleared.
+/// Turns a dial. Fields that are absent stay as they were turned before. All fields of a dial end together: a change
+/// without a time is refused while an absent field has one, and so is one with a time while an absent field has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetDial {

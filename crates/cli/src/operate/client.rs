@@ -223,6 +223,11 @@ impl Client {
     /// What the store's refusal means to who made the call, about `policy`.
     fn refusal(&self, status: StatusCode, reply: ErrorReply, policy: Option<&str>) -> Failure {
         let ErrorReply { error, field, known } = reply;
+        let error = match field.as_deref() {
+            // The flag that gives it.
+            Some("for_ms") => error.replacen("for_ms", "--for", 1),
+            _ => error,
+        };
         if status == StatusCode::UNAUTHORIZED {
             return self.token.refused(&self.address);
         }

@@ -160,7 +160,8 @@ fn undo(args: &Set, before: &Before<DialEntry>, session: &Session) {
     ));
     let kept = words(&mut fields.iter().filter(|(flag, ..)| !is_named(flag)));
     if !kept.is_empty() {
-        say(&format!("What was dialled before stays too, for the same time: {kept}."));
+        let time = if args.for_ms.is_some() { ", for the same time" } else { "" };
+        say(&format!("What was dialled before stays too{time}: {kept}."));
     }
     let is_new = (args.mode.is_some() && was.mode.is_none())
         || (args.quota.is_some() && was.quota.is_none())
@@ -235,34 +236,37 @@ async fn list(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A row a policy as it is now, and a row a dial of none that is known, such as that of all.
+/// One row for each policy as it is in force, and one for each dial of another name, such as that of all policies.
 fn table(board: &Board) -> Table {
     let mut table =
         Table::new(&["policy", "quota", "window", "mode", "on_failure", "dial ends", "dialled by"], &[1, 2]);
     let dial_of = |name: &str| board.dials.iter().find(|dial| dial.policy == name);
     let all = dial_of(ALL_POLICIES);
     for policy in &board.policies {
-        let dial = dial_of(&policy.name);
+        let own = dial_of(&policy.name);
         // The policy's own dial comes first, field by field.
-        let new_mode = dial.and_then(|dial| dial.mode).or(all.and_then(|all| all.mode));
-        let new_on_failure = dial.and_then(|dial| dial.on_failure).or(all.and_then(|all| all.on_failure));
-        let turned = |new: Option<String>, own: String| match new {
-            Some(new) if new != own => format!("{own} → {new}"),
-            Some(_) | None => own,
+        let (new_mode, mode_of_all) = first(own.and_then(|own| own.mode), all.and_then(|all| all.mode));
+        let (new_failure, failure_of_all) =
+            first(own.and_then(|own| own.on_failure), all.and_then(|all| all.on_failure));
+        let all = all.filter(|_| mode_of_all || failure_of_all);
+        let both = |of: fn(&DialEntry) -> String| {
+            let own = own.map(of);
+            own.into_iter().chain(all.map(of).map(of_all)).collect::<Vec<_>>().join(", ")
         };
         let row = [
             policy.name.clone(),
-            turned(dial.and_then(|dial| dial.quota).map(number), number(policy.quota)),
+            turned(own.and_then(|own| own.quota).map(number), number(policy.quota), false),
             duration(u64::from(policy.window_s) * 1000),
-            turned(new_mode.map(|m| mode(m).to_owned()), mode(policy.mode).to_owned()),
+            turned(new_mode.map(|m| mode(m).to_owned()), mode(policy.mode).to_owned(), mode_of_all),
             turned(
-                new_on_failure.map(|f| on_failure(f).to_owned()),
+                new_failure.map(|f| on_failure(f).to_owned()),
                 on_failure(policy.on_failure).to_owned(),
+                failure_of_all,
             ),
-            dial.map(ends).unwrap_or_default(),
-            dial.map(|dial| dial.by.clone()).unwrap_or_default(),
+            both(ends),
+            both(|dial| dial.by.clone()),
         ];
-        table.row(if dial.or(all).is_some() { Weight::Notable } else { Weight::Plain }, row);
+        table.row(if own.or(all).is_some() { Weight::Notable } else { Weight::Plain }, row);
     }
     let known = |name: &str| board.policies.iter().any(|policy| policy.name == name);
     for dial in board.dials.iter().filter(|dial| !known(&dial.policy)) {
@@ -278,6 +282,26 @@ fn table(board: &Board) -> Table {
         table.row(Weight::Notable, row);
     }
     table
+}
+
+/// What is in force of a policy's own dial and the one of all policies, and whether it is of the latter.
+fn first<T>(own: Option<T>, all: Option<T>) -> (Option<T>, bool) {
+    let is_of_all = own.is_none() && all.is_some();
+    (own.or(all), is_of_all)
+}
+
+/// A field as configured, and as dialled where that differs.
+fn turned(new: Option<String>, own: String, is_of_all: bool) -> String {
+    let text = match new {
+        Some(new) if new != own => format!("{own} → {new}"),
+        Some(_) | None => own,
+    };
+    if is_of_all { of_all(text) } else { text }
+}
+
+/// Marks what the dial of all policies says.
+fn of_all(text: String) -> String {
+    format!("{text} ({ALL_POLICIES})")
 }
 
 fn ends(dial: &DialEntry) -> String {
