@@ -4,16 +4,15 @@ use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use hyper::Method;
 use quotagate_quota::config::{Mode, OnFailure};
-use quotagate_quota::wire::MAX_UNITS;
 use quotagate_quota::wire::dials::ALL_POLICIES;
-use quotagate_store::api::{self, Board, Changed, ClearDial, DialEntry, Event, SetDial};
+use quotagate_store::api::{self, Board, Changed, ClearDial, DialEntry, SetDial};
 
 use super::failure::Failure;
 use super::output::say;
 use super::table::{Table, Weight};
 use super::undo::{Before, dialled, note, until};
-use super::words::{count, duration, mode, moment, number, on_failure};
-use super::{Common, Session, for_ms};
+use super::words::{count, duration, mode, number, on_failure};
+use super::{Common, Session, for_ms, units};
 
 /// The flags of `quotagate dial`.
 #[derive(Debug, clap::Args)]
@@ -27,19 +26,11 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Show every policy that filters have told of, and what is dialled
-    List(List),
+    List,
     /// Turn a dial: what is not named stays as it was turned before
     Set(Set),
     /// Clear a dial: the configuration holds again
     Clear(Clear),
-}
-
-#[derive(Debug, clap::Args)]
-struct List {
-    /// The last N changes instead, of dials, overrides and counters
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20",
-          value_parser = clap::value_parser!(u64).range(1..=api::MAX_HISTORY as u64))]
-    history: Option<u64>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -51,7 +42,7 @@ struct Set {
     #[arg(long, value_parser = modes())]
     mode: Option<Mode>,
     /// Units a window, in place of the policy's quota, tiers and quota_from; 0 is nobody
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_UNITS))]
+    #[arg(long, value_name = "N", value_parser = units)]
     quota: Option<u64>,
     /// What becomes of requests while the store fails
     #[arg(long, value_parser = failures())]
@@ -86,8 +77,7 @@ fn failures() -> impl clap::builder::TypedValueParser<Value = OnFailure> {
 /// When the store refuses it, or does not answer.
 pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
     match &args.command {
-        Command::List(List { history: None }) => list(&session).await,
-        Command::List(List { history: Some(limit) }) => history(&session, *limit).await,
+        Command::List => list(&session).await,
         Command::Set(args) => set(args, &session).await,
         Command::Clear(args) => clear(&args.policy, &session).await,
     }
@@ -139,7 +129,7 @@ fn undo(args: &Set, before: &Before<DialEntry>, session: &Session) {
         Before::Nothing => return say(&format!("Undo it: {clear}")),
         Before::Unknown => {
             return say(&format!(
-                "What was dialled before is not known: see `dial list --history`. Clear all of it: {clear}"
+                "What was dialled before is not known: see `quotagate history`. Clear all of it: {clear}"
             ));
         }
     };
@@ -306,24 +296,6 @@ fn of_all(text: String) -> String {
 
 fn ends(dial: &DialEntry) -> String {
     dial.remaining_ms.map_or_else(|| "when cleared".to_owned(), |ms| format!("in {}", duration(ms)))
-}
-
-async fn history(session: &Session, limit: u64) -> Result<(), Failure> {
-    let limit = limit.to_string();
-    let parameters = [("limit", Some(limit.as_str()))];
-    let answer = session.client.get::<Vec<Event>>(api::HISTORY, &parameters).await?;
-    if session.output.json {
-        return session.output.json(&answer.raw);
-    }
-    if answer.value.is_empty() {
-        say("Nothing was ever changed here.");
-        return Ok(());
-    }
-    let mut table = Table::new(&["at (UTC)", "by", "done"], &[]);
-    for event in answer.value {
-        table.row(Weight::Plain, [moment(event.at_ms), event.by, event.done]);
-    }
-    session.output.print(&table.render(session.output.colour))
 }
 
 impl Session {

@@ -62,10 +62,10 @@ fn a_dial_is_set_shown_and_cleared() {
         let again = fleet.run(&["dial", "clear", "per-caller"]);
         assert_eq!(again.status, 1, "{again:?}");
 
-        let history = fleet.done(&["dial", "list", "--history"]);
+        let history = fleet.done(&["history"]);
         assert_eq!(history.out.lines().count(), 1 + 7, "{history:?}");
         assert!(history.out.lines().nth(1).unwrap().contains("cleared dial per-caller"), "{history:?}");
-        assert_eq!(fleet.done(&["dial", "list", "--history", "2"]).out.lines().count(), 1 + 2);
+        assert_eq!(fleet.done(&["history", "--limit", "2"]).out.lines().count(), 1 + 2);
     }
 }
 
@@ -164,7 +164,7 @@ fn json_is_what_the_store_says() {
     assert_eq!((&dial["policy"], &dial["quota"]), (&json!("per-key"), &json!(7)), "{boards}");
     let left = dial["remaining_ms"].as_u64().unwrap();
     assert!((3_500_000..=3_600_000).contains(&left), "{boards}");
-    let history = fleet.json(&["dial", "list", "--history"]);
+    let history = fleet.json(&["history"]);
     assert_eq!(history.as_array().map(Vec::len), Some(1), "{history}");
     assert_eq!(fleet.json(&["dial", "clear", "per-key"])["domain"], json!("shop"));
 }
@@ -194,6 +194,27 @@ fn names_that_are_not_known_are_told_with_those_that_are() {
 }
 
 #[test]
+fn a_name_that_matches_nothing_is_an_error() {
+    let fleet = Fleet::memory();
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+    for arguments in [
+        &["top", "--policy", "per-calle"][..],
+        &["override", "list", "--policy", "per-calle"],
+        &["override", "clear", "per-calle", "jwt.sub=alice"],
+        &["dial", "clear", "per-calle"],
+    ] {
+        let done = fleet.run(arguments);
+        assert!(done.status == 1 && done.out.is_empty(), "{done:?}");
+        assert!(done.err.contains("Did you mean per-caller?") && done.err.contains("log-ins"), "{done:?}");
+    }
+    let done = fleet.run(&["top", "--domain", "shp"]);
+    assert!(done.status == 1 && done.err.contains("Did you mean shop?"), "{done:?}");
+    // A policy that counts nobody yet is known.
+    fleet.done(&["top", "--policy", "log-ins"]);
+    fleet.done(&["override", "list", "--policy", "log-ins"]);
+}
+
+#[test]
 fn several_domains_are_told_apart() {
     let fleet = Fleet::memory();
     fleet.tell("bank", &["transfers"]);
@@ -218,7 +239,7 @@ fn hostile_names_never_reach_a_terminal_raw() {
     let fleet = Fleet::memory();
     let evil = "e\u{1b}[2J\u{9b}31m\u{202e}vil\nroot";
     fleet.done(&["dial", "set", "per-key", "--quota", "1", "--by", evil]);
-    for arguments in [&["dial", "list"][..], &["dial", "list", "--history"]] {
+    for arguments in [&["dial", "list"][..], &["history"]] {
         let done = fleet.done(arguments);
         assert!(!done.out.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{done:?}");
         assert!(

@@ -71,6 +71,10 @@ impl Operate {
                 let version = self.tell(&domain, event).await?;
                 Ok(self.changed(domain, Made { version, done: spoilt }))
             }
+            Err(absent @ Fault::Absent(_)) if wish.policy != ALL_POLICIES => {
+                self.check_policy(Some(&domain), &wish.policy).await?;
+                Err(absent)
+            }
             made => {
                 let made = made?;
                 Ok(self.changed(domain, made))
