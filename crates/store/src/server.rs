@@ -251,6 +251,7 @@ async fn respond(app: &Arc<App>, door: Door, request: Request<Incoming>) -> Resp
         Door::Calls if request.uri().path() == DIALS_PATH => {
             let answer = match *request.method() {
                 Method::GET => dials::serve(app, &request).await,
+                Method::PUT | Method::DELETE => Err(Refusal::CallAddress),
                 _ => Err(Refusal::Method("GET")),
             };
             answer.unwrap_or_else(|refusal| refusal.answer())
@@ -259,6 +260,7 @@ async fn respond(app: &Arc<App>, door: Door, request: Request<Incoming>) -> Resp
             let answer = match (request.uri().path(), request.method()) {
                 (RESERVE_PATH, &Method::POST) => reserve::serve(app, request, received).await,
                 (RESERVE_PATH, _) => Err(Refusal::Method("POST")),
+                (path, _) if admin::serves(path) => Err(Refusal::CallAddress),
                 _ => Err(Refusal::NoSuchPath),
             };
             let response = answer.unwrap_or_else(|refusal| refusal.answer());

@@ -282,8 +282,24 @@ async fn other_paths_and_methods_are_named() {
         (status, &reply["error"]),
         (StatusCode::METHOD_NOT_ALLOWED, &json!("this path takes POST only"))
     );
-    assert_eq!(call(&server.calls, get("/metrics")).await.0, 404);
+    assert_eq!(call(&server.calls, get("/nothing")).await.0, 404);
     assert_eq!(call(&server.admin, get("/reserve")).await.0, 404);
+}
+
+#[tokio::test]
+async fn each_address_names_the_other_one() {
+    let server = Server::start().await;
+    for path in ["/metrics", "/readyz", "/v1/boards", "/v1/domains", "/"] {
+        let (status, reply) = call(&server.calls, get(path)).await;
+        let error = reply["error"].as_str().unwrap_or_default();
+        assert!(status == 421 && error.contains("a store's call address"), "{path} {status} {reply}");
+    }
+    // A proxy asks by the name of its cluster.
+    for path in ["/v1/reserve", "/v1/dials?domain=test"] {
+        let (status, reply) = call(&server.admin, get(path)).await;
+        let error = reply["error"].as_str().unwrap_or_default();
+        assert!(status == 421 && error.contains("a store's admin address"), "{path} {status} {reply}");
+    }
 }
 
 #[tokio::test]
