@@ -10,6 +10,7 @@ mod errors;
 mod eviction;
 mod node;
 mod script;
+mod silence;
 mod target;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use self::cluster::{Cluster, slot_of};
 use self::errors::Errors;
 use self::node::{Link, Node};
 use self::script::{Answer, Deed, Form, Override};
+use self::silence::patience;
 use self::target::Target;
 use crate::desk::Desk;
 use crate::store::{Ask, Batch, Health, Settle, Store, StoreError};
@@ -163,11 +165,14 @@ impl Redis {
     }
 
     /// Sends items to their node in one go; one answer an item.
-    async fn send(&self, node: &Node, items: &[Item<'_>], deadline: Instant) -> Vec<Answer> {
+    async fn send(&self, node: &Arc<Node>, items: &[Item<'_>], deadline: Instant) -> Vec<Answer> {
         let fail = |error: StoreError| items.iter().map(|_| Answer::Failed(error.clone())).collect();
-        let mut link = match node.link(deadline).await {
+        let mut link = match self.link(node, deadline).await {
             Ok(link) => link,
-            Err(error) => return fail(error),
+            Err(error) => {
+                self.refund_unheard(node, items);
+                return fail(error);
+            }
         };
         let now = node.now();
         let deeds: Vec<_> = items.iter().map(|item| item.deed(now)).collect();
@@ -228,6 +233,9 @@ impl Redis {
                 _ => {}
             }
         }
+        if let Some(answer) = answers.last() {
+            link.silence().refuses(matches!(answer, Answer::NotNow(_)));
+        }
         answers
     }
 
@@ -251,6 +259,22 @@ impl Store for Redis {
             join_all(groups.iter().map(|(node, items)| self.send(node, items, deadline))).await;
         }
         .boxed()
+    }
+
+    fn serves_others(&self) -> bool {
+        match &self.topology {
+            Topology::One(_) => false,
+            Topology::Cluster(cluster) => cluster.serves(),
+        }
+    }
+
+    fn is_silent(&self, key: &str, budget: Duration) -> bool {
+        match &self.topology {
+            Topology::One(_) => false,
+            Topology::Cluster(cluster) => {
+                cluster.owner(slot_of(key)).is_some_and(|node| node.is_silent(patience(budget)))
+            }
+        }
     }
 
     fn health(&self) -> Health {

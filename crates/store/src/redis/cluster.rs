@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{AsyncConnectionConfig, Pipeline, Value};
 use tokio::sync::Notify;
@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::node::Node;
+use super::silence::patience;
 use super::target::Target;
 use crate::login::Login;
 use crate::store::Health;
@@ -102,6 +103,13 @@ impl Cluster {
     /// Every primary that is known.
     pub fn nodes(&self) -> Vec<Arc<Node>> {
         self.map.read().places.iter().flatten().cloned().collect()
+    }
+
+    /// Whether some primary is connected, and does not say that it cannot serve now.
+    pub fn serves(&self) -> bool {
+        let serves =
+            |node: &Arc<Node>| node.connected().is_some_and(|link| link.silence().refuses_since().is_none());
+        self.nodes().iter().any(serves)
     }
 
     /// Down where no primary can be reached; a part that is down is a warning, for the others serve on.
@@ -205,9 +213,10 @@ impl Map {
         for node in known.iter().cycle().skip(turn % known.len().max(1)).take(known.len()) {
             let mut slots = Pipeline::new();
             slots.cmd("CLUSTER").arg("SLOTS");
-            let (Some(address), Ok(mut link)) = (node.address(), node.link(Instant::now()).await) else {
+            let (Some(address), Some(mut link)) = (node.address(), node.connected()) else { continue };
+            if node.is_silent(patience(ASK)) {
                 continue;
-            };
+            }
             match timeout(ASK, node.send(&mut link, &slots)).await {
                 Ok(Ok(answers)) => match answers.first().and_then(|slots| ranges(slots, &address.host)) {
                     Some(ranges) => {
