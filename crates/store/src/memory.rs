@@ -145,11 +145,15 @@ impl Memory {
     fn put_back(&self, back: &Return) {
         let now = (self.clock)();
         let mut shard = self.shard(&back.key);
-        let held = shard.get_mut(back.key.as_str()).map(|held| held.iter_mut()).into_iter().flatten();
-        for counter in held {
+        let Some(held) = shard.get_mut(back.key.as_str()) else { return };
+        held.retain_mut(|counter| {
             if (counter.window_s, counter.number) == (back.window_s, back.window) && now < counter.end {
                 counter.used = counter.used.saturating_sub(back.units);
             }
+            counter.used > 0
+        });
+        if held.is_empty() {
+            shard.remove(back.key.as_str());
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use common::{back, batch, numbers, one, open, take, try_one, until};
 use quotagate_quota::window::Window;
 use quotagate_quota::wire::{MAX_UNITS, Reservation, Return};
+use quotagate_store::desk::Cell;
 use quotagate_store::store::{Batch, Store, StoreError};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
@@ -21,6 +22,7 @@ async fn suite(store: Arc<dyn Store>) {
     grants_an_eighth_of_the_rest_as_spare(s).await;
     grants_spare_where_nobody_waits(s).await;
     takes_back_what_was_not_spent(s).await;
+    deletes_a_counter_that_a_refund_brings_to_zero(s).await;
     ignores_returns_that_fit_nothing(s).await;
     carries_out_returns_first(s).await;
     counts_what_it_refuses_if_told_to(s).await;
@@ -94,6 +96,22 @@ async fn takes_back_what_was_not_spent(store: &dyn Store) {
     assert_eq!(numbers(store, &ask).await, (2, 5));
     store.give_back(&[back(&ask, grant, 100)]).await;
     assert_eq!(numbers(store, &ask).await, (5, 5), "never below 0");
+}
+
+async fn deletes_a_counter_that_a_refund_brings_to_zero(store: &dyn Store) {
+    let cases = [(&[1, 1][..], Some("1")), (&[3], None), (&[2, 1], None), (&[2, 100], None)];
+    for (case, (refunds, left)) in cases.into_iter().enumerate() {
+        let ask = take(&format!("zero{case}"), 5, 3);
+        let grant = one(store, &ask).await;
+        for units in refunds {
+            store.give_back(&[back(&ask, grant, *units)]).await;
+        }
+        let counter = Cell::Counter { key: &ask.key, window_s: ask.window_s, number: grant.window };
+        let held = store.desk().look(counter).await.unwrap().value;
+        assert_eq!(held.as_deref(), left, "{refunds:?} refunded of 3");
+        let used = left.map_or(0, |left| left.parse::<u64>().unwrap());
+        assert_eq!(numbers(store, &ask).await, (3, used + 3));
+    }
 }
 
 async fn ignores_returns_that_fit_nothing(store: &dyn Store) {

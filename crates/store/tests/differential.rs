@@ -1,5 +1,5 @@
-//! The backends against each other: whatever is asked for and given back, memory, Redis and a Redis Cluster grant
-//! and count the same, call by call, on random histories.
+//! The backends against each other: whatever is reserved and refunded, memory, Redis and a Redis Cluster grant
+//! and count the same and hold the same counters, call by call, on random histories.
 //!
 //! Redis tells the time, and memory is told the same. A history ends early where a window that it uses may have
 //! ended during a call. A failing history is shrunk; `QUOTAGATE_SEEDS=20` runs twenty times as many.
@@ -19,6 +19,8 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use quotagate_quota::window::Window;
 use quotagate_quota::wire::{Grant, MAX_UNITS, Reservation, Return};
+use quotagate_store::desk;
+use quotagate_store::desk::Desk;
 use quotagate_store::memory::Memory;
 use quotagate_store::store::Store;
 use quotagate_support::cluster::Cluster;
@@ -146,10 +148,12 @@ impl Pair {
             let backs: Vec<Return> =
                 call.backs.iter().filter_map(|back| back.of(&granted.borrow())).collect();
             let asks: Vec<Reservation> = call.asks.iter().map(|wish| wish.reservation(&name)).collect();
+            let refunded = backs.clone();
             let (gone, backs) = if call.gone { (backs, vec![]) } else { (vec![], backs) };
             let both = batch(backs, asks);
             self.other.give_back(&gone).await;
             let there = self.other.reserve(&both).await;
+            let held_there = held(self.other.desk(), &refunded).await;
             let ended = system_time();
             windows.extend(call.asks.iter().map(|wish| window(wish.key, wish.window_s)));
             if some_ends(&windows, begun, ended) {
@@ -164,6 +168,7 @@ impl Pair {
             }
             self.memory.give_back(&gone).await;
             let here = self.memory.reserve(&both).await;
+            prop_assert_eq!(held_there, held(&self.memory, &refunded).await, "{:?}", refunded);
             for ((there, here), ask) in there.iter().zip(here).zip(&both.asks) {
                 let here = here.unwrap();
                 let told = moment(ask.window(), there);
@@ -181,6 +186,16 @@ impl Pair {
         }
         Ok(())
     }
+}
+
+/// What each counter of these refunds holds; `None` where there is no such counter.
+async fn held(desk: &dyn Desk, refunds: &[Return]) -> Vec<Option<String>> {
+    let mut values = Vec::new();
+    for Return { key, window_s, window, .. } in refunds {
+        let counter = desk::Cell::Counter { key, window_s: *window_s, number: *window };
+        values.push(desk.look(counter).await.unwrap().value);
+    }
+    values
 }
 
 impl Back {

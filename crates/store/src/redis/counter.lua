@@ -53,12 +53,17 @@ local function give_back(key, wanted)
   if ttl <= GRACE_MS then
     return -3, 0, 0
   end
-  local units = least(unpack(RETURN, wanted), used_of(pcall('GET', key)) or 0)
-  if units > 0 then
-    local fault = fault_of(pcall('DECRBY', key, units))
-    if fault then
-      return fault, 0, 0
-    end
+  local used = used_of(pcall('GET', key)) or 0
+  local units = least(unpack(RETURN, wanted), used)
+  local fault
+  if units > 0 and units == used then
+    -- A counter at 0 says no more than no counter. A time to live of 0 deletes it, without the right to DEL.
+    fault = fault_of(pcall('PEXPIRE', key, 0))
+  elseif units > 0 then
+    fault = fault_of(pcall('DECRBY', key, units))
+  end
+  if fault then
+    return fault, 0, 0
   end
   return -3, units, 0
 end
