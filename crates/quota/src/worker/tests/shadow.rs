@@ -1,7 +1,7 @@
 //! Policies that only count.
 
 use super::*;
-use crate::config::Precision;
+use crate::config::{Abandoned, Precision};
 
 #[test]
 fn shadow_counts_without_holding_up_or_refusing() {
@@ -131,6 +131,7 @@ fn what_it_says_later_joins_what_was_known() {
 
 #[test]
 fn one_that_counts_by_status_holds_units_and_so_it_waits() {
-    let mut w = edited("deny", |config| config.policies[2].count = Count::Statuses([401].into()));
+    let mut w =
+        edited("deny", |config| config.policies[2].count = counting::answered([401], Abandoned::Count));
     assert_eq!(at_once(ask(&mut w, "one", &[2], 1, 0)), "waiting");
 }
