@@ -84,6 +84,11 @@ pub fn trusted_hops(hops: u32) -> impl Fn(&mut Value) -> Result<()> {
     move |config| set(envoy::manager(config)?, "xff_num_trusted_hops", json!(hops))
 }
 
+/// Lets headers of a request be so many KiB long together.
+pub fn header_limit(kib: u32) -> impl Fn(&mut Value) -> Result<()> {
+    move |config| set(envoy::manager(config)?, "max_request_headers_kb", json!(kib))
+}
+
 /// Leaves paths as clients write them.
 ///
 /// # Errors
