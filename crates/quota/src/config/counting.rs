@@ -27,8 +27,6 @@ pub(super) struct Counting {
 const DEFAULT_AHEAD: Duration = Duration::from_millis(100);
 /// The default of `lease.max`.
 const DEFAULT_MAX: NonZeroU64 = NonZeroU64::MIN.saturating_add(999);
-/// The default of a cost's `max`: no less than any quota.
-const MOST: NonZeroU64 = NonZeroU64::MIN.saturating_add(MAX_UNITS - 1);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Exactness {
@@ -93,16 +91,16 @@ fn header(node: &Node<'_>) -> Option<Cost> {
         },
         || NonZeroU64::MIN,
     );
-    let max = object.optional("max", units, || MOST);
+    let max = object.optional("max", |n| units(n).map(Some), || None);
     object.finish();
     let (default, max) = (default?, max?);
-    if let Some(at) = default_at
+    if let (Some(at), Some(max)) = (default_at, max)
         && default > max
     {
         at.fault(format!("must be at most max, which is {max}, is {default}"));
         return None;
     }
-    Some(Cost::header(&name?, default, max))
+    Some(Cost::Header { name: name?.into(), default, max })
 }
 
 fn units(node: &Node<'_>) -> Option<NonZeroU64> {

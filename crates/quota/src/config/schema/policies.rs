@@ -238,8 +238,8 @@ pub struct CostHeader {
     /// The cost of a request whose header is missing or is no whole number of at least 1.
     #[schemars(range(min = 1, max = MAX_UNITS), extend("default" = 1))]
     pub default: Option<u64>,
-    /// The largest cost; what is above costs so much.
-    #[schemars(range(min = 1, max = MAX_UNITS), extend("default" = MAX_UNITS))]
+    /// The largest cost; what is above costs so much, and what is given twice. Without it the larger one counts.
+    #[schemars(range(min = 1, max = MAX_UNITS))]
     pub max: Option<u64>,
 }
 
