@@ -46,6 +46,14 @@ impl Stream {
         action
     }
 
+    /// What follows the headers waits as long as they do.
+    fn keep_back(&self) -> Action {
+        match *self.phase.borrow() {
+            Phase::Waiting(_) => Action::Pause,
+            Phase::Uncounted | Phase::Unreached(_) | Phase::Decided(_) => Action::Continue,
+        }
+    }
+
     /// Settles the units that are held for the answer: refunds those that do not count with it. `answered` says how it
     /// is answered; its argument, whether a gRPC status matters. Returns whether any were held.
     fn settle(&self, answered: impl FnOnce(bool) -> Option<Answered>) -> bool {
@@ -105,6 +113,16 @@ impl HttpContext for Stream {
                 Action::Continue
             }
         }
+    }
+
+    // Envoy calls the next two of a request that waits only in a module that Cargo alone has built, and only with
+    // `allow_on_headers_stop_iteration`: see `host::quotagate_on_request_headers`.
+    fn on_http_request_body(&mut self, _size: usize, _end: bool) -> Action {
+        self.keep_back()
+    }
+
+    fn on_http_request_trailers(&mut self, _trailers: usize) -> Action {
+        self.keep_back()
     }
 
     fn on_http_response_headers(&mut self, _headers: usize, end: bool) -> Action {

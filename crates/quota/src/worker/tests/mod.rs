@@ -103,7 +103,7 @@ fn summary(worker: &mut TestWorker) -> String {
 fn at_once(submitted: Submitted) -> String {
     match submitted {
         Submitted::Decided(decision) => brief(&decision),
-        Submitted::Counting(admission) if admission == Admission::default() => "counting".to_owned(),
+        Submitted::Counting(admission) if admission.standings.is_empty() => "counting".to_owned(),
         Submitted::Counting(admission) => format!("{} counting", brief(&Decision::Admit(admission))),
         Submitted::Waiting(_) => "waiting".to_owned(),
     }
