@@ -6,6 +6,7 @@ use std::time::Duration;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{Action, BufferType, MapType, Status};
 use quotagate_quota::access_log::Entry;
+use quotagate_quota::answered::Answered;
 use quotagate_quota::response::Answer;
 use quotagate_quota::wire::{self, dials::REPORT_HEADER};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingFetch};
@@ -104,10 +105,21 @@ pub fn request_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
 }
 
-/// The status of the response, while its headers can be read.
-pub fn response_status() -> Option<u16> {
-    let status = hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, ":status").ok()??;
-    std::str::from_utf8(&status).ok()?.parse().ok()
+/// How the active stream is answered, while its response headers can be read; `whole` where they are the whole
+/// answer. `grpc`: a gRPC status matters.
+pub fn response_headers(grpc: bool, whole: bool) -> Option<Answered> {
+    let header = |name| hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok().flatten();
+    let status = std::str::from_utf8(&header(":status")?).ok()?.parse().ok()?;
+    let header = |name| if grpc { header(name) } else { None };
+    let grpc_status = header("grpc-status");
+    let content_type = if grpc_status.is_none() { header("content-type") } else { None };
+    Some(Answered::headers(status, grpc_status.as_deref(), content_type.as_deref(), whole))
+}
+
+/// The same, while its response trailers can be read.
+pub fn response_trailers() -> Answered {
+    let status = hostcalls::get_map_value_bytes(MapType::HttpResponseTrailers, "grpc-status").ok().flatten();
+    Answered::trailers(status.as_deref())
 }
 
 /// Puts an entry into the active stream's filter state, which access logs show as

@@ -37,6 +37,9 @@ pub struct Host {
     pub response_headers: HashMap<String, String>,
     /// The status of the response whose headers are at hand.
     pub status: u16,
+    /// The other headers that the upstream answers with, and its trailers.
+    pub upstream_headers: HashMap<String, String>,
+    pub trailers: HashMap<String, String>,
     /// The context that each call belongs to, and its body.
     pub calls: Vec<(u32, Vec<u8>)>,
     /// The headers of the last call.
@@ -97,6 +100,7 @@ unsafe extern "C" {
     fn proxy_on_request_body(context: u32, size: usize, end: bool) -> u32;
     fn proxy_on_request_trailers(context: u32, trailers: usize) -> u32;
     fn proxy_on_response_headers(context: u32, headers: usize, end: bool) -> u32;
+    fn proxy_on_response_trailers(context: u32, trailers: usize) -> u32;
     fn proxy_on_http_call_response(context: u32, token: u32, headers: usize, body: usize, trailers: usize);
     fn proxy_on_queue_ready(context: u32, queue: u32);
     fn proxy_on_tick(context: u32);
@@ -174,6 +178,24 @@ pub fn active() -> u32 {
 pub fn response(id: u32, status: u16) {
     host(|h| (h.active, h.status) = (id, status));
     unsafe { proxy_on_response_headers(id, 1, true) };
+}
+
+/// The upstream begins to answer the stream `id` by gRPC: the status comes in [`trailers`].
+pub fn grpc_response(id: u32) {
+    host(|h| {
+        (h.active, h.status) = (id, 200);
+        h.upstream_headers.insert("content-type".into(), "application/grpc".into());
+    });
+    unsafe { proxy_on_response_headers(id, 2, false) };
+}
+
+/// The upstream ends its answer to the stream `id` with this gRPC status.
+pub fn trailers(id: u32, grpc_status: &str) {
+    host(|h| {
+        h.active = id;
+        h.trailers.insert("grpc-status".into(), grpc_status.into());
+    });
+    unsafe { proxy_on_response_trailers(id, 1) };
 }
 
 /// The stream `id` ends: it is answered, or its client goes away.

@@ -224,3 +224,13 @@ fn an_expression_on_a_path_cannot_see_parameters() {
     expect(path("/api(;.*)?"), &["policies[0].match.path.regex: has a semicolon"]);
     expect(path("/api/.*"), &[]);
 }
+
+#[test]
+fn a_count_of_answers_says_something_of_http_and_of_grpc() {
+    let count = |count: Value| json!({ "policies": policy(json!({ "count": count })) });
+    expect(count(json!({"status": [401]})), &["policies[0].count: lists no grpc_status"]);
+    expect(count(json!({"grpc_status": [16]})), &["policies[0].count: lists no status"]);
+    expect(count(json!({"status": [401], "grpc_status": [16]})), &[]);
+    expect(count(json!({"status": [401], "grpc_status": []})), &[]);
+    expect(count(json!({"status": [], "grpc_status": [16], "abandoned": "refund"})), &[]);
+}

@@ -11,13 +11,8 @@ use wasm_encoder::{ExportKind, ExportSection, Module, RawSection};
 use wasmparser::{ExternalKind, Parser, Payload};
 
 /// Callbacks that every request or response brings about and in which the filter does nothing.
-const UNUSED: [&str; 5] = [
-    "proxy_on_log",
-    "proxy_on_request_body",
-    "proxy_on_request_trailers",
-    "proxy_on_response_body",
-    "proxy_on_response_trailers",
-];
+const UNUSED: [&str; 4] =
+    ["proxy_on_log", "proxy_on_request_body", "proxy_on_request_trailers", "proxy_on_response_body"];
 
 /// The callback of the SDK that the filter replaces.
 const REPLACED: &str = "proxy_on_request_headers";

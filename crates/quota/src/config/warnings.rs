@@ -117,6 +117,21 @@ pub(super) fn quotas(policy: &Object<'_>, quota: u64, quotas: &Quotas, counting:
     }
 }
 
+/// Of a count of answers that says nothing of HTTP, or nothing of gRPC.
+pub(super) fn one_protocol(count: &Node<'_>, http: bool, grpc: bool) {
+    match (http, grpc) {
+        (true, false) => count.warn(
+            "lists no grpc_status: a gRPC answer has the HTTP status 200, also where it failed. Add grpc_status, such \
+             as [16], or grpc_status: [] where nothing speaks gRPC",
+        ),
+        (false, true) => count.warn(
+            "lists no status: answers that are not gRPC never count. Add status, such as [401], or status: [] where \
+             all speak gRPC",
+        ),
+        _ => {}
+    }
+}
+
 /// Of units held ahead for long.
 pub(super) fn lease(policy: &Object<'_>, window: Window, counting: &Counting) {
     if let Precision::Lease { ahead, .. } = counting.precision

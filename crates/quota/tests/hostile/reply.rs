@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
 
+use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Decision};
 use quotagate_quota::evaluate::Check;
@@ -235,7 +236,9 @@ impl World {
             return;
         }
         let mut admission = self.admitted.swap_remove(choices.below(self.admitted.len()));
-        let back = admission.answered(*choices.of(&[None, Some(200), Some(401)]), &self.config);
+        let head = |status| Answered::headers(status, None, None, true);
+        let ending = *choices.of(&[Answered::Abandoned, head(200), head(401)]);
+        let back = admission.answered(ending, &self.config);
         let enforced = |policy| admission.standings.iter().any(|s| s.policy == policy && s.enforced);
         for held in back.iter().filter(|held| enforced(held.policy)) {
             self.units.entry(held.counter.key.to_string()).or_default().spent -= held.units;

@@ -106,6 +106,18 @@ fn a_slash_at_the_end_leads_out_of_no_exact_path_and_to_no_fresh_counter() {
 }
 
 #[test]
+fn nobody_leaves_an_expression_by_a_long_path() {
+    let long = format!("/admin/{}", "x".repeat(60_000));
+    let condition = json!({"path": {"regex": "/admin/[a-w]*"}});
+    assert!(about(condition.clone(), &[(":path", &long)]));
+    assert!(about(condition.clone(), &[(":path", &format!("{long}?q"))]));
+    assert!(
+        !about(condition, &[(":path", &format!("/admin/x?{long}"))]),
+        "the query string is no part of it"
+    );
+}
+
+#[test]
 fn methods_have_one_spelling() {
     let get = json!({"methods": ["GET"]});
     assert!(about(get.clone(), &[(":method", "gEt")]));

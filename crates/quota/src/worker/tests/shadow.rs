@@ -1,7 +1,7 @@
 //! Policies that only count.
 
 use super::*;
-use crate::config::Precision;
+use crate::config::{Abandoned, Precision};
 
 #[test]
 fn shadow_counts_without_holding_up_or_refusing() {
@@ -151,6 +151,7 @@ fn what_is_not_counted_yet_is_named_until_the_store_answers() {
 
 #[test]
 fn one_that_counts_by_status_holds_units_and_so_it_waits() {
-    let mut w = edited("deny", |config| config.policies[2].count = Count::Statuses([401].into()));
+    let mut w =
+        edited("deny", |config| config.policies[2].count = counting::answered([401], Abandoned::Count));
     assert_eq!(at_once(ask(&mut w, "one", &[2], 1, 0)), "waiting");
 }
