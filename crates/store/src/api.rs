@@ -8,6 +8,7 @@
 //! `domain` may be left out wherever the store knows only one.
 
 use quotagate_quota::config::{Mode, OnFailure};
+use quotagate_quota::wire::dials::PartitionEntry;
 use serde::{Deserialize, Serialize};
 
 /// The first part of every path.
@@ -68,6 +69,12 @@ pub struct PolicyInfo {
     pub mode: Mode,
     /// What becomes of its requests while the store fails.
     pub on_failure: OnFailure,
+    /// What it counts by; empty: one counter for everybody. Absent: no filter has said so yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition_by: Option<Vec<PartitionEntry>>,
+    /// Whether a tier or `quota_from` can give a partition another quota.
+    #[serde(default)]
+    pub tiers: bool,
     /// When a filter last told of it, in milliseconds since the Unix epoch; may be minutes old.
     pub seen_ms: u64,
 }
@@ -164,6 +171,9 @@ pub struct OverrideEntry {
     pub by: String,
     /// When, in milliseconds since the Unix epoch.
     pub at_ms: u64,
+    /// Why no request can match it, where that is known: the policy is gone, or counts by something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmatched: Option<String>,
 }
 
 /// Sets the override of one partition of one policy, in place of one that is there.
@@ -175,7 +185,8 @@ pub struct SetOverride {
     pub domain: Option<String>,
     /// The name of a policy that is known.
     pub policy: String,
-    /// The partition as people name it or as keys have it; no secret.
+    /// The partition as people name it or as keys have it, its entries in any order; no secret. The store refuses one that
+    /// the policy cannot count.
     pub partition: String,
     /// What it grants.
     pub allow: Allow,
@@ -227,6 +238,9 @@ pub struct Changed {
     pub durable: bool,
     /// What was done, in a sentence.
     pub done: String,
+    /// The partition that was changed, as keys have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
 }
 
 /// A change that is remembered.

@@ -18,6 +18,7 @@ mod names;
 mod overrides;
 mod record;
 mod reports;
+mod shape;
 mod usage;
 mod view;
 

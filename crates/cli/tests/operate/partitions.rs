@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
+use quotagate_quota::wire::dials::PartitionEntry;
 use quotagate_support::store::StoreOptions;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -190,6 +191,32 @@ fn an_override_is_set_shown_and_cleared() {
         let unknown = fleet.run(&["override", "set", "per-caler", "*", "--blocked"]);
         assert!(unknown.status == 1 && unknown.err.contains("Did you mean per-caller?"), "{unknown:?}");
     }
+}
+
+/// What a policy by caller and method counts by.
+fn caller_and_method() -> [PartitionEntry; 2] {
+    [("caller", "jwt.sub"), ("method", "method")]
+        .map(|(name, form)| PartitionEntry { name: name.to_owned(), forms: vec![form.to_owned()] })
+}
+
+#[test]
+fn an_override_of_the_wrong_shape_is_refused_and_its_entries_are_taken_in_any_order() {
+    let fleet = Fleet::memory();
+    fleet.tell_of("shop", &["per-method"], Some(&caller_and_method()));
+    let wrong = fleet.run(&["override", "set", "per-method", "jwt.sub=mallory", "--blocked"]);
+    assert_eq!(wrong.status, 1, "{wrong:?}");
+    let form = "policy per-method counts by caller, method: name both, as jwt.sub=mallory,method=GET";
+    assert!(wrong.err.contains(form), "{wrong:?}");
+    fleet.done(&["override", "set", "per-method", "jwt.sub=mallory,method=GET", "--quota", "5"]);
+    let turned = fleet.done(&["override", "set", "per-method", "method=get,jwt.sub=mallory", "--blocked"]);
+    assert!(turned.err.contains("had granted it a quota of 5"), "the same partition: {turned:?}");
+    assert_eq!(fleet.json(&["override", "list"]).as_array().map(Vec::len), Some(1));
+    undo(&fleet, &turned);
+    fleet.tell_of("shop", &["per-method"], Some(&[]));
+    let list = fleet.done(&["override", "list"]);
+    let unmatched =
+        "The override of jwt.sub=mallory,method=GET in per-method matches no request: policy per-method has";
+    assert!(list.err.contains(unmatched), "{list:?}");
 }
 
 #[test]

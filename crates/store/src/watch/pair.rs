@@ -233,6 +233,8 @@ mod tests {
             stagger: false,
             mode: Mode::Enforce,
             on_failure: OnFailure::Allow,
+            partition_by: None,
+            tiers: false,
             admitted,
             refused: 5,
             shadow_refused: 5,
