@@ -295,8 +295,26 @@ pub enum QuotaFrom {
 pub struct Top {
     /// By the part of their quota that is used in the current window, the fullest first.
     pub fullest: Vec<Usage>,
-    /// By refusals within about the last five minutes, the most refused first.
+    /// By refusals within about the last five minutes, the most refused first. What a policy in shadow mode let through is
+    /// not among them.
     pub refused: Vec<Refused>,
+    /// The policies with requests that they could not count, or that named nobody, within the last five minutes, the most
+    /// such requests first.
+    #[serde(default)]
+    pub uncounted: Vec<Uncounted>,
+}
+
+/// The requests that a policy could not count, or that named nobody, as filters report them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uncounted {
+    /// The domain.
+    pub domain: String,
+    /// The policy.
+    pub policy: String,
+    /// Requests that it could not count, since the store failed.
+    pub store_error: u64,
+    /// Requests that named nobody.
+    pub missing_identity: u64,
 }
 
 /// A partition that was refused.
@@ -347,8 +365,14 @@ pub struct Rates {
     pub policy: String,
     /// Admitted, the oldest first: one value for each 5 s of the last 5 minutes, at most 60.
     pub admitted: Vec<f64>,
-    /// Refused, and in shadow mode what would have been.
+    /// Refused.
     pub refused: Vec<f64>,
+    /// Let through in shadow mode, though they were over the quota.
+    pub shadow_refused: Vec<f64>,
+    /// Those that named nobody.
+    pub missing_identity: Vec<f64>,
+    /// Those that it could not count, since the store failed.
+    pub store_error: Vec<f64>,
 }
 
 /// An error: what is wrong and how it is mended.

@@ -78,7 +78,12 @@ impl Fleet {
             missing_identity: 0,
             store_error: 0,
         });
-        let report = Report { policies: policies.collect(), refused: Vec::new() };
+        self.report(domain, policies.collect());
+    }
+
+    /// A filter's report as it is.
+    pub fn report(&self, domain: &str, policies: Vec<PolicyReport>) {
+        let report = Report { policies, refused: Vec::new() };
         let request = Request::get(&format!("{DIALS_PATH}?domain={domain}"))
             .header(REPORT_HEADER, serde_json::to_string(&report).unwrap());
         let response = Client::connect(self.store.port()).unwrap().send(&request).unwrap();

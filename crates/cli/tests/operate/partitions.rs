@@ -252,6 +252,22 @@ fn the_fullest_and_the_most_refused_come_first() {
 }
 
 #[test]
+fn top_shows_requests_that_were_not_counted() {
+    let fleet = Fleet::memory();
+    let counts = |name: &str, missing_identity, store_error| {
+        let policy = json!({"name": name, "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce",
+                            "on_failure": "allow", "missing_identity": missing_identity, "store_error": store_error});
+        serde_json::from_value(policy).unwrap()
+    };
+    fleet.report("shop", vec![counts("per-caller", 3, 4000), counts("log-ins", 0, 0)]);
+    let top = fleet.done(&["top"]);
+    let (_, uncounted) = top.out.split_once("Not counted in the last five minutes").unwrap();
+    assert_eq!(row(uncounted, "4,000")[1], "per-caller", "{top:?}");
+    assert!(uncounted.contains("the store failed") && uncounted.contains("named nobody"), "{top:?}");
+    assert!(!uncounted.contains("log-ins"), "{top:?}");
+}
+
+#[test]
 fn top_is_watched_until_ctrl_c_and_outlives_its_store() {
     let fleet = Fleet::memory();
     fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);

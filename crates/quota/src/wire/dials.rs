@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::is_false;
 use crate::config::{Mode, OnFailure};
 
 /// The path of the call; its query is `domain=<domain>`.
@@ -122,16 +123,11 @@ pub struct PartitionEntry {
 pub struct Refusals {
     /// `<domain>:<policy>:{<partition>}`.
     pub key: String,
-    /// Requests, in shadow mode those that would have been refused.
+    /// Requests. Those that a policy in shadow mode let through are not among them.
     pub requests: u64,
 }
 
 /// A report is a header: what is not there takes no room in it.
 fn is_zero(count: &u64) -> bool {
     *count == 0
-}
-
-/// The same.
-fn is_false(flag: &bool) -> bool {
-    !*flag
 }

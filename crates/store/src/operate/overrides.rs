@@ -275,6 +275,7 @@ pub(super) fn check_partition(domain: &str, policy: &str, partition: &str) -> Re
         min: 1,
         spare: 0,
         count_denied: false,
+        shadow: false,
     };
     match reservation.check() {
         Ok(_) if super::record::is_policy(policy) => Ok(reservation.key),
