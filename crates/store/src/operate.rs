@@ -19,6 +19,7 @@ mod names;
 mod overrides;
 mod record;
 mod reports;
+mod shape;
 mod usage;
 mod view;
 

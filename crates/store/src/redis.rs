@@ -319,6 +319,7 @@ mod tests {
             min: 1,
             spare: 0,
             count_denied: false,
+            shadow: false,
         };
         let batch = Batch { deadline, returns: vec![], asks: vec![Ask::new(reservation).unwrap(); 2] };
         for used in [4, 8] {

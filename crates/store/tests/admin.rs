@@ -389,6 +389,28 @@ async fn who_listens_sees_a_snapshot_a_second_until_the_end() {
 }
 
 #[tokio::test]
+async fn what_shadow_mode_lets_through_is_not_refused_and_what_was_not_counted_is_shown() {
+    let server = memory().await;
+    let report = json!({"policies": [
+        {"name": "p", "quota": 5, "window_s": 60, "stagger": false, "mode": "shadow", "on_failure": "allow",
+         "shadow_refused": 9, "missing_identity": 4, "store_error": 6},
+        {"name": "q", "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce", "on_failure": "allow",
+         "admitted": 9}]});
+    server.dials("test", Some(report.to_string().as_bytes())).await;
+    let shadow = quotagate_quota::wire::Reservation { shadow: true, ..take("jwt.sub=shadow", 5, 9) };
+    let call =
+        json!({"budget_ms": 5000, "reservations": [shadow, take("jwt.sub=refused", 5, 9)]}).to_string();
+    let request = Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
+    assert_eq!(read(send(&server.calls, request).await).await.0, 200);
+    let (_, top) = server.get("/v1/top").await;
+    let refused = top["refused"].as_array().unwrap();
+    assert_eq!((refused.len(), &refused[0]["partition"]), (1, &json!("jwt.sub=refused")), "{top}");
+    let uncounted = json!([{"domain": "test", "policy": "p", "store_error": 6, "missing_identity": 4}]);
+    assert_eq!(top["uncounted"], uncounted);
+    assert_eq!(server.get("/v1/top?policy=q").await.1["uncounted"], json!([]));
+}
+
+#[tokio::test]
 async fn metrics_name_policies_and_no_partition() {
     let server = memory().await;
     server.dials("test", Some(REPORT)).await;

@@ -104,6 +104,8 @@ async fn set(args: &Set, session: &Session) -> Result<(), Failure> {
     let answer = session.client.change::<Changed>(Method::PUT, api::OVERRIDES, &change).await?;
     session.changed(&answer)?;
     let domain = &answer.value.domain;
+    // The store puts the entries into the order of the policy.
+    let partition = answer.value.partition.clone().unwrap_or(partition);
     let before = Before::found(listed.map(|answer| answer.value), |was: &OverrideEntry| {
         was.domain == *domain && was.policy == args.policy && was.partition == partition
     });
@@ -171,7 +173,9 @@ async fn list(args: &List, session: &Session) -> Result<(), Failure> {
         return Ok(());
     }
     let mut table = Table::new(&["domain", "policy", "allows", "ends", "by", "partition"], &[2]);
+    let mut unmatched = Vec::new();
     for entry in answer.value {
+        unmatched.extend(without_effect(&entry));
         let (allows, weight) = match entry.allow {
             Allow::Quota(quota) => (number(quota), Weight::Plain),
             Allow::Unlimited => ("unlimited".to_owned(), Weight::Notable),
@@ -181,5 +185,13 @@ async fn list(args: &List, session: &Session) -> Result<(), Failure> {
             entry.remaining_ms.map_or_else(|| "when cleared".to_owned(), |ms| format!("in {}", duration(ms)));
         table.row(weight, [entry.domain, entry.policy, allows, ends, entry.by, entry.partition]);
     }
-    session.output.print(&table.render(session.output.colour))
+    session.output.print(&table.render(session.output.colour))?;
+    unmatched.iter().for_each(|text| say(text));
+    Ok(())
+}
+
+/// Says that no request can match an override, and why.
+pub(crate) fn without_effect(entry: &OverrideEntry) -> Option<String> {
+    let why = entry.unmatched.as_ref()?;
+    Some(format!("The override of {} in {} matches no request: {why}.", entry.partition, entry.policy))
 }

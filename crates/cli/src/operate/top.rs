@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quotagate_store::api::{self, Top};
+use quotagate_store::api::{self, Top, Uncounted};
 use tokio::time::{Instant, sleep_until};
 
 use super::client::Answer;
@@ -122,7 +122,8 @@ fn screen(heading: &str, top: &Top, colour: bool, size: Option<(usize, usize)>) 
 
 /// Both lists. Policies are told with their domain where there are several.
 fn text(top: &Top, colour: bool) -> String {
-    let mut domains = top.fullest.iter().map(|u| &u.domain).chain(top.refused.iter().map(|r| &r.domain));
+    let listed = top.fullest.iter().map(|u| &u.domain).chain(top.refused.iter().map(|r| &r.domain));
+    let mut domains = listed.chain(top.uncounted.iter().map(|u| &u.domain));
     let first = domains.next();
     let several = domains.any(|domain| Some(domain) != first);
     let name =
@@ -149,8 +150,27 @@ fn text(top: &Top, colour: bool) -> String {
     out.push_str("\nMost refused in the last five minutes\n");
     if top.refused.is_empty() {
         out.push_str(" (nobody)\n");
-        return out;
+    } else {
+        out.push_str(&refusals(top, colour, name));
     }
+    if !top.uncounted.is_empty() {
+        out.push_str("\nNot counted in the last five minutes\n");
+        let mut table = Table::new(&["requests", "policy", "because"], &[0]);
+        for Uncounted { domain, policy, store_error, missing_identity } in &top.uncounted {
+            let reasons = [
+                (store_error, "the store failed: they were decided by on_failure", Weight::Alarming),
+                (missing_identity, "they named nobody: on_missing decided", Weight::Notable),
+            ];
+            for (count, why, weight) in reasons.into_iter().filter(|(count, ..)| **count > 0) {
+                table.row(weight, [number(*count), name(domain, policy), why.to_owned()]);
+            }
+        }
+        out.push_str(&table.render(colour));
+    }
+    out
+}
+
+fn refusals(top: &Top, colour: bool, name: impl Fn(&str, &str) -> String) -> String {
     let mut table = Table::new(&["requests", "policy", "partition"], &[0]);
     for refused in &top.refused {
         let requests = match refused.error {
@@ -164,6 +184,5 @@ fn text(top: &Top, colour: bool) -> String {
             [requests, name(&refused.domain, &refused.policy), refused.partition.clone()],
         );
     }
-    out.push_str(&table.render(colour));
-    out
+    table.render(colour)
 }

@@ -78,6 +78,11 @@ pub(crate) enum Cost {
 }
 
 impl Quotas {
+    /// Whether some partition may have another quota than the policy's own, overrides aside.
+    pub(crate) const fn vary(&self) -> bool {
+        self.from.is_some() || self.tiers.is_some()
+    }
+
     /// What the counter of this `key` and client `address` is granted, where `quota` is for everybody, and `dialed` in place
     /// of all but overrides.
     pub(crate) fn of<'c, R: Request>(

@@ -151,7 +151,7 @@ impl<W> Worker<W> {
             };
             self.tally.count(standing.policy, outcome);
             self.tally.count(standing.policy, Outcome::FromLedger);
-            if !standing.granted {
+            if outcome == Outcome::Refused {
                 self.refusals.note(&standing.key);
             }
         }

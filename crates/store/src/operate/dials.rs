@@ -106,7 +106,8 @@ impl Operate {
     }
 
     pub(super) fn changed(&self, domain: String, made: Made) -> Changed {
-        Changed { domain, version: made.version, durable: self.desk().durable(), done: made.done }
+        let durable = self.desk().durable();
+        Changed { domain, version: made.version, durable, done: made.done, partition: None }
     }
 }
 

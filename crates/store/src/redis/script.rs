@@ -226,6 +226,7 @@ mod tests {
             min: 1,
             spare: 0,
             count_denied: false,
+            shadow: false,
         };
         Ask::new(reservation).unwrap()
     }

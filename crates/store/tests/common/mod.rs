@@ -30,6 +30,7 @@ pub fn take(key: &str, quota: u64, want: u64) -> Reservation {
         min: 1,
         spare: 0,
         count_denied: false,
+        shadow: false,
     }
 }
 

@@ -8,11 +8,13 @@ fn shadow_counts_without_holding_up_or_refusing() {
     let mut w = worker("deny");
     assert_eq!(at_once(ask(&mut w, "one", &[2], 1, 0)), "counting");
     let (id, request) = call(&mut w, 0);
-    assert_eq!(request.reservations[0].key, "d:s:{x}");
+    assert_eq!((&*request.reservations[0].key, request.reservations[0].shadow), ("d:s:{x}", true));
     answer(&mut w, id, &[grant(1, 5)], 1);
     assert_eq!(summary(&mut w), "one=+0", "its decision comes later, for access logs");
     w.submit("three", checks(&[0, 2], "y", 1), at(3));
-    let (id, _) = call(&mut w, 3);
+    let (id, request) = call(&mut w, 3);
+    let shadow: Vec<bool> = request.reservations.iter().map(|reservation| reservation.shadow).collect();
+    assert_eq!(shadow, [false, true], "the store is told who is refused nothing");
     answer(&mut w, id, &[grant(1, 2), grant(0, 5)], 4);
     assert_eq!(summary(&mut w), "three=+3/~0");
     w.submit("four", checks(&[0, 2], "z", 1), at(5));
