@@ -174,9 +174,10 @@ fn meaning(args: &Set) {
     }
     if let Some(quota) = args.quota {
         say(&format!(
-            "  quota: {} a window, in place of tiers and quota_from; overrides stay, and what is used counts",
+            "  quota: {} a window for each partition, counted over all proxies; what is used counts, overrides stay",
             count(quota, "unit", "units")
         ));
+        say("  where the policy has tiers or quota_from, the quota replaces them");
     }
     match args.on_failure {
         Some(OnFailure::Allow) => say("  on_failure: while the store fails, requests pass uncounted"),

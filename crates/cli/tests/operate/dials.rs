@@ -20,7 +20,10 @@ fn a_dial_is_set_shown_and_cleared() {
             "{set:?}"
         );
         assert!(
-            set.err.contains("within 10 s") && set.err.contains("quota: 5,000 units a window"),
+            set.err.contains("within 10 s")
+                && set
+                    .err
+                    .contains("quota: 5,000 units a window for each partition, counted over all proxies"),
             "{set:?}"
         );
         assert!(
