@@ -22,6 +22,7 @@ mod error;
 mod exclude;
 mod faults;
 mod input;
+mod judge;
 mod line;
 mod plot;
 mod progress;
