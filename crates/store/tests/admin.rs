@@ -242,7 +242,11 @@ async fn overrides_usage_reset_and_top_over_http() {
     };
     assert_eq!(reserve(4).await, 4);
     let (_, usage) = server.get("/v1/usage?partition=jwt.sub=a").await;
-    assert_eq!((&usage[0]["used"], &usage[0]["quota_from"]), (&json!(4), &json!("reservation")), "{usage}");
+    assert_eq!(
+        (&usage["found"][0]["used"], &usage["found"][0]["quota_from"]),
+        (&json!(4), &json!("reservation")),
+        "{usage}"
+    );
     let place = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
     let with = |allow: Value| json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann", "allow": allow});
     let (status, made) = server.admin(Method::PUT, "/v1/overrides", Some(with(json!({"quota": 6})))).await;
@@ -275,7 +279,7 @@ async fn usage_goes_back_to_the_policys_quota_once_an_override_or_a_dial_is_clea
     };
     let usage = async || {
         let (_, usage) = server.get("/v1/usage?partition=jwt.sub=a").await;
-        (usage[0]["quota"].clone(), usage[0]["quota_from"].as_str().unwrap().to_owned())
+        (usage["found"][0]["quota"].clone(), usage["found"][0]["quota_from"].as_str().unwrap().to_owned())
     };
     let place = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
     let over = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann", "allow": {"quota": 50}});
