@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use proxy_wasm::hostcalls;
-use proxy_wasm::types::{BufferType, MapType, Status};
+use proxy_wasm::types::{Action, BufferType, MapType, Status};
 use quotagate_quota::access_log::Entry;
 use quotagate_quota::response::Answer;
 use quotagate_quota::wire::{self, dials::REPORT_HEADER};
@@ -41,6 +41,25 @@ unsafe extern "C" {
 unsafe extern "C" {
     /// Exported by the SDK: runs `on_queue_ready` of a root context.
     fn proxy_on_queue_ready(context_id: u32, queue_id: u32);
+    /// Exported by the SDK: runs `on_http_request_headers` of a stream.
+    fn proxy_on_request_headers(context_id: u32, headers: usize, end: bool) -> u32;
+}
+
+/// The callback of request headers with an answer that the SDK cannot give: a request that waits keeps its body back.
+///
+/// The SDK's `Action::Pause` is Envoy's `StopIteration`. Where a plugin sets `allow_on_headers_stop_iteration`, Envoy
+/// takes it at its word and sends the body upstream before the request is decided. `cargo xtask build` exports this
+/// function as `proxy_on_request_headers`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quotagate_on_request_headers(context_id: u32, headers: usize, end: bool) -> u32 {
+    const PAUSE: u32 = Action::Pause as u32;
+    /// Envoy's `FilterHeadersStatus::StopAllIterationAndWatermark`.
+    const STOP_ALL: u32 = 4;
+    // SAFETY: the SDK's own export, called as the host calls it.
+    match unsafe { proxy_on_request_headers(context_id, headers, end) } {
+        PAUSE => STOP_ALL,
+        other => other,
+    }
 }
 
 /// Runs `on_queue_ready(0)` of the root context from within a callback of the stream `stream`, and goes back

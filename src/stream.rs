@@ -45,6 +45,14 @@ impl Stream {
         action
     }
 
+    /// What follows the headers waits as long as they do.
+    fn keep_back(&self) -> Action {
+        match *self.phase.borrow() {
+            Phase::Waiting(_) => Action::Pause,
+            Phase::Uncounted | Phase::Decided(_) => Action::Continue,
+        }
+    }
+
     /// Gives back the units that were held for the answer, unless they count with this status; whether there were
     /// any. Once the units are settled this does nothing.
     fn answered(&self, status: impl FnOnce() -> Option<u16>) -> bool {
@@ -102,6 +110,16 @@ impl HttpContext for Stream {
                 Action::Continue
             }
         }
+    }
+
+    // Envoy calls the next two of a request that waits only in a module that Cargo alone has built, and only with
+    // `allow_on_headers_stop_iteration`: see `host::quotagate_on_request_headers`.
+    fn on_http_request_body(&mut self, _size: usize, _end: bool) -> Action {
+        self.keep_back()
+    }
+
+    fn on_http_request_trailers(&mut self, _trailers: usize) -> Action {
+        self.keep_back()
     }
 
     fn on_http_response_headers(&mut self, _headers: usize, _end: bool) -> Action {

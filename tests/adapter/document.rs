@@ -11,7 +11,7 @@ pub fn document(policies: &str, sections: &str, store: &str) -> String {
 
 /// A policy that counts everybody together, 100 units a minute, with these fields (with a comma at their beginning).
 pub fn policy(name: &str, fields: &str) -> String {
-    format!(r#"{{"name":"{name}","quota":100,"window":"1m"{fields}}}"#)
+    format!(r#"{{"name":"{name}","partition_by":[],"quota":100,"window":"1m"{fields}}}"#)
 }
 
 /// The store's reply to one reservation of such a policy: so many units granted, and so many used by then.

@@ -149,7 +149,7 @@ fn envoys_own_answer_for_an_upstream_that_is_not_there_counts_by_its_status() ->
 
 #[test]
 fn a_request_that_another_policy_refuses_holds_nothing() -> Result<()> {
-    let all = json!({"name": "all", "quota": 2, "window": "366d"});
+    let all = json!({"name": "all", "partition_by": [], "quota": 2, "window": "366d"});
     let mut rig = Rig::start(document(json!([failed_logins(), all])))?;
     let statuses = rig.statuses_together(&vec![answered(401); 4])?;
     assert_eq!(statuses.iter().filter(|status| **status == 401).count(), 2, "{statuses:?}");

@@ -26,6 +26,8 @@ pub struct Admission {
     pub held: Vec<Held>,
     /// The first policy that could not count it, because the store failed.
     pub uncounted: Option<Uncounted>,
+    /// Policies in shadow mode that have not counted it: the store has not answered yet, or failed.
+    pub pending: Vec<Uncounted>,
 }
 
 /// Why and until when a request is refused.
@@ -56,7 +58,7 @@ pub struct Standing {
     pub resets: Monotonic,
 }
 
-/// A policy that could not count a request.
+/// A policy that has not counted a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uncounted {
     /// The policy's place in the configuration.
@@ -131,6 +133,10 @@ impl Admission {
         self.standings.sort_by_key(|standing| standing.policy);
         self.held.extend(counted.held);
         self.uncounted = self.uncounted.take().or(counted.uncounted);
+        self.pending.retain(|pending| !counted.pending.contains(pending));
+        self.pending.extend(counted.pending);
+        let counts = |policy| self.standings.iter().any(|standing| standing.policy == policy);
+        self.pending.retain(|pending| !counts(pending.policy));
     }
 
     /// The request is answered with the HTTP status `status`, or (`None`) will not be. Takes out the units that

@@ -146,7 +146,7 @@ fn a_share_may_be_written_as_envoys_yaml_hands_it_over() {
 
 #[test]
 fn what_is_left_out_has_its_default() {
-    let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"p","quota":1,"window":"1s"}]}"#;
+    let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"p","partition_by":[],"quota":1,"window":"1s"}]}"#;
     let config = Config::parse(text.as_bytes()).unwrap();
     assert_eq!(config.store.timeout, Duration::from_millis(50));
     assert_eq!(config.store.on_failure, OnFailure::Allow);
@@ -351,6 +351,10 @@ const BAD: &[(&str, &[Expected])] = &[
         "policy-required",
         &[
             ("policies[0].name", "is required"),
+            (
+                "policies[0].partition_by",
+                "is required: list who is counted, such as [caller]. [] is one counter for everybody",
+            ),
             ("policies[0].quota", "is required"),
             ("policies[0].window", "is required"),
         ],
@@ -378,6 +382,14 @@ const BAD: &[(&str, &[Expected])] = &[
     ("match-path-exact", &[("policies[0].match.path.exact", "must begin with /")]),
     ("match-path-prefix", &[("policies[0].match.path.prefix", "must not be empty")]),
     ("match-path-query", &[("policies[0].match.path.suffix", "the query string is no part of the path")]),
+    (
+        "match-path-parameters",
+        &[
+            ("policies[0].match.path.exact", r#"must be without ;, is "/login;a""#),
+            ("policies[1].match.path.prefix", "must be without ;"),
+            ("policies[2].match.path.suffix", "must be without ;"),
+        ],
+    ),
     ("match-path-regex", &[("policies[0].match.path.regex", r#"must be a regular expression, is "/(a": "#)]),
     ("match-path-regex-long", &[("policies[0].match.path.regex", "must be at most 1024 bytes long")]),
     ("match-path-regex-huge", &[("policies[0].match.path.regex", "must be a regular expression")]),

@@ -27,8 +27,13 @@ pub const USAGE: &str = "/v1/usage";
 pub const RESET: &str = "/v1/reset";
 /// `GET` `?domain=&policy=&limit=`: [`Top`].
 pub const TOP: &str = "/v1/top";
+/// `GET`: [`DomainInfo`]s, as a list. `DELETE` [`ForgetDomain`]: [`Changed`]; 409 while the domain is in use.
+pub const DOMAINS: &str = "/v1/domains";
 /// `GET`: server-sent events, one [`Snapshot`] a second, each as the `data` of an event without a name.
 pub const EVENTS: &str = "/v1/events";
+
+/// The header that every error of a store carries, so that a command knows a store from other servers.
+pub const STORE_HEADER: &str = "x-quotagate-store";
 
 /// Longest name of whoever makes a change, in bytes; what is more is cut.
 pub const MAX_BY: usize = 128;
@@ -104,8 +109,8 @@ pub struct DialEntry {
     pub at_ms: u64,
 }
 
-/// Turns a dial. Fields that are absent stay as they were turned before; a dial with a time that is set anew without one
-/// stays until it is cleared.
+/// Turns a dial. Fields that are absent stay as they were turned before. All fields of a dial end together: a change
+/// without a time is refused while an absent field has one, and so is one with a time while an absent field has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetDial {
@@ -254,6 +259,33 @@ pub struct Event {
     pub by: String,
     /// What was done, in a sentence.
     pub done: String,
+}
+
+/// A domain that filters have reported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainInfo {
+    /// The domain.
+    pub domain: String,
+    /// How many policies are known of it.
+    pub policies: u64,
+    /// How many dials are in force.
+    pub dials: u64,
+    /// How many overrides there are.
+    pub overrides: u64,
+    /// Milliseconds since the last report that this store knows of. It learns of a report to another store up to ten
+    /// minutes late.
+    pub silent_ms: u64,
+}
+
+/// Removes what is remembered of a domain that no filter reports any more: its policies and its name. Counters and history
+/// stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForgetDomain {
+    /// The domain.
+    pub domain: String,
+    /// Who forgets it.
+    pub by: String,
 }
 
 /// A partition and its counter in the current window of one policy.

@@ -10,7 +10,7 @@ use common::{open, take, until};
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request};
 use quotagate_store::api::Snapshot;
-use quotagate_store::server::{App, Token};
+use quotagate_store::server::{App, Tokens};
 use quotagate_support::redis::Redis;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -100,7 +100,7 @@ async fn faults_name_what_could_have_been_meant() {
 #[tokio::test]
 async fn operators_show_a_token_and_probes_do_not() {
     let store = open("memory:").await;
-    let app = App::new(store, Token::new(b"caller")).admin_token(Token::new(b"operator"));
+    let app = App::new(store, Tokens::new(b"caller")).admin_tokens(Tokens::new(b"operator"));
     let server = Served::app(app.admin_hosts(vec!["store.svc".to_owned()])).await;
     let with = async |name: &str, path: &str, token: Option<&str>| {
         let mut request = Request::get(path).header("host", name);
@@ -129,11 +129,34 @@ async fn operators_show_a_token_and_probes_do_not() {
 #[tokio::test]
 async fn a_page_cannot_ask_for_dials() {
     let server = memory().await;
-    let request = Request::get("/v1/dials?domain=test")
-        .header("host", "store")
-        .header("origin", "https://evil.example");
-    let request = request.body(Full::<Bytes>::default()).unwrap();
-    assert_eq!(read(send(&server.calls, request).await).await.0, 403);
+    for (name, value) in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
+        let request = Request::get("/v1/dials?domain=test").header("host", "store").header(name, value);
+        let request = request.body(Full::<Bytes>::default()).unwrap();
+        assert_eq!(read(send(&server.calls, request).await).await.0, 403, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_cannot_take_the_listeners_of_the_live_page() {
+    let server = memory().await;
+    let listen = async |site: Option<&str>| {
+        let mut request = Request::get("/v1/events").header("host", host(&server.admin));
+        if let Some(site) = site {
+            request = request.header("sec-fetch-site", site);
+        }
+        send(&server.admin, request.body(Full::<Bytes>::default()).unwrap()).await
+    };
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        let response = listen(Some("cross-site")).await;
+        assert_eq!(response.status(), 403);
+        held.push(response);
+    }
+    for site in [None, Some("same-origin")] {
+        let response = listen(site).await;
+        assert_eq!(response.status(), 200, "{site:?}");
+        held.push(response);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,6 @@
 
 use clap::ArgGroup;
 use hyper::Method;
-use quotagate_quota::wire::MAX_UNITS;
 use quotagate_store::api::{self, Allow, Changed, ClearOverride, OverrideEntry, SetOverride};
 
 use super::failure::Failure;
@@ -11,7 +10,7 @@ use super::partition::PartitionArgs;
 use super::table::{Table, Weight};
 use super::undo::{Before, note, until};
 use super::words::{duration, number};
-use super::{Common, Session, for_ms};
+use super::{Common, Session, for_ms, units};
 
 /// The flags of `quotagate override`.
 #[derive(Debug, clap::Args)]
@@ -40,7 +39,7 @@ struct Set {
     #[command(flatten)]
     partition: PartitionArgs,
     /// Units a window
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_UNITS))]
+    #[arg(long, value_name = "N", value_parser = units)]
     quota: Option<u64>,
     /// As many as are asked for
     #[arg(long)]
@@ -135,7 +134,7 @@ fn undo(args: &Set, partition: &str, before: &Before<OverrideEntry>, session: &S
     match before {
         Before::Nothing => say(&format!("Undo it: {clear}")),
         Before::Unknown => say(&format!(
-            "What it was granted before is not known: see `dial list --history`. Clear the override: {clear}"
+            "What it was granted before is not known: see `quotagate history`. Clear the override: {clear}"
         )),
         Before::Was(was) => {
             let allowed = match was.allow {

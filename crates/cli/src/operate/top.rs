@@ -1,16 +1,17 @@
 //! `quotagate top`: who is closest to a quota, and who is refused most.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quotagate_store::api::{self, Top, Uncounted};
 use tokio::time::{Instant, sleep_until};
 
 use super::client::Answer;
 use super::failure::Failure;
-use super::output::{Output, say};
+use super::output::{Output, say, size};
+use super::screen::clip;
 use super::table::{Table, Weight};
 use super::usage::{full, quota, weight};
-use super::words::{duration, number};
+use super::words::{clean, duration, moment, number};
 use super::{Common, Session};
 
 /// How often it is drawn.
@@ -64,10 +65,11 @@ async fn watch(args: &Args, session: &Session) -> Result<(), Failure> {
             // On a line of its own, for programs.
             Output { terminal: false, ..session.output }.json(&answer.raw)?;
         } else {
-            session.output.print(&format!(
-                "{HOME_AND_CLEAR}{}\nEvery 2 s, until Ctrl-C.\n",
-                text(&answer.value, session.output.colour)
-            ))?;
+            let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let at = moment(u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
+            let heading = format!("{}, {at} UTC, every 2 s until Ctrl-C", session.client.address);
+            let screen = screen(&heading, &answer.value, session.output.colour, size());
+            session.output.print(&format!("{HOME_AND_CLEAR}{screen}"))?;
         }
         sleep_until(next).await;
         // A store that restarts is no end: what was seen last stays until it answers again.
@@ -100,6 +102,22 @@ fn show(answer: &Answer<Top>, output: Output) -> Result<(), Failure> {
         return Ok(());
     }
     output.print(&text(&answer.value, output.colour))
+}
+
+/// What is drawn on a terminal of so many rows and columns: of each list as much as leaves room for the other.
+fn screen(heading: &str, top: &Top, colour: bool, size: Option<(usize, usize)>) -> String {
+    let draw = |top: &Top| format!("{}\n\n{}", clean(heading), text(top, colour));
+    let Some((rows, columns)) = size else { return draw(top) };
+    let mut top = top.clone();
+    let mut drawn = draw(&top);
+    let mut kept = top.fullest.len().max(top.refused.len()).min(rows);
+    while drawn.lines().count() > rows && kept > 0 {
+        top.fullest.truncate(kept);
+        top.refused.truncate(kept);
+        drawn = draw(&top);
+        kept -= 1;
+    }
+    clip(&drawn, rows, columns)
 }
 
 /// Both lists. Policies are told with their domain where there are several.

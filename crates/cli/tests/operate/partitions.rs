@@ -252,7 +252,7 @@ fn a_reset_gives_the_whole_quota_once_more() {
         assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 10)["granted"], json!(10));
         let nobody = fleet.run(&["reset", "per-caller", "jwt.sub=bob", "--yes"]);
         assert_eq!(nobody.status, 1, "{nobody:?}");
-        let history = fleet.done(&["dial", "list", "--history"]);
+        let history = fleet.done(&["history"]);
         assert!(history.out.contains("jwt.sub=alice"), "{history:?}");
     }
 }

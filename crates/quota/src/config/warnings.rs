@@ -57,6 +57,20 @@ pub(super) fn identities(node: &Node<'_>, read: &Identities<'_>, keyed: bool) {
     }
 }
 
+/// Of identities in the section `identities` that no policy counts by.
+pub(super) fn unused_identities(node: &Node<'_>, read: &Identities<'_>, policies: &[Policy]) {
+    if read.is_empty() {
+        return;
+    }
+    for (name, node) in node.members(usize::MAX).unwrap_or_default() {
+        if let Some(Some(identity)) = read.get(name)
+            && !policies.iter().any(|policy| policy.partition.counts_by(identity))
+        {
+            node.warn("is not used: name it in the partition_by of a policy, or remove it");
+        }
+    }
+}
+
 /// Of `on_missing: skip` that nobody has said; `entries` are those of `partition_by`.
 pub(super) fn skipped(policy: &Object<'_>, entries: &[Entry]) {
     let left_out = |entry: &Entry| match entry {
@@ -75,8 +89,7 @@ pub(super) fn skipped(policy: &Object<'_>, entries: &[Entry]) {
 pub(super) fn nobody_missing(policy: &Object<'_>, entries: &[Entry]) {
     if entries.is_empty() {
         policy.field("on_missing").warn(
-            "means nothing without partition_by: all requests share one counter, and nobody is refused for want of a \
-             name",
+            "means nothing with partition_by: []: all requests share one counter, and no request lacks a name",
         );
     }
 }

@@ -2,8 +2,8 @@
 
 use regex_lite::Regex;
 
-use crate::request::Request;
 use crate::request::facts::Facts;
+use crate::request::{Request, path};
 
 /// Conditions that must all hold; without any, every request matches.
 ///
@@ -27,7 +27,7 @@ pub(crate) struct Matcher {
 /// and compared byte by byte.
 #[derive(Debug)]
 pub(crate) enum PathPattern {
-    /// The whole path.
+    /// The whole path; neither side has a slash at its end.
     Exact(Box<[u8]>),
     /// Its beginning.
     Prefix(Box<[u8]>),
@@ -93,7 +93,7 @@ impl Matcher {
 impl PathPattern {
     fn matches(&self, path: &[u8]) -> bool {
         match self {
-            Self::Exact(text) => path == &**text,
+            Self::Exact(text) => path::without_slash(path) == &**text,
             Self::Prefix(text) => path.starts_with(text),
             Self::Suffix(text) => path.ends_with(text),
             Self::Regex(regex) => regex.matches(path),
@@ -161,7 +161,9 @@ mod tests {
     fn paths_match_byte_by_byte() {
         let exact = |text: &str| PathPattern::Exact(text.as_bytes().into());
         assert!(exact("/a").matches(b"/a"));
-        assert!(!exact("/a").matches(b"/a/"));
+        assert!(exact("/a").matches(b"/a/"));
+        assert!(!exact("/a").matches(b"/a/b"));
+        assert!(exact("/").matches(b"/"));
         assert!(PathPattern::Prefix((*b"/api/").into()).matches(b"/api/\xff"));
         assert!(!PathPattern::Prefix((*b"/api/").into()).matches(b"/api"));
         assert!(PathPattern::Suffix((*b".png").into()).matches(b"/\xff.png"));

@@ -42,7 +42,7 @@ pub(crate) enum BuiltIn {
     Method,
     /// The host it is for, without port and in lower case.
     Host,
-    /// Its path without query string, in its one spelling.
+    /// Its path without query string, in its one spelling and without a slash at its end.
     Path,
     /// The name of the Envoy route.
     Route,
@@ -121,6 +121,12 @@ impl Partition {
         } else {
             Self::By { head, entries, on_missing }
         }
+    }
+
+    /// Whether `identity` is one of its entries.
+    pub(crate) fn counts_by(&self, identity: &Rc<Identity>) -> bool {
+        let Self::By { entries, .. } = self else { return false };
+        entries.iter().any(|entry| matches!(entry, Entry::Identity(own) if Rc::ptr_eq(own, identity)))
     }
 
     /// The counter that `facts` belong to.
@@ -225,7 +231,7 @@ impl Entry {
                 let value = match fact {
                     BuiltIn::Method => facts.method(),
                     BuiltIn::Host => facts.host(),
-                    BuiltIn::Path => facts.path(),
+                    BuiltIn::Path => facts.path().map(path::without_slash),
                     BuiltIn::Route => facts.route(),
                 };
                 (fact.name(), value)
@@ -277,7 +283,7 @@ impl Part<'_> {
             },
             Spelling::BuiltIn(BuiltIn::Method) => raw.to_ascii_uppercase(),
             Spelling::BuiltIn(BuiltIn::Host) => host::normalize(raw.into()),
-            Spelling::BuiltIn(BuiltIn::Path) => path::normalize(raw).into_owned(),
+            Spelling::BuiltIn(BuiltIn::Path) => path::without_slash(&path::normalize(raw)).to_vec(),
             Spelling::BuiltIn(BuiltIn::Route) => raw.into(),
         };
         key::write_entry(out, self.label, &value, self.secrecy, digester);

@@ -114,8 +114,8 @@ mod tests {
 
     fn config(policies: usize, name: impl Fn(usize) -> String) -> Config {
         let policy = |i| {
-            json!({"name": name(i), "quota": MAX_UNITS, "window": "366d", "mode": "enforce", "stagger": false,
-                   "on_failure": "allow"})
+            json!({"name": name(i), "partition_by": [], "quota": MAX_UNITS, "window": "366d", "mode": "enforce",
+                   "stagger": false, "on_failure": "allow"})
         };
         let policies: Vec<Value> = (0..policies).map(policy).collect();
         let text = json!({"domain": "d", "store": {"cluster": "s"}, "policies": policies});
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_report_names_each_policy_as_it_is_configured_and_what_was_counted() {
         let text = r#"{"domain":"d","store":{"cluster":"s","on_failure":"deny"},"policies":[
-            {"name":"a","quota":5,"window":"1m","partition_by":[]},
+            {"name":"a","partition_by":[],"quota":5,"window":"1m"},
             {"name":"b","partition_by":[],"quota":0,"window":"1h","stagger":true,"mode":"off","on_failure":"local"}]}"#;
         let config = Config::parse(text.as_bytes()).unwrap();
         let refused = vec![Refusals { key: "d:a:{*}".to_owned(), requests: 7 }];

@@ -114,6 +114,7 @@ impl Operate {
             }
             was |= self.desk().delete(Cell::Override(&key)).await?;
             if old.is_none() && !was {
+                self.check_policy(Some(&domain), &wish.policy).await?;
                 let Ok(shown) = serde_json::to_string(&partition) else { return Err(Fault::Contended) };
                 return Err(Fault::Absent(format!("{} has no override of {shown} in {domain}", wish.policy)));
             }

@@ -13,7 +13,7 @@ use quotagate_quota::wire::MAX_UNITS;
 use quotagate_quota::wire::dials::{MAX_PARTITION_BY, MAX_REPORT, PartitionEntry, PolicyReport, Report};
 
 use super::record::{DomainRecord, is_domain, is_policy, read_policy, write};
-use super::{Cached, MAX_NAMES, MAX_POLICIES, Operate, REMEMBERED, millis};
+use super::{Cached, MAX_NAMES, MAX_POLICIES, Operate, REMEMBERED, REPORTED, millis};
 use crate::api::PolicyInfo;
 use crate::desk::{Field, Note, Sheet, Shelf};
 use crate::store::StoreError;
@@ -67,9 +67,10 @@ impl Cached {
         Some(report)
     }
 
-    /// The policies that filters told this store of.
+    /// The policies that filters told this store of lately. Older ones are written where all stores find them, unless an
+    /// operator has removed them since.
     pub fn policies(&self) -> Vec<PolicyInfo> {
-        let since = self.now().map_or(0, |now| millis(now.saturating_sub(REMEMBERED)));
+        let since = self.now().map_or(0, |now| millis(now.saturating_sub(REPORTED)));
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.0.values().map(|told| told.info.clone()).filter(|info| info.seen_ms >= since).collect()
     }
@@ -88,6 +89,11 @@ impl Cached {
     /// Whether anything is to be written.
     pub fn is_due(&self) -> bool {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).0.values().any(Told::is_due)
+    }
+
+    /// Forgets all that filters told this store.
+    pub(super) fn forget_reports(&self) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Known::default();
     }
 
     fn forget_written(&self) {

@@ -12,8 +12,9 @@ use tokio::time::{sleep, timeout};
 
 use super::node::Node;
 use super::target::Target;
+use crate::login::Login;
 use crate::store::Health;
-use crate::url::{HostPort, Login};
+use crate::url::HostPort;
 
 const SLOTS: u16 = 16384;
 /// The place of a slot that nobody is known to own.

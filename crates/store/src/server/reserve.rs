@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes};
-use hyper::{Request, Response, StatusCode, header};
+use hyper::{Request, Response, StatusCode};
 use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, Outcome, ReserveReply, ReserveRequest, Return};
 
 use super::App;
+use super::admin::guard::is_of_page;
 use super::body::{read, receive};
 use super::pending;
 use super::reply::{Held, Payload, Refusal, json};
@@ -39,8 +40,8 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     app.authorize(request.headers())?;
-    // A page in a browser that can reach this port can be of anybody's; browsers name its origin, Envoy does not.
-    if request.headers().contains_key(header::ORIGIN) {
+    // A page in a browser that can reach this port can be anybody's.
+    if is_of_page(request.headers()) {
         return Err(Refusal::Page);
     }
     let place = Arc::new(Arc::clone(&app.places).try_acquire_owned().map_err(|_| Refusal::Busy)?);

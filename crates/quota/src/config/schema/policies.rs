@@ -20,9 +20,9 @@ pub struct PolicyDocument {
     pub name: String,
     /// Which requests it is about: all that is given must hold. Left out, it is every request.
     pub r#match: Option<Match>,
-    /// Who is counted: names of identities, and method, host, path, route. An empty list is one counter for all.
-    #[schemars(length(max = MAX_PARTITION_BY), extend("uniqueItems" = true, "default" = []))]
-    pub partition_by: Option<Vec<String>>,
+    /// Who is counted: names of identities, and method, host, path, route. An empty list is one counter for everybody.
+    #[schemars(length(max = MAX_PARTITION_BY), extend("uniqueItems" = true))]
+    pub partition_by: Vec<String>,
     /// What becomes of a request whose identity is not found.
     #[schemars(extend("default" = "skip"))]
     pub on_missing: Option<OnMissing>,
@@ -86,16 +86,17 @@ pub struct Match {
     pub routes: Option<Vec<String>>,
 }
 
-/// A condition on the path, of which every spelling is brought into one first: decoded, without `.`, `..`, `//`.
+/// A condition on the path, of which every spelling is brought into one first: decoded, without `.`, `..`, `//` and
+/// parameters (`;v=1`).
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PathCondition {
-    /// It is this path.
-    Exact(#[schemars(regex(pattern = r"^(/[^?#]*|\*)$"), length(max = 1024))] String),
+    /// It is this path, with or without a slash at the end.
+    Exact(#[schemars(regex(pattern = r"^(/[^?#;]*|\*)$"), length(max = 1024))] String),
     /// It begins with this.
-    Prefix(#[schemars(regex(pattern = r"^(/[^?#]*|\*)$"), length(max = 1024))] String),
+    Prefix(#[schemars(regex(pattern = r"^(/[^?#;]*|\*)$"), length(max = 1024))] String),
     /// It ends with this.
-    Suffix(#[schemars(regex(pattern = "^[^?#]+$"), length(max = 1024))] String),
+    Suffix(#[schemars(regex(pattern = "^[^?#;]+$"), length(max = 1024))] String),
     /// The whole of it matches this regular expression.
     Regex(#[schemars(length(min = 1, max = 1024))] String),
 }

@@ -12,7 +12,8 @@ const BEGIN: u64 = 960_000;
 
 /// Policies `a` and `b`, both enforced.
 fn config(quota: u64, window: &str, edit: impl Fn(&mut Policy)) -> Rc<Config> {
-    let policy = |name| format!(r#"{{"name":"{name}","quota":{quota},"window":"{window}"}}"#);
+    let policy =
+        |name| format!(r#"{{"name":"{name}","partition_by":[],"quota":{quota},"window":"{window}"}}"#);
     let text = format!(
         r#"{{"domain":"d","store":{{"cluster":"c","timeout":"{TIMEOUT_MS}ms","on_failure":"deny"}},
             "policies":[{},{}]}}"#,

@@ -13,8 +13,9 @@ const SETUP: Setup = Setup { workers: 3, parties: 2, rate: 2, cost: 3, loss: 0, 
 
 /// Policies `a` and `b` are enforced, `c` only counts.
 fn config(window: &str) -> Config {
-    let policy =
-        |name, mode| format!(r#"{{"name":"{name}","quota":40,"window":"{window}","mode":"{mode}"}}"#);
+    let policy = |name, mode| {
+        format!(r#"{{"name":"{name}","partition_by":[],"quota":40,"window":"{window}","mode":"{mode}"}}"#)
+    };
     let text = format!(
         r#"{{"domain":"d","store":{{"cluster":"c","timeout":"50ms","on_failure":"deny"}},"policies":[{},{},{}]}}"#,
         policy("a", "enforce"),

@@ -132,6 +132,26 @@ fn what_it_says_later_joins_what_was_known() {
 }
 
 #[test]
+fn what_is_not_counted_yet_is_named_until_the_store_answers() {
+    let pending = |admission: &Admission| -> Vec<usize> {
+        admission.pending.iter().map(|pending| pending.policy).collect()
+    };
+    let mut w = leased();
+    for (granted, left) in [(Some(1), vec![]), (None, vec![2])] {
+        let Submitted::Counting(mut admission) = ask(&mut w, "one", &[2], 1, 1) else { panic!() };
+        assert_eq!((pending(&admission), &*admission.pending[0].key), (vec![2], "d:s:{x}"));
+        let (id, _) = call(&mut w, 1);
+        match granted {
+            Some(units) => drop(answer(&mut w, id, &[grant(units, 2)], 2)),
+            None => drop(w.call_failed(id, at(2))),
+        }
+        let (_, Decision::Admit(counted)) = decisions(&mut w).remove(0) else { panic!() };
+        admission.join(counted);
+        assert_eq!(pending(&admission), left, "{granted:?}");
+    }
+}
+
+#[test]
 fn one_that_counts_by_status_holds_units_and_so_it_waits() {
     let mut w = edited("deny", |config| config.policies[2].count = Count::Statuses([401].into()));
     assert_eq!(at_once(ask(&mut w, "one", &[2], 1, 0)), "waiting");
