@@ -10,6 +10,7 @@ mod errors;
 mod eviction;
 mod node;
 mod script;
+mod search;
 mod silence;
 mod target;
 

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use self::guard::Reach;
 use super::App;
+use super::metrics::Format;
 use super::page;
 use super::reply::{Payload, Refusal, json, text};
 use crate::api;
@@ -47,9 +48,9 @@ where
         page::PATH => |_| page::serve(),
         "/healthz" => |_| text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".to_owned()),
         "/readyz" => readiness,
-        "/metrics" => |app| {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            text(StatusCode::OK, kind, app.metrics.render(&*app.store, &app.operate))
+        "/metrics" => match Format::accepted(request.headers()) {
+            Format::Open => |app| metrics(app, Format::Open),
+            Format::Plain => |app| metrics(app, Format::Plain),
         },
         _ => return Err(Refusal::NoSuchPath),
     };
@@ -57,6 +58,11 @@ where
         return Err(Refusal::Method("GET"));
     }
     Ok(answer(app))
+}
+
+fn metrics(app: &App, format: Format) -> Response<Payload> {
+    let page = app.metrics.render(&*app.store, &app.operate, format);
+    text(StatusCode::OK, format.content_type(), page)
 }
 
 /// Whether a proxy asks, which was given the wrong address.
