@@ -6,11 +6,11 @@ use std::time::Duration;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{Action, BufferType, MapType, Status};
 use quotagate_quota::access_log::Entry;
-use quotagate_quota::response::Answer;
+use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 use quotagate_quota::wire::{self, dials::REPORT_HEADER};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingFetch};
 
-use crate::headers::{self, HeaderMap};
+use crate::headers::{HeaderMap, serialize};
 
 /// The status of a raw host call that succeeded.
 const OK: u32 = 0;
@@ -24,6 +24,14 @@ unsafe extern "C" {
         value_size: *mut usize,
     ) -> u32;
     fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize) -> u32;
+    fn proxy_call_foreign_function(
+        name: *const u8,
+        name_size: usize,
+        argument: *const u8,
+        argument_size: usize,
+        result: *mut *mut u8,
+        result_size: *mut usize,
+    ) -> u32;
     fn proxy_get_header_map_pairs(map: u32, map_data: *mut *mut u8, map_size: *mut usize) -> u32;
     fn proxy_send_local_response(
         status: u32,
@@ -89,11 +97,14 @@ pub fn property(path: &[&str]) -> Option<Vec<u8>> {
 
 /// All headers of the request, while they can be read; none where they cannot.
 pub fn request_headers() -> HeaderMap {
-    const REQUEST_HEADERS: u32 = 0;
+    headers(MapType::HttpRequestHeaders)
+}
+
+fn headers(map: MapType) -> HeaderMap {
     let (mut data, mut size) = (std::ptr::null_mut(), 0);
     // SAFETY: as for a property.
     let serialized = unsafe {
-        let status = proxy_get_header_map_pairs(REQUEST_HEADERS, &raw mut data, &raw mut size);
+        let status = proxy_get_header_map_pairs(map as u32, &raw mut data, &raw mut size);
         if status == OK && !data.is_null() { Vec::from_raw_parts(data, size, size) } else { Vec::new() }
     };
     HeaderMap::new(serialized)
@@ -110,13 +121,72 @@ pub fn response_status() -> Option<u16> {
     std::str::from_utf8(&status).ok()?.parse().ok()
 }
 
+/// The response of the active stream, while its headers can be read.
+pub struct Response;
+
+impl Upstream for Response {
+    fn status(&self) -> Option<u16> {
+        response_status()
+    }
+
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        // The getter tells the first value only, and hardly any response has one.
+        match hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name) {
+            Ok(Some(_)) => headers(MapType::HttpResponseHeaders).values(name),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Whether the request of the active stream is gRPC, while its headers can be read.
+fn is_grpc() -> bool {
+    let content_type = request_header("content-type").unwrap_or_default();
+    let parameters = content_type.strip_prefix(b"application/grpc");
+    parameters.is_some_and(|rest| matches!(rest, [] | [b'+' | b';', ..]))
+}
+
 /// Puts an entry into the active stream's filter state, which access logs show as
 /// `%FILTER_STATE(wasm.<name>:PLAIN)%`.
 pub fn note(entry: Option<Entry<'_>>) {
     for (name, value) in entry.iter().flat_map(Entry::fields) {
-        // SAFETY: the pointers are valid for the call. A stream without filter state is none that is logged.
-        let _ = unsafe { proxy_set_property(name.as_ptr(), name.len(), value.as_ptr(), value.len()) };
+        set_property(name, value.as_bytes());
     }
+}
+
+/// Puts a value into the active stream's filter state.
+pub fn set_property(name: &str, value: &[u8]) {
+    // SAFETY: the pointers are valid for the call. A stream without filter state is none that is logged or redirected.
+    let _ = unsafe { proxy_set_property(name.as_ptr(), name.len(), value.as_ptr(), value.len()) };
+}
+
+/// Declares that a value of the filter state lives as long as its request, which may be longer than its stream. The
+/// active context is the root.
+pub fn declare_for_request(name: &str) {
+    const FUNCTION: &str = "declare_property";
+    /// The life span of a request.
+    const REQUEST: u8 = 1;
+    // Envoy's message DeclarePropertyArguments: field 1 is the name, field 5 the life span.
+    let mut argument = vec![0x0a, u8::try_from(name.len()).unwrap_or_default()];
+    argument.extend_from_slice(name.as_bytes());
+    argument.extend([0x28, REQUEST]);
+    let (mut data, mut size) = (std::ptr::null_mut(), 0);
+    // SAFETY: the pointers are valid for the call, and this function has no result. A host without it counts a request
+    // again when it redirects it.
+    let _ = unsafe {
+        proxy_call_foreign_function(
+            FUNCTION.as_ptr(),
+            FUNCTION.len(),
+            argument.as_ptr(),
+            argument.len(),
+            &raw mut data,
+            &raw mut size,
+        )
+    };
+}
+
+/// Whether the active stream ends since Envoy serves its request again.
+pub fn is_redirected() -> bool {
+    property(&["response", "code_details"]).is_some_and(|details| details == b"internal_redirect")
 }
 
 /// Puts a response header in place of all of its name.
@@ -134,7 +204,9 @@ pub fn resume_request() {
 
 /// Answers the active stream in place of its upstream.
 pub fn send(answer: &Answer<'_>) {
-    let headers = headers::serialize(&answer.headers);
+    let mut headers = answer.headers.clone();
+    headers.extend(answer.pushback.filter(|_| is_grpc()).map(|wait| (PUSHBACK, wait.to_string().into())));
+    let headers = serialize(&headers);
     // SAFETY: the pointers are valid for the call. A stream that has ended meanwhile needs no answer.
     let _ = unsafe {
         proxy_send_local_response(

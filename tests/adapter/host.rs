@@ -34,7 +34,10 @@ pub struct Host {
     pub header_fetches: (usize, usize),
     /// By path, joined with dots; `Err` is a status.
     pub properties: HashMap<String, Result<Vec<u8>, u32>>,
+    /// What the filter set.
     pub response_headers: HashMap<String, String>,
+    /// What the response at hand has of itself.
+    pub upstream_headers: Vec<(String, Vec<u8>)>,
     /// The status of the response whose headers are at hand.
     pub status: u16,
     /// The context that each call belongs to, and its body.
@@ -55,6 +58,8 @@ pub struct Host {
     pub ticking: bool,
     /// What streams wrote into their filter state.
     pub filter_state: HashMap<(u32, String), String>,
+    /// The declarations of filter state.
+    pub declared: Vec<String>,
     /// The names of metrics, whose ids count from 0, and their values.
     pub metrics: Vec<(String, i64)>,
     /// How many calls the filter has made in all, log lines not among them.

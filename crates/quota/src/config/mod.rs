@@ -35,7 +35,7 @@ pub use denied::Denied;
 pub use dialed::Turned;
 pub use fault::{Fault, Faults};
 pub use policy::{Count, Mode, OnFailure, Policy, Precision};
-pub use response::{Reset, ResponseConfig};
+pub use response::{Family, Reset, ResponseConfig};
 pub use store::StoreConfig;
 pub use template::{Piece, Template};
 
