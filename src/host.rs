@@ -6,12 +6,12 @@ use std::time::Duration;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{Action, BufferType, MapType, Status};
 use quotagate_quota::access_log::Entry;
-use quotagate_quota::answered::Answered;
-use quotagate_quota::response::Answer;
+use quotagate_quota::answered::{Answered, is_grpc};
+use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 use quotagate_quota::wire::{self, dials::REPORT_HEADER};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingFetch};
 
-use crate::headers::{self, HeaderMap};
+use crate::headers::{HeaderMap, serialize};
 
 /// The status of a raw host call that succeeded.
 const OK: u32 = 0;
@@ -25,6 +25,14 @@ unsafe extern "C" {
         value_size: *mut usize,
     ) -> u32;
     fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize) -> u32;
+    fn proxy_call_foreign_function(
+        name: *const u8,
+        name_size: usize,
+        argument: *const u8,
+        argument_size: usize,
+        result: *mut *mut u8,
+        result_size: *mut usize,
+    ) -> u32;
     fn proxy_get_header_map_pairs(map: u32, map_data: *mut *mut u8, map_size: *mut usize) -> u32;
     fn proxy_send_local_response(
         status: u32,
@@ -90,11 +98,14 @@ pub fn property(path: &[&str]) -> Option<Vec<u8>> {
 
 /// All headers of the request, while they can be read; none where they cannot.
 pub fn request_headers() -> HeaderMap {
-    const REQUEST_HEADERS: u32 = 0;
+    headers(MapType::HttpRequestHeaders)
+}
+
+fn headers(map: MapType) -> HeaderMap {
     let (mut data, mut size) = (std::ptr::null_mut(), 0);
     // SAFETY: as for a property.
     let serialized = unsafe {
-        let status = proxy_get_header_map_pairs(REQUEST_HEADERS, &raw mut data, &raw mut size);
+        let status = proxy_get_header_map_pairs(map as u32, &raw mut data, &raw mut size);
         if status == OK && !data.is_null() { Vec::from_raw_parts(data, size, size) } else { Vec::new() }
     };
     HeaderMap::new(serialized)
@@ -105,11 +116,17 @@ pub fn request_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
 }
 
+/// The status of the response, while its headers can be read.
+fn status() -> Option<u16> {
+    let status = hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, ":status").ok()??;
+    std::str::from_utf8(&status).ok()?.parse().ok()
+}
+
 /// How the active stream is answered, while its response headers can be read; `whole` where they are the whole
 /// answer. `grpc`: a gRPC status matters.
 pub fn response_headers(grpc: bool, whole: bool) -> Option<Answered> {
     let header = |name| hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok().flatten();
-    let status = std::str::from_utf8(&header(":status")?).ok()?.parse().ok()?;
+    let status = status()?;
     let header = |name| if grpc { header(name) } else { None };
     let grpc_status = header("grpc-status");
     let content_type = if grpc_status.is_none() { header("content-type") } else { None };
@@ -122,13 +139,65 @@ pub fn response_trailers() -> Answered {
     Answered::trailers(status.as_deref())
 }
 
+/// The response of the active stream, while its headers can be read.
+pub struct Response;
+
+impl Upstream for Response {
+    fn status(&self) -> Option<u16> {
+        status()
+    }
+
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        // The getter tells the first value only, and hardly any response has one.
+        match hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name) {
+            Ok(Some(_)) => headers(MapType::HttpResponseHeaders).values(name),
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// Puts an entry into the active stream's filter state, which access logs show as
 /// `%FILTER_STATE(wasm.<name>:PLAIN)%`.
 pub fn note(entry: Option<Entry<'_>>) {
     for (name, value) in entry.iter().flat_map(Entry::fields) {
-        // SAFETY: the pointers are valid for the call. A stream without filter state is none that is logged.
-        let _ = unsafe { proxy_set_property(name.as_ptr(), name.len(), value.as_ptr(), value.len()) };
+        set_property(name, value.as_bytes());
     }
+}
+
+/// Puts a value into the active stream's filter state.
+pub fn set_property(name: &str, value: &[u8]) {
+    // SAFETY: the pointers are valid for the call. A stream without filter state is none that is logged or redirected.
+    let _ = unsafe { proxy_set_property(name.as_ptr(), name.len(), value.as_ptr(), value.len()) };
+}
+
+/// Declares that a value of the filter state lives as long as its request, which may be longer than its stream. The
+/// active context is the root.
+pub fn declare_for_request(name: &str) {
+    const FUNCTION: &str = "declare_property";
+    /// The life span of a request.
+    const REQUEST: u8 = 1;
+    // Envoy's message DeclarePropertyArguments: field 1 is the name, field 5 the life span.
+    let mut argument = vec![0x0a, u8::try_from(name.len()).unwrap_or_default()];
+    argument.extend_from_slice(name.as_bytes());
+    argument.extend([0x28, REQUEST]);
+    let (mut data, mut size) = (std::ptr::null_mut(), 0);
+    // SAFETY: the pointers are valid for the call, and this function has no result. A host without it counts a request
+    // again when it redirects it.
+    let _ = unsafe {
+        proxy_call_foreign_function(
+            FUNCTION.as_ptr(),
+            FUNCTION.len(),
+            argument.as_ptr(),
+            argument.len(),
+            &raw mut data,
+            &raw mut size,
+        )
+    };
+}
+
+/// Whether the active stream ends since Envoy serves its request again.
+pub fn is_redirected() -> bool {
+    property(&["response", "code_details"]).is_some_and(|details| details == b"internal_redirect")
 }
 
 /// Puts a response header in place of all of its name.
@@ -146,7 +215,14 @@ pub fn resume_request() {
 
 /// Answers the active stream in place of its upstream.
 pub fn send(answer: &Answer<'_>) {
-    let headers = headers::serialize(&answer.headers);
+    let mut headers = answer.headers.clone();
+    headers.extend(
+        answer
+            .pushback
+            .filter(|_| request_header("content-type").is_some_and(|value| is_grpc(&value)))
+            .map(|wait| (PUSHBACK, wait.to_string().into())),
+    );
+    let headers = serialize(&headers);
     // SAFETY: the pointers are valid for the call. A stream that has ended meanwhile needs no answer.
     let _ = unsafe {
         proxy_send_local_response(

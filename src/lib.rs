@@ -8,6 +8,7 @@
 //! - `facts`: what a request is, read from the host.
 //! - `stream`: one request; `waiting`: the same, as the root finds it when its call returns.
 //! - `root`: the root context of one worker; `plugin`: what it shares with its streams.
+//! - `redirects`: requests that Envoy serves again after an internal redirect.
 //! - `statistics`: Envoy's counters of what was decided.
 //! - `panic_hook`: kills a VM, in builds for tests only.
 
@@ -18,6 +19,7 @@ mod host;
 #[cfg(feature = "panic-hook")]
 mod panic_hook;
 mod plugin;
+mod redirects;
 mod root;
 mod statistics;
 mod stream;

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant, SystemTime};
 
 use log::warn;
 use proxy_wasm::hostcalls;
+use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::{Held, Outcome};
+use quotagate_quota::decision::{Admission, Decision, Held, Outcome};
 use quotagate_quota::response::Now;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{CallFault, CallId, MAX_IN_FLIGHT, Worker};
 
 use crate::facts::Reading;
 use crate::host::{self, StoreAddress};
+use crate::redirects::Redirects;
 use crate::statistics::Statistics;
 use crate::waiting::Waiting;
 
@@ -37,6 +39,8 @@ pub struct Plugin {
     statistics: RefCell<Statistics>,
     /// What suited the last request's headers.
     pub reading: Cell<Reading>,
+    /// Requests that Envoy serves again.
+    pub redirects: Redirects,
     calls: RefCell<Vec<(u32, CallId)>>,
     /// An own queue: a message to it is a fresh callback on this worker. Made with the first stream, so that
     /// the main thread, which serves none, has none.
@@ -61,6 +65,7 @@ impl Plugin {
             worker: RefCell::new(Worker::new(Rc::new(config), random)),
             statistics: RefCell::default(),
             reading: Cell::new(Reading::Single),
+            redirects: Redirects::new(random),
             calls: RefCell::default(),
             queue: Cell::new(None),
             called_back: Cell::new(false),
@@ -143,6 +148,28 @@ impl Plugin {
         self.wake();
     }
 
+    /// A request that was admitted `earlier` and then redirected has lost its client.
+    pub fn abandon(&self, earlier: Option<Admission>) {
+        if let Some(mut earlier) = earlier {
+            self.give_back(earlier.answered(Answered::Abandoned, &self.config()));
+        }
+    }
+
+    /// The decision on a request that was counted `earlier`, before it was redirected.
+    pub fn join(&self, earlier: Option<Admission>, decision: Decision) -> Decision {
+        match (earlier, decision) {
+            (Some(mut earlier), Decision::Admit(admission)) => {
+                earlier.join(admission);
+                Decision::Admit(earlier)
+            }
+            (Some(earlier), refused) => {
+                self.give_back(earlier.held);
+                refused
+            }
+            (None, decision) => decision,
+        }
+    }
+
     /// Counts for statistics that these policies found no identity.
     pub fn count_missing(&self, policies: &[usize]) {
         if policies.is_empty() {
@@ -170,7 +197,7 @@ impl Plugin {
         while resumed < MAX_RESUMES {
             let decided = self.worker.borrow_mut().next_decision();
             let Some((waiting, decision)) = decided else { break };
-            if waiting.carry_out(decision, &config, || self.response_time()) {
+            if waiting.carry_out(decision, self, &config) {
                 resumed += 1;
             }
         }

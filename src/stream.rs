@@ -8,7 +8,7 @@ use proxy_wasm::types::Action;
 use quotagate_quota::access_log;
 use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::Decision;
+use quotagate_quota::decision::{Admission, Decision};
 use quotagate_quota::evaluate::Evaluation;
 use quotagate_quota::response;
 use quotagate_quota::worker::Submitted;
@@ -23,12 +23,14 @@ pub struct Stream {
     id: u32,
     plugin: Rc<Plugin>,
     phase: Rc<RefCell<Phase>>,
+    /// It has response headers, the upstream's or others.
+    has_response: bool,
 }
 
 impl Stream {
     /// The context `id` of a request served by `plugin`.
     pub fn new(id: u32, plugin: Rc<Plugin>) -> Self {
-        Self { id, plugin, phase: Rc::new(RefCell::new(Phase::Uncounted)) }
+        Self { id, plugin, phase: Rc::new(RefCell::new(Phase::Uncounted)), has_response: false }
     }
 
     /// Carries out what is decided while the request's own callback runs.
@@ -49,8 +51,20 @@ impl Stream {
     /// What follows the headers waits as long as they do.
     fn keep_back(&self) -> Action {
         match *self.phase.borrow() {
-            Phase::Waiting(_) => Action::Pause,
+            Phase::Waiting(..) => Action::Pause,
             Phase::Uncounted | Phase::Unreached(_) | Phase::Decided(_) => Action::Continue,
+        }
+    }
+
+    /// Takes what the request was counted by, if its stream ends since Envoy serves it again.
+    fn redirected(&self) -> Option<Admission> {
+        let is_admitted = matches!(&*self.phase.borrow(), Phase::Decided(Decision::Admit(_)));
+        if self.has_response || !is_admitted || !host::is_redirected() {
+            return None;
+        }
+        match self.phase.replace(Phase::Uncounted) {
+            Phase::Decided(Decision::Admit(admission)) => Some(admission),
+            _ => None,
         }
     }
 
@@ -78,35 +92,41 @@ impl HttpContext for Stream {
         let facts = Facts::new(plugin.reading.get());
         let now = plugin.now();
         let config = Rc::clone(plugin.worker.borrow_mut().arrives(now));
+        let earlier = plugin.redirects.take();
         let Evaluation { checks, missing } = config.evaluate(&facts);
         plugin.reading.set(facts.best_reading());
         plugin.count_missing(&missing);
-        let checks = match checks {
-            Ok(checks) if checks.is_empty() => {
-                plugin.wake();
-                return Action::Continue;
-            }
+        let mut checks = match checks {
             Ok(checks) => checks,
             Err(missing) => {
+                plugin.give_back(earlier.map(|earlier| earlier.held).unwrap_or_default());
                 host::note(access_log::missing_identity(&config, missing.policy));
                 host::send(&response::missing_identity(&config, missing.policy));
                 return Action::Pause;
             }
         };
+        if let Some(earlier) = &earlier {
+            checks.retain(|check| !earlier.knows(check.policy));
+        }
+        if checks.is_empty() {
+            plugin.wake();
+            let Some(earlier) = earlier else { return Action::Continue };
+            return self.decided(Decision::Admit(earlier), &config);
+        }
         let waiting = Waiting { stream: self.id, phase: Rc::clone(&self.phase) };
         let submitted = plugin.worker.borrow_mut().submit(waiting, checks, now);
         match submitted {
             Submitted::Decided(decision) => {
                 plugin.wake();
-                self.decided(decision, &config)
+                self.decided(plugin.join(earlier, decision), &config)
             }
             Submitted::Waiting(ticket) => {
-                self.phase.replace(Phase::Waiting(ticket));
+                self.phase.replace(Phase::Waiting(ticket, earlier));
                 host::run_root(plugin.root, self.id);
                 Action::Pause
             }
             Submitted::Counting(admission) => {
-                let decision = Decision::Admit(admission);
+                let decision = plugin.join(earlier, Decision::Admit(admission));
                 host::note(access_log::entry(&config, &decision));
                 self.phase.replace(Phase::Decided(decision));
                 host::run_root(plugin.root, self.id);
@@ -126,6 +146,7 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_headers(&mut self, _headers: usize, end: bool) -> Action {
+        self.has_response = true;
         let settled = self.settle(|grpc| host::response_headers(grpc, end));
         if let Phase::Decided(decision @ Decision::Admit(admission)) = &*self.phase.borrow() {
             let plugin = &self.plugin;
@@ -134,7 +155,9 @@ impl HttpContext for Stream {
                 host::note(access_log::entry(&config, decision));
             }
             let time = || plugin.response_time();
-            for (name, value) in response::quota_headers(&config, &admission.standings, time) {
+            for (name, value) in
+                response::response_headers(&config, &admission.standings, &host::Response, time)
+            {
                 host::set_response_header(name, &value);
             }
         }
@@ -154,9 +177,16 @@ impl HttpContext for Stream {
 impl Context for Stream {
     fn on_done(&mut self) -> bool {
         match &mut *self.phase.borrow_mut() {
-            Phase::Waiting(ticket) => self.plugin.worker.borrow_mut().cancel(*ticket, self.plugin.now()),
+            Phase::Waiting(ticket, earlier) => {
+                self.plugin.worker.borrow_mut().cancel(*ticket, self.plugin.now());
+                self.plugin.abandon(earlier.take());
+            }
             Phase::Unreached(held) => self.plugin.give_back(std::mem::take(held)),
             Phase::Uncounted | Phase::Decided(_) => {}
+        }
+        if let Some(admission) = self.redirected() {
+            let oldest = self.plugin.redirects.keep(self.id, admission);
+            self.plugin.give_back(oldest.map(|oldest| oldest.held).unwrap_or_default());
         }
         // What has not come by now never will, and the access log is written.
         self.settle(|_| Some(Answered::Abandoned));

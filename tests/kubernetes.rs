@@ -28,7 +28,22 @@ const STORE_CLUSTER: &str = "outbound|9180||quotagate-store.quotagate.svc.cluste
 
 /// Envoy Gateway's types are in no crate: the names of its API (`api/v1alpha1` of its source) for each object that the
 /// documents have; what lies below `free` is not its own.
-const ENVOY_GATEWAY: [(&str, &[&str]); 15] = [
+const ENVOY_GATEWAY: [(&str, &[&str]); 19] = [
+    ("ClientTrafficPolicy", &["apiVersion", "kind", "metadata", "spec"]),
+    (
+        "ClientTrafficPolicy.spec",
+        &["targetRefs", "targetSelectors", "timeout", "http1", "http2", "clientIPDetection"],
+    ),
+    ("ClientTrafficPolicy.spec.targetRefs", &["group", "kind", "name", "sectionName"]),
+    (
+        "ClientTrafficPolicy.spec.http2",
+        &[
+            "initialStreamWindowSize",
+            "initialConnectionWindowSize",
+            "maxConcurrentStreams",
+            "onInvalidMessage",
+        ],
+    ),
     ("EnvoyExtensionPolicy", &["apiVersion", "kind", "metadata", "spec"]),
     ("EnvoyExtensionPolicy.spec", &["targetRefs", "targetSelectors", "mergeType", "wasm", "extProc", "lua"]),
     ("EnvoyExtensionPolicy.spec.targetRefs", &["group", "kind", "name", "sectionName"]),
@@ -66,7 +81,8 @@ const ENVOY_GATEWAY: [(&str, &[&str]); 15] = [
 /// And of its list of patches: RFC 6902's, and a query.
 const JSON_PATCH: (&str, &[&str]) =
     ("EnvoyProxy.spec.bootstrap.jsonPatches", &["op", "path", "jsonPath", "from", "value"]);
-const FREE: [&str; 4] = [
+const FREE: [&str; 5] = [
+    "ClientTrafficPolicy.metadata",
     "EnvoyExtensionPolicy.spec.wasm.config",
     "EnvoyProxy.spec.bootstrap.jsonPatches.value",
     "EnvoyExtensionPolicy.metadata",
@@ -217,6 +233,24 @@ fn what_was_not_run_says_so_at_the_top() {
 }
 
 #[test]
+fn what_bounds_streams_is_for_named_listeners_and_routes_and_as_in_envoys_own_file() {
+    let patches = document("istio/envoyfilter.yaml", "EnvoyFilter")["spec"]["configPatches"].clone();
+    let patch =
+        |target: &str| patches.as_array().unwrap().iter().find(|patch| patch["applyTo"] == target).unwrap();
+    let (route, manager) = (patch("HTTP_ROUTE"), patch("NETWORK_FILTER"));
+    assert!(route["match"]["routeConfiguration"]["vhost"]["name"].is_string(), "{route}");
+    assert!(manager["match"]["listener"]["portNumber"].is_number(), "{manager}");
+    let mut own = yaml::read(&paths::envoy_config()).unwrap();
+    let own = envoy::manager(&mut own).unwrap();
+    assert_eq!(own["stream_idle_timeout"], Value::Null, "Envoy's own, for routes that name none");
+    let own_route = &own["route_config"]["virtual_hosts"][0]["routes"][0]["route"];
+    assert_eq!(route["patch"]["value"]["route"]["idle_timeout"], own_route["idle_timeout"]);
+    let windows = &manager["patch"]["value"]["typed_config"]["http2_protocol_options"];
+    assert_eq!(*windows, own["http2_protocol_options"]);
+    assert_eq!(windows["initial_connection_window_size"], 1 << 20);
+}
+
+#[test]
 fn both_plugins_carry_a_good_document() {
     let istio = document("istio/wasmplugin.yaml", "WasmPlugin")["spec"]["pluginConfig"].clone();
     let gateway =
@@ -361,11 +395,15 @@ fn what_the_envoy_filter_brings_works_in_envoy() -> Result<()> {
         let patch = patches.as_array().unwrap().iter().find(|patch| patch["applyTo"] == target).unwrap();
         patch["patch"]["value"].clone()
     };
-    let manager = value("NETWORK_FILTER")["typed_config"].clone();
+    let (manager, route) =
+        (value("NETWORK_FILTER")["typed_config"].clone(), value("HTTP_ROUTE")["route"].clone());
     let options = with_cluster(options(&upstream, &store, plugin, "payload"), &value("CLUSTER"));
     let options = options.edit(move |config| {
         let shipped = envoy::manager(config)?.as_object_mut().context("no object")?;
         shipped.extend(manager.as_object().context("no object")?.clone());
+        let shipped = yaml::at(envoy::manager(config)?, "/route_config/virtual_hosts/0/routes/0/route")?;
+        let shipped = shipped.as_object_mut().context("no object")?;
+        shipped.extend(route.as_object().context("no object")?.clone());
         Ok(())
     });
     assert_counts(&Envoy::start(&options)?)

@@ -1,7 +1,7 @@
 //! What clients and the store get of the filter's own making.
 
 use crate::document::{document, grant, policy};
-use crate::host::{configure, host, reply, request};
+use crate::host::{configure, host, reply, request, response};
 
 fn header(headers: &[(String, String)], name: &str) -> Option<String> {
     headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone())
@@ -38,8 +38,44 @@ fn a_refusal_of_ones_own_reaches_the_client() {
         assert_eq!(header(headers, "content-type").as_deref(), Some("text/html"));
         let wait = header(headers, "retry-after").unwrap();
         assert_eq!(h.answer.body, format!("<p>p: 100, {wait}</p>"));
-        assert_eq!((h.answer.grpc_status, &*h.answer.details), (8, "quotagate_quota_exceeded"));
+        assert_eq!((h.answer.grpc_status, &*h.answer.details), (8, "request_rate_limited"));
     });
+}
+
+#[test]
+fn only_grpc_clients_are_told_when_to_retry_in_grpcs_way() {
+    for (content_type, told) in [
+        ("application/grpc", true),
+        ("application/grpc+proto", true),
+        ("application/grpc-web", false),
+        ("application/json", false),
+    ] {
+        let case = move || {
+            assert!(configure(&document(&policy("p", ""), "", "")));
+            host(|h| h.set_request_header("content-type", content_type.as_bytes()));
+            request(2);
+            reply(1, 200, &grant(0, 100));
+            request(3);
+            assert_eq!(host(|h| h.answered.clone()), [(2, 429), (3, 429)]);
+            let pushback = header(&host(|h| h.answer.headers.clone()), "grpc-retry-pushback-ms");
+            assert_eq!(pushback.is_some(), told, "{content_type}");
+            assert!(pushback.is_none_or(|ms| (29_000..=30_000).contains(&ms.parse::<u32>().unwrap())));
+        };
+        std::thread::spawn(case).join().unwrap();
+    }
+}
+
+#[test]
+fn the_limits_of_an_upstream_are_joined() {
+    assert!(configure(&document(&policy("p", ""), "", "")));
+    request(2);
+    reply(1, 200, &grant(1, 40));
+    let fields = [("ratelimit", "\"a\";r=1"), ("ratelimit", "\"b\";r=2"), ("x-ratelimit-remaining", "1")];
+    host(|h| h.upstream_headers = fields.map(|(name, value)| (name.to_owned(), value.into())).into());
+    response(2, 200);
+    let set = host(|h| h.response_headers.clone());
+    assert!(set["ratelimit"].starts_with("\"a\";r=1, \"b\";r=2, \"p\";r=60;t="), "{set:?}");
+    assert_eq!(set.keys().filter(|name| name.starts_with("x-")).count(), 0, "{set:?}");
 }
 
 #[test]

@@ -34,11 +34,13 @@ pub struct Host {
     pub header_fetches: (usize, usize),
     /// By path, joined with dots; `Err` is a status.
     pub properties: HashMap<String, Result<Vec<u8>, u32>>,
+    /// What the filter set.
     pub response_headers: HashMap<String, String>,
+    /// What the response at hand has of itself.
+    pub upstream_headers: Vec<(String, Vec<u8>)>,
     /// The status of the response whose headers are at hand.
     pub status: u16,
-    /// The other headers that the upstream answers with, and its trailers.
-    pub upstream_headers: HashMap<String, String>,
+    /// The trailers of the upstream's answer.
     pub trailers: HashMap<String, String>,
     /// The context that each call belongs to, and its body.
     pub calls: Vec<(u32, Vec<u8>)>,
@@ -58,6 +60,8 @@ pub struct Host {
     pub ticking: bool,
     /// What streams wrote into their filter state.
     pub filter_state: HashMap<(u32, String), String>,
+    /// The declarations of filter state.
+    pub declared: Vec<String>,
     /// The names of metrics, whose ids count from 0, and their values.
     pub metrics: Vec<(String, i64)>,
     /// How many calls the filter has made in all, log lines not among them.
@@ -184,7 +188,7 @@ pub fn response(id: u32, status: u16) {
 pub fn grpc_response(id: u32) {
     host(|h| {
         (h.active, h.status) = (id, 200);
-        h.upstream_headers.insert("content-type".into(), "application/grpc".into());
+        h.upstream_headers = vec![("content-type".into(), b"application/grpc".into())];
     });
     unsafe { proxy_on_response_headers(id, 2, false) };
 }

@@ -15,6 +15,9 @@ const BAD_ARGUMENT: u32 = 2;
 const EMPTY: u32 = 7;
 const INTERNAL_FAILURE: u32 = 10;
 
+/// The map of a request's headers.
+const REQUEST: u32 = 0;
+
 /// Changes the host of this thread, in a call that the filter makes.
 fn called<T>(f: impl FnOnce(&mut Host) -> T) -> T {
     host(|h| {
@@ -97,7 +100,6 @@ unsafe extern "C" fn proxy_get_header_map_value(
     data: *mut *mut u8,
     size: *mut usize,
 ) -> u32 {
-    const REQUEST: u32 = 0;
     const RESPONSE: u32 = 2;
     const TRAILERS: u32 = 3;
     let name = unsafe { text(name, name_size) };
@@ -107,7 +109,9 @@ unsafe extern "C" fn proxy_get_header_map_value(
             h.request_headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
         }
         RESPONSE if name == ":status" => Some(h.status.to_string().into_bytes()),
-        RESPONSE => h.upstream_headers.get(&name).map(|value| value.clone().into_bytes()),
+        RESPONSE => {
+            h.upstream_headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
+        }
         TRAILERS => h.trailers.get(&name).map(|value| value.clone().into_bytes()),
         _ if name == "x-envoy-upstream-service-time" => (!h.answers_itself).then(|| b"1".to_vec()),
         _ => Some(h.reply.0.to_string().into_bytes()),
@@ -120,15 +124,16 @@ unsafe extern "C" fn proxy_get_header_map_value(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_get_header_map_pairs(_map: u32, data: *mut *mut u8, size: *mut usize) -> u32 {
+unsafe extern "C" fn proxy_get_header_map_pairs(map: u32, data: *mut *mut u8, size: *mut usize) -> u32 {
     let map = called(|h| {
         h.header_fetches.1 += 1;
+        let headers = if map == REQUEST { &h.request_headers } else { &h.upstream_headers };
         let number = |n: usize| (n as u32).to_le_bytes();
-        let mut map = number(h.request_headers.len()).to_vec();
-        for (name, value) in &h.request_headers {
+        let mut map = number(headers.len()).to_vec();
+        for (name, value) in headers {
             map.extend([number(name.len()), number(value.len())].concat());
         }
-        for (name, value) in &h.request_headers {
+        for (name, value) in headers {
             map.extend([name.as_bytes(), b"\0", value, b"\0"].concat());
         }
         map
@@ -175,6 +180,24 @@ unsafe extern "C" fn proxy_set_property(
 ) -> u32 {
     let (path, value) = unsafe { (text(path, path_size), text(value, value_size)) };
     called(|h| h.filter_state.insert((h.active, path), value));
+    OK
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn proxy_call_foreign_function(
+    name: *const u8,
+    name_size: usize,
+    argument: *const u8,
+    argument_size: usize,
+    _result: *mut *mut u8,
+    _result_size: *mut usize,
+) -> u32 {
+    let (name, argument) = unsafe { (text(name, name_size), text(argument, argument_size)) };
+    assert_eq!(name, "declare_property");
+    host(|h| {
+        assert_eq!(h.active, ROOT, "only the root declares");
+        h.declared.push(argument);
+    });
     OK
 }
 
@@ -290,7 +313,7 @@ macro_rules! not_called {
 }
 
 not_called! {
-    proxy_add_header_map_value proxy_call_foreign_function proxy_cancel_grpc_call proxy_cancel_grpc_stream
+    proxy_add_header_map_value proxy_cancel_grpc_call proxy_cancel_grpc_stream
     proxy_close_grpc_stream proxy_close_stream proxy_done proxy_get_current_time_nanoseconds
     proxy_get_log_level proxy_get_metric proxy_get_shared_data proxy_get_status
     proxy_grpc_call proxy_grpc_cancel proxy_grpc_close proxy_grpc_send proxy_grpc_stream

@@ -21,3 +21,5 @@ mod host;
 mod imports;
 #[cfg(test)]
 mod operators;
+#[cfg(test)]
+mod redirects;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use quotagate_support::envoy::{self, EnvoyOptions};
 use quotagate_support::http::Request;
-use quotagate_support::wait;
+use quotagate_support::{http2, wait};
 use serde_json::{Value, json};
 
 use crate::inspect;
@@ -68,5 +68,26 @@ fn a_body_larger_than_envoys_buffers_waits_and_passes() -> Result<()> {
         })?;
         assert_eq!(status, 200, "{allowed}");
     }
+    Ok(())
+}
+
+#[test]
+fn an_http2_client_sends_little_ahead_while_its_request_waits() -> Result<()> {
+    let mut rig = Rig::start(document(json!([per_caller(1)])))?;
+    let upload = Request::post("/upload", &vec![b'a'; 3 << 20]);
+    let mut client = http2::Client::connect(rig.envoy.port())?;
+    rig.store.freeze()?;
+    let (status, ahead) = thread::scope(|scope| -> Result<(u16, u64)> {
+        let sending = scope.spawn(|| client.send(&upload));
+        let received = || inspect::stat(&rig.envoy, "^http.ingress.downstream_cx_rx_bytes_total$");
+        wait::until_true("the client's window to fill", Duration::from_secs(8), || Ok(received()? > 60_000))?;
+        // What else it may send comes at once: a second window, since Envoy buffers as much.
+        thread::sleep(Duration::from_millis(500));
+        let ahead = received()?;
+        rig.store.thaw()?;
+        Ok((sending.join().expect("no panic")?.response.status, ahead))
+    })?;
+    assert_eq!(status, 200);
+    assert!(ahead < 256 << 10, "{ahead} bytes");
     Ok(())
 }

@@ -30,6 +30,8 @@ mod identities;
 #[cfg(test)]
 mod identity_sources;
 #[cfg(test)]
+mod inner_limits;
+#[cfg(test)]
 mod inspect;
 #[cfg(test)]
 mod leases;
@@ -42,6 +44,8 @@ mod operators;
 #[cfg(test)]
 mod overrides;
 #[cfg(test)]
+mod parsers;
+#[cfg(test)]
 mod partitions;
 #[cfg(test)]
 mod peers;
@@ -51,6 +55,8 @@ mod policies;
 mod protocols;
 #[cfg(test)]
 mod quotas;
+#[cfg(test)]
+mod redirects;
 #[cfg(test)]
 mod rig;
 #[cfg(test)]

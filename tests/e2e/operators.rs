@@ -9,7 +9,7 @@ use quotagate_support::http::Request;
 use quotagate_support::{edits, wait};
 use serde_json::{Value, json};
 
-use crate::rig::{Rig, document, one_each};
+use crate::rig::{Rig, document, one_each, per_caller};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -81,7 +81,7 @@ fn the_access_log_says_what_became_of_each_request() -> Result<()> {
         by_path("enforced"),
         [
             passed("admitted enforced ip=127.0.0.1 1"),
-            answered("quotagate_quota_exceeded", "refused enforced ip=127.0.0.1 1")
+            answered("request_rate_limited", "refused enforced ip=127.0.0.1 1")
         ]
     );
     assert_eq!(
@@ -113,6 +113,20 @@ fn shadow_only_traffic_is_logged_although_the_upstream_answers_before_the_store(
     let without: Vec<&Value> =
         entries.iter().filter(|entry| said(entry) != "admitted trial ip=127.0.0.1").collect();
     assert!(without.is_empty(), "{} of {REQUESTS} lines say otherwise: {:?}", without.len(), without.first());
+    Ok(())
+}
+
+#[test]
+fn a_refusal_has_the_detail_of_envoys_rate_limit_filter_and_no_response_flag() -> Result<()> {
+    let log = AccessLog::new(json!({
+        "status": "%RESPONSE_CODE%", "details": "%RESPONSE_CODE_DETAILS%", "flags": "%RESPONSE_FLAGS%"
+    }))?;
+    let rig = Rig::start_with(document(json!([per_caller(0)])), |options| options.edit(log.edit()))?;
+    let refused = rig.client()?.send(&Request::get("/"))?;
+    assert_eq!((refused.header("x-envoy-ratelimited"), refused.header("retry-after")), (Some("true"), None));
+    assert!(refused.text().contains("The quota of per-caller is 0"), "{}", refused.text());
+    let expected = json!({"status": 429, "details": "request_rate_limited", "flags": "-"});
+    assert_eq!(log.entries(1)?, [expected]);
     Ok(())
 }
 

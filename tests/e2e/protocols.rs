@@ -39,6 +39,8 @@ fn grpc_clients_are_told_what_they_understand() -> Result<()> {
         exhausted.response.header("retry-after").is_some()
             && exhausted.response.header("ratelimit").is_some()
     );
+    let pushback: u32 = exhausted.response.header("grpc-retry-pushback-ms").unwrap_or_default().parse()?;
+    assert!(pushback > 0, "{pushback}");
     assert_grpc(&call(&mut client, "/unauthenticated")?, "16", "");
     rig.store.kill()?;
     assert_grpc(&call(&mut client, "/unavailable")?, "14", "");
@@ -53,8 +55,10 @@ fn a_status_of_ones_own_is_resource_exhausted_to_grpc() -> Result<()> {
     let mut client = Client::connect(rig.envoy.port())?;
     let answer = call(&mut client, "/a.B/C")?;
     assert_eq!((answer.response.status, answer.grpc_status()), (200, Some("8")));
+    assert_eq!(answer.response.header("grpc-retry-pushback-ms"), Some("-1"), "more is never granted");
     let plain = client.send(&Request::get("/"))?;
     assert_eq!((plain.response.status, plain.response.text().as_str()), (403, "no"));
+    assert_eq!(plain.response.header("grpc-retry-pushback-ms"), None);
     Ok(())
 }
 

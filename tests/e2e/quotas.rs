@@ -72,14 +72,15 @@ fn the_counter_in_redis_has_the_contracts_key_value_and_a_ttl() -> Result<()> {
 }
 
 #[test]
-fn headers_of_the_upstream_are_replaced() -> Result<()> {
+fn headers_of_the_upstream_are_joined() -> Result<()> {
     let rig = Rig::start(document(json!([per_caller(5)])))?;
     let request = Request::get("/")
         .header("x-answer-header-ratelimit", "\"theirs\";r=9;t=9")
         .header("x-answer-header-x-ratelimit-limit", "9");
     let response = rig.client()?.send(&request)?;
     assert_eq!(response.header_all("x-ratelimit-limit"), ["5"]);
-    assert_eq!(response.header_all("ratelimit"), [format!("\"per-caller\";r=4;t={}", reset_of(&response))]);
+    let listed = format!("\"theirs\";r=9;t=9, \"per-caller\";r=4;t={}", reset_of(&response));
+    assert_eq!(response.header_all("ratelimit"), [listed]);
     Ok(())
 }
 

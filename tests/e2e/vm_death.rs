@@ -2,7 +2,7 @@
 //!
 //! | case | shown here |
 //! | --- | --- |
-//! | requests that waited in that VM | end within the `stream_idle_timeout` of the shipped configuration |
+//! | requests that waited in that VM | end within the `idle_timeout` of their route |
 //! | requests of the other worker | go on as if nothing had been |
 //! | requests that come later | are counted by a fresh VM; units granted to the dead one are lost, none is granted twice |
 
@@ -13,7 +13,7 @@ use std::{fs, thread};
 use anyhow::{Context, Result};
 use quotagate_support::envoy::EnvoyOptions;
 use quotagate_support::http::{Client, Request};
-use quotagate_support::{paths, wait};
+use quotagate_support::{edits, paths, wait};
 use serde_json::json;
 
 use crate::inspect;
@@ -23,14 +23,15 @@ const PANIC: &str = "x-quotagate-panic";
 /// So many connections that each of two workers surely has some.
 const CLIENTS: usize = 24;
 const QUOTA: u64 = 400;
-/// The `stream_idle_timeout` of the shipped configuration is 15 s; the rest is a slow machine's.
+/// The `idle_timeout` of the route, shorter than the shipped one; the rest of [`ENDED`] is a slow machine's.
+const IDLE: &str = "15s";
 const ENDED: Duration = Duration::from_secs(25);
 /// Far above what a request takes, below what one takes whose worker has died.
 const HELD: Duration = Duration::from_secs(8);
 const SPENT: Duration = Duration::from_secs(30);
 
 fn panicking(options: EnvoyOptions) -> EnvoyOptions {
-    let mut options = options.concurrency(2);
+    let mut options = options.concurrency(2).edit(edits::idle_timeout(IDLE));
     options.wasm = paths::panicking_filter();
     options
 }

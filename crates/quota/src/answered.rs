@@ -122,7 +122,7 @@ fn grpc_status(text: &[u8]) -> u16 {
 
 /// Whether it is `application/grpc`, also with a codec (`application/grpc+proto`). Not gRPC-Web, whose trailers are
 /// part of the body.
-fn is_grpc(content_type: &[u8]) -> bool {
+pub fn is_grpc(content_type: &[u8]) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     let Some((start, rest)) = content_type.split_at_checked(GRPC.len()) else { return false };
     start.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';'))

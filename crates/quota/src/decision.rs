@@ -126,7 +126,14 @@ impl Outcome {
 }
 
 impl Admission {
-    /// Policies that only count have been heard of, as `counted` says, while the request went on.
+    /// Whether it says something of the policy at this index.
+    pub fn knows(&self, policy: usize) -> bool {
+        self.standings.iter().any(|standing| standing.policy == policy)
+            || self.pending.iter().any(|pending| pending.policy == policy)
+    }
+
+    /// Adds what other policies say of the same request: those that only count and have now heard from the store, or
+    /// those of a request that was redirected.
     pub fn join(&mut self, counted: Self) {
         self.standings.extend(counted.standings);
         self.standings.sort_by_key(|standing| standing.policy);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quotagate_quota::config::{
-    Abandoned, Answers, Config, Count, Denied, Faults, Mode, OnFailure, Piece, Precision, Reset, StoreConfig,
-    Template,
+    Abandoned, Answers, Config, Count, Denied, Family, Faults, Mode, OnFailure, Piece, Precision, Reset,
+    StoreConfig, Template,
 };
 use quotagate_quota::window::Window;
 
@@ -67,7 +67,7 @@ fn every_supported_field_is_read() {
 #[test]
 fn a_refusal_of_ones_own_is_read() {
     let response = parse("good").unwrap_or_else(|faults| panic!("{faults}")).response;
-    assert_eq!((response.ietf, response.x_ratelimit, response.reset), (false, true, Reset::Delta));
+    assert_eq!((&*response.families, response.reset), (&[Family::XRateLimit][..], Reset::Delta));
     let Denied { status, content_type, body, headers } = response.denied;
     assert_eq!((status, content_type.as_deref()), (503, Some("application/json")));
     let text = |text: &str| Piece::Text(text.into());
@@ -156,7 +156,7 @@ fn what_is_left_out_has_its_default() {
     assert_eq!((config.store.local_share, &config.store.token), (0.1, &None));
     let Denied { status, content_type, body, headers } = config.response.denied;
     assert_eq!((status, content_type, body, headers), (429, None, None, Vec::new()));
-    assert_eq!((config.response.ietf, config.response.x_ratelimit), (true, true));
+    assert_eq!(*config.response.families, [Family::Ietf, Family::XRateLimit]);
     assert_eq!(config.response.reset, Reset::Epoch);
     let policy = &config.policies[0];
     assert_eq!((policy.mode, policy.on_failure), (Mode::Enforce, OnFailure::Allow));
@@ -514,7 +514,14 @@ const BAD: &[(&str, &[Expected])] = &[
     ("precision-word", &[("policies[0].precision", "must be exact or lease")]),
     ("stagger-type", &[("policies[0].stagger", "must be true or false")]),
     ("overrides-type", &[("policies[0].overrides", "must be a list")]),
-    ("response-headers", &[("response.headers[1]", r#"must be ietf or x_ratelimit, is "x-ratelimit""#)]),
+    (
+        "response-headers",
+        &[("response.headers[1]", r#"must be ietf, x_ratelimit, draft_07 or draft_03, is "x-ratelimit""#)],
+    ),
+    (
+        "response-headers-one-field",
+        &[("response.headers", "ietf and draft_07 both write the field ratelimit: keep one of the two")],
+    ),
     ("response-headers-twice", &[("response.headers[1]", "is the same as response.headers[0]")]),
     ("response-reset", &[("response.reset", "must be epoch or delta")]),
     (

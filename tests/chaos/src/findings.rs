@@ -13,7 +13,7 @@ use crate::spared::Spared;
 
 /// What an answer may take beyond the filter's timeout, on a machine that does other things too.
 const GENEROUS: Duration = Duration::from_secs(2);
-/// What it may take where the filter dies that holds it: the `stream_idle_timeout` of the shipped configuration.
+/// What it may take where the filter dies that holds it: the `idle_timeout` of the rig's route.
 const IDLE: Duration = Duration::from_secs(15);
 /// From the end of a fault to the last request that it makes fail, and to the first that is admitted.
 pub const HEALED: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ use crate::document::{Kind, WINDOW_S};
 
 /// The longest that anybody waits for an answer: one that takes as long never comes.
 ///
-/// Above the `stream_idle_timeout` of the shipped configuration, which ends requests whose filter has died.
+/// Above the `idle_timeout` of the rig's route, which ends requests whose filter has died.
 pub const STUCK: Duration = Duration::from_secs(20);
 /// Users of each policy.
 const USERS: &[&str] = &["0", "1", "2"];

@@ -182,7 +182,7 @@ impl Rig {
         for _ in 0..ENVOYS {
             let options = EnvoyOptions::new(upstream.port(), 0).concurrency(2);
             let options = options.store(StoreAddress::Ports(addresses.clone()));
-            let mut options = options.document(policies.clone());
+            let mut options = options.document(policies.clone()).edit(edits::idle_timeout("15s"));
             options.port = ports::free()?;
             if setup.stores > 1 {
                 options = options.edit(edits::several_stores);

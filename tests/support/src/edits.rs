@@ -132,6 +132,14 @@ pub fn routes(routes: &[(&str, &str)]) -> impl Fn(&mut Value) -> Result<()> + us
     }
 }
 
+/// Ends streams of the first route that are silent for so long.
+pub fn idle_timeout(duration: &'static str) -> impl Fn(&mut Value) -> Result<()> {
+    move |config| {
+        let route = "/route_config/virtual_hosts/0/routes/0/route";
+        set(yaml::at(envoy::manager(config)?, route)?, "idle_timeout", json!(duration))
+    }
+}
+
 /// This HTTP filter right before the filter under test.
 pub fn before_filter(filter: Value) -> impl Fn(&mut Value) -> Result<()> {
     move |config| {

@@ -9,6 +9,7 @@ use serde::de::IgnoredAny;
 use super::names;
 use super::reader::Node;
 use super::template::Template;
+use crate::response::{PUSHBACK, RATE_LIMITED};
 use crate::wire::MAX_UNITS;
 
 /// Longest body, in bytes before placeholders are filled in.
@@ -135,10 +136,12 @@ fn header_name(name: &str, node: &Node<'_>) -> Option<Box<str>> {
         "content-type" => fault("is set by content_type"),
         "connection" | "keep-alive" | "proxy-connection" | "te" | "trailer" | "transfer-encoding"
         | "upgrade" | "content-length" => fault("is Envoy's own to set: it says how the message is carried"),
-        "retry-after" | "ratelimit" | "ratelimit-policy" | "grpc-status" | "grpc-message" => {
+        "retry-after" | "ratelimit" | "grpc-status" | "grpc-message" | PUSHBACK | RATE_LIMITED => {
             fault("is set by the filter itself")
         }
-        _ if lower.starts_with("x-ratelimit-") => fault("is set by the filter itself"),
+        _ if lower.starts_with("ratelimit-") || lower.starts_with("x-ratelimit-") => {
+            fault("is set by the filter itself")
+        }
         _ => Some(lower.into()),
     }
 }

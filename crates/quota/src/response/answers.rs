@@ -9,9 +9,10 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use super::headers::{quota_headers, seconds_until};
-use super::{Answer, Header, Now};
+use super::{Answer, Header, Now, RATE_LIMITED};
 use crate::config::{Config, Piece, Template};
 use crate::decision::{Decision, Refusal, Standing};
+use crate::time::Monotonic;
 
 /// The grpc-status RESOURCE_EXHAUSTED.
 const EXHAUSTED: i32 = 8;
@@ -21,6 +22,12 @@ const UNAVAILABLE: i32 = 14;
 const UNAUTHENTICATED: i32 = 16;
 
 const PROBLEM_JSON: &str = "application/problem+json";
+
+/// The response code detail of Envoy's own rate limit filter.
+const RATE_LIMITED_DETAIL: &str = "request_rate_limited";
+
+/// Tells a gRPC client never to retry.
+const NEVER: i32 = -1;
 
 /// An RFC 9457 problem, with the types and members of draft-ietf-httpapi-ratelimit-headers-11.
 #[derive(Serialize)]
@@ -49,13 +56,13 @@ pub fn missing_identity(config: &Config, policy: usize) -> Answer<'_> {
     let detail = format!("The policy \"{name}\" needs to know who is calling, and the request does not say.");
     // RFC 9110, section 11.6.1: a 401 names a challenge.
     let challenge = ("www-authenticate", Cow::from(format!("Bearer realm=\"{}\"", config.domain)));
-    plain("Unauthorized", 401, UNAUTHENTICATED, detail, challenge, "quotagate_missing_identity")
+    plain("Unauthorized", 401, UNAUTHENTICATED, detail, challenge, None, "quotagate_missing_identity")
 }
 
 fn unavailable() -> Answer<'static> {
     let detail = "The request could not be counted against its quota; try again in a moment.".to_owned();
     let wait = ("retry-after", Cow::from("1"));
-    plain("Service Unavailable", 503, UNAVAILABLE, detail, wait, "quotagate_store_unavailable")
+    plain("Service Unavailable", 503, UNAVAILABLE, detail, wait, Some(1000), "quotagate_store_unavailable")
 }
 
 /// A problem that is no more than its status.
@@ -65,11 +72,12 @@ fn plain<'a>(
     grpc_status: i32,
     detail: String,
     header: Header<'a>,
+    pushback: Option<i32>,
     details: &'static str,
 ) -> Answer<'a> {
     let problem = Problem { kind: "about:blank", title, status, detail, violated_policies: &[] };
     let headers = vec![header, ("content-type", Cow::from(PROBLEM_JSON))];
-    Answer { status, grpc_status, headers, body: problem.text().into(), details }
+    Answer { status, grpc_status, headers, body: problem.text().into(), pushback, details }
 }
 
 fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
@@ -85,6 +93,12 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
         _ => Cow::from(names.join(", ")),
     };
     let wait = seconds_until(refusal.until, now).max(1);
+    // A quota of 0 grants nothing later either, so such a client is not told when to come back.
+    let blocked: Vec<&str> = refusal
+        .violated()
+        .filter(|standing| standing.quota == 0)
+        .filter_map(|standing| config.policies.get(standing.policy).map(|policy| &*policy.name))
+        .collect();
     let fill = |template: &'a Template| match template.pieces() {
         [] => Cow::from(""),
         [Piece::Text(text)] => Cow::from(&**text),
@@ -92,7 +106,10 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
     };
 
     let mut headers = quota_headers(config, &refusal.standings, || now);
-    headers.push(("retry-after", Cow::from(wait.to_string())));
+    if blocked.is_empty() {
+        headers.push(("retry-after", Cow::from(wait.to_string())));
+    }
+    headers.push((RATE_LIMITED, Cow::from("true")));
     headers.extend(denied.headers.iter().map(|(name, value)| (&**name, fill(value))));
     let content_type = match (&denied.content_type, &denied.body) {
         (Some(given), _) => Some(&**given),
@@ -105,13 +122,29 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
             kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
             title: "Too Many Requests",
             status: denied.status,
-            detail: format!("The quota of {joined} is used up; more is granted in {wait} s."),
+            detail: match &*blocked {
+                [] => format!("The quota of {joined} is used up; more is granted in {wait} s."),
+                _ => format!("The quota of {} is 0: no request is let through.", blocked.join(", ")),
+            },
             violated_policies: &names,
         };
         problem.text().into()
     });
-    let details = "quotagate_quota_exceeded";
-    Answer { status: denied.status, grpc_status: EXHAUSTED, headers, body, details }
+    let pushback = if blocked.is_empty() { milliseconds_until(refusal.until, now) } else { NEVER };
+    Answer {
+        status: denied.status,
+        grpc_status: EXHAUSTED,
+        headers,
+        body,
+        pushback: Some(pushback),
+        details: RATE_LIMITED_DETAIL,
+    }
+}
+
+/// At least 1, and no more than gRPC can read.
+fn milliseconds_until(moment: Monotonic, now: Now) -> i32 {
+    let left = moment.since(now.monotonic).as_nanos().div_ceil(1_000_000);
+    i32::try_from(left).unwrap_or(i32::MAX).max(1)
 }
 
 impl Problem<'_> {

@@ -1,71 +1,136 @@
-//! The two families of quota headers: `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11,
-//! Structured Fields), and `X-RateLimit-*`.
+//! The families of quota headers (`response.headers`).
 //!
-//! Only enforced policies show: a client learns nothing of those in shadow mode. Numbers are units and whole
-//! seconds; in Structured Fields they are cut at 999,999,999,999,999, the largest Integer there.
+//! `ietf` lists every policy (Structured Fields); the others tell of the tightest one only. Only enforced policies
+//! show: a client learns nothing of those in shadow mode. Numbers are units and whole seconds; in Structured Fields
+//! they are cut at 999,999,999,999,999, the largest Integer there.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use itoa::Buffer;
 
+use super::upstream::{Precedence, Upstream, list, precedence};
 use super::{Header, Now};
-use crate::config::{Config, Reset};
+use crate::config::{Config, Family, Reset};
 use crate::decision::Standing;
 use crate::time::Monotonic;
 
-/// The quota headers of a counted response, by the families that the configuration names: for each a
-/// replacement of whatever the upstream sent. Empty, and `now` not asked, where there is nothing to show.
+/// The quota headers of a refusal, by the families that the configuration names. Empty, and `now` not asked, where
+/// there is nothing to show.
 pub fn quota_headers<'a>(
     config: &'a Config,
     standings: &[Standing],
     now: impl FnOnce() -> Now,
 ) -> Vec<Header<'a>> {
-    let shown = || standings.iter().filter(|standing| standing.enforced);
-    let families = &config.response;
-    let Some(tightest) = tightest(shown()).filter(|_| families.ietf || families.x_ratelimit) else {
-        return Vec::new();
-    };
-    let now = now();
+    let Some(shown) = Shown::new(config, standings, now) else { return Vec::new() };
+    config.response.families.iter().flat_map(|family| shown.fields(*family)).collect()
+}
+
+/// The quota headers of a counted response: each replaces what the upstream's response has of its name.
+///
+/// Where the upstream limits as well, its items of a list stay in front of ours, and of the families with one limit
+/// the tighter one stays.
+pub fn response_headers<'a>(
+    config: &'a Config,
+    standings: &[Standing],
+    upstream: &impl Upstream,
+    now: impl FnOnce() -> Now,
+) -> Vec<Header<'a>> {
+    let Some(shown) = Shown::new(config, standings, now) else { return Vec::new() };
     let mut headers = Vec::with_capacity(8);
-    if families.ietf {
-        let (mut policies, mut limits) = (String::with_capacity(48), String::with_capacity(32));
-        for Standing { policy, quota, remaining, resets, .. } in shown() {
-            let Some(policy) = config.policies.get(*policy) else { continue };
-            let window = u64::from(policy.window.seconds());
-            item(&mut policies, &policy.name, [(";q=", integer(*quota)), (";w=", window)]);
-            let reset = seconds_until(*resets, now);
-            item(&mut limits, &policy.name, [(";r=", integer(*remaining)), (";t=", reset)]);
-        }
-        headers.push(("ratelimit-policy", Cow::from(policies)));
-        headers.push(("ratelimit", Cow::from(limits)));
-    }
-    if families.x_ratelimit {
-        let seconds = seconds_until(tightest.resets, now);
-        let reset = match families.reset {
-            Reset::Epoch => now.epoch.as_secs().saturating_add(seconds),
-            Reset::Delta => seconds,
-        };
-        for (name, number) in [
-            ("x-ratelimit-limit", tightest.quota),
-            ("x-ratelimit-used", used(tightest)),
-            ("x-ratelimit-remaining", tightest.remaining),
-            ("x-ratelimit-reset", reset),
-        ] {
-            headers.push((name, Cow::from(Buffer::new().format(number).to_owned())));
+    for &family in config.response.families.iter() {
+        match precedence(upstream, family, shown.tightest.remaining) {
+            Precedence::Ours => headers.extend(shown.fields(family)),
+            Precedence::Theirs => {}
+            Precedence::Both => headers.extend(shown.fields(family).map(|(name, ours)| {
+                let mut all = list(upstream, name);
+                all.push_str(if all.is_empty() { "" } else { ", " });
+                all.push_str(&ours);
+                (name, Cow::from(all))
+            })),
         }
     }
     headers
 }
 
+/// What is shown of a request's standings.
+struct Shown<'s> {
+    config: &'s Config,
+    enforced: Vec<&'s Standing>,
+    tightest: &'s Standing,
+    now: Now,
+}
+
+impl<'s> Shown<'s> {
+    /// `None` where there is nothing to show.
+    fn new(config: &'s Config, standings: &'s [Standing], now: impl FnOnce() -> Now) -> Option<Self> {
+        if config.response.families.is_empty() {
+            return None;
+        }
+        let enforced: Vec<&Standing> = standings.iter().filter(|standing| standing.enforced).collect();
+        let tightest = tightest(enforced.iter().copied())?;
+        Some(Self { config, enforced, tightest, now: now() })
+    }
+
+    /// The fields of a family, in the order of [`Family::fields`].
+    fn fields<'a>(&self, family: Family) -> impl Iterator<Item = Header<'a>> + use<'a> {
+        let values: Vec<String> = match family {
+            Family::Ietf => self.lists().into(),
+            Family::XRateLimit => {
+                let Standing { quota, remaining, .. } = *self.tightest;
+                [quota, used(self.tightest), remaining, self.x_reset()].map(number).into()
+            }
+            Family::Draft07 => {
+                let [limit, remaining, reset] = self.limit().map(|value| number(integer(value)));
+                vec![format!("limit={limit}, remaining={remaining}, reset={reset}")]
+            }
+            Family::Draft03 => self.limit().map(number).into(),
+        };
+        family.fields().iter().copied().zip(values.into_iter().map(Cow::from))
+    }
+
+    /// The values of `RateLimit-Policy` and `RateLimit`.
+    fn lists(&self) -> [String; 2] {
+        let (mut policies, mut limits) = (String::with_capacity(48), String::with_capacity(32));
+        for Standing { policy, quota, remaining, resets, .. } in &self.enforced {
+            let Some(policy) = self.config.policies.get(*policy) else { continue };
+            let window = u64::from(policy.window.seconds());
+            item(&mut policies, &policy.name, &[(";q=", integer(*quota)), (";w=", window)]);
+            let (left, reset) = ((";r=", integer(*remaining)), (";t=", seconds_until(*resets, self.now)));
+            // Of a quota of 0 no time brings more.
+            let parameters: &[_] = if *quota == 0 { &[left] } else { &[left, reset] };
+            item(&mut limits, &policy.name, parameters);
+        }
+        [policies, limits]
+    }
+
+    /// Limit, remaining and seconds until the reset.
+    fn limit(&self) -> [u64; 3] {
+        let Standing { quota, remaining, resets, .. } = *self.tightest;
+        [quota, remaining, seconds_until(resets, self.now)]
+    }
+
+    fn x_reset(&self) -> u64 {
+        let seconds = seconds_until(self.tightest.resets, self.now);
+        match self.config.response.reset {
+            Reset::Epoch => self.now.epoch.as_secs().saturating_add(seconds),
+            Reset::Delta => seconds,
+        }
+    }
+}
+
+fn number(number: u64) -> String {
+    Buffer::new().format(number).to_owned()
+}
+
 /// Appends a policy's item to a List: its name, and its parameters.
-fn item(list: &mut String, name: &str, parameters: [(&str, u64); 2]) {
+fn item(list: &mut String, name: &str, parameters: &[(&str, u64)]) {
     list.push_str(if list.is_empty() { "\"" } else { ", \"" });
     list.push_str(name);
     list.push('"');
     for (parameter, number) in parameters {
         list.push_str(parameter);
-        list.push_str(Buffer::new().format(number));
+        list.push_str(Buffer::new().format(*number));
     }
 }
 

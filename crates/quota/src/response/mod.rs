@@ -6,6 +6,7 @@ mod answers;
 mod headers;
 #[cfg(test)]
 mod tests;
+mod upstream;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,7 +15,13 @@ use crate::time::Monotonic;
 
 pub use answers::{answer, missing_identity};
 pub(crate) use headers::used;
-pub use headers::{quota_headers, tightest};
+pub use headers::{quota_headers, response_headers, tightest};
+pub use upstream::Upstream;
+
+/// When a gRPC client may retry, in milliseconds (gRPC's retry design): a negative number is never.
+pub const PUSHBACK: &str = "grpc-retry-pushback-ms";
+/// By this header an Envoy in front knows a rate limiter's answer, and does not retry it.
+pub(crate) const RATE_LIMITED: &str = "x-envoy-ratelimited";
 
 /// A header of a response; its name is in lower case.
 pub type Header<'a> = (&'a str, Cow<'a, str>);
@@ -30,6 +37,8 @@ pub struct Answer<'a> {
     pub headers: Vec<Header<'a>>,
     /// The body.
     pub body: Cow<'a, str>,
+    /// The value of [`PUSHBACK`], for gRPC clients alone.
+    pub pushback: Option<i32>,
     /// Why, for access logs (`%RESPONSE_CODE_DETAILS%`).
     pub details: &'static str,
 }

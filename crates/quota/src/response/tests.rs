@@ -48,7 +48,7 @@ fn refused(response: &str) -> (u16, String, String) {
     let decision = Decision::Refuse(Refusal { standings, until: at(2_501) });
     let config = config(response);
     let answer = answer(&config, &decision, || NOW).unwrap();
-    assert_eq!((answer.grpc_status, answer.details), (8, "quotagate_quota_exceeded"));
+    assert_eq!((answer.grpc_status, answer.details), (8, "request_rate_limited"));
     (answer.status, text(&answer.headers), answer.body.into_owned())
 }
 
@@ -68,6 +68,87 @@ fn both_families_name_every_enforced_policy_and_the_tightest() {
          ratelimit: \"per-caller\";r=57;t=42, \"daily\";r=2;t=1\n\
          x-ratelimit-limit: 9\nx-ratelimit-used: 7\nx-ratelimit-remaining: 2\nx-ratelimit-reset: 1000001\n"
     );
+}
+
+#[test]
+fn the_families_of_older_drafts_tell_of_the_tightest_policy() {
+    assert_eq!(
+        shown(r#"{"headers":["draft_07","draft_03"]}"#, &standings()),
+        "ratelimit: limit=9, remaining=2, reset=1\n\
+         ratelimit-limit: 9\nratelimit-remaining: 2\nratelimit-reset: 1\n"
+    );
+}
+
+/// An upstream that limits as well.
+struct Inner(u16, &'static [(&'static str, &'static str)]);
+
+impl Upstream for Inner {
+    fn status(&self) -> Option<u16> {
+        Some(self.0)
+    }
+
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        let named = self.1.iter().filter(|(known, _)| *known == name);
+        named.map(|(_, value)| value.as_bytes().to_vec()).collect()
+    }
+}
+
+#[test]
+fn the_items_of_an_upstream_stand_first_and_its_tighter_limit_stays() {
+    let joined = |remaining: &'static str| {
+        let fields: &'static [_] = Box::leak(Box::new([
+            ("ratelimit-policy", "\"inner\";q=1;w=60"),
+            ("ratelimit", "\"inner\";r=0;t=9"),
+            ("x-ratelimit-remaining", remaining),
+        ]));
+        text(&response_headers(&config("{}"), &standings()[..1], &Inner(200, fields), || NOW))
+    };
+    let lists = "ratelimit-policy: \"inner\";q=1;w=60, \"per-caller\";q=100;w=60\n\
+                 ratelimit: \"inner\";r=0;t=9, \"per-caller\";r=57;t=42\n";
+    assert_eq!(joined("0"), lists);
+    assert!(joined("58").starts_with(&format!("{lists}x-ratelimit-limit: 100\n")), "{}", joined("58"));
+}
+
+#[test]
+fn an_upstream_that_does_not_limit_changes_nothing() {
+    let config = config("{}");
+    let alone = response_headers(&config, &standings(), &Inner(429, &[]), || NOW);
+    assert_eq!(text(&alone), shown("{}", &standings()));
+}
+
+/// A quota of 0 refuses.
+fn blocked(response: &str) -> (String, String, Option<i32>) {
+    let mut standing = standing(PER_CALLER, 0, 0, at(27_000));
+    standing.granted = false;
+    let decision = Decision::Refuse(Refusal { standings: vec![standing], until: at(27_000) });
+    let config = config(response);
+    let answer = answer(&config, &decision, || NOW).unwrap();
+    (text(&answer.headers), answer.body.into_owned(), answer.pushback)
+}
+
+#[test]
+fn a_blocked_client_is_not_told_to_come_back() {
+    let (headers, body, pushback) = blocked(r#"{"headers":["ietf"]}"#);
+    assert_eq!(
+        headers,
+        "ratelimit-policy: \"per-caller\";q=0;w=60\nratelimit: \"per-caller\";r=0\n\
+         x-envoy-ratelimited: true\ncontent-type: application/problem+json\n"
+    );
+    assert!(
+        body.contains(r#""detail":"The quota of per-caller is 0: no request is let through.""#),
+        "{body}"
+    );
+    assert_eq!(pushback, Some(-1));
+}
+
+#[test]
+fn grpc_clients_are_told_when_to_retry_in_milliseconds_that_they_can_read() {
+    for (until, expected) in [(2_501, 1_001), (1_500, 1), (u64::MAX / 1_000_000, i32::MAX)] {
+        let mut standing = standing(DAILY, 9, 0, at(until));
+        standing.granted = false;
+        let decision = Decision::Refuse(Refusal { standings: vec![standing], until: at(until) });
+        assert_eq!(answer(&config("{}"), &decision, || NOW).unwrap().pushback, Some(expected));
+    }
 }
 
 #[test]
@@ -131,7 +212,10 @@ fn a_request_that_is_let_through_is_not_answered() {
 fn a_refusal_says_which_policy_and_until_when() {
     let (status, headers, body) = refused(r#"{"headers":[]}"#);
     assert_eq!(status, 429);
-    assert_eq!(headers, "retry-after: 2\ncontent-type: application/problem+json\n");
+    assert_eq!(
+        headers,
+        "retry-after: 2\nx-envoy-ratelimited: true\ncontent-type: application/problem+json\n"
+    );
     assert_eq!(
         body,
         r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":"The quota of daily is used up; more is granted in 2 s.","violated-policies":["daily"]}"#
@@ -187,7 +271,11 @@ fn a_refusal_can_be_ones_own() {
     ];
     for (denied, status, headers, body) in cases {
         let answer = refused(&format!(r#"{{"headers":[],"denied":{denied}}}"#));
-        assert_eq!((answer.0, &*answer.1), (status, &*format!("retry-after: 2\n{headers}")), "{denied}");
+        assert_eq!(
+            (answer.0, &*answer.1),
+            (status, &*format!("retry-after: 2\nx-envoy-ratelimited: true\n{headers}")),
+            "{denied}"
+        );
         assert!(
             answer.2.contains(body) && (answer.2.len() == body.len() || body.contains("status")),
             "{denied}"

@@ -97,7 +97,7 @@ const READER_ALONE: &[(&str, &str)] = &[
 /// Texts with a meaning somewhere, or with none.
 const TEXTS: &str = "a A a-b a.b a..b { \u{e4} / /a /a?b * *.a = a= caller host Host 0s 1ms 50ms 1s 01s 1500ms 60s 61s 1m 2m \
     1h 366d 367d 1w 1 10 10.0.0.0/8 10.0.0.1/8 2001:db8::/32 allow deny local skip shared exact lease all enforce \
-    shadow off epoch delta ietf x_ratelimit uri dns subject string number boolean text/plain a/b;c ( :path";
+    shadow off epoch delta ietf x_ratelimit draft_07 draft_03 uri dns subject string number boolean text/plain a/b;c ( :path";
 const NUMBERS: [u64; 15] =
     [0, 1, 2, 64, 99, 100, 128, 129, 399, 400, 599, 600, (1 << 53) - 1, 1 << 53, u64::MAX];
 /// At the bounds of texts, and beyond them all.
@@ -112,6 +112,7 @@ fn values(place: &Place) -> Vec<Value> {
     }
     values.extend([json!(-1), json!(0.1), json!(1.0), json!(1.5), json!(true), json!(false), json!(null)]);
     values.extend([json!([]), json!({}), json!([[]]), json!(["a", "a"]), json!(["ietf", "ietf"])]);
+    values.extend([json!(["ietf", "draft_07"]), json!(["draft_03", "draft_07"])]);
     values.extend([json!(["n"]), json!([100]), json!([100, 100]), json!({"n": "v"}), json!({"n": 1})]);
     values
 }

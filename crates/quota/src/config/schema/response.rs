@@ -11,8 +11,12 @@ use crate::config::names::MAX_HEADER;
 #[derive(JsonSchema)]
 #[schemars(rename = "Response", deny_unknown_fields)]
 pub struct ResponseDocument {
-    /// The families of quota headers that every counted response carries; an empty list is none.
-    #[schemars(length(max = 2), extend("uniqueItems" = true, "default" = ["ietf", "x_ratelimit"]))]
+    /// The families of quota headers that every counted response carries; an empty list is none. `ietf` and `draft_07`
+    /// exclude each other: both write the field `RateLimit`.
+    #[schemars(
+        length(max = 4),
+        extend("uniqueItems" = true, "default" = ["ietf", "x_ratelimit"], "not" = both_write_ratelimit())
+    )]
     pub headers: Option<Vec<Family>>,
     /// How `X-RateLimit-Reset` tells when the window ends.
     #[schemars(extend("default" = "epoch"))]
@@ -30,6 +34,13 @@ pub enum Family {
     /// `X-RateLimit-Limit`, `-Used`, `-Remaining` and `-Reset` of the policy with the fewest remaining.
     #[schemars(rename = "x_ratelimit")]
     XRateLimit,
+    /// `RateLimit: limit=, remaining=, reset=` of the IETF draft's version 07, of the policy with the fewest remaining.
+    #[schemars(rename = "draft_07")]
+    Draft07,
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset` of the IETF draft's version 03, of the policy with the fewest
+    /// remaining.
+    #[schemars(rename = "draft_03")]
+    Draft03,
 }
 
 /// How `X-RateLimit-Reset` tells when the window ends.
@@ -74,6 +85,10 @@ const MEDIA_TYPE: &str =
 /// The value of a header: visible ASCII, with spaces only between its characters.
 #[derive(JsonSchema)]
 pub struct HeaderValue(#[schemars(regex(pattern = r"^[!-~]([ -~]*[!-~])?$"), length(max = 1024))] pub String);
+
+fn both_write_ratelimit() -> Value {
+    json!({"allOf": [{"contains": {"const": "ietf"}}, {"contains": {"const": "draft_07"}}]})
+}
 
 fn header_name() -> Value {
     json!({"pattern": super::identities::TOKEN, "maxLength": MAX_HEADER})

@@ -1,0 +1,131 @@
+//! Quota headers that the upstream's response carries already, since another limiter stands behind this one.
+
+use crate::config::Family;
+
+/// The status of a response that another limiter has refused.
+const TOO_MANY_REQUESTS: u16 = 429;
+
+/// The response of an upstream.
+pub trait Upstream {
+    /// Its status.
+    fn status(&self) -> Option<u16>;
+
+    /// The values of the header of this lower-case name, line by line.
+    fn header(&self, name: &str) -> Vec<Vec<u8>>;
+}
+
+/// Whose fields of a family the client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Precedence {
+    Ours,
+    Theirs,
+    /// Ours behind theirs, as further items of a list.
+    Both,
+}
+
+/// Whose fields of `family` the client gets, where we have `remaining` units left.
+///
+/// On a 429 of the upstream its own fields say why. A field of another form than the family's cannot be joined with
+/// ours, and cannot be compared either: ours replace it, unless the upstream has refused.
+pub(super) fn precedence(upstream: &impl Upstream, family: Family, remaining: u64) -> Precedence {
+    if family.fields().iter().all(|name| upstream.header(name).is_empty()) {
+        return Precedence::Ours;
+    }
+    let refused = || upstream.status() == Some(TOO_MANY_REQUESTS);
+    if family == Family::Ietf && family.fields().iter().all(|name| is_list(&list(upstream, name))) {
+        return Precedence::Both;
+    }
+    let tighter = family != Family::Ietf && left(upstream, family).is_some_and(|theirs| theirs <= remaining);
+    if tighter || refused() { Precedence::Theirs } else { Precedence::Ours }
+}
+
+/// The values of a header as one list; empty where there is none, or where it is not text.
+pub(super) fn list(upstream: &impl Upstream, name: &str) -> String {
+    let values = upstream.header(name);
+    let values: Option<Vec<&str>> = values.iter().map(|value| std::str::from_utf8(value).ok()).collect();
+    let mut values = values.unwrap_or_default();
+    values.retain(|value| !value.trim().is_empty());
+    values.join(", ")
+}
+
+/// The fewest units that the upstream says are left.
+fn left(upstream: &impl Upstream, family: Family) -> Option<u64> {
+    let fewest = |name: &str, read: fn(&str) -> Option<&str>| {
+        let list = list(upstream, name);
+        list.split([',', ';']).filter_map(|part| read(part.trim())?.parse::<u64>().ok()).min()
+    };
+    match family {
+        Family::XRateLimit => fewest("x-ratelimit-remaining", |part| Some(part)),
+        Family::Draft03 => fewest("ratelimit-remaining", |part| Some(part)),
+        // The draft's later versions write r in place of remaining.
+        Family::Ietf | Family::Draft07 => {
+            fewest("ratelimit", |part| part.strip_prefix("remaining=").or_else(|| part.strip_prefix("r=")))
+        }
+    }
+}
+
+/// Whether a field that is not empty may be a list, and not a dictionary as draft_07 writes it.
+fn is_list(field: &str) -> bool {
+    let first = field.split([',', ';']).next().unwrap_or_default();
+    first.trim_start().starts_with('"') || !first.contains('=')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Response(u16, Vec<(&'static str, &'static str)>);
+
+    impl Upstream for Response {
+        fn status(&self) -> Option<u16> {
+            Some(self.0)
+        }
+
+        fn header(&self, name: &str) -> Vec<Vec<u8>> {
+            let named = self.1.iter().filter(|(known, _)| *known == name);
+            named.map(|(_, value)| value.as_bytes().to_vec()).collect()
+        }
+    }
+
+    #[test]
+    fn the_tighter_of_two_limits_stays_and_on_a_429_theirs() {
+        use Family::{Draft03, Draft07, Ietf, XRateLimit};
+        use Precedence::{Both, Ours, Theirs};
+        let cases: [(Family, &'static str, &'static str, Precedence, Precedence); 17] = [
+            (XRateLimit, "x-ratelimit-remaining", "9", Theirs, Theirs),
+            (XRateLimit, "x-ratelimit-remaining", "10", Theirs, Theirs),
+            (XRateLimit, "x-ratelimit-remaining", "11", Ours, Theirs),
+            (XRateLimit, "x-ratelimit-remaining", "30, 9;w=60", Theirs, Theirs),
+            (XRateLimit, "x-ratelimit-remaining", "-1", Ours, Theirs),
+            (XRateLimit, "x-ratelimit-remaining", "\u{ff}", Ours, Theirs),
+            (XRateLimit, "x-ratelimit-limit", "9", Ours, Theirs),
+            (XRateLimit, "ratelimit-remaining", "9", Ours, Ours),
+            (Draft03, "ratelimit-remaining", "9", Theirs, Theirs),
+            (Draft03, "ratelimit-remaining", "11", Ours, Theirs),
+            (Draft07, "ratelimit", "limit=20, remaining=9, reset=5", Theirs, Theirs),
+            (Draft07, "ratelimit", "limit=20, remaining=11, reset=5", Ours, Theirs),
+            (Draft07, "ratelimit", "\"a\";r=9;t=5", Theirs, Theirs),
+            (Ietf, "ratelimit", "\"a\";r=9;t=5", Both, Both),
+            (Ietf, "ratelimit-policy", "100;w=60", Both, Both),
+            (Ietf, "ratelimit", "limit=20, remaining=9, reset=5", Ours, Theirs),
+            (Ietf, "x-ratelimit-remaining", "9", Ours, Ours),
+        ];
+        for (family, name, value, admitted, refused) in cases {
+            for (status, expected) in [(200, admitted), (429, refused)] {
+                let response = Response(status, vec![(name, value)]);
+                assert_eq!(
+                    precedence(&response, family, 10),
+                    expected,
+                    "{family:?} {status} {name}: {value}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn lines_are_one_list_and_what_is_no_text_is_none() {
+        let response = Response(200, vec![("a", "1"), ("a", " "), ("a", "2, 3")]);
+        assert_eq!(list(&response, "a"), "1, 2, 3");
+        assert_eq!(list(&response, "b"), "");
+    }
+}

@@ -1,0 +1,49 @@
+//! Internal redirects: the host ends a stream and serves its request again, with the filter state that was declared.
+
+use crate::document::{document, grant, policy};
+use crate::host::{configure, end, host, reply, request, response};
+
+/// The stream `from` ends for a redirect, and its request arrives again on the stream `to`; whether that goes on at once.
+fn redirect(from: u32, to: u32) -> bool {
+    host(|h| h.properties.insert("response.code_details".into(), Ok(b"internal_redirect".to_vec())));
+    end(from);
+    host(|h| {
+        h.properties.remove("response.code_details");
+        let declared = h.declared.first().expect("a declaration").clone();
+        let name = declared.trim_start_matches(|c: char| !c.is_alphanumeric()).trim_end_matches("(\u{1}");
+        let mark = h.filter_state.get(&(from, name.to_owned())).expect("a mark").clone();
+        h.properties.insert(name.to_owned(), Ok(mark.into_bytes()));
+    });
+    request(to)
+}
+
+#[test]
+fn a_redirected_request_is_counted_once_and_its_answer_has_the_headers() {
+    assert!(configure(&document(&policy("p", ""), "", "")));
+    request(2);
+    reply(1, 200, &grant(1, 40));
+    assert!(redirect(2, 3), "counted already");
+    assert_eq!(host(|h| h.calls.len()), 1);
+    response(3, 200);
+    assert_eq!(host(|h| h.response_headers["x-ratelimit-remaining"].clone()), "60");
+    assert_eq!(host(|h| h.filter_state[&(3, "quotagate.decision".into())].clone()), "admitted");
+    end(3);
+    assert!(!request(4), "another request is counted for itself, whatever mark it has");
+}
+
+#[test]
+fn a_redirected_request_is_counted_by_a_policy_that_did_not_count_it_before() {
+    let by_path = r#","match":{"path":{"exact":"/b"}}"#;
+    assert!(configure(&document(&format!("{},{}", policy("p", ""), policy("b", by_path)), "", "")));
+    host(|h| h.set_request_header(":path", b"/a"));
+    request(2);
+    reply(1, 200, &grant(1, 40));
+    host(|h| h.set_request_header(":path", b"/b"));
+    assert!(!redirect(2, 3), "it waits for the other policy");
+    let body = host(|h| String::from_utf8(h.calls[1].1.clone()).unwrap());
+    assert!(body.contains("d:b:{*}") && !body.contains("d:p:{*}"), "{body}");
+    reply(2, 200, &grant(1, 1));
+    response(3, 200);
+    let listed = host(|h| h.response_headers["ratelimit"].clone());
+    assert!(listed.starts_with("\"p\";r=60;t=") && listed.contains("\"b\";r=99;t="), "{listed}");
+}
