@@ -56,6 +56,13 @@ impl Login {
         format!("{}://{}{at}{address}/{}", self.scheme(), self.credentials, self.database)
     }
 
+    /// The name of the user in Redis.
+    pub fn user(&self) -> String {
+        let named = self.through(Path::new("/")).ok();
+        let named = named.and_then(|info| info.redis_settings().username().map(str::to_owned));
+        named.filter(|user| !user.is_empty()).unwrap_or_else(|| "default".to_owned())
+    }
+
     /// The URL of a sentinel that asks for no password.
     pub fn anonymous_url(&self, address: &HostPort) -> String {
         format!("{}://{address}/0", self.scheme())

@@ -13,6 +13,7 @@ use serde::Serialize;
 use self::guard::Reach;
 use super::App;
 use super::page;
+use super::query::Query;
 use super::reply::{Payload, Refusal, json, text};
 use crate::api;
 
@@ -41,7 +42,8 @@ where
     let answer: fn(&App) -> Response<Payload> = match request.uri().path() {
         page::PATH => |_| page::serve(),
         "/healthz" => |_| text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".to_owned()),
-        "/readyz" => readiness,
+        "/readyz" if Query::of(request.uri()).get("partial").is_some() => |app| readiness(app, true),
+        "/readyz" => |app| readiness(app, false),
         "/metrics" => |app| {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             text(StatusCode::OK, kind, app.metrics.render(&*app.store, &app.operate))
@@ -54,9 +56,10 @@ where
     Ok(answer(app))
 }
 
-fn readiness(app: &App) -> Response<Payload> {
+/// Whether the next request can be counted; with `partial`, whether the next request of anybody can.
+fn readiness(app: &App, partial: bool) -> Response<Payload> {
     let health = app.store.health();
-    let ready = health.faults.is_empty();
+    let ready = health.faults.is_empty() || (partial && !health.outage);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let readiness = Readiness { ready, faults: health.faults, warnings: health.warnings };
     json(status, serde_json::to_vec(&readiness).unwrap_or_default(), None)
