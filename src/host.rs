@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use proxy_wasm::hostcalls;
-use proxy_wasm::types::{BufferType, MapType, Status};
+use proxy_wasm::types::{Action, BufferType, MapType, Status};
 use quotagate_quota::access_log::Entry;
+use quotagate_quota::answered::Answered;
 use quotagate_quota::response::Answer;
 use quotagate_quota::wire::{self, dials::REPORT_HEADER};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingFetch};
@@ -41,6 +42,25 @@ unsafe extern "C" {
 unsafe extern "C" {
     /// Exported by the SDK: runs `on_queue_ready` of a root context.
     fn proxy_on_queue_ready(context_id: u32, queue_id: u32);
+    /// Exported by the SDK: runs `on_http_request_headers` of a stream.
+    fn proxy_on_request_headers(context_id: u32, headers: usize, end: bool) -> u32;
+}
+
+/// The callback of request headers with an answer that the SDK cannot give: a request that waits keeps its body back.
+///
+/// The SDK's `Action::Pause` is Envoy's `StopIteration`. Where a plugin sets `allow_on_headers_stop_iteration`, Envoy
+/// takes it at its word and sends the body upstream before the request is decided. `cargo xtask build` exports this
+/// function as `proxy_on_request_headers`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quotagate_on_request_headers(context_id: u32, headers: usize, end: bool) -> u32 {
+    const PAUSE: u32 = Action::Pause as u32;
+    /// Envoy's `FilterHeadersStatus::StopAllIterationAndWatermark`.
+    const STOP_ALL: u32 = 4;
+    // SAFETY: the SDK's own export, called as the host calls it.
+    match unsafe { proxy_on_request_headers(context_id, headers, end) } {
+        PAUSE => STOP_ALL,
+        other => other,
+    }
 }
 
 /// Runs `on_queue_ready(0)` of the root context from within a callback of the stream `stream`, and goes back
@@ -85,10 +105,21 @@ pub fn request_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
 }
 
-/// The status of the response, while its headers can be read.
-pub fn response_status() -> Option<u16> {
-    let status = hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, ":status").ok()??;
-    std::str::from_utf8(&status).ok()?.parse().ok()
+/// How the active stream is answered, while its response headers can be read; `whole` where they are the whole
+/// answer. `grpc`: a gRPC status matters.
+pub fn response_headers(grpc: bool, whole: bool) -> Option<Answered> {
+    let header = |name| hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok().flatten();
+    let status = std::str::from_utf8(&header(":status")?).ok()?.parse().ok()?;
+    let header = |name| if grpc { header(name) } else { None };
+    let grpc_status = header("grpc-status");
+    let content_type = if grpc_status.is_none() { header("content-type") } else { None };
+    Some(Answered::headers(status, grpc_status.as_deref(), content_type.as_deref(), whole))
+}
+
+/// The same, while its response trailers can be read.
+pub fn response_trailers() -> Answered {
+    let status = hostcalls::get_map_value_bytes(MapType::HttpResponseTrailers, "grpc-status").ok().flatten();
+    Answered::trailers(status.as_deref())
 }
 
 /// Puts an entry into the active stream's filter state, which access logs show as

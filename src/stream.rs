@@ -6,6 +6,7 @@ use std::rc::Rc;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 use quotagate_quota::access_log;
+use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::Decision;
 use quotagate_quota::evaluate::Evaluation;
@@ -45,17 +46,27 @@ impl Stream {
         action
     }
 
-    /// Gives back the units that were held for the answer, unless they count with this status; whether there were
-    /// any. Once the units are settled this does nothing.
-    fn answered(&self, status: impl FnOnce() -> Option<u16>) -> bool {
+    /// What follows the headers waits as long as they do.
+    fn keep_back(&self) -> Action {
+        match *self.phase.borrow() {
+            Phase::Waiting(_) => Action::Pause,
+            Phase::Uncounted | Phase::Unreached(_) | Phase::Decided(_) => Action::Continue,
+        }
+    }
+
+    /// Settles the units that are held for the answer: refunds those that do not count with it. `answered` says how it
+    /// is answered; its argument, whether a gRPC status matters. Returns whether any were held.
+    fn settle(&self, answered: impl FnOnce(bool) -> Option<Answered>) -> bool {
         let mut phase = self.phase.borrow_mut();
         let Phase::Decided(Decision::Admit(admission)) = &mut *phase else { return false };
-        let held = !admission.held.is_empty();
-        if held {
-            let config = self.plugin.config();
-            self.plugin.give_back(admission.answered(status(), &config));
+        if admission.held.is_empty() {
+            return false;
         }
-        held
+        let config = self.plugin.config();
+        if let Some(answered) = answered(admission.counts_by_grpc(&config)) {
+            self.plugin.give_back(admission.answered(answered, &config));
+        }
+        true
     }
 }
 
@@ -104,8 +115,18 @@ impl HttpContext for Stream {
         }
     }
 
-    fn on_http_response_headers(&mut self, _headers: usize, _end: bool) -> Action {
-        let settled = self.answered(host::response_status);
+    // Envoy calls the next two of a request that waits only in a module that Cargo alone has built, and only with
+    // `allow_on_headers_stop_iteration`: see `host::quotagate_on_request_headers`.
+    fn on_http_request_body(&mut self, _size: usize, _end: bool) -> Action {
+        self.keep_back()
+    }
+
+    fn on_http_request_trailers(&mut self, _trailers: usize) -> Action {
+        self.keep_back()
+    }
+
+    fn on_http_response_headers(&mut self, _headers: usize, end: bool) -> Action {
+        let settled = self.settle(|grpc| host::response_headers(grpc, end));
         if let Phase::Decided(decision @ Decision::Admit(admission)) = &*self.phase.borrow() {
             let plugin = &self.plugin;
             let config = plugin.config();
@@ -119,15 +140,26 @@ impl HttpContext for Stream {
         }
         Action::Continue
     }
+
+    fn on_http_response_trailers(&mut self, _trailers: usize) -> Action {
+        if self.settle(|_| Some(host::response_trailers()))
+            && let Phase::Decided(decision) = &*self.phase.borrow()
+        {
+            host::note(access_log::entry(&self.plugin.config(), decision));
+        }
+        Action::Continue
+    }
 }
 
 impl Context for Stream {
     fn on_done(&mut self) -> bool {
-        if let Phase::Waiting(ticket) = *self.phase.borrow() {
-            self.plugin.worker.borrow_mut().cancel(ticket, self.plugin.now());
+        match &mut *self.phase.borrow_mut() {
+            Phase::Waiting(ticket) => self.plugin.worker.borrow_mut().cancel(*ticket, self.plugin.now()),
+            Phase::Unreached(held) => self.plugin.give_back(std::mem::take(held)),
+            Phase::Uncounted | Phase::Decided(_) => {}
         }
-        // An answer that has not come by now never will, and the access log is written.
-        self.answered(|| None);
+        // What has not come by now never will, and the access log is written.
+        self.settle(|_| Some(Answered::Abandoned));
         self.plugin.wake();
         true
     }

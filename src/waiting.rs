@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use quotagate_quota::access_log;
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::Decision;
+use quotagate_quota::decision::{Decision, Held};
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::worker::Ticket;
 
@@ -18,6 +18,8 @@ pub enum Phase {
     Uncounted,
     /// Paused.
     Waiting(Ticket),
+    /// Admitted when the stream was gone: it never reaches the upstream, and these units are to be refunded.
+    Unreached(Vec<Held>),
     /// Let through, or answered by the filter. Policies that only count may not have heard from the store yet.
     Decided(Decision),
 }
@@ -43,7 +45,7 @@ impl Waiting {
                 }
                 (decided, false)
             }
-            Phase::Uncounted | Phase::Waiting(_) => (decision, true),
+            Phase::Uncounted | Phase::Waiting(_) | Phase::Unreached(_) => (decision, true),
         };
         if there {
             host::note(access_log::entry(config, &decision));
@@ -54,7 +56,10 @@ impl Waiting {
                 None => host::resume_request(),
             }
         }
-        self.phase.replace(Phase::Decided(decision));
+        self.phase.replace(match decision {
+            Decision::Admit(admission) if paused && !there => Phase::Unreached(admission.held),
+            decision => Phase::Decided(decision),
+        });
         there && paused
     }
 }

@@ -275,6 +275,25 @@ fn the_store_runs_without_rights_and_is_probed_where_it_answers() {
     assert_eq!(document("istio/store.yaml", "DestinationRule")["spec"]["host"], host);
 }
 
+/// A duration as these files write it: `10s`.
+fn seconds(text: &str) -> u64 {
+    text.trim().strip_suffix('s').and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+}
+
+#[test]
+fn the_store_has_time_to_drain_before_it_and_its_sidecar_are_killed() {
+    let template = document("istio/store.yaml", "Deployment")["spec"]["template"].clone();
+    let environment = &template["spec"]["containers"][0]["env"];
+    let variable = environment.as_array().unwrap().iter().find(|v| v["name"] == "QUOTAGATE_DRAIN").unwrap();
+    let drain = seconds(variable["value"].as_str().unwrap());
+    let last_answers = 5;
+    let grace = template["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
+    assert!(grace > drain + last_answers, "{grace} s");
+    let sidecar = template["metadata"]["annotations"]["proxy.istio.io/config"].as_str().unwrap();
+    let sidecar = seconds(sidecar.strip_prefix("terminationDrainDuration: ").unwrap());
+    assert!((drain + last_answers..=grace).contains(&sidecar), "{sidecar} s");
+}
+
 /// The shipped Envoy configuration with this plugin's document, and the claims where that control plane leaves them.
 fn options(
     upstream: &Upstream,

@@ -121,6 +121,8 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
         stagger: false,
         mode: Mode::Enforce,
         on_failure: OnFailure::Allow,
+        partition_by: None,
+        tiers: false,
         admitted: 5,
         refused: 4,
         shadow_refused: 3,

@@ -18,6 +18,8 @@ use quotagate_support::{
 };
 use serde_json::{Value, json};
 
+/// The services that do their work and end.
+const ONCE: [&str; 2] = ["redis-form", "admin-token"];
 const REDIS_NODES: [&str; 6] = ["redis-1", "redis-2", "redis-3", "redis-4", "redis-5", "redis-6"];
 
 fn compose() -> Value {
@@ -53,14 +55,14 @@ fn strings(list: &Value) -> Vec<&str> {
 #[test]
 fn the_compose_file_names_all_parts() {
     let names: BTreeSet<String> = services().into_iter().map(|(name, _)| name).collect();
-    let others = ["envoy", "store-1", "store-2", "upstream", "redis-form", "prometheus", "grafana"];
-    let expected = REDIS_NODES.into_iter().chain(others).map(str::to_owned).collect();
+    let others = ["envoy", "store-1", "store-2", "upstream", "prometheus", "grafana"];
+    let expected = REDIS_NODES.into_iter().chain(others).chain(ONCE).map(str::to_owned).collect();
     assert_eq!(names, expected);
 }
 
 #[test]
 fn every_service_that_stays_has_a_health_check() {
-    for (name, service) in services().into_iter().filter(|(name, _)| name != "redis-form") {
+    for (name, service) in services().into_iter().filter(|(name, _)| !ONCE.contains(&name.as_str())) {
         assert!(!strings(&service["healthcheck"]["test"]).is_empty(), "{name}");
     }
 }
@@ -72,13 +74,30 @@ fn services_wait_for_what_they_need() {
             let needed = self::service(other);
             match how["condition"].as_str() {
                 Some("service_healthy") => assert!(needed["healthcheck"].is_object(), "{name}: {other}"),
-                Some("service_completed_successfully") => assert_eq!(other, "redis-form", "{name}"),
+                Some("service_completed_successfully") => assert!(ONCE.contains(&other.as_str()), "{name}"),
                 other => panic!("{name}: condition {other:?}"),
             }
         }
     }
     assert!(service("store-1")["depends_on"]["redis-form"].is_object());
     assert!(service("envoy")["depends_on"]["store-2"].is_object());
+}
+
+/// A duration as these files write it: `10s`.
+fn seconds(text: &str) -> u64 {
+    text.strip_suffix('s').and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+}
+
+#[test]
+fn stores_have_time_to_drain_before_they_are_killed() {
+    let (default, last_answers) = (5, 5);
+    for store in ["store-1", "store-2"] {
+        let grace = seconds(service(store)["stop_grace_period"].as_str().unwrap());
+        assert!(grace > default + last_answers, "{store}: {grace} s");
+    }
+    let unit = fs::read_to_string(paths::root().join("systemd/quotagate.service")).unwrap();
+    let after = |mark: &str| seconds(unit.split_once(mark).unwrap().1.split_whitespace().next().unwrap());
+    assert!(after("\nTimeoutStopSec=") > after(" --drain ") + last_answers);
 }
 
 #[test]
@@ -135,8 +154,9 @@ fn the_store_runs_as_the_systemd_unit_starts_it() {
     let line =
         unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/quotagate serve ")).unwrap();
     let directory = tempfile::tempdir().unwrap();
-    for name in ["redis-password", "token"] {
-        fs::write(directory.path().join(name), "s3cret\n").unwrap();
+    for credential in unit.lines().filter_map(|line| line.strip_prefix("LoadCredential=")) {
+        let name = credential.split(':').next().unwrap();
+        fs::write(directory.path().join(name), format!("s3cret-{name}\n")).unwrap();
     }
     let here = directory.path().display().to_string();
     let line = line.replace("${CREDENTIALS_DIRECTORY}", &here).replace("/run/quotagate", &here);
@@ -148,14 +168,106 @@ fn the_store_runs_as_the_systemd_unit_starts_it() {
     let socket = directory.path().join("store.sock");
     let reply = Client::connect_unix(&socket).unwrap().send(&Request::post("/v1/reserve", b"{}")).unwrap();
     assert_eq!(reply.status, 401, "the token is asked for");
+    for (name, call, look) in [("token", 200, 401), ("admin-token", 401, 200)] {
+        let token = format!("s3cret-{name}");
+        let body = br#"{"budget_ms": 5000, "reservations": []}"#;
+        let mut client = Client::connect_unix(&socket).unwrap();
+        let called = client.send(&Request::post("/v1/reserve", body).bearer(&token)).unwrap().status;
+        let mut client = Client::connect(store.admin_port()).unwrap();
+        let looked = client.send(&Request::get("/v1/top").bearer(&token)).unwrap().status;
+        assert_eq!((called, looked), (call, look), "{name}");
+    }
     store.stop().unwrap();
     assert!(!socket.exists());
 }
 
 #[test]
+fn what_must_survive_a_container_is_in_a_named_volume() {
+    let volumes: BTreeSet<String> = compose()["volumes"].as_object().unwrap().keys().cloned().collect();
+    let mut used = BTreeSet::new();
+    for (name, service) in services() {
+        for volume in strings(&service["volumes"]).into_iter().filter(|volume| !volume.starts_with("./")) {
+            let volume = volume.split(':').next().unwrap();
+            assert!(volumes.contains(volume), "{name}: {volume} is no volume");
+            used.insert(volume.to_owned());
+        }
+    }
+    assert_eq!(used, volumes);
+    let data = [("prometheus", "prometheus:/prometheus"), ("grafana", "grafana:/var/lib/grafana")];
+    for (name, volume) in data {
+        assert!(strings(&service(name)["volumes"]).contains(&volume), "{name}");
+    }
+    for node in REDIS_NODES {
+        assert_eq!(strings(&service(node)["volumes"]), [format!("{node}:/data")]);
+    }
+}
+
+/// A size as the compose file and Redis write it: `512m`, `192mb`.
+fn mebibytes(text: &str) -> u64 {
+    let number = text.trim_end_matches('b').strip_suffix('m').and_then(|number| number.parse().ok());
+    number.unwrap_or_else(|| panic!("{text}"))
+}
+
+#[test]
+fn no_service_fills_the_memory_or_the_disk_of_its_machine() {
+    for (name, service) in services() {
+        let limit = mebibytes(service["mem_limit"].as_str().unwrap_or_else(|| panic!("{name}")));
+        assert_eq!(service["logging"]["options"], json!({"max-size": "10m", "max-file": "3"}), "{name}");
+        if REDIS_NODES.contains(&name.as_str()) {
+            let command = strings(&service["command"]);
+            let most = command[command.iter().position(|word| *word == "--maxmemory").unwrap() + 1];
+            assert!(mebibytes(most) * 2 < limit, "{name}: {most} of {limit} MiB, and a copy of it");
+        }
+    }
+}
+
+#[test]
+fn the_stores_are_given_a_token_that_is_made_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("admin-token");
+    let make = || {
+        let script = paths::root().join("docker/make-token.sh");
+        assert!(Command::new("sh").arg(script).arg(&file).status().unwrap().success());
+        fs::read_to_string(&file).unwrap()
+    };
+    let token = make();
+    assert_eq!((token.trim().len(), make()), (64, token.clone()));
+    fs::remove_file(&file).unwrap();
+    assert_ne!(make(), token);
+    let maker = service("admin-token");
+    let [path] = strings(&maker["command"])[..] else { panic!("{maker}") };
+    for store in ["store-1", "store-2"] {
+        let service = service(store);
+        assert_eq!(service["environment"]["QUOTAGATE_ADMIN_TOKEN_FILE"], path);
+        assert_eq!(strings(&service["volumes"]), ["admin-token:/run/quotagate:ro"]);
+        assert!(service["depends_on"]["admin-token"].is_object());
+    }
+    // It is what a store takes, and what a command shows it.
+    let options = StoreOptions::new("memory:").arguments(&["--admin-token-file", file.to_str().unwrap()]);
+    let store = StoreProcess::start_with(&options).unwrap();
+    let list = || {
+        let mut command = Command::new(paths::command());
+        command.args(["dial", "list"]).env("QUOTAGATE_ADMIN", format!("0.0.0.0:{}", store.admin_port()));
+        command
+    };
+    assert!(!list().output().unwrap().status.success());
+    let listed = list().env("QUOTAGATE_ADMIN_TOKEN_FILE", &file).output().unwrap();
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+}
+
+#[test]
+fn the_group_of_the_systemd_unit_is_one_that_comes_with_it() {
+    let read = |name: &str| fs::read_to_string(paths::root().join("systemd").join(name)).unwrap();
+    let unit = read("quotagate.service");
+    let group = unit.lines().find_map(|line| line.strip_prefix("Group=")).unwrap();
+    let created = read("quotagate-callers.conf");
+    assert!(created.lines().any(|line| line == format!("g {group} - -")), "{group}: {created}");
+}
+
+#[test]
 fn every_mounted_and_copied_file_exists() {
     for (name, service) in services() {
-        for volume in strings(&service["volumes"]) {
+        for volume in strings(&service["volumes"]).into_iter().filter(|volume| volume.starts_with("./")) {
             let file = paths::root().join(volume.split(':').next().unwrap());
             assert!(file.is_file(), "{name}: {}", file.display());
         }

@@ -1,7 +1,8 @@
 //! What the adapter does with a host that behaves, and with one that does not.
 
 use crate::host::{
-    ROOT, active, configure, crowd, end, fifth_call, host, queue, reply, request, response, tick,
+    CONTINUE, PAUSE, ROOT, STOP_ALL, active, body_and_trailers, configure, crowd, end, fifth_call, headers,
+    host, queue, reply, request, response, tick,
 };
 
 /// The status of a null or nested-null property, which the SDK takes for impossible.
@@ -38,6 +39,15 @@ fn a_call_belongs_to_the_root_and_the_stream_is_active_again_after_it() {
     assert_eq!(host(|h| h.resumed.clone()), [5]);
     response(5, 200);
     assert_eq!(host(|h| h.response_headers["x-ratelimit-remaining"].clone()), "999");
+}
+
+#[test]
+fn a_request_that_waits_keeps_its_body_and_trailers_back() {
+    start();
+    assert_eq!(headers(5, false), STOP_ALL);
+    assert_eq!(body_and_trailers(5), [PAUSE; 2]);
+    reply(1, 200, &grant(1));
+    assert_eq!(body_and_trailers(5), [CONTINUE; 2]);
 }
 
 #[test]

@@ -9,9 +9,11 @@ pub fn document(policies: &str, sections: &str, store: &str) -> String {
     )
 }
 
-/// A policy that counts everybody together, 100 units a minute, with these fields (with a comma at their beginning).
+/// A policy of 100 units a minute, with these fields (with a comma at their beginning). Without a `partition_by` among
+/// them it counts everybody together.
 pub fn policy(name: &str, fields: &str) -> String {
-    format!(r#"{{"name":"{name}","quota":100,"window":"1m"{fields}}}"#)
+    let everybody = if fields.contains("partition_by") { "" } else { r#""partition_by":[],"# };
+    format!(r#"{{"name":"{name}",{everybody}"quota":100,"window":"1m"{fields}}}"#)
 }
 
 /// The store's reply to one reservation of such a policy: so many units granted, and so many used by then.

@@ -9,7 +9,11 @@ use std::time::{Duration, Instant};
 use quotagate as _;
 
 pub const ROOT: u32 = 1;
-const CONTINUE: u32 = 0;
+pub const CONTINUE: u32 = 0;
+/// The host keeps back headers and body.
+pub const STOP_ALL: u32 = 4;
+/// The host keeps back a piece of a body.
+pub const PAUSE: u32 = 1;
 
 /// The token of the first fetch; calls count from 1.
 pub const FETCHES: u32 = 100_000;
@@ -33,6 +37,9 @@ pub struct Host {
     pub response_headers: HashMap<String, String>,
     /// The status of the response whose headers are at hand.
     pub status: u16,
+    /// The other headers that the upstream answers with, and its trailers.
+    pub upstream_headers: HashMap<String, String>,
+    pub trailers: HashMap<String, String>,
     /// The context that each call belongs to, and its body.
     pub calls: Vec<(u32, Vec<u8>)>,
     /// The headers of the last call.
@@ -88,8 +95,12 @@ unsafe extern "C" {
     fn _initialize();
     fn proxy_on_context_create(context: u32, parent: u32);
     fn proxy_on_configure(context: u32, size: usize) -> bool;
-    fn proxy_on_request_headers(context: u32, headers: usize, end: bool) -> u32;
+    /// The host knows it as `proxy_on_request_headers`.
+    fn quotagate_on_request_headers(context: u32, headers: usize, end: bool) -> u32;
+    fn proxy_on_request_body(context: u32, size: usize, end: bool) -> u32;
+    fn proxy_on_request_trailers(context: u32, trailers: usize) -> u32;
     fn proxy_on_response_headers(context: u32, headers: usize, end: bool) -> u32;
+    fn proxy_on_response_trailers(context: u32, trailers: usize) -> u32;
     fn proxy_on_http_call_response(context: u32, token: u32, headers: usize, body: usize, trailers: usize);
     fn proxy_on_queue_ready(context: u32, queue: u32);
     fn proxy_on_tick(context: u32);
@@ -114,11 +125,22 @@ pub fn configure(text: &str) -> bool {
 
 /// A request arrives on the stream `id`; whether it goes on at once.
 pub fn request(id: u32) -> bool {
+    headers(id, true) == CONTINUE
+}
+
+/// The headers of a request arrive on the stream `id`; what the host is to do with them.
+pub fn headers(id: u32, end: bool) -> u32 {
     host(|h| h.active = id);
     unsafe {
         proxy_on_context_create(id, ROOT);
-        proxy_on_request_headers(id, 1, true) == CONTINUE
+        quotagate_on_request_headers(id, 1, end)
     }
+}
+
+/// A piece of a body and trailers arrive on the stream `id`; what the host is to do with each.
+pub fn body_and_trailers(id: u32) -> [u32; 2] {
+    host(|h| h.active = id);
+    unsafe { [proxy_on_request_body(id, 1, false), proxy_on_request_trailers(id, 1)] }
 }
 
 /// Lets requests come until no further call may leave, and then those of these streams: they share the
@@ -156,6 +178,24 @@ pub fn active() -> u32 {
 pub fn response(id: u32, status: u16) {
     host(|h| (h.active, h.status) = (id, status));
     unsafe { proxy_on_response_headers(id, 1, true) };
+}
+
+/// The upstream begins to answer the stream `id` by gRPC: the status comes in [`trailers`].
+pub fn grpc_response(id: u32) {
+    host(|h| {
+        (h.active, h.status) = (id, 200);
+        h.upstream_headers.insert("content-type".into(), "application/grpc".into());
+    });
+    unsafe { proxy_on_response_headers(id, 2, false) };
+}
+
+/// The upstream ends its answer to the stream `id` with this gRPC status.
+pub fn trailers(id: u32, grpc_status: &str) {
+    host(|h| {
+        h.active = id;
+        h.trailers.insert("grpc-status".into(), grpc_status.into());
+    });
+    unsafe { proxy_on_response_trailers(id, 1) };
 }
 
 /// The stream `id` ends: it is answered, or its client goes away.

@@ -99,13 +99,16 @@ unsafe extern "C" fn proxy_get_header_map_value(
 ) -> u32 {
     const REQUEST: u32 = 0;
     const RESPONSE: u32 = 2;
+    const TRAILERS: u32 = 3;
     let name = unsafe { text(name, name_size) };
     let value = called(|h| match map {
         REQUEST => {
             h.header_fetches.0 += 1;
             h.request_headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
         }
-        RESPONSE => Some(h.status.to_string().into_bytes()),
+        RESPONSE if name == ":status" => Some(h.status.to_string().into_bytes()),
+        RESPONSE => h.upstream_headers.get(&name).map(|value| value.clone().into_bytes()),
+        TRAILERS => h.trailers.get(&name).map(|value| value.clone().into_bytes()),
         _ if name == "x-envoy-upstream-service-time" => (!h.answers_itself).then(|| b"1".to_vec()),
         _ => Some(h.reply.0.to_string().into_bytes()),
     });

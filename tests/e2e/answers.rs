@@ -105,7 +105,8 @@ fn what_clients_write_into_these_headers_means_nothing() -> Result<()> {
 
 #[test]
 fn several_policies_are_listed_and_the_tightest_is_the_one_in_short() -> Result<()> {
-    let policy = |name: &str, quota: u64| json!({"name": name, "quota": quota, "window": "366d"});
+    let policy =
+        |name: &str, quota: u64| json!({"name": name, "partition_by": [], "quota": quota, "window": "366d"});
     let rig = Rig::start(document(json!([policy("wide", 5), policy("tight", 1), policy("wider", 9)])))?;
     let mut client = rig.client()?;
     let admitted = client.send(&Request::get("/"))?;

@@ -48,8 +48,8 @@ fn what_a_person_writes_into_envoys_yaml_is_taken() -> Result<()> {
 fn all_faults_are_listed_with_their_paths() -> Result<()> {
     let mut document = document(json!([
         {"name": "Per Caller", "partition_by": ["nobody"], "quota": -1, "window": "1x"},
-        {"name": "b", "quota": 1, "window": "1m", "qouta": 2},
-        {"name": "b", "quota": 1, "window": "1m", "precision": "leased"}
+        {"name": "b", "partition_by": [], "quota": 1, "window": "1m", "qouta": 2},
+        {"name": "b", "partition_by": [], "quota": 1, "window": "1m", "precision": "leased"}
     ]));
     document["domain"] = json!("Shop!");
     let config = EnvoyOptions::new(1, 1).document(document).config()?;

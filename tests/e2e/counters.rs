@@ -47,7 +47,7 @@ fn refused_requests_count_where_denied_ones_do() -> Result<()> {
 fn what_another_policy_refuses_is_no_denied_request_of_this_one() -> Result<()> {
     let mut strict = per_caller(10);
     strict["count_denied"] = json!(true);
-    let tight = json!({"name": "tight", "quota": 1, "window": "366d"});
+    let tight = json!({"name": "tight", "partition_by": [], "quota": 1, "window": "366d"});
     let mut rig = Rig::start(document(json!([strict, tight])))?;
     // Nobody knows yet that the quota is spent, so that all of them get units of `per-caller`.
     let statuses = rig.statuses_together(&vec![Request::get("/"); 4])?;
@@ -85,7 +85,8 @@ fn staggered_windows_end_at_a_time_of_each_partitions_own() -> Result<()> {
 
 #[test]
 fn a_window_of_a_second_gives_the_quota_anew() -> Result<()> {
-    let rig = Rig::start(document(json!([{"name": "quick", "quota": 1, "window": "1s"}])))?;
+    let rig =
+        Rig::start(document(json!([{"name": "quick", "partition_by": [], "quota": 1, "window": "1s"}])))?;
     let mut client = rig.client()?;
     let mut statuses = Vec::new();
     wait::until_true("three windows with a refusal within", Duration::from_secs(20), || {
@@ -105,7 +106,9 @@ fn a_window_of_a_second_gives_the_quota_anew() -> Result<()> {
 
 #[test]
 fn the_longest_window_has_366_days() -> Result<()> {
-    let rig = Rig::start(document(json!([{"name": "leap-year", "quota": 1, "window": "8784h"}])))?;
+    let rig = Rig::start(document(
+        json!([{"name": "leap-year", "partition_by": [], "quota": 1, "window": "8784h"}]),
+    ))?;
     assert_eq!(rig.statuses(&[Request::get("/"), Request::get("/")])?, [200, 429]);
     let windows = inspect::windows(&rig.redis, "leap-year")?;
     assert_eq!(windows, [("*".to_owned(), now()? / LONGEST_S, 1)]);
@@ -126,7 +129,7 @@ fn a_policy_that_is_off_asks_nobody() -> Result<()> {
 
 #[test]
 fn of_several_policies_each_takes_its_own_cost_or_none_does() -> Result<()> {
-    let total = json!({"name": "total", "quota": 10, "window": "365d", "cost": 3});
+    let total = json!({"name": "total", "partition_by": [], "quota": 10, "window": "365d", "cost": 3});
     let routes =
         json!({"name": "per-route", "partition_by": ["route", "method"], "quota": 100, "window": "1d"});
     let rig = Rig::start(document(json!([per_caller(2), total, routes])))?;

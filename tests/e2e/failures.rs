@@ -6,6 +6,7 @@
 //! | `local` | each worker admits its share of the quota, at least 1, then 429 |
 //! | a policy's own `on_failure` | goes before the store's; of several policies `deny` wins over a share |
 //! | a Redis that is down, a store that hangs | is a store that fails; nobody waits beyond the timeout |
+//! | a store that is asked to stop | no request fails while it drains |
 //! | `token` | the right one counts; a wrong one or none is a store that fails, and no token is logged |
 
 use std::time::{Duration, Instant};
@@ -91,6 +92,27 @@ fn a_redis_that_is_down_is_a_store_that_fails_and_heals() -> Result<()> {
     assert_eq!(client.send(&Request::get("/"))?.status, 503);
     redis.restart()?;
     wait::until_true("quotas resume", HEALED, || Ok(client.send(&Request::get("/"))?.status == 200))
+}
+
+#[test]
+fn a_store_that_drains_fails_no_request() -> Result<()> {
+    let options = StoreOptions::new("memory:").arguments(&["--drain", "20s"]);
+    let mut store = StoreProcess::start_with(&options)?;
+    let upstream = Upstream::start()?;
+    let document = document(json!([per_caller(100)]));
+    let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(document))?;
+    let mut client = Client::connect(envoy.port())?;
+    assert_eq!(client.send(&Request::get("/"))?.status, 200);
+    store.ask_to_stop()?;
+    wait::until_true("the store is not ready", HEALED, || {
+        Ok(quotagate_support::http::get(store.admin_port(), "/readyz")?.status == 503)
+    })?;
+    for left in (49..99).rev() {
+        let response = client.send(&Request::get("/"))?;
+        let remaining = response.header("x-ratelimit-remaining").map(str::to_owned);
+        assert_eq!((response.status, remaining), (200, Some(left.to_string())));
+    }
+    store.check()
 }
 
 #[test]

@@ -6,14 +6,17 @@
 //! | a right password | gives its unit back, and the headers show it |
 //! | right ones in flight | hold their units meanwhile |
 //! | which statuses | the listed ones and no others |
-//! | a client that leaves, an upstream that is not there | give their units back |
+//! | a client that leaves | counts, or gets a refund with `abandoned: refund` |
+//! | an upstream that is not there | counts by the status of Envoy's own answer |
+//! | gRPC | counts by `grpc-status`, in headers or trailers |
 //! | a request that another policy refuses | holds nothing |
 
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
 use quotagate_support::http::{Client, Request};
-use quotagate_support::wait;
+use quotagate_support::{edits, http2, wait};
 use serde_json::{Value, json};
 
 use crate::inspect;
@@ -25,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 fn failed_logins() -> Value {
     let mut policy = per_caller(5);
     policy["name"] = json!("failed-logins");
-    policy["count"] = json!({"status": [401, 403]});
+    policy["count"] = json!({"status": [401, 403], "grpc_status": [16]});
     policy
 }
 
@@ -117,8 +120,24 @@ fn the_listed_statuses_count_and_no_others() -> Result<()> {
 }
 
 #[test]
-fn a_client_that_leaves_before_the_answer_gives_its_unit_back() -> Result<()> {
+fn who_resets_requests_gets_no_more_of_them_to_the_upstream_than_the_quota() -> Result<()> {
     let rig = Rig::start(document(json!([failed_logins()])))?;
+    for _ in 0..60 {
+        let mut client = rig.client()?;
+        client.start(&slowly(401, 10_000))?;
+        thread::sleep(Duration::from_millis(30));
+    }
+    inspect::settled(&rig.redis, "failed-logins", 5)?;
+    assert_eq!(rig.upstream.requests(), 5);
+    assert_eq!(one_by_one(&rig, &[answered(401)])?, [429]);
+    Ok(())
+}
+
+#[test]
+fn a_client_that_leaves_before_the_answer_gets_a_refund_where_the_policy_says_so() -> Result<()> {
+    let mut policy = failed_logins();
+    policy["count"]["abandoned"] = json!("refund");
+    let rig = Rig::start(document(json!([policy])))?;
     let mut clients = (0..5).map(|_| rig.client()).collect::<Result<Vec<Client>>>()?;
     for client in &mut clients {
         client.start(&slowly(401, 10_000))?;
@@ -129,6 +148,28 @@ fn a_client_that_leaves_before_the_answer_gives_its_unit_back() -> Result<()> {
     inspect::settled(&rig.redis, "failed-logins", 0)?;
     assert_eq!(one_by_one(&rig, &vec![answered(401); 6])?, [401, 401, 401, 401, 401, 429]);
     inspect::settled(&rig.redis, "failed-logins", 5)
+}
+
+#[test]
+fn a_grpc_answer_counts_by_its_grpc_status() -> Result<()> {
+    let rig = Rig::start_with(document(json!([failed_logins()])), |o| o.edit(edits::http2_upstream))?;
+    let mut client = http2::Client::connect(rig.envoy.port())?;
+    let grpc =
+        Request::post("/auth.Login/Login", b"").header("x-answer-header-content-type", "application/grpc");
+    let mut used = 0;
+    // In trailers behind a body, and in the headers; 7 is PERMISSION_DENIED.
+    for place in ["x-answer-trailer-grpc-status", "x-answer-header-grpc-status"] {
+        for (status, counts) in [("0", 0), ("16", 1), ("7", 0), ("16", 1)] {
+            used += counts;
+            let answer = client.send(&grpc.clone().header(place, status))?;
+            assert_eq!((answer.response.status, answer.grpc_status()), (200, Some(status)), "{place}");
+            inspect::settled(&rig.redis, "failed-logins", used)?;
+        }
+    }
+    // The fifth, and none behind it.
+    assert_eq!(client.send(&grpc.header("x-answer-trailer-grpc-status", "16"))?.grpc_status(), Some("16"));
+    assert_eq!(client.send(&Request::post("/auth.Login/Login", b""))?.response.status, 429);
+    Ok(())
 }
 
 #[test]
@@ -149,7 +190,7 @@ fn envoys_own_answer_for_an_upstream_that_is_not_there_counts_by_its_status() ->
 
 #[test]
 fn a_request_that_another_policy_refuses_holds_nothing() -> Result<()> {
-    let all = json!({"name": "all", "quota": 2, "window": "366d"});
+    let all = json!({"name": "all", "partition_by": [], "quota": 2, "window": "366d"});
     let mut rig = Rig::start(document(json!([failed_logins(), all])))?;
     let statuses = rig.statuses_together(&vec![answered(401); 4])?;
     assert_eq!(statuses.iter().filter(|status| **status == 401).count(), 2, "{statuses:?}");

@@ -10,7 +10,7 @@ use crate::rig::{Rig, document};
 
 /// Refuses what these conditions match.
 fn refusing(condition: Value) -> Value {
-    document(json!([{"name": "nobody", "quota": 0, "window": "1m", "match": condition}]))
+    document(json!([{"name": "nobody", "partition_by": [], "quota": 0, "window": "1m", "match": condition}]))
 }
 
 fn assert_matches(rig: &Rig, requests: &[Request], matched: bool) -> Result<()> {
@@ -76,7 +76,7 @@ fn no_spelling_of_a_path_walks_around_a_prefix() -> Result<()> {
 #[test]
 fn the_other_forms_see_the_same_path() -> Result<()> {
     let cases = [
-        (json!({"exact": "/a/b"}), ["/a/b", "/a//b?x", "/a/%62"], ["/a/b/", "/a", "/A/b"]),
+        (json!({"exact": "/a/b"}), ["/a/b/", "/a//b;p?x", "/a/%62"], ["/a/b/c", "/a", "/A/b"]),
         (
             json!({"suffix": ".pdf"}),
             ["/x.pdf", "/x%2Epdf?y", "/a/../x.pd%66"],
@@ -101,7 +101,10 @@ fn paths_that_are_one_are_one_partition() -> Result<()> {
     let document =
         document(json!([{"name": "per-path", "partition_by": ["path"], "quota": 1, "window": "366d"}]));
     let rig = Rig::start_with(document, |options| options.edit(edits::raw_paths))?;
-    assert_eq!(rig.statuses(&paths(&["/a/b", "/a//b?x=1", "/a/./%62", "/a/c"]))?, [200, 429, 429, 200]);
+    assert_eq!(
+        rig.statuses(&paths(&["/a/b", "/a//b?x=1", "/a/./%62", "/a;1/b/;2", "/a/c"]))?,
+        [200, 429, 429, 429, 200]
+    );
     assert_eq!(rig.partitions("per-path")?, ["path=/a/b", "path=/a/c"]);
     Ok(())
 }
@@ -163,7 +166,7 @@ fn headers_match_by_any_of_their_values() -> Result<()> {
 #[test]
 fn routes_match_by_name() -> Result<()> {
     let document = document(json!([
-        {"name": "nobody", "quota": 0, "window": "1m", "match": {"routes": ["search"]}},
+        {"name": "nobody", "partition_by": [], "quota": 0, "window": "1m", "match": {"routes": ["search"]}},
         {"name": "per-route", "partition_by": ["route"], "quota": 1, "window": "366d"}
     ]));
     let routes = edits::routes(&[("search", "/search"), ("items", "/items")]);

@@ -38,7 +38,7 @@ fn every_decision() -> Value {
 /// Sends one request for every decision; the last two to a store that is dead.
 fn play(rig: &mut Rig) -> Result<()> {
     let get = |name: &str| Request::get(&format!("/{name}?key=s3cret"));
-    // A shadow policy waits for nobody: what it decided is logged where the store is quicker than the upstream.
+    // A shadow policy waits for nobody: its count is logged where the store is quicker than the upstream.
     let trial = || get("trial").header("x-answer-delay-ms", "1000");
     let requests = [
         get("uncounted"),
@@ -97,6 +97,22 @@ fn the_access_log_says_what_became_of_each_request() -> Result<()> {
         [answered("quotagate_store_unavailable", "unavailable strict ip=127.0.0.1")]
     );
     assert!(!json!(entries).to_string().contains("s3cret"));
+    Ok(())
+}
+
+#[test]
+fn shadow_only_traffic_is_logged_although_the_upstream_answers_before_the_store() -> Result<()> {
+    const REQUESTS: usize = 40;
+    let log = AccessLog::shipped()?;
+    let mut rig = Rig::start_with(every_decision(), |options| options.edit(log.edit()))?;
+    // The store stands still, so that no request hears from it.
+    rig.store.freeze()?;
+    assert_eq!(rig.statuses(&vec![Request::get("/trial"); REQUESTS])?, [200; REQUESTS]);
+    rig.store.thaw()?;
+    let entries = log.entries(REQUESTS)?;
+    let without: Vec<&Value> =
+        entries.iter().filter(|entry| said(entry) != "admitted trial ip=127.0.0.1").collect();
+    assert!(without.is_empty(), "{} of {REQUESTS} lines say otherwise: {:?}", without.len(), without.first());
     Ok(())
 }
 

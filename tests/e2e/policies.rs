@@ -9,7 +9,7 @@ use crate::rig::{Rig, document, per_caller};
 #[test]
 fn a_policy_counts_what_it_matches() -> Result<()> {
     let rig = Rig::start(document(json!([{
-        "name": "writes", "quota": 1, "window": "366d",
+        "name": "writes", "partition_by": [], "quota": 1, "window": "366d",
         "match": {"methods": ["POST"], "path": {"prefix": "/api/"}, "hosts": ["api.example.com"]}
     }])))?;
     let post = |host: &str, path: &str| Request::post(path, b"").header("host", host);
@@ -28,7 +28,7 @@ fn a_policy_counts_what_it_matches() -> Result<()> {
 #[test]
 fn a_request_that_one_policy_refuses_spends_nothing_of_another() -> Result<()> {
     let tight = json!({"name": "tight", "partition_by": ["tenant"], "quota": 1, "window": "366d"});
-    let wide = json!({"name": "wide", "quota": 3, "window": "366d"});
+    let wide = json!({"name": "wide", "partition_by": [], "quota": 3, "window": "366d"});
     let rig = Rig::start(document(json!([tight, wide])))?;
     let tenant = |name: &str| Request::get("/").header("x-tenant", name);
     let statuses =
@@ -39,7 +39,7 @@ fn a_request_that_one_policy_refuses_spends_nothing_of_another() -> Result<()> {
 
 #[test]
 fn headers_name_every_policy_and_the_tightest() -> Result<()> {
-    let day = json!({"name": "total", "quota": 2, "window": "365d"});
+    let day = json!({"name": "total", "partition_by": [], "quota": 2, "window": "365d"});
     let rig = Rig::start(document(json!([per_caller(5), day])))?;
     let response = rig.client()?.send(&Request::get("/"))?;
     assert_eq!(
@@ -69,8 +69,8 @@ fn what_becomes_of_a_request_without_identity() -> Result<()> {
 #[test]
 fn shadow_counts_and_changes_nothing_that_a_client_sees() -> Result<()> {
     let rig = Rig::start(document(json!([
-        {"name": "shadow", "quota": 2, "window": "366d", "mode": "shadow"},
-        {"name": "unused", "quota": 0, "window": "366d", "mode": "off"}
+        {"name": "shadow", "partition_by": [], "quota": 2, "window": "366d", "mode": "shadow"},
+        {"name": "unused", "partition_by": [], "quota": 0, "window": "366d", "mode": "off"}
     ])))?;
     let mut client = rig.client()?;
     for _ in 0..4 {

@@ -35,10 +35,10 @@ pub fn filter_below(target: &Path) -> PathBuf {
     target.join(WASM_TARGET).join("wasm").join("quotagate.wasm")
 }
 
-/// Puts a built filter in its place, without the callbacks that it does not need.
+/// Puts a built filter in its place, with the callbacks that it needs.
 pub fn place_filter(built: &Path, file: &Path) -> Result<()> {
     let module = fs::read(built).with_context(|| format!("cannot read {}", built.display()))?;
-    let module = exports::prune(&module).with_context(|| format!("{} is no Wasm module", built.display()))?;
+    let module = exports::prune(&module).with_context(|| format!("{} is no filter", built.display()))?;
     let half = file.with_extension("part");
     fs::write(&half, module).with_context(|| format!("cannot write {}", half.display()))?;
     put(&half, file)

@@ -1,56 +1,79 @@
-//! `quotagate check`: a policy document's faults without Envoy, in the filter's own words.
+//! `quotagate check`: the faults of policy documents without Envoy, in the filter's own words.
+
+mod documents;
+mod report;
+mod yaml;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
 
-use quotagate_quota::config::{Config, Fault};
-use serde_json::Value;
+use quotagate_quota::config::{self, Config, Fault};
+use serde_json::json;
 
-use crate::standard::{print, tell_line};
+use self::documents::{Content, Document};
+use self::report::{Finding, Report, Severity, Summary};
+use self::yaml::{Node, Position, Tree, Unreadable};
+use crate::standard::{print, tell_line, write};
 
 /// The flags of `quotagate check`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The policy document, JSON or YAML; `-` reads standard input
-    file: PathBuf,
+    /// Policy documents, or configurations of Envoy, Istio or Envoy Gateway that contain some; JSON or YAML; `-` reads
+    /// standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Fail on warnings, too
+    #[arg(long)]
+    strict: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
-/// What is to be said of a document.
-#[derive(Debug, PartialEq, Eq)]
-struct Report {
-    /// The number of policies in force, or the faults.
-    result: Result<usize, Vec<String>>,
-    /// What is allowed and misleading.
-    warnings: Vec<String>,
-}
-
-/// Prints what is wrong with the document, one line a fault, and what is misleading, one line a warning.
+/// Prints what is wrong with the documents, and what is misleading: one line each, with its place.
 ///
-/// The status is 0 if nothing is wrong, whatever the warnings, and 1 if something is.
+/// The status is 0 if nothing is wrong, 1 if something is or no file holds a policy document, 2 if a file cannot be read.
 ///
 /// # Errors
-/// One sentence on a file that cannot be read.
+/// One sentence when standard output cannot be written.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
-    let name = args.file.display();
-    let text = read(&args.file).map_err(|error| format!("cannot read {name}: {error}"))?;
-    let Report { result, warnings } = check(&text);
-    for warning in warnings {
-        tell_line(&format!("{name}: warning: {warning}"));
-    }
-    match result {
-        Ok(policies) => {
-            let noun = if policies == 1 { "policy" } else { "policies" };
-            print(&format!("{name}: good, with {policies} {noun}\n"))
+    let mut is_readable = true;
+    let reports: Vec<Report> = args
+        .files
+        .iter()
+        .map(|file| {
+            let name = file.display().to_string();
+            read(file).map(|text| check(&name, &text)).unwrap_or_else(|error| {
+                is_readable = false;
+                Report::unreadable(name, &error)
+            })
+        })
+        .collect();
+    let limit = if args.strict { Severity::Warning } else { Severity::Fault };
+    let holds_some = reports.iter().any(|report| !report.documents.is_empty());
+    let is_good = holds_some && !reports.iter().any(|report| report.has(limit));
+    if args.json {
+        let all = json!({"good": is_good, "files": reports});
+        let text = serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?;
+        print(&(text + "\n"))?;
+    } else {
+        for report in &reports {
+            report.lines().iter().for_each(|line| tell_line(line));
+            write(&report.to_string())?;
         }
-        Err(faults) => {
-            for fault in faults {
-                tell_line(&format!("{name}: {fault}"));
-            }
-            Ok(ExitCode::FAILURE)
+        if reports.iter().all(|report| report.documents.is_empty() && report.findings.is_empty()) {
+            tell_line(
+                "quotagate: there is nothing to check: a policy document has the fields domain, store and policies",
+            );
         }
     }
+    Ok(match (is_readable, is_good) {
+        (false, _) => ExitCode::from(2),
+        (true, false) => ExitCode::FAILURE,
+        (true, true) => ExitCode::SUCCESS,
+    })
 }
 
 fn read(file: &Path) -> io::Result<String> {
@@ -63,95 +86,98 @@ fn read(file: &Path) -> io::Result<String> {
     }
 }
 
-fn check(text: &str) -> Report {
-    let unreadable = |fault: String| Report { result: Err(vec![fault]), warnings: Vec::new() };
-    // The filter sees JSON; every JSON text is a YAML text.
-    let document: Value = match serde_saphyr::from_str(text) {
-        Ok(document) => document,
-        Err(error) => return unreadable(error.to_string()),
+/// What is to be said of a file with this text.
+fn check(name: &str, text: &str) -> Report {
+    let mut report = Report::new(name);
+    let roots = match yaml::read(text) {
+        Ok(roots) => roots,
+        Err(Unreadable { at, message }) => {
+            report.findings.push(Finding::of_file(at, message));
+            return report;
+        }
     };
-    if document.get("static_resources").is_some() {
-        return unreadable(
-            "this is a configuration of Envoy: check it with `envoy --mode validate`, or give the document that \
-             stands in it under configuration.value of the Wasm filter"
-                .to_owned(),
-        );
+    for document in roots.iter().flat_map(|root| documents::find(root, text)) {
+        judge(&document, &mut report);
     }
-    match Config::parse(document.to_string().as_bytes()) {
-        Ok(config) => Report { result: Ok(config.policies.len()), warnings: lines(config.warnings()) },
-        Err(faults) => {
-            let warnings = lines(faults.warnings());
-            Report { result: Err(lines(faults.iter())), warnings }
+    report.findings.sort_by_key(|finding| (finding.line, finding.column));
+    report
+}
+
+/// Adds what is to be said of a document.
+fn judge(document: &Document<'_>, report: &mut Report) {
+    let number = report.documents.len() + 1;
+    let Document { path, content } = document;
+    match content {
+        Content::Plain(node) => {
+            let text = node.value.json().to_string();
+            report.documents.push(Summary::of(path, node.referenced.into(), node));
+            report.findings.extend(findings(&text, node, number, |at| at));
+        }
+        Content::Text(embedded) => match embedded.read() {
+            Ok(node) => {
+                report.documents.push(Summary::of(path, embedded.start(), &node));
+                report.findings.extend(findings(embedded.text(), &node, number, |at| embedded.position(at)));
+            }
+            Err(Unreadable { at, message }) => {
+                report.documents.push(Summary::unreadable(path, embedded.start()));
+                report.findings.push(Finding { document: Some(number), ..Finding::of_file(at, message) });
+            }
+        },
+    }
+}
+
+/// What the filter says of a document. `text` is its JSON and `node` the same with positions, from which `in_file` makes
+/// those in the file.
+fn findings(text: &str, node: &Node, number: usize, in_file: impl Fn(Position) -> Position) -> Vec<Finding> {
+    let finding = |fault: &Fault, severity| {
+        let at = in_file(locate(node, &fault.path));
+        Finding {
+            severity,
+            document: Some(number),
+            policy: policy(node, &fault.path).map(str::to_owned),
+            path: Some(fault.path.clone()),
+            ..Finding::of_file(Some(at), fault.message.clone())
+        }
+    };
+    let (faults, warnings) = match Config::parse(text.as_bytes()) {
+        Ok(config) => (Vec::new(), config.warnings().to_vec()),
+        Err(faults) => (faults.iter().cloned().collect(), faults.warnings().to_vec()),
+    };
+    let faults = faults.iter().map(|fault| finding(fault, Severity::Fault));
+    faults.chain(warnings.iter().map(|warning| finding(warning, Severity::Warning))).collect()
+}
+
+/// Where the value at a fault's path stands, or the nearest one around it.
+fn locate(root: &Node, path: &str) -> Position {
+    let (mut node, mut here, mut at) = (root, String::new(), root.referenced);
+    let leads = |inner: &str| {
+        path.strip_prefix(inner).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    loop {
+        let next = match &node.value {
+            Tree::Scalar(_) => None,
+            Tree::List(elements) => elements.iter().enumerate().find_map(|(i, element)| {
+                let inner = config::element_path(&here, i);
+                leads(&inner).then_some((element, inner, element.referenced))
+            }),
+            Tree::Map(members) => members.iter().find_map(|(name, value)| {
+                let inner = config::member_path(&here, &name.value);
+                leads(&inner).then_some((value, inner, name.referenced))
+            }),
+        };
+        match next {
+            Some(next) => (node, here, at) = next,
+            None => return at.into(),
         }
     }
 }
 
-fn lines<'f>(faults: impl IntoIterator<Item = &'f Fault>) -> Vec<String> {
-    faults.into_iter().map(ToString::to_string).collect()
+/// The name of the policy that a path leads into.
+fn policy<'n>(root: &'n Node, path: &str) -> Option<&'n str> {
+    let (number, _) = path.strip_prefix("policies[")?.split_once(']')?;
+    let Tree::List(policies) = &root.value.get("policies")?.value else { return None };
+    policies.get(number.parse::<usize>().ok()?)?.value.get("name")?.value.text()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &str = "domain: shop\nstore: {cluster: s}\npolicies:\n- {name: a, quota: 5, window: 1m}\n";
-
-    fn faults(text: &str) -> Vec<String> {
-        check(text).result.unwrap_err()
-    }
-
-    #[test]
-    fn yaml_and_json_are_read() {
-        assert_eq!(check(GOOD), Report { result: Ok(1), warnings: Vec::new() });
-        assert_eq!(check(r#"{"domain":"d","store":{"cluster":"s"},"policies":[]}"#).result, Ok(0));
-    }
-
-    #[test]
-    fn all_faults_are_listed_with_their_paths() {
-        let found = faults(&GOOD.replace("shop", "Shop!").replace("5", "-5"));
-        assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].starts_with("domain: ") && found[1].starts_with("policies[0].quota: "), "{found:?}");
-    }
-
-    #[test]
-    fn warnings_are_given_of_good_and_of_bad_documents() {
-        let misleading = format!("{GOOD}digest_key: short\n");
-        for (text, good) in [(misleading.clone(), true), (misleading.replace("shop", "Shop!"), false)] {
-            let report = check(&text);
-            assert_eq!(report.result.is_ok(), good);
-            assert!(matches!(report.warnings.as_slice(), [w] if w.starts_with("digest_key: ")), "{report:?}");
-        }
-    }
-
-    #[test]
-    fn the_shipped_policies_are_good_and_mislead_nobody() {
-        let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../envoy/envoy.yaml");
-        let envoy: Value = serde_saphyr::from_str(&fs::read_to_string(shipped).unwrap()).unwrap();
-        let mut filters = Vec::new();
-        documents(&envoy, &mut filters);
-        assert!(!filters.is_empty());
-        for document in filters {
-            let report = check(&document.to_string());
-            assert!(report.result.is_ok() && report.warnings.is_empty(), "{report:?}");
-        }
-    }
-
-    /// All policy documents in a configuration of Envoy.
-    fn documents<'v>(value: &'v Value, found: &mut Vec<&'v Value>) {
-        match value {
-            Value::Object(fields) if fields.contains_key("domain") && fields.contains_key("policies") => {
-                found.push(value);
-            }
-            Value::Object(fields) => fields.values().for_each(|value| documents(value, found)),
-            Value::Array(values) => values.iter().for_each(|value| documents(value, found)),
-            _ => {}
-        }
-    }
-
-    #[test]
-    fn what_is_no_document_is_told_so() {
-        assert!(check("a: [").result.is_err());
-        assert!(faults("static_resources: {}")[0].contains("--mode validate"));
-        assert!(!faults("").is_empty());
-    }
-}
+mod tests;

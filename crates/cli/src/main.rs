@@ -8,7 +8,7 @@ mod standard;
 
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use quotagate_quota::config::schema;
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         {
             error.exit()
         }
-        Err(error) => return refuse(first_paragraph(&error.to_string())),
+        Err(error) => return refuse(&explanation(&error)),
     };
     let done = match cli.command {
         Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
@@ -79,7 +79,16 @@ fn refuse(sentence: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// What is wrong, without the usage and the hints that follow.
-fn first_paragraph(error: &str) -> &str {
-    error.split("\n\n").next().unwrap_or(error).trim_start_matches("error: ")
+/// What is wrong, and what could have been meant; without the usage that follows.
+fn explanation(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let wrong = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ");
+    let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+    let meant = kinds.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(one) => Some(one.as_str()),
+        // The most similar comes last.
+        ContextValue::Strings(several) => several.last().map(String::as_str),
+        _ => None,
+    });
+    meant.map_or_else(|| wrong.to_owned(), |meant| format!("{wrong}\nDid you mean {meant}?"))
 }

@@ -6,11 +6,15 @@
 mod address;
 mod client;
 mod dial;
+mod domains;
 mod failure;
+mod history;
+mod identity;
 mod output;
 mod overrides;
 mod partition;
 mod reset;
+mod screen;
 mod table;
 mod token;
 mod top;
@@ -23,6 +27,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use quotagate_quota::wire::MAX_UNITS;
 use quotagate_store::api::{MAX_BY, MAX_FOR_MS};
 use tokio::runtime::Builder;
 
@@ -45,6 +50,10 @@ pub(crate) enum Operation {
     Reset(reset::Args),
     /// Show the fullest and the most refused partitions
     Top(top::Args),
+    /// Show the changes of dials, overrides and counters, the newest first
+    History(history::Args),
+    /// Show the domains that proxies have reported, or forget one
+    Domains(domains::Args),
 }
 
 /// The variable with the admin address, and the address where it is not set.
@@ -96,6 +105,8 @@ pub(crate) fn run(operation: &Operation) -> ExitCode {
         Operation::Usage(args) => args.common.session(|session| usage::run(args, session)),
         Operation::Reset(args) => args.common.session(|session| reset::run(args, session)),
         Operation::Top(args) => args.common.session(|session| top::run(args, session)),
+        Operation::History(args) => args.common.session(|session| history::run(args, session)),
+        Operation::Domains(args) => args.common.session(|session| domains::run(args, session)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -113,7 +124,7 @@ impl Common {
             token: Token::find(self.token_file.as_deref())?,
             domain: self.domain.clone().filter(|domain| !domain.is_empty()),
         };
-        let by = self.by.clone().unwrap_or_else(user_at_host);
+        let by = self.by.clone().unwrap_or_else(identity::user_at_host);
         if by.trim().is_empty() || by.len() > MAX_BY {
             return Err(Failure::Usage(format!("--by must be a name of at most {MAX_BY} bytes")));
         }
@@ -129,17 +140,21 @@ impl Common {
     }
 }
 
-/// Who runs this command, as far as the system tells.
-fn user_at_host() -> String {
-    let user =
-        ["USER", "LOGNAME"].into_iter().find_map(|name| env::var(name).ok().filter(|user| !user.is_empty()));
-    let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
-    let system = rustix::system::uname();
-    let mut by = format!("{user}@{}", system.nodename().to_string_lossy());
-    while by.len() > MAX_BY {
-        by.pop();
-    }
-    by
+/// A number of units, with separators where [`words::number`] writes them: `5000`, `5,000`, `5 000`, `5_000`.
+fn units(text: &str) -> Result<u64, String> {
+    const SEPARATORS: [char; 5] = [',', '_', ' ', '\u{a0}', '\u{202f}'];
+    let digits = match text.chars().find(|c| !c.is_ascii_digit()).filter(|c| SEPARATORS.contains(c)) {
+        Some(separator) => {
+            let mut groups = text.split(separator);
+            let first = groups.next().filter(|first| (1..=3).contains(&first.len()));
+            // `1,5` and `1,0000` are typing errors, or fractions.
+            first.filter(|_| groups.all(|group| group.len() == 3)).map(|_| text.replace(separator, ""))
+        }
+        None => Some(text.to_owned()),
+    };
+    let digits = digits.filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
+    let number = digits.and_then(|digits| digits.parse().ok()).filter(|number| *number <= MAX_UNITS);
+    number.ok_or_else(|| format!("must be a whole number from 0 to {MAX_UNITS}, such as 5000 or 5,000"))
 }
 
 /// A time until a change reverts, in milliseconds: `90s`, `1h`, `1h30m`, `7d`.
@@ -165,8 +180,30 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_made_by_somebody() {
-        let by = user_at_host();
-        assert!(by.contains('@') && by.len() <= MAX_BY, "{by}");
+    fn numbers_are_read_as_the_commands_print_them() {
+        for number in [0, 7, 999, 1000, 12_345, 1_000_000, MAX_UNITS] {
+            let printed = words::number(number);
+            for text in [number.to_string(), printed.replace(',', " "), printed.replace(',', "_"), printed] {
+                assert_eq!(units(&text), Ok(number), "{text}");
+            }
+        }
+        let above = (MAX_UNITS + 1).to_string();
+        for wrong in [
+            "",
+            ",",
+            "1,5",
+            "1,00",
+            "1,0000",
+            "1000,000",
+            "1,000_000",
+            ",100",
+            "1,",
+            "1.5",
+            "-1",
+            "x",
+            &above,
+        ] {
+            assert!(units(wrong).unwrap_err().contains("such as 5000 or 5,000"), "{wrong}");
+        }
     }
 }

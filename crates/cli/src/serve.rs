@@ -1,16 +1,21 @@
 //! `quotagate serve`.
 
+mod reload;
+
 use std::env;
 use std::ffi::OsStr;
-use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
-use quotagate_store::server::{App, ListenAddr, Listener, Token, raise_file_limit, run as run_server};
+use humantime::format_duration;
+use quotagate_store::password::PasswordFile;
+use quotagate_store::server::{App, ListenAddr, Listener, Tokens, raise_file_limit, run as run_server};
 use quotagate_store::url::StoreUrl;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing::Level;
 
 #[derive(clap::Args)]
@@ -24,10 +29,10 @@ pub struct Args {
     /// The first part of every key in Redis
     #[arg(long, env = "QUOTAGATE_PREFIX", default_value = "qg", value_parser = prefix)]
     prefix: String,
-    /// A file with the bearer token that callers must show [default: none needed]
+    /// A file with the bearer tokens of which callers must show one, one a line [default: none needed]
     #[arg(long, env = "QUOTAGATE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// A file with the bearer token that operators must show [default: that of --token-file]
+    /// A file with the bearer tokens of which operators must show one [default: those of --token-file]
     #[arg(long, env = "QUOTAGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     /// A name by which operators ask for the admin address, beside localhost and addresses of IP; repeatable, or
@@ -35,7 +40,8 @@ pub struct Args {
     #[arg(long, env = "QUOTAGATE_ADMIN_HOSTS", value_name = "NAME", value_delimiter = ',', value_parser = host)]
     admin_host: Vec<String>,
     /// Where counters are kept: memory:, redis://[user:password@]host:port/db, rediss:// (TLS),
-    /// redis+unix:///path.sock, redis-cluster://h1:p1,h2:p2, rediss-cluster://, redis-sentinel://h1,h2/mymaster
+    /// redis+unix:///path.sock, redis-cluster://h1:p1,h2:p2, rediss-cluster://, redis-sentinel://h1,h2/mymaster;
+    /// with parameters behind a ?: client_cert, client_key, server_name, sentinel_user, sentinel_password_file
     // Parsed later, so that no message of the parser shows the password in it.
     #[arg(
         long,
@@ -45,12 +51,15 @@ pub struct Args {
         hide_env_values = true
     )]
     store: String,
-    /// A file with the password of the store URL's user, for a URL that holds none
+    /// A file with the password of the store URL's user, for a URL that holds none; read for each connection
     #[arg(long, env = "QUOTAGATE_PASSWORD_FILE", value_name = "FILE")]
     password_file: Option<PathBuf>,
     /// Threads that serve calls, 1 to 64 [default: one for every four processors, at least 1]
     #[arg(long, env = "QUOTAGATE_THREADS", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: Option<u8>,
+    /// How long to go on serving after SIGTERM, while callers are asked to leave: 0s to 1h
+    #[arg(long, env = "QUOTAGATE_DRAIN", default_value = "5s", value_name = "TIME", value_parser = drain)]
+    drain: Duration,
     /// How much to log on stderr: error, warn, info, debug, trace
     #[arg(long, env = "QUOTAGATE_LOG", default_value = "info", value_name = "LEVEL")]
     log: Level,
@@ -73,7 +82,13 @@ fn host(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Runs the store until SIGTERM or SIGINT.
+fn drain(text: &str) -> Result<Duration, &'static str> {
+    const LONGEST: Duration = Duration::from_secs(3600);
+    let time = humantime::parse_duration(text).ok().filter(|time| *time <= LONGEST);
+    time.ok_or("must be a duration from 0s to 1h, such as 5s")
+}
+
+/// Runs the store until SIGTERM, or without draining until SIGINT; a second signal ends it at once.
 ///
 /// # Errors
 /// One sentence that says what is wrong with the flags or with the machine, without credentials.
@@ -108,6 +123,7 @@ fn runtime(threads: Option<u8>) -> io::Result<Runtime> {
 /// Where counters are kept, and the password for it.
 fn store_url(args: &Args) -> Result<StoreUrl, String> {
     let url: StoreUrl = args.store.parse().map_err(|error| format!("--store: {error}"))?;
+    url.read_files().map_err(|error| format!("--store: {error}"))?;
     let Some(file) = &args.password_file else {
         if url.holds_password() && env::args_os().any(|argument| shows(&argument, &args.store)) {
             tracing::warn!(
@@ -117,13 +133,8 @@ fn store_url(args: &Args) -> Result<StoreUrl, String> {
         }
         return Ok(url);
     };
-    let cannot = |why: &str| format!("--password-file: {} {why}", file.display());
-    let text = fs::read_to_string(file).map_err(|error| cannot(&format!("cannot be read: {error}")))?;
-    let password = text.trim_end_matches(['\r', '\n']);
-    if password.is_empty() || password.contains(['\r', '\n']) {
-        return Err(cannot("must hold one line, the password"));
-    }
-    url.with_password(password).map_err(|error| format!("--password-file: {error}"))
+    let password = PasswordFile::open(file).map_err(|error| format!("--password-file: {error}"))?;
+    url.with_password_file(password).map_err(|error| format!("--password-file: {error}"))
 }
 
 /// Whether this argument is, or ends with, that value.
@@ -136,29 +147,47 @@ async fn serve(args: Args) -> Result<(), String> {
     if let Err(error) = raise_file_limit() {
         tracing::warn!("cannot raise the limit of open files: {error}");
     }
-    let token = args.token_file.as_deref().map(Token::from_file).transpose();
-    let token = token.map_err(|error| format!("--token-file: {error}"))?;
-    let admin_token = args.admin_token_file.as_deref().map(Token::from_file).transpose();
-    let admin_token = admin_token.map_err(|error| format!("--admin-token-file: {error}"))?;
+    let tokens = args.token_file.as_deref().map(Tokens::from_file).transpose();
+    let tokens = tokens.map_err(|error| format!("--token-file: {error}"))?;
+    let admin_tokens = args.admin_token_file.as_deref().map(Tokens::from_file).transpose();
+    let admin_tokens = admin_tokens.map_err(|error| format!("--admin-token-file: {error}"))?;
+    let files: Vec<Tokens> = [&tokens, &admin_tokens].into_iter().flatten().cloned().collect();
     let bind = async |flag: &str, address: &ListenAddr| {
         let cannot = |error| format!("{flag}: cannot listen on {address}: {error}");
         Listener::bind(address).await.map_err(cannot)
     };
     let calls = bind("--listen", &args.listen).await?;
     let admin = bind("--admin", &args.admin).await?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| format!("cannot start: {error}"))?;
-    let shutdown = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            // Where Ctrl-C cannot be waited for, SIGTERM still works.
-            Ok(()) = tokio::signal::ctrl_c() => {}
-        }
-        tracing::info!("ending: answering what was accepted");
+    let cannot = |error| format!("cannot start: {error}");
+    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+    let hangup = signal(SignalKind::hangup()).map_err(cannot)?;
+    let (end, ending) = oneshot::channel();
+    let signals = async {
+        let mut next = async || {
+            tokio::select! {
+                _ = terminate.recv() => args.drain,
+                // Somebody sits in front of it and waits.
+                _ = interrupt.recv() => Duration::ZERO,
+            }
+        };
+        let drain = next().await;
+        tracing::info!(
+            "ending: serving for {} more, then answering what was accepted",
+            format_duration(drain)
+        );
+        // The server runs, and so the receiver is there.
+        let _ = end.send(drain);
+        next().await;
     };
     tracing::info!("listening on {}, admin on {}, store {url}", calls.address(), admin.address());
     let store = quotagate_store::open(&url, &args.prefix);
-    let app = App::new(store, token).admin_token(admin_token).admin_hosts(args.admin_host);
-    run_server(calls, admin, app, shutdown).await;
-    tracing::info!("ended");
+    let app = App::new(store, tokens).admin_tokens(admin_tokens).admin_hosts(args.admin_host);
+    let server = run_server(calls, admin, app, async { ending.await.unwrap_or_default() });
+    tokio::select! {
+        () = server => tracing::info!("ended"),
+        () = reload::keep_read(files, hangup) => {}
+        () = signals => tracing::warn!("ended at once, because a second signal asked for it"),
+    }
     Ok(())
 }

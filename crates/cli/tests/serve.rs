@@ -32,7 +32,7 @@ fn ready(arguments: &[&str]) -> (Child, String, String) {
 fn it_says_where_it_listens_and_ends_on_sigterm() {
     for threads in ["1", "2"] {
         let addresses = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--threads", threads];
-        let (mut child, listen, admin) = ready(&addresses);
+        let (mut child, listen, admin) = ready(&[&addresses[..], &["--drain", "0"]].concat());
         assert!(!listen.ends_with(":0"), "{listen}");
         let mut stream = TcpStream::connect(&admin).unwrap();
         stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
@@ -43,6 +43,45 @@ fn it_says_where_it_listens_and_ends_on_sigterm() {
         assert!(killed.success());
         assert_eq!(child.wait().unwrap().code(), Some(0));
     }
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").arg(name).arg(child.id().to_string()).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Asks for /readyz over a connection that may be kept: the status, and whether the answer asks to close it.
+fn ask(stream: &mut TcpStream) -> Option<(String, bool)> {
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n").ok()?;
+    let mut bytes = vec![0; 4096];
+    let count = stream.read(&mut bytes).ok().filter(|count| *count > 0)?;
+    let head = String::from_utf8_lossy(&bytes[..count]).to_lowercase();
+    let status = head.split_whitespace().nth(1)?.to_owned();
+    Some((status, head.contains("connection: close")))
+}
+
+#[test]
+fn sigterm_breaks_no_kept_connection_and_a_second_one_ends_the_drain() {
+    let (mut child, listen, admin) =
+        ready(&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", "memory:"]);
+    let mut kept = TcpStream::connect(&admin).unwrap();
+    assert_eq!(ask(&mut kept), Some(("200".to_owned(), false)));
+    signal(&child, "-TERM");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(ask(&mut kept), Some(("503".to_owned(), true)), "a connection that was idle at SIGTERM");
+    let mut new = TcpStream::connect(&admin).unwrap();
+    assert_eq!(ask(&mut new), Some(("503".to_owned(), true)), "a connection that was made after SIGTERM");
+    assert!(TcpStream::connect(&listen).is_ok());
+    assert_eq!(child.try_wait().unwrap(), None, "it drains for 5 s");
+    signal(&child, "-TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn sigint_ends_it_without_draining() {
+    let (mut child, ..) = ready(&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--drain", "1h"]);
+    signal(&child, "-INT");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
@@ -62,11 +101,23 @@ fn what_is_wrong_is_said_in_one_sentence_without_the_password() {
         (vec!["--prefix", "a{b"], "--prefix"),
         (vec!["--listen", "nonsense"], "--listen"),
         (vec!["--threads", "0"], "invalid value '0' for '--threads <N>': 0 is not in 1..=64"),
+        (vec!["--drain", "2h"], "must be a duration from 0s to 1h, such as 5s"),
+        (vec!["--drain", "5"], "must be a duration from 0s to 1h, such as 5s"),
         (vec!["--token-file", "/no/such/file"], "--token-file: cannot read the token file /no/such/file"),
         (
             vec!["--password-file", "/no/such/file"],
             "--password-file: /no/such/file cannot be read: No such file",
         ),
+        (vec!["--token-file", &none], "must hold tokens of visible ASCII characters, one a line"),
+        (
+            vec!["--store", "redis-sentinel://s/m?sentinel_password=s3cret"],
+            "--store: the store URL takes no sentinel_password: the parameters of redis-sentinel:// are client_cert",
+        ),
+        (
+            vec!["--store", "redis-sentinel://s/m?sentinel_password_file=/no/such/file"],
+            "--store: the store URL names a sentinel_password_file that does not do: /no/such/file cannot be read",
+        ),
+        (vec!["--store", "redis://::1:6379"], "write it as [::1]:6379"),
         (vec!["--password-file", &none], "must hold one line, the password"),
         (vec!["--password-file", &two], "must hold one line, the password"),
         (vec!["--password-file", &good], "--password-file: the store URL memory: takes no password"),

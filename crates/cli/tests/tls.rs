@@ -58,7 +58,11 @@ impl TlsRedis {
 
     /// One whose only user has these rights.
     fn start_for(directory: &Path, authority: &Authority, names: &[&str], rights: &str) -> Self {
-        let tls = arguments(authority, directory, names);
+        Self::start_as(directory, arguments(authority, directory, names), rights)
+    }
+
+    /// One with these arguments for TLS.
+    fn start_as(directory: &Path, tls: Vec<String>, rights: &str) -> Self {
         let mut attempts = (0..ATTEMPTS).map(|attempt| {
             let port = ports::free().unwrap();
             let mut command = Command::new(tools::redis_server().unwrap());
@@ -231,6 +235,41 @@ fn a_certificate_for_another_name_is_refused() {
     let redis = TlsRedis::start(directory.path(), &authority, &["redis.example"]);
     let store = store(&redis.url("localhost", PASSWORD), &authority);
     assert_refuses(store, "certificate not valid for name", PASSWORD);
+}
+
+#[test]
+fn a_name_of_its_own_is_asked_of_a_server_whatever_its_address() {
+    let directory = TempDir::new().unwrap();
+    let authority = new_authority(&directory, "authority");
+    let redis = TlsRedis::start(directory.path(), &authority, &["redis.example"]);
+    let url = format!("{}?server_name=redis.example", redis.url("127.0.0.1", PASSWORD));
+    let named = store(&url, &authority);
+    wait_until_ready(&named);
+    assert_eq!(reserve(&named, "shop:p:{alice}"), (1, 1));
+    let other = format!("{}?server_name=other.example", redis.url("127.0.0.1", PASSWORD));
+    assert_refuses(store(&other, &authority), "certificate not valid for name", PASSWORD);
+}
+
+#[test]
+fn a_server_that_asks_for_a_certificate_is_shown_one() {
+    let directory = TempDir::new().unwrap();
+    let authority = new_authority(&directory, "authority");
+    let mut tls = arguments(&authority, directory.path(), &["localhost"]);
+    *tls.last_mut().unwrap() = "yes".to_owned();
+    let redis = TlsRedis::start_as(directory.path(), tls, ALL);
+    let [chain, key] = ["store.pem", "store.key"].map(|name| directory.path().join(name));
+    authority.issue(&Holder::names(&["store"])).unwrap().write(&chain, &key).unwrap();
+    let url = redis.url("localhost", PASSWORD);
+    let shown = format!("{url}?client_cert={}&client_key={}", chain.display(), key.display());
+    let with = store(&shown, &authority);
+    wait_until_ready(&with);
+    assert_eq!(reserve(&with, "shop:p:{alice}"), (1, 1));
+    // The server ends the connection of a client without one; how that reads is not ours.
+    let without = store(&url, &authority);
+    let refused =
+        wait::until_true("it is refused", LIMIT, || Ok(without.log().contains("cannot connect to redis")));
+    refused.unwrap();
+    assert_eq!(http::get(without.admin_port(), "/readyz").unwrap().status, 503);
 }
 
 #[test]

@@ -63,6 +63,49 @@ impl Request for User {
     }
 }
 
+/// The same on another path.
+struct OnPath(String);
+
+impl Request for OnPath {
+    fn method(&self) -> Option<Vec<u8>> {
+        User(7).method()
+    }
+    fn path(&self) -> Option<Vec<u8>> {
+        Some(self.0.clone().into_bytes())
+    }
+    fn authority(&self) -> Option<Vec<u8>> {
+        User(7).authority()
+    }
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        User(7).header(name)
+    }
+    fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+        User(7).metadata(filter, path)
+    }
+    fn peer(&self, name: PeerName) -> Option<Vec<u8>> {
+        User(7).peer(name)
+    }
+    fn source_address(&self) -> Option<Vec<u8>> {
+        User(7).source_address()
+    }
+    fn route_name(&self) -> Option<Vec<u8>> {
+        User(7).route_name()
+    }
+}
+
+/// A path that the expression of [`matched_by_expression`] follows to its end.
+#[derive(Clone, Copy, Debug)]
+struct Expression {
+    bytes: usize,
+    budget: u32,
+}
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "of {} bytes, budget {} ns", self.bytes, self.budget)
+    }
+}
+
 /// Requests of different users at once, and what one call for them may take.
 #[derive(Clone, Copy, Debug)]
 struct Gathered {
@@ -80,6 +123,21 @@ impl fmt::Display for Gathered {
 fn match_and_key(bencher: Bencher) {
     let config = config();
     bencher.bench_local(|| config.evaluate(black_box(&User(7))));
+}
+
+/// Behind 2048 bytes an expression is not tried.
+#[divan::bench(name = "match a path by an expression", args = [
+    Expression { bytes: 64, budget: 20_000 },
+    Expression { bytes: 2_048, budget: 600_000 },
+    Expression { bytes: 60_000, budget: 200_000 },
+])]
+fn matched_by_expression(bencher: Bencher, path: Expression) {
+    let text = CONFIGURATION.replace(r#"{"prefix": "/api/"}"#, r#"{"regex": "/v[0-9]+/(users|orders)/.*"}"#);
+    let config = Config::parse(text.as_bytes()).unwrap_or_else(|faults| stop(faults));
+    let mut target = "/v1/users/".to_owned();
+    target.extend(std::iter::repeat_n('a', path.bytes - target.len()));
+    let request = OnPath(target);
+    bencher.bench_local(|| config.evaluate(black_box(&request)));
 }
 
 #[divan::bench(name = "match, key and a refusal out of the ledger, budget 1500 ns")]

@@ -1,8 +1,8 @@
 //! What the operator's access log says of a request.
 //!
 //! One policy speaks for all that count it: the first that refused or failed, else the tightest one, as in the
-//! headers; one in shadow mode only where it is the one that would have refused, or where no other counts. A
-//! request that nothing counts has no entry.
+//! headers; one in shadow mode only where it is the one that would have refused, or where no other counts. While the
+//! store has not answered such a policy, `used` is missing. A request that nothing counts has no entry.
 
 use std::borrow::Cow;
 
@@ -77,16 +77,19 @@ pub fn entry<'a>(config: &'a Config, decision: &'a Decision) -> Option<Entry<'a>
         Decision::Admit(admission) => {
             let standings = &admission.standings;
             if let Some(uncounted) = &admission.uncounted {
-                return failed(config, Verdict::StoreError, uncounted);
+                return unknown(config, Verdict::StoreError, uncounted);
             }
             if let Some(standing) = standings.iter().find(|standing| !standing.granted) {
                 return known(config, Verdict::ShadowRefused, standing);
             }
             let enforced = tightest(standings.iter().filter(|standing| standing.enforced));
-            known(config, Verdict::Admitted, enforced.or_else(|| tightest(standings.iter()))?)
+            match enforced.or_else(|| tightest(standings.iter())) {
+                Some(standing) => known(config, Verdict::Admitted, standing),
+                None => unknown(config, Verdict::Admitted, admission.pending.first()?),
+            }
         }
         Decision::Refuse(refusal) => known(config, Verdict::Refused, refusal.violated().next()?),
-        Decision::Unavailable(uncounted) => failed(config, Verdict::Unavailable, uncounted),
+        Decision::Unavailable(uncounted) => unknown(config, Verdict::Unavailable, uncounted),
     }
 }
 
@@ -101,7 +104,7 @@ fn known<'a>(config: &'a Config, decision: Verdict, standing: &'a Standing) -> O
     Some(Entry { decision, policy, partition: Some(partition_of(&standing.key)), used: Some(used(standing)) })
 }
 
-fn failed<'a>(config: &'a Config, decision: Verdict, uncounted: &'a Uncounted) -> Option<Entry<'a>> {
+fn unknown<'a>(config: &'a Config, decision: Verdict, uncounted: &'a Uncounted) -> Option<Entry<'a>> {
     let policy = &config.policies.get(uncounted.policy)?.name;
     Some(Entry { decision, policy, partition: Some(partition_of(&uncounted.key)), used: None })
 }
@@ -116,9 +119,9 @@ mod tests {
 
     fn config() -> Config {
         let text = r#"{"domain":"shop","store":{"cluster":"s"},"policies":[
-            {"name":"minute","quota":10,"window":"1m"},{"name":"hour","quota":20,"window":"1h"},
-            {"name":"trial","quota":5,"window":"1h","mode":"shadow"},
-            {"name":"idea","quota":5,"window":"1h","mode":"shadow"}]}"#;
+            {"name":"minute","partition_by":[],"quota":10,"window":"1m"},{"name":"hour","partition_by":[],"quota":20,"window":"1h"},
+            {"name":"trial","partition_by":[],"quota":5,"window":"1h","mode":"shadow"},
+            {"name":"idea","partition_by":[],"quota":5,"window":"1h","mode":"shadow"}]}"#;
         Config::parse(text.as_bytes()).unwrap()
     }
 
@@ -172,6 +175,21 @@ mod tests {
             let entry = entry(&config, &decision).unwrap();
             assert_eq!(text(&entry), format!("decision={expected}"), "{decision:?}");
         }
+    }
+
+    #[test]
+    fn a_policy_in_shadow_mode_that_has_not_heard_from_the_store_has_an_entry_without_a_count() {
+        let config = config();
+        let pending = |standings| {
+            let pending = vec![uncounted(2), uncounted(3)];
+            Decision::Admit(Admission { standings, pending, ..Admission::default() })
+        };
+        let (alone, beside) = (pending(Vec::new()), pending(vec![standing(0, true, 10, 4)]));
+        assert_eq!(text(&entry(&config, &alone).unwrap()), "decision=admitted policy=trial partition=p2");
+        assert_eq!(
+            text(&entry(&config, &beside).unwrap()),
+            "decision=admitted policy=minute partition=p0 used=6"
+        );
     }
 
     #[test]

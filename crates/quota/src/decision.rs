@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use crate::config::{Config, Count};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
@@ -22,10 +21,12 @@ pub enum Decision {
 pub struct Admission {
     /// With each policy that counted it or, in shadow mode, would have refused it, in the order of the policies.
     pub standings: Vec<Standing>,
-    /// Units that it keeps only if it is answered with one of its policy's statuses.
+    /// Units that it keeps only if it is answered as its policy says. [`answered`](Self::answered) settles them.
     pub held: Vec<Held>,
     /// The first policy that could not count it, because the store failed.
     pub uncounted: Option<Uncounted>,
+    /// Policies in shadow mode that have not counted it: the store has not answered yet, or failed.
+    pub pending: Vec<Uncounted>,
 }
 
 /// Why and until when a request is refused.
@@ -56,7 +57,7 @@ pub struct Standing {
     pub resets: Monotonic,
 }
 
-/// A policy that could not count a request.
+/// A policy that has not counted a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uncounted {
     /// The policy's place in the configuration.
@@ -65,7 +66,7 @@ pub struct Uncounted {
     pub key: Rc<str>,
 }
 
-/// Units that a request has got of a policy that counts by status. They are given back through
+/// Units that a request has got of a policy that counts by answer. They are refunded through
 /// [`Worker::give_back`](crate::worker::Worker::give_back), or are spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
@@ -131,26 +132,10 @@ impl Admission {
         self.standings.sort_by_key(|standing| standing.policy);
         self.held.extend(counted.held);
         self.uncounted = self.uncounted.take().or(counted.uncounted);
-    }
-
-    /// The request is answered with the HTTP status `status`, or (`None`) will not be. Takes out the units that
-    /// are to be given back, and counts them as remaining again.
-    pub fn answered(&mut self, status: Option<u16>, config: &Config) -> Vec<Held> {
-        let counts = |held: &Held| {
-            let count = config.policies.get(held.policy).map(|policy| &policy.count);
-            match (count, status) {
-                (Some(Count::Statuses(statuses)), Some(status)) => statuses.binary_search(&status).is_ok(),
-                (Some(Count::Statuses(_)), None) => false,
-                (Some(Count::All) | None, _) => true,
-            }
-        };
-        let (_, back): (Vec<_>, Vec<_>) = std::mem::take(&mut self.held).into_iter().partition(counts);
-        for standing in &mut self.standings {
-            let units: u64 =
-                back.iter().filter(|held| held.policy == standing.policy).map(|held| held.units).sum();
-            standing.remaining = standing.remaining.saturating_add(units).min(standing.quota);
-        }
-        back
+        self.pending.retain(|pending| !counted.pending.contains(pending));
+        self.pending.extend(counted.pending);
+        let counts = |policy| self.standings.iter().any(|standing| standing.policy == policy);
+        self.pending.retain(|pending| !counts(pending.policy));
     }
 }
 

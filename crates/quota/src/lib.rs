@@ -9,6 +9,7 @@
 //! [`worker::Worker`] decides or lets it wait for a call, [`response`] writes what the client sees.
 
 pub mod access_log;
+pub mod answered;
 pub mod config;
 pub mod decision;
 pub mod evaluate;

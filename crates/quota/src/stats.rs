@@ -29,7 +29,7 @@ mod tests {
     #[test]
     fn a_counter_is_named_by_domain_policy_and_outcome() {
         let text = r#"{"domain":"shop.example","store":{"cluster":"s"},"policies":[
-            {"name":"off","quota":1,"window":"1m","mode":"off"},{"name":"per-caller","quota":1,"window":"1m"}]}"#;
+            {"name":"off","partition_by":[],"quota":1,"window":"1m","mode":"off"},{"name":"per-caller","partition_by":[],"quota":1,"window":"1m"}]}"#;
         let config = Config::parse(text.as_bytes()).unwrap();
         let name = counter(&config, Counted::Requests(1, Outcome::ShadowRefused));
         assert_eq!(name.as_deref(), Some("quotagate.shop.example.per-caller.shadow_refused"));

@@ -74,6 +74,9 @@ pub struct Reservation<K = String> {
     /// Whether units refused count as used as well.
     #[serde(default)]
     pub count_denied: bool,
+    /// Whether only requests in shadow mode wait for it: what is not granted is refused to nobody.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub shadow: bool,
 }
 
 /// The reply: one outcome a reservation, in their order.
@@ -189,6 +192,11 @@ impl<K: AsRef<str>> Return<K> {
     }
 }
 
+/// A flag that is not set takes no room.
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 fn within(field: &'static str, value: u64, least: u64, most: u64) -> Result<(), Invalid> {
     if (least..=most).contains(&value) {
         Ok(())
@@ -258,6 +266,7 @@ mod tests {
             min: 1,
             spare: 0,
             count_denied: false,
+            shadow: false,
         }
     }
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quotagate_quota::config::{
-    Config, Count, Denied, Faults, Mode, OnFailure, Piece, Precision, Reset, StoreConfig, Template,
+    Abandoned, Answers, Config, Count, Denied, Faults, Mode, OnFailure, Piece, Precision, Reset, StoreConfig,
+    Template,
 };
 use quotagate_quota::window::Window;
 
@@ -50,10 +51,12 @@ fn every_supported_field_is_read() {
         .collect();
     let lease =
         |ms, max| Precision::Lease { ahead: Duration::from_millis(ms), max: NonZeroU64::new(max).unwrap() };
+    let answers =
+        Answers { statuses: [401, 403].into(), grpc_statuses: [7, 16].into(), abandoned: Abandoned::Refund };
     assert_eq!(
         counting,
         BTreeMap::from([
-            ("log-ins", (Count::Statuses([401, 403].into()), false, Precision::Exact)),
+            ("log-ins", (Count::Answered(answers), false, Precision::Exact)),
             ("leased", (Count::All, false, lease(250, 500))),
             ("leased-as-usual", (Count::All, false, lease(100, 1000))),
             ("textbook", (Count::All, true, Precision::Exact)),
@@ -146,7 +149,7 @@ fn a_share_may_be_written_as_envoys_yaml_hands_it_over() {
 
 #[test]
 fn what_is_left_out_has_its_default() {
-    let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"p","quota":1,"window":"1s"}]}"#;
+    let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"p","partition_by":[],"quota":1,"window":"1s"}]}"#;
     let config = Config::parse(text.as_bytes()).unwrap();
     assert_eq!(config.store.timeout, Duration::from_millis(50));
     assert_eq!(config.store.on_failure, OnFailure::Allow);
@@ -351,6 +354,10 @@ const BAD: &[(&str, &[Expected])] = &[
         "policy-required",
         &[
             ("policies[0].name", "is required"),
+            (
+                "policies[0].partition_by",
+                "is required: list who is counted, such as [caller]. [] is one counter for everybody",
+            ),
             ("policies[0].quota", "is required"),
             ("policies[0].window", "is required"),
         ],
@@ -378,6 +385,14 @@ const BAD: &[(&str, &[Expected])] = &[
     ("match-path-exact", &[("policies[0].match.path.exact", "must begin with /")]),
     ("match-path-prefix", &[("policies[0].match.path.prefix", "must not be empty")]),
     ("match-path-query", &[("policies[0].match.path.suffix", "the query string is no part of the path")]),
+    (
+        "match-path-parameters",
+        &[
+            ("policies[0].match.path.exact", r#"must be without ;, is "/login;a""#),
+            ("policies[1].match.path.prefix", "must be without ;"),
+            ("policies[2].match.path.suffix", "must be without ;"),
+        ],
+    ),
     ("match-path-regex", &[("policies[0].match.path.regex", r#"must be a regular expression, is "/(a": "#)]),
     ("match-path-regex-long", &[("policies[0].match.path.regex", "must be at most 1024 bytes long")]),
     ("match-path-regex-huge", &[("policies[0].match.path.regex", "must be a regular expression")]),
@@ -546,10 +561,18 @@ const BAD: &[(&str, &[Expected])] = &[
         "cost-header-default",
         &[("policies[0].cost.header.default", "must be at most max, which is 10, is 11")],
     ),
-    ("count-type", &[("policies[0].count", "must be all or {status: [..]}, is a list")]),
-    ("count-status-none", &[("policies[0].count.status", "is required")]),
-    ("count-status-empty", &[("policies[0].count.status", "must not be empty")]),
+    ("count-type", &[("policies[0].count", "must be all or {status: [..], grpc_status: [..]}, is a list")]),
+    ("count-status-none", &[("policies[0].count", "must list a status or grpc_status that counts")]),
+    ("count-status-empty", &[("policies[0].count", "must list a status or grpc_status that counts")]),
     ("count-status-twice", &[("policies[0].count.status[2]", "is the same as policies[0].count.status[0]")]),
+    (
+        "count-grpc-status",
+        &[
+            ("policies[0].count.grpc_status[1]", "must be a whole number from 0 to 16, is 17"),
+            ("policies[0].count.grpc_status[2]", "is a string"),
+            ("policies[0].count.abandoned", r#"must be count or refund, is "ignore""#),
+        ],
+    ),
     (
         "count-status",
         &[

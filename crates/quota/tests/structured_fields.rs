@@ -69,7 +69,7 @@ fn case(random: &mut Random, now: Monotonic) -> (Config, Vec<Standing>, Vec<Show
         let name = random.name(policy);
         let (quota, window) = (random.up_to(MAX_UNITS), 1 + random.up_to(MAX_WINDOW_S - 1));
         let mode = if random.below(4) == 0 { "shadow" } else { "enforce" };
-        policies.push(json!({"name": name, "quota": quota, "window": format!("{window}s"), "mode": mode}));
+        policies.push(json!({"name": name, "partition_by": [], "quota": quota, "window": format!("{window}s"), "mode": mode}));
         if random.below(5) == 0 {
             continue;
         }

@@ -17,7 +17,13 @@ fn warnings(sections: &Value) -> Vec<String> {
 
 /// The only policy, with these fields.
 fn policy(fields: Value) -> Value {
-    json!([with(json!({"name": "p", "quota": 1000, "window": "1m"}), &fields)])
+    json!([with(json!({"name": "p", "partition_by": [], "quota": 1000, "window": "1m"}), &fields)])
+}
+
+/// These identities, and a policy that counts by those of these names.
+fn counted_by(identities: Value, names: &[&str]) -> Value {
+    let policy = policy(json!({"partition_by": names, "on_missing": "shared"}));
+    json!({"identities": identities, "policies": policy})
 }
 
 fn with(mut object: Value, fields: &Value) -> Value {
@@ -50,7 +56,7 @@ fn what_any_client_can_invent_stands_behind_all_else() {
         "b.c": [{"jwt": {"claim": "sub"}}, {"query": {"name": "key"}}, {"cookie": {"name": "id"}}],
     });
     expect(
-        json!({ "identities": sources }),
+        counted_by(sources, &["none", "last", "alone", "a", "b.c"]),
         &[
             "identities.a[0]: stands before another source, and any client can invent it",
             r#"identities["b.c"][1]: stands before another source"#,
@@ -60,12 +66,16 @@ fn what_any_client_can_invent_stands_behind_all_else() {
 
 #[test]
 fn secrets_have_a_key_that_nobody_finds() {
-    let secret = json!({"key": [{"header": {"name": "x-key", "secret": true}}]});
-    let plain = json!({"key": [{"header": {"name": "x-key", "secret": false}}]});
+    let secret = counted_by(json!({"key": [{"header": {"name": "x-key", "secret": true}}]}), &["key"]);
+    let plain = counted_by(json!({"key": [{"header": {"name": "x-key", "secret": false}}]}), &["key"]);
+    let keyless = |mut sections: Value| {
+        sections["digest_key"] = Value::Null;
+        sections
+    };
     let without = "identities.key[0]: is secret, and without digest_key";
-    expect(json!({ "identities": secret }), &[]);
-    expect(json!({"identities": secret, "digest_key": null}), &[without]);
-    expect(json!({"identities": plain, "digest_key": null}), &[]);
+    expect(secret.clone(), &[]);
+    expect(keyless(secret), &[without]);
+    expect(keyless(plain), &[]);
     expect(json!({"digest_key": "0123456789abcde"}), &["digest_key: is shorter than 16 bytes"]);
 }
 
@@ -87,12 +97,27 @@ fn who_leaves_out_a_key_is_not_simply_uncounted() {
         (json!(["caller", "method"]), None, &[]),
         (json!([]), None, &[]),
     ] {
-        let mut fields = json!({ "partition_by": by });
+        let mut fields = json!({ "partition_by": by.clone() });
         if let Some(word) = on_missing {
             fields["on_missing"] = json!(word);
         }
-        expect(json!({"identities": identities, "policies": policy(fields)}), expected);
+        let mut used = identities.clone();
+        if let Some(used) = used.as_object_mut() {
+            used.retain(|name, _| by.as_array().is_some_and(|by| by.contains(&json!(name))));
+        }
+        expect(json!({"identities": used, "policies": policy(fields)}), expected);
     }
+}
+
+#[test]
+fn an_identity_that_no_policy_counts_by_is_pointed_out() {
+    let identities = json!({"caller": [{"client_ip": {}}], "spare.one": [{"client_ip": {}}]});
+    let unused =
+        r#"identities["spare.one"]: is not used: name it in the partition_by of a policy, or remove it"#;
+    expect(counted_by(identities.clone(), &["caller"]), &[unused]);
+    expect(counted_by(identities.clone(), &["caller", "spare.one"]), &[]);
+    let off = policy(json!({"partition_by": ["caller", "spare.one"], "mode": "off"}));
+    expect(json!({"identities": identities, "policies": off}), &[]);
 }
 
 #[test]
@@ -173,14 +198,15 @@ fn where_all_share_a_counter_nobody_is_missing() {
     let ip = json!({"caller": [{"client_ip": {}}]});
     for (on_missing, by, warned) in [
         ("deny", json!([]), true),
-        ("shared", Value::Null, true),
+        ("shared", json!([]), true),
         ("skip", json!([]), false),
         ("deny", json!(["caller"]), false),
     ] {
+        let identities = if by == json!([]) { json!({}) } else { ip.clone() };
         let policies = policy(json!({"on_missing": on_missing, "partition_by": by}));
         let expected: &[&str] =
-            if warned { &["policies[0].on_missing: means nothing without partition_by"] } else { &[] };
-        expect(json!({"identities": ip, "policies": policies}), expected);
+            if warned { &["policies[0].on_missing: means nothing with partition_by: []"] } else { &[] };
+        expect(json!({"identities": identities, "policies": policies}), expected);
     }
 }
 
@@ -190,4 +216,21 @@ fn warnings_are_given_beside_faults() {
     let faults = Config::parse(text.as_bytes()).map(|_| ()).unwrap_err();
     assert_eq!(faults.to_string(), "store.cluster: is required");
     assert!(matches!(faults.warnings(), [warning] if warning.path == "digest_key"));
+}
+
+#[test]
+fn an_expression_on_a_path_cannot_see_parameters() {
+    let path = |regex: &str| json!({ "policies": policy(json!({"match": {"path": {"regex": regex}}})) });
+    expect(path("/api(;.*)?"), &["policies[0].match.path.regex: has a semicolon"]);
+    expect(path("/api/.*"), &[]);
+}
+
+#[test]
+fn a_count_of_answers_says_something_of_http_and_of_grpc() {
+    let count = |count: Value| json!({ "policies": policy(json!({ "count": count })) });
+    expect(count(json!({"status": [401]})), &["policies[0].count: lists no grpc_status"]);
+    expect(count(json!({"grpc_status": [16]})), &["policies[0].count: lists no status"]);
+    expect(count(json!({"status": [401], "grpc_status": [16]})), &[]);
+    expect(count(json!({"status": [401], "grpc_status": []})), &[]);
+    expect(count(json!({"status": [], "grpc_status": [16], "abandoned": "refund"})), &[]);
 }

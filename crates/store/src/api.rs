@@ -8,6 +8,7 @@
 //! `domain` may be left out wherever the store knows only one.
 
 use quotagate_quota::config::{Mode, OnFailure};
+use quotagate_quota::wire::dials::PartitionEntry;
 use serde::{Deserialize, Serialize};
 
 /// The first part of every path.
@@ -26,8 +27,13 @@ pub const USAGE: &str = "/v1/usage";
 pub const RESET: &str = "/v1/reset";
 /// `GET` `?domain=&policy=&limit=`: [`Top`].
 pub const TOP: &str = "/v1/top";
+/// `GET`: [`DomainInfo`]s, as a list. `DELETE` [`ForgetDomain`]: [`Changed`]; 409 while the domain is in use.
+pub const DOMAINS: &str = "/v1/domains";
 /// `GET`: server-sent events, one [`Snapshot`] a second, each as the `data` of an event without a name.
 pub const EVENTS: &str = "/v1/events";
+
+/// The header that every error of a store carries, so that a command knows a store from other servers.
+pub const STORE_HEADER: &str = "x-quotagate-store";
 
 /// Longest name of whoever makes a change, in bytes; what is more is cut.
 pub const MAX_BY: usize = 128;
@@ -68,6 +74,12 @@ pub struct PolicyInfo {
     pub mode: Mode,
     /// What becomes of its requests while the store fails.
     pub on_failure: OnFailure,
+    /// What it counts by; empty: one counter for everybody. Absent: no filter has said so yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition_by: Option<Vec<PartitionEntry>>,
+    /// Whether a tier or `quota_from` can give a partition another quota.
+    #[serde(default)]
+    pub tiers: bool,
     /// When a filter last told of it, in milliseconds since the Unix epoch; may be minutes old.
     pub seen_ms: u64,
 }
@@ -95,8 +107,8 @@ pub struct DialEntry {
     pub at_ms: u64,
 }
 
-/// Turns a dial. Fields that are absent stay as they were turned before; a dial with a time that is set anew without one
-/// stays until it is cleared.
+/// Turns a dial. Fields that are absent stay as they were turned before. All fields of a dial end together: a change
+/// without a time is refused while an absent field has one, and so is one with a time while an absent field has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetDial {
@@ -164,6 +176,9 @@ pub struct OverrideEntry {
     pub by: String,
     /// When, in milliseconds since the Unix epoch.
     pub at_ms: u64,
+    /// Why no request can match it, where that is known: the policy is gone, or counts by something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmatched: Option<String>,
 }
 
 /// Sets the override of one partition of one policy, in place of one that is there.
@@ -175,7 +190,8 @@ pub struct SetOverride {
     pub domain: Option<String>,
     /// The name of a policy that is known.
     pub policy: String,
-    /// The partition as people name it or as keys have it; no secret.
+    /// The partition as people name it or as keys have it, its entries in any order; no secret. The store refuses one that
+    /// the policy cannot count.
     pub partition: String,
     /// What it grants.
     pub allow: Allow,
@@ -227,6 +243,9 @@ pub struct Changed {
     pub durable: bool,
     /// What was done, in a sentence.
     pub done: String,
+    /// The partition that was changed, as keys have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
 }
 
 /// A change that is remembered.
@@ -238,6 +257,33 @@ pub struct Event {
     pub by: String,
     /// What was done, in a sentence.
     pub done: String,
+}
+
+/// A domain that filters have reported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainInfo {
+    /// The domain.
+    pub domain: String,
+    /// How many policies are known of it.
+    pub policies: u64,
+    /// How many dials are in force.
+    pub dials: u64,
+    /// How many overrides there are.
+    pub overrides: u64,
+    /// Milliseconds since the last report that this store knows of. It learns of a report to another store up to ten
+    /// minutes late.
+    pub silent_ms: u64,
+}
+
+/// Removes what is remembered of a domain that no filter reports any more: its policies and its name. Counters and history
+/// stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForgetDomain {
+    /// The domain.
+    pub domain: String,
+    /// Who forgets it.
+    pub by: String,
 }
 
 /// A partition and its counter in the current window of one policy.
@@ -281,8 +327,26 @@ pub enum QuotaFrom {
 pub struct Top {
     /// By the part of their quota that is used in the current window, the fullest first.
     pub fullest: Vec<Usage>,
-    /// By refusals within about the last five minutes, the most refused first.
+    /// By refusals within about the last five minutes, the most refused first. What a policy in shadow mode let through is
+    /// not among them.
     pub refused: Vec<Refused>,
+    /// The policies with requests that they could not count, or that named nobody, within the last five minutes, the most
+    /// such requests first.
+    #[serde(default)]
+    pub uncounted: Vec<Uncounted>,
+}
+
+/// The requests that a policy could not count, or that named nobody, as filters report them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uncounted {
+    /// The domain.
+    pub domain: String,
+    /// The policy.
+    pub policy: String,
+    /// Requests that it could not count, since the store failed.
+    pub store_error: u64,
+    /// Requests that named nobody.
+    pub missing_identity: u64,
 }
 
 /// A partition that was refused.
@@ -333,8 +397,14 @@ pub struct Rates {
     pub policy: String,
     /// Admitted, the oldest first: one value for each 5 s of the last 5 minutes, at most 60.
     pub admitted: Vec<f64>,
-    /// Refused, and in shadow mode what would have been.
+    /// Refused.
     pub refused: Vec<f64>,
+    /// Let through in shadow mode, though they were over the quota.
+    pub shadow_refused: Vec<f64>,
+    /// Those that named nobody.
+    pub missing_identity: Vec<f64>,
+    /// Those that it could not count, since the store failed.
+    pub store_error: Vec<f64>,
 }
 
 /// An error: what is wrong and how it is mended.

@@ -228,6 +228,7 @@ mod tests {
                 min: 1,
                 spare,
                 count_denied,
+                shadow: false,
             })
         };
         let first: Vec<_> = (0..1000).map(|n| memory.take(&ask(n).unwrap())).collect();
@@ -252,6 +253,7 @@ mod tests {
                 min: 1,
                 spare: 0,
                 count_denied: false,
+                shadow: false,
             };
             Ask::new(reservation).unwrap()
         };

@@ -13,11 +13,13 @@
 mod boards;
 mod cache;
 mod dials;
+mod domains;
 mod fault;
 mod names;
 mod overrides;
 mod record;
 mod reports;
+mod shape;
 mod usage;
 mod view;
 
@@ -42,6 +44,9 @@ pub const MAX_OVERRIDES: usize = 10_000;
 const MAX_NAMES: usize = 1024;
 /// How long a policy or a domain is known that no filter tells of any more.
 const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// A domain whose last report is younger may still have proxies. A store writes down what it was told every ten minutes, so
+/// others learn of a report that late.
+const REPORTED: Duration = Duration::from_secs(15 * 60);
 /// How often a change is tried that others are quicker with.
 const TRIES: u32 = 16;
 

@@ -12,6 +12,7 @@ mod node;
 mod probe;
 mod rights;
 mod script;
+mod silence;
 mod target;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use self::cluster::{Cluster, slot_of};
 use self::errors::Errors;
 use self::node::{Link, Node};
 use self::script::{Answer, Deed, Form, TOGETHER};
+use self::silence::patience;
 use self::target::Target;
 use crate::desk::Desk;
 use crate::store::{Ask, Batch, Health, Settle, Store, StoreError};
@@ -166,11 +168,14 @@ impl Redis {
     }
 
     /// Sends items to their node in one go; one answer an item.
-    async fn send(&self, node: &Node, items: &[Item<'_>], deadline: Instant) -> Vec<Answer> {
+    async fn send(&self, node: &Arc<Node>, items: &[Item<'_>], deadline: Instant) -> Vec<Answer> {
         let fail = |error: StoreError| items.iter().map(|_| Answer::Failed(error.clone())).collect();
-        let mut link = match node.link(deadline).await {
+        let mut link = match self.link(node, deadline).await {
             Ok(link) => link,
-            Err(error) => return fail(error),
+            Err(error) => {
+                self.refund_unheard(node, items);
+                return fail(error);
+            }
         };
         let now = node.now();
         let deeds: Vec<_> = items.iter().map(|item| item.deed(now)).collect();
@@ -237,6 +242,9 @@ impl Redis {
                 _ => {}
             }
         }
+        if let Some(answer) = answers.last() {
+            link.silence().refuses(matches!(answer, Answer::NotNow(_)));
+        }
         answers
     }
 
@@ -260,6 +268,22 @@ impl Store for Redis {
             join_all(groups.iter().map(|(node, items)| self.send(node, items, deadline))).await;
         }
         .boxed()
+    }
+
+    fn serves_others(&self) -> bool {
+        match &self.topology {
+            Topology::One(_) => false,
+            Topology::Cluster(cluster) => cluster.serves(),
+        }
+    }
+
+    fn is_silent(&self, key: &str, budget: Duration) -> bool {
+        match &self.topology {
+            Topology::One(_) => false,
+            Topology::Cluster(cluster) => {
+                cluster.owner(slot_of(key)).is_some_and(|node| node.is_silent(patience(budget)))
+            }
+        }
     }
 
     fn health(&self) -> Health {
@@ -308,6 +332,7 @@ mod tests {
             min: 1,
             spare: 0,
             count_denied: false,
+            shadow: false,
         };
         let batch = Batch { deadline, returns: vec![], asks: vec![Ask::new(reservation).unwrap(); 2] };
         for used in [4, 8] {

@@ -1,7 +1,7 @@
 //! What every backend does: carry out a batch of returns and reservations.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use prometheus_client::registry::Registry;
@@ -10,6 +10,10 @@ use quotagate_quota::wire::{Grant, Invalid, Reservation, Return};
 
 use crate::desk::Desk;
 pub use crate::error::StoreError;
+
+/// The pause between two looks at a backend that seems silent. A process that stood still itself finds answers that
+/// it has not read yet: it reads them meanwhile.
+pub const SECOND_LOOK: Duration = Duration::from_millis(5);
 
 /// What became of one reservation.
 pub type Settled = Result<Grant, StoreError>;
@@ -46,6 +50,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// Gives units back, each at most once; one that is lost only admits fewer.
     fn give_back<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()>;
+
+    /// Whether other counters may be served while those of a call fail as [outages](StoreError::is_outage).
+    fn serves_others(&self) -> bool {
+        false
+    }
+
+    /// Whether what keeps this counter has been silent for a good part of a call's `budget`, while other counters may
+    /// be served. Ask twice, [`SECOND_LOOK`] apart: the first time only raises the suspicion.
+    fn is_silent(&self, _key: &str, _budget: Duration) -> bool {
+        false
+    }
 
     /// Whether the backend can be used now.
     fn health(&self) -> Health;

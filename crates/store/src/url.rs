@@ -1,18 +1,25 @@
 //! `--store`: where counters are kept.
 //!
+//! Behind a `?` stand parameters: see `url/parameters.rs`. Secrets stand in files that they name.
+//!
 //! With TLS (`rediss` in front) a server's certificate must be good for the name that the URL, the sentinels or
-//! the cluster call it by, and come from an authority that the system trusts. To trust a private one, name the
+//! the cluster call it by, or for the parameter `server_name`, and come from an authority that the system trusts. To trust a private one, name the
 //! PEM file of its certificate in `SSL_CERT_FILE` (or a directory in `SSL_CERT_DIR`): what is named there is
 //! trusted in place of the system's authorities, and read again at each connection.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+mod parameters;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use self::parameters::Parameters;
+use crate::login::{Credentials, Login, Password};
+use crate::password::PasswordFile;
 
 /// A parsed store URL. Shown without credentials.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum StoreUrl {
     /// `memory:`
     Memory,
@@ -24,15 +31,6 @@ pub enum StoreUrl {
     Cluster(Login, Vec<HostPort>),
     /// `redis-sentinel://`, `rediss-sentinel://`: sentinels, and the name of the primary.
     Sentinel(Login, Vec<HostPort>, String),
-}
-
-/// How to speak to a Redis server.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Login {
-    tls: bool,
-    /// `user:password`, percent-encoded, or nothing.
-    credentials: String,
-    database: u32,
 }
 
 /// Where a server listens.
@@ -48,57 +46,6 @@ pub struct HostPort {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the store URL {0}")]
 pub struct UrlError(String);
-
-impl Login {
-    /// The URL of the server at `address`, credentials included: never to be shown.
-    pub fn url(&self, address: &HostPort) -> String {
-        let at = if self.credentials.is_empty() { "" } else { "@" };
-        format!("{}://{}{at}{address}/{}", self.scheme(), self.credentials, self.database)
-    }
-
-    /// The name of the user in Redis.
-    pub fn user(&self) -> String {
-        let named = self.through(Path::new("/")).ok();
-        let named = named.and_then(|info| info.redis_settings().username().map(str::to_owned));
-        named.filter(|user| !user.is_empty()).unwrap_or_else(|| "default".to_owned())
-    }
-
-    /// The URL of a sentinel that asks for no password.
-    pub fn anonymous_url(&self, address: &HostPort) -> String {
-        format!("{}://{address}/0", self.scheme())
-    }
-
-    /// The URL of a sentinel that asks for the password of the servers.
-    pub fn sentinel_url(&self, address: &HostPort) -> String {
-        Self { database: 0, ..self.clone() }.url(address)
-    }
-
-    /// How to connect to the server whose socket is at `path`.
-    ///
-    /// # Errors
-    /// None for a login that was parsed.
-    pub fn through(&self, path: &Path) -> Result<ConnectionInfo, RedisError> {
-        let nowhere = HostPort { host: "localhost".to_owned(), port: 6379 };
-        Ok(self.url(&nowhere).into_connection_info()?.set_addr(ConnectionAddr::Unix(path.to_owned())))
-    }
-
-    fn holds_password(&self) -> bool {
-        self.credentials.split_once(':').is_some_and(|(_, password)| !password.is_empty())
-    }
-
-    const fn scheme(&self) -> &'static str {
-        if self.tls { "rediss" } else { "redis" }
-    }
-}
-
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login")
-            .field("tls", &self.tls)
-            .field("database", &self.database)
-            .finish_non_exhaustive()
-    }
-}
 
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,26 +69,54 @@ impl HostPort {
 }
 
 impl StoreUrl {
-    /// The same with a password that stands elsewhere, such as in a file.
+    /// The same with the password that stands in `file`, which is read for each connection.
     ///
     /// # Errors
     /// Where there is nobody to show it to, or the URL holds one itself.
-    pub fn with_password(mut self, password: &str) -> Result<Self, UrlError> {
-        let login = self.login().ok_or_else(|| UrlError("memory: takes no password".to_owned()))?;
-        if login.holds_password() {
+    pub fn with_password_file(mut self, file: PasswordFile) -> Result<Self, UrlError> {
+        if self.holds_password() {
             return Err(UrlError("holds a password already: give it in one place".to_owned()));
         }
-        let encoded: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        login.credentials = format!("{}:{encoded}", login.credentials.trim_end_matches(':'));
+        let login = self.login_mut().ok_or_else(|| UrlError("memory: takes no password".to_owned()))?;
+        login.credentials.password = Some(Password::File(Arc::new(file)));
         Ok(self)
     }
 
     /// Whether the URL itself holds a password.
     pub fn holds_password(&self) -> bool {
-        self.clone().login().is_some_and(|login| login.holds_password())
+        self.login().is_some_and(|login| matches!(login.credentials.password, Some(Password::Text(_))))
     }
 
-    const fn login(&mut self) -> Option<&mut Login> {
+    /// Reads the files that its parameters name, so that what is wrong with them shows before the first connection.
+    ///
+    /// # Errors
+    /// What is wrong with which file.
+    pub fn read_files(&self) -> Result<(), UrlError> {
+        let Some(login) = self.login() else { return Ok(()) };
+        if let Some(Credentials { password: Some(Password::File(file)), .. }) = &login.sentinel {
+            file.read().map_err(|error| {
+                UrlError(format!("names a sentinel_password_file that does not do: {error}"))
+            })?;
+        }
+        if let Some(certificate) = &login.certificate {
+            certificate
+                .load()
+                .map_err(|error| UrlError(format!("names a client certificate that does not do: {error}")))?;
+        }
+        Ok(())
+    }
+
+    const fn login(&self) -> Option<&Login> {
+        match self {
+            Self::Memory => None,
+            Self::Redis(login, _)
+            | Self::Socket(login, _)
+            | Self::Cluster(login, _)
+            | Self::Sentinel(login, ..) => Some(login),
+        }
+    }
+
+    const fn login_mut(&mut self) -> Option<&mut Login> {
         match self {
             Self::Memory => None,
             Self::Redis(login, _)
@@ -156,7 +131,6 @@ impl FromStr for StoreUrl {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let wrong = |what: &str| UrlError(what.to_owned());
         if text == "memory:" {
             return Ok(Self::Memory);
         }
@@ -174,33 +148,38 @@ impl FromStr for StoreUrl {
         };
         let split = at.and_then(|at| Some((rest.get(..at)?, rest.get(at + 1..)?)));
         let (credentials, rest) = split.unwrap_or(("", rest));
-        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let hosts = |default| -> Result<Vec<HostPort>, UrlError> {
-            let parsed = hosts.split(',').map(|host| HostPort::parse(host, Some(default)));
-            parsed.collect::<Option<_>>().ok_or_else(|| wrong("names no host, or one that is not host:port"))
-        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let parameters = Parameters::parse(query, scheme, kind, tls)?;
+        let credentials = Credentials::parse(credentials).map_err(|_| {
+            wrong("holds credentials that are not percent-encoded user:password (in a parameter, write @ as %40)")
+        })?;
         let login = |database: &str| -> Result<Login, UrlError> {
             let database = if database.is_empty() { Ok(0) } else { database.parse() };
             let database =
                 database.map_err(|_| wrong("must end with the number of a database, or nothing"))?;
-            let login = Login { tls, credentials: credentials.to_owned(), database };
-            login
-                .through(Path::new("/"))
-                .map_err(|_| wrong("holds credentials that are not percent-encoded user:password"))?;
-            Ok(login)
+            Ok(Login {
+                tls,
+                credentials: credentials.clone(),
+                sentinel: parameters.sentinel()?,
+                certificate: parameters.certificate()?,
+                server_name: parameters.server_name()?,
+                database,
+            })
         };
+        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let hosts =
+            |default| hosts.split(',').map(|host| named_host(host, default)).collect::<Result<Vec<_>, _>>();
         match kind {
             "" => match hosts(6379)?.as_slice() {
                 [one] => Ok(Self::Redis(login(path)?, one.clone())),
                 _ => Err(wrong("of redis:// takes one host; redis-cluster:// takes several")),
             },
-            "+unix" if !tls && rest.starts_with('/') => {
-                let (path, query) = rest.split_once('?').unwrap_or((rest, "db="));
-                let database = query.strip_prefix("db=").filter(|_| path.len() > 1).ok_or_else(|| {
-                    wrong("of a socket must be redis+unix:///path.sock, with ?db= and a number for another database")
-                })?;
-                Ok(Self::Socket(login(database)?, path.into()))
+            "+unix" if !tls && rest.starts_with('/') && rest.len() > 1 => {
+                Ok(Self::Socket(login(parameters.get("db").unwrap_or_default())?, rest.into()))
             }
+            "+unix" => Err(wrong(
+                "of a socket must be redis+unix:///path.sock, with ?db= and a number for another database",
+            )),
             "-cluster" if path.is_empty() || path == "0" => Ok(Self::Cluster(login("")?, hosts(6379)?)),
             "-cluster" => Err(wrong("of a cluster takes no database: Redis Cluster has only database 0")),
             "-sentinel" => {
@@ -215,19 +194,34 @@ impl FromStr for StoreUrl {
     }
 }
 
+fn wrong(what: &str) -> UrlError {
+    UrlError(what.to_owned())
+}
+
+/// A host of a URL. Which group of a bare IPv6 address is the port nobody can tell.
+fn named_host(text: &str, default: u16) -> Result<HostPort, UrlError> {
+    if !text.starts_with('[') && text.matches(':').count() > 1 {
+        return Err(UrlError(format!(
+            "names an IPv6 address without brackets: write it as [::1]:{default}, or as [::1] for port {default}"
+        )));
+    }
+    HostPort::parse(text, Some(default)).ok_or_else(|| wrong("names no host, or one that is not host:port"))
+}
+
 const KNOWN: &str = "must begin with memory:, redis://, rediss://, redis+unix:///, redis-cluster://, rediss-cluster://, \
                      redis-sentinel:// or rediss-sentinel://";
 
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |hosts: &[HostPort]| hosts.iter().map(HostPort::to_string).collect::<Vec<_>>().join(",");
+        let scheme = |login: &Login| if login.tls { "rediss" } else { "redis" };
         match self {
             Self::Memory => f.write_str("memory:"),
-            Self::Redis(login, host) => write!(f, "{}://{host}/{}", login.scheme(), login.database),
+            Self::Redis(login, host) => write!(f, "{}://{host}/{}", scheme(login), login.database),
             Self::Socket(login, path) => write!(f, "redis+unix://{}?db={}", path.display(), login.database),
-            Self::Cluster(login, hosts) => write!(f, "{}-cluster://{}", login.scheme(), list(hosts)),
+            Self::Cluster(login, hosts) => write!(f, "{}-cluster://{}", scheme(login), list(hosts)),
             Self::Sentinel(login, hosts, name) => {
-                write!(f, "{}-sentinel://{}/{name}", login.scheme(), list(hosts))
+                write!(f, "{}-sentinel://{}/{name}", scheme(login), list(hosts))
             }
         }
     }
@@ -257,29 +251,43 @@ mod tests {
     }
 
     #[test]
-    fn a_password_may_stand_elsewhere() {
-        let odd = "p%:@/ \u{e9}";
-        for (text, name) in [
-            ("redis://h", None),
-            ("redis://shop@h", Some("shop")),
-            ("rediss://shop:@h/2", Some("shop")),
-            ("redis+unix://shop@/redis.sock", Some("shop")),
-            ("redis-cluster://a,b", None),
-            ("redis-sentinel://shop@s1,s2/mymaster", Some("shop")),
+    fn a_password_may_stand_in_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("password");
+        std::fs::write(&file, "s3cret\n").unwrap();
+        for text in [
+            "redis://h",
+            "redis://shop@h",
+            "rediss://shop:@h/2",
+            "redis+unix://shop@/redis.sock",
+            "redis-cluster://a,b",
+            "redis-sentinel://shop@s1,s2/mymaster",
         ] {
             let url: StoreUrl = text.parse().unwrap();
             assert!(!url.holds_password(), "{text}");
-            let url = url.with_password(odd).unwrap();
-            assert!(url.holds_password(), "{text}");
-            let info = url.clone().login().unwrap().through(Path::new("/")).unwrap();
-            assert_eq!(info.redis_settings().password(), Some(odd), "{text}");
-            assert_eq!(info.redis_settings().username(), name, "{text}");
-            assert!(!url.to_string().contains("p%"), "{url}");
+            let url = url.with_password_file(PasswordFile::open(&file).unwrap()).unwrap();
+            assert!(!format!("{url} {url:?}").contains("s3cret"), "{url:?}");
         }
         for text in ["memory:", "redis://u:s3cret@h", "redis-cluster://:s3cret@a"] {
-            let error = text.parse::<StoreUrl>().unwrap().with_password("other").unwrap_err();
+            let error =
+                text.parse::<StoreUrl>().unwrap().with_password_file(PasswordFile::new(&file)).unwrap_err();
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }
+    }
+
+    #[test]
+    fn an_ipv6_address_needs_brackets() {
+        for text in [
+            "redis://::1:6379/0",
+            "redis://fe80::1",
+            "redis-cluster://a:1,2001:db8::1",
+            "redis-sentinel://::1/m",
+        ] {
+            let error = text.parse::<StoreUrl>().unwrap_err().to_string();
+            assert!(error.contains("write it as [::1]:"), "{text}: {error}");
+        }
+        let shown = "redis-cluster://[::1]:7000,[2001:db8::1]".parse::<StoreUrl>().unwrap().to_string();
+        assert_eq!(shown, "redis-cluster://[::1]:7000,[2001:db8::1]:6379");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use quotagate_quota::wire::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY,
 use self::pair::{Families, Pair};
 use self::table::{Sight, Table};
 use self::top::Sketch;
-use crate::api::{QuotaFrom, Rates, Refused, Top, Usage};
+use crate::api::{QuotaFrom, Rates, Refused, Top, Uncounted, Usage};
 use crate::operate::{is_domain, is_policy};
 use crate::store::{Ask, Settled};
 
@@ -59,8 +59,8 @@ impl Watch {
         let Some((pair, partition)) = self.pair_of(&ask.key) else { return };
         pair.settled(ask, settled);
         let Ok(grant) = settled else { return };
-        // How many wait for it is not known: one of them at least is refused where not all is granted.
-        if grant.granted < ask.want {
+        // How many wait for it is not known: one of them at least is refused where not all is granted, unless in shadow mode.
+        if grant.granted < ask.want && !ask.shadow {
             self.refused().add(&ask.key, 1, Instant::now());
         }
         if !partition.is_empty() {
@@ -165,7 +165,33 @@ impl Watch {
         };
         let fullest = self.table.fullest(limit, now, wanted).into_iter().filter_map(usage).collect();
         let most = self.refused().most(limit, now, wanted);
-        Top { fullest, refused: most.into_iter().filter_map(refused).collect() }
+        Top {
+            fullest,
+            refused: most.into_iter().filter_map(refused).collect(),
+            uncounted: self.uncounted(domain, policy, limit, now),
+        }
+    }
+
+    /// The policies with the most requests that they could not count, or that named nobody, the most first.
+    fn uncounted(
+        &self,
+        domain: Option<&str>,
+        policy: Option<&str>,
+        limit: usize,
+        now: Instant,
+    ) -> Vec<Uncounted> {
+        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |of: &Uncounted| {
+            domain.is_none_or(|domain| domain == of.domain) && policy.is_none_or(|policy| policy == of.policy)
+        };
+        let mut all: Vec<_> = pairs.values().filter_map(|pair| pair.uncounted(now)).filter(wanted).collect();
+        all.sort_by(|one, other| {
+            let sum = |of: &Uncounted| of.store_error.saturating_add(of.missing_identity);
+            let name = |of: &Uncounted| (of.domain.clone(), of.policy.clone());
+            sum(other).cmp(&sum(one)).then_with(|| name(one).cmp(&name(other)))
+        });
+        all.truncate(limit);
+        all
     }
 
     /// Requests per second by policy, as filters reported them.

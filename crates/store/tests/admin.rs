@@ -10,7 +10,7 @@ use common::{open, take, until};
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request};
 use quotagate_store::api::Snapshot;
-use quotagate_store::server::{App, Token};
+use quotagate_store::server::{App, Tokens};
 use quotagate_support::redis::Redis;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -100,7 +100,7 @@ async fn faults_name_what_could_have_been_meant() {
 #[tokio::test]
 async fn operators_show_a_token_and_probes_do_not() {
     let store = open("memory:").await;
-    let app = App::new(store, Token::new(b"caller")).admin_token(Token::new(b"operator"));
+    let app = App::new(store, Tokens::new(b"caller")).admin_tokens(Tokens::new(b"operator"));
     let server = Served::app(app.admin_hosts(vec!["store.svc".to_owned()])).await;
     let with = async |name: &str, path: &str, token: Option<&str>| {
         let mut request = Request::get(path).header("host", name);
@@ -129,11 +129,34 @@ async fn operators_show_a_token_and_probes_do_not() {
 #[tokio::test]
 async fn a_page_cannot_ask_for_dials() {
     let server = memory().await;
-    let request = Request::get("/v1/dials?domain=test")
-        .header("host", "store")
-        .header("origin", "https://evil.example");
-    let request = request.body(Full::<Bytes>::default()).unwrap();
-    assert_eq!(read(send(&server.calls, request).await).await.0, 403);
+    for (name, value) in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
+        let request = Request::get("/v1/dials?domain=test").header("host", "store").header(name, value);
+        let request = request.body(Full::<Bytes>::default()).unwrap();
+        assert_eq!(read(send(&server.calls, request).await).await.0, 403, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_cannot_take_the_listeners_of_the_live_page() {
+    let server = memory().await;
+    let listen = async |site: Option<&str>| {
+        let mut request = Request::get("/v1/events").header("host", host(&server.admin));
+        if let Some(site) = site {
+            request = request.header("sec-fetch-site", site);
+        }
+        send(&server.admin, request.body(Full::<Bytes>::default()).unwrap()).await
+    };
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        let response = listen(Some("cross-site")).await;
+        assert_eq!(response.status(), 403);
+        held.push(response);
+    }
+    for site in [None, Some("same-origin")] {
+        let response = listen(site).await;
+        assert_eq!(response.status(), 200, "{site:?}");
+        held.push(response);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -363,6 +386,28 @@ async fn who_listens_sees_a_snapshot_a_second_until_the_end() {
     });
     last.await.unwrap();
     tokio::time::timeout(Duration::from_secs(3), server.running).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_shadow_mode_lets_through_is_not_refused_and_what_was_not_counted_is_shown() {
+    let server = memory().await;
+    let report = json!({"policies": [
+        {"name": "p", "quota": 5, "window_s": 60, "stagger": false, "mode": "shadow", "on_failure": "allow",
+         "shadow_refused": 9, "missing_identity": 4, "store_error": 6},
+        {"name": "q", "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce", "on_failure": "allow",
+         "admitted": 9}]});
+    server.dials("test", Some(report.to_string().as_bytes())).await;
+    let shadow = quotagate_quota::wire::Reservation { shadow: true, ..take("jwt.sub=shadow", 5, 9) };
+    let call =
+        json!({"budget_ms": 5000, "reservations": [shadow, take("jwt.sub=refused", 5, 9)]}).to_string();
+    let request = Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
+    assert_eq!(read(send(&server.calls, request).await).await.0, 200);
+    let (_, top) = server.get("/v1/top").await;
+    let refused = top["refused"].as_array().unwrap();
+    assert_eq!((refused.len(), &refused[0]["partition"]), (1, &json!("jwt.sub=refused")), "{top}");
+    let uncounted = json!([{"domain": "test", "policy": "p", "store_error": 6, "missing_identity": 4}]);
+    assert_eq!(top["uncounted"], uncounted);
+    assert_eq!(server.get("/v1/top?policy=q").await.1["uncounted"], json!([]));
 }
 
 #[tokio::test]

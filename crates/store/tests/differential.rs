@@ -213,7 +213,7 @@ impl Wish {
         let Self { key, window_s, quota, want, min, spare, count_denied } = *self;
         let offset_s = window(key, window_s).offset();
         let key = format!("test:p:{{{history}.{key}}}");
-        Reservation { key, window_s, offset_s, quota, want, min, spare, count_denied }
+        Reservation { key, window_s, offset_s, quota, want, min, spare, count_denied, shadow: false }
     }
 }
 

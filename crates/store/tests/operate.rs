@@ -94,8 +94,21 @@ async fn merges_what_is_turned(store: &Arc<dyn Store>) {
     let both = dial(SetDial { mode: Some(Mode::Shadow), for_ms: Some(90_000), ..set("merges", "a") }).await;
     assert_eq!((both.quota, both.mode), (Some(8), Some(Mode::Shadow)));
     assert!(both.for_ms.is_some_and(|left| left > 60_000), "{both:?}");
-    let stays = dial(SetDial { on_failure: Some(OnFailure::Deny), ..set("merges", "a") }).await;
+    let deny = SetDial { on_failure: Some(OnFailure::Deny), ..set("merges", "a") };
+    let refused = operate.set_dial(&deny).await.unwrap_err().to_string();
+    assert!(
+        refused.starts_with("for_ms: a has mode shadow, quota 8 for another ")
+            && refused.contains("Give a time, or set mode shadow, quota 8 again in the same change"),
+        "{refused}"
+    );
+    // A change that names every timed field may keep them for good.
+    let all = SetDial { quota: Some(8), mode: Some(Mode::Shadow), ..deny };
+    let stays = dial(all).await;
     assert_eq!((stays.quota, stays.on_failure, stays.for_ms), (Some(8), Some(OnFailure::Deny), None));
+    let timed = SetDial { quota: Some(9), for_ms: Some(60_000), ..set("merges", "a") };
+    let refused = operate.set_dial(&timed).await.unwrap_err().to_string();
+    assert!(refused.contains("has mode shadow, on_failure deny until it is cleared"), "{refused}");
+    assert_eq!(reply(&operate, "merges").await.version, 3, "a refused change changes nothing");
 }
 
 async fn reverts_by_itself(store: &Arc<dyn Store>) {

@@ -5,14 +5,16 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use common::operate::{reply, set, told};
+use common::operate::{reply, report, set, told};
 use common::{open, until};
 use futures_util::future::join_all;
-use quotagate_store::api::{Allow, SetDial, SetOverride};
+use quotagate_store::api::{Allow, ForgetDomain, SetDial, SetOverride};
 use quotagate_store::desk::{Desk, Field, Note, Shelf};
-use quotagate_store::operate::{MAX_POLICIES, Operate};
+use quotagate_store::memory::{Memory, steady_clock};
+use quotagate_store::operate::{Fault, MAX_POLICIES, Operate};
 use quotagate_store::store::Store;
 use quotagate_support::redis::Redis;
 
@@ -27,6 +29,30 @@ fn over(domain: &str, partition: &str) -> SetOverride {
         for_ms: None,
         by: "ann".to_owned(),
     }
+}
+
+#[tokio::test]
+async fn every_store_forgets_a_domain() {
+    let hours = Arc::new(AtomicU64::new(0));
+    let clock = {
+        let (hours, steady) = (Arc::clone(&hours), steady_clock());
+        move || steady() + Duration::from_secs(3600 * hours.load(Relaxed))
+    };
+    let store: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(clock)));
+    let (one, other) = (told(&store, "gone", &["p"]).await, told(&store, "gone", &["p", "q"]).await);
+    let forget = ForgetDomain { domain: "gone".to_owned(), by: "ann".to_owned() };
+    let early = one.forget_domain(&forget).await.unwrap_err();
+    assert!(matches!(early, Fault::InUse(_)), "{early:?}");
+    hours.store(1, Relaxed);
+    // What a store has at hand is read again after two seconds.
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    let late = other.wanted("gone").await.unwrap();
+    assert_eq!(one.forget_domain(&forget).await.unwrap().done, "forgot domain gone");
+    assert_eq!((one.domains().await.unwrap(), other.domains().await.unwrap()), (vec![], vec![]));
+    assert!(matches!(other.domain(Some("gone")).await, Err(Fault::Unknown { .. })));
+    // A report brings it back, wherever it arrives.
+    late.learn(&report(&["p"])).unwrap();
+    assert_eq!(other.domains().await.unwrap(), ["gone"]);
 }
 
 /// Domains that were told of at this time.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use common::{back, numbers, one, open, sentinel, take, try_one, until};
+use common::{back, numbers, one, open, sentinel, sentinel_with, take, try_one, until};
 use quotagate_quota::wire::{MAX_UNITS, Reservation};
 use quotagate_store::store::{Store, StoreError};
 use quotagate_support::redis::Redis;
@@ -315,6 +315,33 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, cut: Arc<AtomicBo
                 client.write_all(bytes).await?;
             }
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_may_have_a_password_of_their_own() {
+    let primary = Redis::start().unwrap();
+    text(&primary, &["ACL", "SETUSER", "app", "on", ">of-the-primary", "~*", "+@all"]);
+    let directory = tempfile::tempdir().unwrap();
+    let lines = "requirepass of-the-sentinels\nuser watch on >of-watch +sentinel|get-master-addr-by-name";
+    let (_sentinel, port) = sentinel_with(&primary, directory.path(), lines);
+    let [default, watch, wrong] = ["of-the-sentinels", "of-watch", "wr0ng"].map(|password| {
+        let file = directory.path().join(password);
+        std::fs::write(&file, format!("{password}\n")).unwrap();
+        file.display().to_string()
+    });
+    let url = |parameters: &str| {
+        format!("redis-sentinel://app:of-the-primary@127.0.0.1:{port}/mymaster{parameters}")
+    };
+    let ask = take("sentinel", 99, 1);
+    let store = open(&url(&format!("?sentinel_password_file={default}"))).await;
+    assert_eq!(numbers(&*store, &ask).await, (1, 1));
+    let store = open(&url(&format!("?sentinel_user=watch&sentinel_password_file={watch}"))).await;
+    assert_eq!(numbers(&*store, &ask).await, (1, 2));
+    for parameters in [String::new(), format!("?sentinel_password_file={wrong}")] {
+        let store = quotagate_store::open(&url(&parameters).parse().unwrap(), "qg");
+        let error = try_one(&*store, &ask).await.unwrap_err().to_string();
+        assert!(!error.contains("wr0ng") && !error.contains("of-the"), "{error}");
     }
 }
 

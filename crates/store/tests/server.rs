@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use quotagate_quota::wire::{Reservation, Return};
 use quotagate_store::desk::Desk;
 use quotagate_store::memory::{Memory, steady_clock};
-use quotagate_store::server::{App, ListenAddr, Listener, Token, run};
+use quotagate_store::server::{App, ListenAddr, Listener, Tokens, run};
 use quotagate_store::store::{Batch, Health, Settle, Store};
 use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
@@ -64,7 +64,7 @@ struct Server {
     store: Arc<Gated>,
     calls: ListenAddr,
     admin: ListenAddr,
-    stop: Option<oneshot::Sender<()>>,
+    stop: Option<oneshot::Sender<Duration>>,
     running: JoinHandle<()>,
 }
 
@@ -73,7 +73,7 @@ impl Server {
         Self::with("127.0.0.1:0", None).await
     }
 
-    async fn with(listen: &str, token: Option<Token>) -> Self {
+    async fn with(listen: &str, token: Option<Tokens>) -> Self {
         let memory = Memory::new(steady_clock());
         let store = Arc::new(Gated { memory, gate: Semaphore::new(1000), entered: AtomicUsize::new(0) });
         let backend = Arc::clone(&store);
@@ -105,14 +105,14 @@ impl Server {
 async fn serve(
     listen: &str,
     store: Arc<dyn Store>,
-    token: Option<Token>,
-) -> (ListenAddr, ListenAddr, oneshot::Sender<()>, JoinHandle<()>) {
+    token: Option<Tokens>,
+) -> (ListenAddr, ListenAddr, oneshot::Sender<Duration>, JoinHandle<()>) {
     let calls = Listener::bind(&listen.parse().unwrap()).await.unwrap();
     let admin = Listener::bind(&"127.0.0.1:0".parse().unwrap()).await.unwrap();
     let addresses = (calls.address().clone(), admin.address().clone());
     let (stop, stopped) = oneshot::channel();
     let app = App::new(store, token);
-    let running = tokio::spawn(run(calls, admin, app, async { drop(stopped.await) }));
+    let running = tokio::spawn(run(calls, admin, app, async { stopped.await.unwrap_or_default() }));
     (addresses.0, addresses.1, stop, running)
 }
 
@@ -260,7 +260,7 @@ async fn an_item_out_of_bounds_fails_alone() {
 
 #[tokio::test]
 async fn the_token_is_asked_for() {
-    let server = Server::with("127.0.0.1:0", Token::new(b"s3cret")).await;
+    let server = Server::with("127.0.0.1:0", Tokens::new(b"s3cret")).await;
     let body = || Bytes::from(request(&[take("t", 5, 1)]).to_string());
     for (shown, expected) in
         [(None, 401), (Some("Bearer wrong"), 401), (Some("s3cret"), 401), (Some("Bearer s3cret"), 200)]
@@ -282,8 +282,24 @@ async fn other_paths_and_methods_are_named() {
         (status, &reply["error"]),
         (StatusCode::METHOD_NOT_ALLOWED, &json!("this path takes POST only"))
     );
-    assert_eq!(call(&server.calls, get("/metrics")).await.0, 404);
+    assert_eq!(call(&server.calls, get("/nothing")).await.0, 404);
     assert_eq!(call(&server.admin, get("/reserve")).await.0, 404);
+}
+
+#[tokio::test]
+async fn each_address_names_the_other_one() {
+    let server = Server::start().await;
+    for path in ["/metrics", "/readyz", "/v1/boards", "/v1/domains", "/"] {
+        let (status, reply) = call(&server.calls, get(path)).await;
+        let error = reply["error"].as_str().unwrap_or_default();
+        assert!(status == 421 && error.contains("a store's call address"), "{path} {status} {reply}");
+    }
+    // A proxy asks by the name of its cluster.
+    for path in ["/v1/reserve", "/v1/dials?domain=test"] {
+        let (status, reply) = call(&server.admin, get(path)).await;
+        let error = reply["error"].as_str().unwrap_or_default();
+        assert!(status == 421 && error.contains("a store's admin address"), "{path} {status} {reply}");
+    }
 }
 
 #[tokio::test]

@@ -50,6 +50,8 @@ pub struct Bounds {
     pub breaks: Option<Breaks>,
     /// The filter may be started anew.
     pub reloads: bool,
+    /// Users whose requests must go on as if nothing had happened.
+    pub spares: Option<&'static [&'static str]>,
 }
 
 /// What else than the filter's answers clients may see.
@@ -63,7 +65,8 @@ pub struct Breaks {
 
 impl Bounds {
     /// Nothing is over, nothing forgotten, no client loses its connection.
-    pub const STRICT: Self = Self { quotas: 1, forgets: None, fails: None, breaks: None, reloads: false };
+    pub const STRICT: Self =
+        Self { quotas: 1, forgets: None, fails: None, breaks: None, reloads: false, spares: None };
 }
 
 /// A running rig while a fault is injected.

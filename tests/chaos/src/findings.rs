@@ -9,6 +9,7 @@ use crate::fault::{Bounds, Breaks};
 use crate::footprint::Footprint;
 use crate::load::{Outcome, Sample};
 use crate::plan::Plan;
+use crate::spared::Spared;
 
 /// What an answer may take beyond the filter's timeout, on a machine that does other things too.
 const GENEROUS: Duration = Duration::from_secs(2);
@@ -167,6 +168,11 @@ impl Findings {
                 "{used} counted, but {admitted} admitted and {unsure} of calls that failed: some counted twice"
             ),
         );
+
+        for fault in bounds.spares.map_or_else(Vec::new, |users| Spared::of(self, users).faults(plan.spared))
+        {
+            expect(false, fault);
+        }
 
         let bound = HEALED + plan.slack;
         let Healing { first, strays, late, .. } = self.healing(plan.slack);

@@ -2,8 +2,8 @@
 //!
 //! [`plan`] says how long, [`rig`] is what is broken, [`load`] what goes on meanwhile under the policies of
 //! [`document`], [`relay`] the network between. [`fault`] injects one, [`faults`] are all of them. [`audit`] counts
-//! units, [`primaries`] says who leads a cluster, [`footprint`] memory and descriptors, [`findings`] judges, [`report`] is the table. [`crowd`] is an
-//! attack of its own.
+//! units, [`primaries`] says who leads a cluster, [`footprint`] memory and descriptors, [`findings`] judges,
+//! [`spared`] those whom a fault must not touch, [`report`] is the table. [`crowd`] is an attack of its own.
 //!
 //! [`soak`] is load for minutes under rolling restarts.
 //!
@@ -24,3 +24,4 @@ pub mod relay;
 pub mod report;
 pub mod rig;
 pub mod soak;
+pub mod spared;

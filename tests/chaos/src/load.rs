@@ -16,7 +16,7 @@ use crate::document::{Kind, WINDOW_S};
 /// Above the `stream_idle_timeout` of the shipped configuration, which ends requests whose filter has died.
 pub const STUCK: Duration = Duration::from_secs(20);
 /// Users of each policy.
-const USERS: usize = 3;
+const USERS: &[&str] = &["0", "1", "2"];
 
 /// What load there is.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +27,21 @@ pub struct Traffic {
     pub connections: u32,
     /// The policies, in turn.
     pub kinds: &'static [Kind],
+    /// The users of each policy, in turn.
+    pub users: &'static [&'static str],
+}
+
+impl Traffic {
+    /// 60 requests a second of three spenders and three open users.
+    pub const PLAIN: Self =
+        Self { rate: 60, connections: 12, kinds: &[Kind::Spend, Kind::Open], users: USERS };
+
+    /// The policy and the user of the request of this number.
+    fn asks(&self, turn: usize) -> Option<(Kind, String)> {
+        let kind = *self.kinds.get(turn % self.kinds.len().max(1))?;
+        let user = self.users.get(turn / self.kinds.len() % self.users.len().max(1))?;
+        Some((kind, format!("{}-{user}", kind.policy())))
+    }
 }
 
 /// What became of a request.
@@ -113,7 +128,7 @@ impl Load {
                 number,
                 first: begun + beat * number,
                 step: beat * traffic.connections,
-                kinds: traffic.kinds,
+                traffic: *traffic,
                 over: Arc::clone(&load.over),
                 samples: Arc::clone(&load.samples),
             };
@@ -157,7 +172,7 @@ struct Connection {
     number: u32,
     first: Instant,
     step: Duration,
-    kinds: &'static [Kind],
+    traffic: Traffic,
     over: Arc<AtomicBool>,
     samples: Arc<Mutex<Vec<Sample>>>,
 }
@@ -168,8 +183,7 @@ impl Connection {
         let (mut next, mut turn) = (self.first, self.number as usize);
         while !self.over.load(Relaxed) {
             sleep(next.saturating_duration_since(Instant::now()));
-            let Some(&kind) = self.kinds.get(turn % self.kinds.len().max(1)) else { return };
-            let user = format!("{}-{}", kind.policy(), (turn / self.kinds.len()) % USERS);
+            let Some((kind, user)) = self.traffic.asks(turn) else { return };
             let sent = Instant::now();
             let outcome = exchange(&mut client, self.port, kind, &user);
             let sample = Sample { kind, user, sent, took: sent.elapsed(), outcome };
@@ -192,7 +206,7 @@ pub fn burst(ports: &[u16], connections: usize, requests: usize, kind: Kind) -> 
     let takes = || left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
     let talk = |number: usize, port: u16| {
         let (mut client, mut samples) = (None, Vec::new());
-        let user = format!("{}-{}", kind.policy(), number % USERS);
+        let user = format!("{}-{}", kind.policy(), number % USERS.len());
         while takes() {
             let sent = Instant::now();
             let outcome = exchange(&mut client, port, kind, &user);

@@ -22,6 +22,8 @@ pub struct Plan {
     /// Of the requests that are sent later than a healing may take one in so many may fail: where the machine does other
     /// things a call can be late, with all requests that wait for it. One worker of four that has not healed fails one in four.
     pub strays: usize,
+    /// Of the requests that a fault must not touch fewer than one in so many may be lost.
+    pub spared: usize,
     /// One in so many requests of a run must at least be decided by its quota.
     pub decided: usize,
 }
@@ -40,6 +42,7 @@ impl Plan {
             seed,
             slack: Duration::ZERO,
             strays: 20,
+            spared: 100,
             decided: 2,
         }
     }
@@ -57,6 +60,7 @@ impl Plan {
             slack: Duration::from_secs(1),
             // Tests run beside others: any that is decided shows that the store was asked.
             strays: 5,
+            spared: 20,
             decided: usize::MAX,
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::document::Kind;
 use crate::fault::Fault;
 use crate::findings::{Findings, HEALED, Healing};
+use crate::spared::Spared;
 
 /// The head of the table of [`row`].
 const HEAD: &str = "\
@@ -100,6 +101,7 @@ fn lost(fault: &Fault, findings: &Findings) -> String {
     if findings.reloads > 0 {
         parts.push(format!("{} virtual machines started anew", findings.reloads));
     }
+    parts.extend(fault.bounds.spares.map(|users| Spared::of(findings, users).to_string()));
     parts.extend(findings.notes.iter().cloned());
     parts.extend(fault.bounds.forgets.map(str::to_owned));
     parts.join("; ")

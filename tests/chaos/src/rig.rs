@@ -23,6 +23,8 @@ const ENVOYS: usize = 2;
 /// Units that requests did not take are on their way back for a moment.
 const SETTLED: Duration = Duration::from_millis(300);
 const SETTLES: Duration = Duration::from_secs(10);
+/// What makes the nodes of a cluster go on without a part of it.
+const UNCOVERED: &[&str] = &["--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes"];
 
 /// What keeps the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub enum Keeper {
     Clocked,
     /// A Redis Cluster of three primaries and three replicas.
     Cluster,
+    /// The same without failover: nobody serves the slots of a primary that is gone, and the others go on.
+    Uncovered,
 }
 
 /// What is special about the Envoys.
@@ -68,7 +72,7 @@ impl Setup {
         stores: 1,
         relayed: false,
         envoys: Proxies::Plain,
-        traffic: Traffic { rate: 60, connections: 12, kinds: &[Kind::Spend, Kind::Open] },
+        traffic: Traffic::PLAIN,
     };
 }
 
@@ -146,8 +150,11 @@ impl Rig {
                 let url = redis.url();
                 (Backend::Redis(redis), url, Some(clock))
             }
-            Keeper::Cluster => {
-                let cluster = Cluster::start()?;
+            Keeper::Cluster | Keeper::Uncovered => {
+                let cluster = match setup.keeper {
+                    Keeper::Uncovered => Cluster::start_with(UNCOVERED)?,
+                    _ => Cluster::start()?,
+                };
                 let url = cluster.url();
                 (Backend::Cluster(cluster), url, None)
             }

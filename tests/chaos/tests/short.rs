@@ -41,6 +41,8 @@ faults![
     primary_killed,
     primary_frozen,
     slots_moved,
+    skewed_primary_killed,
+    skewed_primary_frozen,
     clock_jumped,
     envoy_restarted,
     envoy_killed,

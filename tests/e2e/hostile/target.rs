@@ -88,10 +88,10 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// One worker, which trusts one hop and sees paths as clients write them.
+    /// One worker, which trusts one hop, and sees paths as clients write them and headers as long as Envoy's own limit.
     pub(super) fn start() -> Result<Self> {
         let change = |options: quotagate_support::envoy::EnvoyOptions| {
-            options.edit(edits::trusted_hops(1)).edit(edits::raw_paths)
+            options.edit(edits::trusted_hops(1)).edit(edits::raw_paths).edit(edits::header_limit(60))
         };
         Ok(Self { rig: Rig::start_with(all_sources(), change)?, seen: String::new(), client: None })
     }

@@ -93,6 +93,7 @@ async fn call(store: &dyn Store, partitions: impl Iterator<Item = u32>) -> Resul
             min: 1,
             spare: 0,
             count_denied: false,
+            shadow: false,
         })
     });
     let deadline = Instant::now() + Duration::from_secs(5);

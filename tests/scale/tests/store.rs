@@ -33,6 +33,7 @@ fn reservation(random: &mut Xoshiro256PlusPlus) -> Reservation {
         min: random.random_range(want.min(1)..=want),
         spare: random.random_range(u64::from(want == 0)..30),
         count_denied: false,
+        shadow: false,
     }
 }
 

@@ -110,7 +110,12 @@ impl Cluster {
             node.wait_for_info("cluster_state:ok")?;
             wait::until_true("three replicas, known to every node", FORM, || {
                 let nodes = resp::command(node.port, &["CLUSTER", "NODES"])?.lines();
-                let replicas = nodes.lines().filter(|line| line.contains("slave") && !line.contains("fail"));
+                // The third field are flags, such as "slave,fail?" or "slave,nofailover".
+                let flags = nodes.lines().filter_map(|line| line.split(' ').nth(2));
+                let replicas = flags.filter(|flags| {
+                    let mut flags = flags.split(',');
+                    flags.clone().any(|flag| flag == "slave") && !flags.any(|flag| flag.starts_with("fail"))
+                });
                 Ok(replicas.count() == NODES - PRIMARIES)
             })?;
             wait::until_true("a replica in step with its primary", FORM, || {

@@ -84,6 +84,11 @@ pub fn trusted_hops(hops: u32) -> impl Fn(&mut Value) -> Result<()> {
     move |config| set(envoy::manager(config)?, "xff_num_trusted_hops", json!(hops))
 }
 
+/// Lets headers of a request be so many KiB long together.
+pub fn header_limit(kib: u32) -> impl Fn(&mut Value) -> Result<()> {
+    move |config| set(envoy::manager(config)?, "max_request_headers_kb", json!(kib))
+}
+
 /// Leaves paths as clients write them.
 ///
 /// # Errors
@@ -93,6 +98,19 @@ pub fn raw_paths(config: &mut Value) -> Result<()> {
     set(manager, "normalize_path", json!(false))?;
     set(manager, "merge_slashes", json!(false))?;
     set(manager, "path_with_escaped_slashes_action", json!("KEEP_UNCHANGED"))
+}
+
+/// The proxy speaks HTTP/2 to the upstream, so that trailers come through.
+///
+/// # Errors
+/// When the configuration has no cluster of the upstream.
+pub fn http2_upstream(config: &mut Value) -> Result<()> {
+    let clusters = yaml::at(config, "/static_resources/clusters")?;
+    let options = json!({"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http2_protocol_options": {}}
+    }});
+    set(yaml::named(clusters, "upstream")?, "typed_extension_protocol_options", options)
 }
 
 /// Lets clients speak WebSocket.

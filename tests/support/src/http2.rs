@@ -100,6 +100,16 @@ mod tests {
     };
 
     #[test]
+    fn the_upstream_answers_with_trailers() {
+        let upstream = Upstream::start().unwrap();
+        let mut client = Client::connect(upstream.port()).unwrap();
+        let request = Request::post("/a.B/C", b"").header("x-answer-trailer-grpc-status", "16");
+        let answer = client.send(&request.header("host", "a.example")).unwrap();
+        assert_eq!(answer.trailers, [("grpc-status".to_owned(), b"16".to_vec())]);
+        assert!(!answer.headers_only && answer.response.header("grpc-status").is_none());
+    }
+
+    #[test]
     fn one_connection_carries_many_requests() {
         let upstream = Upstream::start().unwrap();
         let options = EnvoyOptions::new(upstream.port(), 1).bare();

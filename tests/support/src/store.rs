@@ -128,6 +128,8 @@ impl StoreProcess {
         let mut command = Command::new(program);
         command.arg("serve").args(["--store", &options.store, "--listen", &options.listen]);
         command.args(["--admin", &options.admin]).args(&options.arguments);
+        // Few tests have anything to drain: those set it, or give `--drain`.
+        command.env("QUOTAGATE_DRAIN", "0s");
         command.envs(options.environment.iter().map(|(name, value)| (name, value)));
         let mut process = Process::spawn("the store", &mut command, &directory.path().join("store.log"))?;
         let unix = options.listen.starts_with("unix:");
@@ -182,6 +184,14 @@ impl StoreProcess {
     #[must_use]
     pub fn log(&self) -> String {
         self.process.log()
+    }
+
+    /// SIGTERM alone: it drains, and ends later.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn ask_to_stop(&mut self) -> Result<()> {
+        self.process.signal(Signal::TERM)
     }
 
     /// SIGTERM, and waits for the end.

@@ -1,8 +1,10 @@
-//! The sample upstream: answers every request with 200 and one line, and echoes what comes over a WebSocket.
+//! The sample upstream: answers every request with 200 and one line, and echoes what comes over a WebSocket. It speaks
+//! HTTP/1.1 and, for trailers, HTTP/2.
 
 use std::{
     collections::BTreeMap,
     convert::Infallible,
+    future::ready,
     net::{Ipv4Addr, TcpListener as StdListener},
     sync::{
         Arc, Mutex, PoisonError,
@@ -14,15 +16,17 @@ use std::{
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::{
     HeaderMap, Request, Response, StatusCode,
     body::Incoming,
     header::{CONNECTION, HeaderValue, UPGRADE},
-    server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::TokioIo;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
 use tokio::{io, net::TcpListener, sync::oneshot, time::sleep};
 
 /// A request with this header is answered with its value as status, for policies that count by status.
@@ -39,6 +43,11 @@ pub const TALLY_HEADER: &str = "x-tally";
 
 /// Headers that start so come back on the answer without the prefix: `x-answer-header-etag: 1` gives `etag: 1`.
 pub const HEADER_PREFIX: &str = "x-answer-header-";
+
+/// Headers that start so come back behind the body, as trailers: `x-answer-trailer-grpc-status: 16` is how gRPC fails.
+pub const TRAILER_PREFIX: &str = "x-answer-trailer-";
+
+type Body = BoxBody<Bytes, Infallible>;
 
 /// What has reached an upstream.
 #[derive(Debug, Default)]
@@ -57,7 +66,7 @@ impl Requests {
     }
 }
 
-/// A running upstream (HTTP/1.1 with keep-alive, on a thread of its own), ended when dropped.
+/// A running upstream (HTTP/1.1 with keep-alive, or HTTP/2 without TLS, on a thread of its own), ended when dropped.
 #[derive(Debug)]
 pub struct Upstream {
     port: u16,
@@ -139,18 +148,18 @@ async fn serve(listener: StdListener, count: Arc<Requests>) -> std::io::Result<I
         stream.set_nodelay(true)?;
         let count = Arc::clone(&count);
         tokio::spawn(async move {
-            let answer = service_fn(|request| answer(request, &count));
+            let answer = service_fn(move |request| answer(request, Arc::clone(&count)));
             // A client that goes away in the middle is none of our business.
-            let _ =
-                http1::Builder::new().serve_connection(TokioIo::new(stream), answer).with_upgrades().await;
+            let server = auto::Builder::new(TokioExecutor::new());
+            let _ = server.serve_connection_with_upgrades(TokioIo::new(stream), answer).await;
         });
     }
 }
 
 async fn answer(
     mut request: Request<Incoming>,
-    count: &Requests,
-) -> Result<Response<Full<Bytes>>, hyper::Error> {
+    count: Arc<Requests>,
+) -> Result<Response<Body>, hyper::Error> {
     count.count(request.headers());
     if let Some(protocol) = request.headers().get(UPGRADE).cloned() {
         tokio::spawn(echo(hyper::upgrade::on(&mut request)));
@@ -159,18 +168,29 @@ async fn answer(
     let (parts, body) = request.into_parts();
     body.collect().await?;
     sleep(delay(&parts.headers)).await;
-    let mut response = Response::new(Full::new(Bytes::from_static(b"hello from the upstream\n")));
+    let body = Full::new(Bytes::from_static(b"hello from the upstream\n"));
+    let trailers = prefixed(&parts.headers, TRAILER_PREFIX);
+    let mut response = Response::new(match trailers.is_empty() {
+        true => body.boxed(),
+        false => body.with_trailers(ready(Some(Ok(trailers)))).boxed(),
+    });
     let status =
         parts.headers.get(STATUS_HEADER).and_then(|value| StatusCode::from_bytes(value.as_bytes()).ok());
     *response.status_mut() = status.unwrap_or(StatusCode::OK);
-    for (name, value) in &parts.headers {
-        if let Some(name) = name.as_str().strip_prefix(HEADER_PREFIX)
-            && let Ok(name) = name.parse::<hyper::header::HeaderName>()
-        {
-            response.headers_mut().append(name, value.clone());
+    response.headers_mut().extend(prefixed(&parts.headers, HEADER_PREFIX));
+    Ok(response)
+}
+
+/// The headers whose names start with `prefix`, without it.
+fn prefixed(headers: &HeaderMap, prefix: &str) -> HeaderMap {
+    let names = headers.iter().filter_map(|(name, value)| Some((name.as_str().strip_prefix(prefix)?, value)));
+    let mut found = HeaderMap::new();
+    for (name, value) in names {
+        if let Ok(name) = name.parse::<hyper::header::HeaderName>() {
+            found.append(name, value.clone());
         }
     }
-    Ok(response)
+    found
 }
 
 fn delay(headers: &HeaderMap) -> Duration {
@@ -178,8 +198,8 @@ fn delay(headers: &HeaderMap) -> Duration {
     value.map_or(Duration::ZERO, Duration::from_millis).min(MAX_DELAY)
 }
 
-fn switching(protocol: HeaderValue) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::new()));
+fn switching(protocol: HeaderValue) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::new()).boxed());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
     response.headers_mut().insert(UPGRADE, protocol);

@@ -2,34 +2,47 @@
 //!
 //! The SDK exports every callback of the ABI, and the host enters the module for each that is exported: for every
 //! piece of a body, for trailers, for the access log. Without the export it does not.
+//!
+//! One callback of the SDK cannot say all that the host understands. The filter has its own, which is exported in
+//! its place.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use wasm_encoder::{ExportKind, ExportSection, Module, RawSection};
 use wasmparser::{ExternalKind, Parser, Payload};
 
 /// Callbacks that every request or response brings about and in which the filter does nothing.
-const UNUSED: [&str; 5] = [
-    "proxy_on_log",
-    "proxy_on_request_body",
-    "proxy_on_request_trailers",
-    "proxy_on_response_body",
-    "proxy_on_response_trailers",
-];
+const UNUSED: [&str; 4] =
+    ["proxy_on_log", "proxy_on_request_body", "proxy_on_request_trailers", "proxy_on_response_body"];
 
-/// The same module without the exports that are of no use.
+/// The callback of the SDK that the filter replaces.
+const REPLACED: &str = "proxy_on_request_headers";
+/// What the filter replaces it with (`src/host.rs`).
+const REPLACEMENT: &str = "quotagate_on_request_headers";
+
+/// The same module without the exports that are of no use, and with the filter's own callback in place of the SDK's.
 ///
 /// # Errors
-/// When it is no Wasm module.
+/// When it is no Wasm module, or the filter's own callback is missing.
 pub fn prune(module: &[u8]) -> Result<Vec<u8>> {
     let mut pruned = Module::new();
     for payload in Parser::new(0).parse_all(module) {
         let payload = payload?;
         if let Payload::ExportSection(exports) = payload {
             let mut kept = ExportSection::new();
-            for export in exports {
-                let export = export?;
-                if !UNUSED.contains(&export.name) {
-                    kept.export(export.name, kind(export.kind), export.index);
+            let exports = exports.into_iter().collect::<Result<Vec<_>, _>>()?;
+            let Some(replacement) = exports.iter().find(|export| export.name == REPLACEMENT) else {
+                bail!("it exports no {REPLACEMENT}");
+            };
+            for export in &exports {
+                match export.name {
+                    REPLACEMENT => {}
+                    REPLACED => {
+                        kept.export(REPLACED, ExportKind::Func, replacement.index);
+                    }
+                    name if UNUSED.contains(&name) => {}
+                    name => {
+                        kept.export(name, kind(export.kind), export.index);
+                    }
                 }
             }
             pruned.section(&kept);
@@ -84,12 +97,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_of_no_use_is_left_out() {
-        let pruned = prune(&module(&["proxy_on_log", "proxy_on_done", "proxy_on_response_body"])).unwrap();
+    fn only_what_is_of_no_use_is_left_out_and_the_filters_own_callback_stands_for_the_sdks() {
+        let names = ["proxy_on_log", "proxy_on_done", REPLACED, "proxy_on_response_body", REPLACEMENT];
+        let pruned = prune(&module(&names)).unwrap();
         let bodies = Parser::new(0)
             .parse_all(&pruned)
             .filter(|payload| matches!(payload, Ok(Payload::CodeSectionEntry(_))));
-        assert_eq!(bodies.count(), 3, "all else stays");
+        assert_eq!(bodies.count(), 5, "all else stays");
         let exports = Parser::new(0).parse_all(&pruned).find_map(|payload| match payload.unwrap() {
             Payload::ExportSection(exports) => {
                 Some(exports.into_iter().map(|e| e.unwrap()).collect::<Vec<_>>())
@@ -97,13 +111,14 @@ mod tests {
             _ => None,
         });
         let exports: Vec<_> = exports.unwrap().iter().map(|export| (export.name, export.index)).collect();
-        assert_eq!(exports, [("memory", 0), ("proxy_on_done", 1)]);
+        assert_eq!(exports, [("memory", 0), ("proxy_on_done", 1), (REPLACED, 4)]);
     }
 
     #[test]
-    fn what_is_no_module_is_an_error() {
+    fn what_is_no_module_or_lacks_the_filters_callback_is_an_error() {
         assert!(prune(b"not Wasm").is_err());
-        let whole = module(&["proxy_on_done"]);
+        assert!(prune(&module(&[REPLACED])).unwrap_err().to_string().contains(REPLACEMENT));
+        let whole = module(&[REPLACEMENT]);
         assert!(prune(whole.get(..whole.len() - 1).unwrap()).is_err());
     }
 }

@@ -44,6 +44,14 @@ pub(crate) struct Answer<T> {
     pub(crate) raw: Bytes,
 }
 
+/// What came back, from whatever server it was.
+struct Reply {
+    status: StatusCode,
+    /// Whether an error carries the header of a store.
+    is_of_store: bool,
+    raw: Bytes,
+}
+
 impl Client {
     /// Asks for what `path` holds. Parameters without a value are left out; the domain is added.
     ///
@@ -123,7 +131,7 @@ impl Client {
         body: Bytes,
         policy: Option<&str>,
     ) -> Result<Answer<T>, Failure> {
-        let (status, raw) = timeout(TIMEOUT, self.exchange(method, target, body))
+        let Reply { status, is_of_store, raw } = timeout(TIMEOUT, self.exchange(method, target, body))
             .await
             .unwrap_or_else(|_| Err(self.unreachable("no answer within 5 s")))?;
         if status.is_success() {
@@ -132,19 +140,14 @@ impl Client {
                 Err(_) => Err(self.no_store(status)),
             };
         }
+        // Other servers send errors as JSON too.
         match serde_json::from_slice::<ErrorReply>(&raw) {
-            Ok(reply) => Err(self.refusal(status, reply, policy)),
-            Err(_) if status == StatusCode::UNAUTHORIZED => Err(self.token.refused(&self.address)),
-            Err(_) => Err(self.no_store(status)),
+            Ok(reply) if is_of_store => Err(self.refusal(status, reply, policy)),
+            _ => Err(self.no_store(status)),
         }
     }
 
-    async fn exchange(
-        &self,
-        method: Method,
-        target: &str,
-        body: Bytes,
-    ) -> Result<(StatusCode, Bytes), Failure> {
+    async fn exchange(&self, method: Method, target: &str, body: Bytes) -> Result<Reply, Failure> {
         let mut request = Request::builder().method(method).uri(target).header(ACCEPT, "application/json");
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
@@ -176,7 +179,7 @@ impl Client {
         }
     }
 
-    async fn over<S>(&self, stream: S, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), Failure>
+    async fn over<S>(&self, stream: S, request: Request<Full<Bytes>>) -> Result<Reply, Failure>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -191,11 +194,11 @@ impl Client {
         // Its faults are those of the request.
         let driver = tokio::spawn(connection);
         let answer = sender.send_request(request).await.map_err(broken)?;
-        let status = answer.status();
+        let (status, is_of_store) = (answer.status(), answer.headers().contains_key(api::STORE_HEADER));
         let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
         driver.abort();
         let body = body.map_err(|error| self.unreachable(&format!("the answer broke off: {error}")))?;
-        Ok((status, body.to_bytes()))
+        Ok(Reply { status, is_of_store, raw: body.to_bytes() })
     }
 
     fn elsewhere(&self) -> &'static str {
@@ -213,7 +216,7 @@ impl Client {
 
     fn no_store(&self, status: StatusCode) -> Failure {
         Failure::Unreachable(format!(
-            "{} answered {}, and not as a store does: {}",
+            "{} answered {}, and is not the admin address of a quotagate store: {}",
             self.address,
             status.as_u16(),
             self.elsewhere()
@@ -223,11 +226,23 @@ impl Client {
     /// What the store's refusal means to who made the call, about `policy`.
     fn refusal(&self, status: StatusCode, reply: ErrorReply, policy: Option<&str>) -> Failure {
         let ErrorReply { error, field, known } = reply;
+        let error = match field.as_deref() {
+            // The flag that gives it.
+            Some("for_ms") => error.replacen("for_ms", "--for", 1),
+            _ => error,
+        };
         if status == StatusCode::UNAUTHORIZED {
             return self.token.refused(&self.address);
         }
         if status.is_server_error() {
             return Failure::Unreachable(format!("the store at {} cannot do it now: {error}", self.address));
+        }
+        if status == StatusCode::MISDIRECTED_REQUEST {
+            return Failure::Unreachable(format!(
+                "{}: {error}\nTo reach it, {}.",
+                self.address,
+                self.elsewhere()
+            ));
         }
         if status == StatusCode::NOT_FOUND && known.is_empty() {
             return Failure::Absent(error);

@@ -4,16 +4,15 @@ use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use hyper::Method;
 use quotagate_quota::config::{Mode, OnFailure};
-use quotagate_quota::wire::MAX_UNITS;
 use quotagate_quota::wire::dials::ALL_POLICIES;
-use quotagate_store::api::{self, Board, Changed, ClearDial, DialEntry, Event, SetDial};
+use quotagate_store::api::{self, Board, Changed, ClearDial, DialEntry, SetDial};
 
 use super::failure::Failure;
 use super::output::say;
 use super::table::{Table, Weight};
 use super::undo::{Before, dialled, note, until};
-use super::words::{count, duration, mode, moment, number, on_failure};
-use super::{Common, Session, for_ms};
+use super::words::{count, duration, mode, number, on_failure};
+use super::{Common, Session, for_ms, units};
 
 /// The flags of `quotagate dial`.
 #[derive(Debug, clap::Args)]
@@ -27,19 +26,11 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Show every policy that filters have told of, and what is dialled
-    List(List),
+    List,
     /// Turn a dial: what is not named stays as it was turned before
     Set(Set),
     /// Clear a dial: the configuration holds again
     Clear(Clear),
-}
-
-#[derive(Debug, clap::Args)]
-struct List {
-    /// The last N changes instead, of dials, overrides and counters
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20",
-          value_parser = clap::value_parser!(u64).range(1..=api::MAX_HISTORY as u64))]
-    history: Option<u64>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -51,7 +42,7 @@ struct Set {
     #[arg(long, value_parser = modes())]
     mode: Option<Mode>,
     /// Units a window, in place of the policy's quota, tiers and quota_from; 0 is nobody
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_UNITS))]
+    #[arg(long, value_name = "N", value_parser = units)]
     quota: Option<u64>,
     /// What becomes of requests while the store fails
     #[arg(long, value_parser = failures())]
@@ -86,8 +77,7 @@ fn failures() -> impl clap::builder::TypedValueParser<Value = OnFailure> {
 /// When the store refuses it, or does not answer.
 pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
     match &args.command {
-        Command::List(List { history: None }) => list(&session).await,
-        Command::List(List { history: Some(limit) }) => history(&session, *limit).await,
+        Command::List => list(&session).await,
         Command::Set(args) => set(args, &session).await,
         Command::Clear(args) => clear(&args.policy, &session).await,
     }
@@ -139,7 +129,7 @@ fn undo(args: &Set, before: &Before<DialEntry>, session: &Session) {
         Before::Nothing => return say(&format!("Undo it: {clear}")),
         Before::Unknown => {
             return say(&format!(
-                "What was dialled before is not known: see `dial list --history`. Clear all of it: {clear}"
+                "What was dialled before is not known: see `quotagate history`. Clear all of it: {clear}"
             ));
         }
     };
@@ -160,7 +150,8 @@ fn undo(args: &Set, before: &Before<DialEntry>, session: &Session) {
     ));
     let kept = words(&mut fields.iter().filter(|(flag, ..)| !is_named(flag)));
     if !kept.is_empty() {
-        say(&format!("What was dialled before stays too, for the same time: {kept}."));
+        let time = if args.for_ms.is_some() { ", for the same time" } else { "" };
+        say(&format!("What was dialled before stays too{time}: {kept}."));
     }
     let is_new = (args.mode.is_some() && was.mode.is_none())
         || (args.quota.is_some() && was.quota.is_none())
@@ -183,9 +174,10 @@ fn meaning(args: &Set) {
     }
     if let Some(quota) = args.quota {
         say(&format!(
-            "  quota: {} a window, in place of tiers and quota_from; overrides stay, and what is used counts",
+            "  quota: {} a window for each partition, counted over all proxies; what is used counts, overrides stay",
             count(quota, "unit", "units")
         ));
+        say("  where the policy has tiers or quota_from, the quota replaces them");
     }
     match args.on_failure {
         Some(OnFailure::Allow) => say("  on_failure: while the store fails, requests pass uncounted"),
@@ -235,34 +227,37 @@ async fn list(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A row a policy as it is now, and a row a dial of none that is known, such as that of all.
+/// One row for each policy as it is in force, and one for each dial of another name, such as that of all policies.
 fn table(board: &Board) -> Table {
     let mut table =
         Table::new(&["policy", "quota", "window", "mode", "on_failure", "dial ends", "dialled by"], &[1, 2]);
     let dial_of = |name: &str| board.dials.iter().find(|dial| dial.policy == name);
     let all = dial_of(ALL_POLICIES);
     for policy in &board.policies {
-        let dial = dial_of(&policy.name);
+        let own = dial_of(&policy.name);
         // The policy's own dial comes first, field by field.
-        let new_mode = dial.and_then(|dial| dial.mode).or(all.and_then(|all| all.mode));
-        let new_on_failure = dial.and_then(|dial| dial.on_failure).or(all.and_then(|all| all.on_failure));
-        let turned = |new: Option<String>, own: String| match new {
-            Some(new) if new != own => format!("{own} → {new}"),
-            Some(_) | None => own,
+        let (new_mode, mode_of_all) = first(own.and_then(|own| own.mode), all.and_then(|all| all.mode));
+        let (new_failure, failure_of_all) =
+            first(own.and_then(|own| own.on_failure), all.and_then(|all| all.on_failure));
+        let all = all.filter(|_| mode_of_all || failure_of_all);
+        let both = |of: fn(&DialEntry) -> String| {
+            let own = own.map(of);
+            own.into_iter().chain(all.map(of).map(of_all)).collect::<Vec<_>>().join(", ")
         };
         let row = [
             policy.name.clone(),
-            turned(dial.and_then(|dial| dial.quota).map(number), number(policy.quota)),
+            turned(own.and_then(|own| own.quota).map(number), number(policy.quota), false),
             duration(u64::from(policy.window_s) * 1000),
-            turned(new_mode.map(|m| mode(m).to_owned()), mode(policy.mode).to_owned()),
+            turned(new_mode.map(|m| mode(m).to_owned()), mode(policy.mode).to_owned(), mode_of_all),
             turned(
-                new_on_failure.map(|f| on_failure(f).to_owned()),
+                new_failure.map(|f| on_failure(f).to_owned()),
                 on_failure(policy.on_failure).to_owned(),
+                failure_of_all,
             ),
-            dial.map(ends).unwrap_or_default(),
-            dial.map(|dial| dial.by.clone()).unwrap_or_default(),
+            both(ends),
+            both(|dial| dial.by.clone()),
         ];
-        table.row(if dial.or(all).is_some() { Weight::Notable } else { Weight::Plain }, row);
+        table.row(if own.or(all).is_some() { Weight::Notable } else { Weight::Plain }, row);
     }
     let known = |name: &str| board.policies.iter().any(|policy| policy.name == name);
     for dial in board.dials.iter().filter(|dial| !known(&dial.policy)) {
@@ -280,26 +275,28 @@ fn table(board: &Board) -> Table {
     table
 }
 
-fn ends(dial: &DialEntry) -> String {
-    dial.remaining_ms.map_or_else(|| "when cleared".to_owned(), |ms| format!("in {}", duration(ms)))
+/// What is in force of a policy's own dial and the one of all policies, and whether it is of the latter.
+fn first<T>(own: Option<T>, all: Option<T>) -> (Option<T>, bool) {
+    let is_of_all = own.is_none() && all.is_some();
+    (own.or(all), is_of_all)
 }
 
-async fn history(session: &Session, limit: u64) -> Result<(), Failure> {
-    let limit = limit.to_string();
-    let parameters = [("limit", Some(limit.as_str()))];
-    let answer = session.client.get::<Vec<Event>>(api::HISTORY, &parameters).await?;
-    if session.output.json {
-        return session.output.json(&answer.raw);
-    }
-    if answer.value.is_empty() {
-        say("Nothing was ever changed here.");
-        return Ok(());
-    }
-    let mut table = Table::new(&["at (UTC)", "by", "done"], &[]);
-    for event in answer.value {
-        table.row(Weight::Plain, [moment(event.at_ms), event.by, event.done]);
-    }
-    session.output.print(&table.render(session.output.colour))
+/// A field as configured, and as dialled where that differs.
+fn turned(new: Option<String>, own: String, is_of_all: bool) -> String {
+    let text = match new {
+        Some(new) if new != own => format!("{own} → {new}"),
+        Some(_) | None => own,
+    };
+    if is_of_all { of_all(text) } else { text }
+}
+
+/// Marks what the dial of all policies says.
+fn of_all(text: String) -> String {
+    format!("{text} ({ALL_POLICIES})")
+}
+
+fn ends(dial: &DialEntry) -> String {
+    dial.remaining_ms.map_or_else(|| "when cleared".to_owned(), |ms| format!("in {}", duration(ms)))
 }
 
 impl Session {

@@ -63,6 +63,13 @@ impl Output {
     }
 }
 
+/// The rows and columns of the terminal that standard output is; `None` where it does not tell.
+pub(crate) fn size() -> Option<(usize, usize)> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    let known = size.ws_row > 0 && size.ws_col > 0;
+    known.then_some((usize::from(size.ws_row), usize::from(size.ws_col)))
+}
+
 /// Says something about the data, on standard error, where that can be written.
 pub(crate) fn say(words: &str) {
     standard::tell_line(&clean(words));

@@ -2,7 +2,6 @@
 
 use clap::ArgGroup;
 use hyper::Method;
-use quotagate_quota::wire::MAX_UNITS;
 use quotagate_store::api::{self, Allow, Changed, ClearOverride, OverrideEntry, SetOverride};
 
 use super::failure::Failure;
@@ -11,7 +10,7 @@ use super::partition::PartitionArgs;
 use super::table::{Table, Weight};
 use super::undo::{Before, note, until};
 use super::words::{duration, number};
-use super::{Common, Session, for_ms};
+use super::{Common, Session, for_ms, units};
 
 /// The flags of `quotagate override`.
 #[derive(Debug, clap::Args)]
@@ -40,7 +39,7 @@ struct Set {
     #[command(flatten)]
     partition: PartitionArgs,
     /// Units a window
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_UNITS))]
+    #[arg(long, value_name = "N", value_parser = units)]
     quota: Option<u64>,
     /// As many as are asked for
     #[arg(long)]
@@ -105,6 +104,8 @@ async fn set(args: &Set, session: &Session) -> Result<(), Failure> {
     let answer = session.client.change::<Changed>(Method::PUT, api::OVERRIDES, &change).await?;
     session.changed(&answer)?;
     let domain = &answer.value.domain;
+    // The store puts the entries into the order of the policy.
+    let partition = answer.value.partition.clone().unwrap_or(partition);
     let before = Before::found(listed.map(|answer| answer.value), |was: &OverrideEntry| {
         was.domain == *domain && was.policy == args.policy && was.partition == partition
     });
@@ -133,7 +134,7 @@ fn undo(args: &Set, partition: &str, before: &Before<OverrideEntry>, session: &S
     match before {
         Before::Nothing => say(&format!("Undo it: {clear}")),
         Before::Unknown => say(&format!(
-            "What it was granted before is not known: see `dial list --history`. Clear the override: {clear}"
+            "What it was granted before is not known: see `quotagate history`. Clear the override: {clear}"
         )),
         Before::Was(was) => {
             let allowed = match was.allow {
@@ -172,7 +173,9 @@ async fn list(args: &List, session: &Session) -> Result<(), Failure> {
         return Ok(());
     }
     let mut table = Table::new(&["domain", "policy", "allows", "ends", "by", "partition"], &[2]);
+    let mut unmatched = Vec::new();
     for entry in answer.value {
+        unmatched.extend(without_effect(&entry));
         let (allows, weight) = match entry.allow {
             Allow::Quota(quota) => (number(quota), Weight::Plain),
             Allow::Unlimited => ("unlimited".to_owned(), Weight::Notable),
@@ -182,5 +185,13 @@ async fn list(args: &List, session: &Session) -> Result<(), Failure> {
             entry.remaining_ms.map_or_else(|| "when cleared".to_owned(), |ms| format!("in {}", duration(ms)));
         table.row(weight, [entry.domain, entry.policy, allows, ends, entry.by, entry.partition]);
     }
-    session.output.print(&table.render(session.output.colour))
+    session.output.print(&table.render(session.output.colour))?;
+    unmatched.iter().for_each(|text| say(text));
+    Ok(())
+}
+
+/// Says that no request can match an override, and why.
+pub(crate) fn without_effect(entry: &OverrideEntry) -> Option<String> {
+    let why = entry.unmatched.as_ref()?;
+    Some(format!("The override of {} in {} matches no request: {why}.", entry.partition, entry.policy))
 }

@@ -26,7 +26,7 @@ pub(crate) enum Token {
 
 impl Token {
     /// The one in `file`, or in `QUOTAGATE_TOKEN`, or in the file that one of [`FILE_VARIABLES`] names: the first of these
-    /// that is there.
+    /// that is there. Of a file with several tokens it is the first.
     ///
     /// # Errors
     /// When it cannot be read, or is no token.
@@ -48,7 +48,11 @@ impl Token {
     fn from_file(file: &Path, source: &str) -> Result<Self, Failure> {
         let source = format!("{source} {}", file.display());
         match fs::read_to_string(file) {
-            Ok(text) => Self::new(text.trim(), source),
+            // Where a store takes several, the first one will do.
+            Ok(text) => {
+                let first = text.lines().map(str::trim).find(|line| !line.is_empty());
+                Self::new(first.unwrap_or_default(), source)
+            }
             Err(error) => Err(Failure::Usage(format!("{source} cannot be read: {error}"))),
         }
     }
@@ -109,7 +113,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("token");
         for (text, good) in
-            [("s3cret\n", true), ("", false), ("two words", false), ("a\nb", false), ("é", false)]
+            [("s3cret\n", true), ("", false), ("two words", false), ("\ns3cret\nb", true), ("é", false)]
         {
             fs::write(&file, text).unwrap();
             let found = Token::find(Some(&file));

@@ -1,16 +1,17 @@
 //! `quotagate top`: who is closest to a quota, and who is refused most.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quotagate_store::api::{self, Top};
+use quotagate_store::api::{self, Top, Uncounted};
 use tokio::time::{Instant, sleep_until};
 
 use super::client::Answer;
 use super::failure::Failure;
-use super::output::{Output, say};
+use super::output::{Output, say, size};
+use super::screen::clip;
 use super::table::{Table, Weight};
 use super::usage::{full, quota, weight};
-use super::words::{duration, number};
+use super::words::{clean, duration, moment, number};
 use super::{Common, Session};
 
 /// How often it is drawn.
@@ -64,10 +65,11 @@ async fn watch(args: &Args, session: &Session) -> Result<(), Failure> {
             // On a line of its own, for programs.
             Output { terminal: false, ..session.output }.json(&answer.raw)?;
         } else {
-            session.output.print(&format!(
-                "{HOME_AND_CLEAR}{}\nEvery 2 s, until Ctrl-C.\n",
-                text(&answer.value, session.output.colour)
-            ))?;
+            let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let at = moment(u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
+            let heading = format!("{}, {at} UTC, every 2 s until Ctrl-C", session.client.address);
+            let screen = screen(&heading, &answer.value, session.output.colour, size());
+            session.output.print(&format!("{HOME_AND_CLEAR}{screen}"))?;
         }
         sleep_until(next).await;
         // A store that restarts is no end: what was seen last stays until it answers again.
@@ -102,9 +104,26 @@ fn show(answer: &Answer<Top>, output: Output) -> Result<(), Failure> {
     output.print(&text(&answer.value, output.colour))
 }
 
+/// What is drawn on a terminal of so many rows and columns: of each list as much as leaves room for the other.
+fn screen(heading: &str, top: &Top, colour: bool, size: Option<(usize, usize)>) -> String {
+    let draw = |top: &Top| format!("{}\n\n{}", clean(heading), text(top, colour));
+    let Some((rows, columns)) = size else { return draw(top) };
+    let mut top = top.clone();
+    let mut drawn = draw(&top);
+    let mut kept = top.fullest.len().max(top.refused.len()).min(rows);
+    while drawn.lines().count() > rows && kept > 0 {
+        top.fullest.truncate(kept);
+        top.refused.truncate(kept);
+        drawn = draw(&top);
+        kept -= 1;
+    }
+    clip(&drawn, rows, columns)
+}
+
 /// Both lists. Policies are told with their domain where there are several.
 fn text(top: &Top, colour: bool) -> String {
-    let mut domains = top.fullest.iter().map(|u| &u.domain).chain(top.refused.iter().map(|r| &r.domain));
+    let listed = top.fullest.iter().map(|u| &u.domain).chain(top.refused.iter().map(|r| &r.domain));
+    let mut domains = listed.chain(top.uncounted.iter().map(|u| &u.domain));
     let first = domains.next();
     let several = domains.any(|domain| Some(domain) != first);
     let name =
@@ -131,8 +150,27 @@ fn text(top: &Top, colour: bool) -> String {
     out.push_str("\nMost refused in the last five minutes\n");
     if top.refused.is_empty() {
         out.push_str(" (nobody)\n");
-        return out;
+    } else {
+        out.push_str(&refusals(top, colour, name));
     }
+    if !top.uncounted.is_empty() {
+        out.push_str("\nNot counted in the last five minutes\n");
+        let mut table = Table::new(&["requests", "policy", "because"], &[0]);
+        for Uncounted { domain, policy, store_error, missing_identity } in &top.uncounted {
+            let reasons = [
+                (store_error, "the store failed: they were decided by on_failure", Weight::Alarming),
+                (missing_identity, "they named nobody: on_missing decided", Weight::Notable),
+            ];
+            for (count, why, weight) in reasons.into_iter().filter(|(count, ..)| **count > 0) {
+                table.row(weight, [number(*count), name(domain, policy), why.to_owned()]);
+            }
+        }
+        out.push_str(&table.render(colour));
+    }
+    out
+}
+
+fn refusals(top: &Top, colour: bool, name: impl Fn(&str, &str) -> String) -> String {
     let mut table = Table::new(&["requests", "policy", "partition"], &[0]);
     for refused in &top.refused {
         let requests = match refused.error {
@@ -146,6 +184,5 @@ fn text(top: &Top, colour: bool) -> String {
             [requests, name(&refused.domain, &refused.policy), refused.partition.clone()],
         );
     }
-    out.push_str(&table.render(colour));
-    out
+    table.render(colour)
 }

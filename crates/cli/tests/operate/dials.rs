@@ -20,7 +20,10 @@ fn a_dial_is_set_shown_and_cleared() {
             "{set:?}"
         );
         assert!(
-            set.err.contains("within 10 s") && set.err.contains("quota: 5,000 units a window"),
+            set.err.contains("within 10 s")
+                && set
+                    .err
+                    .contains("quota: 5,000 units a window for each partition, counted over all proxies"),
             "{set:?}"
         );
         assert!(
@@ -29,8 +32,17 @@ fn a_dial_is_set_shown_and_cleared() {
         );
         assert_eq!(set.err.contains("in memory"), !durable, "{set:?}");
 
-        // What is not named stays; without a time it stays until it is cleared.
-        let more = fleet.done(&["dial", "set", "per-caller", "--mode", "shadow", "--by", "bob"]);
+        // What is not named stays as it was, and a change that would move its end is refused.
+        let more = fleet.run(&["dial", "set", "per-caller", "--mode", "shadow", "--by", "bob"]);
+        assert!(
+            more.status == 1
+                && more.err.contains("--for: per-caller has quota 5000 for another ")
+                && more.err.contains(", and without a time that would stay until it is cleared")
+                && more.err.contains("set quota 5000 again in the same change"),
+            "{more:?}"
+        );
+        let both = ["dial", "set", "per-caller", "--mode", "shadow", "--quota", "5000", "--by", "bob"];
+        let more = fleet.done(&both);
         assert!(more.err.contains("none is refused") && more.err.contains("until it is cleared"), "{more:?}");
         let list = fleet.done(&["dial", "list"]);
         assert_eq!(
@@ -41,22 +53,43 @@ fn a_dial_is_set_shown_and_cleared() {
         fleet.done(&["dial", "set", "*", "--on-failure", "deny"]);
         let list = fleet.done(&["dial", "list"]);
         // What all are dialled to shows in each.
-        assert_eq!(row(&list.out, "per-key")[3..], ["enforce", "allow → deny"], "{list:?}");
+        assert_eq!(row(&list.out, "per-key")[3..5], ["enforce", "allow → deny (*)"], "{list:?}");
         let all = row(&list.out, "*");
         assert_eq!(all[..3], ["*", "deny", "when cleared"], "{all:?}");
         assert!(all[3].starts_with("ann@"), "{all:?}");
 
         fleet.done(&["dial", "clear", "*"]);
+        shows_each_dial_with_its_own_end(&fleet);
         let cleared = fleet.done(&["dial", "clear", "per-caller"]);
         assert!(cleared.err.contains("within 10 s"), "{cleared:?}");
         let again = fleet.run(&["dial", "clear", "per-caller"]);
         assert_eq!(again.status, 1, "{again:?}");
 
-        let history = fleet.done(&["dial", "list", "--history"]);
-        assert_eq!(history.out.lines().count(), 1 + 5, "{history:?}");
+        let history = fleet.done(&["history"]);
+        assert_eq!(history.out.lines().count(), 1 + 7, "{history:?}");
         assert!(history.out.lines().nth(1).unwrap().contains("cleared dial per-caller"), "{history:?}");
-        assert_eq!(fleet.done(&["dial", "list", "--history", "2"]).out.lines().count(), 1 + 2);
+        assert_eq!(fleet.done(&["history", "--limit", "2"]).out.lines().count(), 1 + 2);
     }
+}
+
+/// `per-caller` has a quota and the mode `shadow` until they are cleared.
+fn shows_each_dial_with_its_own_end(fleet: &Fleet) {
+    fleet.done(&["dial", "set", "*", "--mode", "off", "--on-failure", "deny", "--for", "1h", "--by", "ann"]);
+    let list = fleet.done(&["dial", "list"]);
+    let per_caller = [
+        "per-caller",
+        "1,000 → 5,000",
+        "366 d",
+        "enforce → shadow",
+        "allow → deny (*)",
+        "when cleared, in 1 h (*)",
+        "bob, ann (*)",
+    ];
+    assert_eq!(row(&list.out, "per-caller"), per_caller, "{list:?}");
+    let per_key =
+        ["per-key", "1,000", "366 d", "enforce → off (*)", "allow → deny (*)", "in 1 h (*)", "ann (*)"];
+    assert_eq!(row(&list.out, "per-key"), per_key, "{list:?}");
+    fleet.done(&["dial", "clear", "*"]);
 }
 
 #[test]
@@ -64,12 +97,11 @@ fn what_was_dialled_before_is_told_and_restored() {
     let fleet = Fleet::memory();
     let dial = || fleet.json(&["dial", "list"])[0]["dials"][0].clone();
     fleet.done(&["dial", "set", "per-key", "--quota", "5000", "--by", "bob"]);
-    let more = fleet.done(&["dial", "set", "per-key", "--mode", "shadow", "--for", "1h"]);
+    let timed = fleet.run(&["dial", "set", "per-key", "--mode", "shadow", "--for", "1h"]);
+    assert!(timed.status == 1 && timed.err.contains("quota 5000 until it is cleared"), "{timed:?}");
+    let more = fleet.done(&["dial", "set", "per-key", "--mode", "shadow"]);
     assert!(more.err.contains("Before, bob had dialled quota 5,000, until cleared."), "{more:?}");
-    assert!(
-        more.err.contains("What was dialled before stays too, for the same time: quota 5,000."),
-        "{more:?}"
-    );
+    assert!(more.err.contains("What was dialled before stays too: quota 5,000."), "{more:?}");
     // The mode goes with the whole dial only.
     assert!(
         more.err.contains("quotagate dial clear per-key && quotagate dial set per-key --quota 5000\n"),
@@ -81,9 +113,13 @@ fn what_was_dialled_before_is_told_and_restored() {
         (&json!(5000), &Value::Null, &Value::Null)
     );
 
-    fleet.done(&["dial", "set", "per-key", "--on-failure", "deny", "--for", "1h"]);
-    let other = fleet.done(&["dial", "set", "per-key", "--quota", "7"]);
+    fleet.done(&["dial", "set", "per-key", "--quota", "5000", "--on-failure", "deny", "--for", "1h"]);
+    let other = fleet.done(&["dial", "set", "per-key", "--quota", "7", "--for", "2h"]);
     assert!(other.err.contains("quota 5,000, on_failure deny, for another 1 h."), "{other:?}");
+    assert!(
+        other.err.contains("What was dialled before stays too, for the same time: on_failure deny."),
+        "{other:?}"
+    );
     assert!(
         other.err.contains("Undo it (its time counts from when you run that): quotagate dial set"),
         "{other:?}"
@@ -131,7 +167,7 @@ fn json_is_what_the_store_says() {
     assert_eq!((&dial["policy"], &dial["quota"]), (&json!("per-key"), &json!(7)), "{boards}");
     let left = dial["remaining_ms"].as_u64().unwrap();
     assert!((3_500_000..=3_600_000).contains(&left), "{boards}");
-    let history = fleet.json(&["dial", "list", "--history"]);
+    let history = fleet.json(&["history"]);
     assert_eq!(history.as_array().map(Vec::len), Some(1), "{history}");
     assert_eq!(fleet.json(&["dial", "clear", "per-key"])["domain"], json!("shop"));
 }
@@ -161,6 +197,27 @@ fn names_that_are_not_known_are_told_with_those_that_are() {
 }
 
 #[test]
+fn a_name_that_matches_nothing_is_an_error() {
+    let fleet = Fleet::memory();
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+    for arguments in [
+        &["top", "--policy", "per-calle"][..],
+        &["override", "list", "--policy", "per-calle"],
+        &["override", "clear", "per-calle", "jwt.sub=alice"],
+        &["dial", "clear", "per-calle"],
+    ] {
+        let done = fleet.run(arguments);
+        assert!(done.status == 1 && done.out.is_empty(), "{done:?}");
+        assert!(done.err.contains("Did you mean per-caller?") && done.err.contains("log-ins"), "{done:?}");
+    }
+    let done = fleet.run(&["top", "--domain", "shp"]);
+    assert!(done.status == 1 && done.err.contains("Did you mean shop?"), "{done:?}");
+    // A policy that counts nobody yet is known.
+    fleet.done(&["top", "--policy", "log-ins"]);
+    fleet.done(&["override", "list", "--policy", "log-ins"]);
+}
+
+#[test]
 fn several_domains_are_told_apart() {
     let fleet = Fleet::memory();
     fleet.tell("bank", &["transfers"]);
@@ -185,7 +242,7 @@ fn hostile_names_never_reach_a_terminal_raw() {
     let fleet = Fleet::memory();
     let evil = "e\u{1b}[2J\u{9b}31m\u{202e}vil\nroot";
     fleet.done(&["dial", "set", "per-key", "--quota", "1", "--by", evil]);
-    for arguments in [&["dial", "list"][..], &["dial", "list", "--history"]] {
+    for arguments in [&["dial", "list"][..], &["history"]] {
         let done = fleet.done(arguments);
         assert!(!done.out.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{done:?}");
         assert!(

@@ -24,7 +24,12 @@ fn a_wrong_command_is_told_before_anybody_is_asked() {
         (&["dial", "set", "p", "--quota", "-1"], "-1"),
         (&["dial", "set", "p", "--quota", "9007199254740992"], "9007199254740991"),
         (&["dial", "set", "p", "--mode", "off", "--for", "soon"], "30m, 1h or 7d"),
-        (&["dial", "list", "--history", "0"], "--history"),
+        (&["history", "--limit", "0"], "--limit"),
+        (&["dial", "lst"], "Did you mean list?"),
+        (&["overide", "list"], "Did you mean override?"),
+        (&["top", "--polcy", "p"], "Did you mean --policy?"),
+        (&["dial", "set", "p", "--mode", "shadw"], "Did you mean shadow?"),
+        (&["dial", "set", "p", "--quota", "1,5"], "such as 5000 or 5,000"),
         (&["override", "set", "p", "*"], "--unlimited"),
         (&["override", "set", "p", "*", "--blocked", "--quota", "1"], "cannot be used with"),
         (&["override", "set", "p", "--blocked"], "PARTITION"),
@@ -215,6 +220,59 @@ fn an_answer_that_is_no_stores_is_told_so() {
 }
 
 #[test]
+fn the_wrong_port_of_a_store_says_which_it_is() {
+    let fleet = Fleet::memory();
+    let calls = format!("127.0.0.1:{}", fleet.store.port());
+    for arguments in [
+        &["dial", "list"][..],
+        &["dial", "set", "per-key", "--mode", "off"],
+        &["dial", "clear", "per-key"],
+        &["usage", "jwt.sub=alice"],
+        &["top"],
+    ] {
+        let done = alone(&[arguments, &["--admin", &calls]].concat());
+        assert_eq!(done.status, 3, "{done:?}");
+        assert!(
+            done.err.contains(&calls)
+                && done.err.contains("a store's call address")
+                && done.err.contains("--admin"),
+            "{done:?}"
+        );
+    }
+}
+
+#[test]
+fn another_server_is_not_taken_for_a_store() {
+    for bytes in [
+        &b"HTTP/1.1 404 Not Found\r\ncontent-length: 21\r\n\r\n{\"error\":\"not found\"}"[..],
+        b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 24\r\n\r\n{\"error\":\"unauthorized\"}",
+        b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n",
+    ] {
+        let (address, thread) = answering(bytes);
+        let done = alone(&["dial", "list", "--admin", &address]);
+        thread.join().unwrap();
+        assert_eq!(done.status, 3, "{done:?}");
+        assert!(done.err.contains("is not the admin address of a quotagate store"), "{done:?}");
+    }
+}
+
+#[test]
+fn a_change_names_the_person_behind_it() {
+    let fleet = Fleet::memory();
+    let id = std::process::Command::new("id").arg("-un").output().unwrap();
+    let me = String::from_utf8(id.stdout).unwrap();
+    for (variables, name) in
+        [(&[("USER", "root"), ("SUDO_USER", "bob")][..], "bob"), (&[("USER", "")], me.trim())]
+    {
+        let mut command = command(&["dial", "set", "per-key", "--mode", "off"]);
+        let done = run(command.env("QUOTAGATE_ADMIN", fleet.admin()).envs(variables.iter().copied()), b"");
+        assert_eq!(done.status, 0, "{done:?}");
+        let by = fleet.json(&["history"])[0]["by"].as_str().unwrap().to_owned();
+        assert!(by.starts_with(&format!("{name}@")), "{by}");
+    }
+}
+
+#[test]
 fn a_store_that_says_nothing_is_given_up_after_five_seconds() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let done = alone(&["top", "--admin", &listener.local_addr().unwrap().to_string()]);
@@ -235,7 +293,9 @@ fn completions_know_the_commands_and_their_words() {
     for shell in ["bash", "zsh", "fish"] {
         let done = alone(&["completions", shell]);
         assert_eq!(done.status, 0);
-        for word in ["override", "completions", "on-failure", "shadow", "digest-key-file"] {
+        for word in
+            ["override", "completions", "on-failure", "shadow", "digest-key-file", "history", "forget"]
+        {
             assert!(done.out.contains(word), "{shell}: {word}");
         }
     }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use quotagate_quota::config::{Mode, OnFailure};
-use quotagate_quota::wire::dials::{DIALS_PATH, PolicyReport, REPORT_HEADER, Report};
+use quotagate_quota::wire::dials::{DIALS_PATH, PartitionEntry, PolicyReport, REPORT_HEADER, Report};
 use quotagate_support::http::{self, Client, Request};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};
@@ -56,8 +56,13 @@ impl Fleet {
         Self { store, redis }
     }
 
-    /// A filter's report.
+    /// A filter's report, which does not say what policies count by.
     pub fn tell(&self, domain: &str, policies: &[&str]) {
+        self.tell_of(domain, policies, None);
+    }
+
+    /// A filter's report of policies that count by this.
+    pub fn tell_of(&self, domain: &str, policies: &[&str], partition_by: Option<&[PartitionEntry]>) {
         let policies = policies.iter().map(|name| PolicyReport {
             name: (*name).to_owned(),
             quota: 1000,
@@ -65,13 +70,20 @@ impl Fleet {
             stagger: false,
             mode: Mode::Enforce,
             on_failure: OnFailure::Allow,
+            partition_by: partition_by.map(<[_]>::to_vec),
+            tiers: false,
             admitted: 0,
             refused: 0,
             shadow_refused: 0,
             missing_identity: 0,
             store_error: 0,
         });
-        let report = Report { policies: policies.collect(), refused: Vec::new() };
+        self.report(domain, policies.collect());
+    }
+
+    /// A filter's report as it is.
+    pub fn report(&self, domain: &str, policies: Vec<PolicyReport>) {
+        let report = Report { policies, refused: Vec::new() };
         let request = Request::get(&format!("{DIALS_PATH}?domain={domain}"))
             .header(REPORT_HEADER, serde_json::to_string(&report).unwrap());
         let response = Client::connect(self.store.port()).unwrap().send(&request).unwrap();

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod dials;
+mod domains;
 mod failures;
 mod fleet;
 mod partitions;

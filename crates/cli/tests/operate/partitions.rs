@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
+use quotagate_quota::wire::dials::PartitionEntry;
 use quotagate_support::store::StoreOptions;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -192,6 +193,32 @@ fn an_override_is_set_shown_and_cleared() {
     }
 }
 
+/// What a policy by caller and method counts by.
+fn caller_and_method() -> [PartitionEntry; 2] {
+    [("caller", "jwt.sub"), ("method", "method")]
+        .map(|(name, form)| PartitionEntry { name: name.to_owned(), forms: vec![form.to_owned()] })
+}
+
+#[test]
+fn an_override_of_the_wrong_shape_is_refused_and_its_entries_are_taken_in_any_order() {
+    let fleet = Fleet::memory();
+    fleet.tell_of("shop", &["per-method"], Some(&caller_and_method()));
+    let wrong = fleet.run(&["override", "set", "per-method", "jwt.sub=mallory", "--blocked"]);
+    assert_eq!(wrong.status, 1, "{wrong:?}");
+    let form = "policy per-method counts by caller, method: name both, as jwt.sub=mallory,method=GET";
+    assert!(wrong.err.contains(form), "{wrong:?}");
+    fleet.done(&["override", "set", "per-method", "jwt.sub=mallory,method=GET", "--quota", "5"]);
+    let turned = fleet.done(&["override", "set", "per-method", "method=get,jwt.sub=mallory", "--blocked"]);
+    assert!(turned.err.contains("had granted it a quota of 5"), "the same partition: {turned:?}");
+    assert_eq!(fleet.json(&["override", "list"]).as_array().map(Vec::len), Some(1));
+    undo(&fleet, &turned);
+    fleet.tell_of("shop", &["per-method"], Some(&[]));
+    let list = fleet.done(&["override", "list"]);
+    let unmatched =
+        "The override of jwt.sub=mallory,method=GET in per-method matches no request: policy per-method has";
+    assert!(list.err.contains(unmatched), "{list:?}");
+}
+
 #[test]
 fn a_reset_gives_the_whole_quota_once_more() {
     for fleet in [Fleet::memory(), Fleet::redis()] {
@@ -202,7 +229,7 @@ fn a_reset_gives_the_whole_quota_once_more() {
         assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 10)["granted"], json!(10));
         let nobody = fleet.run(&["reset", "per-caller", "jwt.sub=bob", "--yes"]);
         assert_eq!(nobody.status, 1, "{nobody:?}");
-        let history = fleet.done(&["dial", "list", "--history"]);
+        let history = fleet.done(&["history"]);
         assert!(history.out.contains("jwt.sub=alice"), "{history:?}");
     }
 }
@@ -222,6 +249,22 @@ fn the_fullest_and_the_most_refused_come_first() {
     assert!(refused.contains("jwt.sub=alice") && !refused.contains("bob"), "{top:?}");
     assert_eq!(fleet.json(&["top", "--limit", "1"])["fullest"].as_array().map(Vec::len), Some(1));
     assert!(!fleet.done(&["top", "--policy", "log-ins"]).out.contains("alice"));
+}
+
+#[test]
+fn top_shows_requests_that_were_not_counted() {
+    let fleet = Fleet::memory();
+    let counts = |name: &str, missing_identity, store_error| {
+        let policy = json!({"name": name, "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce",
+                            "on_failure": "allow", "missing_identity": missing_identity, "store_error": store_error});
+        serde_json::from_value(policy).unwrap()
+    };
+    fleet.report("shop", vec![counts("per-caller", 3, 4000), counts("log-ins", 0, 0)]);
+    let top = fleet.done(&["top"]);
+    let (_, uncounted) = top.out.split_once("Not counted in the last five minutes").unwrap();
+    assert_eq!(row(uncounted, "4,000")[1], "per-caller", "{top:?}");
+    assert!(uncounted.contains("the store failed") && uncounted.contains("named nobody"), "{top:?}");
+    assert!(!uncounted.contains("log-ins"), "{top:?}");
 }
 
 #[test]

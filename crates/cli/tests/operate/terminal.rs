@@ -101,6 +101,50 @@ fn colours_are_for_terminals_that_want_them() {
     assert!(!fleet.done(&["top"]).out.contains('\u{1b}'));
 }
 
+/// What the terminal of so many rows and columns shows of `top --watch` at first.
+fn watched(fleet: &Fleet, rows: usize, columns: usize) -> String {
+    let watch = format!("{} top --watch", env!("CARGO_BIN_EXE_quotagate"));
+    let line = format!("stty rows {rows} cols {columns}; {watch}");
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    command.env("TERM", "xterm").env("NO_COLOR", "1").env("QUOTAGATE_ADMIN", fleet.admin());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (mut out, mut some) = (Vec::new(), [0; 4096]);
+    // The second picture begins where the first one is whole.
+    let home = "\u{1b}[H\u{1b}[J";
+    while String::from_utf8_lossy(&out).matches(home).count() < 2 {
+        let read = output.read(&mut some).unwrap();
+        assert!(read > 0, "{:?}", String::from_utf8_lossy(&out));
+        out.extend_from_slice(&some[..read]);
+    }
+    // Ctrl-C.
+    input.write_all(b"\x03").unwrap();
+    child.wait().unwrap();
+    String::from_utf8(out).unwrap().split(home).nth(1).unwrap().replace('\r', "")
+}
+
+#[test]
+fn a_watched_list_fits_the_terminal() {
+    let fleet = Fleet::memory();
+    for n in 0..20 {
+        let partition = format!("jwt.sub=somebody-with-quite-a-long-name-{n:02}");
+        fleet.reserve("per-caller", &partition, 10, 10);
+        assert_eq!(fleet.reserve("per-caller", &partition, 10, 1)["granted"], json!(0));
+    }
+    for (rows, columns) in [(24, 80), (12, 40), (5, 20)] {
+        let shown = watched(&fleet, rows, columns);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines.len() <= rows, "{rows} rows: {shown}");
+        assert!(lines.iter().all(|line| line.chars().count() <= columns), "{columns} columns: {shown}");
+        assert!(columns < 40 || lines[0].starts_with(&format!("{}, 20", fleet.admin())), "{shown}");
+        assert!(rows < 12 || shown.contains("Most refused"), "{shown}");
+    }
+    let wide = watched(&fleet, 60, 120);
+    assert_eq!(wide.matches("long-name-").count(), 20, "{wide}");
+    assert!(wide.contains(" UTC, every 2 s"), "{wide}");
+}
+
 #[test]
 fn json_is_indented_and_harmless_on_a_terminal() {
     let fleet = Fleet::memory();

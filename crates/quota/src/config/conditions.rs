@@ -2,11 +2,10 @@
 
 use super::facts;
 use super::reader::Node;
-use crate::request::host;
 use crate::request::matching::{
     HeaderCondition, HostPattern, Matcher, PathPattern, ValuePattern, WholeRegex,
 };
-use crate::request::path;
+use crate::request::{host, path, percent};
 
 /// Most entries of one list of conditions.
 const MAX_CONDITIONS: usize = 64;
@@ -42,11 +41,17 @@ fn path(node: &Node<'_>) -> Option<PathPattern> {
     match found? {
         ("exact", node) => {
             let text = absolute(&node)?;
-            Some(PathPattern::Exact(path::normalize(text.as_bytes()).into()))
+            let path = path::normalize(text.as_bytes());
+            Some(PathPattern::Exact(path::without_slash(&path).into()))
         }
         ("prefix", node) => Some(PathPattern::Prefix(path::normalize_prefix(absolute(&node)?).into())),
         ("suffix", node) => suffix(&node),
-        (_, node) => regex(&node).map(PathPattern::Regex),
+        (_, node) => {
+            if node.value().as_str().is_some_and(|text| text.contains(';')) {
+                node.warn("has a semicolon: paths are compared without ; and the parameters behind it");
+            }
+            regex(&node).map(PathPattern::Regex)
+        }
     }
 }
 
@@ -75,6 +80,12 @@ fn no_query<'a>(node: &Node<'a>) -> Option<&'a str> {
     let text = pattern(node)?;
     if text.contains(['?', '#']) {
         node.fault(format!("must be without ? and #, is {text:?}: the query string is no part of the path"));
+        return None;
+    }
+    if percent::decode(text.as_bytes()).contains(&b';') {
+        node.fault(format!(
+            "must be without ;, is {text:?}: paths are compared without ; and what follows it"
+        ));
         return None;
     }
     Some(text)

@@ -1,6 +1,7 @@
 //! The fields of a policy that say what a request takes, which requests count, and how exactly.
 
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -8,8 +9,9 @@ use serde_json::Value;
 use super::duration;
 use super::facts;
 use super::object::Object;
-use super::policy::{Count, Precision};
+use super::policy::{Abandoned, Answers, Count, Precision};
 use super::reader::Node;
+use super::warnings;
 use crate::request::allowance::Cost;
 use crate::wire::MAX_UNITS;
 
@@ -25,8 +27,6 @@ pub(super) struct Counting {
 const DEFAULT_AHEAD: Duration = Duration::from_millis(100);
 /// The default of `lease.max`.
 const DEFAULT_MAX: NonZeroU64 = NonZeroU64::MIN.saturating_add(999);
-/// The default of a cost's `max`: no less than any quota.
-const MOST: NonZeroU64 = NonZeroU64::MIN.saturating_add(MAX_UNITS - 1);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Exactness {
@@ -57,7 +57,7 @@ pub(super) fn parse(object: &mut Object<'_>) -> Option<Counting> {
             at.fault("cannot be with precision: lease: with it every request asks the store");
             None
         }
-        (Some(at), Some(Count::Statuses(_))) => {
+        (Some(at), Some(Count::Answered(_))) => {
             at.fault(
                 "cannot be with count: {status: ..}: a request that is refused here gets none of its answers",
             );
@@ -91,16 +91,16 @@ fn header(node: &Node<'_>) -> Option<Cost> {
         },
         || NonZeroU64::MIN,
     );
-    let max = object.optional("max", units, || MOST);
+    let max = object.optional("max", |n| units(n).map(Some), || None);
     object.finish();
     let (default, max) = (default?, max?);
-    if let Some(at) = default_at
+    if let (Some(at), Some(max)) = (default_at, max)
         && default > max
     {
         at.fault(format!("must be at most max, which is {max}, is {default}"));
         return None;
     }
-    Some(Cost::header(&name?, default, max))
+    Some(Cost::Header { name: name?.into(), default, max })
 }
 
 fn units(node: &Node<'_>) -> Option<NonZeroU64> {
@@ -111,22 +111,38 @@ fn count(node: &Node<'_>) -> Option<Count> {
     if !node.value().is_object() {
         return match node.value() {
             Value::String(_) => node.choice(&[("all", ())]).map(|()| Count::All),
-            _ => node.must("all or {status: [..]}"),
+            _ => node.must("all or {status: [..], grpc_status: [..]}"),
         };
     }
     let mut object = node.object()?;
-    let statuses = object.required("status", |n| {
-        let statuses = n.some(MAX_STATUSES, |n| u16::try_from(n.whole(100..=599)?).ok())?;
-        n.distinct(statuses)
-    });
+    let statuses = object.optional("status", |n| listed(n, MAX_STATUSES, 100..=599).map(Some), || None);
+    let grpc = object.optional("grpc_status", |n| listed(n, MAX_GRPC_STATUSES, 0..=16).map(Some), || None);
+    let words = [("count", Abandoned::Count), ("refund", Abandoned::Refund)];
+    let abandoned = object.optional("abandoned", |n| n.choice(&words), Abandoned::default);
     object.finish();
-    let mut statuses = statuses?;
+    let (statuses, grpc_statuses) = (statuses?, grpc?);
+    warnings::one_protocol(node, statuses.is_some(), grpc_statuses.is_some());
+    let (statuses, grpc_statuses) = (statuses.unwrap_or_default(), grpc_statuses.unwrap_or_default());
+    if statuses.is_empty() && grpc_statuses.is_empty() {
+        node.fault(
+            "must list a status or grpc_status that counts, such as {status: [401], grpc_status: [16]}",
+        );
+        return None;
+    }
+    Some(Count::Answered(Answers { statuses, grpc_statuses, abandoned: abandoned? }))
+}
+
+/// Statuses of answers, sorted.
+fn listed(node: &Node<'_>, most: usize, range: RangeInclusive<u64>) -> Option<Box<[u16]>> {
+    let statuses = node.each(most, |n| u16::try_from(n.whole(range.clone())?).ok())?;
+    let mut statuses = node.distinct(statuses)?;
     statuses.sort_unstable();
-    Some(Count::Statuses(statuses.into()))
+    Some(statuses.into())
 }
 
 /// As many as there are.
 const MAX_STATUSES: usize = 500;
+const MAX_GRPC_STATUSES: usize = 17;
 
 const DEFAULT_LEASE: Precision = Precision::Lease { ahead: DEFAULT_AHEAD, max: DEFAULT_MAX };
 

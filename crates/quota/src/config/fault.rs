@@ -40,6 +40,21 @@ impl Faults {
     }
 }
 
+/// The path of the member `name` of the object at `path`, as [`Fault::path`] writes it.
+pub fn member_path(path: &str, name: &str) -> String {
+    let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    match (plain, path.is_empty()) {
+        (true, true) => name.to_owned(),
+        (true, false) => format!("{path}.{name}"),
+        (false, _) => format!("{path}[{name:?}]"),
+    }
+}
+
+/// The path of an element of the list at `path`, counted from 0.
+pub fn element_path(path: &str, index: usize) -> String {
+    format!("{path}[{index}]")
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path, self.message)

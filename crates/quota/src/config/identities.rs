@@ -28,7 +28,7 @@ pub(super) fn parse<'a>(node: &Node<'a>) -> Option<Identities<'a>> {
             node.fault(format!("{name} is taken: partition_by means the request's own {name} by it"));
         }
         let sources = node.some(MAX_SOURCES, source);
-        identities.insert(name, sources.map(|sources| Rc::new(Identity { sources })));
+        identities.insert(name, sources.map(|sources| Rc::new(Identity { name: name.into(), sources })));
     }
     Some(identities)
 }

@@ -33,8 +33,8 @@ mod warnings;
 
 pub use denied::Denied;
 pub use dialed::Turned;
-pub use fault::{Fault, Faults};
-pub use policy::{Count, Mode, OnFailure, Policy, Precision};
+pub use fault::{Fault, Faults, element_path, member_path};
+pub use policy::{Abandoned, Answers, Count, Mode, OnFailure, Policy, Precision};
 pub use response::{Reset, ResponseConfig};
 pub use store::StoreConfig;
 pub use template::{Piece, Template};
@@ -114,6 +114,9 @@ fn parse(root: &Node<'_>) -> Option<Config> {
     };
     let policies = object.required("policies", |n| policies::parse(n, context));
     let response = object.optional("response", response::parse, ResponseConfig::default);
+    if let (Some(identities), Some(policies)) = (&identities, &policies) {
+        warnings::unused_identities(&object.field("identities"), identities, policies);
+    }
     if let (Some(store), Some(policies)) = (&store, &policies) {
         warnings::local_share(&object.field("store"), store, policies);
     }

@@ -26,10 +26,20 @@ impl<'a> Object<'a> {
         name: &'static str,
         read: impl FnOnce(&Node<'a>) -> Option<T>,
     ) -> Option<T> {
+        self.required_or(name, "is required", read)
+    }
+
+    /// Reads a field that must be there. Without it, the fault says `missing`: that it is required, and what to write.
+    pub(super) fn required_or<T>(
+        &mut self,
+        name: &'static str,
+        missing: &str,
+        read: impl FnOnce(&Node<'a>) -> Option<T>,
+    ) -> Option<T> {
         match self.take(name) {
             Some(node) => read(&node),
             None => {
-                self.node.member(name, &Value::Null).fault("is required");
+                self.node.member(name, &Value::Null).fault(missing);
                 None
             }
         }

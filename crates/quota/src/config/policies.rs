@@ -34,6 +34,9 @@ pub(super) const NAME: Names = Names {
     pattern: "[a-z0-9-]{1,64}",
 };
 
+const NO_PARTITION: &str =
+    "is required: list who is counted, such as [caller]. [] is one counter for everybody";
+
 pub(super) fn parse(node: &Node<'_>, context: Context<'_, '_>) -> Option<Vec<Policy>> {
     let mut names = Vec::new();
     node.each(MAX_POLICIES, |n| policy(n, context, &mut names))
@@ -43,7 +46,7 @@ fn policy<'a>(node: &Node<'a>, context: Context<'_, '_>, names: &mut Vec<&'a str
     let mut object = node.object()?;
     let name = object.required("name", |n| unique_name(n, names));
     let matcher = object.optional("match", conditions::parse, Matcher::default);
-    let entries = object.optional("partition_by", |n| partition_by(n, context.identities), Vec::new);
+    let entries = object.required_or("partition_by", NO_PARTITION, |n| partition_by(n, context.identities));
     let on_missing = object.optional("on_missing", |n| on_missing(n).map(Some), || None);
     let quota = object.required("quota", |n| n.whole(0..=MAX_UNITS));
     let window = object.required("window", duration::window);

@@ -71,9 +71,30 @@ pub enum OnFailure {
 pub enum Count {
     /// All that are admitted.
     All,
-    /// Those that are answered with one of these HTTP statuses, sorted: the units are held while the request
-    /// runs, and given back otherwise.
-    Statuses(Box<[u16]>),
+    /// Those that are answered so: the units are held while the request runs, and refunded otherwise.
+    Answered(Answers),
+}
+
+/// The answers that count. At least one status is listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// HTTP statuses, sorted.
+    pub statuses: Box<[u16]>,
+    /// gRPC statuses, sorted. Where there are any, they alone decide on answers of gRPC.
+    pub grpc_statuses: Box<[u16]>,
+    /// What becomes of a request without a whole answer.
+    pub abandoned: Abandoned,
+}
+
+/// What becomes of a request that was admitted and has no whole answer: its client left, or the stream broke. As JSON:
+/// `"count"`, `"refund"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Abandoned {
+    /// It counts, since the upstream may have done its work.
+    #[default]
+    Count,
+    /// Its units are refunded.
+    Refund,
 }
 
 /// Whether a worker holds units ahead of need.

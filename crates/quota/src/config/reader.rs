@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
-use super::fault::{Fault, Faults};
+use super::fault::{self, Fault, Faults};
 use super::object::Object;
 use super::suggest;
 
@@ -225,7 +225,7 @@ impl<'a> Node<'a> {
     }
 
     fn element(&self, i: usize) -> Self {
-        Self { path: format!("{}[{i}]", self.path), ..self.clone() }
+        Self { path: fault::element_path(&self.path, i), ..self.clone() }
     }
 
     fn at_most(&self, len: usize, most: usize) -> Option<()> {
@@ -238,14 +238,7 @@ impl<'a> Node<'a> {
 
     /// The member `name` of this object.
     pub(super) fn member(&self, name: &str, value: &'a Value) -> Self {
-        let plain =
-            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-        let path = match (plain, self.path.is_empty()) {
-            (true, true) => name.to_owned(),
-            (true, false) => format!("{}.{name}", self.path),
-            (false, _) => format!("{}[{name:?}]", self.path),
-        };
-        Self { path, value, faults: self.faults }
+        Self { path: fault::member_path(&self.path, name), value, faults: self.faults }
     }
 }
 

@@ -57,6 +57,20 @@ pub(super) fn identities(node: &Node<'_>, read: &Identities<'_>, keyed: bool) {
     }
 }
 
+/// Of identities in the section `identities` that no policy counts by.
+pub(super) fn unused_identities(node: &Node<'_>, read: &Identities<'_>, policies: &[Policy]) {
+    if read.is_empty() {
+        return;
+    }
+    for (name, node) in node.members(usize::MAX).unwrap_or_default() {
+        if let Some(Some(identity)) = read.get(name)
+            && !policies.iter().any(|policy| policy.partition.counts_by(identity))
+        {
+            node.warn("is not used: name it in the partition_by of a policy, or remove it");
+        }
+    }
+}
+
 /// Of `on_missing: skip` that nobody has said; `entries` are those of `partition_by`.
 pub(super) fn skipped(policy: &Object<'_>, entries: &[Entry]) {
     let left_out = |entry: &Entry| match entry {
@@ -75,8 +89,7 @@ pub(super) fn skipped(policy: &Object<'_>, entries: &[Entry]) {
 pub(super) fn nobody_missing(policy: &Object<'_>, entries: &[Entry]) {
     if entries.is_empty() {
         policy.field("on_missing").warn(
-            "means nothing without partition_by: all requests share one counter, and nobody is refused for want of a \
-             name",
+            "means nothing with partition_by: []: all requests share one counter, and no request lacks a name",
         );
     }
 }
@@ -101,6 +114,21 @@ pub(super) fn quotas(policy: &Object<'_>, quota: u64, quotas: &Quotas, counting:
         policy
             .field("cost")
             .warn("is more than any quota of this policy: every request that it counts is refused");
+    }
+}
+
+/// Of a count of answers that says nothing of HTTP, or nothing of gRPC.
+pub(super) fn one_protocol(count: &Node<'_>, http: bool, grpc: bool) {
+    match (http, grpc) {
+        (true, false) => count.warn(
+            "lists no grpc_status: a gRPC answer has the HTTP status 200, also where it failed. Add grpc_status, such \
+             as [16], or grpc_status: [] where nothing speaks gRPC",
+        ),
+        (false, true) => count.warn(
+            "lists no status: answers that are not gRPC never count. Add status, such as [401], or status: [] where \
+             all speak gRPC",
+        ),
+        _ => {}
     }
 }
 

@@ -10,10 +10,11 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 
 use crate::request::Request;
-use crate::request::fact::{Fact, Found, Kind, Lookup};
+use crate::request::fact::{Fact, Found, Kind};
 use crate::request::facts::Facts;
-use crate::request::key;
 use crate::request::network::Network;
+use crate::request::pairs;
+use crate::wire::MAX_UNITS;
 
 /// What a policy grants a partition in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,16 +68,21 @@ pub(crate) enum Cost {
     Fixed(NonZeroU64),
     /// What a header says.
     Header {
-        /// Which.
-        fact: Fact,
-        /// Where it is missing, there more than once, or no whole number of at least 1.
+        /// Its lower-case name.
+        name: Box<str>,
+        /// Where it is missing, or no whole number of at least 1.
         default: NonZeroU64,
-        /// What is more counts as this. No less than `default`.
-        max: NonZeroU64,
+        /// What is more counts as this, and what is given more than once. No less than `default`.
+        max: Option<NonZeroU64>,
     },
 }
 
 impl Quotas {
+    /// Whether some partition may have another quota than the policy's own, overrides aside.
+    pub(crate) const fn vary(&self) -> bool {
+        self.from.is_some() || self.tiers.is_some()
+    }
+
     /// What the counter of this `key` and client `address` is granted, where `quota` is for everybody, and `dialed` in place
     /// of all but overrides.
     pub(crate) fn of<'c, R: Request>(
@@ -159,28 +165,34 @@ impl Tiers {
 }
 
 impl Cost {
-    /// What the header of this lower-case name says.
-    pub(crate) fn header(name: &str, default: NonZeroU64, max: NonZeroU64) -> Self {
-        let lookup = Lookup::Header(name.into());
-        Self::Header {
-            fact: Fact { label: key::label("header", name), lookup, kind: Kind::Text },
-            default,
-            max,
-        }
-    }
-
     /// The units that the request takes, as far as `facts` tell.
     pub(crate) fn of<'c, R: Request>(&'c self, facts: &Facts<'c, R>) -> NonZeroU64 {
         match self {
             Self::Fixed(cost) => *cost,
-            Self::Header { fact, default, max } => match facts.look_up(fact) {
-                Found::Value(text) => {
-                    whole(&text).and_then(NonZeroU64::new).map_or(*default, |cost| cost.min(*max))
+            Self::Header { name, default, max } => {
+                let values = facts.header(name);
+                // A comma joins what was given twice, says RFC 9110.
+                let mut given = values.iter().flat_map(|value| value.split(|b| *b == b','));
+                match (given.next(), given.next()) {
+                    (Some(_), Some(_)) => max.unwrap_or_else(|| largest(&values).max(*default)),
+                    (only, _) => only.and_then(units).unwrap_or(*default).min(max.unwrap_or(MOST)),
                 }
-                Found::Missing | Found::Ambiguous => *default,
-            },
+            }
         }
     }
+}
+
+/// No less than any quota.
+const MOST: NonZeroU64 = NonZeroU64::MIN.saturating_add(MAX_UNITS - 1);
+
+/// The largest cost that a header gives which is there more than once: nobody can tell which its upstream believes.
+fn largest(values: &[Vec<u8>]) -> NonZeroU64 {
+    let given = values.iter().flat_map(|value| value.split(|b| *b == b','));
+    given.filter_map(|value| units(pairs::trim(value))).max().unwrap_or(NonZeroU64::MIN).min(MOST)
+}
+
+fn units(text: &[u8]) -> Option<NonZeroU64> {
+    whole(text).and_then(NonZeroU64::new)
 }
 
 /// The number that decimal digits write; one too long to hold is the largest.

@@ -15,6 +15,8 @@ use crate::request::key::{self, Digester, Secrecy};
 /// What the configuration gives a name.
 #[derive(Debug)]
 pub(crate) struct Identity {
+    /// Its name in the configuration.
+    pub(crate) name: Box<str>,
     /// At least one.
     pub(crate) sources: Vec<Source>,
 }

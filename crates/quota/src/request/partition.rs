@@ -8,6 +8,7 @@ use crate::request::facts::{Facts, Resolved};
 use crate::request::identity::{Identity, Source, Yield, network};
 use crate::request::key::{self, Digester, Secrecy};
 use crate::request::{host, path};
+use crate::wire::dials::PartitionEntry;
 
 /// What a policy counts by.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub(crate) enum BuiltIn {
     Method,
     /// The host it is for, without port and in lower case.
     Host,
-    /// Its path without query string, in its one spelling.
+    /// Its path without query string, in its one spelling and without a slash at its end.
     Path,
     /// The name of the Envoy route.
     Route,
@@ -122,6 +123,12 @@ impl Partition {
         }
     }
 
+    /// Whether `identity` is one of its entries.
+    pub(crate) fn counts_by(&self, identity: &Rc<Identity>) -> bool {
+        let Self::By { entries, .. } = self else { return false };
+        entries.iter().any(|entry| matches!(entry, Entry::Identity(own) if Rc::ptr_eq(own, identity)))
+    }
+
     /// The counter that `facts` belong to.
     pub(crate) fn party<'c, R: Request>(&'c self, facts: &Facts<'c, R>, digester: &Digester) -> Party {
         let (head, entries, on_missing) = match self {
@@ -180,6 +187,28 @@ impl Partition {
         forms.collect()
     }
 
+    /// The same as operators are told, with the names of the configuration.
+    pub(crate) fn reported(&self) -> Vec<PartitionEntry> {
+        let Self::By { entries, on_missing, .. } = self else { return Vec::new() };
+        let named = entries.iter().zip(self.forms()).map(|(entry, sources)| {
+            let name = match entry {
+                Entry::Identity(identity) => String::from(&*identity.name),
+                Entry::BuiltIn(fact) => fact.name().to_owned(),
+            };
+            let form = |parts: Vec<Part<'_>>| {
+                let parts: Vec<String> = parts.into_iter().map(Part::reported).collect();
+                parts.join(",")
+            };
+            let mut forms: Vec<String> = sources.into_iter().map(form).collect();
+            // A value that is given twice is a missing one too, unless such requests are refused.
+            if *on_missing != OnMissing::Deny {
+                forms.push(key::MISSING.to_owned());
+            }
+            PartitionEntry { name, forms }
+        });
+        named.collect()
+    }
+
     /// Whether requests that lack a value share a counter.
     pub(crate) fn shares(&self) -> bool {
         matches!(self, Self::By { on_missing: OnMissing::Shared, .. })
@@ -202,7 +231,7 @@ impl Entry {
                 let value = match fact {
                     BuiltIn::Method => facts.method(),
                     BuiltIn::Host => facts.host(),
-                    BuiltIn::Path => facts.path(),
+                    BuiltIn::Path => facts.path().map(path::without_slash),
                     BuiltIn::Route => facts.route(),
                 };
                 (fact.name(), value)
@@ -232,6 +261,15 @@ fn address(raw: &[u8], prefix: u8) -> Option<IpAddr> {
 }
 
 impl Part<'_> {
+    /// As a form of [`PartitionEntry`] has it.
+    fn reported(self) -> String {
+        match (self.secrecy, self.spelling) {
+            (Secrecy::Secret, _) => format!("{}=~", self.label),
+            (_, Spelling::Network(prefix)) if prefix < 128 => format!("{}=/{prefix}", self.label),
+            _ => self.label.to_owned(),
+        }
+    }
+
     /// Appends the entry of the value `raw`, in the spelling that a request's has.
     ///
     /// # Errors
@@ -245,7 +283,7 @@ impl Part<'_> {
             },
             Spelling::BuiltIn(BuiltIn::Method) => raw.to_ascii_uppercase(),
             Spelling::BuiltIn(BuiltIn::Host) => host::normalize(raw.into()),
-            Spelling::BuiltIn(BuiltIn::Path) => path::normalize(raw).into_owned(),
+            Spelling::BuiltIn(BuiltIn::Path) => path::without_slash(&path::normalize(raw)).to_vec(),
             Spelling::BuiltIn(BuiltIn::Route) => raw.into(),
         };
         key::write_entry(out, self.label, &value, self.secrecy, digester);

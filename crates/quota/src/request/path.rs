@@ -6,10 +6,12 @@
 //! 1. what follows the first `?` or `#` is cut off;
 //! 2. `%XX` is decoded, once; what is no such escape stays;
 //! 3. a backslash becomes a slash, and slashes that follow each other one;
-//! 4. segments `.` and `..` are resolved; `..` never leads above the root.
+//! 4. in each segment, what follows the first `;` is cut off: upstreams such as Tomcat and Spring ignore such
+//!    parameters (`;jsessionid=1`), also those of `..;x`;
+//! 5. segments `.` and `..` are resolved; `..` never leads above the root.
 //!
 //! Letter case is kept: most upstreams tell `/A` from `/a`. Where one does not, a regular expression with
-//! `(?i)` matches both. Path parameters (`;jsessionid=1`), which some upstreams ignore, stay as well.
+//! `(?i)` matches both.
 
 use std::borrow::Cow;
 
@@ -20,6 +22,14 @@ use super::percent;
 pub(crate) fn normalize(target: &[u8]) -> Cow<'_, [u8]> {
     let path = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(resolve(&slashes(path))) }
+}
+
+/// `path`, which is in its one spelling, without the slash at its end: most upstreams serve `/a` and `/a/` alike.
+pub(crate) fn without_slash(path: &[u8]) -> &[u8] {
+    match path {
+        [whole @ .., b'/'] if !whole.is_empty() => whole,
+        path => path,
+    }
 }
 
 /// The beginning of paths, as those that begin so are spelt: its last segment may be the beginning of one, so
@@ -44,7 +54,7 @@ pub(crate) fn normalize_suffix(text: &str) -> Option<Vec<u8>> {
 /// Whether a path is in its one spelling for certain: what nearly all requests are is found without a copy.
 fn is_normal(path: &[u8]) -> bool {
     let pairs = path.iter().zip(path.iter().skip(1));
-    !path.iter().any(|b| matches!(b, b'%' | b'\\'))
+    !path.iter().any(|b| matches!(b, b'%' | b'\\' | b';'))
         && !pairs.into_iter().any(|pair| matches!(pair, (b'/', b'/' | b'.')))
         && path.first() != Some(&b'.')
 }
@@ -61,7 +71,7 @@ fn slashes(text: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Resolves the segments `.` and `..` of a path whose slashes are single.
+/// Cuts parameters off, and resolves the segments `.` and `..`, of a path whose slashes are single.
 fn resolve(path: &[u8]) -> Vec<u8> {
     let (root, relative) = match path.strip_prefix(b"/") {
         Some(relative) => (&b"/"[..], relative),
@@ -70,6 +80,7 @@ fn resolve(path: &[u8]) -> Vec<u8> {
     let mut segments: Vec<&[u8]> = Vec::new();
     let mut directory = false;
     for segment in relative.split(|b| *b == b'/') {
+        let segment = segment.split(|b| *b == b';').next().unwrap_or_default();
         directory = matches!(segment, b"" | b"." | b"..");
         match segment {
             b"" | b"." => {}
@@ -132,7 +143,17 @@ mod tests {
             ("/api/.hidden", "/api/.hidden"),
             ("/api/..hidden/...", "/api/..hidden/..."),
             ("/API/x", "/API/x"),
-            ("/api;v=1/x", "/api;v=1/x"),
+            ("/api;v=1/x", "/api/x"),
+            ("/api/x;jsessionid=1;b", "/api/x"),
+            ("/api/x%3Bv=1?q", "/api/x"),
+            ("/api/x%253Bv", "/api/x%3Bv"),
+            ("/api/x;a/", "/api/x/"),
+            ("/api/;a", "/api/"),
+            ("/;a/api", "/api"),
+            ("/x/..;a/api", "/api"),
+            ("/.;a/api", "/api"),
+            ("/api/x;/../y", "/api/y"),
+            (";a", ""),
             ("./api", "api"),
             ("api/x", "api/x"),
             ("../..", ""),
@@ -145,7 +166,7 @@ mod tests {
     #[test]
     fn what_is_taken_for_normal_is_what_normalizing_leaves() {
         // Every path of up to six bytes over all that has a meaning.
-        let alphabet = b"/.\\%2ea";
+        let alphabet = b"/.\\%2ea;";
         let mut paths: Vec<Vec<u8>> = vec![Vec::new()];
         for _ in 0..6 {
             let longer: Vec<Vec<u8>> = paths
@@ -159,6 +180,15 @@ mod tests {
                 assert!(normal.contains(&b'%') || again == normal, "{}", path.escape_ascii());
             }
             paths = longer;
+        }
+    }
+
+    #[test]
+    fn a_slash_at_the_end_is_left_out_but_for_the_root() {
+        for (path, expected) in
+            [("/login/", "/login"), ("/login", "/login"), ("/", "/"), ("", ""), ("*", "*")]
+        {
+            assert_eq!(without_slash(path.as_bytes()), expected.as_bytes(), "{path}");
         }
     }
 

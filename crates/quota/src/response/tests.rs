@@ -17,9 +17,9 @@ const SHADOW: usize = 2;
 fn config(response: &str) -> Config {
     let text = format!(
         r#"{{"domain":"shop","store":{{"cluster":"s"}},"response":{response},"policies":[
-            {{"name":"per-caller","quota":100,"window":"1m"}},
-            {{"name":"daily","quota":9,"window":"1d"}},
-            {{"name":"trial","quota":1,"window":"1h","mode":"shadow"}}]}}"#
+            {{"name":"per-caller","partition_by":[],"quota":100,"window":"1m"}},
+            {{"name":"daily","partition_by":[],"quota":9,"window":"1d"}},
+            {{"name":"trial","partition_by":[],"quota":1,"window":"1h","mode":"shadow"}}]}}"#
     );
     Config::parse(text.as_bytes()).unwrap()
 }

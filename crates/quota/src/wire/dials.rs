@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::is_false;
 use crate::config::{Mode, OnFailure};
 
 /// The path of the call; its query is `domain=<domain>`.
@@ -20,6 +21,8 @@ pub const REPORT_HEADER: &str = "x-quotagate-report";
 pub const MAX_REPORT: usize = 12 * 1024;
 /// Most counters that a report names as refused.
 pub const MAX_REFUSALS: usize = 8;
+/// Most bytes of JSON that [`PolicyReport::partition_by`] takes, of one policy and of all policies of a report together.
+pub const MAX_PARTITION_BY: usize = 2048;
 /// Longest key of a counter that a report names, in bytes.
 pub const MAX_REPORTED_KEY: usize = 384;
 
@@ -80,6 +83,13 @@ pub struct PolicyReport {
     pub mode: Mode,
     /// What becomes of its requests while the store fails.
     pub on_failure: OnFailure,
+    /// What it counts by; empty: it has one counter for everybody. Absent: this report does not say. A worker with many
+    /// policies reports some of them at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition_by: Option<Vec<PartitionEntry>>,
+    /// Whether a tier or `quota_from` can give a partition another quota.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tiers: bool,
     /// Requests that it counted and that were let through.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub admitted: u64,
@@ -97,12 +107,23 @@ pub struct PolicyReport {
     pub store_error: u64,
 }
 
+/// One entry of a policy's `partition_by`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionEntry {
+    /// Its name in the configuration.
+    pub name: String,
+    /// How keys have it, one form for each source: encoded labels, joined by `,`. `=~` follows a label whose value is
+    /// always a digest, and `=/64` the label of an address that counts by 64 bits where it is IPv6. `-` stands for a
+    /// missing value.
+    pub forms: Vec<String>,
+}
+
 /// How often a worker refused for the sake of one counter, without asking the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusals {
     /// `<domain>:<policy>:{<partition>}`.
     pub key: String,
-    /// Requests, in shadow mode those that would have been refused.
+    /// Requests. Those that a policy in shadow mode let through are not among them.
     pub requests: u64,
 }
 

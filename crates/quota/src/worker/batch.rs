@@ -84,6 +84,8 @@ pub(super) struct Reserved {
     /// Asked for ahead of need.
     pub(super) spare: u64,
     pub(super) count_denied: bool,
+    /// Only requests in shadow mode wait for it.
+    pub(super) shadow: bool,
     /// With `count_denied`: of `want`, what requests cost that it counts: admitted, or refused by this policy.
     pub(super) counted: u64,
 }
@@ -91,7 +93,17 @@ pub(super) struct Reserved {
 impl Reserved {
     /// Nothing of `counter` yet.
     fn of(counter: Counter) -> Self {
-        Self { counter, first: 0, next: None, want: 0, min: 0, spare: 0, count_denied: false, counted: 0 }
+        Self {
+            counter,
+            first: 0,
+            next: None,
+            want: 0,
+            min: 0,
+            spare: 0,
+            count_denied: false,
+            shadow: false,
+            counted: 0,
+        }
     }
 
     /// A grant, or why there is none. Numbers that no counter can have are not spent, for whoever sent them may have
@@ -165,6 +177,7 @@ impl Batch {
             if reserved.min == cost || count_denied || costs == MAX_COSTS {
                 reserved.want = reserved.want.saturating_add(cost).min(wire::MAX_UNITS);
                 reserved.min = reserved.min.min(cost);
+                reserved.shadow &= !check.enforced;
                 return place;
             }
             slot = reserved.next;
@@ -175,6 +188,7 @@ impl Batch {
             want: cost,
             min: cost,
             count_denied,
+            shadow: !check.enforced,
             first,
             ..Reserved::of(check.counter.clone())
         })
@@ -214,6 +228,7 @@ impl Batch {
             min: r.min,
             spare: r.spare,
             count_denied: r.count_denied,
+            shadow: r.shadow,
         });
         let request = ReserveRequest {
             budget_ms: u32::try_from(budget.as_millis()).unwrap_or(u32::MAX),

@@ -1,8 +1,11 @@
 //! When to stop calling a store that does not answer, and when to try it again.
 //!
-//! After [`LIMIT`] calls in a row without one usable grant the breaker opens for 250 ms, then lets a single
+//! After [`LIMIT`] calls in a row that failed as a whole the breaker opens for 250 ms, then lets a single
 //! probe through; each probe that fails doubles the pause, up to 1 s. Pauses vary by a quarter, so that the
 //! workers of a fleet do not return as one.
+//!
+//! A readable reply is a success, whatever it says of single reservations. A store that has lost a part of its
+//! counters answers for the others, and a breaker that opened would take those from everybody.
 
 use std::time::Duration;
 
@@ -69,7 +72,7 @@ impl Breaker {
         }
     }
 
-    /// A call brought at least one usable grant.
+    /// A call brought a readable reply.
     pub fn succeeded(&mut self) -> Change {
         match std::mem::replace(&mut self.state, State::Closed { failures: 0 }) {
             State::Closed { .. } => Change::None,
@@ -77,7 +80,7 @@ impl Breaker {
         }
     }
 
-    /// A call brought none; `probe` is what [`Breaker::calling`] said of it.
+    /// A call brought no readable reply; `probe` is what [`Breaker::calling`] said of it.
     pub fn failed(&mut self, probe: bool, now: Monotonic) -> Change {
         match self.state {
             State::Closed { failures } if failures + 1 < LIMIT => {

@@ -123,7 +123,6 @@ impl<W> Worker<W> {
             let decision = self.settle(&mut waiter.wants, Some(&mut pools), now);
             self.decide(ticket, waiter, decision);
         }
-        let usable = pools.any_usable();
         let mut back = Vec::new();
         for pool in pools.into_pools() {
             back.extend(self.close(pool, now));
@@ -133,9 +132,7 @@ impl<W> Worker<W> {
             self.ledger.given_back(&counter, units.window, units.units, now);
             self.returns.add(&counter, units);
         }
-        if !usable {
-            return self.broke(call.probe, now);
-        }
+        // Reservations that failed say nothing of the others: a part of the store may be down.
         let change = self.breaker.succeeded();
         self.notices.changed(change, now);
         change

@@ -48,6 +48,8 @@ pub(super) struct Dials {
     schedule: Schedule,
     /// What the fetch that is under way tells of requests.
     reported: Vec<Counts>,
+    /// The policy that says first in the next report what it counts by.
+    turn: usize,
     /// What was left out of the last reply: it is told once.
     ignored: Ignored,
     /// That the store knows no dials is told once.
@@ -82,6 +84,7 @@ impl Dials {
             newest: 0,
             schedule: Schedule::default(),
             reported: Vec::new(),
+            turn: 0,
             ignored: Ignored::default(),
             told_old: false,
         }
@@ -167,10 +170,10 @@ impl<W> Worker<W> {
         self.dials.schedule.leaves(id, now + timeout + LOST_AFTER, now);
         self.dials.newest = 0;
         let path = format!("{DIALS_PATH}?domain={}", self.config.domain);
-        let configured = &self.dials.configured;
         let counts = self.tally.take_unreported();
         self.dials.schedule.reports(!self.tally.has_unreported());
-        let report = report::write(configured, &counts, self.refusals.take());
+        let Dials { configured, turn, .. } = &mut self.dials;
+        let report = report::write(configured, &counts, self.refusals.take(), turn);
         self.dials.reported = counts;
         Some(OutgoingFetch { id, path, report, timeout })
     }

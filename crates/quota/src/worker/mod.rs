@@ -250,7 +250,7 @@ impl<W> Worker<W> {
             self.tally.count(check.policy, outcome);
             if from_ledger {
                 self.tally.count(check.policy, Outcome::FromLedger);
-                if matches!(outcome, Outcome::Refused | Outcome::ShadowRefused) {
+                if outcome == Outcome::Refused {
                     self.refusals.note(&check.counter.key);
                 }
             }

@@ -62,11 +62,6 @@ impl Pools {
         Self(reserved.into_iter().zip(grants).map(pool).collect())
     }
 
-    /// Whether at least one reservation was carried out.
-    pub(super) fn any_usable(&self) -> bool {
-        self.0.iter().any(|pool| pool.granted.is_some())
-    }
-
     /// A request of a reservation is still to be decided, which costs so much.
     pub(super) fn expects(&mut self, slot: usize, cost: u64) {
         if let Some(pool) = self.0.get_mut(slot) {

@@ -1,4 +1,4 @@
-//! Which counters a worker refuses most often by itself: a sketch of [`MOST`] counters (space-saving, Metwally 2005).
+//! Which counters a worker refuses most often by itself, shadow mode left out: a sketch of [`MOST`] counters (space-saving, Metwally 2005).
 //!
 //! A counter that is new takes the place of the one refused least. What it may have inherited of that is taken off when it
 //! is told, so that no number is too large; those refused often are there whatever else is.

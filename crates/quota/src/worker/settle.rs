@@ -45,6 +45,11 @@ pub(super) fn standing(check: &Check, granted: bool, at: Spent) -> Standing {
     Standing { policy: check.policy, key, granted, enforced, quota, remaining: left, resets: ends }
 }
 
+/// The policy of `check`, which has not counted the request.
+pub(super) fn uncounted(check: &Check) -> Uncounted {
+    Uncounted { policy: check.policy, key: Rc::clone(&check.counter.key) }
+}
+
 impl<W> Worker<W> {
     /// Decides a request by what its call brought; without one, as a request that the store has not counted.
     pub(super) fn settle(
@@ -158,7 +163,7 @@ impl<W> Worker<W> {
     fn uncounted(&self, wants: &[Want], found: &[Found], of: impl Fn(&Policy) -> bool) -> Option<Uncounted> {
         let mut failed = wants.iter().zip(found).filter(|(_, found)| matches!(found, Found::Failed));
         let (Want { check, .. }, _) = failed.find(|(want, _)| self.enforced(&want.check).is_some_and(&of))?;
-        Some(Uncounted { policy: check.policy, key: Rc::clone(&check.counter.key) })
+        Some(uncounted(check))
     }
 
     fn outcome(&self, check: &Check, found: Found, admitted: bool) -> Option<(Outcome, bool)> {
@@ -179,8 +184,8 @@ impl<W> Worker<W> {
         mut pools: Option<&mut Pools>,
         now: Monotonic,
     ) -> Admission {
-        let uncounted = self.uncounted(wants, found, |_| true);
-        let mut admission = Admission { uncounted, ..Admission::default() };
+        let failed = self.uncounted(wants, found, |_| true);
+        let mut admission = Admission { uncounted: failed, ..Admission::default() };
         for (want, found) in wants.iter_mut().zip(found) {
             let (counter, cost) = (&want.check.counter, want.check.cost.get());
             let taken = match *found {
@@ -194,6 +199,9 @@ impl<W> Worker<W> {
                 Found::Failed => {
                     if self.share(&want.check).is_some() {
                         self.local.take(counter, cost, &self.clock, now);
+                    }
+                    if self.enforced(&want.check).is_none() {
+                        admission.pending.push(uncounted(&want.check));
                     }
                     None
                 }

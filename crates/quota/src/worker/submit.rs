@@ -3,7 +3,7 @@
 use super::batch::{State, Want};
 use super::held_ahead::{Extent, Taken};
 use super::ledger::{Above, Spent, Verdict};
-use super::settle::standing;
+use super::settle::{standing, uncounted};
 use super::{MAX_WAITING, Submitted, Ticket, Waiter, Worker};
 use crate::config::{Count, Policy, Precision};
 use crate::decision::{Admission, Decision, Held, Outcome, Refusal, Standing};
@@ -57,19 +57,20 @@ impl<W> Worker<W> {
     fn admit_known(&mut self, who: W, mut checks: Vec<Check>, known: Known, now: Monotonic) -> Submitted {
         let Known { standings, held, asks, .. } = known;
         self.count_known(&standings);
-        let mut admission = Admission { standings, held, uncounted: None };
+        let mut admission = Admission { standings, held, ..Admission::default() };
         if asks == Asks::No {
             return Submitted::Decided(Decision::Admit(admission));
         }
         checks.retain(|check| admission.standings.iter().all(|known| known.policy != check.policy));
         let mut wants: Vec<Want> = checks.into_iter().map(Want::from).collect();
         if self.nobody_may_wait(now) {
-            if let Decision::Admit(uncounted) = self.settle(&mut wants, None, now) {
-                admission.join(uncounted);
+            if let Decision::Admit(failed) = self.settle(&mut wants, None, now) {
+                admission.join(failed);
             }
             self.count_outcomes(&wants);
             return Submitted::Decided(Decision::Admit(admission));
         }
+        admission.pending = wants.iter().map(|want| uncounted(&want.check)).collect();
         self.wait(Waiter { who, wants, deadline: now + self.config.store.timeout }, now);
         Submitted::Counting(admission)
     }
@@ -150,7 +151,7 @@ impl<W> Worker<W> {
             };
             self.tally.count(standing.policy, outcome);
             self.tally.count(standing.policy, Outcome::FromLedger);
-            if !standing.granted {
+            if outcome == Outcome::Refused {
                 self.refusals.note(&standing.key);
             }
         }

@@ -59,6 +59,7 @@ fn count(config: &Config, request: &Hostile<'_>) {
             min: 1,
             spare: 0,
             count_denied: false,
+            shadow: false,
         };
         assert_eq!(reservation.check(), Ok(check.counter.window), "{reservation:?}");
     }

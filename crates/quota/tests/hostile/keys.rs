@@ -61,6 +61,7 @@ pub fn well_formed(key: &str) {
         min: 1,
         spare: 0,
         count_denied: false,
+        shadow: false,
     };
     assert_eq!(reservation.check().err(), None, "{key}");
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
 
+use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Decision};
 use quotagate_quota::evaluate::Check;
@@ -26,11 +27,11 @@ const CLOSED: &str = r#"{
     "identities": {"party": [{"header": {"name": "x-party"}}]},
     "policies": [
         {"name": "exact", "quota": 8, "window": "1s", "partition_by": ["party"], "on_missing": "skip"},
-        {"name": "leased", "match": {"methods": ["GET"]}, "quota": 2000, "window": "1m", "precision": "lease"},
-        {"name": "failed", "match": {"methods": ["POST"]}, "quota": 5, "window": "1h", "count": {"status": [401]}},
-        {"name": "denied", "match": {"methods": ["PUT"]}, "quota": 5, "window": "1m", "count_denied": true,
+        {"name": "leased", "match": {"methods": ["GET"]}, "partition_by": [], "quota": 2000, "window": "1m", "precision": "lease"},
+        {"name": "failed", "match": {"methods": ["POST"]}, "partition_by": [], "quota": 5, "window": "1h", "count": {"status": [401]}},
+        {"name": "denied", "match": {"methods": ["PUT"]}, "partition_by": [], "quota": 5, "window": "1m", "count_denied": true,
          "cost": {"header": {"name": "x-cost"}}},
-        {"name": "shadow", "quota": 3, "window": "1m", "mode": "shadow"}
+        {"name": "shadow", "partition_by": [], "quota": 3, "window": "1m", "mode": "shadow"}
     ]
 }"#;
 
@@ -235,7 +236,9 @@ impl World {
             return;
         }
         let mut admission = self.admitted.swap_remove(choices.below(self.admitted.len()));
-        let back = admission.answered(*choices.of(&[None, Some(200), Some(401)]), &self.config);
+        let head = |status| Answered::headers(status, None, None, true);
+        let ending = *choices.of(&[Answered::Abandoned, head(200), head(401)]);
+        let back = admission.answered(ending, &self.config);
         let enforced = |policy| admission.standings.iter().any(|s| s.policy == policy && s.enforced);
         for held in back.iter().filter(|held| enforced(held.policy)) {
             self.units.entry(held.counter.key.to_string()).or_default().spent -= held.units;

@@ -54,7 +54,7 @@ impl World {
         let facts = facts.collect();
         let path = (0..choices.below(4)).map(|_| {
             let segment: Vec<u8> =
-                choices.bytes().into_iter().filter(|b| !matches!(b, b'/' | b'\\')).collect();
+                choices.bytes().into_iter().filter(|b| !matches!(b, b'/' | b'\\' | b';')).collect();
             if matches!(&*segment, b"" | b"." | b"..") { b"s".to_vec() } else { segment }
         });
         let path = path.collect();
@@ -131,9 +131,14 @@ impl World {
     fn target(&self, choices: &mut Choices<'_>) -> Vec<u8> {
         let mut target = Vec::new();
         for segment in &self.path {
-            const SLASHES: &[&str] = &["/", "//", "/./", "/x/../", "\\", "/%2e/", "/a/b/..//%2e%2E/"];
+            const SLASHES: &[&str] =
+                &["/", "//", "/./", "/x/../", "\\", "/%2e/", "/a/b/..//%2e%2E/", "/;a/", "/x/..;a/"];
             target.extend_from_slice(choices.text(SLASHES));
             target.extend(percent(segment, b"%?#", false, choices));
+            target.extend_from_slice(choices.text(&["", ";", ";v=1", "%3bv", ";a;b"]));
+        }
+        if !target.is_empty() {
+            target.extend_from_slice(choices.text(&["", "/", "/;a"]));
         }
         if target.is_empty() { b"/".to_vec() } else { target }
     }

@@ -52,6 +52,11 @@ impl Kept {
         }
     }
 
+    /// Drops what was read of a domain.
+    pub fn forget(&self, domain: &str) {
+        self.lock().remove(domain);
+    }
+
     /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Read>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -26,6 +26,7 @@ impl Operate {
         let turn = |old: Option<&[u8]>, now: Duration| {
             let held = old.and_then(|old| DialRecord::read(&wish.policy, old).ok());
             let held = held.filter(|held| held.left_at(now).is_some()).unwrap_or_default();
+            check_end(wish, &held, now)?;
             let dial = DialRecord {
                 mode: wish.mode.or(held.mode),
                 quota: wish.quota.or(held.quota),
@@ -70,6 +71,10 @@ impl Operate {
                 let version = self.tell(&domain, event).await?;
                 Ok(self.changed(domain, Made { version, done: spoilt }))
             }
+            Err(absent @ Fault::Absent(_)) if wish.policy != ALL_POLICIES => {
+                self.check_policy(Some(&domain), &wish.policy).await?;
+                Err(absent)
+            }
             made => {
                 let made = made?;
                 Ok(self.changed(domain, made))
@@ -101,7 +106,42 @@ impl Operate {
     }
 
     pub(super) fn changed(&self, domain: String, made: Made) -> Changed {
-        Changed { domain, version: made.version, durable: self.desk().durable(), done: made.done }
+        let durable = self.desk().durable();
+        Changed { domain, version: made.version, durable, done: made.done, partition: None }
+    }
+}
+
+/// A dial has one end for all its fields. Refuses a change that would keep a timed field for good, or end one that was to
+/// stay, without naming that field.
+fn check_end(wish: &SetDial, held: &DialRecord, now: Duration) -> Result<(), Fault> {
+    let kept = DialRecord {
+        mode: held.mode.filter(|_| wish.mode.is_none()),
+        quota: held.quota.filter(|_| wish.quota.is_none()),
+        on_failure: held.on_failure.filter(|_| wish.on_failure.is_none()),
+        ..DialRecord::default()
+    };
+    let names_none = wish.mode.is_none() && wish.quota.is_none() && wish.on_failure.is_none();
+    if kept.is_empty() || names_none {
+        return Ok(());
+    }
+    let (policy, kept) = (&wish.policy, kept.words());
+    match (held.until_ms, wish.for_ms) {
+        (Some(until), None) => {
+            let left = span(until.saturating_sub(millis(now)));
+            let reason = format!(
+                "{policy} has {kept} for another {left}, and without a time that would stay until it is cleared. Give a \
+                 time, or set {kept} again in the same change to keep all of it"
+            );
+            Err(Fault::invalid("for_ms", reason))
+        }
+        (None, Some(_)) => {
+            let reason = format!(
+                "{policy} has {kept} until it is cleared, and with a time that would end too. Leave the time out, or set \
+                 {kept} again in the same change to end all of it"
+            );
+            Err(Fault::invalid("for_ms", reason))
+        }
+        (Some(_), Some(_)) | (None, None) => Ok(()),
     }
 }
 

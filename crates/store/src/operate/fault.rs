@@ -31,6 +31,9 @@ pub enum Fault {
     /// A bound is reached.
     #[error("{0}")]
     Full(String),
+    /// What is to be removed is still in use.
+    #[error("{0}")]
+    InUse(String),
     /// Others changed it at the same time, again and again.
     #[error("others change it at the same time: try again")]
     Contended,

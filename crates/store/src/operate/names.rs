@@ -90,6 +90,26 @@ impl Operate {
         }
     }
 
+    /// Whether a policy of this name is known, of the domain that is given or of any.
+    ///
+    /// # Errors
+    /// Where it is not, with the names that are.
+    pub async fn check_policy(&self, domain: Option<&str>, name: &str) -> Result<(), Fault> {
+        let domains = match domain {
+            Some(domain) => vec![self.domain(Some(domain)).await?],
+            None => self.domains().await?,
+        };
+        let mut known = BTreeSet::new();
+        for domain in &domains {
+            known.extend(self.policies(domain).await?.into_iter().map(|policy| policy.name));
+        }
+        if known.contains(name) {
+            return Ok(());
+        }
+        let reason = format!("no filter has reported a policy {name:?}");
+        Err(Fault::Unknown { field: "policy", reason, known: known.into_iter().collect() })
+    }
+
     /// Domain and policy that are meant.
     pub(super) async fn place(
         &self,

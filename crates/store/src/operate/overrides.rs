@@ -14,8 +14,9 @@ use quotagate_quota::wire::{MAX_KEY, MAX_UNITS, Reservation};
 use super::dials::check_time;
 use super::names::clean;
 use super::record::{OverrideRecord, left_at, span, write};
+use super::shape::arrange;
 use super::{Fault, MAX_OVERRIDES, Made, Operate, TRIES, millis};
-use crate::api::{Allow, Changed, ClearOverride, Event, OverrideEntry, SetOverride};
+use crate::api::{Allow, Changed, ClearOverride, Event, OverrideEntry, PolicyInfo, SetOverride};
 use crate::desk::{Cell, Change, Shelf};
 use crate::store::StoreError;
 
@@ -35,8 +36,8 @@ impl Operate {
         }
         check_time(wish.for_ms)?;
         check_partition("", &wish.policy, &canonical("", &wish.policy, &wish.partition)?)?;
-        let (domain, _) = self.place(wish.domain.as_deref(), &wish.policy).await?;
-        let partition = canonical(&domain, &wish.policy, &wish.partition)?;
+        let (domain, policy) = self.place(wish.domain.as_deref(), &wish.policy).await?;
+        let partition = counted(&domain, &policy, &wish.partition)?;
         let key = check_partition(&domain, &wish.policy, &partition)?;
         let by = clean(&wish.by);
         let field = field(&wish.policy, &partition);
@@ -87,7 +88,7 @@ impl Operate {
             if let Some(version) =
                 told.map_err(|error| untold(error, "the override is in force and listed"))?
             {
-                return Ok(self.made(domain, version, event).await);
+                return Ok(self.made(domain, version, event, partition).await);
             }
         }
         Err(Fault::Contended)
@@ -99,7 +100,7 @@ impl Operate {
     /// Where there is none, or the backend fails.
     pub async fn clear_override(&self, wish: &ClearOverride) -> Result<Changed, Fault> {
         let domain = self.domain(wish.domain.as_deref()).await?;
-        let partition = canonical(&domain, &wish.policy, &wish.partition)?;
+        let partition = self.cleared(&domain, wish).await?;
         let key = check_partition(&domain, &wish.policy, &partition)?;
         let by = clean(&wish.by);
         let field = field(&wish.policy, &partition);
@@ -113,6 +114,7 @@ impl Operate {
             }
             was |= self.desk().delete(Cell::Override(&key)).await?;
             if old.is_none() && !was {
+                self.check_policy(Some(&domain), &wish.policy).await?;
                 let Ok(shown) = serde_json::to_string(&partition) else { return Err(Fault::Contended) };
                 return Err(Fault::Absent(format!("{} has no override of {shown} in {domain}", wish.policy)));
             }
@@ -121,17 +123,31 @@ impl Operate {
             let gone = Change { event: Some(write(&event)), ..index(&field, old, None) };
             let told = self.desk().change(&domain, &gone).await;
             if let Some(version) = told.map_err(|error| untold(error, "the override is cleared"))? {
-                return Ok(self.made(domain, version, event).await);
+                return Ok(self.made(domain, version, event, partition).await);
             }
         }
         Err(Fault::Contended)
     }
 
+    /// The partition whose override is to be cleared: as it was written where such an override is listed, so that one which
+    /// the policy no longer counts can be cleared too. Else in the order of the policy.
+    async fn cleared(&self, domain: &str, wish: &ClearOverride) -> Result<String, Fault> {
+        let partition = canonical(domain, &wish.policy, &wish.partition)?;
+        let sheet = self.desk().read(Shelf::Overrides, domain).await?;
+        if sheet.get(&field(&wish.policy, &partition)).is_some() {
+            return Ok(partition);
+        }
+        let policies = self.policies(domain).await?;
+        let policy = policies.iter().find(|policy| policy.name == wish.policy);
+        Ok(policy.and_then(|policy| arrange(policy, &partition).ok()).unwrap_or(partition))
+    }
+
     /// A change is made, and history tells of it.
-    async fn made(&self, domain: String, version: u64, event: Event) -> Changed {
+    async fn made(&self, domain: String, version: u64, event: Event, partition: String) -> Changed {
         tracing::info!("{}, by {}, in {domain}", event.done, event.by);
         self.reread(&domain).await;
-        self.changed(domain, Made { version, done: event.done })
+        let changed = self.changed(domain, Made { version, done: event.done });
+        Changed { partition: Some(partition), ..changed }
     }
 
     /// The overrides in force, by policy and partition, `limit` at most. Entries of those that have ended are dropped.
@@ -151,6 +167,7 @@ impl Operate {
         let mut all = Vec::new();
         for domain in names {
             let sheet = self.desk().read(Shelf::Overrides, &domain).await?;
+            let policies = self.policies(&domain).await?;
             let named = |field: &str| field.split_once(":{").is_some_and(|(name, _)| Some(name) == policy);
             let mut wanted = sheet.fields;
             wanted.retain(|(field, _)| policy.is_none() || named(field));
@@ -164,7 +181,11 @@ impl Operate {
                     looks.push(self.listed(&domain, field, value));
                 }
                 for entry in join_all(looks).await {
-                    all.extend(entry?);
+                    let unmatched = |entry: OverrideEntry| {
+                        let unmatched = unmatched(&policies, &entry.policy, &entry.partition);
+                        OverrideEntry { unmatched, ..entry }
+                    };
+                    all.extend(entry?.map(unmatched));
                 }
             }
         }
@@ -190,7 +211,8 @@ impl Operate {
         };
         let (domain, policy, partition) = (domain.to_owned(), policy.to_owned(), partition.to_owned());
         let OverrideRecord { by, at_ms, .. } = entry;
-        Ok(Some(OverrideEntry { domain, policy, partition, allow, remaining_ms: seen.ttl_ms, by, at_ms }))
+        let remaining_ms = seen.ttl_ms;
+        Ok(Some(OverrideEntry { domain, policy, partition, allow, remaining_ms, by, at_ms, unmatched: None }))
     }
 }
 
@@ -220,6 +242,27 @@ pub(super) fn canonical(domain: &str, policy: &str, typed: &str) -> Result<Strin
     Ok(partition)
 }
 
+/// The same in the order of the policy's keys.
+///
+/// # Errors
+/// Where the policy cannot count it, and how such a partition is named.
+pub(super) fn counted(domain: &str, policy: &PolicyInfo, typed: &str) -> Result<String, Fault> {
+    let partition = canonical(domain, &policy.name, typed)?;
+    arrange(policy, &partition).map_err(|reason| Fault::invalid("partition", reason))
+}
+
+/// Why no request can match an override of this policy and partition, as far as filters have reported.
+pub(super) fn unmatched(policies: &[PolicyInfo], name: &str, partition: &str) -> Option<String> {
+    let Some(policy) = policies.iter().find(|policy| policy.name == name) else {
+        return Some(format!("no filter reports the policy {name} any more"));
+    };
+    match arrange(policy, partition) {
+        Ok(ordered) if ordered == partition => None,
+        Ok(ordered) => Some(format!("keys of {name} have it as {ordered}")),
+        Err(reason) => Some(reason),
+    }
+}
+
 /// The key of a counter, once it is known to be one. An empty domain stands for any.
 pub(super) fn check_partition(domain: &str, policy: &str, partition: &str) -> Result<String, Fault> {
     let domain = if domain.is_empty() { "any" } else { domain };
@@ -233,6 +276,7 @@ pub(super) fn check_partition(domain: &str, policy: &str, partition: &str) -> Re
         min: 1,
         spare: 0,
         count_denied: false,
+        shadow: false,
     };
     match reservation.check() {
         Ok(_) if super::record::is_policy(policy) => Ok(reservation.key),

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quotagate_quota::window::Window;
 use quotagate_quota::wire::MAX_UNITS;
-use quotagate_quota::wire::dials::{MAX_REPORT, PolicyReport, Report};
+use quotagate_quota::wire::dials::{MAX_PARTITION_BY, MAX_REPORT, PartitionEntry, PolicyReport, Report};
 
 use super::record::{DomainRecord, is_domain, is_policy, read_policy, write};
-use super::{Cached, MAX_NAMES, MAX_POLICIES, Operate, REMEMBERED, millis};
+use super::{Cached, MAX_NAMES, MAX_POLICIES, Operate, REMEMBERED, REPORTED, millis};
 use crate::api::PolicyInfo;
 use crate::desk::{Field, Note, Sheet, Shelf};
 use crate::store::StoreError;
@@ -56,9 +56,9 @@ impl Cached {
         for policy in &report.policies {
             let room = known.0.len() < MAX_POLICIES;
             match known.0.get_mut(&policy.name) {
-                Some(told) => told.info = info(policy, seen_ms),
+                Some(told) => told.info = info(policy, told.info.partition_by.take(), seen_ms),
                 None if room => {
-                    let told = Told { info: info(policy, seen_ms), written: None };
+                    let told = Told { info: info(policy, None, seen_ms), written: None };
                     known.0.insert(policy.name.clone(), told);
                 }
                 None => {}
@@ -67,9 +67,10 @@ impl Cached {
         Some(report)
     }
 
-    /// The policies that filters told this store of.
+    /// The policies that filters told this store of lately. Older ones are written where all stores find them, unless an
+    /// operator has removed them since.
     pub fn policies(&self) -> Vec<PolicyInfo> {
-        let since = self.now().map_or(0, |now| millis(now.saturating_sub(REMEMBERED)));
+        let since = self.now().map_or(0, |now| millis(now.saturating_sub(REPORTED)));
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.0.values().map(|told| told.info.clone()).filter(|info| info.seen_ms >= since).collect()
     }
@@ -88,6 +89,11 @@ impl Cached {
     /// Whether anything is to be written.
     pub fn is_due(&self) -> bool {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).0.values().any(Told::is_due)
+    }
+
+    /// Forgets all that filters told this store.
+    pub(super) fn forget_reports(&self) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Known::default();
     }
 
     fn forget_written(&self) {
@@ -156,7 +162,17 @@ fn is_sound(policy: &PolicyReport) -> bool {
     is_policy(&policy.name) && policy.quota <= MAX_UNITS && Window::new(policy.window_s, 0).is_some()
 }
 
-fn info(policy: &PolicyReport, seen_ms: u64) -> PolicyInfo {
-    let PolicyReport { quota, window_s, stagger, mode, on_failure, .. } = *policy;
-    PolicyInfo { name: policy.name.clone(), quota, window_s, stagger, mode, on_failure, seen_ms }
+/// What is known of a policy now. A report that does not say what it counts by leaves what was `said` before.
+fn info(policy: &PolicyReport, said: Option<Vec<PartitionEntry>>, seen_ms: u64) -> PolicyInfo {
+    let PolicyReport { quota, window_s, stagger, mode, on_failure, tiers, .. } = *policy;
+    let partition_by = policy.partition_by.clone().filter(|entries| is_printable(entries)).or(said);
+    let name = policy.name.clone();
+    PolicyInfo { name, quota, window_s, stagger, mode, on_failure, partition_by, tiers, seen_ms }
+}
+
+/// Whether it can be kept in a field, and shown.
+fn is_printable(entries: &[PartitionEntry]) -> bool {
+    let graphic = |text: &String| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+    entries.iter().all(|entry| graphic(&entry.name) && entry.forms.iter().all(graphic))
+        && write(&entries).len() <= MAX_PARTITION_BY
 }

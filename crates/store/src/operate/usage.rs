@@ -10,7 +10,7 @@ use quotagate_quota::window::Window;
 
 use super::cache::understand;
 use super::names::clean;
-use super::overrides::{canonical, check_partition, read_allow};
+use super::overrides::{canonical, check_partition, counted, read_allow};
 use super::{Fault, Operate, millis, record};
 use crate::api::{Allow, Changed, Event, PolicyInfo, QuotaFrom, Reset, Usage};
 use crate::desk::{Cell, Change, Seen, Shelf};
@@ -124,7 +124,7 @@ impl Operate {
     pub async fn reset(&self, wish: &Reset) -> Result<Changed, Fault> {
         check_partition("", &wish.policy, &canonical("", &wish.policy, &wish.partition)?)?;
         let (domain, policy) = self.place(wish.domain.as_deref(), &wish.policy).await?;
-        let partition = canonical(&domain, &wish.policy, &wish.partition)?;
+        let partition = counted(&domain, &policy, &wish.partition)?;
         let key = check_partition(&domain, &wish.policy, &partition)?;
         let absent = || {
             let text = format!("{} counts nothing of {partition} in its current window", wish.policy);
@@ -140,7 +140,7 @@ impl Operate {
         let used = used.map_or_else(String::new, |used| format!(", {used} units were used"));
         let done = format!("reset {} {partition}{used}", wish.policy);
         let version = self.tell(&domain, Event { at_ms: millis(now), by, done: done.clone() }).await?;
-        Ok(Changed { domain, version, durable: self.desk().durable(), done })
+        Ok(Changed { domain, version, durable: self.desk().durable(), done, partition: Some(partition) })
     }
 
     /// Tells history of what was done elsewhere than in a hash of the domain.

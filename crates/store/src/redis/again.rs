@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use super::cluster::slot_of;
 use super::node::{Link, Node};
 use super::script::{self, Answer, Deed, Form, Override};
+use super::silence::patience;
 use super::{Redis, Topology};
 use crate::store::{Ask, Settled, StoreError};
 
@@ -67,7 +68,7 @@ impl Redis {
                 Answer::NotNow(ref code) => {
                     self.suspect();
                     let error = StoreError::Unreachable(format!("{} answers {code}", route.node.name()));
-                    if Instant::now() + pause >= deadline {
+                    if Instant::now() + pause >= deadline || self.is_given_up(&route.node, deadline) {
                         return Err(error);
                     }
                     sleep(pause).await;
@@ -86,6 +87,14 @@ impl Redis {
             Answer::Failed(error) => Err(error),
             last => Err(StoreError::Unreachable(format!("{TRIES} tries, the last one {last:?}"))),
         }
+    }
+
+    /// Whether a node of a cluster has refused for so long that the items of other nodes must not wait for it.
+    fn is_given_up(&self, node: &Node, deadline: Instant) -> bool {
+        let patience = patience(deadline.saturating_duration_since(Instant::now()));
+        let since = node.connected().and_then(|link| link.silence().refuses_since());
+        matches!(self.topology, Topology::Cluster(_))
+            && since.is_some_and(|since| since.elapsed() >= patience)
     }
 
     async fn ask_once(&self, route: &Route, ask: &Ask, deadline: Instant) -> Answer {
@@ -108,7 +117,7 @@ impl Redis {
         asking: bool,
         deadline: Instant,
     ) -> Result<(Link, Value), StoreError> {
-        let mut link = node.link(deadline).await?;
+        let mut link = self.link(node, deadline).await?;
         let mut commands = Pipeline::with_capacity(2);
         if asking {
             commands.cmd("ASKING");

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{AsyncConnectionConfig, Pipeline, Value};
 use tokio::sync::Notify;
@@ -11,9 +11,11 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::node::Node;
+use super::silence::patience;
 use super::target::Target;
+use crate::login::Login;
 use crate::store::Health;
-use crate::url::{HostPort, Login};
+use crate::url::HostPort;
 
 const SLOTS: u16 = 16384;
 /// The place of a slot that nobody is known to own.
@@ -112,6 +114,13 @@ impl Cluster {
     /// Every primary that is known.
     pub fn nodes(&self) -> Vec<Arc<Node>> {
         self.map.read().places.iter().flatten().cloned().collect()
+    }
+
+    /// Whether some primary is connected, and does not say that it cannot serve now.
+    pub fn serves(&self) -> bool {
+        let serves =
+            |node: &Arc<Node>| node.connected().is_some_and(|link| link.silence().refuses_since().is_none());
+        self.nodes().iter().any(serves)
     }
 
     /// What is wrong with any part of the cluster: the next request may need it.
@@ -215,9 +224,10 @@ impl Map {
         for node in known.iter().cycle().skip(turn % known.len().max(1)).take(known.len()) {
             let mut slots = Pipeline::new();
             slots.cmd("CLUSTER").arg("SLOTS");
-            let (Some(address), Ok(mut link)) = (node.address(), node.link(Instant::now()).await) else {
+            let (Some(address), Some(mut link)) = (node.address(), node.connected()) else { continue };
+            if node.is_silent(patience(ASK)) {
                 continue;
-            };
+            }
             match timeout(ASK, node.send(&mut link, &slots)).await {
                 Ok(Ok(answers)) => match answers.first().and_then(|slots| ranges(slots, &address.host)) {
                     Some(ranges) => {

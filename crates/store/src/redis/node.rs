@@ -13,6 +13,7 @@ use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 use super::eviction::{self, Eviction};
 use super::probe::{Found, Probe, Trouble};
 use super::script::{self, Override};
+use super::silence::{DIALING, Silence};
 use super::target::{DIAL, Target};
 use crate::error::StoreError;
 use crate::url::HostPort;
@@ -55,7 +56,8 @@ struct Shared {
 
 #[derive(Clone)]
 enum State {
-    Dialing,
+    /// There is no connection since then, and the first try to make one is under way.
+    Dialing(Instant),
     Up(Link),
     Down(Arc<str>),
 }
@@ -65,12 +67,20 @@ enum State {
 pub struct Link {
     connection: MultiplexedConnection,
     generation: u64,
+    silence: Silence,
+}
+
+impl Link {
+    /// What it owes.
+    pub const fn silence(&self) -> &Silence {
+        &self.silence
+    }
 }
 
 impl Node {
     /// Starts to connect to `target`, where keys begin with `prefix`. Needs a Tokio runtime.
     pub fn start(target: Target, prefix: &str, clustered: bool) -> Arc<Self> {
-        let (publish, state) = watch::channel(State::Dialing);
+        let (publish, state) = watch::channel(State::Dialing(Instant::now()));
         let shared = Arc::new(Shared {
             name: target.to_string(),
             address: target.address().cloned(),
@@ -141,11 +151,24 @@ impl Node {
             return settled;
         }
         let mut state = self.state.clone();
-        let settled = state.wait_for(|state| !matches!(state, State::Dialing));
+        let settled = state.wait_for(|state| !matches!(state, State::Dialing(_)));
         // Both ends of this wait are the same answer: it is read from the state again.
         let _ = timeout_at(deadline.into(), settled).await;
         self.settled()
             .unwrap_or_else(|| Err(StoreError::Unreachable(format!("connecting to {}", self.name()))))
+    }
+
+    /// The connection, if there is one now.
+    pub fn connected(&self) -> Option<Link> {
+        self.settled()?.ok()
+    }
+
+    /// Until when a call of a cluster waits for a connection that is being made, at most until `deadline`.
+    pub fn dialing_until(&self, deadline: Instant) -> Instant {
+        match *self.state.borrow() {
+            State::Dialing(since) => deadline.min(since + DIALING),
+            State::Up(_) | State::Down(_) => deadline,
+        }
     }
 
     /// Why it cannot be used now.
@@ -172,7 +195,7 @@ impl Node {
 
     fn settled(&self) -> Option<Result<Link, StoreError>> {
         match &*self.state.borrow() {
-            State::Dialing => None,
+            State::Dialing(_) => None,
             State::Up(link) => Some(Ok(link.clone())),
             State::Down(reason) => Some(Err(StoreError::Unreachable(reason.to_string()))),
         }
@@ -183,9 +206,11 @@ impl Node {
     /// # Errors
     /// Where the connection failed: then no command's fate is known.
     pub async fn send(&self, link: &mut Link, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+        let question = link.silence.ask();
         let answers = link.connection.send_packed_commands(commands, 0, commands.len()).await;
-        if answers.is_err() {
-            self.give_up(link);
+        match &answers {
+            Ok(_) => question.answered(),
+            Err(_) => self.give_up(link),
         }
         answers
     }
@@ -237,14 +262,22 @@ async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<State>
             Ok((connection, home)) => {
                 tracing::info!("connected to {}", shared.name);
                 (pause, complaint) = (FIRST_RETRY, None);
-                publish.send_replace(State::Up(Link { connection: connection.clone(), generation }));
+                let link = Link { connection, generation, silence: Silence::default() };
+                publish.send_replace(State::Up(link.clone()));
                 let since = Instant::now();
                 let reason = tokio::select! {
-                    reason = watch_over(&shared, connection, generation) => reason,
+                    reason = watch_over(&shared, &link) => reason,
                     reason = moved(&target, &home) => reason,
                 };
                 tracing::warn!("lost the connection to {}: {reason}", shared.name);
-                publish.send_replace(State::Dialing);
+                // A server that closed a connection is often back at once; one that is silent is not waited for.
+                publish.send_replace(if link.silence.is_found() {
+                    State::Down(
+                        format!("{}: it was silent, and is being connected to again", shared.name).into(),
+                    )
+                } else {
+                    State::Dialing(Instant::now())
+                });
                 // A server that drops every connection is not to be dialled in a circle.
                 if since.elapsed() < SHORT_LIFE {
                     sleep(FIRST_RETRY).await;
@@ -264,7 +297,8 @@ async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<State>
 }
 
 /// Returns when the connection is of no use any more, and says why.
-async fn watch_over(shared: &Shared, mut connection: MultiplexedConnection, generation: u64) -> String {
+async fn watch_over(shared: &Shared, link: &Link) -> String {
+    let Link { mut connection, generation, silence } = link.clone();
     let (mut probes, mut last) = (0_u32, Instant::now());
     let mut due = last + PROBE;
     loop {
@@ -277,8 +311,12 @@ async fn watch_over(shared: &Shared, mut connection: MultiplexedConnection, gene
                 due = due.min(last + SOON);
             },
             () = sleep_until(due.into()) => {
+                let question = silence.ask();
                 match read_clock(&mut connection).await {
-                    Ok(now) => shared.clock.observe(now),
+                    Ok(now) => {
+                        question.answered();
+                        shared.clock.observe(now);
+                    }
                     Err(error) => return error.to_string(),
                 }
                 if let Err(reason) = look(shared, &mut connection, false).await {
@@ -304,7 +342,10 @@ async fn moved(target: &Target, home: &Target) -> String {
     loop {
         sleep(SENTINELS).await;
         let Ok(candidates) = target.candidates(&config).await else { continue };
-        let named = candidates.iter().find(|(server, _)| server == home).map_or(0, |(_, named)| *named);
+        let named = candidates
+            .iter()
+            .find(|(server, _)| server.address() == home.address())
+            .map_or(0, |(_, named)| *named);
         if let Some((server, _)) = candidates.first().filter(|(_, most)| *most > named) {
             return format!("its sentinels name {server}, no longer {home}");
         }
@@ -335,7 +376,7 @@ async fn open(target: &Target, shared: &Shared) -> Result<(MultiplexedConnection
     for (home, _) in target.candidates(&config).await.map_err(|error| error.to_string())? {
         match open_one(&home, &config, shared).await {
             Ok(connection) => return Ok((connection, home)),
-            Err(reason) if home == *target => last = reason,
+            Err(reason) if !target.is_found_by_sentinels() => last = reason,
             Err(reason) => last = format!("{home}: {reason}"),
         }
     }

@@ -184,6 +184,7 @@ impl Probe {
             min: 1,
             spare: 0,
             count_denied: false,
+            shadow: false,
         };
         let Some(window) = Window::new(WINDOW_S, 0) else { return Ok(Vec::new()) };
         // Not checked: no domain and policy have this key, so that it meets no counter of a filter.

@@ -262,6 +262,7 @@ mod tests {
             min: 1,
             spare: 0,
             count_denied: false,
+            shadow: false,
         };
         Ask::new(reservation).unwrap()
     }

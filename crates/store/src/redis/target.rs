@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, IntoConnectionInfo, RedisError, cmd};
+use redis::{AsyncConnectionConfig, ErrorKind, RedisError, cmd};
 
-use crate::url::{HostPort, Login};
+use crate::login::{Login, Peer};
+use crate::url::HostPort;
 
 /// The longest that one connection may take to be made.
 pub const DIAL: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const DIAL_THROUGH_SENTINEL: Duration = Duration::from_secs(2);
 const SENTINEL: Duration = Duration::from_millis(300);
 
 /// A server to connect to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Target {
     /// The server of this address.
     Fixed(Login, HostPort),
@@ -28,7 +28,7 @@ pub enum Target {
     Socket(Login, PathBuf),
     /// The primary that these sentinels name.
     Sentinel {
-        /// How to log in to the primary, and to sentinels that ask for it.
+        /// How to log in to the primary and to sentinels.
         login: Login,
         /// Where the sentinels listen.
         sentinels: Vec<HostPort>,
@@ -86,7 +86,7 @@ impl Target {
                     continue;
                 }
             };
-            match candidates.iter_mut().find(|(known, ..)| *known == found) {
+            match candidates.iter_mut().find(|(known, ..)| known.address() == found.address()) {
                 Some((_, named, first)) => (*named, *first) = (*named + 1, at.min(*first)),
                 None => candidates.push((found, 1, at)),
             }
@@ -106,24 +106,11 @@ impl Target {
     /// What kept it from connecting, without credentials.
     pub async fn dial(&self, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection, RedisError> {
         match self {
-            Self::Fixed(login, address) => connect(login.url(address), config).await,
-            Self::Socket(login, path) => connect(login.through(path)?, config).await,
+            Self::Fixed(login, address) => login.connect(address, Peer::Server, config).await,
+            Self::Socket(login, path) => login.connect_unix(path, config).await,
             Self::Sentinel { .. } => Err((ErrorKind::Client, "sentinels are asked first").into()),
         }
     }
-}
-
-async fn connect(
-    to: impl IntoConnectionInfo,
-    config: &AsyncConnectionConfig,
-) -> Result<MultiplexedConnection, RedisError> {
-    // A call must not wait for the answer to the one before it.
-    let at_once = TcpSettings::default().set_nodelay(true);
-    let to = to.into_connection_info()?.set_tcp_settings(at_once);
-    // A user with few rights may not name its library.
-    let settings = to.redis_settings().clone().set_skip_set_lib_name();
-    let to = to.set_redis_settings(settings);
-    Client::open(to)?.get_multiplexed_async_connection_with_config(config).await
 }
 
 /// The primary that a sentinel names.
@@ -136,15 +123,16 @@ async fn primary(
     let mut ask = cmd("SENTINEL");
     ask.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     let brief = config.clone().set_connection_timeout(Some(SENTINEL)).set_response_timeout(Some(SENTINEL));
-    let anonymous = connect(login.anonymous_url(sentinel), &brief).await;
-    let asked = match anonymous {
+    let connected = login.connect(sentinel, Peer::Sentinel, &brief).await;
+    let asked = match connected {
         Ok(mut connection) => ask.query_async(&mut connection).await,
         Err(error) => Err(error),
     };
     let answer: Option<(String, u16)> = match asked {
         Ok(answer) => answer,
-        Err(error) if error.code() == Some("NOAUTH") => {
-            ask.query_async(&mut connect(login.sentinel_url(sentinel), &brief).await?).await?
+        // Credentials of its own were shown already: those of the servers are none of its business.
+        Err(error) if error.code() == Some("NOAUTH") && login.sentinel.is_none() => {
+            ask.query_async(&mut login.connect(sentinel, Peer::GuardedSentinel, &brief).await?).await?
         }
         Err(error) => return Err(error),
     };

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use hyper::body::{Body, Bytes};
 use hyper::{Method, Request, Response, StatusCode};
+use quotagate_quota::wire::RESERVE_PATH;
+use quotagate_quota::wire::dials::DIALS_PATH;
 use serde::Serialize;
 
 use self::guard::Reach;
@@ -35,6 +37,9 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    if is_a_proxys(&request) {
+        return Err(Refusal::AdminAddress);
+    }
     if request.uri().path().starts_with(api::ROOT) {
         app.guard.check(&request, reach)?;
         return routes::serve(app, request).await;
@@ -56,9 +61,27 @@ where
     Ok(answer(app))
 }
 
+/// Whether a proxy asks, which was given the wrong address.
+fn is_a_proxys<B>(request: &Request<B>) -> bool {
+    match request.uri().path() {
+        RESERVE_PATH => true,
+        DIALS_PATH => request.method() == Method::GET,
+        _ => false,
+    }
+}
+
+/// Whether something is at this path of the admin address.
+pub fn serves(path: &str) -> bool {
+    matches!(path, page::PATH | "/healthz" | "/readyz" | "/metrics") || routes::allowed(path).is_some()
+}
+
 /// Whether the next request can be counted; with `partial`, whether the next request of anybody can.
 fn readiness(app: &App, partial: bool) -> Response<Payload> {
-    let health = app.store.health();
+    let mut health = app.store.health();
+    if app.ending.is_draining() {
+        health.faults.insert(0, "the store is ending: it was asked to stop".to_owned());
+        health.outage = true;
+    }
     let ready = health.faults.is_empty() || (partial && !health.outage);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let readiness = Readiness { ready, faults: health.faults, warnings: health.warnings };

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
 /// The longest that a connection may take to its first request.
@@ -17,7 +18,11 @@ const IDLE: Duration = Duration::from_secs(60);
 const FETCH: Duration = Duration::from_secs(5);
 
 /// What a connection keeps the server waiting for.
-pub struct Caller(Mutex<State>);
+pub struct Caller {
+    state: Mutex<State>,
+    /// Holds a permit once the connection made a request of HTTP/2.
+    http2: Notify,
+}
 
 struct State {
     /// Requests that are being answered.
@@ -42,7 +47,18 @@ impl Caller {
     /// A connection that was just made.
     pub fn new() -> Self {
         let next_request = Instant::now() + FIRST_REQUEST;
-        Self(Mutex::new(State { under_way: 0, next_request, unfetched: BTreeSet::new(), number: 0 }))
+        let state = State { under_way: 0, next_request, unfetched: BTreeSet::new(), number: 0 };
+        Self { state: Mutex::new(state), http2: Notify::new() }
+    }
+
+    /// It speaks HTTP/2.
+    pub fn speaks_http2(&self) {
+        self.http2.notify_one();
+    }
+
+    /// Returns once the connection is known to speak HTTP/2. One task may wait.
+    pub async fn http2(&self) {
+        self.http2.notified().await;
     }
 
     /// It has made a request.
@@ -78,7 +94,7 @@ impl Caller {
 
     /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use hyper::{Request, Response, StatusCode, header};
+use hyper::{Request, Response, StatusCode};
 use quotagate_quota::wire::dials::REPORT_HEADER;
 
 use super::App;
+use super::admin::guard::is_of_page;
 use super::query::Query;
 use super::reply::{Payload, Refusal, json};
 use crate::operate::is_domain;
@@ -16,7 +17,7 @@ use crate::operate::is_domain;
 /// Where it may not ask, names no domain, too many others are asked for, or the dials of its domain were never read.
 pub async fn serve<B>(app: &Arc<App>, request: &Request<B>) -> Result<Response<Payload>, Refusal> {
     app.authorize(request.headers())?;
-    if request.headers().contains_key(header::ORIGIN) {
+    if is_of_page(request.headers()) {
         return Err(Refusal::Page);
     }
     let domain = Query::of(request.uri()).get("domain").filter(|domain| is_domain(domain));

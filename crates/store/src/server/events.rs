@@ -28,14 +28,12 @@ const LISTED: usize = 10;
 pub struct Events {
     publish: watch::Sender<Bytes>,
     places: Arc<Semaphore>,
-    /// The server ends.
-    pub ending: CancellationToken,
 }
 
 impl Default for Events {
     fn default() -> Self {
         let (publish, _) = watch::channel(Bytes::new());
-        Self { publish, places: Arc::new(Semaphore::new(LISTENERS)), ending: CancellationToken::new() }
+        Self { publish, places: Arc::new(Semaphore::new(LISTENERS)) }
     }
 }
 
@@ -54,7 +52,7 @@ pub fn serve(app: &App) -> Result<Response<Payload>, Refusal> {
     let events = &app.events;
     let place = Arc::clone(&events.places).try_acquire_owned().map_err(|_| Refusal::Listeners(LISTENERS))?;
     let listener =
-        Listener { snapshots: events.publish.subscribe(), ending: events.ending.clone(), _place: place };
+        Listener { snapshots: events.publish.subscribe(), ending: app.ending.draining(), _place: place };
     let snapshots = stream::unfold(listener, |mut listener| async move {
         let Listener { snapshots, ending, .. } = &mut listener;
         tokio::select! {

@@ -1,9 +1,10 @@
 //! The reservations of a call while they are carried out.
 //!
 //! They settle one by one, so that one Redis node that hangs fails its own and no others. Whatever is granted
-//! after the caller has its answer, or has gone, goes back to the store.
+//! after it was given up, after the caller has its answer, or has gone, is refunded.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use quotagate_quota::wire::Return;
 use tokio::sync::Notify;
@@ -23,10 +24,13 @@ struct Pending {
 }
 
 struct State {
+    /// Empty once the caller waits no more.
     settled: Vec<Option<Settled>>,
-    /// The caller waits no more.
-    closed: bool,
-    /// Granted since then.
+    /// So many of them are not settled yet.
+    open: usize,
+    /// Nothing is left to wait for.
+    over: bool,
+    /// Granted after nobody waited for it.
     late: Vec<Return>,
 }
 
@@ -36,7 +40,12 @@ pub struct Claim(Arc<Pending>);
 /// Starts to carry out `batch` in a task of its own: a caller that goes away does not end it half-way, nor free its
 /// `place`.
 pub fn start(app: &Arc<App>, batch: Batch, place: Place) -> Claim {
-    let state = State { settled: vec![None; batch.asks.len()], closed: false, late: Vec::new() };
+    let state = State {
+        settled: vec![None; batch.asks.len()],
+        open: batch.asks.len(),
+        over: false,
+        late: Vec::new(),
+    };
     let pending = Arc::new(Pending {
         app: Arc::clone(app),
         batch: Arc::new(batch),
@@ -48,8 +57,12 @@ pub fn start(app: &Arc<App>, batch: Batch, place: Place) -> Claim {
     app.tasks.spawn(async move {
         let Pending { app, batch, done, .. } = &*working;
         app.store.carry_out(batch, &|at, outcome| working.settle(at, outcome)).await;
+        let late = {
+            let mut state = working.state();
+            state.over = true;
+            std::mem::take(&mut state.late)
+        };
         done.notify_one();
-        let late = std::mem::take(&mut working.state().late);
         if !late.is_empty() {
             app.metrics.undone(late.len());
             app.store.give_back(&late).await;
@@ -64,12 +77,20 @@ impl Pending {
             self.app.watch.settled(ask, &outcome);
         }
         let mut state = self.state();
-        if !state.closed {
-            if let Some(place) = state.settled.get_mut(at) {
-                *place = Some(outcome);
-            }
+        if let Some(settled @ None) = state.settled.get_mut(at) {
+            *settled = Some(outcome);
+            self.count(&mut state, 1);
         } else if let (Some(ask), Ok(grant)) = (self.batch.asks.get(at), &outcome) {
             state.late.extend(ask.undo(grant));
+        }
+    }
+
+    /// So many more are settled. The last one wakes the caller, whether or not refunds are still under way.
+    fn count(&self, state: &mut State, settled: usize) {
+        state.open -= settled;
+        if state.open == 0 && settled > 0 {
+            state.over = true;
+            self.done.notify_one();
         }
     }
 
@@ -80,9 +101,25 @@ impl Pending {
 }
 
 impl Claim {
-    /// Waits until the batch is carried out.
+    /// Waits until every reservation is settled; without any, until the batch is carried out.
     pub async fn done(&self) {
-        self.0.done.notified().await;
+        while !self.0.state().over {
+            self.0.done.notified().await;
+        }
+    }
+
+    /// Settles as failed what waits for a part of the store that has been silent for a good part of `budget`.
+    pub fn give_up_silent(&self, budget: Duration) {
+        let Pending { app, batch, .. } = &*self.0;
+        let mut state = self.0.state();
+        let mut given_up = 0;
+        for (settled, ask) in state.settled.iter_mut().zip(&batch.asks) {
+            if settled.is_none() && app.store.is_silent(&ask.key, budget) {
+                *settled = Some(Err(StoreError::NoAnswer("its part of the backend is silent".to_owned())));
+                given_up += 1;
+            }
+        }
+        self.0.count(&mut state, given_up);
     }
 
     /// Whether at least one reservation is settled.
@@ -93,7 +130,6 @@ impl Claim {
     /// What has settled; the others have failed, as far as the caller is concerned.
     pub fn take(&self) -> Held {
         let mut state = self.0.state();
-        state.closed = true;
         let unsettled = || Err(StoreError::NoAnswer("not within the caller's budget".to_owned()));
         let settled = state.settled.drain(..).map(|outcome| outcome.unwrap_or_else(unsettled)).collect();
         Held::new(Arc::clone(&self.0.app), Arc::clone(&self.0.batch), Arc::clone(&self.0.place), settled)

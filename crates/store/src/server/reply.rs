@@ -15,6 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::App;
 use super::caller::{Caller, Turn, Unfetched};
+use crate::api::STORE_HEADER;
 use crate::operate::{Fault, Full};
 use crate::store::{Batch, Settled};
 
@@ -192,6 +193,17 @@ pub enum Refusal {
     /// Nothing is at this path.
     #[error("there is nothing at this path")]
     NoSuchPath,
+    /// An operator asks where proxies call.
+    #[error(
+        "this is a store's call address, where proxies ask for units: commands, probes and metrics go to its admin address \
+         (--admin of `quotagate serve`)"
+    )]
+    CallAddress,
+    /// A proxy calls where operators ask.
+    #[error(
+        "this is a store's admin address, where operators ask: proxies call its call address (--listen of `quotagate serve`)"
+    )]
+    AdminAddress,
     /// Another method is needed.
     #[error("this path takes {0} only")]
     Method(&'static str),
@@ -199,7 +211,7 @@ pub enum Refusal {
     #[error("the bearer token is missing or wrong")]
     Token,
     /// A web page calls.
-    #[error("calls come from Envoy, not from web pages: send no Origin header")]
+    #[error("calls come from Envoy, not from web pages: send neither Origin nor Sec-Fetch-Site")]
     Page,
     /// The body is too large, or holds too many items.
     #[error("{0}")]
@@ -246,7 +258,7 @@ pub enum Refusal {
     )]
     Open,
     /// A web page of another site calls.
-    #[error("a page of another site calls: its Origin header is not this address")]
+    #[error("a page of another site calls: its Origin or Sec-Fetch-Site header says so")]
     Origin,
     /// Too many listen to events.
     #[error("{0} listen to events already")]
@@ -283,13 +295,13 @@ impl Refusal {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
+            Self::Host(_) | Self::CallAddress | Self::AdminAddress => StatusCode::MISDIRECTED_REQUEST,
             Self::Origin | Self::Open => StatusCode::FORBIDDEN,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Wish(fault) => match fault {
                 Fault::Invalid { .. } => StatusCode::BAD_REQUEST,
                 Fault::Unknown { .. } | Fault::Absent(_) => StatusCode::NOT_FOUND,
-                Fault::Full(_) | Fault::Contended => StatusCode::CONFLICT,
+                Fault::Full(_) | Fault::InUse(_) | Fault::Contended => StatusCode::CONFLICT,
                 Fault::Store(error) if error.is_outage() => StatusCode::SERVICE_UNAVAILABLE,
                 Fault::Store(_) => StatusCode::BAD_GATEWAY,
             },
@@ -314,6 +326,7 @@ impl Refusal {
             _ => None,
         };
         response.headers_mut().extend(extra);
+        response.headers_mut().insert(STORE_HEADER, HeaderValue::from_static("1"));
         response
     }
 }

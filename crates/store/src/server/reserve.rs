@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes};
-use hyper::{Request, Response, StatusCode, header};
+use hyper::{Request, Response, StatusCode};
 use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, Outcome, ReserveReply, ReserveRequest, Return};
 
 use super::App;
+use super::admin::guard::is_of_page;
 use super::body::{read, receive};
-use super::pending;
+use super::pending::{self, Claim};
 use super::reply::{Held, Payload, Refusal, json};
-use crate::store::{Ask, Batch, StoreError};
+use crate::store::{Ask, Batch, SECOND_LOOK, StoreError};
 
 /// How long before the caller's deadline it is answered at the latest, with what has settled; a fifth of a
 /// shorter budget.
@@ -39,8 +40,8 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     app.authorize(request.headers())?;
-    // A page in a browser that can reach this port can be of anybody's; browsers name its origin, Envoy does not.
-    if request.headers().contains_key(header::ORIGIN) {
+    // A page in a browser that can reach this port can be anybody's.
+    if is_of_page(request.headers()) {
         return Err(Refusal::Page);
     }
     let place = Arc::new(Arc::clone(&app.places).try_acquire_owned().map_err(|_| Refusal::Busy)?);
@@ -53,15 +54,31 @@ where
     let claim = pending::start(app, batch, place);
     // In time for the answer to arrive: what has settled by then is not lost for what has not.
     let soon = deadline - (deadline - received).div_f64(5.0).min(MARGIN);
-    if app.alarm.within(soon, claim.done()).await.is_none()
+    if wait(app, &claim, received, deadline, soon).await.is_none()
         && !claim.any()
+        && !app.store.serves_others()
         && app.alarm.within(deadline, claim.done()).await.is_none()
     {
         return Err(Refusal::Late(budget_ms));
     }
     let held = claim.take();
     let dials = held.domain().map_or(0, |domain| app.operate.version(domain));
-    answer(held, dials, faults, budget_ms, deadline)
+    answer(held, dials, faults, budget_ms, deadline, app.store.serves_others())
+}
+
+/// Waits until all is settled, until `soon` at most. In the middle of the caller's time it gives up what waits for a
+/// silent part of the backend, so that the rest is answered in good time.
+async fn wait(app: &App, claim: &Claim, received: Instant, deadline: Instant, soon: Instant) -> Option<()> {
+    let budget = deadline - received;
+    let mut look = received + budget / 2;
+    for _ in 0..2 {
+        if app.alarm.within(look.min(soon), claim.done()).await.is_some() {
+            return Some(());
+        }
+        claim.give_up_silent(budget);
+        look = Instant::now() + SECOND_LOOK;
+    }
+    app.alarm.within(soon, claim.done()).await
 }
 
 fn understand(app: &App, body: &[u8], received: Instant) -> Result<Call, Refusal> {
@@ -102,13 +119,15 @@ fn answer(
     faults: Vec<Option<String>>,
     budget_ms: u32,
     deadline: Instant,
+    serves_others: bool,
 ) -> Result<Response<Payload>, Refusal> {
     let settled = held.settled();
     if let Some(Err(error)) = settled.first() {
         let all = |holds: fn(&StoreError) -> bool| {
             settled.len() == faults.len() && settled.iter().all(|outcome| outcome.as_ref().is_err_and(holds))
         };
-        if all(StoreError::is_outage) {
+        // A caller must not take the whole store for dead because of a part that is.
+        if all(StoreError::is_outage) && !serves_others {
             return Err(Refusal::Down(error.to_string()));
         }
         if all(|error| matches!(error, StoreError::Late)) {

@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use quotagate_quota::wire::dials::PolicyReport;
 
-use crate::api::Rates;
+use crate::api::{Rates, Uncounted};
 use crate::store::{Ask, Settled};
 
 /// The most that one report counts of anything: no worker serves as many requests between two.
@@ -126,8 +126,16 @@ pub struct Pair {
 /// What was reported within [`STEP`].
 struct Step {
     begun: Instant,
-    admitted: u64,
-    refused: u64,
+    counts: Counts,
+}
+
+/// Requests by what became of them, in the order of [`PolicyReport`]'s counts.
+type Counts = [u64; 5];
+
+impl Step {
+    const fn at(begun: Instant) -> Self {
+        Self { begun, counts: [0; 5] }
+    }
 }
 
 impl Pair {
@@ -174,13 +182,27 @@ impl Pair {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         advance(&mut recent, now);
         if recent.is_empty() {
-            recent.push_back(Step { begun: now, admitted: 0, refused: 0 });
+            recent.push_back(Step::at(now));
         }
         if let Some(step) = recent.back_mut() {
-            step.admitted = step.admitted.saturating_add(admitted.min(MOST));
-            step.refused =
-                step.refused.saturating_add(refused.min(MOST).saturating_add(shadow_refused.min(MOST)));
+            for (sum, count) in step.counts.iter_mut().zip(counts) {
+                *sum = sum.saturating_add(count.min(MOST));
+            }
         }
+    }
+
+    /// Its requests of the last five minutes that it could not count, or that named nobody; `None` where there were none.
+    pub fn uncounted(&self, now: Instant) -> Option<Uncounted> {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        advance(&mut recent, now);
+        let (mut missing_identity, mut store_error) = (0_u64, 0_u64);
+        for Step { counts: [.., missing, failed], .. } in recent.iter() {
+            missing_identity = missing_identity.saturating_add(*missing);
+            store_error = store_error.saturating_add(*failed);
+        }
+        let Named { domain, policy } = self.named.clone();
+        let uncounted = Uncounted { domain, policy, store_error, missing_identity };
+        (missing_identity > 0 || store_error > 0).then_some(uncounted)
     }
 
     /// Its requests per second; `None` where no filter reported any within the last five minutes.
@@ -192,11 +214,19 @@ impl Pair {
         if whole.is_empty() {
             return None;
         }
-        let a_second = |count: u64| count as f64 / STEP.as_secs_f64();
+        let a_second = |of: fn(&Counts) -> u64| -> Vec<f64> {
+            whole.iter().map(|step| of(&step.counts) as f64 / STEP.as_secs_f64()).collect()
+        };
         let Named { domain, policy } = self.named.clone();
-        let admitted = whole.iter().map(|step| a_second(step.admitted)).collect();
-        let refused = whole.iter().map(|step| a_second(step.refused)).collect();
-        Some(Rates { domain, policy, admitted, refused })
+        Some(Rates {
+            domain,
+            policy,
+            admitted: a_second(|[admitted, ..]| *admitted),
+            refused: a_second(|[_, refused, ..]| *refused),
+            shadow_refused: a_second(|[_, _, shadow_refused, ..]| *shadow_refused),
+            missing_identity: a_second(|[.., missing_identity, _]| *missing_identity),
+            store_error: a_second(|[.., store_error]| *store_error),
+        })
     }
 }
 
@@ -207,12 +237,12 @@ fn advance(recent: &mut VecDeque<Step>, now: Instant) {
             recent.clear();
             return;
         }
-        recent.push_back(Step { begun, admitted: 0, refused: 0 });
+        recent.push_back(Step::at(begun));
         if recent.len() > STEPS {
             recent.pop_front();
         }
     }
-    if recent.iter().all(|step| step.admitted == 0 && step.refused == 0) {
+    if recent.iter().all(|step| step.counts == [0; 5]) {
         recent.clear();
     }
 }
@@ -233,11 +263,13 @@ mod tests {
             stagger: false,
             mode: Mode::Enforce,
             on_failure: OnFailure::Allow,
+            partition_by: None,
+            tiers: false,
             admitted,
             refused: 5,
             shadow_refused: 5,
-            missing_identity: 0,
-            store_error: 0,
+            missing_identity: 1,
+            store_error: 2,
         };
         let at = |seconds| now + Duration::from_secs(seconds);
         assert!(pair.rates(at(0)).is_none());
@@ -245,10 +277,13 @@ mod tests {
         pair.reported(&report(20), at(4));
         pair.reported(&report(50), at(12));
         let rates = pair.rates(at(15)).unwrap();
-        assert_eq!((rates.admitted, rates.refused), (vec![6.0, 0.0, 10.0], vec![4.0, 0.0, 2.0]));
+        assert_eq!((rates.admitted, rates.refused), (vec![6.0, 0.0, 10.0], vec![2.0, 0.0, 1.0]));
+        assert_eq!((rates.shadow_refused, rates.store_error), (vec![2.0, 0.0, 1.0], vec![0.8, 0.0, 0.4]));
+        let uncounted = pair.uncounted(at(15)).unwrap();
+        assert_eq!((uncounted.missing_identity, uncounted.store_error), (3, 6));
         assert_eq!(pair.rates(at(299)).unwrap().admitted.len(), STEPS - 1);
         assert_eq!(pair.rates(at(304)).unwrap().admitted.first(), Some(&0.0));
-        assert!(pair.rates(at(700)).is_none());
+        assert!(pair.rates(at(700)).is_none() && pair.uncounted(at(700)).is_none());
         pair.reported(&PolicyReport { admitted: u64::MAX, ..report(0) }, at(701));
         assert_eq!(pair.requests.first().unwrap().get(), 80 + MOST);
     }

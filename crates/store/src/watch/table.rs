@@ -176,6 +176,7 @@ mod tests {
             min: 1,
             spare: 0,
             count_denied: false,
+            shadow: false,
         });
         table.see(&ask.unwrap(), &Grant { granted: 1, used, quota: 10, reset_ms: 60_000, window })
     }

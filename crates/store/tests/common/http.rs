@@ -1,6 +1,7 @@
 //! A server of its own, and calls to it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -17,7 +18,8 @@ use tokio::task::JoinHandle;
 pub struct Served {
     pub calls: ListenAddr,
     pub admin: ListenAddr,
-    pub stop: Option<oneshot::Sender<()>>,
+    /// Sent how long to drain; dropped, the server does not drain.
+    pub stop: Option<oneshot::Sender<Duration>>,
     pub running: JoinHandle<()>,
 }
 
@@ -31,7 +33,7 @@ impl Served {
         let (calls, admin) = (bind().await, bind().await);
         let addresses = (calls.address().clone(), admin.address().clone());
         let (stop, stopped) = oneshot::channel();
-        let running = tokio::spawn(run(calls, admin, app, async { drop(stopped.await) }));
+        let running = tokio::spawn(run(calls, admin, app, async { stopped.await.unwrap_or_default() }));
         Self { calls: addresses.0, admin: addresses.1, stop: Some(stop), running }
     }
 

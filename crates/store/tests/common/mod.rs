@@ -30,6 +30,7 @@ pub fn take(key: &str, quota: u64, want: u64) -> Reservation {
         min: 1,
         spare: 0,
         count_denied: false,
+        shadow: false,
     }
 }
 
@@ -81,11 +82,16 @@ pub async fn open(url: &str) -> Arc<dyn Store> {
 
 /// A sentinel of its own over `primary`, ended when dropped.
 pub fn sentinel(primary: &Redis, directory: &Path) -> (Process, u16) {
+    sentinel_with(primary, directory, "")
+}
+
+/// The same, with further lines in its configuration.
+pub fn sentinel_with(primary: &Redis, directory: &Path, lines: &str) -> (Process, u16) {
     let port = ports::free().unwrap();
     let file = directory.join("sentinel.conf");
     let watched = format!("sentinel monitor mymaster 127.0.0.1 {} 1", primary.port());
     let quick = "sentinel down-after-milliseconds mymaster 300\nsentinel failover-timeout mymaster 2000";
-    std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\n{watched}\n{quick}\n")).unwrap();
+    std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\n{watched}\n{quick}\n{lines}\n")).unwrap();
     let mut command = Command::new(tools::redis_server().unwrap());
     command.arg(&file).arg("--sentinel").arg("--dir").arg(directory);
     (Process::spawn("Sentinel", &mut command, &directory.join("sentinel.log")).unwrap(), port)

@@ -17,6 +17,8 @@ pub fn report(names: &[&str]) -> Vec<u8> {
         stagger: *name == "staggered",
         mode: Mode::Enforce,
         on_failure: OnFailure::Allow,
+        partition_by: None,
+        tiers: false,
         admitted: 1,
         refused: 0,
         shadow_refused: 0,

@@ -6,6 +6,7 @@ mod envoys;
 mod filters;
 mod network;
 mod redis;
+mod skewed;
 mod stores;
 mod timeouts;
 
@@ -19,6 +20,7 @@ pub fn all() -> Vec<Fault> {
         network::ALL,
         redis::ALL,
         cluster::ALL,
+        skewed::ALL,
         clocks::ALL,
         envoys::ALL,
         filters::ALL,

@@ -83,8 +83,9 @@ fn a_dial_that_is_turned_on_the_page_changes_what_clients_get() -> Result<()> {
     let browser = opened(&rig)?;
     browser.wait_for("#refused", "jwt.sub=bob")?;
     let words = page::review_dial(&browser, "per-caller", &[("quota", "8"), ("for", "1h")])?;
-    let promised = "Every proxy of domain shop will admit at most 8 per 366 d for policy per-caller, from within 10 s, until ";
-    assert!(words.starts_with(promised) && words.contains("(1 h)"), "{words}");
+    let promised = "Policy per-caller of domain shop will grant each ";
+    let bound = " at most 8 per 366 d, counted over all proxies, from within 10 s, until ";
+    assert!(words.starts_with(promised) && words.contains(bound) && words.contains("(1 h)"), "{words}");
     assert_eq!(rig.status(&of("alice")?)?, 429, "nothing is done before one agrees");
     page::agree(&browser)?;
     assert_eq!(admitted_from_now(&rig, "alice")?, 3, "8 less 5");

@@ -117,6 +117,10 @@ fn everything_has_a_name() -> Result<()> {
     let (_store, browser) = shown()?;
     assert_eq!(browser.run(UNLABELLED, vec![])?, json!([]));
     let chart = "return document.querySelector('svg').getAttribute('aria-label')";
+    browser.wait_for(
+        "#policies",
+        "In the last 5 minutes 40 could not be counted, since the store failed; 2 named nobody.",
+    )?;
     let words = "Last 5 minutes, per second: admitted up to 3.0, would be refused up to 1.0.";
     assert_eq!(browser.run(chart, vec![])?, words);
     Ok(())

@@ -6,3 +6,4 @@ mod hostile;
 mod keyboard;
 mod looks;
 mod stream;
+mod words;

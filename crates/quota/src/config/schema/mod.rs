@@ -25,7 +25,7 @@ pub use identities::{
     ValueType, Verified,
 };
 pub use policies::{
-    Cost, CostFromHeader, CostHeader, Count, CountByStatus, HeaderCondition, Lease, Match, Mode, OnMissing,
+    Cost, CostFromHeader, CostHeader, Count, CountByAnswer, HeaderCondition, Lease, Match, Mode, OnMissing,
     Override, PathCondition, PolicyDocument, Precision, QuotaFrom, Tiers, Units, VerifiedClaim,
 };
 pub use response::{ContentType, DeniedDocument, Family, HeaderValue, Reset, ResponseDocument};

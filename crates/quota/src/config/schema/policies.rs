@@ -20,9 +20,9 @@ pub struct PolicyDocument {
     pub name: String,
     /// Which requests it is about: all that is given must hold. Left out, it is every request.
     pub r#match: Option<Match>,
-    /// Who is counted: names of identities, and method, host, path, route. An empty list is one counter for all.
-    #[schemars(length(max = MAX_PARTITION_BY), extend("uniqueItems" = true, "default" = []))]
-    pub partition_by: Option<Vec<String>>,
+    /// Who is counted: names of identities, and method, host, path, route. An empty list is one counter for everybody.
+    #[schemars(length(max = MAX_PARTITION_BY), extend("uniqueItems" = true))]
+    pub partition_by: Vec<String>,
     /// What becomes of a request whose identity is not found.
     #[schemars(extend("default" = "skip"))]
     pub on_missing: Option<OnMissing>,
@@ -86,16 +86,17 @@ pub struct Match {
     pub routes: Option<Vec<String>>,
 }
 
-/// A condition on the path, of which every spelling is brought into one first: decoded, without `.`, `..`, `//`.
+/// A condition on the path, of which every spelling is brought into one first: decoded, without `.`, `..`, `//` and
+/// parameters (`;v=1`).
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PathCondition {
-    /// It is this path.
-    Exact(#[schemars(regex(pattern = r"^(/[^?#]*|\*)$"), length(max = 1024))] String),
+    /// It is this path, with or without a slash at the end.
+    Exact(#[schemars(regex(pattern = r"^(/[^?#;]*|\*)$"), length(max = 1024))] String),
     /// It begins with this.
-    Prefix(#[schemars(regex(pattern = r"^(/[^?#]*|\*)$"), length(max = 1024))] String),
+    Prefix(#[schemars(regex(pattern = r"^(/[^?#;]*|\*)$"), length(max = 1024))] String),
     /// It ends with this.
-    Suffix(#[schemars(regex(pattern = "^[^?#]+$"), length(max = 1024))] String),
+    Suffix(#[schemars(regex(pattern = "^[^?#;]+$"), length(max = 1024))] String),
     /// The whole of it matches this regular expression.
     Regex(#[schemars(length(min = 1, max = 1024))] String),
 }
@@ -237,8 +238,8 @@ pub struct CostHeader {
     /// The cost of a request whose header is missing or is no whole number of at least 1.
     #[schemars(range(min = 1, max = MAX_UNITS), extend("default" = 1))]
     pub default: Option<u64>,
-    /// The largest cost; what is above costs so much.
-    #[schemars(range(min = 1, max = MAX_UNITS), extend("default" = MAX_UNITS))]
+    /// The largest cost; what is above costs so much, and what is given twice. Without it the larger one counts.
+    #[schemars(range(min = 1, max = MAX_UNITS))]
     pub max: Option<u64>,
 }
 
@@ -249,16 +250,38 @@ pub enum Count {
     /// All that are admitted.
     All(#[schemars(extend("const" = "all"))] String),
     /// Those that are answered so, such as failed log-ins.
-    ByStatus(CountByStatus),
+    ByAnswer(CountByAnswer),
 }
 
-/// Requests by their answer. The units are held while a request runs, and given back otherwise.
+/// Requests by their answer. The units are held while a request runs, and refunded otherwise.
 #[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub struct CountByStatus {
-    /// HTTP statuses that count.
-    #[schemars(length(min = 1, max = 500), inner(range(min = 100, max = 599)), extend("uniqueItems" = true))]
-    pub status: Vec<u16>,
+#[schemars(
+    deny_unknown_fields,
+    extend("allOf" = [{"anyOf": [
+        {"required": ["status"], "properties": {"status": {"minItems": 1}}},
+        {"required": ["grpc_status"], "properties": {"grpc_status": {"minItems": 1}}}
+    ]}])
+)]
+pub struct CountByAnswer {
+    /// HTTP statuses that count. An answer of gRPC is judged by them only where grpc_status lists nothing.
+    #[schemars(length(max = 500), inner(range(min = 100, max = 599)), extend("uniqueItems" = true))]
+    pub status: Option<Vec<u16>>,
+    /// gRPC statuses that count, such as 16 (UNAUTHENTICATED).
+    #[schemars(length(max = 17), inner(range(min = 0, max = 16)), extend("uniqueItems" = true))]
+    pub grpc_status: Option<Vec<u16>>,
+    /// What becomes of a request that was admitted, and whose client left before the whole answer.
+    #[schemars(extend("default" = "count"))]
+    pub abandoned: Option<Abandoned>,
+}
+
+/// What becomes of a request without a whole answer.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+pub enum Abandoned {
+    /// It counts.
+    Count,
+    /// Its units are refunded.
+    Refund,
 }
 
 /// Whether workers may hold units ahead of need.

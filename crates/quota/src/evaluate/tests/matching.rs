@@ -59,6 +59,10 @@ fn nobody_walks_around_a_path_by_writing_it_differently() {
         "/..//api/./x",
         "/api/x#",
         "\\api/x",
+        "/api/x;a=1",
+        "/api;a/x;b;c",
+        "/api/x%3Ba",
+        "/b/..;a/api/x",
     ];
     let patterns = [
         json!({"exact": "/api/x"}),
@@ -82,6 +86,35 @@ fn nobody_walks_around_a_path_by_writing_it_differently() {
             assert!(!about || pattern.get("suffix").is_some(), "{pattern} {path}");
         }
     }
+}
+
+#[test]
+fn a_slash_at_the_end_leads_out_of_no_exact_path_and_to_no_fresh_counter() {
+    for exact in ["/login", "/login/", "/login//"] {
+        for path in ["/login", "/login/", "/login//", "/login/;a", "/login;a/", "/login/?q", "/login/."] {
+            assert!(about(json!({"path": {"exact": exact}}), &[(":path", path)]), "{exact} {path}");
+        }
+        for path in ["/login/x", "/logi", "/", "/login.", "/x/login"] {
+            assert!(!about(json!({"path": {"exact": exact}}), &[(":path", path)]), "{exact} {path}");
+        }
+    }
+    let by_path = config(json!({}), &[json!({"partition_by": ["path"]})]);
+    for path in ["/login", "/login/", "/login;1", "/login;2", "/login/;3"] {
+        assert_eq!(keys(&by_path, &[(":path", path)]), ["{path=/login}"], "{path}");
+    }
+    assert_eq!(keys(&by_path, &[(":path", "/;a")]), ["{path=/}"]);
+}
+
+#[test]
+fn nobody_leaves_an_expression_by_a_long_path() {
+    let long = format!("/admin/{}", "x".repeat(60_000));
+    let condition = json!({"path": {"regex": "/admin/[a-w]*"}});
+    assert!(about(condition.clone(), &[(":path", &long)]));
+    assert!(about(condition.clone(), &[(":path", &format!("{long}?q"))]));
+    assert!(
+        !about(condition, &[(":path", &format!("/admin/x?{long}"))]),
+        "the query string is no part of it"
+    );
 }
 
 #[test]

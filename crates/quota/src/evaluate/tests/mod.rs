@@ -72,7 +72,7 @@ fn config(identities: Value, policies: &[Value]) -> Config {
         .iter()
         .enumerate()
         .map(|(i, policy)| {
-            let mut whole = json!({"name": format!("p{i}"), "quota": 5, "window": "1m"});
+            let mut whole = json!({"name": format!("p{i}"), "partition_by": [], "quota": 5, "window": "1m"});
             whole.as_object_mut().unwrap().extend(policy.as_object().unwrap().clone());
             whole
         })

@@ -325,18 +325,29 @@ fn a_cost_is_a_number_or_what_a_header_says() {
         (&["+1"], 2),
         (&["1.5"], 2),
         (&["1e2"], 2),
-        (&["5, 5"], 2),
         (&["5\0"], 2),
         (&["\u{664}"], 2),
         (&[" 5\t"], 5),
-        (&["5", "5"], 2),
-        (&["5", ""], 2),
+        (&["5", "5"], 100),
+        (&["1", ""], 100),
+        (&["5, 5"], 100),
     ] {
         assert_eq!(of(&bounded, values), Some(expected), "{values:.20?}");
     }
     let free = cost(json!({"header": {"name": "x-cost"}}));
     assert_eq!(of(&free, &[]), Some(1));
     assert_eq!(of(&free, &["18446744073709551617"]), Some((1 << 53) - 1));
+    let unbounded = cost(json!({"header": {"name": "x-cost", "default": 3}}));
+    for (values, expected) in [
+        (&["1", "7"][..], 7),
+        (&["7", "1"], 7),
+        (&["1", "1"], 3),
+        (&["x", ""], 3),
+        (&["1, 8"], 8),
+        (&["1", "18446744073709551617"], (1 << 53) - 1),
+    ] {
+        assert_eq!(of(&unbounded, values), Some(expected), "{values:?}");
+    }
 }
 
 #[test]

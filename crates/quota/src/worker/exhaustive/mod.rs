@@ -93,6 +93,7 @@ impl Setup {
                 min: self.taken,
                 spare: 0,
                 count_denied: false,
+                shadow: false,
             };
             let request = ReserveRequest { budget_ms: 1, returns: vec![], reservations: vec![others] };
             state.store.carry_out(&request, self.moments[0]);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::network::{Flight, Message};
 use super::properties::Property;
 use super::{COUNTED, Setup, TIMEOUT_MS, Window};
+use crate::answered::Answered;
 use crate::config::Config;
 use crate::decision::{Admission, Decision, Held, Standing};
 use crate::time::Monotonic;
@@ -101,7 +102,8 @@ impl<'a> Step<'a> {
             Event::Answer(place, counts) => {
                 let mut admission = self.node.running.remove(place);
                 let status = if counts { COUNTED } else { 200 };
-                let back = admission.answered(Some(status), &self.setup.config);
+                let back =
+                    admission.answered(Answered::headers(status, None, None, true), &self.setup.config);
                 let of =
                     |Held { counter, window, units, .. }: &Held| ((Rc::clone(&counter.key), *window), *units);
                 self.effects.uncounted.extend(back.iter().map(of));

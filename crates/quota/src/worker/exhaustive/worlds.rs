@@ -5,14 +5,15 @@ use std::time::Duration;
 use super::network::Repeats;
 use super::properties::Property;
 use super::*;
-use crate::config::{Count, Policy, Precision};
+use crate::config::{Answers, Count, Policy, Precision};
 
 /// A moment at which windows of a second and of a minute begin.
 const BEGIN: u64 = 960_000;
 
 /// Policies `a` and `b`, both enforced.
 fn config(quota: u64, window: &str, edit: impl Fn(&mut Policy)) -> Rc<Config> {
-    let policy = |name| format!(r#"{{"name":"{name}","quota":{quota},"window":"{window}"}}"#);
+    let policy =
+        |name| format!(r#"{{"name":"{name}","partition_by":[],"quota":{quota},"window":"{window}"}}"#);
     let text = format!(
         r#"{{"domain":"d","store":{{"cluster":"c","timeout":"{TIMEOUT_MS}ms","on_failure":"deny"}},
             "policies":[{},{}]}}"#,
@@ -106,7 +107,9 @@ fn a_window_ends_while_calls_are_under_way() {
 
 #[test]
 fn requests_count_by_how_they_are_answered() {
-    let statuses = |policy: &mut Policy| policy.count = Count::Statuses([COUNTED].into());
+    let statuses = |policy: &mut Policy| {
+        policy.count = Count::Answered(Answers { statuses: [COUNTED].into(), ..Answers::default() })
+    };
     let setup = Setup { config: config(1, "366d", statuses), ..plain(&[(&[0], 1, 3)]) };
     is_right(&sized(setup, |setup| setup.requests[0].2 = 4), 100);
 }

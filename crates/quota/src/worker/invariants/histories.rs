@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use super::world::{COUNTED, Setup, World};
 use super::{Random, seeds};
-use crate::config::{Config, Count, OnFailure, Policy, Precision};
+use crate::config::{Answers, Config, Count, OnFailure, Policy, Precision};
 use crate::worker::local::share;
 
 const SETUP: Setup = Setup { workers: 3, parties: 2, rate: 2, cost: 3, loss: 0, late: true, moves_every: 0 };
 
 /// Policies `a` and `b` are enforced, `c` only counts.
 fn config(window: &str) -> Config {
-    let policy =
-        |name, mode| format!(r#"{{"name":"{name}","quota":40,"window":"{window}","mode":"{mode}"}}"#);
+    let policy = |name, mode| {
+        format!(r#"{{"name":"{name}","partition_by":[],"quota":40,"window":"{window}","mode":"{mode}"}}"#)
+    };
     let text = format!(
         r#"{{"domain":"d","store":{{"cluster":"c","timeout":"50ms","on_failure":"deny"}},"policies":[{},{},{}]}}"#,
         policy("a", "enforce"),
@@ -35,7 +36,7 @@ fn varied(seed: u64, window: &str) -> Config {
             _ => {}
         }
         if random.percent(30) {
-            policy.count = Count::Statuses([COUNTED].into());
+            policy.count = Count::Answered(Answers { statuses: [COUNTED].into(), ..Answers::default() });
         }
     }
     config

@@ -13,7 +13,7 @@ const SETUP: Setup =
 fn config(quota: u64, window: &str) -> Config {
     let text = format!(
         r#"{{"domain":"d","store":{{"cluster":"c","timeout":"50ms","on_failure":"deny"}},
-            "policies":[{{"name":"a","quota":{quota},"window":"{window}"}}]}}"#
+            "policies":[{{"name":"a","partition_by":[],"quota":{quota},"window":"{window}"}}]}}"#
     );
     let mut config = Config::parse(text.as_bytes()).unwrap();
     config.policies[0].precision =

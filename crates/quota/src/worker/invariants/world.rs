@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::Random;
 use super::model::ModelStore;
+use crate::answered::Answered;
 use crate::config::{Config, Mode, OnFailure, Policy, Precision};
 use crate::decision::{Admission, Decision, Held, Outcome, Standing};
 use crate::evaluate::{Check, Counter};
@@ -258,8 +259,9 @@ impl World {
             Event::Failed(worker, call) => drop(self.workers[worker].call_failed(call, now)),
             Event::Answered(worker, mut admission) => {
                 let status = self.random.of(&[Some(COUNTED), Some(200), Some(200), None]);
-                let held = admission.answered(status, &self.config);
-                assert_eq!(held.is_empty(), status == Some(COUNTED));
+                let head = |status| Answered::headers(status, None, None, true);
+                let held = admission.answered(status.map_or(Answered::Abandoned, head), &self.config);
+                assert_eq!(held.is_empty(), status != Some(200));
                 for Held { counter, window, units, .. } in &held {
                     *self.admitted.get_mut(&(counter.key.to_string(), *window)).unwrap() -= units;
                 }

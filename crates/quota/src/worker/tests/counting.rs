@@ -1,12 +1,22 @@
 //! Which requests count: by the status of their answer (`count: {status}`), refused ones too (`count_denied`).
 
 use super::*;
+use crate::answered::Answered;
+use crate::config::{Abandoned, Answers};
 use crate::wire::MAX_UNITS;
+
+pub(super) fn answered(statuses: impl Into<Box<[u16]>>, abandoned: Abandoned) -> Count {
+    Count::Answered(Answers { statuses: statuses.into(), abandoned, ..Answers::default() })
+}
+
+pub(super) fn http(status: u16) -> Answered {
+    Answered::headers(status, None, None, true)
+}
 
 fn by_status() -> TestWorker {
     edited("deny", |config| {
-        config.policies[0].count = Count::Statuses([401, 403].into());
-        config.policies[2].count = Count::Statuses([401].into());
+        config.policies[0].count = answered([401, 403], Abandoned::Refund);
+        config.policies[2].count = answered([401], Abandoned::Count);
     })
 }
 
@@ -28,11 +38,12 @@ fn five_wrong_passwords_in_flight_at_once_do_not_become_six() {
     assert_eq!(running.iter().map(|a| a.held[0].units).collect::<Vec<_>>(), [1; 5]);
     assert_eq!(at_once(ask(&mut w, "six", &[0], 1, 2)), "-");
     // One was right, one broke off, and three were wrong.
-    for (status, back, remaining) in [(Some(200), 1, 5), (None, 1, 4), (Some(401), 0, 2), (Some(403), 0, 1)] {
+    let endings = [(http(200), 1, 5), (Answered::Abandoned, 1, 4), (http(401), 0, 2), (http(403), 0, 1)];
+    for (ending, back, remaining) in endings {
         let mut admission = running.remove(0);
-        let held = admission.answered(status, &w.config);
-        assert_eq!((held.len(), admission.standings[0].remaining), (back, remaining), "{status:?}");
-        assert!(admission.answered(status, &w.config).is_empty(), "once");
+        let held = admission.answered(ending, &w.config);
+        assert_eq!((held.len(), admission.standings[0].remaining), (back, remaining), "{ending:?}");
+        assert!(admission.answered(ending, &w.config).is_empty(), "once");
         w.give_back(held, at(2));
     }
     for _ in 0..2 {
@@ -49,13 +60,50 @@ fn five_wrong_passwords_in_flight_at_once_do_not_become_six() {
 }
 
 #[test]
+fn a_request_that_its_client_leaves_counts_unless_the_policy_refunds_it() {
+    for (abandoned, refunds) in [(Abandoned::Count, 0), (Abandoned::Refund, 1)] {
+        let mut w = edited("deny", |config| config.policies[0].count = answered([401], abandoned));
+        ask(&mut w, "x", &[0], 1, 0);
+        let (id, _) = call(&mut w, 0);
+        answer(&mut w, id, &[grant(1, 3)], 1);
+        let mut admission = admissions(&mut w).remove(0);
+        let held = admission.answered(Answered::Abandoned, &w.config);
+        assert_eq!((held.len(), admission.standings[0].remaining), (refunds, 2 + refunds as u64));
+        assert!(admission.held.is_empty(), "settled");
+        w.give_back(held, at(1));
+        assert_eq!(returned(&mut w, 10).len(), refunds, "{abandoned:?}");
+    }
+}
+
+#[test]
+fn units_stay_held_until_trailers_tell_the_grpc_status() {
+    let count = Answers { statuses: [401].into(), grpc_statuses: [16].into(), ..Answers::default() };
+    let mut w = edited("deny", |config| config.policies[0].count = Count::Answered(count.clone()));
+    for _ in 0..3 {
+        ask(&mut w, "x", &[0], 1, 0);
+    }
+    let (id, _) = call(&mut w, 0);
+    answer(&mut w, id, &[grant(3, 3)], 1);
+    let begun = Answered::headers(200, None, Some(b"application/grpc"), false);
+    let ends = [(Answered::Trailers(0), 1), (Answered::Trailers(16), 0), (Answered::Abandoned, 0)];
+    for (mut admission, (ending, refunds)) in admissions(&mut w).into_iter().zip(ends) {
+        assert!(admission.counts_by_grpc(&w.config));
+        assert!(admission.answered(begun, &w.config).is_empty());
+        assert_eq!(admission.held.len(), 1, "held");
+        let held = admission.answered(ending, &w.config);
+        assert_eq!(held.len(), refunds, "{ending:?}");
+        assert!(admission.answered(Answered::Abandoned, &w.config).is_empty(), "once");
+    }
+}
+
+#[test]
 fn a_shadow_policy_that_counts_by_status_waits_too() {
     let mut w = by_status();
     assert_eq!(at_once(ask(&mut w, "one", &[2], 1, 0)), "waiting");
     let (id, _) = call(&mut w, 0);
     answer(&mut w, id, &[grant(1, 1)], 1);
     let mut admission = admissions(&mut w).remove(0);
-    let held = admission.answered(Some(200), &w.config);
+    let held = admission.answered(http(200), &w.config);
     w.give_back(held, at(1));
     assert_eq!(returned(&mut w, 10), [("d:s:{x}".to_owned(), 1)]);
 }

@@ -4,7 +4,7 @@ mod bounds;
 mod refills;
 
 use super::*;
-use crate::config::Precision;
+use crate::config::{Abandoned, Precision};
 use crate::worker::lease::MAX_LEASES;
 
 /// `a` and `s` hold 100 ms of their traffic ahead, at most a hundredth of 10,000; `b` is exact.
@@ -246,14 +246,14 @@ fn a_shadow_policy_holds_units_ahead_too() {
 
 #[test]
 fn units_held_until_the_answer_may_come_from_a_lease_and_return_to_it() {
-    let mut w = leased_and(|config| config.policies[0].count = Count::Statuses([401].into()));
+    let mut w = leased_and(|config| config.policies[0].count = counting::answered([401], Abandoned::Count));
     burst(&mut w, requests(20), 0);
     let (id, _) = call(&mut w, 0);
     answer(&mut w, id, &[brought(71, 71)], 0);
     decisions(&mut w);
     let Submitted::Decided(Decision::Admit(mut admission)) = ask(&mut w, "x", &[0], 2, 1) else { panic!() };
     assert_eq!(load(&w), (18, 0));
-    let held = admission.answered(Some(200), &w.config);
+    let held = admission.answered(counting::http(200), &w.config);
     w.give_back(held, at(1));
     assert_eq!((load(&w), returned(&mut w, 2)), ((20, 0), vec![]));
 }

@@ -8,6 +8,7 @@ mod dials;
 mod failure;
 mod faults;
 mod lease;
+mod partial;
 mod shadow;
 mod statistics;
 
@@ -28,8 +29,8 @@ fn at(ms: u64) -> Monotonic {
 fn config(on_failure: &str) -> Rc<Config> {
     let text = format!(
         r#"{{"domain":"d","store":{{"cluster":"c","timeout":"50ms","on_failure":"{on_failure}"}},"policies":[
-            {{"name":"a","quota":5,"window":"1m"}},{{"name":"b","quota":5,"window":"1m"}},
-            {{"name":"s","quota":5,"window":"1m","mode":"shadow"}}]}}"#
+            {{"name":"a","partition_by":[],"quota":5,"window":"1m"}},{{"name":"b","partition_by":[],"quota":5,"window":"1m"}},
+            {{"name":"s","partition_by":[],"quota":5,"window":"1m","mode":"shadow"}}]}}"#
     );
     Rc::new(Config::parse(text.as_bytes()).unwrap())
 }
@@ -103,7 +104,7 @@ fn summary(worker: &mut TestWorker) -> String {
 fn at_once(submitted: Submitted) -> String {
     match submitted {
         Submitted::Decided(decision) => brief(&decision),
-        Submitted::Counting(admission) if admission == Admission::default() => "counting".to_owned(),
+        Submitted::Counting(admission) if admission.standings.is_empty() => "counting".to_owned(),
         Submitted::Counting(admission) => format!("{} counting", brief(&Decision::Admit(admission))),
         Submitted::Waiting(_) => "waiting".to_owned(),
     }

@@ -1,18 +1,20 @@
 //! Policies that only count.
 
 use super::*;
-use crate::config::Precision;
+use crate::config::{Abandoned, Precision};
 
 #[test]
 fn shadow_counts_without_holding_up_or_refusing() {
     let mut w = worker("deny");
     assert_eq!(at_once(ask(&mut w, "one", &[2], 1, 0)), "counting");
     let (id, request) = call(&mut w, 0);
-    assert_eq!(request.reservations[0].key, "d:s:{x}");
+    assert_eq!((&*request.reservations[0].key, request.reservations[0].shadow), ("d:s:{x}", true));
     answer(&mut w, id, &[grant(1, 5)], 1);
     assert_eq!(summary(&mut w), "one=+0", "its decision comes later, for access logs");
     w.submit("three", checks(&[0, 2], "y", 1), at(3));
-    let (id, _) = call(&mut w, 3);
+    let (id, request) = call(&mut w, 3);
+    let shadow: Vec<bool> = request.reservations.iter().map(|reservation| reservation.shadow).collect();
+    assert_eq!(shadow, [false, true], "the store is told who is refused nothing");
     answer(&mut w, id, &[grant(1, 2), grant(0, 5)], 4);
     assert_eq!(summary(&mut w), "three=+3/~0");
     w.submit("four", checks(&[0, 2], "z", 1), at(5));
@@ -130,7 +132,28 @@ fn what_it_says_later_joins_what_was_known() {
 }
 
 #[test]
+fn what_is_not_counted_yet_is_named_until_the_store_answers() {
+    let pending = |admission: &Admission| -> Vec<usize> {
+        admission.pending.iter().map(|pending| pending.policy).collect()
+    };
+    let mut w = leased();
+    for (granted, left) in [(Some(1), vec![]), (None, vec![2])] {
+        let Submitted::Counting(mut admission) = ask(&mut w, "one", &[2], 1, 1) else { panic!() };
+        assert_eq!((pending(&admission), &*admission.pending[0].key), (vec![2], "d:s:{x}"));
+        let (id, _) = call(&mut w, 1);
+        match granted {
+            Some(units) => drop(answer(&mut w, id, &[grant(units, 2)], 2)),
+            None => drop(w.call_failed(id, at(2))),
+        }
+        let (_, Decision::Admit(counted)) = decisions(&mut w).remove(0) else { panic!() };
+        admission.join(counted);
+        assert_eq!(pending(&admission), left, "{granted:?}");
+    }
+}
+
+#[test]
 fn one_that_counts_by_status_holds_units_and_so_it_waits() {
-    let mut w = edited("deny", |config| config.policies[2].count = Count::Statuses([401].into()));
+    let mut w =
+        edited("deny", |config| config.policies[2].count = counting::answered([401], Abandoned::Count));
     assert_eq!(at_once(ask(&mut w, "one", &[2], 1, 0)), "waiting");
 }

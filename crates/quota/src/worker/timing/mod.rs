@@ -92,7 +92,7 @@ struct Host {
 /// One exact policy with more quota than anybody uses; waits up to a second, so that nothing fails.
 fn exact() -> Config {
     let text = r#"{"domain":"d","store":{"cluster":"c","timeout":"1s","on_failure":"deny"},
-        "policies":[{"name":"a","quota":100000000,"window":"1h"}]}"#;
+        "policies":[{"name":"a","partition_by":[],"quota":100000000,"window":"1h"}]}"#;
     Config::parse(text.as_bytes()).unwrap()
 }
 

@@ -3,19 +3,27 @@
 //! A page of another site that an operator's browser shows can send requests to any address that the browser reaches. It
 //! cannot read the answers, unless its own name leads to this address (DNS rebinding); so the name that was asked for must be
 //! one that nobody else can own. It can send forms; so a change must be JSON, which no form is, and no other page may name
-//! its origin.
+//! its origin. It can load what it likes as an image, and leave it open; so browsers must not call it another site's.
 //!
 //! Where no token is set, an address that other machines can connect to serves none of those paths.
 
 use std::net::IpAddr;
 
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request};
 
 use crate::server::listen::ListenAddr;
 use crate::server::reply::Refusal;
-use crate::server::token::Token;
+use crate::server::token::Tokens;
+
+/// How a page is related to the address that it sends a request to. Browsers set it, and pages cannot.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Whether a page in a browser sent this request.
+pub fn is_of_page(headers: &HeaderMap) -> bool {
+    headers.contains_key(ORIGIN) || headers.contains_key(SITE)
+}
 
 /// From where an address can be connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +50,8 @@ impl Reach {
 /// What is asked of operators.
 #[derive(Default)]
 pub struct Guard {
-    /// The token that they show.
-    pub token: Option<Token>,
+    /// The tokens of which they show one.
+    pub tokens: Option<Tokens>,
     /// Names by which the address may be asked for, in lower case, beside `localhost` and addresses of IP.
     pub hosts: Vec<String>,
 }
@@ -51,7 +59,7 @@ pub struct Guard {
 impl Guard {
     /// Whether operators are served at all on an address of this reach.
     pub const fn serves(&self, reach: Reach) -> bool {
-        self.token.is_some() || !matches!(reach, Reach::Network)
+        self.tokens.is_some() || !matches!(reach, Reach::Network)
     }
 
     /// Whether this request to an address of this reach may be carried out.
@@ -80,7 +88,12 @@ impl Guard {
                 return Err(Refusal::Origin);
             }
         }
-        if self.token.as_ref().is_some_and(|token| !token.admits(given)) {
+        // What a page loads as an image or a script comes without an Origin. `none` is what a person typed.
+        let sites = headers.get_all(SITE).iter();
+        if sites.map(HeaderValue::as_bytes).any(|site| !matches!(site, b"same-origin" | b"none")) {
+            return Err(Refusal::Origin);
+        }
+        if self.tokens.as_ref().is_some_and(|tokens| !tokens.admits(given)) {
             return Err(Refusal::Token);
         }
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -133,8 +146,7 @@ mod tests {
     fn an_address_that_others_reach_wants_a_token() {
         let reach = |text: &str| Reach::of(&text.parse().unwrap());
         let (open, request) = (Guard::default(), [("host", "127.0.0.1"), JSON]);
-        let token = Token::new(b"s3cret");
-        let closed = Guard { token, ..Guard::default() };
+        let closed = Guard { tokens: Tokens::new(b"s3cret"), ..Guard::default() };
         let shown = [("host", "127.0.0.1"), JSON, ("authorization", "Bearer s3cret")];
         for (address, without) in [
             ("127.0.0.1:9181", 200),
@@ -152,7 +164,7 @@ mod tests {
 
     #[test]
     fn only_names_that_nobody_else_owns_are_served() {
-        let guard = Guard { token: None, hosts: vec!["quotagate.svc".to_owned()] };
+        let guard = Guard { tokens: None, hosts: vec!["quotagate.svc".to_owned()] };
         for good in [
             "127.0.0.1:9181",
             "127.0.0.1",
@@ -211,8 +223,32 @@ mod tests {
     }
 
     #[test]
+    fn what_another_site_loads_is_refused() {
+        let host = ("host", "127.0.0.1:9181");
+        let get = |site: &[(&str, &str)]| {
+            let headers = site.iter().chain([&host]);
+            let request = headers
+                .fold(Request::get("/v1/events"), |request, (name, value)| request.header(*name, *value));
+            let checked = Guard::default().check(&request.body(()).unwrap(), Reach::Machine);
+            checked.map_or_else(|refusal| refusal.answer().status().as_u16(), |()| 200)
+        };
+        assert_eq!(get(&[]), 200, "a command");
+        for (site, status) in [
+            ("same-origin", 200),
+            ("none", 200),
+            ("same-site", 403),
+            ("cross-site", 403),
+            ("", 403),
+            ("other", 403),
+        ] {
+            assert_eq!(get(&[("sec-fetch-site", site)]), status, "{site:?}");
+        }
+        assert_eq!(get(&[("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")]), 403);
+    }
+
+    #[test]
     fn the_token_is_asked_for() {
-        let guard = Guard { token: Token::new(b"s3cret"), hosts: vec![] };
+        let guard = Guard { tokens: Tokens::new(b"s3cret"), hosts: vec![] };
         let with =
             |shown| status(&guard, Reach::Machine, &[("host", "[::1]"), ("authorization", shown), JSON]);
         assert_eq!((with("Bearer s3cret"), with("Bearer wrong"), with("")), (200, 401, 401));

@@ -61,7 +61,11 @@ where
             let policy = query.get("policy");
             let policy = policy.as_deref().filter(|policy| !policy.is_empty());
             let limit = query.number("limit")?.unwrap_or(usize::MAX);
-            answer(&operate.overrides(domain, policy, limit).await?)
+            let found = operate.overrides(domain, policy, limit).await?;
+            if let Some(policy) = policy.filter(|_| found.is_empty()) {
+                operate.check_policy(domain, policy).await?;
+            }
+            answer(&found)
         }
         (api::OVERRIDES, &Method::PUT) => {
             let wish: api::SetOverride = wish(body).await?;
@@ -86,7 +90,21 @@ where
         (api::TOP, &Method::GET) => {
             let policy = query.get("policy");
             let policy = policy.as_deref().filter(|policy| !policy.is_empty());
-            answer(&app.watch.top(domain, policy, query.number("limit")?.unwrap_or(LISTED)))
+            let top = app.watch.top(domain, policy, query.number("limit")?.unwrap_or(LISTED));
+            // An empty answer to a name with a typing error would look like a quiet policy.
+            if top.fullest.is_empty() && top.refused.is_empty() {
+                match (domain, policy) {
+                    (_, Some(policy)) => operate.check_policy(domain, policy).await?,
+                    (Some(domain), None) => drop(operate.domain(Some(domain)).await?),
+                    (None, None) => {}
+                }
+            }
+            answer(&top)
+        }
+        (api::DOMAINS, &Method::GET) => answer(&operate.domain_list().await?),
+        (api::DOMAINS, &Method::DELETE) => {
+            let wish: api::ForgetDomain = wish(body).await?;
+            change(app, async move |app| app.operate.forget_domain(&wish).await).await
         }
         (api::EVENTS, &Method::GET) => events::serve(app),
         (path, _) => Err(allowed(path).map_or(Refusal::NoSuchPath, Refusal::Method)),
@@ -103,10 +121,11 @@ where
 }
 
 /// The methods of a path.
-fn allowed(path: &str) -> Option<&'static str> {
+pub(super) fn allowed(path: &str) -> Option<&'static str> {
     match path {
         api::BOARDS | api::HISTORY | api::USAGE | api::TOP | api::EVENTS => Some("GET"),
         api::DIALS => Some("PUT, DELETE"),
+        api::DOMAINS => Some("GET, DELETE"),
         api::OVERRIDES => Some("GET, PUT, DELETE"),
         api::RESET => Some("POST"),
         _ => None,

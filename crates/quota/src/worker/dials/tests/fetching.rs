@@ -126,7 +126,7 @@ fn while_a_policy_is_off_time_is_heard_of_until_its_fetch_has_left() {
     assert!(!w.is_idle(), "nothing else may let it leave: requests that no policy counts are no work");
     w.next_fetch(at(0)).unwrap();
     assert!(w.is_idle());
-    let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"a","quota":5,"window":"1m"}]}"#;
+    let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"a","partition_by":[],"quota":5,"window":"1m"}]}"#;
     let mut w: Worker<()> = Worker::new(Rc::new(Config::parse(text.as_bytes()).unwrap()), 1);
     w.arrives(at(0));
     assert!(w.is_idle(), "it leaves with the first request that is counted");

@@ -1,0 +1,165 @@
+//! What is to be said of a file.
+
+use std::fmt::{self, Write as _};
+use std::io;
+
+use quotagate_advise::is_harmful;
+use serde::Serialize;
+
+use super::yaml::{Node, Position, Tree};
+
+/// What is to be said of a file.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// The file's name.
+    pub(super) file: String,
+    /// Its policy documents, in the order of the file.
+    pub(super) documents: Vec<Summary>,
+    /// All faults and warnings, by line.
+    pub(super) findings: Vec<Finding>,
+}
+
+/// A policy document.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    /// The line in which it begins.
+    pub(super) line: u64,
+    /// Its path in what contains it; empty where it stands alone.
+    pub(super) path: String,
+    /// Its domain, if it has one.
+    pub(super) domain: Option<String>,
+    /// How many policies it has.
+    pub(super) policies: usize,
+}
+
+/// A fault or a warning.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    /// Absent where the fault has no place in the file.
+    pub(super) line: Option<u64>,
+    pub(super) column: Option<u64>,
+    /// The number of the policy document, from 1; absent where the file as a whole is at fault.
+    pub(super) document: Option<usize>,
+    /// The name of the policy.
+    pub(super) policy: Option<String>,
+    /// The path in the policy document.
+    pub(super) path: Option<String>,
+    pub(super) message: String,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Severity {
+    /// Allowed, and probably not what was meant.
+    Warning,
+    /// The filter refuses the document.
+    Fault,
+}
+
+impl Finding {
+    /// A fault of the file as a whole.
+    pub(super) fn of_file(at: Option<Position>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Fault,
+            line: at.map(|at| at.line),
+            column: at.map(|at| at.column),
+            document: None,
+            policy: None,
+            path: None,
+            message: message.into(),
+        }
+    }
+}
+
+impl Summary {
+    /// Of a document with this content, which begins there.
+    pub(super) fn of(path: &str, at: Position, node: &Node) -> Self {
+        let domain = node.value.get("domain").and_then(|domain| domain.value.text());
+        let policies = match node.value.get("policies").map(|policies| &policies.value) {
+            Some(Tree::List(policies)) => policies.len(),
+            _ => 0,
+        };
+        Self { domain: domain.map(str::to_owned), policies, ..Self::unreadable(path, at) }
+    }
+
+    /// Of a document that cannot be read.
+    pub(super) fn unreadable(path: &str, at: Position) -> Self {
+        Self { line: at.line, path: path.to_owned(), domain: None, policies: 0 }
+    }
+}
+
+impl Report {
+    /// Of a file of which nothing is known yet.
+    pub(super) fn new(file: &str) -> Self {
+        Self { file: file.to_owned(), documents: Vec::new(), findings: Vec::new() }
+    }
+
+    /// Of a file that cannot be read.
+    pub(super) fn unreadable(file: String, error: &io::Error) -> Self {
+        let finding = Finding::of_file(None, format!("cannot be read: {error}"));
+        Self { file, documents: Vec::new(), findings: vec![finding] }
+    }
+
+    /// Whether anything is as bad as this.
+    pub(super) fn has(&self, severity: Severity) -> bool {
+        self.findings.iter().any(|finding| finding.severity >= severity)
+    }
+
+    /// The findings, one line each.
+    pub(super) fn lines(&self) -> Vec<String> {
+        self.findings.iter().map(|finding| self.line(finding)).collect()
+    }
+
+    fn line(&self, finding: &Finding) -> String {
+        let mut text = self.file.clone();
+        for number in [finding.line, finding.column].into_iter().flatten() {
+            let _ = write!(text, ":{number}");
+        }
+        text.push_str(": ");
+        if finding.severity == Severity::Warning {
+            text.push_str("warning: ");
+        }
+        if let Some(number) = finding.document.filter(|_| self.documents.len() > 1) {
+            let _ = write!(text, "document {number}: ");
+        }
+        if let Some(path) = &finding.path {
+            text.push_str(path);
+            if let Some(policy) = &finding.policy {
+                let _ = write!(text, " (policy {policy:?})");
+            }
+            text.push_str(": ");
+        }
+        text.push_str(&finding.message);
+        // Names and messages hold what the file holds.
+        text.chars().map(|c| if is_harmful(c) { '\u{fffd}' } else { c }).collect()
+    }
+}
+
+/// What is good in a file, one line for each document.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.documents.is_empty() && self.findings.is_empty() {
+            return writeln!(f, "{}: no policy document", self.file);
+        }
+        for (number, document) in (1..).zip(&self.documents) {
+            let is_bad =
+                |finding: &&Finding| finding.severity == Severity::Fault && finding.document == Some(number);
+            if self.findings.iter().any(|finding| is_bad(&finding)) {
+                continue;
+            }
+            f.write_str(&self.file)?;
+            if self.documents.len() > 1 || !document.path.is_empty() {
+                write!(f, ":{}", document.line)?;
+            }
+            let noun = if document.policies == 1 { "policy" } else { "policies" };
+            write!(f, ": good, with {} {noun}", document.policies)?;
+            if let Some(domain) = document.domain.as_ref().filter(|_| self.documents.len() > 1) {
+                write!(f, " in domain {domain:?}")?;
+            }
+            f.write_str("\n")?;
+        }
+        Ok(())
+    }
+}

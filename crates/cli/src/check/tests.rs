@@ -1,0 +1,266 @@
+//! What `quotagate check` says of documents, alone and in what contains them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::check;
+use super::report::{Report, Severity};
+
+const GOOD: &str = "domain: shop
+store: {cluster: s}
+policies:
+  - name: a
+    partition_by: []
+    quota: 5
+    window: 1m
+";
+
+/// The same in JSON, with a quota that is no number in line 4.
+const BAD_JSON: &str = r#"{
+  "domain": "shop", "store": {"cluster": "s"},
+  "policies": [{"name": "a", "partition_by": [], "window": "1m",
+    "quota": "many"}]
+}"#;
+
+/// Each fault and warning as a line.
+fn said(text: &str) -> Vec<String> {
+    check("f", text).lines()
+}
+
+/// `text`, `by` columns to the right, behind its first line too.
+fn indented(text: &str, by: usize) -> String {
+    text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
+}
+
+fn good(report: &Report) -> bool {
+    !report.documents.is_empty() && !report.has(Severity::Fault)
+}
+
+#[test]
+fn yaml_and_json_are_read() {
+    let report = check("f", GOOD);
+    assert!(good(&report) && report.findings.is_empty(), "{report:?}");
+    assert_eq!(report.to_string(), "f: good, with 1 policy\n");
+    assert!(good(&check("f", r#"{"domain":"d","store":{"cluster":"s"},"policies":[]}"#)));
+}
+
+#[test]
+fn every_fault_has_its_line_and_the_name_of_its_policy() {
+    let bad = GOOD.replace("shop", "Shop!").replace("quota: 5", "quota: -5").replace("    window: 1m\n", "");
+    let found = said(&bad);
+    let expected = [
+        "f:1:1: domain: must match ",
+        "f:4:5: policies[0].window (policy \"a\"): is required",
+        "f:6:5: policies[0].quota (policy \"a\"): must be a whole number ",
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (line, begin) in found.iter().zip(expected) {
+        assert!(line.starts_with(begin), "{found:#?}");
+    }
+}
+
+#[test]
+fn names_that_look_like_paths_are_located() {
+    let tiers =
+        "    tiers:\n      source: {jwt: {claim: plan}}\n      quotas:\n        a: 1\n        \"a.b\": x\n";
+    let found = said(&format!("{GOOD}{tiers}"));
+    assert!(
+        matches!(found.as_slice(), [one] if one.starts_with("f:12:9: policies[0].tiers.quotas[\"a.b\"] (policy \"a\"): ")),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn warnings_are_given_of_good_and_of_bad_documents() {
+    let misleading = format!("{GOOD}digest_key: short\n");
+    for (text, is_good) in [(misleading.clone(), true), (misleading.replace("shop", "Shop!"), false)] {
+        let report = check("f", &text);
+        assert_eq!(good(&report), is_good);
+        assert!(report.has(Severity::Warning));
+        assert!(
+            report.lines().iter().any(|line| line.starts_with("f:8:1: warning: digest_key: ")),
+            "{report:?}"
+        );
+    }
+}
+
+#[test]
+fn a_field_given_twice_is_told_in_plain_words() {
+    assert_eq!(said(&format!("{GOOD}    quota: 6\n")), ["f:8:5: the field \"quota\" is given twice"]);
+    assert_eq!(said("{\"domain\": 1,\n \"domain\": 2}"), ["f:2:2: the field \"domain\" is given twice"]);
+}
+
+#[test]
+fn control_characters_of_a_file_reach_no_terminal() {
+    let found = said(&GOOD.replace("name: a", "\"na\\e[31mme\": a"));
+    assert!(!found.is_empty() && found.iter().all(|line| !line.contains('\u{1b}')), "{found:?}");
+}
+
+/// A configuration that contains this document, and the line in which the document begins.
+fn containers(document: &str) -> [(&'static str, String); 5] {
+    let listener = |by: usize| {
+        indented(
+            &format!(
+                "- name: ingress
+  filter_chains:
+    - filters:
+        - name: envoy.filters.network.http_connection_manager
+          typed_config:
+            http_filters:
+              - name: envoy.filters.http.wasm
+                typed_config:
+                  \"@type\": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
+                  config:
+                    name: quotagate
+                    configuration:
+                      \"@type\": type.googleapis.com/google.protobuf.Struct
+                      value:
+{}",
+                indented(document, 24)
+            ),
+            by,
+        )
+    };
+    let kubernetes = |kind: &str, before: &str, by: usize| {
+        format!("kind: {kind}\nmetadata:\n  name: x\nspec:\n{before}{}", indented(document, by))
+    };
+    [
+        ("bootstrap", format!("static_resources:\n  listeners:\n{}", listener(4))),
+        ("listener", format!("resources:\n{}", listener(2))),
+        ("WasmPlugin", kubernetes("WasmPlugin", "  url: oci://x/quotagate\n  pluginConfig:\n", 4)),
+        (
+            "TrafficExtension",
+            kubernetes("TrafficExtension", "  wasm:\n    url: oci://x/quotagate\n    pluginConfig:\n", 6),
+        ),
+        (
+            "EnvoyExtensionPolicy",
+            kubernetes("EnvoyExtensionPolicy", "  wasm:\n    - name: quotagate\n      config:\n", 8),
+        ),
+    ]
+}
+
+#[test]
+fn a_document_is_found_in_what_contains_it() {
+    let bad = GOOD.replace("quota: 5", "quota: -5");
+    for ((kind, text), (_, bad)) in containers(GOOD).into_iter().zip(containers(&bad)) {
+        let report = check("f", &text);
+        assert!(good(&report) && report.findings.is_empty(), "{kind}: {report:?}");
+        let line = 1 + bad.lines().position(|line| line.contains("quota: -5")).unwrap();
+        let found = said(&bad);
+        assert!(
+            matches!(found.as_slice(), [one] if one.starts_with(&format!("f:{line}:"))
+                && one.contains(": policies[0].quota (policy \"a\"): ")),
+            "{kind}, line {line}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn of_our_own_plugin_a_document_is_found_however_little_is_right() {
+    for (kind, text) in containers("domain: shop\npolicy: []\n") {
+        let found = said(&text);
+        assert!(found.iter().any(|line| line.contains(": policies: is required")), "{kind}: {found:?}");
+    }
+    // Somebody else's plugin, which has a domain.
+    let (_, other) = containers("domain: shop\n").into_iter().next().unwrap();
+    let other = check("f", &other.replace("quotagate", "other"));
+    assert!(other.documents.is_empty() && other.findings.is_empty(), "{other:?}");
+}
+
+/// A configuration with this value of a StringValue, which begins behind `value:`.
+fn string_value(value: &str) -> String {
+    format!(
+        "name: quotagate\nconfiguration:\n  \"@type\": type.googleapis.com/google.protobuf.StringValue\n  value: {value}\n"
+    )
+}
+
+#[test]
+fn text_in_a_string_value_is_read_as_the_filter_reads_it() {
+    let block = string_value(&format!("|\n{}", indented(BAD_JSON, 4)));
+    let found = said(&block);
+    assert!(
+        matches!(found.as_slice(), [one] if one.starts_with("f:8:9: policies[0].quota (policy \"a\"): ")),
+        "{found:?}"
+    );
+    assert!(good(&check("f", &block.replace("many", "50"))));
+    // In one line, all of it stands in that line.
+    let line = string_value(&format!("'{}'", BAD_JSON.replace('\n', " ")));
+    let found = said(&line);
+    assert!(matches!(found.as_slice(), [one] if one.starts_with("f:4:10: policies[0].quota")), "{found:?}");
+    // Envoy does not make JSON of this YAML.
+    let found = said(&string_value(&format!("|\n{}", indented(GOOD, 4))));
+    assert!(
+        matches!(found.as_slice(), [one] if one.starts_with("f:5:5: must be JSON: ") && one.contains("google.protobuf.Struct")),
+        "{found:?}"
+    );
+    let found = said(&string_value(&format!("|\n{}", indented(&BAD_JSON.replace("},\n", "}\n"), 4))));
+    assert!(
+        matches!(found.as_slice(), [one] if one.starts_with("f:7:") && !one.contains(" at line ")),
+        "{found:?}"
+    );
+    let twice = BAD_JSON.replace("\"quota\": \"many\"", "\"quota\": 1, \"quota\": 2");
+    let found = said(&string_value(&format!("|\n{}", indented(&twice, 4))));
+    assert!(
+        matches!(found.as_slice(), [one] if one.starts_with("f:8:") && one.ends_with("the field \"quota\" is given twice")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn of_several_documents_the_one_at_fault_is_named() {
+    let text =
+        format!("{GOOD}---\n{}---\n{GOOD}", GOOD.replace("quota: 5", "quota: -5").replace("shop", "other"));
+    let report = check("f", &text);
+    let found = report.lines();
+    assert!(
+        matches!(found.as_slice(), [one] if one.starts_with("f:14:5: document 2: policies[0].quota (policy \"a\"): ")),
+        "{found:?}"
+    );
+    assert_eq!(
+        report.to_string(),
+        "f:1: good, with 1 policy in domain \"shop\"\nf:17: good, with 1 policy in domain \"shop\"\n"
+    );
+}
+
+#[test]
+fn what_is_no_document_is_told_so() {
+    assert!(check("f", "a: [").has(Severity::Fault));
+    for text in ["", "static_resources: {}", "- 1", "text"] {
+        let report = check("f", text);
+        assert!(report.documents.is_empty() && report.findings.is_empty(), "{report:?}");
+        assert_eq!(report.to_string(), "f: no policy document\n");
+    }
+}
+
+/// All YAML files in and below a directory.
+fn files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_shipped_file_is_accepted_without_a_warning() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut shipped = Vec::new();
+    files(&root.join("envoy"), &mut shipped);
+    files(&root.join("docker"), &mut shipped);
+    shipped.sort();
+    let mut with_documents = Vec::new();
+    for file in shipped {
+        let name = file.strip_prefix(&root).unwrap().display().to_string();
+        let report = check(&name, &fs::read_to_string(&file).unwrap());
+        assert!(report.findings.is_empty(), "{:?}", report.lines());
+        if !report.documents.is_empty() {
+            with_documents.push(name);
+        }
+    }
+    let expected =
+        ["docker/envoy.yaml", "envoy/envoy.yaml", "envoy/gateway/quotas.yaml", "envoy/istio/wasmplugin.yaml"];
+    assert_eq!(with_documents, expected);
+}

@@ -1,0 +1,178 @@
+//! How an admitted request was answered, as far as policies count by it, and which of its units that settles.
+//!
+//! A gRPC answer tells its status in `grpc-status`: in the headers where they are the whole answer, else in the
+//! trailers. Its HTTP status is 200 whether it failed or not.
+
+use crate::config::{Abandoned, Answers, Config, Count};
+use crate::decision::{Admission, Held};
+
+/// What is known of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// The headers have come.
+    Headers {
+        /// The HTTP status.
+        status: u16,
+        /// The gRPC status, if it is an answer of gRPC.
+        grpc: Option<GrpcStatus>,
+    },
+    /// The trailers of a gRPC answer have come, with this status.
+    Trailers(u16),
+    /// The stream has ended without a whole answer.
+    Abandoned,
+}
+
+/// The gRPC status of an answer whose headers have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrpcStatus {
+    /// It stands in the headers.
+    Known(u16),
+    /// It will stand in the trailers.
+    InTrailers,
+}
+
+/// What clients take an answer of gRPC for that tells no status they can read.
+const UNKNOWN: u16 = 2;
+
+/// What becomes of held units.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Counted,
+    Refunded,
+    /// Only the trailers tell.
+    Held,
+}
+
+impl Answered {
+    /// What response headers tell: the HTTP status, `grpc-status`, `content-type`, and whether they are the whole
+    /// answer. An HTTP status other than 200 without `grpc-status` comes from something that speaks no gRPC.
+    pub fn headers(status: u16, grpc: Option<&[u8]>, content_type: Option<&[u8]>, whole: bool) -> Self {
+        let grpc = match grpc {
+            Some(text) => Some(GrpcStatus::Known(grpc_status(text))),
+            None if status == 200 && content_type.is_some_and(is_grpc) => {
+                Some(if whole { GrpcStatus::Known(UNKNOWN) } else { GrpcStatus::InTrailers })
+            }
+            None => None,
+        };
+        Self::Headers { status, grpc }
+    }
+
+    /// What response trailers tell: their `grpc-status`.
+    pub fn trailers(grpc: Option<&[u8]>) -> Self {
+        Self::Trailers(grpc.map_or(UNKNOWN, grpc_status))
+    }
+
+    fn fate(self, answers: &Answers) -> Fate {
+        let listed = |listed: &[u16], status: u16| match listed.binary_search(&status) {
+            Ok(_) => Fate::Counted,
+            Err(_) => Fate::Refunded,
+        };
+        match self {
+            Self::Headers { grpc: Some(grpc), .. } if !answers.grpc_statuses.is_empty() => match grpc {
+                GrpcStatus::Known(status) => listed(&answers.grpc_statuses, status),
+                GrpcStatus::InTrailers => Fate::Held,
+            },
+            Self::Headers { status, .. } => listed(&answers.statuses, status),
+            Self::Trailers(status) => listed(&answers.grpc_statuses, status),
+            Self::Abandoned => match answers.abandoned {
+                Abandoned::Count => Fate::Counted,
+                Abandoned::Refund => Fate::Refunded,
+            },
+        }
+    }
+}
+
+impl Admission {
+    /// Whether a policy that holds units of this request counts by gRPC status.
+    pub fn counts_by_grpc(&self, config: &Config) -> bool {
+        self.held.iter().filter_map(|held| answers(held, config)).any(|a| !a.grpc_statuses.is_empty())
+    }
+
+    /// The request was answered so. Takes out the units that are to be refunded, and counts them as remaining again.
+    /// Units stay held only where the trailers of a gRPC answer have to tell.
+    pub fn answered(&mut self, answered: Answered, config: &Config) -> Vec<Held> {
+        let mut refunds = Vec::new();
+        for held in std::mem::take(&mut self.held) {
+            match answers(&held, config).map_or(Fate::Counted, |answers| answered.fate(answers)) {
+                Fate::Counted => {}
+                Fate::Refunded => refunds.push(held),
+                Fate::Held => self.held.push(held),
+            }
+        }
+        for standing in &mut self.standings {
+            let refunded = refunds.iter().filter(|held| held.policy == standing.policy);
+            let units: u64 = refunded.map(|held| held.units).sum();
+            standing.remaining = standing.remaining.saturating_add(units).min(standing.quota);
+        }
+        refunds
+    }
+}
+
+fn answers<'c>(held: &Held, config: &'c Config) -> Option<&'c Answers> {
+    match &config.policies.get(held.policy)?.count {
+        Count::Answered(answers) => Some(answers),
+        Count::All => None,
+    }
+}
+
+/// The status that `text` writes, as clients read it.
+fn grpc_status(text: &[u8]) -> u16 {
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(UNKNOWN)
+}
+
+/// Whether it is `application/grpc`, also with a codec (`application/grpc+proto`). Not gRPC-Web, whose trailers are
+/// part of the body.
+fn is_grpc(content_type: &[u8]) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    let Some((start, rest)) = content_type.split_at_checked(GRPC.len()) else { return false };
+    start.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRPC: Option<&[u8]> = Some(b"application/grpc");
+
+    fn fate(answered: Answered, statuses: &[u16], grpc_statuses: &[u16]) -> char {
+        let abandoned = Abandoned::Refund;
+        let answers = Answers { statuses: statuses.into(), grpc_statuses: grpc_statuses.into(), abandoned };
+        match answered.fate(&answers) {
+            Fate::Counted => '+',
+            Fate::Refunded => '-',
+            Fate::Held => '?',
+        }
+    }
+
+    #[test]
+    fn an_answer_counts_by_the_status_of_its_protocol() {
+        let whole_grpc = |status: &'static [u8]| Answered::headers(200, Some(status), GRPC, true);
+        // By [401], by [16], by both, by [200] and [0].
+        for (answered, fates) in [
+            (Answered::headers(401, None, None, false), "+-+-"),
+            (Answered::headers(200, None, Some(b"text/html"), false), "---+"),
+            (Answered::headers(200, None, GRPC, false), "-???"),
+            (Answered::headers(200, None, Some(b"Application/gRPC+proto"), false), "-???"),
+            (Answered::headers(200, None, Some(b"application/grpc;x"), false), "-???"),
+            (Answered::headers(200, None, Some(b"application/grpc-web"), false), "---+"),
+            (Answered::headers(401, None, GRPC, false), "+-+-"),
+            (Answered::headers(200, None, GRPC, true), "----"),
+            (whole_grpc(b"16"), "-++-"),
+            (whole_grpc(b"0"), "---+"),
+            (whole_grpc(b"-1"), "----"),
+            (whole_grpc(b"\xff"), "----"),
+            (Answered::headers(401, Some(b"16"), None, true), "+++-"),
+            (Answered::trailers(Some(b"16")), "-++-"),
+            (Answered::trailers(Some(b"0")), "---+"),
+            (Answered::trailers(Some(b"99999999")), "----"),
+            (Answered::trailers(None), "----"),
+            (Answered::Abandoned, "----"),
+        ] {
+            let lists: [(&[u16], &[u16]); 4] = [(&[401], &[]), (&[], &[16]), (&[401], &[16]), (&[200], &[0])];
+            let found: String = lists.iter().map(|(statuses, grpc)| fate(answered, statuses, grpc)).collect();
+            assert_eq!(found, fates, "{answered:?}");
+        }
+        let nothing_read = Answered::headers(200, Some(b"?"), GRPC, true);
+        assert_eq!(fate(nothing_read, &[], &[2]), '+', "clients take it for UNKNOWN");
+    }
+}

@@ -1,0 +1,99 @@
+//! A part of the store is down: only the counters of that part fail.
+
+use super::*;
+use crate::wire::Reservation;
+
+/// How long a call takes.
+const CALL: u64 = 1;
+/// Of ten requests, those for counters that the store cannot count.
+const DEAD: u64 = 9;
+
+/// What became of the requests for the counters that the store can count.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Healthy {
+    requests: u64,
+    lost: u64,
+}
+
+/// Two seconds of `rate` requests a second, nine of ten of them for the part that is down.
+fn skewed(rate: u64) -> Healthy {
+    let mut w = edited("deny", |config| config.policies[0].quota = 1_000_000);
+    let quota = w.config.policies[0].quota;
+    let mut healthy = Healthy::default();
+    let mut count = |who: &'static str, decision: &Decision| {
+        if who == "healthy" {
+            healthy.requests += 1;
+            healthy.lost += u64::from(!matches!(decision, Decision::Admit(_)));
+        }
+    };
+    let mut replies: VecDeque<(u64, CallId, Vec<u8>)> = VecDeque::new();
+    let mut arrived = 0;
+    for ms in 0..2_000 {
+        while arrived * 1_000 < ms * rate {
+            let place = arrived % 10;
+            let who = if place < DEAD { "dead" } else { "healthy" };
+            let checks = checks_of(&w.config, &[0], &format!("{who}{place}"), 1);
+            if let Submitted::Decided(decision) = w.submit(who, checks, at(ms)) {
+                count(who, &decision);
+            }
+            arrived += 1;
+        }
+        if ms % 10 == 0 {
+            w.tick(at(ms));
+        }
+        while let Some((due, id, body)) = replies.pop_front() {
+            if due > ms {
+                replies.push_front((due, id, body));
+                break;
+            }
+            w.replied(id, &body, at(ms));
+        }
+        while let Some(call) = w.next_call(at(ms)) {
+            let request: ReserveRequest = serde_json::from_slice(&call.body).unwrap();
+            let answer = |wanted: &Reservation| {
+                if wanted.key.contains("{dead") {
+                    return Outcome::Failed("backend unreachable".into());
+                }
+                let granted = wanted.want;
+                Outcome::Granted(Grant { granted, used: granted, quota, reset_ms: 30_000, window: 9 })
+            };
+            let grants: Vec<_> = request.reservations.iter().map(answer).collect();
+            replies.push_back((ms + CALL, call.id, reply(&grants)));
+        }
+        for (who, decision) in decisions(&mut w) {
+            count(who, &decision);
+        }
+    }
+    healthy
+}
+
+/// Invariant 7.
+#[test]
+fn a_fault_of_one_part_of_the_store_touches_only_the_counters_of_that_part() {
+    for rate in [20, 200, 2_000] {
+        let healthy = skewed(rate);
+        println!("{rate} requests/s: {healthy:?}");
+        assert!(healthy.requests * 10 >= rate, "{rate} requests/s: {healthy:?}");
+        assert_eq!(healthy.lost, 0, "{rate} requests/s: {healthy:?}");
+    }
+}
+
+#[test]
+fn a_reply_heals_the_breaker_although_its_only_reservation_failed() {
+    let mut w = worker("deny");
+    for _ in 0..crate::worker::breaker::LIMIT {
+        submit(&mut w, "x", 0);
+        let (id, _) = call(&mut w, 0);
+        w.call_failed(id, at(0));
+    }
+    decisions(&mut w);
+    submit(&mut w, "probe", 250);
+    let (id, _) = call(&mut w, 250);
+    assert_eq!(answer(&mut w, id, &[Outcome::Failed("down".into())], 251), Change::Healed);
+    assert_eq!(summary(&mut w), "probe=!");
+    for _ in 0..2 * crate::worker::breaker::LIMIT {
+        submit(&mut w, "x", 252);
+        let (id, _) = call(&mut w, 252);
+        assert_eq!(answer(&mut w, id, &[Outcome::Failed("down".into())], 252), Change::None);
+    }
+}

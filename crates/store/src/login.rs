@@ -1,0 +1,267 @@
+//! How the store logs in to Redis and to its sentinels.
+//!
+//! Files are read for each connection, so that what was exchanged in them holds for the next one. A connection that
+//! stands stays as it is.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::future::FutureExt;
+use redis::aio::MultiplexedConnection;
+use redis::io::AsyncDNSResolver;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, ErrorKind,
+    IntoConnectionInfo, RedisError, RedisFuture, TlsCertificates,
+};
+use tokio::net::lookup_host;
+use tokio::task::spawn_blocking;
+
+use crate::password::PasswordFile;
+use crate::url::HostPort;
+
+/// How to speak to the servers of a store URL.
+#[derive(Clone, Default)]
+pub struct Login {
+    /// With TLS.
+    pub tls: bool,
+    /// Whom to log in as.
+    pub credentials: Credentials,
+    /// Whom to log in as to sentinels; without one, nobody, and `credentials` where they ask for a password.
+    pub sentinel: Option<Credentials>,
+    /// What to show servers that ask for a certificate.
+    pub certificate: Option<ClientCertificate>,
+    /// The name that certificates of servers must be good for, whatever their address.
+    pub server_name: Option<String>,
+    /// The database.
+    pub database: u32,
+}
+
+/// A user and a password.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    /// The user; without one, Redis takes the password for that of `default`.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<Password>,
+}
+
+/// A password, or where it stands.
+#[derive(Clone)]
+pub enum Password {
+    /// It itself.
+    Text(String),
+    /// The file that holds it.
+    File(Arc<PasswordFile>),
+}
+
+/// The files of a client's certificate.
+#[derive(Clone, Debug)]
+pub struct ClientCertificate {
+    /// The certificate and those that lead to its authority, in PEM.
+    pub chain: PathBuf,
+    /// Its private key, in PEM.
+    pub key: PathBuf,
+}
+
+/// What a server is to whoever connects to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A server with counters.
+    Server,
+    /// A sentinel.
+    Sentinel,
+    /// A sentinel that wants to see the credentials of the servers.
+    GuardedSentinel,
+}
+
+impl Login {
+    /// The name of the user in Redis.
+    pub fn user(&self) -> String {
+        self.credentials.user.clone().filter(|user| !user.is_empty()).unwrap_or_else(|| "default".to_owned())
+    }
+
+    /// Connects to the server at `address`.
+    ///
+    /// # Errors
+    /// What kept it from connecting, without credentials.
+    pub async fn connect(
+        &self,
+        address: &HostPort,
+        peer: Peer,
+        config: &AsyncConnectionConfig,
+    ) -> Result<MultiplexedConnection, RedisError> {
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        let database = if peer == Peer::Server { self.database } else { 0 };
+        let host = self.server_name.as_ref().unwrap_or(&address.host).clone();
+        let named = HostPort { host, port: address.port };
+        let to = format!("{scheme}://{named}/{database}").into_connection_info()?;
+        let credentials = match peer {
+            Peer::Server | Peer::GuardedSentinel => Some(&self.credentials),
+            Peer::Sentinel => self.sentinel.as_ref(),
+        };
+        match &self.server_name {
+            Some(_) => {
+                self.open(to, credentials, &config.clone().set_dns_resolver(At(address.clone()))).await
+            }
+            None => self.open(to, credentials, config).await,
+        }
+    }
+
+    /// Connects to the server whose Unix socket is at `path`.
+    ///
+    /// # Errors
+    /// What kept it from connecting, without credentials.
+    pub async fn connect_unix(
+        &self,
+        path: &Path,
+        config: &AsyncConnectionConfig,
+    ) -> Result<MultiplexedConnection, RedisError> {
+        let to = format!("redis://localhost/{}", self.database).into_connection_info()?;
+        let to = to.set_addr(ConnectionAddr::Unix(path.to_owned()));
+        self.open(to, Some(&self.credentials), config).await
+    }
+
+    async fn open(
+        &self,
+        to: ConnectionInfo,
+        credentials: Option<&Credentials>,
+        config: &AsyncConnectionConfig,
+    ) -> Result<MultiplexedConnection, RedisError> {
+        // A user with few rights may not name its library.
+        let mut settings = to.redis_settings().clone().set_skip_set_lib_name();
+        if let Some(Credentials { user, password }) = credentials {
+            if let Some(user) = user {
+                settings = settings.set_username(user);
+            }
+            if let Some(password) = password {
+                settings = settings.set_password(password.read().await?);
+            }
+        }
+        // A call must not wait for the answer to the one before it.
+        let at_once = TcpSettings::default().set_nodelay(true);
+        let to = to.set_tcp_settings(at_once).set_redis_settings(settings);
+        let client = match &self.certificate {
+            Some(certificate) => Client::build_with_tls(to, certificate.read().await?)?,
+            None => Client::open(to)?,
+        };
+        client.get_multiplexed_async_connection_with_config(config).await
+    }
+}
+
+impl Credentials {
+    /// Reads `user:password`, percent-encoded.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn parse(text: &str) -> Result<Self, RedisError> {
+        let wrong =
+            || RedisError::from((ErrorKind::InvalidClientConfig, "not percent-encoded user:password"));
+        if text.contains(['/', '?', '#']) {
+            return Err(wrong());
+        }
+        // Redis' own reader of URLs decodes them.
+        let info = format!("redis://{text}@localhost").into_connection_info().map_err(|_| wrong())?;
+        let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
+        let settings = info.redis_settings();
+        let password = given(settings.password()).map(Password::Text);
+        Ok(Self { user: given(settings.username()), password })
+    }
+}
+
+impl Password {
+    async fn read(&self) -> Result<String, RedisError> {
+        match self {
+            Self::Text(password) => Ok(password.clone()),
+            Self::File(file) => {
+                let file = Arc::clone(file);
+                blocking(move || file.read().map_err(|error| error.to_string())).await
+            }
+        }
+    }
+}
+
+impl ClientCertificate {
+    /// Reads both files.
+    ///
+    /// # Errors
+    /// Which one cannot be read.
+    pub fn load(&self) -> Result<TlsCertificates, String> {
+        let read = |path: &Path| {
+            fs::read(path).map_err(|error: io::Error| format!("{} cannot be read: {error}", path.display()))
+        };
+        let client_tls = ClientTlsConfig { client_cert: read(&self.chain)?, client_key: read(&self.key)? };
+        Ok(TlsCertificates { client_tls: Some(client_tls), root_cert: None })
+    }
+
+    async fn read(&self) -> Result<TlsCertificates, RedisError> {
+        let own = self.clone();
+        blocking(move || own.load()).await
+    }
+}
+
+/// Reads files where a slow disk holds up no call.
+async fn blocking<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, RedisError> {
+    let wrong = |detail: String| RedisError::from((ErrorKind::InvalidClientConfig, "cannot log in", detail));
+    let read = spawn_blocking(read).await.map_err(|error| wrong(error.to_string()))?;
+    read.map_err(wrong)
+}
+
+/// Finds the server at this address, whatever name its certificate must be good for.
+struct At(HostPort);
+
+impl AsyncDNSResolver for At {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        _name: &'b str,
+        _port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        async move {
+            let found: Vec<_> = lookup_host((self.0.host.as_str(), self.0.port)).await?.collect();
+            Ok(Box::new(found.into_iter()) as Box<dyn Iterator<Item = SocketAddr> + Send>)
+        }
+        .boxed()
+    }
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login")
+            .field("tls", &self.tls)
+            .field("database", &self.database)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_percent_encoded() {
+        let read = |text: &str| {
+            let Credentials { user, password } = Credentials::parse(text).unwrap();
+            let password = password.map(|password| match password {
+                Password::Text(text) => text,
+                Password::File(_) => unreachable!(),
+            });
+            (user, password)
+        };
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(read(""), (None, None));
+        assert_eq!(read("shop"), (text("shop"), None));
+        assert_eq!(read("shop:"), (text("shop"), None));
+        assert_eq!(read(":p%25%3A%40%2F"), (None, text("p%:@/")));
+        assert_eq!(read("shop:s3cret"), (text("shop"), text("s3cret")));
+        for wrong in ["u:s3c/ret", "u:s3c?ret", "u:s3c#ret", "h/0?client_cert=/run/s3c"] {
+            let error = Credentials::parse(wrong).err().unwrap().to_string();
+            assert!(!error.contains("s3c"), "{error}");
+        }
+    }
+}

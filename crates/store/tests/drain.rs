@@ -1,0 +1,122 @@
+//! The end of the server: who is told, who is still served, and for how long.
+
+#![cfg(test)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::http::{Served, host, read, send};
+use common::{open, take, until};
+use http_body_util::Full;
+use hyper::client::conn::{http1, http2};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+/// Longer than a test takes.
+const LONG: Duration = Duration::from_secs(60);
+
+async fn start() -> Served {
+    Served::start(open("memory:").await).await
+}
+
+fn reserve() -> Request<Full<Bytes>> {
+    let body = json!({"budget_ms": 5000, "reservations": [take("drain", 99, 1)]}).to_string();
+    Request::post("http://store/v1/reserve").header("host", "store").body(Full::new(body.into())).unwrap()
+}
+
+async fn h1(server: &Served) -> http1::SendRequest<Full<Bytes>> {
+    let stream = TokioIo::new(TcpStream::connect(host(&server.calls)).await.unwrap());
+    let (send, connection) = http1::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    send
+}
+
+async fn h2(server: &Served) -> http2::SendRequest<Full<Bytes>> {
+    let stream = TokioIo::new(TcpStream::connect(host(&server.calls)).await.unwrap());
+    let (send, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    send
+}
+
+async fn begin_to_drain(server: &mut Served) {
+    server.stop.take().unwrap().send(LONG).unwrap();
+    until("it is not ready", Duration::from_secs(5), async || {
+        let (status, reply) = server.get("/readyz").await;
+        let told = reply["faults"].to_string().contains("the store is ending");
+        (status == StatusCode::SERVICE_UNAVAILABLE && told).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_draining_server_asks_http1_connections_to_close_and_breaks_none() {
+    let mut server = start().await;
+    let mut kept = h1(&server).await;
+    let response = kept.send_request(reserve()).await.unwrap();
+    assert_eq!(response.headers().get("connection"), None);
+    read(response).await;
+    begin_to_drain(&mut server).await;
+    // Idle connections stay open, for the next call may be on its way.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!kept.is_closed(), "an idle connection was closed");
+    for (connection, used) in [(&mut kept, 2), (&mut h1(&server).await, 3)] {
+        let response = connection.send_request(reserve()).await.unwrap();
+        assert_eq!(response.headers()["connection"], "close");
+        let (status, reply) = read(response).await;
+        assert_eq!((status, &reply["grants"][0]["used"]), (StatusCode::OK, &json!(used)), "{reply}");
+        until("the connection is closed", Duration::from_secs(5), async || {
+            connection.is_closed().then_some(())
+        })
+        .await;
+    }
+    assert_eq!(server.get("/healthz").await.0, StatusCode::OK);
+    assert!(!server.running.is_finished());
+}
+
+#[tokio::test]
+async fn a_draining_server_sends_goaway_to_http2_connections_old_and_new() {
+    let mut server = start().await;
+    let mut kept = h2(&server).await;
+    read(kept.send_request(reserve()).await.unwrap()).await;
+    begin_to_drain(&mut server).await;
+    let closes = async |connection: &http2::SendRequest<Full<Bytes>>| {
+        until("the connection is closed", Duration::from_secs(5), async || {
+            connection.is_closed().then_some(())
+        })
+        .await;
+    };
+    closes(&kept).await;
+    let mut new = h2(&server).await;
+    let (status, reply) = read(new.send_request(reserve()).await.unwrap()).await;
+    assert_eq!((status, &reply["grants"][0]["used"]), (StatusCode::OK, &json!(2)), "{reply}");
+    closes(&new).await;
+    assert!(!server.running.is_finished());
+}
+
+#[tokio::test]
+async fn a_drained_server_closes_idle_connections_and_ends() {
+    let mut server = start().await;
+    let mut kept = h1(&server).await;
+    read(kept.send_request(reserve()).await.unwrap()).await;
+    let begun = Instant::now();
+    server.stop.take().unwrap().send(Duration::from_millis(300)).unwrap();
+    (&mut server.running).await.unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(300), "it served for {:?} only", begun.elapsed());
+    until("the connection is closed", Duration::from_secs(5), async || kept.is_closed().then_some(())).await;
+    assert!(TcpStream::connect(host(&server.calls)).await.is_err());
+}
+
+#[tokio::test]
+async fn listeners_of_the_live_page_end_when_the_server_drains() {
+    let mut server = start().await;
+    let request = Request::get("/v1/events").header("host", host(&server.admin));
+    let events = send(&server.admin, request.body(Full::default()).unwrap()).await;
+    begin_to_drain(&mut server).await;
+    let ended = tokio::time::timeout(Duration::from_secs(5), read(events)).await;
+    let (status, _): (StatusCode, Value) = ended.expect("the stream of events goes on");
+    assert_eq!(status, StatusCode::OK);
+}

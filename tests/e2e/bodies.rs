@@ -1,0 +1,72 @@
+//! Bodies of requests that wait: nothing of them reaches the upstream before the request is decided.
+//!
+//! With `allow_on_headers_stop_iteration` Envoy keeps back only what the filter says; without it Envoy keeps back all.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use quotagate_support::envoy::{self, EnvoyOptions};
+use quotagate_support::http::Request;
+use quotagate_support::wait;
+use serde_json::{Value, json};
+
+use crate::inspect;
+use crate::rig::{Rig, document, per_caller};
+
+const QUOTA: u64 = 2;
+const POSTS: usize = 40;
+
+fn stop_iteration(allowed: bool) -> impl FnOnce(EnvoyOptions) -> EnvoyOptions {
+    move |options| {
+        options.edit(move |config: &mut Value| {
+            envoy::filter(config)?["allow_on_headers_stop_iteration"] = json!(allowed);
+            Ok(())
+        })
+    }
+}
+
+fn count(statuses: &[u16], wanted: u16) -> usize {
+    statuses.iter().filter(|status| **status == wanted).count()
+}
+
+fn no_body_overtakes_its_decision(allowed: bool) -> Result<()> {
+    let mut rig = Rig::start_with(document(json!([per_caller(QUOTA)])), stop_iteration(allowed))?;
+    let statuses = rig.statuses_together(&vec![Request::post("/orders", b"one more"); POSTS])?;
+    let admitted = [count(&statuses, 200) as u64, rig.upstream.requests()];
+    assert_eq!(admitted, [QUOTA; 2], "of {statuses:?}");
+    assert_eq!(count(&statuses, 429), POSTS - 2, "of {statuses:?}");
+    Ok(())
+}
+
+#[test]
+fn parallel_posts_execute_no_more_than_the_quota() -> Result<()> {
+    no_body_overtakes_its_decision(false)
+}
+
+#[test]
+fn parallel_posts_execute_no_more_than_the_quota_where_headers_may_stop_alone() -> Result<()> {
+    no_body_overtakes_its_decision(true)
+}
+
+#[test]
+fn a_body_larger_than_envoys_buffers_waits_and_passes() -> Result<()> {
+    for allowed in [false, true] {
+        let mut rig = Rig::start_with(document(json!([per_caller(1)])), stop_iteration(allowed))?;
+        let upload = Request::post("/upload", &vec![b'a'; 8 << 20]);
+        let mut client = rig.client()?;
+        rig.store.freeze()?;
+        let status = thread::scope(|scope| -> Result<u16> {
+            // Envoy stops reading when its buffers are full, so sending takes until the request is decided.
+            let sending = scope.spawn(|| client.send(&upload));
+            wait::until_true("the body to fill Envoy's buffer", Duration::from_secs(8), || {
+                Ok(inspect::stat(&rig.envoy, "^http.ingress.downstream_flow_control_paused_reading_total$")?
+                    > 0)
+            })?;
+            rig.store.thaw()?;
+            Ok(sending.join().expect("no panic")?.status)
+        })?;
+        assert_eq!(status, 200, "{allowed}");
+    }
+    Ok(())
+}
