@@ -5,8 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use quotagate_quota::config::{Mode, OnFailure};
@@ -20,7 +21,14 @@ use quotagate_support::{edits, paths, ports, tools, wait, yaml};
 use serde_json::{Value, json};
 
 /// What Envoy tells, with `stats_tags.yaml`, and Prometheus itself.
-const OF_OTHERS: [&str; 3] = ["quotagate", "quotagate_calls", "up"];
+const OF_OTHERS: [&str; 6] = [
+    "quotagate_requests",
+    "quotagate_missing_identity",
+    "quotagate_from_ledger",
+    "quotagate_calls",
+    "quotagate_fetches_failed",
+    "up",
+];
 
 fn directory() -> PathBuf {
     paths::root().join("envoy/observability")
@@ -93,8 +101,6 @@ fn metrics(expression: &str) -> BTreeSet<String> {
         let names = part.split(|c| !word(c)).filter(|name| braces % 2 == 0 && !name.is_empty());
         found.extend(names.filter(|name| *name == "up" || name.starts_with("quotagate")).map(str::to_owned));
     }
-    // Labels that results are grouped by.
-    found.retain(|name| name != "quotagate_domain" && name != "quotagate_policy");
     found
 }
 
@@ -140,16 +146,31 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
     redis.kill()?;
     wait::until_true("a call fails", patience, || Ok(reserve()? != 200))?;
     let page = http::get(store.admin_port(), "/metrics")?.text();
+    check_metrics(&page)?;
     let samples = page.lines().filter(|line| !line.starts_with('#'));
     Ok(samples.filter_map(|line| line.split([' ', '{']).next()).map(str::to_owned).collect())
+}
+
+/// Prometheus' own rules of names, types and help.
+fn check_metrics(page: &str) -> Result<()> {
+    let program = tools::on_path("promtool").context("there is no promtool: run `cargo xtask setup`")?;
+    let mut command = Command::new(program);
+    command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    child.stdin.take().context("no input")?.write_all(page.as_bytes())?;
+    let output = child.wait_with_output()?;
+    let text =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    anyhow::ensure!(output.status.success() && text.trim().is_empty(), "{text}\n{page}");
+    Ok(())
 }
 
 #[test]
 fn metrics_are_found_in_expressions() {
     let expression =
-        r#"sum by (quotagate_domain) (rate(quotagate{a="quotagate_x",b=~"u"}[5m])) / up > quotagate_store_y"#;
+        r#"sum by (domain) (rate(quotagate_calls{a="quotagate_x",b=~"u"}[5m])) / up > quotagate_store_y"#;
     let found: Vec<String> = metrics(expression).into_iter().collect();
-    assert_eq!(found, ["quotagate", "quotagate_store_y", "up"]);
+    assert_eq!(found, ["quotagate_calls", "quotagate_store_y", "up"]);
 }
 
 #[test]
@@ -237,7 +258,7 @@ fn envoy_gives_statistics_with_labels_and_nothing_else_of_its_admin_address() ->
     wait::until_true("the statistics", std::time::Duration::from_secs(10), || {
         let answer = http::get(port, "/stats/prometheus?usedonly=")?;
         let text = String::from_utf8_lossy(&answer.body).into_owned();
-        Ok(text.contains("\nquotagate{") && text.contains("\nquotagate_calls{"))
+        Ok(text.contains("\nquotagate_requests{") && text.contains("\nquotagate_calls{"))
     })?;
     for path in ["/", "/quitquitquit", "/config_dump", "/stats", "/stats/prometheus/../../config_dump"] {
         assert_eq!(http::get(port, path)?.status, 404, "{path}");

@@ -118,7 +118,7 @@ fn a_fetch_that_fails_is_counted_and_told_and_holds_up_nobody() {
     reply(FETCHES, 503, r#"{"error":"s3cret is down"}"#);
     reply(1, 200, &grant(1, 1));
     assert_eq!(host(|h| h.resumed.clone()), [2]);
-    assert_eq!((metric("calls.d.dials_failed"), metric("calls.d.ok")), (1, 1));
+    assert_eq!((metric("fetches_failed.d"), metric("calls.d.ok")), (1, 1));
     let line = "dials could not be fetched, those known stay in force: it answered 503: \"[token] is down\"";
     assert_eq!(
         host(|h| h.log.iter().filter(|l| l.contains(line)).count()),
@@ -136,7 +136,7 @@ fn a_fetch_that_cannot_leave_is_counted_and_is_not_tried_with_each_request() {
         request(id);
         queue();
     }
-    assert_eq!(metric("calls.d.dials_failed"), 1);
+    assert_eq!(metric("fetches_failed.d"), 1);
     assert_eq!(host(|h| h.answered.len()), 4);
 }
 
@@ -145,7 +145,7 @@ fn a_reply_that_is_none_changes_nothing() {
     start(&policy("p", ""));
     request(2);
     reply(FETCHES, 200, "<html>");
-    assert_eq!(metric("calls.d.dials_failed"), 1);
+    assert_eq!(metric("fetches_failed.d"), 1);
     reply(1, 200, &grant(1, 1));
     assert_eq!(host(|h| h.resumed.clone()), [2]);
 }

@@ -167,11 +167,11 @@ fn statistics_are_added_up_on_ticks() {
     request(3);
     assert_eq!(metrics(), [], "not while requests run");
     tick();
-    assert_eq!(metrics(), [("quotagate.d.q.missing_identity".into(), 2)]);
+    assert_eq!(metrics(), [("quotagate_missing_identity.d.q".into(), 2)]);
     request(4);
     tick();
     tick();
-    assert_eq!(metrics(), [("quotagate.d.q.missing_identity".into(), 3)], "defined once");
+    assert_eq!(metrics(), [("quotagate_missing_identity.d.q".into(), 3)], "defined once");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn statistics_tell_every_outcome() {
     let counted = |name: &str| metrics().iter().find(|(n, _)| n.ends_with(name)).map_or(0, |(_, n)| *n);
     assert_eq!(counted("d.p.admitted"), 1);
     assert_eq!(counted("d.p.refused"), 2);
-    assert_eq!(counted("d.p.from_ledger"), 1);
+    assert_eq!(counted("from_ledger.d.p"), 1);
     assert!(counted("d.s.shadow_refused") >= 1);
 }
 
@@ -204,7 +204,7 @@ fn time_is_heard_of_while_statistics_wait_also_without_a_call() {
     for _ in 0..101 {
         tick();
     }
-    assert_eq!(metrics(), [("quotagate.d.p.missing_identity".into(), 1)]);
+    assert_eq!(metrics(), [("quotagate_missing_identity.d.p".into(), 1)]);
     assert!(host(|h| h.ticking), "until the next fetch of dials reports it, though nobody arrives any more");
 }
 
@@ -227,5 +227,5 @@ fn a_root_that_ends_leaves_its_last_statistics() {
     start(&policy("p", TENANTS_ONLY), "deny");
     request(2);
     stop();
-    assert_eq!(metrics(), [("quotagate.d.p.missing_identity".into(), 1)]);
+    assert_eq!(metrics(), [("quotagate_missing_identity.d.p".into(), 1)]);
 }

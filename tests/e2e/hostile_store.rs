@@ -70,7 +70,9 @@ impl Rig {
     }
 
     fn calls(&self, outcome: &str) -> Result<u64> {
-        let stats = self.envoy.stats(&format!("^wasmcustom.quotagate_calls.shop.{outcome}$"))?;
+        // What is no outcome of a call has a name of its own.
+        let name = format!("^wasmcustom.quotagate_(calls.shop.{outcome}|{outcome}.shop)$");
+        let stats = self.envoy.stats(&name)?;
         Ok(stats.trim().rsplit_once(": ").map_or(Ok(0), |(_, value)| value.parse())?)
     }
 
@@ -136,12 +138,12 @@ fn behaviours() -> Vec<(&'static str, Behaviour, &'static str)> {
         (
             "odd-window",
             Behaviour::Altered(|reply| first_grant("window", json!(u64::MAX))(reply)),
-            "item_failed",
+            "items_failed",
         ),
         (
             "failed-items",
             Behaviour::Altered(|reply| reply["grants"][0] = json!({"error": "down"})),
-            "item_failed",
+            "items_failed",
         ),
         ("redirect", answer(302, ""), "refused"),
         ("echoes-the-token", answer(401, echo), "refused"),

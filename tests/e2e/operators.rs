@@ -124,18 +124,16 @@ fn statistics_count_every_outcome_and_prometheus_has_labels() -> Result<()> {
     let expected = [
         ("enforced", "admitted", 1.0),
         ("enforced", "refused", 1.0),
-        ("enforced", "from_ledger", 1.0),
         ("trial", "admitted", 1.0),
         ("trial", "shadow_refused", 1.0),
-        ("per-key", "missing_identity", 1.0),
         ("per-key", "admitted", 1.0),
         ("lenient", "store_error", 1.0),
         ("strict", "store_error", 1.0),
     ];
+    const DOMAIN: (&str, &str) = ("domain", "shop.example.org");
     let sample = |policy: &str, outcome: &str| -> Result<Option<f64>> {
-        let labels =
-            [("quotagate_domain", "shop.example.org"), ("quotagate_policy", policy), ("outcome", outcome)];
-        Ok(rig.envoy.prometheus()?.value("quotagate", &labels))
+        let labels = [DOMAIN, ("policy", policy), ("outcome", outcome)];
+        Ok(rig.envoy.prometheus()?.value("quotagate_requests", &labels))
     };
     for (policy, outcome, count) in expected {
         wait::until_true(&format!("{policy} {outcome} {count}"), LIMIT, || {
@@ -145,9 +143,16 @@ fn statistics_count_every_outcome_and_prometheus_has_labels() -> Result<()> {
         })?;
     }
     assert_eq!(sample("enforced", "store_error")?.unwrap_or(0.0), 0.0);
+    // They overlap outcomes, so they are none.
+    for (name, policy) in [("quotagate_from_ledger", "enforced"), ("quotagate_missing_identity", "per-key")] {
+        wait::until_true(name, LIMIT, || {
+            Ok(rig.envoy.prometheus()?.value(name, &[DOMAIN, ("policy", policy)]) == Some(1.0))
+        })?;
+    }
+    assert_eq!(sample("per-key", "missing_identity")?, None);
     for outcome in ["ok", "unreachable"] {
         wait::until_true(&format!("calls: {outcome}"), LIMIT, || {
-            let labels = [("quotagate_domain", "shop.example.org"), ("outcome", outcome)];
+            let labels = [DOMAIN, ("outcome", outcome)];
             Ok(rig.envoy.prometheus()?.value("quotagate_calls", &labels).is_some_and(|calls| calls >= 1.0))
         })?;
     }
@@ -159,10 +164,10 @@ fn without_the_tags_each_counter_has_its_name() -> Result<()> {
     let rig = Rig::start(document(json!([one_each("one", &["caller"])])))?;
     rig.statuses(&[Request::get("/one"), Request::get("/one"), Request::get("/one")])?;
     wait::until_true("the counters", LIMIT, || {
-        let stats = rig.envoy.stats("wasmcustom.quotagate")?;
+        let stats = rig.envoy.stats("wasmcustom.quotagate_requests")?;
         let counters: BTreeMap<&str, &str> = stats.lines().filter_map(|line| line.split_once(": ")).collect();
         let counter = |outcome: &str| {
-            counters.get(format!("wasmcustom.quotagate.shop.one.{outcome}").as_str()).copied()
+            counters.get(format!("wasmcustom.quotagate_requests.shop.one.{outcome}").as_str()).copied()
         };
         Ok(counter("admitted") == Some("1") && counter("refused") == Some("2"))
     })

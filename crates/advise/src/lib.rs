@@ -10,6 +10,8 @@
 //! - about 5 MiB a thread;
 //! - for each open log, at most 256 of them, what its decompression takes (nothing; 0.3 MiB for gzip; for zstd its window, 8 MiB
 //!   and less unless it was packed with `--long`, 128 MiB at most), and the line that its last chunk ended in (2 MiB at most);
+//! - for each user that [`Options::show_users`] or [`Options::without_top`] asks for, up to 64 names of 256 bytes and as many
+//!   small entries;
 //! - where costs make many thousands of different large counts, up to 3 MiB for each of 64 parts of the users, twice.
 //!
 //! While everything fits, all numbers are exact, whatever order the lines have; `count/shard.rs` says what happens then.
@@ -17,8 +19,10 @@
 mod advice;
 mod count;
 mod error;
+mod exclude;
 mod faults;
 mod input;
+mod judge;
 mod line;
 mod plot;
 mod progress;
@@ -30,7 +34,10 @@ mod snippet;
 
 use std::path::PathBuf;
 
-pub use self::advice::{Advice, Candidate, Damage, Limits, MalformedLine, Reading};
+pub use self::advice::{
+    Advice, Candidate, Damage, Excluded, Limits, MalformedLine, Percentile, Reading, TopUser, WindowAdvice,
+    WithoutTop,
+};
 pub use self::error::Error;
 pub use self::line::{Fields, Only};
 pub use self::sample::Sample;
@@ -45,13 +52,19 @@ pub struct Options {
     pub fields: Fields,
     /// Which requests are counted.
     pub only: Only,
-    /// Length of the window in seconds.
-    pub window_s: u32,
+    /// Users that are left out: names, or beginnings of names with `*` behind.
+    pub exclude: Vec<String>,
+    /// Lengths of the windows in seconds; each is judged by itself.
+    pub windows_s: Vec<u32>,
     /// The quotas to judge; empty: a ladder up to the most that anybody took.
     pub quotas: Vec<u32>,
     /// How much the recommended quota may refuse.
     pub limits: Limits,
-    /// Most bytes of tables.
+    /// How many of the users who took most are named.
+    pub show_users: usize,
+    /// Judge also without so many of the users who took most.
+    pub without_top: usize,
+    /// Most bytes of tables, shared by all windows.
     pub memory: usize,
     /// How late lines are expected at most, in seconds, once memory is scarce.
     pub lateness_s: u32,
@@ -59,6 +72,27 @@ pub struct Options {
     pub threads: usize,
     /// Whether to show on a terminal how far reading has come.
     pub progress: bool,
+}
+
+impl Default for Options {
+    /// A minute, no log, and what `quotagate advise` takes unless told otherwise, with one thread.
+    fn default() -> Self {
+        Self {
+            logs: Vec::new(),
+            fields: Fields::default(),
+            only: Only::default(),
+            exclude: Vec::new(),
+            windows_s: vec![60],
+            quotas: Vec::new(),
+            limits: Limits { users: 0.001, windows: 0.0001 },
+            show_users: 0,
+            without_top: 0,
+            memory: 1 << 30,
+            lateness_s: 3600,
+            threads: 1,
+            progress: false,
+        }
+    }
 }
 
 impl Options {

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::count::{Batch, Counted, Counts, Taken};
+use crate::exclude::Exclude;
 use crate::faults::{self, Malformed};
 use crate::input::{Chunk, Faults, Piece, Progress, Schedule};
-use crate::line::{Line, Reader, Request};
+use crate::line::{Line, Nobody, Reader, Request};
 use crate::progress::Bar;
 use crate::{Error, Options};
 
@@ -23,8 +25,14 @@ pub(crate) struct Read {
     pub(crate) requests: u64,
     /// Units that they took.
     pub(crate) units: u64,
+    /// Requests whose lines have no field for who is counted.
+    pub(crate) no_field: u64,
+    /// Requests that no policy counted.
+    pub(crate) not_counted: u64,
     /// Requests that name nobody.
-    pub(crate) nobody: u64,
+    pub(crate) nameless: u64,
+    /// Requests of users who are left out, by what leaves them out.
+    pub(crate) excluded: Vec<u64>,
     /// Requests that were not asked for.
     pub(crate) other: u64,
     pub(crate) malformed: Malformed,
@@ -41,7 +49,8 @@ pub(crate) struct Read {
 /// What was read and counted.
 pub(crate) struct Outcome {
     pub(crate) read: Read,
-    pub(crate) counted: Counted,
+    /// One for each window.
+    pub(crate) counted: Vec<Counted>,
     /// The only policy that was seen.
     pub(crate) policy: Option<String>,
     /// Logs that have lines, and none that is understood.
@@ -61,10 +70,11 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     let job = Job {
         reader: &reader,
         schedule: &schedule,
-        counts: Counts::new(options.memory),
-        window_ms: i64::from(options.window_s) * 1000,
+        windows: options.windows_s.iter().map(|window| Window::new(options, *window)).collect(),
+        exclude: Exclude::new(&options.exclude),
         lateness_ms: ahead,
         policy: OnceLock::new(),
+        no_time: OnceLock::new(),
         failure: Mutex::new(None),
         bar: Bar::new(&options.logs, &progress, options.progress),
     };
@@ -77,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
             .map(|handle| handle.join().map_err(|_| Error::Panicked))
             .collect::<Result<Vec<_>, _>>()
     })?;
-    let Job { counts, policy, failure, bar, .. } = job;
+    let Job { windows, policy, no_time, failure, bar, .. } = job;
     drop(bar);
     if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
@@ -94,38 +104,67 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     {
         let shown = read.malformed.first().next();
         let (log, line) = shown.map_or((*first, ""), |(log, _, line)| (log, line));
-        let text = !line.starts_with('{');
-        let lack =
-            reader.text_lacks().filter(|_| text).map(|lack| format!(" (the format for text has no {lack})"));
+        let lack = if line.starts_with('{') {
+            no_time.into_inner().map(|why| format!(" ({why})"))
+        } else {
+            reader.text_lacks().map(|lack| format!(" (the format for text has no {lack})"))
+        };
         return Err(Error::NoLog { path: path(log), line: line.to_owned(), lack: lack.unwrap_or_default() });
     }
     let no_logs = read.with_lines.difference(&read.understood).map(|log| path(*log)).collect();
     let policy = policy.into_inner().map(|name| faults::shown(&name));
-    Ok(Outcome { read, counted: counts.finish(threads), policy, no_logs, damaged })
+    let counted =
+        windows.into_iter().map(|window| window.counts.finish(threads, options.without_top)).collect();
+    Ok(Outcome { read, counted, policy, no_logs, damaged })
 }
 
 struct Job<'a> {
     reader: &'a Reader,
     schedule: &'a Schedule<'a>,
-    counts: Counts,
-    window_ms: i64,
+    windows: Vec<Window>,
+    exclude: Exclude,
     lateness_ms: i64,
     policy: OnceLock<Vec<u8>>,
+    /// Why a line of JSON says no time.
+    no_time: OnceLock<String>,
     failure: Mutex<Option<Error>>,
     bar: Bar,
+}
+
+/// A length of windows, and what was counted in such.
+struct Window {
+    ms: i64,
+    counts: Counts,
+}
+
+impl Window {
+    /// The windows share the memory.
+    fn new(options: &Options, seconds: u32) -> Self {
+        let memory = options.memory / options.windows_s.len().max(1);
+        let top = options.show_users.max(options.without_top);
+        Self { ms: i64::from(seconds) * 1000, counts: Counts::new(memory, top) }
+    }
+
+    /// The number of the window at this time; none before 1970 and long after the year 2100.
+    fn number(&self, time_ms: i64) -> Option<u32> {
+        u32::try_from(time_ms.div_euclid(self.ms)).ok()
+    }
 }
 
 impl Job<'_> {
     /// What one thread does.
     fn work(&self, thread: usize) -> Read {
         let _end = StopAtPanic(self.schedule);
-        let (mut read, mut batch, mut chunk) = (Read::default(), Batch::new(), Chunk::new());
-        while let Some(piece) = self.schedule.next(thread, || self.counts.pressed(), &mut chunk) {
+        let mut batches: Vec<Batch> = self.windows.iter().map(|_| Batch::new()).collect();
+        let (mut read, mut chunk) = (Read::default(), Chunk::new());
+        read.excluded = vec![0; self.exclude.number()];
+        let pressed = || self.windows.iter().any(|window| window.counts.pressed());
+        while let Some(piece) = self.schedule.next(thread, pressed, &mut chunk) {
             let before = (read.lines, read.malformed.number());
             read.malformed.add_too_long(piece.too_long);
             read.lines += piece.too_long;
             read.bytes += chunk.len() as u64;
-            if let Err(error) = self.chunk(piece, &chunk, &mut read, &mut batch) {
+            if let Err(error) = self.chunk(piece, &chunk, &mut read, &mut batches) {
                 self.fail(error);
                 break;
             }
@@ -136,14 +175,16 @@ impl Job<'_> {
             if lines > read.malformed.number() - before.1 {
                 read.understood.insert(piece.log);
             }
-            let open = self.window(self.schedule.reached().saturating_sub(self.lateness_ms));
-            self.counts.add(&mut batch, open);
+            let open = self.schedule.reached().saturating_sub(self.lateness_ms).max(0);
+            for (window, batch) in self.windows.iter().zip(&mut batches) {
+                window.counts.add(batch, window.number(open).unwrap_or(u32::MAX));
+            }
             self.bar.update();
         }
         read
     }
 
-    fn chunk(&self, piece: Piece, chunk: &[u8], read: &mut Read, batch: &mut Batch) -> Result<(), Error> {
+    fn chunk(&self, piece: Piece, chunk: &[u8], read: &mut Read, batches: &mut [Batch]) -> Result<(), Error> {
         let mut begin = 0;
         for end in memchr::memchr_iter(b'\n', chunk).chain([chunk.len()]) {
             let line = chunk.get(begin..end).unwrap_or_default();
@@ -154,31 +195,47 @@ impl Job<'_> {
             }
             read.lines += 1;
             match self.reader.read(line) {
-                Line::Request(request) => match self.taken(&request) {
-                    Some(taken) => {
+                Line::Request(request) => match self.exclude.find(&request.key) {
+                    Some(number) => {
+                        read.excluded.iter_mut().skip(number).take(1).for_each(|count| *count += 1)
+                    }
+                    None if self.push(&request, batches) => {
                         self.check_policy(&request)?;
                         read.count(&request);
-                        batch.push(taken);
                     }
                     None => read.malformed.add(piece.log, offset, line),
                 },
-                Line::Nobody => read.nobody += 1,
+                Line::Nobody(Nobody::NoField) => read.no_field += 1,
+                Line::Nobody(Nobody::NotCounted) => read.not_counted += 1,
+                Line::Nobody(Nobody::Nameless) => read.nameless += 1,
                 Line::Other => read.other += 1,
-                Line::Malformed => read.malformed.add(piece.log, offset, line),
+                Line::Malformed => {
+                    if self.no_time.get().is_none()
+                        && let Some(why) = self.reader.why_no_time(line)
+                    {
+                        let _ = self.no_time.set(why);
+                    }
+                    read.malformed.add(piece.log, offset, line);
+                }
             }
         }
         Ok(())
     }
 
-    /// None where its window has no number: before 1970, or long after the year 2100.
-    fn taken(&self, request: &Request<'_>) -> Option<Taken> {
-        let window = u32::try_from(request.time_ms.div_euclid(self.window_ms)).ok()?;
-        Some(Taken { user: xxh3_64(&request.key), window, units: request.cost })
-    }
-
-    fn window(&self, time_ms: i64) -> u32 {
-        let window = time_ms.div_euclid(self.window_ms).max(0);
-        u32::try_from(window).unwrap_or(u32::MAX)
+    /// Counts a request in each of its windows; false where one of them has no number.
+    fn push(&self, request: &Request<'_>, batches: &mut [Batch]) -> bool {
+        let (user, units) = (xxh3_64(&request.key), request.cost);
+        if self.windows.iter().any(|window| window.number(request.time_ms).is_none()) {
+            return false;
+        }
+        let needs_name = self.windows.iter().any(|window| window.counts.wants_names());
+        let name: Option<Rc<[u8]>> = needs_name.then(|| Rc::from(&*request.key));
+        for (window, batch) in self.windows.iter().zip(batches) {
+            if let Some(number) = window.number(request.time_ms) {
+                batch.push(Taken { user, window: number, units }, name.clone());
+            }
+        }
+        true
     }
 
     /// One quota is for one policy.
@@ -225,7 +282,11 @@ impl Read {
         self.bytes += other.bytes;
         self.requests += other.requests;
         self.units += other.units;
-        self.nobody += other.nobody;
+        self.no_field += other.no_field;
+        self.not_counted += other.not_counted;
+        self.nameless += other.nameless;
+        self.excluded.resize(self.excluded.len().max(other.excluded.len()), 0);
+        self.excluded.iter_mut().zip(other.excluded).for_each(|(count, other)| *count += other);
         self.other += other.other;
         self.malformed.merge(other.malformed);
         self.with_lines.extend(other.with_lines);

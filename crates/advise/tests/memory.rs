@@ -8,7 +8,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use quotagate_advise::{Advice, Fields, Limits, Only, Options, advise};
+use quotagate_advise::{Advice, Fields, Limits, Options, advise};
 
 const MIB: usize = 1 << 20;
 const MEMORY: usize = 16 * MIB;
@@ -83,14 +83,12 @@ fn run(path: &Path, memory: usize) -> (Advice, usize) {
             cost: operator("COST"),
             ..Fields::default()
         },
-        only: Only::default(),
-        window_s: 1,
-        quotas: Vec::new(),
+        windows_s: vec![1],
         limits: Limits { users: 0.001, windows: 0.001 },
         memory,
         lateness_s: 1,
         threads: THREADS,
-        progress: false,
+        ..Options::default()
     };
     let before = HELD.load(Relaxed);
     MOST.store(before, Relaxed);
@@ -114,13 +112,13 @@ fn no_run_holds_more_than_it_may() {
     // Three million users in one window, which need several times as much.
     write(&path, (0..3_000_000).map(|user| (0, user, 1)));
     let (advice, most) = run(&path, 1 << 30);
-    assert_eq!((advice.users, advice.sample), (3_000_000, None));
+    assert_eq!((advice.windows[0].users, &advice.windows[0].sample), (3_000_000, &None));
     assert!(most > ALLOWED * 2, "{most}");
     let advice = bounded(&path);
-    assert!(advice.sample.is_some_and(|sample| sample.users > 100_000));
+    assert!(advice.windows[0].sample.as_ref().is_some_and(|sample| sample.users > 100_000));
 
     // A hundred thousand users in thirty windows, each with a count of its own.
     write(&path, (0..3_000_000).map(|line| (line / 100_000, line % 100_000, line * 1000)));
     let advice = bounded(&path);
-    assert!(advice.rounded && advice.user_windows > 2_500_000, "{advice:?}");
+    assert!(advice.windows[0].rounded && advice.windows[0].user_windows > 2_500_000, "{advice:?}");
 }

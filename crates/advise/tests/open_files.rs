@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use quotagate_advise::{Fields, Limits, Only, Options, advise};
+use quotagate_advise::{Fields, Limits, Options, advise};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const LOGS: usize = 24;
@@ -32,16 +32,15 @@ fn more_logs_than_may_be_open_are_read_all_the_same() {
     let options = Options {
         logs,
         fields: Fields::default(),
-        only: Only::default(),
-        window_s: 60,
-        quotas: Vec::new(),
+        windows_s: vec![60],
         limits: Limits { users: 0.001, windows: 0.0001 },
         memory: 1 << 20,
         lateness_s: 60,
         threads: 3,
-        progress: false,
+        ..Options::default()
     };
     let advice = advise(&options).unwrap();
-    assert_eq!((advice.users, advice.user_windows, advice.most), (6, 6, 12));
+    let window = &advice.windows[0];
+    assert_eq!((window.users, window.user_windows, window.most), (6, 6, 12));
     assert_eq!((advice.read.requests, advice.read.damaged.len()), (3 * LOGS as u64, 0));
 }

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use quotagate_advise::{Fields, Limits, Only, Options, advise};
+use quotagate_advise::{Fields, Limits, Options, advise};
 
 const USERS: usize = 12_000;
 const WINDOWS: usize = 40;
@@ -41,20 +41,19 @@ fn estimates_are_as_far_off_as_they_say() {
         let options = Options {
             logs: vec![path.clone()],
             fields: Fields { cost: Some("cost".to_owned()), ..Fields::default() },
-            only: Only::default(),
-            window_s: 10,
-            quotas: Vec::new(),
+            windows_s: vec![10],
             limits: Limits { users: 0.5, windows: 0.99 },
             memory: 256 << 10,
             lateness_s: 60,
             threads: 2,
-            progress: false,
+            ..Options::default()
         };
         let advice = advise(&options).unwrap();
-        let sample = advice.sample.unwrap();
-        assert!(sample.one_in > 2 && advice.read.late == 0, "{sample:?}");
-        assert_eq!(advice.recommended.quota, 1);
-        let shares = [advice.recommended.users_share, advice.recommended.user_windows_share];
+        let window = &advice.windows[0];
+        let sample = window.sample.as_ref().unwrap();
+        assert!(sample.one_in > 2 && window.late == 0, "{sample:?}");
+        assert_eq!(window.recommended.quota, 1);
+        let shares = [window.recommended.users_share, window.recommended.user_windows_share];
         let errors = [sample.users_error, sample.user_windows_error];
         for (((share, truth), error), square) in shares.iter().zip(truth).zip(errors).zip(&mut squares) {
             let off = (share - truth) / error;

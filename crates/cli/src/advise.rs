@@ -2,14 +2,18 @@
 
 use std::fs;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
+use clap::builder::RangedU64ValueParser;
 use quotagate_advise::{Error, Fields, Limits, Only, Options};
 use quotagate_store::server::raise_file_limit;
 
 use crate::standard::{print, tell_line};
+
+/// The most users that are named or left out.
+const MOST_USERS: u64 = 100;
 
 /// The flags of `quotagate advise`.
 #[derive(clap::Args)]
@@ -17,15 +21,24 @@ pub(crate) struct Args {
     /// Access logs of Envoy, JSON or text, plain, gzip or zstd; `-` reads standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
-    /// The window that a quota is asked for: 10s, 1m, 1h, 1d
-    #[arg(long, default_value = "1m", value_parser = seconds)]
-    window: u32,
+    /// The window that a quota is asked for: 10s, 1m, 1h, 1d; or several of them
+    #[arg(long, default_value = "1m", value_delimiter = ',', value_name = "TIME,TIME", value_parser = seconds)]
+    window: Vec<u32>,
     /// Judge these quotas; without it a ladder up to the most that anybody took
     #[arg(long, value_delimiter = ',', value_name = "N,N")]
     quota: Vec<u32>,
     /// Read only what this policy counted
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
+    /// Leave out this user, or with `*` at its end all whose names begin so
+    #[arg(long, value_name = "USER")]
+    exclude: Vec<String>,
+    /// Name so many of the users who took most in one window
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(..=MOST_USERS))]
+    show_users: usize,
+    /// Tell the quota also without so many of the users who took most
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(..=MOST_USERS))]
+    without_top: usize,
     /// Read only requests whose path begins so
     #[arg(long, value_name = "PREFIX")]
     path: Option<String>,
@@ -68,7 +81,7 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Draw a picture into this file, too
+    /// Draw a picture into this file, too; of several windows one each, with the window in its name
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
@@ -92,8 +105,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
         Err(error) => return Err(error.to_string()),
     };
     if let Some(file) = plot {
-        let picture = advice.plot()?;
-        fs::write(&file, picture).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+        let plots = advice.plots()?;
+        let several = plots.len() > 1;
+        for (window, picture) in plots {
+            let file = if several { of_window(&file, &window) } else { file.clone() };
+            fs::write(&file, picture).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+        }
     }
     if json {
         let text = serde_json::to_string_pretty(&advice).map_err(|error| error.to_string())?;
@@ -102,7 +119,21 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     print(&advice.text())
 }
 
+/// `quota.svg` as `quota-1h.svg`.
+fn of_window(file: &Path, window: &str) -> PathBuf {
+    let mut name = file.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-{window}"));
+    if let Some(extension) = file.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    file.with_file_name(name)
+}
+
 fn options(args: Args) -> Options {
+    let mut windows_s = args.window;
+    windows_s.sort_unstable();
+    windows_s.dedup();
     Options {
         logs: args.logs,
         fields: Fields {
@@ -115,9 +146,12 @@ fn options(args: Args) -> Options {
             cost: args.cost_field,
         },
         only: Only { policy: args.policy, path: args.path },
-        window_s: args.window,
+        exclude: args.exclude,
+        windows_s,
         quotas: args.quota,
         limits: Limits { users: args.max_users / 100.0, windows: args.max_windows / 100.0 },
+        show_users: args.show_users,
+        without_top: args.without_top,
         memory: args.memory,
         lateness_s: args.lateness,
         threads: args.threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get),

@@ -74,10 +74,11 @@ fn scripts_read_json() {
     let [file] = write(directory.path(), [("access.log", log().as_bytes())]);
     let (out, err) = ends(0, &["--json", "--quota", "1,2", "--window", "10s", &file]);
     let advice: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((&advice["policy"], &advice["window_s"]), (&"per-caller".into(), &10.into()));
-    let quotas: Vec<_> = advice["candidates"].as_array().unwrap().iter().map(|row| &row["quota"]).collect();
+    let window = &advice["windows"][0];
+    assert_eq!((&advice["policy"], &window["window_s"]), (&"per-caller".into(), &10.into()));
+    let quotas: Vec<_> = window["candidates"].as_array().unwrap().iter().map(|row| &row["quota"]).collect();
     assert_eq!(quotas, [1, 2, 3]);
-    assert_eq!((&advice["recommended"]["quota"], &advice["read"]["requests"]), (&3.into(), &12.into()));
+    assert_eq!((&window["recommended"]["quota"], &advice["read"]["requests"]), (&3.into(), &12.into()));
     assert_eq!(err, "");
 }
 
@@ -99,7 +100,8 @@ fn standard_input_is_read_whatever_it_is_packed_with() {
         let output = piped(&mut advise(&["--json", "-"]), &bytes);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let advice: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!((&advice["users"], &advice["recommended"]["quota"]), (&10.into(), &3.into()));
+        let window = &advice["windows"][0];
+        assert_eq!((&window["users"], &window["recommended"]["quota"]), (&10.into(), &3.into()));
     }
 }
 
@@ -133,7 +135,7 @@ fn where_there_is_nothing_to_advise_on_the_status_is_1() {
     for (arguments, why) in [
         (vec![empty.as_str()], "no line was read"),
         (vec!["-"], "no line was read"),
-        (vec![&nobody], "of 1 lines 1 name nobody in quota_partition"),
+        (vec![&nobody], "of 1 lines 1 have nothing in quota_partition: no policy counted them"),
         (vec!["--policy", "other", &some], "12 are not asked for"),
     ] {
         let (out, err) = ends(1, &arguments);
@@ -164,6 +166,57 @@ fn bad_usage_and_what_cannot_be_read_have_status_2_and_one_sentence() {
         let (out, err) = ends(2, &arguments);
         assert!(out.is_empty() && err.contains(why), "{arguments:?}: {err}");
     }
+}
+
+#[test]
+fn several_windows_and_the_users_who_took_most_are_asked_for_by_flags() {
+    let directory = tempfile::tempdir().unwrap();
+    let [file] = write(directory.path(), [("access.log", log().as_bytes())]);
+    let plot = directory.path().join("quota.svg");
+    let plot = plot.to_str().unwrap();
+    let (out, _) = ends(
+        0,
+        &[
+            "--window",
+            "1m,10s",
+            "--window",
+            "1h",
+            "--show-users",
+            "1",
+            "--without-top",
+            "1",
+            "--plot",
+            plot,
+            &file,
+        ],
+    );
+    for part in [
+        "Windows of 10s: ",
+        "Windows of 1m: ",
+        "Windows of 1h: ",
+        "  3  jwt.sub=alice (at 2026-01-31T12:00:00Z)",
+        "Without the user who took most: 1 per 1m.",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    for window in ["10s", "1m", "1h"] {
+        assert!(directory.path().join(format!("quota-{window}.svg")).exists(), "{window}");
+    }
+    let (out, _) = ends(0, &["--exclude", "jwt.sub=alice", &file]);
+    assert!(
+        out.contains("Recommended: 1 per 1m.") && out.contains("3 requests of jwt.sub=alice are excluded"),
+        "{out}"
+    );
+    let (_, err) = ends(2, &["--show-users", "101", &file]);
+    assert!(err.contains("101 is not in"), "{err}");
+}
+
+#[test]
+fn an_unknown_field_for_the_time_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let [file] = write(directory.path(), [("access.log", log().as_bytes())]);
+    let (_, err) = ends(2, &["--time-field", "when", &file]);
+    assert!(err.contains("it has no field \"when\" for the time, but \"quota_partition\", "), "{err}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub const DIALS: &str = "/v1/dials";
 pub const OVERRIDES: &str = "/v1/overrides";
 /// `GET` `?domain=&limit=`: [`Event`]s, the newest first, as a list.
 pub const HISTORY: &str = "/v1/history";
-/// `GET` `?domain=&partition=`: [`Usage`]s, as a list; 404 where no policy counts that partition now.
+/// `GET` `?domain=&partition=`: [`UsageReply`]; 404 where no policy counts that party now.
 pub const USAGE: &str = "/v1/usage";
 /// `POST` [`Reset`]: [`Changed`]; 404 where there is no counter.
 pub const RESET: &str = "/v1/reset";
@@ -39,6 +39,8 @@ pub const STORE_HEADER: &str = "x-quotagate-store";
 pub const MAX_BY: usize = 128;
 /// Longest time of a dial or an override: 366 days.
 pub const MAX_FOR_MS: u64 = 366 * 24 * 60 * 60 * 1000;
+/// Most partitions that a search for a party gives.
+pub const MAX_FOUND: usize = 100;
 /// Changes that are remembered of a domain.
 pub const MAX_HISTORY: usize = 1000;
 
@@ -305,6 +307,19 @@ pub struct Usage {
     pub window_s: u32,
     /// Milliseconds until the window ends.
     pub reset_ms: u64,
+}
+
+/// Where a party is counted now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageReply {
+    /// Every partition that contains the party, by domain, policy and partition, [`MAX_FOUND`] at most.
+    pub found: Vec<Usage>,
+    /// Its overrides that no request can match.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmatched: Vec<OverrideEntry>,
+    /// Why there may be more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
 }
 
 /// Where a quota that is shown comes from.

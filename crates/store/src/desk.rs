@@ -45,6 +45,9 @@ pub trait Desk: Send + Sync {
     /// What a cell holds.
     fn look<'a>(&'a self, cell: Cell<'a>) -> Reply<'a, Seen>;
 
+    /// The keys of counters of `domain` whose partition has this entry, `most` at most.
+    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, Found>;
+
     /// Sets the override of a counter's key, for so many milliseconds.
     fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()>;
 
@@ -151,6 +154,21 @@ pub struct Seen {
     pub value: Option<String>,
     /// Milliseconds until it ends by itself.
     pub ttl_ms: Option<u64>,
+}
+
+/// What a search has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Keys of counters, `<domain>:<policy>:{<partition>}`.
+    pub keys: Vec<String>,
+    /// Why there may be more.
+    pub incomplete: Option<String>,
+}
+
+/// Whether the partition in a counter's key has this entry.
+pub(crate) fn has_entry(key: &str, entry: &str) -> bool {
+    let partition = key.split_once(":{").and_then(|(_, rest)| rest.strip_suffix('}'));
+    partition.is_some_and(|partition| partition.split(',').any(|other| other == entry))
 }
 
 /// Drops what is beyond the bounds, and counts it.

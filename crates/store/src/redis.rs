@@ -12,6 +12,7 @@ mod node;
 mod probe;
 mod rights;
 mod script;
+mod search;
 mod silence;
 mod target;
 

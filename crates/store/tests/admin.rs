@@ -265,7 +265,11 @@ async fn overrides_usage_reset_and_top_over_http() {
     };
     assert_eq!(reserve(4).await, 4);
     let (_, usage) = server.get("/v1/usage?partition=jwt.sub=a").await;
-    assert_eq!((&usage[0]["used"], &usage[0]["quota_from"]), (&json!(4), &json!("reservation")), "{usage}");
+    assert_eq!(
+        (&usage["found"][0]["used"], &usage["found"][0]["quota_from"]),
+        (&json!(4), &json!("reservation")),
+        "{usage}"
+    );
     let place = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
     let with = |allow: Value| json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann", "allow": allow});
     let (status, made) = server.admin(Method::PUT, "/v1/overrides", Some(with(json!({"quota": 6})))).await;
@@ -298,7 +302,7 @@ async fn usage_goes_back_to_the_policys_quota_once_an_override_or_a_dial_is_clea
     };
     let usage = async || {
         let (_, usage) = server.get("/v1/usage?partition=jwt.sub=a").await;
-        (usage[0]["quota"].clone(), usage[0]["quota_from"].as_str().unwrap().to_owned())
+        (usage["found"][0]["quota"].clone(), usage["found"][0]["quota_from"].as_str().unwrap().to_owned())
     };
     let place = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
     let over = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann", "allow": {"quota": 50}});
@@ -441,6 +445,41 @@ async fn metrics_name_policies_and_no_partition() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert!(!text.contains("somebody"), "{text}");
+}
+
+#[tokio::test]
+async fn metrics_come_in_the_format_that_is_asked_for_and_every_family_has_help_and_type() {
+    let server = memory().await;
+    server.dials("test", Some(REPORT)).await;
+    let scrape = async |accept: &str| {
+        let request = Request::get("/metrics").header("host", host(&server.admin)).header("accept", accept);
+        let response = send(&server.admin, request.body(Full::default()).unwrap()).await;
+        let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (kind, String::from_utf8(body.to_vec()).unwrap())
+    };
+    let (kind, open) = scrape("application/openmetrics-text;version=1.0.0,text/plain;q=0.5").await;
+    assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(open.contains("# TYPE quotagate_store_returns counter\n") && open.ends_with("# EOF\n"), "{open}");
+    let (kind, plain) = scrape("*/*").await;
+    assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
+    assert!(plain.contains("# TYPE quotagate_store_returns_total counter\n"), "{plain}");
+    assert!(!plain.contains("# EOF"), "{plain}");
+    let version = format!("quotagate_store_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+    for sample in
+        [&version, "process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_open_fds "]
+    {
+        assert!(plain.contains(&format!("\n{sample}")), "{sample}: {plain}");
+    }
+    for sample in plain.lines().filter(|line| !line.starts_with('#')) {
+        let name = sample.split(['{', ' ']).next().unwrap();
+        let family =
+            ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        for mark in ["HELP", "TYPE"] {
+            let described = |of: &str| plain.contains(&format!("# {mark} {of} "));
+            assert!(described(name) || described(family), "{name} has no {mark}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

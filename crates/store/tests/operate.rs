@@ -32,6 +32,7 @@ async fn suite(store: Arc<dyn Store>) {
     ends_overrides_by_themselves(&store).await;
     refuses_overrides_that_cannot_be(&store).await;
     shows_and_resets_counters(&store).await;
+    finds_composite_partitions(&store).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -297,7 +298,8 @@ async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
         let key = format!("usage:{policy}:{{jwt.sub=a}}");
         one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, want) }).await;
     }
-    let usage = async || operate.usage(Some("usage"), "jwt.sub=a", &|_, _| None).await;
+    let usage =
+        async || operate.usage(Some("usage"), "jwt.sub=a", &|_, _| None).await.map(|reply| reply.found);
     let found = usage().await.unwrap();
     let shown: Vec<_> = found.iter().map(|u| (u.policy.as_str(), u.used, u.quota, u.quota_from)).collect();
     let policy = QuotaFrom::Policy;
@@ -306,7 +308,8 @@ async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
     let seen = operate
         .usage(Some("usage"), "jwt.sub=a", &|key, _| (key == "usage:p:{jwt.sub=a}").then_some(50))
         .await
-        .unwrap();
+        .unwrap()
+        .found;
     assert_eq!((seen[0].quota, seen[0].quota_from), (Some(50), QuotaFrom::Reservation));
     operate.set_dial(&SetDial { quota: Some(8), ..set("usage", "p") }).await.unwrap();
     assert_eq!(
@@ -336,4 +339,37 @@ async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
         operate.history(Some("usage"), 1).await.unwrap()[0].done,
         "reset staggered jwt.sub=a, 4 units were used"
     );
+}
+
+async fn finds_composite_partitions(store: &Arc<dyn Store>) {
+    let operate = told(store, "find", &["p", "q"]).await;
+    told(store, "find-not", &["p"]).await;
+    let partitions = [
+        ("find:p", "jwt.sub=bob,method=GET"),
+        ("find:p", "ip=192.0.2.7,jwt.sub=bob"),
+        ("find:q", "jwt.sub=bob"),
+        ("find:p", "jwt.sub=bobby,method=GET"),
+        ("find:p", "jwt.sub=%2A,method=GET"),
+        ("find-not:p", "jwt.sub=bob,method=PUT"),
+    ];
+    for (policy, partition) in partitions {
+        let key = format!("{policy}:{{{partition}}}");
+        one(&**store, &Reservation { key, window_s: 3600, ..take("", 5, 5) }).await;
+    }
+    operate.set_override(&over("find", "jwt.sub=bob,method=PUT", Allow::Quota(9))).await.unwrap();
+    let found = async |party: &str| {
+        let reply = operate.usage(Some("find"), party, &|_, _| None).await.unwrap();
+        assert_eq!(reply.incomplete, None);
+        reply.found.into_iter().map(|of| (of.policy, of.partition, of.used)).collect::<Vec<_>>()
+    };
+    let of = |policy: &str, partition: &str, used| (policy.to_owned(), partition.to_owned(), used);
+    let bob = [
+        of("p", "ip=192.0.2.7,jwt.sub=bob", 5),
+        of("p", "jwt.sub=bob,method=GET", 5),
+        of("p", "jwt.sub=bob,method=PUT", 0),
+        of("q", "jwt.sub=bob", 5),
+    ];
+    assert_eq!(found("jwt.sub=bob").await, bob);
+    assert_eq!(found("method=GET,jwt.sub=bob").await, [of("p", "jwt.sub=bob,method=GET", 5)]);
+    assert_eq!(found("jwt.sub=%2A").await, [of("p", "jwt.sub=%2A,method=GET", 5)], "no pattern");
 }

@@ -235,7 +235,7 @@ async fn partitions_are_named_as_the_filter_counts_them() {
         let grant = one(&*store, &Reservation { key, window_s: 3600, ..take("", 5, 1) }).await;
         assert_eq!((grant.used, grant.quota), (1, 7), "{counted}");
         let usage = operate.usage(Some("d"), typed, &|_, _| None).await.unwrap();
-        assert_eq!((usage[0].partition.as_str(), usage[0].used), (counted, 1));
+        assert_eq!((usage.found[0].partition.as_str(), usage.found[0].used), (counted, 1));
         let domain = Some("d".to_owned());
         let (policy, partition, by) = ("p".to_owned(), typed.to_owned(), "ann".to_owned());
         let reset = Reset { domain, policy, partition, by };

@@ -29,7 +29,7 @@ pub struct Counts {
 }
 
 /// Calls, and reservations of calls, that ended without a grant.
-const FAILED_CALLS: &str = r"^wasmcustom\.quotagate_calls\.shop\.(dispatch_failed|unreachable|timed_out|cut_off|refused|malformed|item_failed)$";
+const FAILED_CALLS: &str = r"^wasmcustom\.quotagate_(calls\.shop\.(dispatch_failed|unreachable|timed_out|cut_off|refused|malformed)|items_failed\.shop)$";
 /// An open breaker is answered with sooner than this on an idle machine. On a busy one some of its answers are taken for
 /// those of calls, which hides a little and accuses nobody.
 const AT_ONCE: Duration = Duration::from_millis(5);

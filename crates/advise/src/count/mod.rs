@@ -2,13 +2,17 @@
 
 mod shard;
 mod tally;
+mod top;
 
+use std::collections::HashSet;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 pub(crate) use self::shard::{Result as Counted, Taken};
 pub(crate) use self::tally::Tally;
+pub(crate) use self::top::Taker;
 
 use self::shard::Shard;
 
@@ -21,32 +25,43 @@ pub(crate) struct Counts {
     /// Counts of windows that were closed to save memory.
     closed: Mutex<Tally>,
     pressed: AtomicBool,
+    top: usize,
 }
 
 /// What one thread has read and not yet handed over, by part.
-pub(crate) struct Batch(Vec<Vec<Taken>>);
+pub(crate) struct Batch(Vec<Part>);
+
+#[derive(Default)]
+struct Part {
+    taken: Vec<Taken>,
+    /// Whose each is; empty where names are not needed.
+    names: Vec<Rc<[u8]>>,
+}
 
 impl Counts {
-    /// Tables of at most this many bytes in all.
-    pub(crate) fn new(budget: usize) -> Self {
-        let shard = || Mutex::new(Shard::new(budget / SHARDS));
+    /// Tables of at most this many bytes in all, and so many of the users who took most.
+    pub(crate) fn new(budget: usize, top: usize) -> Self {
+        let shard = || Mutex::new(Shard::new(budget / SHARDS, top));
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             closed: Mutex::default(),
             pressed: AtomicBool::new(false),
+            top,
         }
     }
 
     /// Counts a batch, and empties it. No line is expected any more for windows below `open`.
     pub(crate) fn add(&self, batch: &mut Batch, open: u32) {
-        for (shard, taken) in self.shards.iter().zip(&mut batch.0) {
-            if taken.is_empty() {
+        for (shard, part) in self.shards.iter().zip(&mut batch.0) {
+            if part.taken.is_empty() {
                 continue;
             }
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let mut pressed = false;
-            for taken in taken.drain(..) {
-                pressed |= shard.add(taken, open, &self.closed);
+            let mut names = part.names.drain(..);
+            for taken in part.taken.drain(..) {
+                let name = names.next();
+                pressed |= shard.add(taken, name.as_deref().unwrap_or_default(), open, &self.closed);
             }
             if pressed {
                 self.pressed.store(true, Ordering::Relaxed);
@@ -59,23 +74,34 @@ impl Counts {
         self.pressed.load(Ordering::Relaxed)
     }
 
-    /// All windows closed, with so many threads.
-    pub(crate) fn finish(self, threads: usize) -> Counted {
+    /// Whether names are needed.
+    pub(crate) fn wants_names(&self) -> bool {
+        self.top > 0
+    }
+
+    /// All windows closed, with so many threads; also without the first `but` of the users who took most.
+    pub(crate) fn finish(self, threads: usize, but: usize) -> Counted {
+        let mut top = Vec::new();
         let mut parts: Vec<Vec<Shard>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
         for (place, shard) in self.shards.into_iter().enumerate() {
-            let shard = shard.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.into_inner().unwrap_or_else(PoisonError::into_inner);
+            top.extend(shard.take_top());
             let part = place % parts.len();
             if let Some(part) = parts.get_mut(part) {
                 part.push(shard);
             }
         }
+        let top = top::first(top, self.top);
+        let but: HashSet<u64> = top.iter().take(but).map(|taker| taker.user).collect();
         let finished = thread::scope(|scope| {
-            let handles: Vec<_> = parts.into_iter().map(|part| scope.spawn(|| gather(part))).collect();
+            let start = |part| scope.spawn(|| gather(part, &but));
+            let handles: Vec<_> = parts.into_iter().map(start).collect();
             // A thread that panicked is a fault of ours; nothing of it is kept.
             handles.into_iter().filter_map(|handle| handle.join().ok()).collect::<Vec<_>>()
         });
         let closed = self.closed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let mut all = Counted { windows: closed, ..Counted::default() };
+        let without = (!but.is_empty()).then(shard::Without::default);
+        let mut all = Counted { windows: closed, top, without, ..Counted::default() };
         for part in finished {
             all.merge(&part);
             all.sampled.extend(part.sampled);
@@ -84,10 +110,11 @@ impl Counts {
     }
 }
 
-fn gather(part: Vec<Shard>) -> Counted {
-    let mut all = Counted::default();
+fn gather(part: Vec<Shard>, but: &HashSet<u64>) -> Counted {
+    let without = (!but.is_empty()).then(shard::Without::default);
+    let mut all = Counted { without, ..Counted::default() };
     for shard in part {
-        let one = shard.finish();
+        let one = shard.finish(but);
         all.merge(&one);
         all.sampled.extend(one.sampled);
     }
@@ -101,19 +128,25 @@ impl Counted {
         self.kept += other.kept;
         self.level = self.level.max(other.level);
         self.late += other.late;
+        self.without = self.without.take().zip(other.without.as_ref()).map(|(mut all, other)| {
+            all.windows.merge(&other.windows);
+            all.users.merge(&other.users);
+            all
+        });
     }
 }
 
 impl Batch {
     pub(crate) fn new() -> Self {
-        Self((0..SHARDS).map(|_| Vec::new()).collect())
+        Self((0..SHARDS).map(|_| Part::default()).collect())
     }
 
     /// Keeps it for the part that the user belongs to.
-    pub(crate) fn push(&mut self, taken: Taken) {
+    pub(crate) fn push(&mut self, taken: Taken, name: Option<Rc<[u8]>>) {
         let part = usize::try_from(taken.user >> 58).unwrap_or_default();
         if let Some(part) = self.0.get_mut(part) {
-            part.push(taken);
+            part.taken.push(taken);
+            part.names.extend(name);
         }
     }
 }

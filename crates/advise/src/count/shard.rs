@@ -9,11 +9,13 @@
 //! 64 for each thread. A count takes 17 bytes, a user 13,
 //! and tables are at least three eighths full when they have grown.
 
+use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use hashbrown::HashTable;
 
 use super::tally::Tally;
+use super::top::{Taker, Top};
 
 /// The most halvings; never reached with a sensible budget.
 const MAX_LEVEL: u32 = 40;
@@ -51,6 +53,7 @@ pub(crate) struct Shard {
     closed: u32,
     late: u64,
     budget: usize,
+    top: Top,
 }
 
 /// What became of a part.
@@ -68,6 +71,19 @@ pub(crate) struct Result {
     pub(crate) late: u64,
     /// Of all parts, those of whose users a sample was looked at.
     pub(crate) sampled: Vec<Sampled>,
+    /// The users who took most, the largest first.
+    pub(crate) top: Vec<Taker>,
+    /// The same without some of them; none where that was not asked for, or windows were closed before.
+    pub(crate) without: Option<Without>,
+}
+
+/// What all took but some.
+#[derive(Debug, Default)]
+pub(crate) struct Without {
+    /// Units of each user and window.
+    pub(crate) windows: Tally,
+    /// The most units of each user in a window.
+    pub(crate) users: Tally,
 }
 
 /// A part of whose users a sample was looked at: its own numbers, coarse.
@@ -82,14 +98,15 @@ pub(crate) struct Sampled {
 }
 
 impl Shard {
-    /// A part with at most this many bytes of tables.
-    pub(crate) fn new(budget: usize) -> Self {
+    /// A part with at most this many bytes of tables, which knows so many of the users who took most.
+    pub(crate) fn new(budget: usize, top: usize) -> Self {
         let (counts, users, own) = (HashTable::new(), HashTable::new(), Tally::coarse());
-        Self { counts, users, own, level: 0, closed: 0, late: 0, budget }
+        Self { counts, users, own, level: 0, closed: 0, late: 0, budget, top: Top::new(top) }
     }
 
-    /// Adds units; where room is needed, windows below `open` may be closed, and are added to `closed`. True if it was.
-    pub(crate) fn add(&mut self, taken: Taken, open: u32, closed: &Mutex<Tally>) -> bool {
+    /// Adds units of the user with this name; where room is needed, windows below `open` may be closed, and are added to
+    /// `closed`. True if it was.
+    pub(crate) fn add(&mut self, taken: Taken, name: &[u8], open: u32, closed: &Mutex<Tally>) -> bool {
         if !sampled(taken.user, self.level) {
             return false;
         }
@@ -104,27 +121,43 @@ impl Shard {
         let same = |other: &Taken| other.user == taken.user && other.window == taken.window;
         let entry = self.counts.entry(taken.hash(), same, Taken::hash);
         let count = entry.and_modify(|count| count.units = count.units.saturating_add(taken.units));
-        count.or_insert(taken);
+        let sum = *count.or_insert(taken).get();
+        self.top.see(sum, name);
         pressed
     }
 
-    /// Closes all windows.
-    pub(crate) fn finish(mut self) -> Result {
+    /// The users who took most, as far as they are looked at; they are forgotten here.
+    pub(crate) fn take_top(&mut self) -> Vec<Taker> {
+        let level = self.level;
+        std::mem::take(&mut self.top).into_users().filter(|taker| sampled(taker.user, level)).collect()
+    }
+
+    /// Closes all windows; where some users are given, it is also told what the others took.
+    pub(crate) fn finish(mut self, but: &HashSet<u64>) -> Result {
         let counts = std::mem::take(&mut self.counts);
         // Each table is freed before the next part's turn comes: this one may grow.
         self.budget = usize::MAX;
         let mut windows = Tally::default();
+        // Whose windows were closed before is not known any more.
+        let mut without = (!but.is_empty() && self.closed == 0 && self.level == 0).then(Without::default);
         for taken in counts {
+            if let Some(without) = without.as_mut().filter(|_| !but.contains(&taken.user)) {
+                without.windows.add(taken.units, 1);
+            }
             self.close(taken, &mut windows);
         }
         let mut users = Tally::default();
         for most in &self.users {
             users.add(most.units, 1 << self.level);
+            if let Some(without) = without.as_mut().filter(|_| !but.contains(&most.user())) {
+                without.users.add(most.units, 1);
+            }
         }
         let kept = self.users.len() as u64;
         let sampled = Sampled { windows: self.own, users: users.coarsened(), weight: 1 << self.level };
         let sampled = if self.level > 0 { vec![sampled] } else { Vec::new() };
-        Result { windows, users, kept, level: self.level, late: self.late, sampled }
+        let top = Vec::new();
+        Result { windows, users, kept, level: self.level, late: self.late, sampled, top, without }
     }
 
     /// Sees that one more count fits; true if the budget was in the way.
@@ -233,15 +266,15 @@ mod tests {
 
     impl Alone {
         fn new(budget: usize) -> Self {
-            Self(Shard::new(budget), Mutex::default())
+            Self(Shard::new(budget, 0), Mutex::default())
         }
 
         fn add(&mut self, taken: Taken, open: u32) -> bool {
-            self.0.add(taken, open, &self.1)
+            self.0.add(taken, b"", open, &self.1)
         }
 
         fn finish(self) -> Result {
-            let mut result = self.0.finish();
+            let mut result = self.0.finish(&HashSet::new());
             result.windows.merge(&self.1.into_inner().unwrap());
             result
         }

@@ -40,6 +40,12 @@ pub(crate) fn text(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
     }
 }
 
+/// The names of the fields of a line; none if it is no JSON object.
+pub(crate) fn names(line: &[u8]) -> impl Iterator<Item = String> {
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(line).unwrap_or_default();
+    object.into_iter().map(|(name, _)| name)
+}
+
 struct Scanner<'l> {
     rest: &'l [u8],
     found: Found<'l>,

@@ -2,6 +2,8 @@
 
 pub(crate) mod json;
 mod operators;
+#[cfg(test)]
+mod tests;
 mod text;
 mod time;
 
@@ -11,6 +13,7 @@ use self::json::{Found, Paths};
 use self::operators::{quota, strftime, want};
 use self::text::Format;
 use self::time::TimeFormat;
+use crate::faults::shown;
 
 /// Names of what is read of a line; what is absent has the name that `envoy/access_log.yaml` gives it, or in text the
 /// operator that stands there.
@@ -31,6 +34,19 @@ pub struct Fields {
     /// How many units the request takes; none: one.
     pub cost: Option<String>,
 }
+
+impl Fields {
+    /// Whether what names users may be a secret: a field of one's own that is called like one. (In the filter's own field
+    /// secrets are digests.)
+    pub(crate) fn key_is_secret(&self) -> bool {
+        let name = self.key.as_deref().unwrap_or_default().to_ascii_lowercase().replace('_', "-");
+        SECRETS.iter().any(|secret| name.contains(secret))
+    }
+}
+
+/// What fields are called that may hold secrets.
+const SECRETS: [&str; 8] =
+    ["authorization", "cookie", "api-key", "apikey", "token", "secret", "password", "session"];
 
 /// Which requests are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,12 +72,23 @@ pub(crate) struct Request<'l> {
 pub(crate) enum Line<'l> {
     /// A request to be counted.
     Request(Request<'l>),
-    /// A request that names nobody.
-    Nobody,
+    /// A request of nobody that can be told.
+    Nobody(Nobody),
     /// A request that is not asked for.
     Other,
     /// Not written in the format.
     Malformed,
+}
+
+/// Why nobody can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nobody {
+    /// The line has no such field.
+    NoField,
+    /// The field is empty, and so is that of the policy.
+    NotCounted,
+    /// The field is empty, though a policy applied, or a field of its own is read.
+    Nameless,
 }
 
 /// Reads lines.
@@ -98,6 +125,9 @@ const POLICY: usize = 2;
 const PATH: usize = 3;
 const COST: usize = 4;
 const DECISION: usize = 5;
+
+/// How many names are shown of the fields that a line has.
+const SHOWN: usize = 12;
 
 const DASH: &[u8] = b"-";
 /// The decision on requests that were refused before anybody was counted.
@@ -168,6 +198,29 @@ impl Reader {
         }
     }
 
+    /// Why a line of JSON says no time; none where it does, or is no such line.
+    pub(crate) fn why_no_time(&self, line: &[u8]) -> Option<String> {
+        let line = line.trim_ascii();
+        let found = json::find(line, &self.paths()).filter(|_| line.starts_with(b"{"))?;
+        let name = self.names.get(TIME)?.as_deref()?;
+        let Some(raw) = found.get(TIME).copied().flatten() else {
+            let names = json::names(line).map(|name| format!("{:?}", shown(name.as_bytes())));
+            let names: Vec<String> = names.take(SHOWN).collect();
+            return Some(format!(
+                "it has no field {name:?} for the time, but {}: name its field with --time-field",
+                names.join(", ")
+            ));
+        };
+        let text = json::text(raw).unwrap_or_default();
+        let is_time = self.times.milliseconds(&text).is_some_and(|time| time >= 0);
+        (!is_time).then(|| {
+            format!(
+                "its field {name:?} is {:?}, which is no time: say with --time-format how times are written",
+                shown(&text)
+            )
+        })
+    }
+
     fn paths(&self) -> Paths<'_> {
         self.names.each_ref().map(Option::as_deref)
     }
@@ -182,11 +235,6 @@ impl Reader {
         let text = |place: usize| written(place).filter(|text| **text != *DASH);
         let time_ms = times.milliseconds(&text(TIME)?).filter(|time| *time >= 0)?;
         let policy = text(POLICY);
-        if let Some(only) = &self.only.policy
-            && policy.as_deref() != Some(only.as_bytes())
-        {
-            return Some(Line::Other);
-        }
         if let Some(only) = &self.only.path
             && !text(PATH).is_some_and(|path| path.starts_with(only.as_bytes()))
         {
@@ -204,7 +252,21 @@ impl Reader {
                     Dash::Nobody => false,
                 }
         };
-        let Some(key) = written(KEY).filter(is_somebody) else { return Some(Line::Nobody) };
+        let key = written(KEY).filter(is_somebody);
+        if let Some(only) = &self.only.policy
+            && policy.as_deref() != Some(only.as_bytes())
+            && (policy.is_some() || key.is_some())
+        {
+            return Some(Line::Other);
+        }
+        let Some(key) = key else {
+            let has_field = found.get(KEY).copied().flatten().is_some();
+            return Some(Line::Nobody(match (policy, self.names.get(POLICY)) {
+                (None, _) if !has_field => Nobody::NoField,
+                (None, Some(Some(_))) => Nobody::NotCounted,
+                _ => Nobody::Nameless,
+            }));
+        };
         Some(Line::Request(Request { time_ms, key, policy, cost: cost(text(COST).as_deref()) }))
     }
 }
@@ -213,137 +275,4 @@ impl Reader {
 fn cost(text: Option<&[u8]>) -> u32 {
     let number = text.and_then(|text| str::from_utf8(text).ok()).and_then(|text| text.parse::<u64>().ok());
     number.map_or(1, |number| u32::try_from(number.max(1)).unwrap_or(u32::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SHIPPED: &str = r#"{"time":"2026-11-21T22:55:41.123Z","method":"GET","path":"/a/b","status":200,"details":"via_upstream","quota_decision":"admitted","quota_policy":"per-caller","quota_partition":"jwt.sub=alice","quota_used":"3"}"#;
-
-    fn shipped() -> Reader {
-        Reader::new(&Fields::default(), &Only::default()).unwrap()
-    }
-
-    fn request<'l>(key: &'l str, policy: Option<&'l str>, cost: u32) -> Line<'l> {
-        let policy = policy.map(|policy| Cow::Borrowed(policy.as_bytes()));
-        Line::Request(Request {
-            time_ms: 1_795_301_741_123,
-            key: Cow::Borrowed(key.as_bytes()),
-            policy,
-            cost,
-        })
-    }
-
-    #[test]
-    fn the_shipped_format_is_read() {
-        assert_eq!(shipped().read(SHIPPED.as_bytes()), request("jwt.sub=alice", Some("per-caller"), 1));
-        for nobody in
-            [SHIPPED.replace("\"jwt.sub=alice\"", "null"), SHIPPED.replace("quota_partition", "other")]
-        {
-            assert_eq!(shipped().read(nobody.as_bytes()), Line::Nobody);
-        }
-        for bad in ["", "{}", "hello", &SHIPPED.replace("2026", "MMXXVI"), &SHIPPED[..100]] {
-            assert_eq!(shipped().read(bad.as_bytes()), Line::Malformed, "{bad}");
-        }
-    }
-
-    #[test]
-    fn other_requests_are_left_out() {
-        let only = |policy: Option<&str>, path: Option<&str>| {
-            let only = Only { policy: policy.map(str::to_owned), path: path.map(str::to_owned) };
-            Reader::new(&Fields::default(), &only).unwrap().read(SHIPPED.as_bytes()) == Line::Other
-        };
-        assert!(!only(Some("per-caller"), Some("/a")));
-        assert!(only(Some("per-ip"), None) && only(None, Some("/b")));
-    }
-
-    #[test]
-    fn names_and_costs_can_be_told() {
-        let fields = Fields {
-            time: Some("at".to_owned()),
-            key: Some("user.id".to_owned()),
-            cost: Some("cost".to_owned()),
-            ..Fields::default()
-        };
-        let reader = Reader::new(&fields, &Only::default()).unwrap();
-        let line = r#"{"user":{"id":42},"at":1795301741.123,"cost":"7","quota_policy":"x"}"#;
-        assert_eq!(reader.read(line.as_bytes()), request("42", None, 7));
-        for (cost, expected) in [("0", 1), ("-3", 1), ("\"many\"", 1), ("99999999999", u32::MAX)] {
-            assert_eq!(reader.read(line.replace("\"7\"", cost).as_bytes()), request("42", None, expected));
-        }
-    }
-
-    #[test]
-    fn text_is_read_by_its_format() {
-        let format = "[%START_TIME(%Y-%m-%d %H:%M:%S.%3f)%] %FILTER_STATE(wasm.quotagate.partition:PLAIN)% \
-                      %FILTER_STATE(wasm.quotagate.policy:PLAIN)% \"%REQ(:PATH)%\"";
-        let fields = Fields { format: Some(format.to_owned()), ..Fields::default() };
-        let only = Only { path: Some("/a".to_owned()), ..Only::default() };
-        let reader = Reader::new(&fields, &only).unwrap();
-        let line = "[2026-11-21 22:55:41.123] ip=192.0.2.7 per-ip \"/a/b\"\r\n";
-        assert_eq!(reader.read(line.as_bytes()), request("ip=192.0.2.7", Some("per-ip"), 1));
-        assert_eq!(reader.read(line.replace("/a/b", "/b").as_bytes()), Line::Other);
-        assert_eq!(reader.read(line.replace("ip=192.0.2.7 per-ip", "- -").as_bytes()), Line::Nobody);
-    }
-
-    #[test]
-    fn who_shares_a_counter_is_somebody() {
-        let shared = SHIPPED.replace("jwt.sub=alice", "-");
-        assert_eq!(shipped().read(shared.as_bytes()), request("-", Some("per-caller"), 1));
-        let reader = |key: &str, policy: Option<&str>, format: Option<&str>| {
-            let fields = Fields {
-                key: (!key.is_empty()).then(|| key.to_owned()),
-                policy: policy.map(str::to_owned),
-                format: format.map(str::to_owned),
-                ..Fields::default()
-            };
-            Reader::new(&fields, &Only::default()).unwrap()
-        };
-        // Of other fields none knows what it means, unless a policy is there too.
-        let renamed = shared.replace("quota_", "q_");
-        assert_eq!(reader("q_partition", None, None).read(renamed.as_bytes()), Line::Nobody);
-        let named = reader("q_partition", Some("q_policy"), None);
-        assert_eq!(named.read(renamed.as_bytes()), request("-", Some("per-caller"), 1));
-        assert_eq!(named.read(renamed.replace("\"per-caller\"", "null").as_bytes()), Line::Nobody);
-
-        let all = "%START_TIME% %FILTER_STATE(wasm.quotagate.decision:PLAIN)% \
-                   %FILTER_STATE(wasm.quotagate.policy:PLAIN)% %FILTER_STATE(wasm.quotagate.partition:PLAIN)%";
-        let (time, all) = ("2026-11-21T22:55:41.123Z", reader("", None, Some(all)));
-        assert_eq!(all.read(format!("{time} admitted per-ip -").as_bytes()), request("-", Some("per-ip"), 1));
-        assert_eq!(all.read(format!("{time} - - -").as_bytes()), Line::Nobody);
-        assert_eq!(all.read(format!("{time} missing_identity per-ip -").as_bytes()), Line::Nobody);
-        let alone = reader("", None, Some("%START_TIME% %FILTER_STATE(wasm.quotagate.partition:PLAIN)%"));
-        assert_eq!(alone.read(format!("{time} -").as_bytes()), Line::Nobody);
-        // The header that is not there, whoever counted the request.
-        let header = "%START_TIME% %REQ(X-USER)% %FILTER_STATE(wasm.quotagate.policy:PLAIN)%";
-        let header = reader("REQ(X-USER)", Some("FILTER_STATE(wasm.quotagate.policy:PLAIN)"), Some(header));
-        assert_eq!(header.read(format!("{time} - per-ip").as_bytes()), Line::Nobody);
-    }
-
-    #[test]
-    fn one_operator_may_be_read_for_several_things() {
-        let line = "[2026-11-21T22:55:41.123Z] \"GET /api/x HTTP/1.1\" 200 - 0 5 3 2 \"192.0.2.7\" \"c\" \"i\" \"a\" \"b\"";
-        let path = Some("REQ(X-ENVOY-ORIGINAL-PATH?:PATH)".to_owned());
-        let only = Only { path: Some("/api".to_owned()), ..Only::default() };
-        let reader = Reader::new(&Fields { key: path, ..Fields::default() }, &only).unwrap();
-        assert_eq!(reader.read(line.as_bytes()), request("/api/x", None, 1));
-        assert_eq!(reader.read(line.replace("/api", "/b").as_bytes()), Line::Other);
-        assert_eq!(reader.text_lacks(), None);
-        let key = Some("REQ(X-USER)".to_owned());
-        let reader = Reader::new(&Fields { key, ..Fields::default() }, &only).unwrap();
-        assert_eq!(reader.text_lacks(), Some("%REQ(X-USER)%"));
-    }
-
-    #[test]
-    fn the_default_format_needs_a_key() {
-        let line = "[2026-11-21T22:55:41.123Z] \"GET / HTTP/1.1\" 200 - 0 5 3 2 \"192.0.2.7\" \"curl/8\" \"id\" \"a\" \"b\"";
-        assert_eq!(shipped().read(line.as_bytes()), Line::Malformed);
-        let fields = Fields { key: Some("REQ(X-FORWARDED-FOR)".to_owned()), ..Fields::default() };
-        let reader = Reader::new(&fields, &Only::default()).unwrap();
-        assert_eq!(reader.read(line.as_bytes()), request("192.0.2.7", None, 1));
-        let fields = Fields { format: Some("%START_TIME% x".to_owned()), ..Fields::default() };
-        let error = Reader::new(&fields, &Only::default()).unwrap_err();
-        assert!(error.contains("wasm.quotagate.partition"), "{error}");
-    }
 }

@@ -40,9 +40,19 @@ impl Brute {
     }
 
     pub fn check(&self, advice: &Advice) {
-        assert_eq!((advice.users, advice.user_windows), (self.users.len() as u64, self.windows.len() as u64));
-        assert_eq!(u64::from(advice.recommended.quota), self.smallest(advice.limits));
-        for candidate in advice.candidates.iter().chain([&advice.recommended]).chain(&advice.one_less) {
+        let [window] = advice.windows.as_slice() else { panic!("{advice:?}") };
+        assert_eq!((window.users, window.user_windows), (self.users.len() as u64, self.windows.len() as u64));
+        assert_eq!(u64::from(window.recommended.quota), self.smallest(advice.limits));
+        for of in &window.percentiles {
+            let at_most = |list: &[u64], units: u32| {
+                (list.len() as u64 - Self::above(list, units.into())) as f64
+                    >= list.len() as f64 * of.share - 1e-6
+            };
+            for (list, units) in [(&self.windows, of.user_windows), (&self.users, of.users)] {
+                assert!(at_most(list, units) && !at_most(list, units - 1), "{of:?}");
+            }
+        }
+        for candidate in window.candidates.iter().chain([&window.recommended]).chain(&window.one_less) {
             let quota = candidate.quota.into();
             let units = self.windows.iter().map(|units| units.saturating_sub(quota)).sum::<u64>();
             let expected = (Self::above(&self.users, quota), Self::above(&self.windows, quota), units);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
-use quotagate_advise::{Error, Fields, Limits, Only, Options, advise};
+use quotagate_advise::{Error, Fields, Limits, Options, advise};
 
 use crate::brute::Brute;
 
@@ -23,14 +23,12 @@ fn options(logs: Vec<PathBuf>) -> Options {
     Options {
         logs,
         fields: Fields { cost: Some("cost".to_owned()), ..Fields::default() },
-        only: Only::default(),
-        window_s: 10,
-        quotas: Vec::new(),
+        windows_s: vec![10],
         limits: Limits { users: 0.1, windows: 0.05 },
         memory: 64 << 20,
         lateness_s: 3600,
         threads: 2,
-        progress: false,
+        ..Options::default()
     }
 }
 
@@ -177,11 +175,12 @@ proptest! {
         let count = |kind: fn(&Entry) -> bool| entries.iter().filter(|entry| kind(entry)).count() as u64;
         prop_assert_eq!(advice.read.requests, requests as u64);
         prop_assert_eq!(advice.read.malformed, count(|entry| matches!(entry, Entry::Nonsense(_))));
-        prop_assert_eq!(advice.read.without_partition, count(|entry| matches!(entry, Entry::Nobody(_))));
+        prop_assert_eq!(advice.read.not_counted, count(|entry| matches!(entry, Entry::Nobody(_))));
         let understood = |place: usize| entries.iter().skip(place).step_by(packings.len()).any(|entry| !matches!(entry, Entry::Nonsense(_)));
         let no_logs = (0..packings.len().min(entries.len())).filter(|place| !understood(*place)).count();
         prop_assert_eq!(advice.read.no_logs.len(), no_logs);
-        prop_assert!(advice.sample.is_none() && !advice.rounded && advice.read.late == 0);
+        let window = &advice.windows[0];
+        prop_assert!(window.sample.is_none() && !window.rounded && window.late == 0);
     }
 
     #[test]
@@ -228,16 +227,16 @@ fn windows_add_up_over_logs_read_by_several_threads() {
         (0..texts.len()).map(|place| directory.path().join(format!("{place}.log"))).collect();
     paths.iter().zip(&texts).for_each(|(path, text)| fs::write(path, text).unwrap());
     let mut options = options(paths);
-    options.window_s = 1;
+    options.windows_s = vec![1];
     options.lateness_s = 1;
     options.threads = 3;
     let advice = advise(&options).unwrap();
     brute(&entries, 1000).check(&advice);
-    assert_eq!((advice.read.late, advice.sample), (0, None));
+    assert_eq!((advice.windows[0].late, &advice.windows[0].sample), (0, &None));
     // Where windows must be closed on the way, none is closed that a line is still to come for.
     options.memory = 512 << 10;
     let advice = advise(&options).unwrap();
-    assert!(advice.sample.is_some() && advice.read.late == 0, "{:?}", advice.read);
+    assert!(advice.windows[0].sample.is_some() && advice.windows[0].late == 0, "{:?}", advice.windows[0]);
 }
 
 #[test]

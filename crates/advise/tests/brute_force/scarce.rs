@@ -42,7 +42,8 @@ fn run(requests: impl Iterator<Item = Request>, memory: usize) -> Advice {
         ..Fields::default()
     };
     // With several threads it depends on the machine how much is being read at once, and so has to be kept.
-    let scarce = Options { fields, window_s: 1, lateness_s: 5, memory, threads: 1, ..options(vec![path]) };
+    let scarce =
+        Options { fields, windows_s: vec![1], lateness_s: 5, memory, threads: 1, ..options(vec![path]) };
     advise(&scarce).unwrap()
 }
 
@@ -68,7 +69,7 @@ fn closed_windows_are_exact_and_so_are_lines_out_of_order() {
     let requests: Vec<Request> = placed.into_iter().map(|(_, request)| request).collect();
     let brute = brute(&requests, memory);
     let advice = run(requests.into_iter(), memory);
-    assert_eq!((&advice.sample, advice.read.late), (&None, 0));
+    assert_eq!((&advice.windows[0].sample, advice.windows[0].late), (&None, 0));
     brute.check(&advice);
 }
 
@@ -81,7 +82,7 @@ fn lines_for_closed_windows_count_as_windows_of_their_own() {
     let apart: Vec<Request> =
         requests.iter().copied().chain(late().map(|(user, cost)| (user, SECONDS, cost))).collect();
     let advice = run(requests.iter().copied().chain(late().map(|(user, cost)| (user, 0, cost))), memory);
-    assert_eq!((&advice.sample, advice.read.late), (&None, 1000));
+    assert_eq!((&advice.windows[0].sample, advice.windows[0].late), (&None, 1000));
     brute(&apart, memory).check(&advice);
 }
 
@@ -91,19 +92,20 @@ fn of_a_sample_the_error_is_what_it_says() {
     let requests = requests(40_000).into_iter().filter(|(_, second, _)| *second < 30).collect::<Vec<_>>();
     let brute = brute(&requests, memory);
     let advice = run(requests.into_iter(), memory);
-    let sample = advice.sample.as_ref().unwrap();
+    let window = &advice.windows[0];
+    let sample = window.sample.as_ref().unwrap();
     assert!(sample.one_in >= 2 && sample.users >= 500, "{sample:?}");
     let close = |estimate: f64, truth: f64, error: f64| {
         assert!((estimate - truth).abs() <= 4.0 * error, "{estimate} for {truth}, ± {error}: {advice:?}");
     };
     // Each user is in it with a chance of its own, so the number of all has an error, too.
     let (all, looked_at) = (brute.users.len() as f64, sample.users as f64);
-    close(advice.users as f64, all, all / looked_at.sqrt());
-    for candidate in &advice.candidates {
+    close(window.users as f64, all, all / looked_at.sqrt());
+    for candidate in &window.candidates {
         let truth = Brute::above(&brute.users, candidate.quota.into()) as f64 / all;
         close(candidate.users_share, truth, (truth * (1.0 - truth) / looked_at).sqrt());
     }
-    let quota = advice.recommended.quota.into();
+    let quota = window.recommended.quota.into();
     let refused = Brute::above(&brute.users, quota) as f64 / all;
     assert!(refused < advice.limits.users + 4.0 * sample.users_error, "{refused}: {advice:?}");
     let one_less = Brute::above(&brute.users, quota - 1) as f64 / all;

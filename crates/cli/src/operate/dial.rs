@@ -5,7 +5,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use hyper::Method;
 use quotagate_quota::config::{Mode, OnFailure};
 use quotagate_quota::wire::dials::ALL_POLICIES;
-use quotagate_store::api::{self, Board, Changed, ClearDial, DialEntry, SetDial};
+use quotagate_store::api::{self, Board, Changed, ClearDial, DialEntry, PolicyInfo, SetDial};
 
 use super::failure::Failure;
 use super::output::say;
@@ -105,11 +105,11 @@ async fn set(args: &Set, session: &Session) -> Result<(), Failure> {
     let answer = session.client.change::<Changed>(Method::PUT, api::DIALS, &change).await?;
     session.changed(&answer)?;
     let domain = &answer.value.domain;
-    let dials = boards.map(|boards| {
-        boards.into_iter().filter(|board| board.domain == *domain).flat_map(|board| board.dials)
-    });
+    let board = boards.as_ref().map(|boards| boards.iter().find(|board| board.domain == *domain));
+    let dials = board.map(|board| board.into_iter().flat_map(|board| board.dials.iter().cloned()));
     let before = Before::found(dials, |dial| dial.policy == args.policy);
-    meaning(args);
+    let mut policies = board.flatten().into_iter().flat_map(|board| &board.policies);
+    meaning(args, policies.find(|policy| policy.name == args.policy));
     match args.for_ms {
         Some(ms) => {
             say(&format!("It reverts by itself in {}, the whole dial of {}.", duration(ms), args.policy))
@@ -163,8 +163,8 @@ fn undo(args: &Set, before: &Before<DialEntry>, session: &Session) {
     say(&format!("Undo it{note}: {whole}"));
 }
 
-/// Says what will be otherwise.
-fn meaning(args: &Set) {
+/// Says what will be otherwise, of a policy where it is known.
+fn meaning(args: &Set, policy: Option<&PolicyInfo>) {
     say("Every proxy with traffic has it within 10 s. What it changes:");
     match args.mode {
         Some(Mode::Enforce) => say("  mode: requests over the quota are refused"),
@@ -174,16 +174,31 @@ fn meaning(args: &Set) {
     }
     if let Some(quota) = args.quota {
         say(&format!(
-            "  quota: {} a window for each partition, counted over all proxies; what is used counts, overrides stay",
-            count(quota, "unit", "units")
+            "  quota: {} a window for {}, counted over all proxies; what is used counts, overrides stay",
+            count(quota, "unit", "units"),
+            shared(policy)
         ));
-        say("  where the policy has tiers or quota_from, the quota replaces them");
+        if policy.is_some_and(|policy| policy.tiers) {
+            say("  this replaces the policy's tiers and quota_from: a larger quota by them is lost");
+        }
     }
     match args.on_failure {
         Some(OnFailure::Allow) => say("  on_failure: while the store fails, requests pass uncounted"),
         Some(OnFailure::Deny) => say("  on_failure: while the store fails, requests get 503"),
         Some(OnFailure::Local) => say("  on_failure: while the store fails, each worker counts for itself"),
         None => {}
+    }
+}
+
+/// Who shares one counter of a policy.
+fn shared(policy: Option<&PolicyInfo>) -> String {
+    match policy.and_then(|policy| policy.partition_by.as_deref()) {
+        Some([]) => "everybody together".to_owned(),
+        Some(entries) => {
+            let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+            format!("each {}", names.join(" and "))
+        }
+        None => "each partition".to_owned(),
     }
 }
 

@@ -1,9 +1,10 @@
 //! `quotagate reset`: a partition gets its whole quota once more.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
 
 use hyper::Method;
-use quotagate_store::api::{self, Changed, Reset, Usage};
+use quotagate_store::api::{self, Changed, Reset, Usage, UsageReply};
 
 use super::failure::Failure;
 use super::output::say;
@@ -57,13 +58,17 @@ pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
 
 /// Says what will be done, and waits for a yes.
 async fn confirm(args: &Args, partition: &str, session: &Session) -> Result<(), Failure> {
-    let found = session.client.get::<Vec<Usage>>(api::USAGE, &[("partition", Some(partition))]).await;
+    let found = session.client.get::<UsageReply>(api::USAGE, &[("partition", Some(partition))]).await;
     let found = match found {
-        Ok(found) => found.value,
+        Ok(found) => found.value.found,
         Err(Failure::Absent(_)) => Vec::new(),
         Err(failure) => return Err(failure),
     };
-    let Some(usage) = found.iter().find(|usage| usage.policy == args.policy) else {
+    // Its entries may stand in another order, and other partitions may contain it.
+    let entries = |partition: &str| partition.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
+    let is_meant =
+        |usage: &&Usage| usage.policy == args.policy && entries(&usage.partition) == entries(partition);
+    let Some(usage) = found.iter().find(is_meant) else {
         let boards = session.client.boards().await?.value;
         if boards.iter().all(|board| board.policies.iter().all(|policy| policy.name != args.policy)) {
             // The store refuses that, and says which names could have been meant.

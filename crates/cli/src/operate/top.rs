@@ -104,16 +104,18 @@ fn show(answer: &Answer<Top>, output: Output) -> Result<(), Failure> {
     output.print(&text(&answer.value, output.colour))
 }
 
-/// What is drawn on a terminal of so many rows and columns: of each list as much as leaves room for the other.
+/// What is drawn on a terminal of so many rows and columns: of each list as much as leaves room for the others.
 fn screen(heading: &str, top: &Top, colour: bool, size: Option<(usize, usize)>) -> String {
     let draw = |top: &Top| format!("{}\n\n{}", clean(heading), text(top, colour));
     let Some((rows, columns)) = size else { return draw(top) };
     let mut top = top.clone();
     let mut drawn = draw(&top);
-    let mut kept = top.fullest.len().max(top.refused.len()).min(rows);
+    let longest = top.fullest.len().max(top.refused.len()).max(top.uncounted.len());
+    let mut kept = longest.min(rows);
     while drawn.lines().count() > rows && kept > 0 {
         top.fullest.truncate(kept);
         top.refused.truncate(kept);
+        top.uncounted.truncate(kept);
         drawn = draw(&top);
         kept -= 1;
     }

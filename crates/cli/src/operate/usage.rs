@@ -1,9 +1,10 @@
-//! `quotagate usage`: what a partition has used of each policy's quota in the current window.
+//! `quotagate usage`: what a party has used in the current window of each policy, in every partition that contains it.
 
-use quotagate_store::api::{self, QuotaFrom, Usage};
+use quotagate_store::api::{self, QuotaFrom, Usage, UsageReply};
 
 use super::failure::Failure;
 use super::output::say;
+use super::overrides::without_effect;
 use super::partition::PartitionArgs;
 use super::table::{Table, Weight};
 use super::words::{duration, number};
@@ -24,7 +25,7 @@ pub(crate) struct Args {
 /// When no policy counts that partition now, or the store does not answer.
 pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
     let partition = args.partition.encode(&session, "").await?;
-    let answer = session.client.get::<Vec<Usage>>(api::USAGE, &[("partition", Some(&partition))]).await;
+    let answer = session.client.get::<UsageReply>(api::USAGE, &[("partition", Some(&partition))]).await;
     let answer = answer.map_err(|failure| match failure {
         Failure::Absent(text) => Failure::Absent(format!("{text}{}", help(&session, &partition))),
         other => other,
@@ -33,9 +34,10 @@ pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
         return session.output.json(&answer.raw);
     }
     say(&format!("{partition} in the current window of each policy:"));
-    let headings = ["domain", "policy", "used", "quota", "full", "quota is of", "window", "ends in"];
+    let headings =
+        ["domain", "policy", "used", "quota", "full", "quota is of", "window", "ends in", "partition"];
     let mut table = Table::new(&headings, &[2, 3, 4, 6, 7]);
-    for usage in &answer.value {
+    for usage in &answer.value.found {
         let row = [
             usage.domain.clone(),
             usage.policy.clone(),
@@ -45,10 +47,16 @@ pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
             source(usage.quota_from).to_owned(),
             duration(u64::from(usage.window_s) * 1000),
             duration(usage.reset_ms),
+            usage.partition.clone(),
         ];
         table.row(weight(usage), row);
     }
-    session.output.print(&table.render(session.output.colour))
+    session.output.print(&table.render(session.output.colour))?;
+    answer.value.unmatched.iter().filter_map(without_effect).for_each(|text| say(&text));
+    if let Some(why) = &answer.value.incomplete {
+        say(&format!("There may be more partitions of this party: {why}."));
+    }
+    Ok(())
 }
 
 /// Why somebody may not be found.

@@ -72,6 +72,24 @@ fn a_dial_is_set_shown_and_cleared() {
     }
 }
 
+#[test]
+fn a_dialled_quota_says_who_shares_it_and_which_tiers_it_replaces() {
+    let fleet = Fleet::silent(&StoreOptions::new("memory:"), None);
+    let entry = |name: &str| json!({"name": name, "forms": [name]});
+    for (partition_by, tiers, whom) in [
+        (json!([entry("caller"), entry("method")]), true, "each caller and method"),
+        (json!([]), false, "everybody together"),
+    ] {
+        let policy = json!({"name": "p", "quota": 10, "window_s": 60, "stagger": false, "mode": "enforce",
+            "on_failure": "allow", "partition_by": partition_by, "tiers": tiers});
+        fleet.report("shop", vec![serde_json::from_value(policy).unwrap()]);
+        let set = fleet.done(&["dial", "set", "p", "--quota", "5000"]);
+        let says = format!("quota: 5,000 units a window for {whom}, counted over all proxies");
+        assert!(set.err.contains(&says), "{set:?}");
+        assert_eq!(set.err.contains("replaces the policy's tiers and quota_from"), tiers, "{set:?}");
+    }
+}
+
 /// `per-caller` has a quota and the mode `shadow` until they are cleared.
 fn shows_each_dial_with_its_own_end(fleet: &Fleet) {
     fleet.done(&["dial", "set", "*", "--mode", "off", "--on-failure", "deny", "--for", "1h", "--by", "ann"]);

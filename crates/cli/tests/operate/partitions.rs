@@ -34,7 +34,7 @@ fn the_usage_of_a_partition_is_found_by_the_name_that_people_know() {
             assert_eq!(line("log-ins")[..5], ["shop", "log-ins", "3", "3", "100 %"]);
         }
         let found = fleet.json(&["usage", "jwt.sub=Ann Smith"]);
-        assert_eq!(found.as_array().map(Vec::len), Some(2), "{found}");
+        assert_eq!(found["found"].as_array().map(Vec::len), Some(2), "{found}");
         let nobody = fleet.run(&["usage", "header.x-api-key=abc", "--plain"]);
         assert_eq!(nobody.status, 1, "{nobody:?}");
         assert!(nobody.err.contains("quotagate top"), "{nobody:?}");
@@ -54,7 +54,11 @@ fn a_secret_is_named_by_typing_it_and_leaves_the_machine_as_a_digest_only() {
     let done = run(&mut keyed, format!("{secret}\n").as_bytes());
     assert_eq!(done.status, 0, "{done:?}");
     let usage: Value = serde_json::from_str(&done.out).unwrap();
-    assert_eq!((&usage[0]["policy"], &usage[0]["used"]), (&json!("per-key"), &json!(5)), "{usage}");
+    assert_eq!(
+        (&usage["found"][0]["policy"], &usage["found"][0]["used"]),
+        (&json!("per-key"), &json!(5)),
+        "{usage}"
+    );
 
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("key");
@@ -217,6 +221,25 @@ fn an_override_of_the_wrong_shape_is_refused_and_its_entries_are_taken_in_any_or
     let unmatched =
         "The override of jwt.sub=mallory,method=GET in per-method matches no request: policy per-method has";
     assert!(list.err.contains(unmatched), "{list:?}");
+}
+
+#[test]
+fn usage_finds_every_partition_that_contains_a_party() {
+    for fleet in [Fleet::memory(), Fleet::redis()] {
+        fleet.tell_of("shop", &["per-method"], Some(&caller_and_method()));
+        fleet.reserve("per-method", "jwt.sub=bob,method=GET", 10, 10);
+        fleet.reserve("per-method", "jwt.sub=bobby,method=GET", 10, 1);
+        fleet.reserve("per-caller", "jwt.sub=bob", 10, 2);
+        let usage = fleet.done(&["usage", "jwt.sub=bob"]);
+        let full =
+            usage.out.lines().find(|line| line.ends_with("jwt.sub=bob,method=GET")).unwrap_or_default();
+        assert!(full.contains("per-method") && full.contains("100 %"), "{usage:?}");
+        assert_eq!(usage.out.lines().count(), 3, "{usage:?}");
+        fleet.done(&["override", "set", "per-caller", "jwt.sub=bob", "--blocked"]);
+        fleet.tell_of("shop", &["per-caller"], Some(&caller_and_method()));
+        let usage = fleet.done(&["usage", "jwt.sub=bob"]);
+        assert!(usage.err.contains("override of jwt.sub=bob in per-caller matches no request"), "{usage:?}");
+    }
 }
 
 #[test]

@@ -10,9 +10,9 @@ use std::time::Duration;
 use futures_util::future::{FutureExt, ready};
 use quotagate_quota::wire::MAX_UNITS;
 
-use super::Memory;
+use super::{Memory, lock};
 use crate::api::MAX_HISTORY;
-use crate::desk::{Cell, Change, Desk, Note, Reply, Seen, Sheet, Shelf, within_bounds};
+use crate::desk::{Cell, Change, Desk, Found, Note, Reply, Seen, Sheet, Shelf, has_entry, within_bounds};
 use crate::operate::MAX_OVERRIDES;
 use crate::store::StoreError;
 
@@ -141,6 +141,23 @@ impl Memory {
         Seen { now, value, ttl_ms }
     }
 
+    /// Looks at all keys, a part of the map at a time.
+    fn search(&self, domain: &str, entry: &str, most: usize) -> Found {
+        let mut found = Found::default();
+        let own = |key: &str| key.strip_prefix(domain).is_some_and(|rest| rest.starts_with(':'));
+        for shard in self.shards.all() {
+            let shard = lock(shard);
+            let keys = shard.keys().filter(|key| own(key) && has_entry(key, entry));
+            found.keys.extend(keys.take(most.saturating_add(1)).map(|key| String::from(&**key)));
+            if found.keys.len() > most {
+                found.keys.truncate(most);
+                found.incomplete = Some(format!("more than {most} counters were found"));
+                break;
+            }
+        }
+        found
+    }
+
     fn keep_override(&self, key: &str, value: &str, for_ms: Option<u64>) -> Result<(), StoreError> {
         let now = (self.clock)();
         let mut overrides = self.drawer.overrides.write().unwrap_or_else(PoisonError::into_inner);
@@ -209,6 +226,10 @@ impl Desk for Memory {
 
     fn look<'a>(&'a self, cell: Cell<'a>) -> Reply<'a, Seen> {
         ready(Ok(self.look_at(cell))).boxed()
+    }
+
+    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, Found> {
+        ready(Ok(self.search(domain, entry, most))).boxed()
     }
 
     fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()> {

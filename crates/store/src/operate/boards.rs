@@ -2,12 +2,12 @@
 //!
 //! Of [`MAX_DOMAINS`] domains what was read is kept, so that their overrides are read again only with a new version.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::names::{Written, merged};
 use super::view::View;
@@ -19,6 +19,10 @@ use crate::store::StoreError;
 const GLANCE: Duration = Duration::from_millis(500);
 /// How old the policies of a glance may be, where nothing was changed.
 const POLICIES: Duration = Duration::from_secs(10);
+
+/// How often domains without traffic are read, for the gauges of `/metrics`, and how soon after a failure.
+const QUIET: Duration = Duration::from_secs(10);
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// What was last read for boards, by domain.
 #[derive(Default)]
@@ -105,6 +109,31 @@ impl Operate {
             Some(self.board(domain, &*read?))
         });
         join_all(reads).await.into_iter().flatten().collect()
+    }
+
+    /// Reads every domain that filters have reported now and then, for ever: a dial stays in the metrics while nobody calls.
+    pub(super) async fn keep_quiet(&self) {
+        loop {
+            let whole = self.read_quiet().await;
+            sleep(if whole { QUIET } else { AFTER_FAILURE }).await;
+        }
+    }
+
+    /// Reads every domain that filters have reported, [`MAX_DOMAINS`] at most; whether all could be read.
+    pub(super) async fn read_quiet(&self) -> bool {
+        let Ok(Ok(names)) = timeout(GLANCE, self.domains()).await else { return false };
+        self.kept.lock().retain(|domain, _| names.contains(domain));
+        let mut whole = true;
+        for domain in names.iter().take(MAX_DOMAINS) {
+            whole &= matches!(timeout(GLANCE, self.read(domain, Look::Glance)).await, Ok(Ok(_)));
+        }
+        whole
+    }
+
+    /// What was last read of each domain.
+    pub(super) fn last_views(&self) -> BTreeMap<String, Arc<View>> {
+        let kept = self.kept.lock();
+        kept.iter().map(|(domain, read)| (domain.clone(), Arc::clone(&read.view))).collect()
     }
 
     async fn read(&self, domain: &str, look: Look) -> Result<Arc<Read>, StoreError> {

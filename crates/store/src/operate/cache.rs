@@ -160,16 +160,25 @@ impl Operate {
         domains.get(domain).map_or(0, |cached| cached.version.load(Relaxed))
     }
 
-    /// Of each domain at hand, how many dials and overrides are in force.
+    /// Of each domain that filters have reported, and of each that is asked for, how many dials and overrides are in force.
     pub fn in_force(&self) -> Vec<(String, usize, usize)> {
-        let since = Instant::now();
-        let count = |cached: Arc<Cached>| {
-            let wanted = cached.state().asked + WANTED > since;
-            let view = cached.view().filter(|_| wanted)?;
+        let mut views = self.last_views();
+        let now = Instant::now();
+        for cached in self.cache.all() {
+            let wanted = cached.state().asked + WANTED > now;
+            let Some(view) = cached.view() else { continue };
+            match views.get_mut(&*cached.name) {
+                Some(last) if last.at >= view.at => {}
+                Some(last) => *last = view,
+                None if wanted => drop(views.insert(cached.name.to_string(), view)),
+                None => {}
+            }
+        }
+        let count = |(name, view): (String, Arc<View>)| {
             let now = view.now();
-            Some((cached.name.to_string(), view.dials_at(now), view.overrides.count_at(now)))
+            (name, view.dials_at(now), view.overrides.count_at(now))
         };
-        self.cache.all().into_iter().filter_map(count).collect()
+        views.into_iter().map(count).collect()
     }
 
     /// A domain that a filter asks for, as it was within the last two seconds if the backend lets it be read. Who asks
@@ -194,8 +203,12 @@ impl Operate {
         Ok(cached)
     }
 
-    /// Reads what is at hand once a second, for ever.
+    /// Reads what is at hand once a second, and what is quiet now and then, for ever.
     pub async fn keep_fresh(&self) {
+        tokio::join!(self.keep_wanted(), self.keep_quiet());
+    }
+
+    async fn keep_wanted(&self) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -245,9 +258,14 @@ impl Operate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{ClearDial, SetDial};
+
+    const REPORT: &[u8] =
+        br#"{"policies":[{"name":"p","quota":5,"window_s":60,"stagger":false,"mode":"enforce",
+        "on_failure":"allow"}]}"#;
 
     #[tokio::test]
-    async fn a_domain_that_nobody_asks_for_any_more_has_no_gauges() {
+    async fn a_domain_that_no_filter_has_reported_has_gauges_while_it_is_asked_for() {
         let operate = Operate::new(crate::open(&"memory:".parse().unwrap(), "qg"));
         let cached = operate.wanted("gone").await.unwrap();
         assert_eq!(operate.in_force(), [("gone".to_owned(), 0, 0)]);
@@ -255,5 +273,34 @@ mod tests {
         assert_eq!(operate.in_force(), []);
         operate.wanted("gone").await.unwrap();
         assert_eq!(operate.in_force().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn gauges_outlive_the_traffic_of_their_domain_and_the_store() {
+        let store = crate::open(&"memory:".parse().unwrap(), "qg");
+        let operate = Operate::new(Arc::clone(&store));
+        let cached = operate.wanted("shop").await.unwrap();
+        cached.learn(REPORT).unwrap();
+        operate.write_down(&cached).await;
+        let dial = SetDial {
+            domain: None,
+            policy: "p".to_owned(),
+            mode: None,
+            quota: Some(7),
+            on_failure: None,
+            for_ms: None,
+            by: "ann".to_owned(),
+        };
+        operate.set_dial(&dial).await.unwrap();
+        cached.state().asked = Instant::now().checked_sub(WANTED).unwrap();
+        assert!(operate.read_quiet().await);
+        assert_eq!(operate.in_force(), [("shop".to_owned(), 1, 0)]);
+        let started_anew = Operate::new(store);
+        assert!(started_anew.read_quiet().await);
+        assert_eq!(started_anew.in_force(), [("shop".to_owned(), 1, 0)], "nobody asked this one");
+        let clear = ClearDial { domain: None, policy: "p".to_owned(), by: "ann".to_owned() };
+        operate.clear_dial(&clear).await.unwrap();
+        assert!(started_anew.read_quiet().await);
+        assert_eq!(started_anew.in_force(), [("shop".to_owned(), 0, 0)]);
     }
 }

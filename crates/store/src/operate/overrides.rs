@@ -193,7 +193,12 @@ impl Operate {
     }
 
     /// The override of an entry of the index, if it is there.
-    async fn listed(&self, domain: &str, field: &str, value: &[u8]) -> Result<Option<OverrideEntry>, Fault> {
+    pub(super) async fn listed(
+        &self,
+        domain: &str,
+        field: &str,
+        value: &[u8],
+    ) -> Result<Option<OverrideEntry>, Fault> {
         let (Some((policy, partition)), Ok(entry)) = (
             field.strip_suffix('}').and_then(|field| field.split_once(":{")),
             serde_json::from_slice::<OverrideRecord>(value),

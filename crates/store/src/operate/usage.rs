@@ -1,8 +1,9 @@
-//! Looking at the counters of a partition, and resetting them.
+//! Looking at the counters of a party, and resetting them.
 //!
 //! Windows are those of the clock of the server that counts. Units that a worker held from before a reset may still come
 //! back as returns, which a counter takes off as far as it can.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -10,10 +11,14 @@ use quotagate_quota::window::Window;
 
 use super::cache::understand;
 use super::names::clean;
-use super::overrides::{canonical, check_partition, counted, read_allow};
+use super::overrides::{canonical, check_partition, counted, read_allow, unmatched as no_match};
+use super::shape::arrange;
 use super::{Fault, Operate, millis, record};
-use crate::api::{Allow, Changed, Event, PolicyInfo, QuotaFrom, Reset, Usage};
-use crate::desk::{Cell, Change, Seen, Shelf};
+use crate::api::{
+    Allow, Changed, Event, MAX_FOUND, OverrideEntry, PolicyInfo, QuotaFrom, Reset, Usage, UsageReply,
+};
+use crate::desk::{Cell, Change, Found, Seen, Shelf};
+use crate::error::StoreError;
 
 /// Counters that are looked at together.
 const TOGETHER: usize = 16;
@@ -23,24 +28,33 @@ const TRIES: usize = 3;
 /// The quota that a store has last seen a reservation of this key ask with, in the window of this number: no override's.
 pub type LastQuota<'a> = dyn Fn(&str, u64) -> Option<u64> + Sync + 'a;
 
+/// Partitions of policies, and overrides that no request can match.
+#[derive(Default)]
+struct Candidates {
+    /// By policy and partition.
+    partitions: BTreeSet<(String, String)>,
+    unmatched: Vec<(String, Vec<u8>)>,
+    incomplete: Option<String>,
+}
+
 impl Operate {
-    /// The counters of a partition, of all policies that count it now.
+    /// The counters of all partitions that contain a party, composite ones too, and its overrides that match nothing.
     ///
     /// # Errors
-    /// Where the domain is not known, no policy counts the partition, or the backend fails.
+    /// Where the domain is not known, no policy counts the party, or the backend fails.
     pub async fn usage(
         &self,
         domain: Option<&str>,
-        partition: &str,
+        party: &str,
         last: &LastQuota<'_>,
-    ) -> Result<Vec<Usage>, Fault> {
-        let partition = &*canonical("", "any", partition)?;
-        check_partition("", "any", partition)?;
+    ) -> Result<UsageReply, Fault> {
+        let party = &*canonical("", "any", party)?;
+        check_partition("", "any", party)?;
         let names = match domain {
             Some(domain) => vec![self.domain(Some(domain)).await?],
             None => self.domains().await?,
         };
-        let mut found = Vec::new();
+        let mut reply = UsageReply::default();
         for domain in &names {
             let dials = self.desk().read(Shelf::Dials, domain).await?;
             let now = dials.now;
@@ -48,19 +62,89 @@ impl Operate {
             let turned = turned.into_iter().filter(|(_, dial)| dial.left_at(now).is_some());
             let quotas: Vec<_> = turned.filter_map(|(name, dial)| Some((name, dial.quota?))).collect();
             let policies = self.policies(domain).await?;
-            for some in policies.chunks(TOGETHER) {
+            let Candidates { partitions, unmatched, incomplete } =
+                self.candidates(domain, party, &policies).await?;
+            reply.incomplete = reply.incomplete.or(incomplete);
+            let partitions: Vec<_> = partitions.into_iter().collect();
+            for some in partitions.chunks(TOGETHER) {
                 let mut looks = Vec::with_capacity(some.len());
-                for policy in some {
-                    let dial = quotas.iter().find(|(name, _)| *name == policy.name).map(|(_, quota)| *quota);
+                for (name, partition) in some {
+                    let Some(policy) = policies.iter().find(|policy| policy.name == *name) else { continue };
+                    let dial = quotas.iter().find(|(dialled, _)| dialled == name).map(|(_, quota)| *quota);
                     looks.push(self.counter(domain, policy, partition, dial, last));
                 }
                 for usage in join_all(looks).await {
-                    found.extend(usage?);
+                    reply.found.extend(usage?);
                 }
             }
+            for (field, value) in unmatched {
+                let entry = self.listed(domain, &field, &value).await?;
+                reply.unmatched.extend(entry.map(|entry| OverrideEntry {
+                    unmatched: no_match(&policies, &entry.policy, &entry.partition),
+                    ..entry
+                }));
+            }
         }
-        if found.is_empty() {
-            return Err(Fault::Absent("no policy counts this partition now".to_owned()));
+        if reply.found.len() > MAX_FOUND {
+            reply.found.truncate(MAX_FOUND);
+            reply.incomplete = Some(format!("more than {MAX_FOUND} partitions were found"));
+        }
+        if reply.found.is_empty() && reply.unmatched.is_empty() {
+            let incomplete = reply
+                .incomplete
+                .map_or_else(String::new, |why| format!("; the search was not complete: {why}"));
+            return Err(Fault::Absent(format!("no policy counts this partition now{incomplete}")));
+        }
+        Ok(reply)
+    }
+
+    /// Where a party may be counted: under its own name, in partitions that counters or overrides name.
+    async fn candidates(
+        &self,
+        domain: &str,
+        party: &str,
+        policies: &[PolicyInfo],
+    ) -> Result<Candidates, StoreError> {
+        let mut found = Candidates::default();
+        for policy in policies {
+            if let Ok(partition) = arrange(policy, party) {
+                found.partitions.insert((policy.name.clone(), partition));
+            }
+        }
+        let entries: Vec<&str> = party.split(',').collect();
+        // What has no label is everybody, or a digest of a whole partition: nothing contains it.
+        let Some(first) = entries.iter().find(|entry| entry.contains('=')) else { return Ok(found) };
+        let keys = match self.desk().find(domain, first, MAX_FOUND).await {
+            Ok(Found { keys, incomplete }) => {
+                found.incomplete = incomplete;
+                keys
+            }
+            Err(error) => {
+                found.incomplete = Some(error.to_string());
+                Vec::new()
+            }
+        };
+        let contains =
+            |partition: &str| entries.iter().all(|entry| partition.split(',').any(|own| own == *entry));
+        for key in keys {
+            let parts = key.strip_suffix('}').and_then(|key| key.split_once(":{"));
+            let Some((head, partition)) = parts.filter(|(_, partition)| contains(partition)) else {
+                continue;
+            };
+            let policy = head.split_once(':').map_or(head, |(_, policy)| policy);
+            found.partitions.insert((policy.to_owned(), partition.to_owned()));
+        }
+        let sheet = self.desk().read(Shelf::Overrides, domain).await?;
+        for (field, value) in sheet.fields {
+            let parts = field.strip_suffix('}').and_then(|field| field.split_once(":{"));
+            let Some((policy, partition)) = parts.filter(|(_, partition)| contains(partition)) else {
+                continue;
+            };
+            if no_match(policies, policy, partition).is_none() {
+                found.partitions.insert((policy.to_owned(), partition.to_owned()));
+            } else if found.unmatched.len() < MAX_FOUND {
+                found.unmatched.push((field, value));
+            }
         }
         Ok(found)
     }

@@ -16,7 +16,7 @@ use super::script::{self, Answer, Form};
 use super::{Redis, Topology};
 use crate::api::MAX_HISTORY;
 use crate::desk::{
-    Cell, Change, Desk, MAX_FIELDS, MAX_VALUE, Note, Reply, Seen, Sheet, Shelf, within_bounds,
+    Cell, Change, Desk, Found, MAX_FIELDS, MAX_VALUE, Note, Reply, Seen, Sheet, Shelf, within_bounds,
 };
 use crate::error::StoreError;
 
@@ -245,6 +245,10 @@ impl Desk for Redis {
         .boxed()
     }
 
+    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, Found> {
+        self.search(domain, entry, most).boxed()
+    }
+
     fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()> {
         async move {
             let set = |_| {
@@ -293,7 +297,7 @@ fn clock(parts: &[Value]) -> Option<Duration> {
 }
 
 /// What an operator can do about an error.
-fn explain(error: &redis::ServerError, key: &str) -> String {
+pub(super) fn explain(error: &redis::ServerError, key: &str) -> String {
     let (code, detail) = (error.code(), error.details().unwrap_or_default());
     if script::lacks_rights(&format!("{code} {detail}")) {
         return format!("the store's user in Redis lacks a right that operating needs: {detail}");
@@ -308,6 +312,6 @@ fn whole(value: &Value) -> Option<u64> {
     if let Value::Int(number) = value { u64::try_from(*number).ok() } else { None }
 }
 
-fn nonsense() -> StoreError {
+pub(super) fn nonsense() -> StoreError {
     StoreError::Refused("an answer that is none of the script's".to_owned())
 }

@@ -18,6 +18,8 @@ use crate::store::{SECOND_LOOK, StoreError};
 
 /// How long a call to a cluster waits for a connection that was just lost, or that is the node's first.
 pub const DIALING: Duration = Duration::from_millis(100);
+/// A silence that is shorter may be the machine's, however short the calls' time is.
+const SHORTEST: Duration = Duration::from_millis(20);
 /// So many times its usual answer time a node may be silent.
 const USUAL: u32 = 4;
 /// Most commands that wait for a silent connection; refunds beyond them are dropped.
@@ -25,7 +27,7 @@ const MOST_OWED: usize = 1024;
 
 /// How long a node may owe an answer to a call that can wait for `budget`.
 pub fn patience(budget: Duration) -> Duration {
-    budget.mul_f64(0.4)
+    budget.mul_f64(0.4).max(SHORTEST)
 }
 
 /// What one connection owes. Clones share it.

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use self::guard::Reach;
 use super::App;
+use super::metrics::Format;
 use super::page;
 use super::query::Query;
 use super::reply::{Payload, Refusal, json, text};
@@ -49,9 +50,9 @@ where
         "/healthz" => |_| text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".to_owned()),
         "/readyz" if Query::of(request.uri()).get("partial").is_some() => |app| readiness(app, true),
         "/readyz" => |app| readiness(app, false),
-        "/metrics" => |app| {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            text(StatusCode::OK, kind, app.metrics.render(&*app.store, &app.operate))
+        "/metrics" => match Format::accepted(request.headers()) {
+            Format::Open => |app| metrics(app, Format::Open),
+            Format::Plain => |app| metrics(app, Format::Plain),
         },
         _ => return Err(Refusal::NoSuchPath),
     };
@@ -59,6 +60,11 @@ where
         return Err(Refusal::Method("GET"));
     }
     Ok(answer(app))
+}
+
+fn metrics(app: &App, format: Format) -> Response<Payload> {
+    let page = app.metrics.render(&*app.store, &app.operate, format);
+    text(StatusCode::OK, format.content_type(), page)
 }
 
 /// Whether a proxy asks, which was given the wrong address.

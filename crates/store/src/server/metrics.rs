@@ -1,4 +1,9 @@
-//! What the server counts of itself, in Prometheus' text format.
+//! What the server counts of itself, in Prometheus' text formats.
+
+mod format;
+mod plain;
+#[cfg(target_os = "linux")]
+mod process;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -10,8 +15,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+pub use self::format::Format;
 use crate::operate::Operate;
 use crate::store::Store;
 use crate::watch::Watch;
@@ -64,7 +71,10 @@ struct Total {
 impl Metrics {
     /// Zeroes, with what `store` measures of itself and what `watch` sees.
     pub fn new(store: &dyn Store, watch: &Watch) -> Self {
-        let mut registry = Registry::with_prefix("quotagate_store");
+        let mut all = Registry::default();
+        #[cfg(target_os = "linux")]
+        all.register_collector(Box::new(process::ProcessMetrics));
+        let registry = all.sub_registry_with_prefix("quotagate_store");
         let calls = Family::<Status, Counter>::default();
         let seconds = Family::<Backend, Histogram>::new_with_constructor(|| Histogram::new(BOUNDS));
         let metrics = Self {
@@ -81,6 +91,8 @@ impl Metrics {
             registry: Registry::default(),
             calls: calls.clone(),
         };
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The version of the store", build);
         registry.register("calls", "Calls of /v1/reserve by the status of their answer", calls);
         registry.register("returns", "Returns received", metrics.returns.clone());
         let help = "Grants returned because their caller had gone";
@@ -88,12 +100,13 @@ impl Metrics {
         registry.register("call_seconds", "Time from receipt of a call to its answer", seconds);
         registry.register("call_reservations", "Reservations of a call", metrics.items.clone());
         registry.register("ready", "1 where the backend can be used, else 0", metrics.ready.clone());
-        registry.register("dials", "Dials in force", metrics.dials.clone());
-        let help = "Overrides in force, as far as their index tells";
+        let help = "Dials in force, also of domains without traffic";
+        registry.register("dials", help, metrics.dials.clone());
+        let help = "Overrides in force, as far as their index tells, also of domains without traffic";
         registry.register("overrides", help, metrics.overrides.clone());
-        watch.register(&mut registry);
-        store.register(&mut registry);
-        Self { registry, ..metrics }
+        watch.register(registry);
+        store.register(registry);
+        Self { registry: all, ..metrics }
     }
 
     /// Counts a call that was answered with `status` after `took`.
@@ -125,7 +138,7 @@ impl Metrics {
     }
 
     /// The text that Prometheus reads.
-    pub fn render(&self, store: &dyn Store, operate: &Operate) -> String {
+    pub fn render(&self, store: &dyn Store, operate: &Operate, format: Format) -> String {
         // It guards nothing that a panic could break.
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         self.ready.set(store.health().faults.is_empty().into());
@@ -142,6 +155,9 @@ impl Metrics {
         if encode(&mut text, &self.registry).is_err() {
             tracing::error!("cannot write the metrics");
         }
-        text
+        match format {
+            Format::Open => text,
+            Format::Plain => plain::of(&text),
+        }
     }
 }

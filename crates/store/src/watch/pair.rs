@@ -39,6 +39,7 @@ struct Outcome {
 pub struct Families {
     reservations: Family<Outcome, Counter>,
     requests: Family<Outcome, Counter>,
+    missing_identity: Family<Named, Counter>,
     granted: Family<Named, Counter>,
     refused: Family<Named, Counter>,
     returned: Family<Named, Counter>,
@@ -50,6 +51,7 @@ impl Default for Families {
         Self {
             reservations: Family::default(),
             requests: Family::default(),
+            missing_identity: Family::default(),
             granted: Family::default(),
             refused: Family::default(),
             returned: Family::default(),
@@ -65,6 +67,8 @@ impl Families {
         registry.register("reservations", help, self.reservations.clone());
         let help = "Requests by what became of them, as filters report them";
         registry.register("requests", help, self.requests.clone());
+        let help = "Requests that named nobody, whatever became of them, as filters report them";
+        registry.register("missing_identity", help, self.missing_identity.clone());
         registry.register("units_granted", "Units granted", self.granted.clone());
         registry.register("units_refused", "Units wanted and not granted", self.refused.clone());
         registry.register("units_returned", "Units given back", self.returned.clone());
@@ -92,7 +96,7 @@ impl Families {
                 request("admitted"),
                 request("refused"),
                 request("shadow_refused"),
-                request("missing_identity"),
+                self.missing_identity.get_or_create_owned(&named),
                 request("store_error"),
             ],
             units_granted: self.granted.get_or_create_owned(&named),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_quota::wire::Return;
-use quotagate_store::desk::{Cell, Change, Desk, Note, Reply, Seen, Sheet, Shelf};
+use quotagate_store::desk::{Cell, Change, Desk, Found, Note, Reply, Seen, Sheet, Shelf};
 use quotagate_store::store::{Batch, Health, Settle, Store, StoreError};
 
 /// A step that a change takes.
@@ -77,6 +77,10 @@ impl Desk for Slow {
 
     fn look<'a>(&'a self, cell: Cell<'a>) -> Reply<'a, Seen> {
         self.inner.desk().look(cell)
+    }
+
+    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, Found> {
+        self.inner.desk().find(domain, entry, most)
     }
 
     fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()> {

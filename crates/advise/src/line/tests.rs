@@ -1,0 +1,165 @@
+//! What a line is read as.
+
+use super::*;
+
+const SHIPPED: &str = r#"{"time":"2026-11-21T22:55:41.123Z","method":"GET","path":"/a/b","status":200,"details":"via_upstream","quota_decision":"admitted","quota_policy":"per-caller","quota_partition":"jwt.sub=alice","quota_used":"3"}"#;
+
+fn shipped() -> Reader {
+    Reader::new(&Fields::default(), &Only::default()).unwrap()
+}
+
+fn request<'l>(key: &'l str, policy: Option<&'l str>, cost: u32) -> Line<'l> {
+    let policy = policy.map(|policy| Cow::Borrowed(policy.as_bytes()));
+    Line::Request(Request { time_ms: 1_795_301_741_123, key: Cow::Borrowed(key.as_bytes()), policy, cost })
+}
+
+#[test]
+fn the_shipped_format_is_read() {
+    assert_eq!(shipped().read(SHIPPED.as_bytes()), request("jwt.sub=alice", Some("per-caller"), 1));
+    let unnamed = SHIPPED.replace("\"jwt.sub=alice\"", "null");
+    assert_eq!(shipped().read(unnamed.as_bytes()), Line::Nobody(Nobody::Nameless));
+    for bad in ["", "{}", "hello", &SHIPPED.replace("2026", "MMXXVI"), &SHIPPED[..100]] {
+        assert_eq!(shipped().read(bad.as_bytes()), Line::Malformed, "{bad}");
+    }
+}
+
+#[test]
+fn other_requests_are_left_out() {
+    let only = |policy: Option<&str>, path: Option<&str>| {
+        let only = Only { policy: policy.map(str::to_owned), path: path.map(str::to_owned) };
+        Reader::new(&Fields::default(), &only).unwrap().read(SHIPPED.as_bytes()) == Line::Other
+    };
+    assert!(!only(Some("per-caller"), Some("/a")));
+    assert!(only(Some("per-ip"), None) && only(None, Some("/b")));
+}
+
+#[test]
+fn names_and_costs_can_be_told() {
+    let fields = Fields {
+        time: Some("at".to_owned()),
+        key: Some("user.id".to_owned()),
+        cost: Some("cost".to_owned()),
+        ..Fields::default()
+    };
+    let reader = Reader::new(&fields, &Only::default()).unwrap();
+    let line = r#"{"user":{"id":42},"at":1795301741.123,"cost":"7","quota_policy":"x"}"#;
+    assert_eq!(reader.read(line.as_bytes()), request("42", None, 7));
+    for (cost, expected) in [("0", 1), ("-3", 1), ("\"many\"", 1), ("99999999999", u32::MAX)] {
+        assert_eq!(reader.read(line.replace("\"7\"", cost).as_bytes()), request("42", None, expected));
+    }
+}
+
+#[test]
+fn text_is_read_by_its_format() {
+    let format = "[%START_TIME(%Y-%m-%d %H:%M:%S.%3f)%] %FILTER_STATE(wasm.quotagate.partition:PLAIN)% \
+                  %FILTER_STATE(wasm.quotagate.policy:PLAIN)% \"%REQ(:PATH)%\"";
+    let fields = Fields { format: Some(format.to_owned()), ..Fields::default() };
+    let only = Only { path: Some("/a".to_owned()), ..Only::default() };
+    let reader = Reader::new(&fields, &only).unwrap();
+    let line = "[2026-11-21 22:55:41.123] ip=192.0.2.7 per-ip \"/a/b\"\r\n";
+    assert_eq!(reader.read(line.as_bytes()), request("ip=192.0.2.7", Some("per-ip"), 1));
+    assert_eq!(reader.read(line.replace("/a/b", "/b").as_bytes()), Line::Other);
+    assert_eq!(
+        reader.read(line.replace("ip=192.0.2.7 per-ip", "- -").as_bytes()),
+        Line::Nobody(Nobody::NotCounted)
+    );
+}
+
+#[test]
+fn who_shares_a_counter_is_somebody() {
+    let shared = SHIPPED.replace("jwt.sub=alice", "-");
+    assert_eq!(shipped().read(shared.as_bytes()), request("-", Some("per-caller"), 1));
+    let reader = |key: &str, policy: Option<&str>, format: Option<&str>| {
+        let fields = Fields {
+            key: (!key.is_empty()).then(|| key.to_owned()),
+            policy: policy.map(str::to_owned),
+            format: format.map(str::to_owned),
+            ..Fields::default()
+        };
+        Reader::new(&fields, &Only::default()).unwrap()
+    };
+    // Of other fields none knows what it means, unless a policy is there too.
+    let renamed = shared.replace("quota_", "q_");
+    assert_eq!(reader("q_partition", None, None).read(renamed.as_bytes()), Line::Nobody(Nobody::Nameless));
+    let named = reader("q_partition", Some("q_policy"), None);
+    assert_eq!(named.read(renamed.as_bytes()), request("-", Some("per-caller"), 1));
+    assert_eq!(
+        named.read(renamed.replace("\"per-caller\"", "null").as_bytes()),
+        Line::Nobody(Nobody::NotCounted)
+    );
+
+    let all = "%START_TIME% %FILTER_STATE(wasm.quotagate.decision:PLAIN)% \
+               %FILTER_STATE(wasm.quotagate.policy:PLAIN)% %FILTER_STATE(wasm.quotagate.partition:PLAIN)%";
+    let (time, all) = ("2026-11-21T22:55:41.123Z", reader("", None, Some(all)));
+    assert_eq!(all.read(format!("{time} admitted per-ip -").as_bytes()), request("-", Some("per-ip"), 1));
+    assert_eq!(all.read(format!("{time} - - -").as_bytes()), Line::Nobody(Nobody::NotCounted));
+    assert_eq!(
+        all.read(format!("{time} missing_identity per-ip -").as_bytes()),
+        Line::Nobody(Nobody::Nameless)
+    );
+    let alone = reader("", None, Some("%START_TIME% %FILTER_STATE(wasm.quotagate.partition:PLAIN)%"));
+    assert_eq!(alone.read(format!("{time} -").as_bytes()), Line::Nobody(Nobody::NotCounted));
+    // The header that is not there, whoever counted the request.
+    let header = "%START_TIME% %REQ(X-USER)% %FILTER_STATE(wasm.quotagate.policy:PLAIN)%";
+    let header = reader("REQ(X-USER)", Some("FILTER_STATE(wasm.quotagate.policy:PLAIN)"), Some(header));
+    assert_eq!(header.read(format!("{time} - per-ip").as_bytes()), Line::Nobody(Nobody::Nameless));
+}
+
+#[test]
+fn one_operator_may_be_read_for_several_things() {
+    let line = "[2026-11-21T22:55:41.123Z] \"GET /api/x HTTP/1.1\" 200 - 0 5 3 2 \"192.0.2.7\" \"c\" \"i\" \"a\" \"b\"";
+    let path = Some("REQ(X-ENVOY-ORIGINAL-PATH?:PATH)".to_owned());
+    let only = Only { path: Some("/api".to_owned()), ..Only::default() };
+    let reader = Reader::new(&Fields { key: path, ..Fields::default() }, &only).unwrap();
+    assert_eq!(reader.read(line.as_bytes()), request("/api/x", None, 1));
+    assert_eq!(reader.read(line.replace("/api", "/b").as_bytes()), Line::Other);
+    assert_eq!(reader.text_lacks(), None);
+    let key = Some("REQ(X-USER)".to_owned());
+    let reader = Reader::new(&Fields { key, ..Fields::default() }, &only).unwrap();
+    assert_eq!(reader.text_lacks(), Some("%REQ(X-USER)%"));
+}
+
+#[test]
+fn the_default_format_needs_a_key() {
+    let line = "[2026-11-21T22:55:41.123Z] \"GET / HTTP/1.1\" 200 - 0 5 3 2 \"192.0.2.7\" \"curl/8\" \"id\" \"a\" \"b\"";
+    assert_eq!(shipped().read(line.as_bytes()), Line::Malformed);
+    let fields = Fields { key: Some("REQ(X-FORWARDED-FOR)".to_owned()), ..Fields::default() };
+    let reader = Reader::new(&fields, &Only::default()).unwrap();
+    assert_eq!(reader.read(line.as_bytes()), request("192.0.2.7", None, 1));
+    let fields = Fields { format: Some("%START_TIME% x".to_owned()), ..Fields::default() };
+    let error = Reader::new(&fields, &Only::default()).unwrap_err();
+    assert!(error.contains("wasm.quotagate.partition"), "{error}");
+}
+
+#[test]
+fn fields_that_may_hold_secrets_are_known() {
+    let is_secret = |key: &str| Fields { key: Some(key.to_owned()), ..Fields::default() }.key_is_secret();
+    assert!(["REQ(AUTHORIZATION)", "REQ(X-API-KEY)", "api_key", "user.sessionId"].into_iter().all(is_secret));
+    assert!(!is_secret("user.id") && !Fields::default().key_is_secret());
+}
+
+#[test]
+fn it_is_told_why_a_line_of_json_says_no_time() {
+    let reader = |time: Option<&str>| {
+        let fields = Fields { time: time.map(str::to_owned), ..Fields::default() };
+        Reader::new(&fields, &Only::default()).unwrap()
+    };
+    let line = br#"{"ts":"2026-11-21T22:55:41Z","at":"yesterday"}"#;
+    let unknown = reader(Some("tiem")).why_no_time(line).unwrap();
+    assert!(unknown.contains("no field \"tiem\"") && unknown.contains("\"at\", \"ts\""), "{unknown}");
+    let no_time = reader(Some("at")).why_no_time(line).unwrap();
+    assert!(no_time.contains("\"at\" is \"yesterday\"") && no_time.contains("--time-format"), "{no_time}");
+    assert_eq!(reader(Some("ts")).why_no_time(line), None);
+    assert_eq!(reader(None).why_no_time(b"text"), None);
+}
+
+#[test]
+fn requests_of_nobody_are_told_apart() {
+    let uncounted = SHIPPED.replace("\"per-caller\"", "null").replace("\"jwt.sub=alice\"", "null");
+    let other_format = "{\"time\":\"2026-11-21T22:55:41.123Z\",\"path\":\"/\"}";
+    let only = Only { policy: Some("per-caller".to_owned()), path: None };
+    for reader in [shipped(), Reader::new(&Fields::default(), &only).unwrap()] {
+        assert_eq!(reader.read(uncounted.as_bytes()), Line::Nobody(Nobody::NotCounted));
+        assert_eq!(reader.read(other_format.as_bytes()), Line::Nobody(Nobody::NoField));
+    }
+}
