@@ -270,7 +270,7 @@ fn the_store_runs_without_rights_and_is_probed_where_it_answers() {
     assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
     assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
     assert_eq!(container["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
-    for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+    for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz?partial")] {
         assert_eq!(container[probe]["httpGet"], json!({"path": path, "port": "http-admin"}));
     }
     let port = |name: &str| {

@@ -80,6 +80,11 @@ pub enum Peer {
 }
 
 impl Login {
+    /// The name of the user in Redis.
+    pub fn user(&self) -> String {
+        self.credentials.user.clone().filter(|user| !user.is_empty()).unwrap_or_else(|| "default".to_owned())
+    }
+
     /// Connects to the server at `address`.
     ///
     /// # Errors

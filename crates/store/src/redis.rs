@@ -9,6 +9,8 @@ mod desk;
 mod errors;
 mod eviction;
 mod node;
+mod probe;
+mod rights;
 mod script;
 mod search;
 mod silence;
@@ -26,7 +28,7 @@ use redis::{Pipeline, Value};
 use self::cluster::{Cluster, slot_of};
 use self::errors::Errors;
 use self::node::{Link, Node};
-use self::script::{Answer, Deed, Form, Override};
+use self::script::{Answer, Deed, Form, TOGETHER};
 use self::silence::patience;
 use self::target::Target;
 use crate::desk::Desk;
@@ -35,9 +37,6 @@ use crate::url::StoreUrl;
 
 /// The longest wait for a connection to give units back.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Most counters of one call of the script: Redis serves nobody else meanwhile, for some 0.3 ms.
-const TOGETHER: usize = 32;
 
 /// The backends `redis:`, `redis-cluster:` and `redis-sentinel:`.
 pub struct Redis {
@@ -82,11 +81,15 @@ impl Redis {
         let sentinel = matches!(url, StoreUrl::Sentinel(..));
         let topology = match url.clone() {
             StoreUrl::Memory => return None,
-            StoreUrl::Redis(login, address) => Topology::One(Node::start(Target::Fixed(login, address))),
-            StoreUrl::Socket(login, path) => Topology::One(Node::start(Target::Socket(login, path))),
-            StoreUrl::Cluster(login, seeds) => Topology::Cluster(Cluster::start(login, seeds)),
+            StoreUrl::Redis(login, address) => {
+                Topology::One(Node::start(Target::Fixed(login, address), prefix, false))
+            }
+            StoreUrl::Socket(login, path) => {
+                Topology::One(Node::start(Target::Socket(login, path), prefix, false))
+            }
+            StoreUrl::Cluster(login, seeds) => Topology::Cluster(Cluster::start(login, seeds, prefix)),
             StoreUrl::Sentinel(login, sentinels, name) => {
-                Topology::One(Node::start(Target::Sentinel { login, sentinels, name }))
+                Topology::One(Node::start(Target::Sentinel { login, sentinels, name }, prefix, false))
             }
         };
         let (commands, errors) = (Counter::default(), Errors::default());
@@ -180,7 +183,7 @@ impl Redis {
         let scripts = deeds.chunks(self.together(node));
         let mut commands = Pipeline::with_capacity(scripts.len());
         for deeds in scripts.clone() {
-            commands.add_command(script::command(&self.prefix, deeds, Form::Digest, &Override::InItsKey));
+            commands.add_command(script::command(&self.prefix, deeds, Form::Digest, &node.over()));
         }
         match self.exchange(node, &mut link, &commands).await {
             Ok(replies) => {
@@ -231,6 +234,12 @@ impl Redis {
                 // A primary that became a replica: the right one must be looked up.
                 Answer::NotNow(code) if code == "READONLY" => node.give_up(link),
                 Answer::Apart => node.keep_apart(),
+                Answer::NotNow(code) if code != "TRYAGAIN" => node.look_soon(),
+                Answer::Failed(StoreError::Refused(reason))
+                    if script::refuses_all(reason).is_some() || script::lacks_rights(reason) =>
+                {
+                    node.look_soon();
+                }
                 _ => {}
             }
         }
@@ -283,7 +292,11 @@ impl Store for Redis {
             Topology::Cluster(cluster) => cluster.health(),
             Topology::One(node) => {
                 let (fault, warning) = (node.fault(), node.eviction());
-                Health { faults: fault.into_iter().collect(), warnings: warning.into_iter().collect() }
+                Health {
+                    faults: fault.into_iter().collect(),
+                    warnings: warning.into_iter().collect(),
+                    outage: !node.serves(),
+                }
             }
         }
     }

@@ -130,8 +130,10 @@ impl std::ops::Deref for Ask {
 /// What `/readyz` says of a backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// What is down; empty = ready.
+    /// What keeps some request from being counted; empty = ready.
     pub faults: Vec<String>,
     /// What works now, but should be mended.
     pub warnings: Vec<String>,
+    /// Whether the faults leave no server that could count, or answer for a counter that is full.
+    pub outage: bool,
 }

@@ -439,6 +439,9 @@ async fn a_backend_that_is_down_is_said_to_be() {
     let (status, reply) = call(&calls, post(request(&[take("down", 4, 3)]).to_string().into())).await;
     assert_eq!(status, 503, "{reply}");
     assert!(reply["error"].as_str().unwrap().contains("unreachable"), "{reply}");
+    for path in ["/readyz", "/readyz?partial"] {
+        assert_eq!(call(&admin, get(path)).await.0, StatusCode::SERVICE_UNAVAILABLE, "{path}");
+    }
     let (status, reply) = call(&admin, get("/readyz")).await;
     assert_eq!((status, &reply["ready"]), (StatusCode::SERVICE_UNAVAILABLE, &json!(false)));
 }

@@ -15,8 +15,6 @@ pub struct Rights {
     pub operate: Vec<String>,
     /// Besides, of a cluster.
     pub cluster: Vec<String>,
-    /// Besides, behind Sentinel.
-    pub primary: Vec<String>,
     /// Besides, of another database than 0.
     pub database: Vec<String>,
     /// Of a sentinel that asks for a password.
@@ -26,7 +24,7 @@ pub struct Rights {
 /// Reads them.
 ///
 /// # Errors
-/// When README does not name exactly these six.
+/// When README does not name exactly these five.
 pub fn documented() -> Result<Rights> {
     let text = fs::read_to_string(paths::root().join("README.md"))?;
     let rules = |line: &str| {
@@ -35,16 +33,10 @@ pub fn documented() -> Result<Rights> {
         Some(rules.split_whitespace().filter(without_password).map(str::to_owned).collect())
     };
     let mut found = text.lines().filter_map(rules);
-    let mut next = || found.next().context("README names six sets of rights");
-    let rights = Rights {
-        one: next()?,
-        operate: next()?,
-        cluster: next()?,
-        primary: next()?,
-        database: next()?,
-        sentinel: next()?,
-    };
-    ensure!(found.next().is_none(), "README names more than six sets of rights");
+    let mut next = || found.next().context("README names five sets of rights");
+    let rights =
+        Rights { one: next()?, operate: next()?, cluster: next()?, database: next()?, sentinel: next()? };
+    ensure!(found.next().is_none(), "README names more than five sets of rights");
     Ok(rights)
 }
 
@@ -59,18 +51,38 @@ pub fn allow(port: u16, rules: &[String]) -> Result<()> {
     resp::command(port, &command).map(drop)
 }
 
-/// What the server has refused to its users for want of rights: names of commands, in lower case.
+/// What the server has refused to its users because they lack a right: names of commands, in lower case.
 ///
 /// # Errors
 /// When it does not answer, or in another form.
 pub fn refused(port: u16) -> Result<Vec<String>> {
+    Ok(refusals(port)?.into_iter().map(|(object, _)| object).collect())
+}
+
+/// The same within scripts alone.
+///
+/// # Errors
+/// When it does not answer, or in another form.
+pub fn refused_in_scripts(port: u16) -> Result<Vec<String>> {
+    Ok(refusals(port)?
+        .into_iter()
+        .filter(|(_, context)| context == "lua")
+        .map(|(object, _)| object)
+        .collect())
+}
+
+/// What was refused, and in which context.
+fn refusals(port: u16) -> Result<Vec<(String, String)>> {
     let Reply::List(entries) = resp::command(port, &["ACL", "LOG"])? else {
         anyhow::bail!("the log is no list")
     };
-    let object = |entry: Reply| {
-        let Reply::List(fields) = entry else { return None };
-        let at = fields.iter().position(|field| *field == Reply::Text("object".to_owned()))?;
+    let field = |fields: &[Reply], name: &str| {
+        let at = fields.iter().position(|field| *field == Reply::Text(name.to_owned()))?;
         Some(fields.get(at + 1)?.lines().to_lowercase())
     };
-    entries.into_iter().map(|entry| object(entry).context("an entry without an object")).collect()
+    let refusal = |entry: Reply| {
+        let Reply::List(fields) = entry else { return None };
+        Some((field(&fields, "object")?, field(&fields, "context")?))
+    };
+    entries.into_iter().map(|entry| refusal(entry).context("an entry without an object")).collect()
 }

@@ -57,6 +57,14 @@ impl Redis {
                     let node = node.ok_or_else(|| StoreError::Refused(format!("redirected to {address}")))?;
                     route = Route { node, form: Form::Digest, asking, ..route };
                 }
+                // The slot migrates, and the key of the override is not on this node.
+                Answer::NotNow(ref code)
+                    if code == "TRYAGAIN"
+                        && route.over == Override::InItsKey
+                        && route.node.over() == Override::Declared =>
+                {
+                    route.over = Override::Known(self.read_override(&route.node, ask, deadline).await?);
+                }
                 Answer::NotNow(ref code) => {
                     self.suspect();
                     let error = StoreError::Unreachable(format!("{} answers {code}", route.node.name()));
@@ -93,7 +101,8 @@ impl Redis {
         let Route { node, form, asking, over } = route;
         let number = ask.window().number_at(node.now());
         let deed = [Deed::Reserve(ask, number)];
-        let command = script::command(&self.prefix, &deed, *form, over);
+        let over = if *over == Override::InItsKey { node.over() } else { over.clone() };
+        let command = script::command(&self.prefix, &deed, *form, &over);
         match self.one(node, command, *asking, deadline).await {
             Ok((link, reply)) => self.read(node, &link, &reply, &deed).pop().unwrap_or_else(script::nonsense),
             Err(error) => Answer::Failed(error),

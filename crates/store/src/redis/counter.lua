@@ -1,6 +1,7 @@
 -- Counters of one server, each in one step: KEYS[i] is <prefix>:<domain>:<policy>:{<partition>}:<window number>,
--- and ARGV[i] what is done with it. The keys are independent of each other: one that fails fails alone, and so
--- whatever may fail is called by pcall. An error in place of all replies says that nothing was done for any key.
+-- and ARGV[i] what is done with it. Further KEYS only declare the keys of overrides, for servers that ask for it.
+-- The keys are independent of each other: one that fails fails alone, and so whatever may fail is called by pcall.
+-- An error in place of all replies says that nothing was done for any key.
 --
 -- A number in ARGV[i] is a double of eight bytes, little-endian: exact up to 2^53 - 1, and far cheaper to read
 -- than text.
@@ -144,7 +145,7 @@ local function reserve(key, wanted)
 end
 
 local replies = {now_ms}
-for i = 1, #KEYS do
+for i = 1, #ARGV do
   local key, wanted, at = KEYS[i], ARGV[i], 3 * i - 1
   if #wanted == RETURN_BYTES then
     replies[at], replies[at + 1], replies[at + 2] = give_back(key, wanted)

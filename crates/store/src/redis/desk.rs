@@ -299,7 +299,7 @@ fn clock(parts: &[Value]) -> Option<Duration> {
 /// What an operator can do about an error.
 pub(super) fn explain(error: &redis::ServerError, key: &str) -> String {
     let (code, detail) = (error.code(), error.details().unwrap_or_default());
-    if code == "NOPERM" || detail.contains("can't run this command") {
+    if script::lacks_rights(&format!("{code} {detail}")) {
         return format!("the store's user in Redis lacks a right that operating needs: {detail}");
     }
     if code == "WRONGTYPE" || detail.contains("WRONGTYPE") {

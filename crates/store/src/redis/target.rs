@@ -1,11 +1,13 @@
 //! How a connection to the right Redis server is made: by its address, or through Sentinel.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ErrorKind, RedisError, Value, cmd};
+use redis::{AsyncConnectionConfig, ErrorKind, RedisError, cmd};
 
 use crate::login::{Login, Peer};
 use crate::url::HostPort;
@@ -52,7 +54,53 @@ impl Target {
         }
     }
 
-    /// Connects, and makes sure that the server named by sentinels is a primary.
+    /// Whom the store logs in as.
+    pub fn user(&self) -> String {
+        match self {
+            Self::Fixed(login, _) | Self::Socket(login, _) | Self::Sentinel { login, .. } => login.user(),
+        }
+    }
+
+    /// Whether sentinels say where the server is.
+    pub const fn is_found_by_sentinels(&self) -> bool {
+        matches!(self, Self::Sentinel { .. })
+    }
+
+    /// The servers that it may be now, and how many sentinels name each: the most often named comes first.
+    ///
+    /// # Errors
+    /// When no sentinel names one.
+    pub async fn candidates(&self, config: &AsyncConnectionConfig) -> Result<Vec<(Self, usize)>, RedisError> {
+        let Self::Sentinel { login, sentinels, name } = self else { return Ok(vec![(self.clone(), 1)]) };
+        let ask = async |at: usize, sentinel| (at, primary(sentinel, login, name, config).await);
+        let mut answers: FuturesUnordered<_> =
+            sentinels.iter().enumerate().map(|(at, sentinel)| ask(at, sentinel)).collect();
+        let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no sentinel"));
+        // A server, how many sentinels name it, and the position of the first of them.
+        let mut candidates: Vec<(Self, usize, usize)> = Vec::new();
+        while let Some((at, answer)) = answers.next().await {
+            let found = match answer {
+                Ok(address) => Self::Fixed(login.clone(), address),
+                Err(error) => {
+                    last = error;
+                    continue;
+                }
+            };
+            match candidates.iter_mut().find(|(known, ..)| known.address() == found.address()) {
+                Some((_, named, first)) => (*named, *first) = (*named + 1, at.min(*first)),
+                None => candidates.push((found, 1, at)),
+            }
+            // Nobody waits for sentinels that are gone where the others agree.
+            if candidates.iter().any(|(_, named, _)| *named > sentinels.len() / 2) {
+                break;
+            }
+        }
+        candidates.sort_by_key(|(_, named, first)| (Reverse(*named), *first));
+        let candidates: Vec<_> = candidates.into_iter().map(|(found, named, _)| (found, named)).collect();
+        if candidates.is_empty() { Err(last) } else { Ok(candidates) }
+    }
+
+    /// Connects to a server that is no matter of sentinels.
     ///
     /// # Errors
     /// What kept it from connecting, without credentials.
@@ -60,26 +108,18 @@ impl Target {
         match self {
             Self::Fixed(login, address) => login.connect(address, Peer::Server, config).await,
             Self::Socket(login, path) => login.connect_unix(path, config).await,
-            Self::Sentinel { login, sentinels, name } => {
-                let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no sentinel"));
-                for sentinel in sentinels {
-                    match through(sentinel, login, name, config).await {
-                        Ok(connection) => return Ok(connection),
-                        Err(error) => last = error,
-                    }
-                }
-                Err(last)
-            }
+            Self::Sentinel { .. } => Err((ErrorKind::Client, "sentinels are asked first").into()),
         }
     }
 }
 
-async fn through(
+/// The primary that a sentinel names.
+async fn primary(
     sentinel: &HostPort,
     login: &Login,
     name: &str,
     config: &AsyncConnectionConfig,
-) -> Result<MultiplexedConnection, RedisError> {
+) -> Result<HostPort, RedisError> {
     let mut ask = cmd("SENTINEL");
     ask.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     let brief = config.clone().set_connection_timeout(Some(SENTINEL)).set_response_timeout(Some(SENTINEL));
@@ -100,14 +140,7 @@ async fn through(
         let detail = format!("{name}, asked {sentinel}");
         return Err((ErrorKind::MasterNameNotFoundBySentinel, "unknown primary", detail).into());
     };
-    let primary = HostPort { host, port };
-    let mut connection = login.connect(&primary, Peer::Server, config).await?;
-    let role: Vec<Value> = cmd("ROLE").query_async(&mut connection).await?;
-    if matches!(role.first(), Some(Value::BulkString(role)) if role == b"master") {
-        Ok(connection)
-    } else {
-        Err((ErrorKind::Client, "not a primary", primary.to_string()).into())
-    }
+    Ok(HostPort { host, port })
 }
 
 impl fmt::Display for Target {

@@ -16,6 +16,7 @@ use self::guard::Reach;
 use super::App;
 use super::metrics::Format;
 use super::page;
+use super::query::Query;
 use super::reply::{Payload, Refusal, json, text};
 use crate::api;
 
@@ -47,7 +48,8 @@ where
     let answer: fn(&App) -> Response<Payload> = match request.uri().path() {
         page::PATH => |_| page::serve(),
         "/healthz" => |_| text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".to_owned()),
-        "/readyz" => readiness,
+        "/readyz" if Query::of(request.uri()).get("partial").is_some() => |app| readiness(app, true),
+        "/readyz" => |app| readiness(app, false),
         "/metrics" => match Format::accepted(request.headers()) {
             Format::Open => |app| metrics(app, Format::Open),
             Format::Plain => |app| metrics(app, Format::Plain),
@@ -79,12 +81,14 @@ pub fn serves(path: &str) -> bool {
     matches!(path, page::PATH | "/healthz" | "/readyz" | "/metrics") || routes::allowed(path).is_some()
 }
 
-fn readiness(app: &App) -> Response<Payload> {
+/// Whether the next request can be counted; with `partial`, whether the next request of anybody can.
+fn readiness(app: &App, partial: bool) -> Response<Payload> {
     let mut health = app.store.health();
     if app.ending.is_draining() {
         health.faults.insert(0, "the store is ending: it was asked to stop".to_owned());
+        health.outage = true;
     }
-    let ready = health.faults.is_empty();
+    let ready = health.faults.is_empty() || (partial && !health.outage);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let readiness = Readiness { ready, faults: health.faults, warnings: health.warnings };
     json(status, serde_json::to_vec(&readiness).unwrap_or_default(), None)
