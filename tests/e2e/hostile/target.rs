@@ -15,7 +15,9 @@ const ANSWERS: [u16; 9] = [200, 400, 401, 403, 404, 405, 413, 414, 431];
 pub(super) const SECRET: &str = "s3cret";
 
 /// All that the store's connection sends, what its script calls, and what the tests ask.
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 17] = [
+    "role",
+    "eval", // whether it may
     "script|load",
     "time",
     "info",

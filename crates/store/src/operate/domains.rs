@@ -32,7 +32,7 @@ impl Operate {
     }
 
     /// Removes the reported policies and the name of a domain. Other stores follow, since what they know for longer than
-    /// [`REPORTED`] they take from the backend.
+    /// a quarter of an hour they take from the backend.
     ///
     /// # Errors
     /// Where the domain is not known or is in use, or the backend fails.
