@@ -248,6 +248,9 @@ fn what_bounds_streams_is_for_named_listeners_and_routes_and_as_in_envoys_own_fi
     let windows = &manager["patch"]["value"]["typed_config"]["http2_protocol_options"];
     assert_eq!(*windows, own["http2_protocol_options"]);
     assert_eq!(windows["initial_connection_window_size"], 1 << 20);
+    let limit = "max_request_headers_kb";
+    assert!(own[limit].is_number());
+    assert_eq!(manager["patch"]["value"]["typed_config"][limit], own[limit]);
 }
 
 #[test]

@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 fn failed_logins() -> Value {
     let mut policy = per_caller(5);
     policy["name"] = json!("failed-logins");
-    policy["count"] = json!({"status": [401, 403], "grpc_status": [16]});
+    policy["count"] = json!({"status": [401, 403], "grpc_status": [7, 16]});
     policy
 }
 

@@ -170,7 +170,10 @@ pub struct Percentile {
 pub struct WithoutTop {
     /// How many users that leaves out.
     pub left_out: usize,
-    /// The smallest quota that keeps both limits for the others; none where memory did not suffice to tell.
+    /// How many users are left.
+    pub others: u64,
+    /// The smallest quota that keeps both limits for the others; none where nobody is left, or memory did not suffice to
+    /// tell.
     pub recommended: Option<Candidate>,
 }
 
@@ -268,11 +271,12 @@ fn judge(options: &Options, window_s: u32, counted: &Counted) -> WindowAdvice {
 
 fn without_top(options: &Options, counted: &Counted) -> Option<WithoutTop> {
     let left_out = options.without_top.min(counted.top.len());
-    let recommended = counted.without.as_ref().map(|without| {
+    let others = Sizes::of(&counted.users).number().saturating_sub(left_out as u64);
+    let recommended = counted.without.as_ref().filter(|_| others > 0).map(|without| {
         let judge = Judge { users: Sizes::of(&without.users), windows: Sizes::of(&without.windows) };
         judge.candidate(judge.smallest(options.limits))
     });
-    (left_out > 0).then_some(WithoutTop { left_out, recommended })
+    (left_out > 0).then_some(WithoutTop { left_out, others, recommended })
 }
 
 fn top_user(options: &Options, window_s: u32, taker: &Taker) -> TopUser {

@@ -132,6 +132,7 @@ impl Advice {
                     grouped(best.quota.into()),
                     window(of.window_s)
                 ),
+                None if without.others == 0 => writeln!(text, "Without the {users} nobody is left."),
                 None => writeln!(
                     text,
                     "Memory did not suffice to tell the quota without the {users}: --memory allows more."

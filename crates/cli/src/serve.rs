@@ -29,10 +29,10 @@ pub struct Args {
     /// The first part of every key in Redis
     #[arg(long, env = "QUOTAGATE_PREFIX", default_value = "qg", value_parser = prefix)]
     prefix: String,
-    /// A file with the bearer tokens of which callers must show one, one a line [default: none needed]
+    /// A file with bearer tokens, one on each line; callers must show one of them [default: none needed]
     #[arg(long, env = "QUOTAGATE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// A file with the bearer tokens of which operators must show one [default: those of --token-file]
+    /// A file with bearer tokens, one on each line; operators must show one of them [default: those of --token-file]
     #[arg(long, env = "QUOTAGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     /// A name by which operators ask for the admin address, beside localhost and addresses of IP; repeatable, or

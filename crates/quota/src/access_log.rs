@@ -1,8 +1,8 @@
 //! What the operator's access log says of a request.
 //!
 //! One policy speaks for all that count it: the first that refused or failed, else the tightest one, as in the
-//! headers; one in shadow mode only where it is the one that would have refused, or where no other counts. While the
-//! store has not answered such a policy, `used` is missing. A request that nothing counts has no entry.
+//! headers; one in shadow mode only where it is the one that would have refused, or where no other counts. Where the
+//! store has not answered such a policy, or failed, `used` is missing. A request that nothing counts has no entry.
 
 use std::borrow::Cow;
 

@@ -59,7 +59,8 @@ struct Shown {
     quota: u64,
     window: u64,
     remaining: u64,
-    reset: u64,
+    /// None where the quota is 0: more is never granted.
+    reset: Option<u64>,
 }
 
 /// A configuration, where a request stands, and what is to be shown of it.
@@ -87,7 +88,7 @@ fn case(random: &mut Random, now: Monotonic) -> (Config, Vec<Standing>, Vec<Show
         });
         if mode == "enforce" {
             let (quota, remaining) = (quota.min(MAX_INTEGER), remaining.min(MAX_INTEGER));
-            let reset = left.as_millis().div_ceil(1000) as u64;
+            let reset = (quota > 0).then(|| left.as_millis().div_ceil(1000) as u64);
             shown.push(Shown { name, quota, window, remaining, reset });
         }
     }
@@ -99,19 +100,20 @@ fn header<'a>(headers: &'a [(&str, std::borrow::Cow<'_, str>)], name: &str) -> &
     headers.iter().find(|(n, _)| *n == name).map_or("", |(_, value)| value)
 }
 
-/// The items of a list: the string of each and its parameters, which are two integers of these names.
-fn items(field: &str, names: [&str; 2]) -> Vec<(String, [u64; 2])> {
+/// The items of a list: the string of each and its parameters, which are integers of these names; the second may be
+/// missing.
+fn items(field: &str, names: [&str; 2]) -> Vec<(String, u64, Option<u64>)> {
     let list: List = Parser::new(field).parse().unwrap_or_else(|error| panic!("{field:?}: {error}"));
     let item = |entry: ListEntry| {
         let ListEntry::Item(item) = entry else { panic!("an inner list in {field}") };
         let name = item.bare_item.as_string().expect("a String").as_str().to_owned();
         let keys: Vec<&str> = item.params.keys().map(|key| key.as_str()).collect();
-        assert_eq!(keys, names, "{field}");
+        assert!(keys == names || keys == names[..1], "{field}");
         let number = |key: &str| {
-            let integer: Integer = item.params[key].as_integer().expect("an Integer");
-            u64::try_from(i64::from(integer)).expect("not negative")
+            let integer: Integer = item.params.get(key)?.as_integer().expect("an Integer");
+            Some(u64::try_from(i64::from(integer)).expect("not negative"))
         };
-        (name, names.map(number))
+        (name, number(names[0]).expect("the first parameter"), number(names[1]))
     };
     list.into_iter().map(item).collect()
 }
@@ -138,7 +140,8 @@ fn every_answer_is_read_as_it_is_meant() {
         let read: Vec<Shown> = policies
             .into_iter()
             .zip(limits)
-            .map(|((name, [quota, window]), (again, [remaining, reset]))| {
+            .map(|((name, quota, window), (again, remaining, reset))| {
+                let window = window.expect("a window");
                 assert_eq!(name, again, "round {round}");
                 Shown { name, quota, window, remaining, reset }
             })

@@ -84,10 +84,10 @@ impl PasswordFile {
         let path = || self.path.display().to_string();
         let mut text = String::new();
         File::open(&self.path)
-            .and_then(|file| file.take(LONGEST).read_to_string(&mut text))
+            .and_then(|file| file.take(LONGEST + 1).read_to_string(&mut text))
             .map_err(|source| PasswordFileError::Unreadable { path: path(), source })?;
         let password = text.trim_end_matches(['\r', '\n']);
-        if password.is_empty() || password.contains(['\r', '\n']) {
+        if text.len() as u64 > LONGEST || password.is_empty() || password.contains(['\r', '\n']) {
             return Err(PasswordFileError::Malformed(path()));
         }
         Ok(password.to_owned())

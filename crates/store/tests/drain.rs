@@ -1,4 +1,4 @@
-//! The end of the server: who is told, who is still served, and for how long.
+//! The end of the server: which callers are asked to leave, which are still served, and for how long.
 
 #![cfg(test)]
 

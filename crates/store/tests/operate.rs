@@ -14,7 +14,9 @@ use quotagate_quota::config::{Mode, OnFailure};
 use quotagate_quota::window::Window;
 use quotagate_quota::wire::dials::DialsReply;
 use quotagate_quota::wire::{MAX_UNITS, Reservation};
-use quotagate_store::api::{Allow, ClearOverride, MAX_FOR_MS, QuotaFrom, Reset, SetDial, SetOverride};
+use quotagate_store::api::{
+    Allow, ClearOverride, MAX_FOR_MS, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
+};
 use quotagate_store::desk::Shelf;
 use quotagate_store::operate::{Fault, Operate};
 use quotagate_store::store::Store;
@@ -342,7 +344,7 @@ async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
 }
 
 async fn finds_composite_partitions(store: &Arc<dyn Store>) {
-    let operate = told(store, "find", &["p", "q"]).await;
+    let operate = told(store, "find", &["a", "p", "q"]).await;
     told(store, "find-not", &["p"]).await;
     let partitions = [
         ("find:p", "jwt.sub=bob,method=GET"),
@@ -372,4 +374,13 @@ async fn finds_composite_partitions(store: &Arc<dyn Store>) {
     assert_eq!(found("jwt.sub=bob").await, bob);
     assert_eq!(found("method=GET,jwt.sub=bob").await, [of("p", "jwt.sub=bob,method=GET", 5)]);
     assert_eq!(found("jwt.sub=%2A").await, [of("p", "jwt.sub=%2A,method=GET", 5)], "no pattern");
+    // A party with many composite partitions keeps the counter of its own.
+    for path in 0..=MAX_FOUND {
+        let key = format!("find:a:{{jwt.sub=bob,path=/{path}}}");
+        one(&**store, &Reservation { key, window_s: 3600, ..take("", 5, 5) }).await;
+    }
+    let many = operate.usage(Some("find"), "jwt.sub=bob", &|_, _| None).await.unwrap();
+    assert_eq!(many.found.len(), MAX_FOUND);
+    assert!(many.incomplete.is_some());
+    assert!(many.found.iter().any(|of| of.policy == "q"), "{:?}", many.found);
 }

@@ -156,7 +156,7 @@ fn text(top: &Top, colour: bool) -> String {
         out.push_str(&refusals(top, colour, name));
     }
     if !top.uncounted.is_empty() {
-        out.push_str("\nNot counted in the last five minutes\n");
+        out.push_str("\nNot counted or without identity in the last five minutes\n");
         let mut table = Table::new(&["requests", "policy", "because"], &[0]);
         for Uncounted { domain, policy, store_error, missing_identity } in &top.uncounted {
             let reasons = [

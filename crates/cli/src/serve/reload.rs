@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_secs(2);
 pub async fn keep_read(tokens: Vec<Tokens>, mut hangup: Signal) {
     loop {
         tokio::select! {
-            Some(()) = hangup.recv() => tracing::info!("SIGHUP: reading token files again"),
+            Some(()) = hangup.recv() => tracing::info!("SIGHUP: reading token files again; files of passwords and certificates are read for each connection"),
             () = sleep(EVERY) => {}
         }
         let tokens = tokens.clone();

@@ -284,7 +284,8 @@ fn top_shows_requests_that_were_not_counted() {
     };
     fleet.report("shop", vec![counts("per-caller", 3, 4000), counts("log-ins", 0, 0)]);
     let top = fleet.done(&["top"]);
-    let (_, uncounted) = top.out.split_once("Not counted in the last five minutes").unwrap();
+    let (_, uncounted) =
+        top.out.split_once("Not counted or without identity in the last five minutes").unwrap();
     assert_eq!(row(uncounted, "4,000")[1], "per-caller", "{top:?}");
     assert!(uncounted.contains("the store failed") && uncounted.contains("named nobody"), "{top:?}");
     assert!(!uncounted.contains("log-ins"), "{top:?}");

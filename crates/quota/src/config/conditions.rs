@@ -48,7 +48,9 @@ fn path(node: &Node<'_>) -> Option<PathPattern> {
         ("suffix", node) => suffix(&node),
         (_, node) => {
             if node.value().as_str().is_some_and(|text| text.contains(';')) {
-                node.warn("has a semicolon: paths are compared without ; and the parameters behind it");
+                node.warn(
+                    "has a semicolon: paths are compared without parameters too, so that part never decides",
+                );
             }
             regex(&node).map(PathPattern::Regex)
         }

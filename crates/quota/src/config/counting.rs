@@ -121,7 +121,7 @@ fn count(node: &Node<'_>) -> Option<Count> {
     let abandoned = object.optional("abandoned", |n| n.choice(&words), Abandoned::default);
     object.finish();
     let (statuses, grpc_statuses) = (statuses?, grpc?);
-    warnings::one_protocol(node, statuses.is_some(), grpc_statuses.is_some());
+    let given = (statuses.is_some(), grpc_statuses.is_some());
     let (statuses, grpc_statuses) = (statuses.unwrap_or_default(), grpc_statuses.unwrap_or_default());
     if statuses.is_empty() && grpc_statuses.is_empty() {
         node.fault(
@@ -129,6 +129,7 @@ fn count(node: &Node<'_>) -> Option<Count> {
         );
         return None;
     }
+    warnings::one_protocol(node, given.0, given.1);
     Some(Count::Answered(Answers { statuses, grpc_statuses, abandoned: abandoned? }))
 }
 

@@ -121,8 +121,9 @@ pub(super) fn quotas(policy: &Object<'_>, quota: u64, quotas: &Quotas, counting:
 pub(super) fn one_protocol(count: &Node<'_>, http: bool, grpc: bool) {
     match (http, grpc) {
         (true, false) => count.warn(
-            "lists no grpc_status: a gRPC answer has the HTTP status 200, also where it failed. Add grpc_status, such \
-             as [16], or grpc_status: [] where nothing speaks gRPC",
+            "lists no grpc_status: a gRPC answer has the HTTP status 200, also where it failed. Add grpc_status, such as \
+             [7, 16]. [] is safe only where Envoy itself answers with none of these statuses: it answers a request \
+             with content-type: application/grpc by gRPC",
         ),
         (false, true) => count.warn(
             "lists no status: answers that are not gRPC never count. Add status, such as [401], or status: [] where \

@@ -15,6 +15,7 @@ pub(crate) struct Facts<'c, R> {
     method: OnceCell<Option<Vec<u8>>>,
     target: OnceCell<Option<Vec<u8>>>,
     path: OnceCell<Spelt>,
+    path_with_parameters: OnceCell<Option<Vec<u8>>>,
     host: OnceCell<Option<Vec<u8>>>,
     route: OnceCell<Option<Vec<u8>>>,
     address: OnceCell<Option<IpAddr>>,
@@ -57,6 +58,7 @@ impl<'c, R: Request> Facts<'c, R> {
             method: OnceCell::new(),
             target: OnceCell::new(),
             path: OnceCell::new(),
+            path_with_parameters: OnceCell::new(),
             host: OnceCell::new(),
             route: OnceCell::new(),
             address: OnceCell::new(),
@@ -93,6 +95,11 @@ impl<'c, R: Request> Facts<'c, R> {
             Spelt::Anew(path) => path,
         };
         (!path.is_empty()).then_some(path)
+    }
+
+    /// The path with its parameters, where it has any.
+    pub(crate) fn path_with_parameters(&self) -> Option<&[u8]> {
+        self.path_with_parameters.get_or_init(|| path::with_parameters(self.target()?)).as_deref()
     }
 
     /// Normalized as hosts are matched.

@@ -87,8 +87,13 @@ impl Matcher {
         let among_hosts = || facts.host().is_some_and(|host| self.hosts.iter().any(|h| h.matches(host)));
         let among_routes =
             || facts.route().is_some_and(|route| self.routes.iter().any(|r| r.as_bytes() == route));
+        // No request leaves a policy by parameters, whether the upstream knows them or not.
+        let on_path = |pattern: &PathPattern| {
+            facts.path().is_some_and(|path| pattern.matches(path))
+                || facts.path_with_parameters().is_some_and(|path| pattern.matches(path))
+        };
         (self.methods.is_empty() || among_methods())
-            && self.path.as_ref().is_none_or(|pattern| facts.path().is_some_and(|p| pattern.matches(p)))
+            && self.path.as_ref().is_none_or(on_path)
             && (self.hosts.is_empty() || among_hosts())
             && self.headers.iter().all(|header| header.value.matches(&facts.header(&header.name)))
             && (self.routes.is_empty() || among_routes())

@@ -14,8 +14,9 @@
 //!   whole partition.
 //!
 //! Values are brought into the one spelling that they are counted by where that is the same for every configuration:
-//! methods in upper case, hosts in lower case, paths without query, addresses as their family writes them. An IPv6
-//! address without `/n` is that one address: by how many bits clients are counted, only the configuration says.
+//! methods in upper case, hosts in lower case, paths without query, parameters and the slash at the
+//! end, addresses as their family writes them. An IPv6 address without `/n` is that one address: by how many bits
+//! clients are counted, only the configuration says.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -220,7 +221,7 @@ impl Entry {
         }
         let value = match label.as_str() {
             // It decodes by itself.
-            "path" => path::normalize(value.as_bytes()).into_owned(),
+            "path" => path::without_slash(&path::normalize(value.as_bytes())).to_vec(),
             "method" => percent::decode(value.as_bytes()).to_ascii_uppercase(),
             "host" => percent::decode(value.as_bytes()).to_ascii_lowercase(),
             key::IP => address(value).ok_or_else(|| NameError::Address(value.to_owned()))?.into_bytes(),

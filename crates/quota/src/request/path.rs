@@ -10,6 +10,9 @@
 //!    parameters (`;jsessionid=1`), also those of `..;x`;
 //! 5. segments `.` and `..` are resolved; `..` never leads above the root.
 //!
+//! Other upstreams know no parameters. So a condition also holds where it holds for the path with them, which
+//! [`with_parameters`] gives.
+//!
 //! Letter case is kept: most upstreams tell `/A` from `/a`. Where one does not, a regular expression with
 //! `(?i)` matches both.
 
@@ -22,6 +25,16 @@ use super::percent;
 pub(crate) fn normalize(target: &[u8]) -> Cow<'_, [u8]> {
     let path = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(resolve(&slashes(path))) }
+}
+
+/// The path with its parameters, where it has any: to many upstreams `;` means nothing, and `..;x` is a name.
+pub(crate) fn with_parameters(target: &[u8]) -> Option<Vec<u8>> {
+    let path = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
+    if !path.iter().any(|b| matches!(b, b'%' | b';')) {
+        return None;
+    }
+    let path = slashes(path);
+    path.contains(&b';').then(|| resolve_segments(&path, |segment| segment))
 }
 
 /// `path`, which is in its one spelling, without the slash at its end: most upstreams serve `/a` and `/a/` alike.
@@ -73,6 +86,11 @@ fn slashes(text: &[u8]) -> Vec<u8> {
 
 /// Cuts parameters off, and resolves the segments `.` and `..`, of a path whose slashes are single.
 fn resolve(path: &[u8]) -> Vec<u8> {
+    resolve_segments(path, |segment| segment.split(|b| *b == b';').next().unwrap_or_default())
+}
+
+/// Resolves the segments `.` and `..` of a path whose slashes are single; `name` is what counts of a segment.
+fn resolve_segments(path: &[u8], name: impl Fn(&[u8]) -> &[u8]) -> Vec<u8> {
     let (root, relative) = match path.strip_prefix(b"/") {
         Some(relative) => (&b"/"[..], relative),
         None => (&b""[..], path),
@@ -80,7 +98,7 @@ fn resolve(path: &[u8]) -> Vec<u8> {
     let mut segments: Vec<&[u8]> = Vec::new();
     let mut directory = false;
     for segment in relative.split(|b| *b == b'/') {
-        let segment = segment.split(|b| *b == b';').next().unwrap_or_default();
+        let segment = name(segment);
         directory = matches!(segment, b"" | b"." | b"..");
         match segment {
             b"" | b"." => {}

@@ -14,6 +14,9 @@ use crate::config::{Config, Policy};
 use crate::decision::Outcome;
 use crate::wire::dials::{MAX_PARTITION_BY, MAX_REPORT, PolicyReport, Refusals, Report};
 
+/// Least bytes for what policies count by, also where the report is long without it.
+const LEAST_PARTITION_BY: usize = 256;
+
 /// The report as JSON in printable ASCII; `None` where even the policies alone are too long for one. `turn` is the policy
 /// that this report begins with when it says what policies count by.
 pub(super) fn write(
@@ -23,7 +26,9 @@ pub(super) fn write(
     turn: &mut usize,
 ) -> Option<String> {
     let mut report = Report { policies: policies(configured, counts), refused };
-    *turn = say_partitions(&mut report.policies, configured, *turn);
+    let bare = serde_json::to_string(&report).ok()?.len();
+    let room = MAX_REPORT.saturating_sub(bare).clamp(LEAST_PARTITION_BY, MAX_PARTITION_BY);
+    *turn = say_partitions(&mut report.policies, configured, *turn, room);
     let mut order: Vec<usize> = (0..report.policies.len()).collect();
     order.sort_by_key(|place| Reverse(counts.get(*place).map_or(0, |counts| counts.iter().sum::<u64>())));
     loop {
@@ -52,11 +57,12 @@ pub(super) fn write(
     }
 }
 
-/// Says what policies count by, from the one at `turn` on, as far as there is room; whose turn it is next.
-fn say_partitions(policies: &mut [PolicyReport], configured: &Config, turn: usize) -> usize {
-    let mut room = MAX_PARTITION_BY;
-    for place in (turn..policies.len()).chain(0..turn) {
-        let (Some(report), Some(policy)) = (policies.get_mut(place), configured.policies.get(place)) else {
+/// Says what policies count by, from the one at `turn` on, in at most `most` bytes, or of one policy; whose turn it is
+/// next.
+fn say_partitions(policies: &mut [PolicyReport], configured: &Config, turn: usize, most: usize) -> usize {
+    let mut room = most;
+    for index in (turn..policies.len()).chain(0..turn) {
+        let (Some(report), Some(policy)) = (policies.get_mut(index), configured.policies.get(index)) else {
             continue;
         };
         let entries = policy.partition.reported();
@@ -64,8 +70,11 @@ fn say_partitions(policies: &mut [PolicyReport], configured: &Config, turn: usiz
         if bytes > MAX_PARTITION_BY {
             continue;
         }
-        let Some(left) = room.checked_sub(bytes) else { return place };
-        room = left;
+        let bytes = bytes + r#","partition_by":"#.len();
+        if bytes > room && room < most {
+            return index;
+        }
+        room = room.saturating_sub(bytes);
         report.partition_by = Some(entries);
     }
     0
@@ -154,6 +163,35 @@ mod tests {
         assert_eq!(report.policies.len(), 64);
         assert!(report.refused.is_empty());
         assert_eq!(report.policies[63], configured_as(&config.policies[63]));
+    }
+
+    #[test]
+    fn what_policies_count_by_takes_turns_and_pushes_nothing_else_out() {
+        let refused = vec![Refusals { key: "k".repeat(384), requests: 1 }; 8];
+        for (policies, refused) in [(40, refused), (64, Vec::new())] {
+            let config = config(policies, |i| format!("{i:0>26}"));
+            let (mut turn, mut said) = (0, vec![false; policies]);
+            for _ in 0..policies {
+                let report =
+                    read(&write(&config, &vec![[1; 6]; policies], refused.clone(), &mut turn).unwrap());
+                assert_eq!(report.refused.len(), refused.len());
+                for (said, policy) in said.iter_mut().zip(&report.policies) {
+                    *said |= policy.partition_by.is_some();
+                }
+            }
+            assert!(said.iter().all(|said| *said), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn the_largest_configuration_says_what_it_counts_by_in_turns() {
+        let config = config(64, |i| format!("{i:0>64}"));
+        let (mut turn, mut said) = (0, 0);
+        for _ in 0..64 {
+            let report = read(&write(&config, &[[u64::MAX / 8; 6]; 64], Vec::new(), &mut turn).unwrap());
+            said += report.policies.iter().filter(|policy| policy.partition_by.is_some()).count();
+        }
+        assert!(said >= 64, "{said}");
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl<W> Worker<W> {
         self.config.policies.get(check.policy).filter(|_| check.enforced)
     }
 
-    /// Units that a request holds until it is answered, if its policy counts by status.
+    /// Units that a request holds until it is answered, if its policy counts by answer.
     pub(super) fn held(&self, check: &Check, units: Units) -> Option<Held> {
         let policy = self.config.policies.get(check.policy)?;
         if policy.count == Count::All || units.units == 0 {

@@ -28,7 +28,7 @@ const CLOSED: &str = r#"{
     "policies": [
         {"name": "exact", "quota": 8, "window": "1s", "partition_by": ["party"], "on_missing": "skip"},
         {"name": "leased", "match": {"methods": ["GET"]}, "partition_by": [], "quota": 2000, "window": "1m", "precision": "lease"},
-        {"name": "failed", "match": {"methods": ["POST"]}, "partition_by": [], "quota": 5, "window": "1h", "count": {"status": [401]}},
+        {"name": "failed", "match": {"methods": ["POST"]}, "partition_by": [], "quota": 5, "window": "1h", "count": {"status": [401], "abandoned": "refund"}},
         {"name": "denied", "match": {"methods": ["PUT"]}, "partition_by": [], "quota": 5, "window": "1m", "count_denied": true,
          "cost": {"header": {"name": "x-cost"}}},
         {"name": "shadow", "partition_by": [], "quota": 3, "window": "1m", "mode": "shadow"}

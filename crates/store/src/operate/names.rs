@@ -125,12 +125,15 @@ impl Operate {
 /// All policies by name, each as it was last told of: those that were written down, and those that this store was told of.
 pub(super) fn merged(written: &[PolicyInfo], here: Option<&Cached>) -> Vec<PolicyInfo> {
     let here = here.map(Cached::policies).unwrap_or_default();
-    let mut policies = BTreeMap::new();
-    for policy in written.iter().cloned().chain(here) {
-        match policies.get(&policy.name) {
-            Some(PolicyInfo { seen_ms, .. }) if *seen_ms > policy.seen_ms => {}
-            _ => drop(policies.insert(policy.name.clone(), policy)),
+    let mut policies: BTreeMap<String, PolicyInfo> = BTreeMap::new();
+    for mut policy in written.iter().cloned().chain(here) {
+        let known = policies.get(&policy.name);
+        if known.is_some_and(|known| known.seen_ms > policy.seen_ms) {
+            continue;
         }
+        // A report may leave out what a policy counts by.
+        policy.partition_by = policy.partition_by.or_else(|| known?.partition_by.clone());
+        policies.insert(policy.name.clone(), policy);
     }
     policies.into_values().collect()
 }

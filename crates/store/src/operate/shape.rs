@@ -86,7 +86,8 @@ fn is_of(part: &str, text: &str) -> bool {
     match text.split_once('=') {
         None => part == MISSING && text == MISSING,
         Some((given, value)) if given == label => match rule {
-            "" => true,
+            // A network is no single address.
+            "" => label != "ip" || !value.contains('/'),
             "~" => is_digest(value),
             // Addresses of IPv4 have no network.
             network => !value.contains(':') || value.ends_with(network),
@@ -135,6 +136,7 @@ fn example(form: &str, given: &[&str]) -> String {
         let (label, rule) = part.split_once('=').unwrap_or((part, ""));
         let same = given.iter().find(|text| text.split_once('=').is_some_and(|(name, _)| name == label));
         match (same, rule) {
+            (Some(text), "") if label == "ip" => text.split('/').next().unwrap_or(text).to_owned(),
             (Some(text), "") => (*text).to_owned(),
             (Some(text), network) if network.starts_with('/') => {
                 let address = text.split('/').next().unwrap_or(text);
@@ -205,6 +207,9 @@ mod tests {
         ] {
             assert_eq!(arrange(&two, typed).as_deref(), Ok(counted), "{typed}");
         }
+        let whole = policy(&[("caller", &["ip"])]);
+        assert_eq!(arrange(&whole, "ip=2001:db8::7").as_deref(), Ok("ip=2001:db8::7"));
+        assert!(arrange(&whole, "ip=2001:db8::/64").unwrap_err().ends_with("as ip=2001:db8::"));
         // Where both orders could be meant, the one that was written is.
         let same = policy(&[("one", &["a.x", "a.y"]), ("other", &["a.x", "a.y"])]);
         assert_eq!(arrange(&same, "a.y=1,a.x=2").as_deref(), Ok("a.y=1,a.x=2"));

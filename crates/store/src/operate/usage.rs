@@ -4,7 +4,7 @@
 //! back as returns, which a counter takes off as far as it can.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use quotagate_quota::window::Window;
@@ -27,6 +27,9 @@ const TRIES: usize = 3;
 
 /// The quota that a store has last seen a reservation of this key ask with, in the window of this number: no override's.
 pub type LastQuota<'a> = dyn Fn(&str, u64) -> Option<u64> + Sync + 'a;
+
+/// No search for a party begins later than this, all domains together: a command waits for 5 s.
+const SEARCH: Duration = Duration::from_secs(2);
 
 /// Partitions of policies, and overrides that no request can match.
 #[derive(Default)]
@@ -55,6 +58,7 @@ impl Operate {
             None => self.domains().await?,
         };
         let mut reply = UsageReply::default();
+        let until = Instant::now() + SEARCH;
         for domain in &names {
             let dials = self.desk().read(Shelf::Dials, domain).await?;
             let now = dials.now;
@@ -63,10 +67,16 @@ impl Operate {
             let quotas: Vec<_> = turned.filter_map(|(name, dial)| Some((name, dial.quota?))).collect();
             let policies = self.policies(domain).await?;
             let Candidates { partitions, unmatched, incomplete } =
-                self.candidates(domain, party, &policies).await?;
+                self.candidates(domain, party, &policies, until).await?;
             reply.incomplete = reply.incomplete.or(incomplete);
-            let partitions: Vec<_> = partitions.into_iter().collect();
+            let mut partitions: Vec<_> = partitions.into_iter().collect();
+            // Where there are too many, those that hold little besides the party are kept.
+            partitions.sort_by_key(|(_, partition)| partition.split(',').count());
+            let before = reply.found.len();
             for some in partitions.chunks(TOGETHER) {
+                if reply.found.len().saturating_sub(before) > MAX_FOUND {
+                    break;
+                }
                 let mut looks = Vec::with_capacity(some.len());
                 for (name, partition) in some {
                     let Some(policy) = policies.iter().find(|policy| policy.name == *name) else { continue };
@@ -86,9 +96,13 @@ impl Operate {
             }
         }
         if reply.found.len() > MAX_FOUND {
+            reply.found.sort_by_key(|usage| usage.partition.split(',').count());
             reply.found.truncate(MAX_FOUND);
             reply.incomplete = Some(format!("more than {MAX_FOUND} partitions were found"));
         }
+        reply.found.sort_by(|one, other| {
+            (&one.domain, &one.policy, &one.partition).cmp(&(&other.domain, &other.policy, &other.partition))
+        });
         if reply.found.is_empty() && reply.unmatched.is_empty() {
             let incomplete = reply
                 .incomplete
@@ -104,6 +118,7 @@ impl Operate {
         domain: &str,
         party: &str,
         policies: &[PolicyInfo],
+        until: Instant,
     ) -> Result<Candidates, StoreError> {
         let mut found = Candidates::default();
         for policy in policies {
@@ -114,7 +129,14 @@ impl Operate {
         let entries: Vec<&str> = party.split(',').collect();
         // What has no label is everybody, or a digest of a whole partition: nothing contains it.
         let Some(first) = entries.iter().find(|entry| entry.contains('=')) else { return Ok(found) };
-        let keys = match self.desk().find(domain, first, MAX_FOUND).await {
+        let search = async {
+            if Instant::now() < until {
+                return self.desk().find(domain, first, MAX_FOUND).await;
+            }
+            let reason = "there was no time to search every domain: choose one by --domain".to_owned();
+            Ok(Found { keys: Vec::new(), incomplete: Some(reason) })
+        };
+        let keys = match search.await {
             Ok(Found { keys, incomplete }) => {
                 found.incomplete = incomplete;
                 keys

@@ -158,6 +158,11 @@ impl Probe {
                 answers = declared;
             }
         }
+        let is_moved = |answer: &Answer| matches!(answer, Answer::Moved(_) | Answer::Elsewhere(_));
+        if !self.clustered && answers.iter().any(is_moved) {
+            let why = "is a node of a Redis Cluster: use redis-cluster://";
+            return Ok(Found::Fails(Trouble::Refuses(why.to_owned())));
+        }
         Ok(found(&answers))
     }
 
@@ -232,9 +237,11 @@ fn found(answers: &[Answer]) -> Found {
     let mut found = if answers.is_empty() { Found::Nothing } else { Found::Counts };
     for answer in answers {
         match answer {
-            Answer::Moved(_) | Answer::Elsewhere(_) | Answer::Apart | Answer::NoScript => {
-                found = Found::Nothing
-            }
+            Answer::Moved(_)
+            | Answer::Elsewhere(_)
+            | Answer::Apart
+            | Answer::NoScript
+            | Answer::OtherWindow => found = Found::Nothing,
             Answer::NotNow(code) if code == "TRYAGAIN" => found = Found::Nothing,
             Answer::NotNow(code) if code == "READONLY" => {
                 let why = "refuses writes (READONLY), as replicas do: point --store at the primary, or use \

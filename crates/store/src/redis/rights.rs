@@ -93,7 +93,7 @@ pub async fn ask(
 /// The rule that would have allowed the command.
 fn rule(words: &[&str], refusal: &str, prefix: &str) -> String {
     // "... no permissions to run the 'get' command", "... to access one of the keys", "No permissions to access a key".
-    if refusal.contains("access") {
+    if refusal.contains("to access") {
         return format!("~{prefix}:*");
     }
     match words {

@@ -60,7 +60,13 @@ impl Redis {
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
-            let reply = self.one(node, scan, false, deadline).await?.1;
+            let reply = match self.one(node, scan, false, deadline).await {
+                Ok((_, reply)) => reply,
+                Err(error) => {
+                    let incomplete = Some(error.to_string());
+                    return Ok(Found { keys: keys.into_iter().collect(), incomplete });
+                }
+            };
             let (next, found) = match reply {
                 Value::Array(parts) => page(&parts).ok_or_else(super::desk::nonsense)?,
                 Value::ServerError(error) => {
@@ -73,7 +79,7 @@ impl Redis {
             cursor = next;
             let incomplete = if cursor == "0" {
                 None
-            } else if keys.len() >= most {
+            } else if keys.len() > most {
                 Some(format!("more than {most} counters were found"))
             } else if Instant::now() >= deadline {
                 Some(format!(

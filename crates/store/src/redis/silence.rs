@@ -22,7 +22,8 @@ pub const DIALING: Duration = Duration::from_millis(100);
 const SHORTEST: Duration = Duration::from_millis(20);
 /// So many times its usual answer time a node may be silent.
 const USUAL: u32 = 4;
-/// Most commands that wait for a silent connection; refunds beyond them are dropped.
+/// Most writes that wait for a silent connection, each with at most the refunds of one call; refunds beyond them are
+/// dropped.
 const MOST_OWED: usize = 1024;
 
 /// How long a node may owe an answer to a call that can wait for `budget`.

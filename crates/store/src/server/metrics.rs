@@ -95,11 +95,11 @@ impl Metrics {
         registry.register("build", "The version of the store", build);
         registry.register("calls", "Calls of /v1/reserve by the status of their answer", calls);
         registry.register("returns", "Returns received", metrics.returns.clone());
-        let help = "Grants returned because their caller had gone";
+        let help = "Grants that were refunded because nobody waited for them any more";
         registry.register("grants_undone", help, metrics.undone.clone());
         registry.register("call_seconds", "Time from receipt of a call to its answer", seconds);
         registry.register("call_reservations", "Reservations of a call", metrics.items.clone());
-        registry.register("ready", "1 where the backend can be used, else 0", metrics.ready.clone());
+        registry.register("ready", "1 while every counter can be counted, else 0", metrics.ready.clone());
         let help = "Dials in force, also of domains without traffic";
         registry.register("dials", help, metrics.dials.clone());
         let help = "Overrides in force, as far as their index tells, also of domains without traffic";

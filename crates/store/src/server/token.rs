@@ -102,9 +102,11 @@ fn look(path: &Path) -> Result<Vec<Vec<u8>>, TokenError> {
     let shown = || path.display().to_string();
     let mut text = Vec::new();
     File::open(path)
-        .and_then(|file| file.take(LONGEST).read_to_end(&mut text))
+        .and_then(|file| file.take(LONGEST + 1).read_to_end(&mut text))
         .map_err(|source| TokenError::Read { path: shown(), source })?;
-    parse(&text).ok_or_else(|| TokenError::Malformed(shown()))
+    // The last token of a file that is too long would be cut, and so be one that nobody chose.
+    let whole = text.len() as u64 <= LONGEST;
+    parse(&text).filter(|_| whole).ok_or_else(|| TokenError::Malformed(shown()))
 }
 
 fn parse(text: &[u8]) -> Option<Vec<Vec<u8>>> {

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use quotagate_support::cluster::SlotMove;
 
 use crate::document::Kind;
 use crate::fault::{Bounds, Fault, Run, Scene};
@@ -15,7 +16,7 @@ const PRIMARY: usize = 0;
 /// In turn. The slots of open-0 belong to another primary.
 const USERS: &[&str] = &["1", "5", "9", "13", "0", "17", "22", "26", "31", "35"];
 const HEALTHY: &[&str] = &["open-0"];
-/// A fault that is shorter would be over before its beginning is a tenth of it.
+/// In a shorter fault the moments before the node is given up would be more than a tenth of the time.
 const SHORTEST: Duration = Duration::from_secs(5);
 
 const SKEWED: Setup = Setup {
@@ -44,7 +45,19 @@ pub const ALL: &[Fault] = &[
     },
 ];
 
+/// Nine of ten users must be counted on the primary that is gone, or the fault shows nothing.
+fn check_skew(scene: &mut Scene<'_>) -> Result<()> {
+    let cluster = scene.rig.cluster()?;
+    for user in USERS {
+        let from = SlotMove::of(cluster, &format!("header.x-user=open-{user}"))?.from();
+        let is_healthy = HEALTHY.contains(&format!("open-{user}").as_str());
+        ensure!((from == PRIMARY) != is_healthy, "open-{user} is counted on primary {from}");
+    }
+    Ok(())
+}
+
 fn killed(scene: &mut Scene<'_>) -> Result<()> {
+    check_skew(scene)?;
     scene.rig.cluster()?.kill_node(PRIMARY)?;
     scene.load.go_on(scene.plan.during.max(SHORTEST));
     let cluster = scene.rig.cluster()?;
@@ -53,6 +66,7 @@ fn killed(scene: &mut Scene<'_>) -> Result<()> {
 }
 
 fn frozen(scene: &mut Scene<'_>) -> Result<()> {
+    check_skew(scene)?;
     scene.rig.cluster()?.freeze_node(PRIMARY)?;
     scene.load.go_on(scene.plan.during.max(SHORTEST));
     let cluster = scene.rig.cluster()?;

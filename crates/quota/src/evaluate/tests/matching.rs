@@ -118,6 +118,14 @@ fn nobody_leaves_an_expression_by_a_long_path() {
 }
 
 #[test]
+fn parameters_lead_out_of_no_policy_where_the_upstream_does_not_know_them() {
+    for path in ["/api/..;/x", "/api/..%3Ba/x", "/;/../api/..;/x"] {
+        assert!(about(json!({"path": {"prefix": "/api/"}}), &[(":path", path)]), "{path}");
+    }
+    assert!(about(json!({"path": {"regex": "/users/[^/]+/orders"}}), &[(":path", "/users/;/orders")]));
+}
+
+#[test]
 fn methods_have_one_spelling() {
     let get = json!({"methods": ["GET"]});
     assert!(about(get.clone(), &[(":method", "gEt")]));

@@ -41,6 +41,9 @@ fn what_people_type_is_what_keys_hold() {
         ("ip=2001:db8::1/128", "ip=2001:db8::1"),
         ("method=get,host=API.example.com", "method=GET,host=api.example.com"),
         ("path=/a//b/../c%20d?x=1", "path=/a/c%20d"),
+        ("path=/login/", "path=/login"),
+        ("path=/login;a", "path=/login"),
+        ("path=/", "path=/"),
         ("path=/a%2520b", "path=/a%2520b"),
         ("route=search", "route=search"),
     ] {

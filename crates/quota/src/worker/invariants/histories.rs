@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::world::{COUNTED, Setup, World};
 use super::{Random, seeds};
-use crate::config::{Answers, Config, Count, OnFailure, Policy, Precision};
+use crate::config::{Abandoned, Answers, Config, Count, OnFailure, Policy, Precision};
 use crate::worker::local::share;
 
 const SETUP: Setup = Setup { workers: 3, parties: 2, rate: 2, cost: 3, loss: 0, late: true, moves_every: 0 };
@@ -36,7 +36,9 @@ fn varied(seed: u64, window: &str) -> Config {
             _ => {}
         }
         if random.percent(30) {
-            policy.count = Count::Answered(Answers { statuses: [COUNTED].into(), ..Answers::default() });
+            let abandoned = Abandoned::Refund;
+            policy.count =
+                Count::Answered(Answers { statuses: [COUNTED].into(), abandoned, ..Answers::default() });
         }
     }
     config

@@ -27,7 +27,9 @@ impl Collector for ProcessMetrics {
         };
         gauge("process_resident_memory_bytes", "Memory in use", resident)?;
         gauge("process_virtual_memory_bytes", "Address space in use", virtual_memory)?;
-        gauge("process_start_time_seconds", "When the process began, since the Unix epoch", start)?;
+        if let Some(start) = start {
+            gauge("process_start_time_seconds", "When the process began, since the Unix epoch", start)?;
+        }
         gauge("process_open_fds", "Open file descriptors", open)?;
         gauge("process_max_fds", "Most file descriptors that may be open", most)?;
         gauge("process_threads", "Threads", threads)
@@ -38,7 +40,8 @@ struct Seen {
     cpu: f64,
     resident: f64,
     virtual_memory: f64,
-    start: f64,
+    /// `None` where `/proc` shows only processes (systemd's `ProcSubset=pid`).
+    start: Option<f64>,
     open: f64,
     most: f64,
     threads: f64,
@@ -58,7 +61,7 @@ impl Seen {
             cpu: stat.utime.saturating_add(stat.stime) as f64 / ticks,
             resident: stat.rss.saturating_mul(page_size()) as f64,
             virtual_memory: stat.vsize as f64,
-            start: boot_time_secs().ok()? as f64 + stat.starttime as f64 / ticks,
+            start: boot_time_secs().ok().map(|boot| boot as f64 + stat.starttime as f64 / ticks),
             open: process.fd_count().ok()? as f64,
             most,
             threads: stat.num_threads as f64,
