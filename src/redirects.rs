@@ -28,7 +28,8 @@ impl Redirects {
         Self { mark, kept: RefCell::default() }
     }
 
-    /// Keeps what the active stream `id` was counted by, as it ends for a redirect. Returns the oldest, if it had to make room: its units are to be refunded.
+    /// Keeps what counted the active stream `id`, which ends for a redirect. Returns the oldest entry where there was no
+    /// room: refund its units.
     pub fn keep(&self, id: u32, admission: Admission) -> Option<Admission> {
         let mut kept = self.kept.borrow_mut();
         let oldest = if kept.len() < MAX { None } else { kept.pop_front() };

@@ -51,7 +51,8 @@ impl Waiting {
                 plugin.abandon(earlier);
                 (decision, true)
             }
-            Phase::Uncounted | Phase::Unreached(_) => (decision, true),
+            // The stream is done.
+            Phase::Uncounted | Phase::Unreached(_) => (decision, false),
         };
         if there {
             host::note(access_log::entry(config, &decision));

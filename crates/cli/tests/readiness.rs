@@ -121,6 +121,16 @@ fn a_replica_is_named_and_stays_not_ready_until_it_is_a_primary() {
 }
 
 #[test]
+fn a_node_of_a_cluster_is_not_ready_as_a_lone_redis() {
+    let cluster = Cluster::start().unwrap();
+    for port in &cluster.ports()[..3] {
+        let store = start(&format!("redis://127.0.0.1:{port}"));
+        wait_until(&store, 503, "is a node of a Redis Cluster: use redis-cluster://");
+        assert_eq!(readiness(&store, "?partial").0, 503);
+    }
+}
+
+#[test]
 fn a_cluster_without_one_primary_is_not_ready_and_serves_the_rest() {
     let mut cluster = Cluster::start_with(&["--cluster-require-full-coverage", "no"]).unwrap();
     let store = start(&cluster.url());

@@ -108,7 +108,10 @@ fn what_is_wrong_is_said_in_one_sentence_without_the_password() {
             vec!["--password-file", "/no/such/file"],
             "--password-file: /no/such/file cannot be read: No such file",
         ),
-        (vec!["--token-file", &none], "must hold tokens of visible ASCII characters, one a line"),
+        (
+            vec!["--token-file", &none],
+            "must hold tokens of visible ASCII characters, one on each line, in at most 64 KiB",
+        ),
         (
             vec!["--store", "redis-sentinel://s/m?sentinel_password=s3cret"],
             "--store: the store URL takes no sentinel_password: the parameters of redis-sentinel:// are client_cert",
@@ -118,8 +121,8 @@ fn what_is_wrong_is_said_in_one_sentence_without_the_password() {
             "--store: the store URL names a sentinel_password_file that does not do: /no/such/file cannot be read",
         ),
         (vec!["--store", "redis://::1:6379"], "write it as [::1]:6379"),
-        (vec!["--password-file", &none], "must hold one line, the password"),
-        (vec!["--password-file", &two], "must hold one line, the password"),
+        (vec!["--password-file", &none], "must hold one line of at most 64 KiB, the password"),
+        (vec!["--password-file", &two], "must hold one line of at most 64 KiB, the password"),
         (vec!["--password-file", &good], "--password-file: the store URL memory: takes no password"),
         (
             vec!["--store", "redis://u:s3cret@h", "--password-file", &good],

@@ -35,7 +35,7 @@ pub enum PasswordFileError {
         source: io::Error,
     },
     /// It holds something else than a password.
-    #[error("{0} must hold one line, the password")]
+    #[error("{0} must hold one line of at most 64 KiB, the password")]
     Malformed(String),
 }
 
@@ -128,6 +128,9 @@ mod tests {
         }
         fs::write(&path, "s3cret\nmore\n").unwrap();
         let error = PasswordFile::new(&path).read().unwrap_err().to_string();
-        assert!(error.contains("must hold one line, the password") && !error.contains("s3cret"), "{error}");
+        assert!(
+            error.contains("must hold one line of at most 64 KiB, the password") && !error.contains("s3cret"),
+            "{error}"
+        );
     }
 }

@@ -49,7 +49,7 @@ fn path(node: &Node<'_>) -> Option<PathPattern> {
         (_, node) => {
             if node.value().as_str().is_some_and(|text| text.contains(';')) {
                 node.warn(
-                    "has a semicolon: paths are compared without parameters too, so that part never decides",
+                    "has a semicolon: paths are compared with and without parameters, so clients leave this part out as they like",
                 );
             }
             regex(&node).map(PathPattern::Regex)

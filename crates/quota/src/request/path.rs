@@ -85,7 +85,7 @@ fn slashes(text: &[u8]) -> Vec<u8> {
 }
 
 /// Cuts parameters off, and resolves the segments `.` and `..`, of a path whose slashes are single.
-fn resolve(path: &[u8]) -> Vec<u8> {
+pub(crate) fn resolve(path: &[u8]) -> Vec<u8> {
     resolve_segments(path, |segment| segment.split(|b| *b == b';').next().unwrap_or_default())
 }
 

@@ -5,7 +5,7 @@
 //! nothing by them.
 //!
 //! What policies count by never changes, so it takes turns: each report says it of as many policies as fit into
-//! [`MAX_PARTITION_BY`] bytes, and the next report goes on from there.
+//! the room that the rest leaves, in [`LEAST_PARTITION_BY`] to [`MAX_PARTITION_BY`] bytes, and the next report goes on from there.
 
 use std::cmp::Reverse;
 

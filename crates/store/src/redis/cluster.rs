@@ -17,7 +17,8 @@ use crate::login::Login;
 use crate::store::Health;
 use crate::url::HostPort;
 
-const SLOTS: u16 = 16384;
+/// The slots of a cluster.
+pub const SLOTS: u16 = 16384;
 /// The place of a slot that nobody is known to own.
 const NOWHERE: u16 = u16::MAX;
 /// The longest that one node may take to say who owns what.

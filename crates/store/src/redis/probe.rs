@@ -13,7 +13,7 @@ use quotagate_quota::wire::{Reservation, Return};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, Value};
 
-use super::cluster::tag_of;
+use super::cluster::{SLOTS, tag_of};
 use super::rights;
 use super::script::{self, Answer, Deed, Form, Override, TOGETHER};
 use crate::store::{Ask, StoreError};
@@ -133,6 +133,10 @@ impl Probe {
         {
             return Ok(Found::NoPrimary(why));
         }
+        if !self.clustered && rights && self.redirects(connection).await? {
+            let why = "is a node of a Redis Cluster: use redis-cluster://";
+            return Ok(Found::NoPrimary(why.to_owned()));
+        }
         let (tag, mut answers) = match self.tag() {
             Some(tag) => (tag.clone(), self.count(connection, &tag, now, &self.over()).await?),
             None if rights => (String::new(), Vec::new()),
@@ -158,12 +162,19 @@ impl Probe {
                 answers = declared;
             }
         }
-        let is_moved = |answer: &Answer| matches!(answer, Answer::Moved(_) | Answer::Elsewhere(_));
-        if !self.clustered && answers.iter().any(is_moved) {
-            let why = "is a node of a Redis Cluster: use redis-cluster://";
-            return Ok(Found::Fails(Trouble::Refuses(why.to_owned())));
-        }
         Ok(found(&answers))
+    }
+
+    /// Whether the server sends the store to another one for the first or the last slot, as a node of a cluster does
+    /// that is not alone.
+    async fn redirects(&self, connection: &mut MultiplexedConnection) -> Result<bool, RedisError> {
+        let mut commands = Pipeline::new();
+        for slot in [0, SLOTS - 1] {
+            commands.cmd("GET").arg(format!("{}:probe:{{{}}}:0", self.prefix, tag_of(slot)));
+        }
+        let replies = connection.send_packed_commands(&commands, 0, commands.len()).await?;
+        let elsewhere = |error: &ServerError| ["MOVED", "ASK"].contains(&error.code());
+        Ok(replies.iter().any(|reply| matches!(reply, Value::ServerError(error) if elsewhere(error))))
     }
 
     fn tag(&self) -> Option<String> {

@@ -41,7 +41,9 @@ pub enum TokenError {
         source: std::io::Error,
     },
     /// It holds no token, or something else beside them.
-    #[error("the token file {0} must hold tokens of visible ASCII characters, one a line")]
+    #[error(
+        "the token file {0} must hold tokens of visible ASCII characters, one on each line, in at most 64 KiB"
+    )]
     Malformed(String),
 }
 

@@ -86,7 +86,7 @@ pub struct Match {
     pub routes: Option<Vec<String>>,
 }
 
-/// A condition on the path, of which every spelling is brought into one first: decoded, without `.`, `..`, `//` and
+/// A condition on the path in one spelling: decoded, without `.`, `..` and `//`. It holds for the path with or without
 /// parameters (`;v=1`).
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case", deny_unknown_fields)]

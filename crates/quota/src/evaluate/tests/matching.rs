@@ -122,6 +122,8 @@ fn parameters_lead_out_of_no_policy_where_the_upstream_does_not_know_them() {
     for path in ["/api/..;/x", "/api/..%3Ba/x", "/;/../api/..;/x"] {
         assert!(about(json!({"path": {"prefix": "/api/"}}), &[(":path", path)]), "{path}");
     }
+    let exact = json!({"path": {"exact": "/k/login"}});
+    assert!(about(exact, &[(":path", "/k/;a/../login;x")]), "a proxy on the way resolved the dots");
     assert!(about(json!({"path": {"regex": "/users/[^/]+/orders"}}), &[(":path", "/users/;/orders")]));
 }
 
