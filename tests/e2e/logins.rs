@@ -157,9 +157,9 @@ fn a_grpc_answer_counts_by_its_grpc_status() -> Result<()> {
     let grpc =
         Request::post("/auth.Login/Login", b"").header("x-answer-header-content-type", "application/grpc");
     let mut used = 0;
-    // In trailers behind a body, and in the headers; 7 is PERMISSION_DENIED.
+    // In trailers behind a body, and in the headers; 5 is NOT_FOUND.
     for place in ["x-answer-trailer-grpc-status", "x-answer-header-grpc-status"] {
-        for (status, counts) in [("0", 0), ("16", 1), ("7", 0), ("16", 1)] {
+        for (status, counts) in [("0", 0), ("16", 1), ("5", 0), ("16", 1)] {
             used += counts;
             let answer = client.send(&grpc.clone().header(place, status))?;
             assert_eq!((answer.response.status, answer.grpc_status()), (200, Some(status)), "{place}");

@@ -131,6 +131,16 @@ fn a_node_of_a_cluster_is_not_ready_as_a_lone_redis() {
 }
 
 #[test]
+fn a_node_that_joins_a_cluster_is_not_ready_as_a_lone_redis() {
+    let cluster = Cluster::unformed(&[]).unwrap();
+    let url = |port: &u16| format!("redis://127.0.0.1:{port}");
+    let stores: Vec<_> = cluster.ports()[..3].iter().map(|port| start(&url(port))).collect();
+    stores.iter().for_each(|store| wait_until(store, 503, "CLUSTERDOWN"));
+    cluster.form().unwrap();
+    stores.iter().for_each(|store| wait_until(store, 503, "is a node of a Redis Cluster"));
+}
+
+#[test]
 fn a_cluster_without_one_primary_is_not_ready_and_serves_the_rest() {
     let mut cluster = Cluster::start_with(&["--cluster-require-full-coverage", "no"]).unwrap();
     let store = start(&cluster.url());

@@ -73,7 +73,11 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn form(&self) -> Result<()> {
+    /// Makes one cluster of them, and waits until it serves.
+    ///
+    /// # Errors
+    /// When they do not become one.
+    pub fn form(&self) -> Result<()> {
         for (i, node) in self.nodes.iter().enumerate() {
             resp::command(node.port, &["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()])?;
         }

@@ -85,9 +85,7 @@ fn no_query<'a>(node: &Node<'a>) -> Option<&'a str> {
         return None;
     }
     if percent::decode(text.as_bytes()).contains(&b';') {
-        node.fault(format!(
-            "must be without ;, is {text:?}: paths are compared without ; and what follows it"
-        ));
+        node.fault(format!("must be without ;, is {text:?}: clients can leave out ; and what follows it"));
         return None;
     }
     Some(text)

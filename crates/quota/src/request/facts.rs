@@ -15,7 +15,7 @@ pub(crate) struct Facts<'c, R> {
     method: OnceCell<Option<Vec<u8>>>,
     target: OnceCell<Option<Vec<u8>>>,
     path: OnceCell<Spelt>,
-    path_with_parameters: OnceCell<Option<Vec<u8>>>,
+    other_readings: OnceCell<Vec<Vec<u8>>>,
     host: OnceCell<Option<Vec<u8>>>,
     route: OnceCell<Option<Vec<u8>>>,
     address: OnceCell<Option<IpAddr>>,
@@ -58,7 +58,7 @@ impl<'c, R: Request> Facts<'c, R> {
             method: OnceCell::new(),
             target: OnceCell::new(),
             path: OnceCell::new(),
-            path_with_parameters: OnceCell::new(),
+            other_readings: OnceCell::new(),
             host: OnceCell::new(),
             route: OnceCell::new(),
             address: OnceCell::new(),
@@ -97,9 +97,9 @@ impl<'c, R: Request> Facts<'c, R> {
         (!path.is_empty()).then_some(path)
     }
 
-    /// The path with its parameters, where it has any.
-    pub(crate) fn path_with_parameters(&self) -> Option<&[u8]> {
-        self.path_with_parameters.get_or_init(|| path::with_parameters(self.target()?)).as_deref()
+    /// What else the path may mean, where it has parameters.
+    pub(crate) fn other_readings(&self) -> &[Vec<u8>] {
+        self.other_readings.get_or_init(|| self.target().map(path::other_readings).unwrap_or_default())
     }
 
     /// Normalized as hosts are matched.

@@ -90,10 +90,7 @@ impl Matcher {
         // No request leaves a policy by parameters, whether the upstream knows them or not.
         let on_path = |pattern: &PathPattern| {
             facts.path().is_some_and(|path| pattern.matches(path))
-                || facts.path_with_parameters().is_some_and(|path| {
-                    // A proxy on the way may resolve `..` before the upstream leaves out parameters.
-                    pattern.matches(path) || pattern.matches(&path::resolve(path))
-                })
+                || facts.other_readings().iter().any(|path| pattern.matches(path))
         };
         (self.methods.is_empty() || among_methods())
             && self.path.as_ref().is_none_or(on_path)

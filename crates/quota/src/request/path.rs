@@ -10,8 +10,8 @@
 //!    parameters (`;jsessionid=1`), also those of `..;x`;
 //! 5. segments `.` and `..` are resolved; `..` never leads above the root.
 //!
-//! Other upstreams know no parameters. So a condition also holds where it holds for the path with them, which
-//! [`with_parameters`] gives.
+//! Other upstreams know no parameters, and a proxy on the way may resolve `..` before the upstream cuts them off. So a
+//! condition also holds where it holds for one of the [`other_readings`].
 //!
 //! Letter case is kept: most upstreams tell `/A` from `/a`. Where one does not, a regular expression with
 //! `(?i)` matches both.
@@ -27,14 +27,24 @@ pub(crate) fn normalize(target: &[u8]) -> Cow<'_, [u8]> {
     if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(resolve(&slashes(path))) }
 }
 
-/// The path with its parameters, where it has any: to many upstreams `;` means nothing, and `..;x` is a name.
-pub(crate) fn with_parameters(target: &[u8]) -> Option<Vec<u8>> {
+/// The other readings of a path with parameters: with them, since to many upstreams `;` means nothing; and, where that
+/// differs from the one spelling, without them after a proxy on the way has resolved `..`.
+pub(crate) fn other_readings(target: &[u8]) -> Vec<Vec<u8>> {
     let path = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     if !path.iter().any(|b| matches!(b, b'%' | b';')) {
-        return None;
+        return Vec::new();
     }
     let path = slashes(path);
-    path.contains(&b';').then(|| resolve_segments(&path, |segment| segment))
+    if !path.contains(&b';') {
+        return Vec::new();
+    }
+    let with_parameters = resolve_segments(&path, |segment| segment);
+    let proxied = resolve(&with_parameters);
+    let mut readings = vec![with_parameters];
+    if proxied != resolve(&path) {
+        readings.push(proxied);
+    }
+    readings
 }
 
 /// `path`, which is in its one spelling, without the slash at its end: most upstreams serve `/a` and `/a/` alike.
@@ -85,7 +95,7 @@ fn slashes(text: &[u8]) -> Vec<u8> {
 }
 
 /// Cuts parameters off, and resolves the segments `.` and `..`, of a path whose slashes are single.
-pub(crate) fn resolve(path: &[u8]) -> Vec<u8> {
+fn resolve(path: &[u8]) -> Vec<u8> {
     resolve_segments(path, |segment| segment.split(|b| *b == b';').next().unwrap_or_default())
 }
 

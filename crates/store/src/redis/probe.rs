@@ -5,7 +5,7 @@
 //! that must not write, or a user without rights is found before requests find it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use quotagate_quota::window::Window;
@@ -29,6 +29,10 @@ pub enum Trouble {
     /// The server refuses to count now.
     Refuses(String),
 }
+
+/// Hash tags of the first and of the last slot.
+static ENDS: LazyLock<[String; 2]> = LazyLock::new(|| [0, SLOTS - 1].map(tag_of));
+const OF_A_CLUSTER: &str = "is a node of a Redis Cluster: use redis-cluster://";
 
 impl Trouble {
     /// The reason, in words.
@@ -133,9 +137,8 @@ impl Probe {
         {
             return Ok(Found::NoPrimary(why));
         }
-        if !self.clustered && rights && self.redirects(connection).await? {
-            let why = "is a node of a Redis Cluster: use redis-cluster://";
-            return Ok(Found::NoPrimary(why.to_owned()));
+        if !self.clustered && self.redirects(connection).await? {
+            return Ok(Found::NoPrimary(OF_A_CLUSTER.to_owned()));
         }
         let (tag, mut answers) = match self.tag() {
             Some(tag) => (tag.clone(), self.count(connection, &tag, now, &self.over()).await?),
@@ -162,6 +165,10 @@ impl Probe {
                 answers = declared;
             }
         }
+        let is_moved = |answer: &Answer| matches!(answer, Answer::Moved(_) | Answer::Elsewhere(_));
+        if !self.clustered && answers.iter().any(is_moved) {
+            return Ok(Found::NoPrimary(OF_A_CLUSTER.to_owned()));
+        }
         Ok(found(&answers))
     }
 
@@ -169,8 +176,8 @@ impl Probe {
     /// that is not alone.
     async fn redirects(&self, connection: &mut MultiplexedConnection) -> Result<bool, RedisError> {
         let mut commands = Pipeline::new();
-        for slot in [0, SLOTS - 1] {
-            commands.cmd("GET").arg(format!("{}:probe:{{{}}}:0", self.prefix, tag_of(slot)));
+        for tag in &*ENDS {
+            commands.cmd("GET").arg(format!("{}:probe:{{{tag}}}:0", self.prefix));
         }
         let replies = connection.send_packed_commands(&commands, 0, commands.len()).await?;
         let elsewhere = |error: &ServerError| ["MOVED", "ASK"].contains(&error.code());
