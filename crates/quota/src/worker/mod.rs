@@ -4,7 +4,7 @@
 //! under way that somebody waits for, its call leaves at once. Else requests gather, and leave together when that
 //! returns, when there are [`FULL_BATCH`] of them, or after [`GATHER`] (a tick may add its period), while no
 //! more than [`MAX_IN_FLIGHT`] calls are out. So a lone request waits for nothing, and the busier a worker is,
-//! the fewer calls a request costs (`docs/batching.md`).
+//! the fewer calls a request costs (`docs/design/batching.md`).
 //!
 //! Every waiting request is decided by its deadline plus a tick, whatever the store does. At most
 //! [`MAX_WAITING`] wait; the next is decided as if the store had failed.

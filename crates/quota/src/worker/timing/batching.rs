@@ -1,10 +1,10 @@
-//! How many calls a request costs, and how long it waits: the model of `docs/batching.md` against the worker.
+//! How many calls a request costs, and how long it waits: the model of `docs/design/batching.md` against the worker.
 
 use super::*;
 use crate::worker::GATHER;
 
 /// The document whose numbers are checked.
-const DOCUMENT: &str = include_str!("../../../../../docs/batching.md");
+const DOCUMENT: &str = include_str!("../../../../../docs/design/batching.md");
 
 /// Calls a request by Little's law, at `rate` requests a second and calls of `us` microseconds.
 fn model(rate: u64, us: u64) -> f64 {
