@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use quotagate_quota::wire::{Grant, MAX_UNITS, Return};
+use quotagate_quota::protocol::{Grant, MAX_UNITS, Return};
 
 use self::desk::Drawer;
 use crate::desk::Desk;
@@ -209,7 +209,7 @@ impl Store for Memory {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::wire::Reservation;
+    use quotagate_quota::protocol::Reservation;
 
     use super::*;
 

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use quotagate_quota::wire::Return;
+use quotagate_quota::protocol::Return;
 use redis::{Pipeline, Value};
 
 use self::cluster::{Cluster, slot_of};
@@ -313,7 +313,7 @@ impl Store for Redis {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::wire::Reservation;
+    use quotagate_quota::protocol::Reservation;
 
     use super::*;
 

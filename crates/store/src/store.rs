@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use prometheus_client::registry::Registry;
-use quotagate_quota::window::Window;
-use quotagate_quota::wire::{Grant, Invalid, Reservation, Return};
+use quotagate_quota::protocol::{Grant, Invalid, Reservation, Return, Window};
 
 use crate::desk::Desk;
 pub use crate::error::StoreError;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use quotagate_quota::wire::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
+use quotagate_quota::protocol::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
 
 use self::pair::{Families, Pair};
 use self::table::{Sight, Table};

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::{back, batch, numbers, one, open, take, try_one, until};
-use quotagate_quota::window::Window;
-use quotagate_quota::wire::{MAX_UNITS, Reservation, Return};
+use quotagate_quota::protocol::{MAX_UNITS, Reservation, Return, Window};
 use quotagate_store::desk::Cell;
 use quotagate_store::store::{Batch, Store, StoreError};
 use quotagate_support::cluster::Cluster;

@@ -13,7 +13,7 @@ use common::operate::told;
 use common::slow::{Before, Slow, Step};
 use common::{one, open, take, until};
 use futures_util::future::FutureExt;
-use quotagate_quota::wire::Reservation;
+use quotagate_quota::protocol::Reservation;
 use quotagate_store::api::{Allow, ClearOverride, Reset, SetOverride};
 use quotagate_store::desk::{Cell, Shelf};
 use quotagate_store::operate::{Fault, Operate};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use common::{back, numbers, one, open, sentinel, sentinel_with, take, try_one, until};
-use quotagate_quota::wire::{MAX_UNITS, Reservation};
+use quotagate_quota::protocol::{MAX_UNITS, Reservation};
 use quotagate_store::store::{Store, StoreError};
 use quotagate_support::redis::Redis;
 use quotagate_support::{ports, resp};

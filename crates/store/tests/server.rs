@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, Response, StatusCode, body::Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use quotagate_quota::wire::{Reservation, Return};
+use quotagate_quota::protocol::{Reservation, Return};
 use quotagate_store::desk::Desk;
 use quotagate_store::memory::{Memory, steady_clock};
 use quotagate_store::server::{App, ListenAddr, Listener, Tokens, run};

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use quotagate_quota::window::MAX_WINDOW_S;
-use quotagate_quota::wire::Reservation;
+use quotagate_quota::protocol::{MAX_WINDOW_S, Reservation};
 use quotagate_store::store::{Ask, Batch, Store};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;

@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use quotagate_quota::window::Window;
-use quotagate_quota::wire::{Grant, Outcome, Reservation, ReserveReply, ReserveRequest, Return};
+use quotagate_quota::protocol::{Grant, Outcome, Reservation, ReserveReply, ReserveRequest, Return, Window};
 
 use crate::traffic::partition_of;
 

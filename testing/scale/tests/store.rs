@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use quotagate_quota::window::Window;
-use quotagate_quota::wire::{Outcome, Reservation, ReserveReply, ReserveRequest, Return};
+use quotagate_quota::protocol::{Outcome, Reservation, ReserveReply, ReserveRequest, Return, Window};
 use quotagate_scale::store::Store;
 use quotagate_store::memory::Memory;
 use quotagate_store::store::{Ask, Batch, Store as _};

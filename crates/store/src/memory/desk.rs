@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::future::{FutureExt, ready};
-use quotagate_quota::wire::MAX_UNITS;
+use quotagate_quota::protocol::MAX_UNITS;
 
 use super::{Memory, lock};
 use crate::api::MAX_HISTORY;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use quotagate_quota::wire::MAX_UNITS;
-use quotagate_quota::wire::dials::ALL_POLICIES;
+use quotagate_quota::protocol::MAX_UNITS;
+use quotagate_quota::protocol::dials::ALL_POLICIES;
 
 use super::names::clean;
 use super::record::{DialRecord, is_policy, span, write};

@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use quotagate_quota::protocol::{MAX_KEY, MAX_UNITS, Reservation};
 use quotagate_quota::request::naming::{DigestKey, Name};
-use quotagate_quota::wire::{MAX_KEY, MAX_UNITS, Reservation};
 
 use super::dials::check_time;
 use super::names::clean;

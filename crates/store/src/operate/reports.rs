@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quotagate_quota::window::Window;
-use quotagate_quota::wire::MAX_UNITS;
-use quotagate_quota::wire::dials::{MAX_PARTITION_BY, MAX_REPORT, PartitionEntry, PolicyReport, Report};
+use quotagate_quota::protocol::dials::{MAX_PARTITION_BY, MAX_REPORT, PartitionEntry, PolicyReport, Report};
+use quotagate_quota::protocol::{MAX_UNITS, Window};
 
 use super::record::{DomainRecord, is_domain, is_policy, read_policy, write};
 use super::{Cached, MAX_NAMES, MAX_POLICIES, Operate, REMEMBERED, REPORTED, millis};

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_quota::window::Window;
+use quotagate_quota::protocol::Window;
 
 use super::cache::understand;
 use super::names::clean;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quotagate_quota::wire::dials::{Dial, DialsReply, MAX_REPLY};
+use quotagate_quota::protocol::dials::{Dial, DialsReply, MAX_REPLY};
 
 use super::record::{DialRecord, OverrideRecord, is_policy, left_at, write};
 use super::{Operate, millis};

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use quotagate_quota::window::Window;
-use quotagate_quota::wire::{Reservation, Return};
+use quotagate_quota::protocol::{Reservation, Return, Window};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, Value};
 

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use quotagate_quota::wire::{Grant, Return};
+use quotagate_quota::protocol::{Grant, Return};
 use redis::{Cmd, RedisWrite, ServerErrorKind, Value};
 
 use crate::store::{Ask, StoreError};
@@ -248,7 +248,7 @@ pub fn lacks_rights(reason: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::wire::Reservation;
+    use quotagate_quota::protocol::Reservation;
 
     use super::*;
 

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quotagate_quota::wire::Return;
+use quotagate_quota::protocol::Return;
 use tokio::sync::Notify;
 
 use super::App;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes};
 use hyper::{Request, Response, StatusCode};
-use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, Outcome, ReserveReply, ReserveRequest, Return};
+use quotagate_quota::protocol::{MAX_BODY, MAX_ITEMS, Outcome, ReserveReply, ReserveRequest, Return};
 
 use super::App;
 use super::admin::guard::is_of_page;

@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use quotagate_quota::wire::dials::PolicyReport;
+use quotagate_quota::protocol::dials::PolicyReport;
 
 use crate::api::{Rates, Uncounted};
 use crate::store::{Ask, Settled};

@@ -10,8 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_quota::window::MAX_WINDOW_S;
-use quotagate_quota::wire::{Grant, Reservation, Return};
+use quotagate_quota::protocol::{Grant, MAX_WINDOW_S, Reservation, Return};
 use quotagate_store::store::{Ask, Batch, Settled, Store};
 use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use quotagate_quota::wire::Return;
+use quotagate_quota::protocol::Return;
 use quotagate_store::desk::{Cell, Change, Desk, Found, Note, Reply, Seen, Sheet, Shelf};
 use quotagate_store::store::{Batch, Health, Settle, Store, StoreError};
 
