@@ -23,7 +23,7 @@ use self::table::{Sight, Table};
 use self::top::Sketch;
 use crate::api::{QuotaFrom, Rates, Refused, Top, Uncounted, Usage};
 use crate::operate::{is_domain, is_policy};
-use crate::store::{Ask, Settled};
+use crate::store::{CheckedReservation, Settled};
 
 /// Pairs of domain and policy that are told apart.
 const MAX_PAIRS: usize = 1024;
@@ -55,7 +55,7 @@ impl Watch {
     }
 
     /// A reservation was carried out, or was not.
-    pub fn settled(&self, ask: &Ask, settled: &Settled) {
+    pub fn settled(&self, ask: &CheckedReservation, settled: &Settled) {
         let Some((pair, partition)) = self.pair_of(&ask.key) else { return };
         pair.settled(ask, settled);
         let Ok(grant) = settled else { return };

@@ -17,7 +17,7 @@ use quotagate_quota::protocol::{MAX_UNITS, Reservation};
 use quotagate_store::api::{
     Allow, ClearOverride, MAX_FOR_MS, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
 };
-use quotagate_store::desk::Shelf;
+use quotagate_store::control::HashName;
 use quotagate_store::operate::{Fault, Operate};
 use quotagate_store::store::Store;
 use quotagate_support::cluster::Cluster;
@@ -265,7 +265,11 @@ async fn ends_overrides_by_themselves(store: &Arc<dyn Store>) {
     .await;
     assert!(operate.overrides(Some("ends"), None, 9).await.unwrap().is_empty());
     assert!(reply(&operate, "ends").await.overridden.is_empty());
-    assert_eq!(store.desk().read(Shelf::Overrides, "ends").await.unwrap().fields, [], "its entry is dropped");
+    assert_eq!(
+        store.control().read(HashName::Overrides, "ends").await.unwrap().fields,
+        [],
+        "its entry is dropped"
+    );
 }
 
 async fn refuses_overrides_that_cannot_be(store: &Arc<dyn Store>) {

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use quotagate_quota::protocol::{Outcome, Reservation, ReserveReply, ReserveRequest, Return, Window};
 use quotagate_scale::store::Store;
 use quotagate_store::memory::Memory;
-use quotagate_store::store::{Ask, Batch, Store as _};
+use quotagate_store::store::{Batch, CheckedReservation, Store as _};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
@@ -60,9 +60,9 @@ fn the_simulated_store_grants_what_the_real_one_grants() {
         let returns: Vec<_> = (0..2).map(&mut back).collect();
         let reservations: Vec<_> = (0..4).map(|_| reservation(random)).collect();
 
-        let asks = reservations.iter().cloned().map(|ask| Ask::new(ask).unwrap()).collect();
+        let asks = reservations.iter().cloned().map(|ask| CheckedReservation::new(ask).unwrap()).collect();
         let deadline = Instant::now() + Duration::from_secs(60);
-        let batch = Batch { deadline, returns: returns.clone(), asks };
+        let batch = Batch { deadline, refunds: returns.clone(), reservations: asks };
         let expected = real.reserve(&batch).now_or_never().unwrap();
 
         let body = serde_json::to_vec(&ReserveRequest { budget_ms: 50, returns, reservations }).unwrap();

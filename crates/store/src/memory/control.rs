@@ -12,11 +12,13 @@ use quotagate_quota::protocol::MAX_UNITS;
 
 use super::{Memory, lock};
 use crate::api::MAX_HISTORY;
-use crate::desk::{Cell, Change, Desk, Found, Note, Reply, Seen, Sheet, Shelf, has_entry, within_bounds};
+use crate::control::{
+    Change, ControlStore, FoundKeys, HashName, Key, KeyState, Reply, Snapshot, Upsert, has_entry,
+};
 use crate::operate::MAX_OVERRIDES;
 use crate::store::StoreError;
 
-/// What is on the desk.
+/// What operators changed.
 #[derive(Default)]
 pub struct Drawer {
     papers: Mutex<Papers>,
@@ -27,11 +29,11 @@ pub struct Drawer {
 
 #[derive(Default)]
 struct Papers {
-    hashes: HashMap<(Shelf, String), BTreeMap<String, Vec<u8>>>,
+    hashes: HashMap<(HashName, String), BTreeMap<String, Vec<u8>>>,
     versions: HashMap<String, u64>,
     histories: HashMap<String, VecDeque<Vec<u8>>>,
     /// Until when hashes are kept that end by themselves.
-    ends: HashMap<(Shelf, String), Duration>,
+    ends: HashMap<(HashName, String), Duration>,
 }
 
 struct Held {
@@ -79,7 +81,7 @@ impl Drawer {
 
 impl Papers {
     fn change(&mut self, domain: &str, change: &Change) -> Option<u64> {
-        let hash = self.hashes.entry((change.shelf, domain.to_owned())).or_default();
+        let hash = self.hashes.entry((change.hash, domain.to_owned())).or_default();
         if hash.get(&change.field) != change.old.as_ref() {
             return None;
         }
@@ -99,7 +101,7 @@ impl Papers {
 }
 
 impl Papers {
-    fn note(&mut self, shelf: Shelf, domain: &str, note: &Note, now: Duration) {
+    fn upsert(&mut self, hash: HashName, domain: &str, upsert: &Upsert, now: Duration) {
         let Self { hashes, ends, .. } = self;
         ends.retain(|place, end| {
             let kept = *end > now;
@@ -108,28 +110,28 @@ impl Papers {
             }
             kept
         });
-        let place = (shelf, domain.to_owned());
+        let place = (hash, domain.to_owned());
         let hash = hashes.entry(place.clone()).or_default();
-        note.dead.iter().for_each(|name| drop(hash.remove(name)));
-        for (name, value) in &note.fields {
-            if hash.len() < note.most || hash.contains_key(name) {
+        upsert.delete.iter().for_each(|name| drop(hash.remove(name)));
+        for (name, value) in &upsert.fields {
+            if hash.len() < upsert.max_fields || hash.contains_key(name) {
                 hash.insert(name.clone(), value.clone());
             }
         }
-        ends.insert(place, now.saturating_add(note.keep));
+        ends.insert(place, now.saturating_add(upsert.keep_for));
     }
 }
 
 impl Memory {
-    fn look_at(&self, cell: Cell<'_>) -> Seen {
+    fn state_of(&self, key: Key<'_>) -> KeyState {
         let now = (self.clock)();
-        let (value, left) = match cell {
-            Cell::Override(key) => {
+        let (value, left) = match key {
+            Key::Override(key) => {
                 let overrides = self.drawer.overrides.read().unwrap_or_else(PoisonError::into_inner);
                 let held = overrides.get(key).and_then(|held| Some((held.value.clone(), held.left_at(now)?)));
                 held.map_or((None, None), |(value, left)| (Some(value), left))
             }
-            Cell::Counter { key, window_s, number } => {
+            Key::Counter { key, window_s, number } => {
                 let shard = self.shard(key);
                 let counter = shard.get(key).and_then(|held| {
                     held.iter().find(|c| (c.window_s, c.number) == (window_s, number) && now < c.end)
@@ -138,12 +140,12 @@ impl Memory {
             }
         };
         let ttl_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
-        Seen { now, value, ttl_ms }
+        KeyState { now, value, ttl_ms }
     }
 
     /// Looks at all keys, a part of the map at a time.
-    fn search(&self, domain: &str, entry: &str, most: usize) -> Found {
-        let mut found = Found::default();
+    fn search(&self, domain: &str, entry: &str, most: usize) -> FoundKeys {
+        let mut found = FoundKeys::default();
         let own = |key: &str| key.strip_prefix(domain).is_some_and(|rest| rest.starts_with(':'));
         for shard in self.shards.all() {
             let shard = lock(shard);
@@ -173,14 +175,14 @@ impl Memory {
         Ok(())
     }
 
-    fn delete_cell(&self, cell: Cell<'_>) -> bool {
-        let there = self.look_at(cell).value.is_some();
-        match cell {
-            Cell::Override(key) => {
+    fn remove(&self, key: Key<'_>) -> bool {
+        let there = self.state_of(key).value.is_some();
+        match key {
+            Key::Override(key) => {
                 let mut overrides = self.drawer.overrides.write().unwrap_or_else(PoisonError::into_inner);
                 overrides.remove(key);
             }
-            Cell::Counter { key, window_s, number } => {
+            Key::Counter { key, window_s, number } => {
                 if let Some(held) = self.shard(key).get_mut(key) {
                     held.retain(|counter| (counter.window_s, counter.number) != (window_s, number));
                 }
@@ -190,7 +192,7 @@ impl Memory {
     }
 }
 
-impl Desk for Memory {
+impl ControlStore for Memory {
     fn backend(&self) -> &'static str {
         "memory"
     }
@@ -199,22 +201,22 @@ impl Desk for Memory {
         false
     }
 
-    fn read<'a>(&'a self, shelf: Shelf, domain: &'a str) -> Reply<'a, Sheet> {
+    fn read<'a>(&'a self, hash: HashName, domain: &'a str) -> Reply<'a, Snapshot> {
         let papers = self.drawer.papers();
-        let version = match shelf {
-            Shelf::Dials => papers.versions.get(domain).copied().unwrap_or_default(),
+        let version = match hash {
+            HashName::Dials => papers.versions.get(domain).copied().unwrap_or_default(),
             _ => 0,
         };
-        let fields = papers.hashes.get(&(shelf, domain.to_owned())).cloned().unwrap_or_default();
-        ready(Ok(within_bounds(fields.into_iter(), (self.clock)(), version, 0))).boxed()
+        let fields = papers.hashes.get(&(hash, domain.to_owned())).cloned().unwrap_or_default();
+        ready(Ok(Snapshot::within_bounds(fields.into_iter(), (self.clock)(), version, 0))).boxed()
     }
 
     fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>> {
         ready(Ok(self.drawer.papers().change(domain, change))).boxed()
     }
 
-    fn note<'a>(&'a self, shelf: Shelf, domain: &'a str, note: &'a Note) -> Reply<'a, ()> {
-        self.drawer.papers().note(shelf, domain, note, (self.clock)());
+    fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {
+        self.drawer.papers().upsert(hash, domain, upsert, (self.clock)());
         ready(Ok(())).boxed()
     }
 
@@ -224,11 +226,11 @@ impl Desk for Memory {
         ready(Ok(entries)).boxed()
     }
 
-    fn look<'a>(&'a self, cell: Cell<'a>) -> Reply<'a, Seen> {
-        ready(Ok(self.look_at(cell))).boxed()
+    fn get<'a>(&'a self, key: Key<'a>) -> Reply<'a, KeyState> {
+        ready(Ok(self.state_of(key))).boxed()
     }
 
-    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, Found> {
+    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, FoundKeys> {
         ready(Ok(self.search(domain, entry, most))).boxed()
     }
 
@@ -236,7 +238,7 @@ impl Desk for Memory {
         ready(self.keep_override(key, value, for_ms)).boxed()
     }
 
-    fn delete<'a>(&'a self, cell: Cell<'a>) -> Reply<'a, bool> {
-        ready(Ok(self.delete_cell(cell))).boxed()
+    fn delete<'a>(&'a self, key: Key<'a>) -> Reply<'a, bool> {
+        ready(Ok(self.remove(key))).boxed()
     }
 }

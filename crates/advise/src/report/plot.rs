@@ -11,9 +11,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{BLACK, Color, IntoFont, RGBColor, ShapeStyle, WHITE};
 
 use crate::advice::{Advice, Candidate, WindowAdvice};
-use crate::render::percent;
-use crate::shown::grouped;
-use crate::snippet::window;
+use crate::display::{grouped, percent, window};
 
 const SIZE: (u32, u32) = (900, 520);
 /// Colours that differ in lightness too. The picture brings its white background along, for dark pages.

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::shown::is_harmful;
+use crate::display::shown;
 
 /// How many are shown.
 const SHOWN: usize = 3;
-/// How many characters of each.
-const LENGTH: usize = 120;
 
 /// Malformed lines.
 #[derive(Clone, Debug, Default)]
@@ -55,17 +53,6 @@ impl Malformed {
     }
 }
 
-/// A line fit for a terminal: cut, and with nothing harmful.
-pub(crate) fn shown(line: &[u8]) -> String {
-    let line = String::from_utf8_lossy(line.get(..LENGTH * 4).unwrap_or(line)).into_owned();
-    let mut text: String =
-        line.chars().take(LENGTH).map(|c| if is_harmful(c) { '\u{fffd}' } else { c }).collect();
-    if line.chars().nth(LENGTH).is_some() {
-        text.push('…');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,17 +70,5 @@ mod tests {
         assert_eq!(two.number(), 7);
         let first: Vec<_> = two.first().collect();
         assert_eq!(first, [(0, 99, "\u{fffd}[31mred\u{fffd}\u{fffd}"), (1, 20, "x"), (1, 30, "x")]);
-    }
-
-    #[test]
-    fn lines_are_cut() {
-        assert_eq!(shown("é".repeat(500).as_bytes()).chars().count(), LENGTH + 1);
-        assert_eq!(shown(&[b'x'; LENGTH]).chars().count(), LENGTH);
-    }
-
-    #[test]
-    fn nothing_harmful_is_shown() {
-        let line = "a\u{61c}b\u{e0041}c\u{ad}d\u{180e}e\u{fff9}é";
-        assert_eq!(shown(line.as_bytes()), "a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}e\u{fffd}é");
     }
 }

@@ -1,6 +1,10 @@
 //! Reads logs on all processors and counts.
 
-use std::collections::BTreeSet;
+mod exclude;
+mod malformed;
+mod progress;
+mod read;
+
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -8,43 +12,16 @@ use std::thread;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+pub(crate) use self::read::Read;
+
+use self::exclude::Exclude;
+use self::progress::Bar;
 use crate::count::{Batch, Counted, Counts, Taken};
-use crate::exclude::Exclude;
-use crate::faults::{self, Malformed};
+use crate::display::shown;
+use crate::error::Error;
 use crate::input::{Chunk, Faults, Piece, Progress, Schedule};
 use crate::line::{Line, Nobody, Reader, Request};
-use crate::progress::Bar;
-use crate::{Error, Options};
-
-/// What was read.
-#[derive(Debug, Default)]
-pub(crate) struct Read {
-    pub(crate) lines: u64,
-    pub(crate) bytes: u64,
-    /// Requests that were counted.
-    pub(crate) requests: u64,
-    /// Units that they took.
-    pub(crate) units: u64,
-    /// Requests whose lines have no field for who is counted.
-    pub(crate) no_field: u64,
-    /// Requests that no policy counted.
-    pub(crate) not_counted: u64,
-    /// Requests that name nobody.
-    pub(crate) nameless: u64,
-    /// Requests of users who are left out, by what leaves them out.
-    pub(crate) excluded: Vec<u64>,
-    /// Requests that were not asked for.
-    pub(crate) other: u64,
-    pub(crate) malformed: Malformed,
-    /// The numbers of the logs that have lines.
-    with_lines: BTreeSet<usize>,
-    /// Those that have a line that is understood.
-    understood: BTreeSet<usize>,
-    /// When the first and the last request began, in milliseconds since the Unix epoch.
-    pub(crate) span: Option<(i64, i64)>,
-    /// A name of somebody who was counted.
-    pub(crate) somebody: Option<String>,
-}
+use crate::options::Options;
 
 /// What was read and counted.
 pub(crate) struct Outcome {
@@ -112,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
         return Err(Error::NoLog { path: path(log), line: line.to_owned(), lack: lack.unwrap_or_default() });
     }
     let no_logs = read.with_lines.difference(&read.understood).map(|log| path(*log)).collect();
-    let policy = policy.into_inner().map(|name| faults::shown(&name));
+    let policy = policy.into_inner().map(|name| shown(&name));
     let counted =
         windows.into_iter().map(|window| window.counts.finish(threads, options.without_top)).collect();
     Ok(Outcome { read, counted, policy, no_logs, damaged })
@@ -245,7 +222,7 @@ impl Job<'_> {
         if **first == **name {
             return Ok(());
         }
-        Err(Error::SeveralPolicies(faults::shown(first), faults::shown(name)))
+        Err(Error::SeveralPolicies(shown(first), shown(name)))
     }
 
     fn fail(&self, error: Error) {
@@ -262,39 +239,5 @@ impl Drop for StopAtPanic<'_> {
         if thread::panicking() {
             self.0.stop();
         }
-    }
-}
-
-impl Read {
-    fn count(&mut self, request: &Request<'_>) {
-        self.requests += 1;
-        self.units += u64::from(request.cost);
-        let (first, last) = self.span.unwrap_or((request.time_ms, request.time_ms));
-        self.span = Some((first.min(request.time_ms), last.max(request.time_ms)));
-        // Who shares a counter for want of a name tells least.
-        if self.somebody.as_deref().is_none_or(|name| name == "-") {
-            self.somebody = Some(faults::shown(&request.key));
-        }
-    }
-
-    fn merge(&mut self, other: Self) {
-        self.lines += other.lines;
-        self.bytes += other.bytes;
-        self.requests += other.requests;
-        self.units += other.units;
-        self.no_field += other.no_field;
-        self.not_counted += other.not_counted;
-        self.nameless += other.nameless;
-        self.excluded.resize(self.excluded.len().max(other.excluded.len()), 0);
-        self.excluded.iter_mut().zip(other.excluded).for_each(|(count, other)| *count += other);
-        self.other += other.other;
-        self.malformed.merge(other.malformed);
-        self.with_lines.extend(other.with_lines);
-        self.understood.extend(other.understood);
-        self.span = match (self.span, other.span) {
-            (Some(one), Some(two)) => Some((one.0.min(two.0), one.1.max(two.1))),
-            (one, two) => one.or(two),
-        };
-        self.somebody = self.somebody.take().or(other.somebody);
     }
 }

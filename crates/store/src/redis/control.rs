@@ -15,12 +15,13 @@ use super::node::Node;
 use super::script::{self, Answer, Form};
 use super::{Redis, Topology};
 use crate::api::MAX_HISTORY;
-use crate::desk::{
-    Cell, Change, Desk, Found, MAX_FIELDS, MAX_VALUE, Note, Reply, Seen, Sheet, Shelf, within_bounds,
+use crate::control::{
+    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_FIELDS, MAX_VALUE, Reply, Snapshot, Upsert,
 };
 use crate::error::StoreError;
 
-static DIGEST: LazyLock<String> = LazyLock::new(|| sha1_smol::Sha1::from(script::DESK).digest().to_string());
+static DIGEST: LazyLock<String> =
+    LazyLock::new(|| sha1_smol::Sha1::from(script::CONTROL).digest().to_string());
 
 /// The longest that a command may take, with all that it is sent again.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -37,7 +38,7 @@ impl Redis {
             let mut command = Cmd::new();
             match form {
                 Form::Digest => command.arg("EVALSHA").arg(DIGEST.as_str()),
-                Form::Text => command.arg("EVAL").arg(script::DESK),
+                Form::Text => command.arg("EVAL").arg(script::CONTROL),
             };
             command.arg(keys.len()).arg(keys).arg(arguments);
             command
@@ -108,25 +109,25 @@ impl Redis {
         Err(last)
     }
 
-    fn shelf(&self, shelf: Shelf, domain: &str) -> String {
+    fn hash_key(&self, hash: HashName, domain: &str) -> String {
         let prefix = &self.prefix;
-        match shelf {
-            Shelf::Dials => format!("{prefix}:dials:{{{domain}}}"),
-            Shelf::Overrides => format!("{prefix}:overrides:{{{domain}}}"),
-            Shelf::Policies => format!("{prefix}:policies:{{{domain}}}"),
-            Shelf::Domains => format!("{prefix}:domains:{{*}}"),
+        match hash {
+            HashName::Dials => format!("{prefix}:dials:{{{domain}}}"),
+            HashName::Overrides => format!("{prefix}:overrides:{{{domain}}}"),
+            HashName::Policies => format!("{prefix}:policies:{{{domain}}}"),
+            HashName::Domains => format!("{prefix}:domains:{{*}}"),
         }
     }
 
-    fn cell(&self, cell: Cell<'_>) -> String {
-        match cell {
-            Cell::Override(key) => script::override_key(&self.prefix, key),
-            Cell::Counter { key, number, .. } => format!("{}:{key}:{number}", self.prefix),
+    fn key_of(&self, key: Key<'_>) -> String {
+        match key {
+            Key::Override(key) => script::override_key(&self.prefix, key),
+            Key::Counter { key, number, .. } => format!("{}:{key}:{number}", self.prefix),
         }
     }
 }
 
-impl Desk for Redis {
+impl ControlStore for Redis {
     fn backend(&self) -> &'static str {
         self.backend
     }
@@ -135,11 +136,11 @@ impl Desk for Redis {
         true
     }
 
-    fn read<'a>(&'a self, shelf: Shelf, domain: &'a str) -> Reply<'a, Sheet> {
+    fn read<'a>(&'a self, hash: HashName, domain: &'a str) -> Reply<'a, Snapshot> {
         async move {
             let (fields, bytes) = (MAX_FIELDS.to_string(), MAX_VALUE.to_string());
             let arguments = [&b"read"[..], fields.as_bytes(), bytes.as_bytes()];
-            let (now, values) = self.run(&[self.shelf(shelf, domain)], &arguments).await?;
+            let (now, values) = self.run(&[self.hash_key(hash, domain)], &arguments).await?;
             let [version, left_out, rest @ ..] = values.as_slice() else { return Err(nonsense()) };
             let (version, mut left_out) =
                 (whole(version).ok_or_else(nonsense)?, whole(left_out).ok_or_else(nonsense)?);
@@ -153,7 +154,7 @@ impl Desk for Redis {
                     _ => return Err(nonsense()),
                 }
             }
-            Ok(within_bounds(fields.into_iter(), now, version, left_out))
+            Ok(Snapshot::within_bounds(fields.into_iter(), now, version, left_out))
         }
         .boxed()
     }
@@ -161,8 +162,8 @@ impl Desk for Redis {
     fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>> {
         async move {
             let keys = [
-                self.shelf(Shelf::Dials, domain),
-                self.shelf(change.shelf, domain),
+                self.hash_key(HashName::Dials, domain),
+                self.hash_key(change.hash, domain),
                 format!("{}:history:{{{domain}}}", self.prefix),
             ];
             let flag = |value: &Option<Vec<u8>>| if value.is_some() { &b"1"[..] } else { b"0" };
@@ -189,15 +190,15 @@ impl Desk for Redis {
         .boxed()
     }
 
-    fn note<'a>(&'a self, shelf: Shelf, domain: &'a str, note: &'a Note) -> Reply<'a, ()> {
+    fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {
         async move {
-            let [most, dead] = [note.most, note.dead.len()].map(|number| number.to_string());
-            let keep = note.keep.as_millis().to_string();
-            let mut arguments = vec![&b"note"[..], most.as_bytes(), keep.as_bytes(), dead.as_bytes()];
-            arguments.extend(note.dead.iter().map(|name| name.as_bytes()));
-            let fields = note.fields.iter();
+            let [most, dead] = [upsert.max_fields, upsert.delete.len()].map(|number| number.to_string());
+            let keep = upsert.keep_for.as_millis().to_string();
+            let mut arguments = vec![&b"upsert"[..], most.as_bytes(), keep.as_bytes(), dead.as_bytes()];
+            arguments.extend(upsert.delete.iter().map(|name| name.as_bytes()));
+            let fields = upsert.fields.iter();
             arguments.extend(fields.flat_map(|(name, value)| [name.as_bytes(), value.as_slice()]));
-            self.run(&[self.shelf(shelf, domain)], &arguments).await.map(drop)
+            self.run(&[self.hash_key(hash, domain)], &arguments).await.map(drop)
         }
         .boxed()
     }
@@ -213,39 +214,39 @@ impl Desk for Redis {
         .boxed()
     }
 
-    fn look<'a>(&'a self, cell: Cell<'a>) -> Reply<'a, Seen> {
+    fn get<'a>(&'a self, key: Key<'a>) -> Reply<'a, KeyState> {
         async move {
-            let key = self.cell(cell);
-            let home = self.owner(cell.key());
+            let name = self.key_of(key);
+            let home = self.owner(key.counter());
             let simple = |name: &'static str| move |_| redis::cmd(name);
-            let of_key = |name: &'static str| {
-                let key = key.clone();
+            let of_key = |command: &'static str| {
+                let name = &name;
                 move |_| {
-                    let mut command = redis::cmd(name);
-                    command.arg(&key);
+                    let mut command = redis::cmd(command);
+                    command.arg(name);
                     command
                 }
             };
             // The clock of the server that counts it; asked for in any case, to see a window's end.
-            let now = match self.tell(cell.key(), simple("TIME")).await? {
+            let now = match self.tell(key.counter(), simple("TIME")).await? {
                 Value::Array(parts) => clock(&parts).ok_or_else(nonsense)?,
                 _ => return Err(nonsense()),
             };
             home.inspect(|node| node.observe(now));
-            let value = match self.tell(cell.key(), of_key("GET")).await? {
+            let value = match self.tell(key.counter(), of_key("GET")).await? {
                 Value::BulkString(value) => Some(String::from_utf8_lossy(&value).into_owned()),
                 _ => None,
             };
-            let ttl_ms = match (&value, cell) {
-                (Some(_), Cell::Override(_)) => whole(&self.tell(cell.key(), of_key("PTTL")).await?),
+            let ttl_ms = match (&value, key) {
+                (Some(_), Key::Override(_)) => whole(&self.tell(key.counter(), of_key("PTTL")).await?),
                 _ => None,
             };
-            Ok(Seen { now, value, ttl_ms })
+            Ok(KeyState { now, value, ttl_ms })
         }
         .boxed()
     }
 
-    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, Found> {
+    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, FoundKeys> {
         self.search(domain, entry, most).boxed()
     }
 
@@ -264,15 +265,15 @@ impl Desk for Redis {
         .boxed()
     }
 
-    fn delete<'a>(&'a self, cell: Cell<'a>) -> Reply<'a, bool> {
+    fn delete<'a>(&'a self, key: Key<'a>) -> Reply<'a, bool> {
         async move {
-            let key = self.cell(cell);
+            let name = self.key_of(key);
             let delete = |_| {
                 let mut delete = redis::cmd("DEL");
-                delete.arg(&key);
+                delete.arg(&name);
                 delete
             };
-            Ok(matches!(self.tell(cell.key(), delete).await?, Value::Int(count) if count > 0))
+            Ok(matches!(self.tell(key.counter(), delete).await?, Value::Int(count) if count > 0))
         }
         .boxed()
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::Options;
-use crate::advice::{Candidate, Limits, Percentile};
+use super::model::{Candidate, Percentile};
 use crate::count::Tally;
+use crate::options::{Limits, Options};
 
 /// Points of a curve.
 const POINTS: u32 = 200;

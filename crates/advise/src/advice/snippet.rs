@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::Options;
+use crate::display::window;
+use crate::options::Options;
 
 /// A list of policies, as YAML: one for each window, of these seconds, with its quota.
 pub(crate) fn of(
@@ -31,16 +32,6 @@ pub(crate) fn of(
         );
     }
     text
-}
-
-/// As policies write it.
-pub(crate) fn window(seconds: u32) -> String {
-    for (unit, length) in [("d", 86_400), ("h", 3600), ("m", 60)] {
-        if seconds >= length && seconds.is_multiple_of(length) {
-            return format!("{}{unit}", seconds / length);
-        }
-    }
-    format!("{seconds}s")
 }
 
 fn is_name(name: &str) -> bool {

@@ -6,9 +6,8 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use jiff::Timestamp;
 
-use crate::advice::{Advice, Candidate, Reading, WindowAdvice};
-use crate::shown::grouped;
-use crate::snippet::window;
+use crate::advice::{Advice, Candidate, Percentile, Reading, WindowAdvice};
+use crate::display::{grouped, percent, percent_below, window};
 
 /// How many logs are named that are none.
 const SHOWN: usize = 3;
@@ -197,7 +196,7 @@ impl WindowAdvice {
         // 99.9 % is not rounded.
         let shares = self.percentiles.iter().map(|of| format!("{} %", (of.share * 1000.0).round() / 10.0));
         let header = [String::new()].into_iter().chain(shares).chain(["most".to_owned()]);
-        let row = |name: &str, number: fn(&crate::Percentile) -> u32| -> Vec<String> {
+        let row = |name: &str, number: fn(&Percentile) -> u32| -> Vec<String> {
             let numbers = self.percentiles.iter().map(number).chain([self.most]);
             [name.to_owned()].into_iter().chain(numbers.map(|number| grouped(number.into()))).collect()
         };
@@ -270,51 +269,12 @@ fn time(milliseconds: i64) -> String {
     Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
 }
 
-/// A share that is less than this limit, also as it is written: 0.00999 % is not 0.01 %.
-pub(crate) fn percent_below(share: f64, limit: f64) -> String {
-    let (text, most) = (percent(share), percent(limit));
-    if share < limit && text == most { format!("< {most}") } else { text }
-}
-
-/// Two digits that say something, for shares however small.
-pub(crate) fn percent(share: f64) -> String {
-    let value = share * 100.0;
-    let places = match value {
-        // What is not all is not written as all.
-        _ if (99.5..100.0).contains(&value) => return "> 99 %".to_owned(),
-        _ if value >= 10.0 || value == 0.0 => 0,
-        _ if value >= 1.0 => 1,
-        _ if value >= 0.1 => 2,
-        _ if value >= 0.01 => 3,
-        _ if value >= 0.001 => 4,
-        _ if value >= 0.0001 => 5,
-        _ if value >= 0.000_001 => 6,
-        _ => return "< 0.000001 %".to_owned(),
-    };
-    // 0.10 says no more than 0.1.
-    let text = format!("{value:.places$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{text} %")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_less_than_a_limit_is_not_written_as_the_limit() {
-        let shares = [0.0, 0.000_05, 0.000_099_9, 0.0001];
-        assert_eq!(
-            shares.map(|share| percent_below(share, 0.0001)),
-            ["0 %", "0.005 %", "< 0.01 %", "0.01 %"]
-        );
-    }
-
-    #[test]
-    fn numbers_are_written_for_people() {
-        let shares = [0.0, 1.0, 0.123, 0.0123, 0.001, 0.00012, 0.000_001];
-        assert_eq!(shares.map(percent), ["0 %", "100 %", "12 %", "1.2 %", "0.1 %", "0.012 %", "0.0001 %"]);
-        assert_eq!([1e-12, 0.994, 0.996].map(percent), ["< 0.000001 %", "99 %", "> 99 %"]);
+    fn times_are_rfc_3339_in_whole_seconds() {
         assert_eq!(time(1_795_301_741_999), "2026-11-21T22:55:41Z");
     }
 }

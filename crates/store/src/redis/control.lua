@@ -7,7 +7,7 @@
 --          still; 1 or 0 and what it holds then; what history tells (nothing: no new version); the most that it tells; the
 --          most bytes of a value: one that is larger, or no object of JSON, counts as none.
 --          {now_ms, version}, or {now_ms, -1} where the field holds something else: nothing was changed
--- note:    a hash. Besides: the most fields; for how many milliseconds it is kept; how many names follow; the names of
+-- upsert:  a hash. Besides: the most fields; for how many milliseconds it is kept; how many names follow; the names of
 --          fields that are deleted first; name, value, ... A new field beyond the most is not set.
 --          {now_ms}
 -- history: a list. Besides, how many.
@@ -29,9 +29,9 @@ local function version_of(value)
   return version < 9007199254740991 and version or 0
 end
 
-local deeds = {}
+local operations = {}
 
-function deeds.read()
+function operations.read()
   local found = pcall('HGETALL', KEYS[1])
   if failed(found) then
     if string.find(found.err, 'WRONGTYPE', 1, true) == 1 then
@@ -55,7 +55,7 @@ function deeds.read()
   return reply
 end
 
-function deeds.change()
+function operations.change()
   local dials, hash, history = KEYS[1], KEYS[2], KEYS[3]
   local field, event = ARGV[2], ARGV[7]
   local version = pcall('HGET', dials, VERSION)
@@ -92,7 +92,7 @@ function deeds.change()
   return {now_ms, version}
 end
 
-function deeds.note()
+function operations.upsert()
   local key, most, first = KEYS[1], tonumber(ARGV[2]), 5 + tonumber(ARGV[4])
   for i = 5, first - 1 do
     local done = pcall('HDEL', key, ARGV[i])
@@ -127,7 +127,7 @@ function deeds.note()
   return {now_ms}
 end
 
-function deeds.history()
+function operations.history()
   local entries = pcall('LRANGE', KEYS[1], 0, tonumber(ARGV[2]) - 1)
   if failed(entries) then
     return entries
@@ -136,4 +136,4 @@ function deeds.history()
   return entries
 end
 
-return deeds[ARGV[1]]()
+return operations[ARGV[1]]()
