@@ -32,7 +32,7 @@ struct Arguments {
     /// One short round each, as the tests run it
     #[arg(long, conflicts_with = "seconds")]
     quick: bool,
-    /// The page whose tables are replaced; by default docs/reliability.md, where every fault runs at full length
+    /// The page whose tables are replaced; by default docs/operate/reliability.md, where every fault runs at full length
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// No faults: so many made-up identities instead, and what they cost
@@ -131,7 +131,7 @@ impl Arguments {
         let file = match &self.report {
             Some(_) if !whole => bail!("--report: only a run of all faults at full length makes a page"),
             Some(file) => file.clone(),
-            None if whole => paths::root().join("docs").join("reliability.md"),
+            None if whole => paths::root().join("docs/operate/reliability.md"),
             None => return Ok(None),
         };
         let old = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use quotagate_quota::window::MAX_WINDOW_S;
-use quotagate_quota::wire::Reservation;
-use quotagate_store::store::{Ask, Batch, Store};
+use quotagate_quota::protocol::{MAX_WINDOW_S, Reservation};
+use quotagate_store::store::{Batch, CheckedReservation, Store};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
 use quotagate_support::resp::Reply;
@@ -84,7 +83,7 @@ async fn call_for(time: Duration, store: Arc<dyn Store>, items: u64, seed: u64) 
 
 async fn call(store: &dyn Store, partitions: impl Iterator<Item = u32>) -> Result<()> {
     let asks = partitions.map(|partition| {
-        Ask::new(Reservation {
+        CheckedReservation::new(Reservation {
             key: format!("shop:per-caller:{{jwt.sub=u{partition:012}}}"),
             window_s: MAX_WINDOW_S,
             offset_s: 0,
@@ -97,7 +96,7 @@ async fn call(store: &dyn Store, partitions: impl Iterator<Item = u32>) -> Resul
         })
     });
     let deadline = Instant::now() + Duration::from_secs(5);
-    let batch = Batch { deadline, returns: Vec::new(), asks: asks.collect::<Result<_, _>>()? };
+    let batch = Batch { deadline, refunds: Vec::new(), reservations: asks.collect::<Result<_, _>>()? };
     for settled in store.reserve(&batch).await {
         settled?;
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use quotagate_quota::protocol::Window;
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::window::Window;
 
 /// What was demanded and admitted.
 pub struct Audit {

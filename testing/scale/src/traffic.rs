@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use quotagate_quota::evaluate::{Check, Counter};
-use quotagate_quota::window::Window;
+use quotagate_quota::protocol::Window;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp, Zipf};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quotagate_quota::decision::{Admission, Decision};
+use quotagate_quota::protocol::Window;
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::window::Window;
 use quotagate_quota::worker::{CallId, Submitted, Worker};
 
 use crate::audit::Audit;

@@ -1,4 +1,4 @@
-//! The rights in Redis that README names, and what a server has refused.
+//! The rights in Redis that `docs/reference/store.md` lists, and what a server has refused.
 
 use std::fs;
 
@@ -6,7 +6,10 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{paths, resp, resp::Reply};
 
-/// The rules of README's commands `ACL SETUSER quotagate`, the password set aside.
+/// The page that lists them.
+const DOCUMENT: &str = "docs/reference/store.md";
+
+/// The rules of the page's commands `ACL SETUSER quotagate`, without the password.
 #[derive(Debug)]
 pub struct Rights {
     /// Of one server.
@@ -24,19 +27,19 @@ pub struct Rights {
 /// Reads them.
 ///
 /// # Errors
-/// When README does not name exactly these five.
+/// When the page does not list exactly these five.
 pub fn documented() -> Result<Rights> {
-    let text = fs::read_to_string(paths::root().join("README.md"))?;
+    let text = fs::read_to_string(paths::root().join(DOCUMENT))?;
     let rules = |line: &str| {
         let rules = line.strip_prefix("ACL SETUSER quotagate ")?.split(" #").next()?;
         let without_password = |rule: &&str| !rule.starts_with('>');
         Some(rules.split_whitespace().filter(without_password).map(str::to_owned).collect())
     };
     let mut found = text.lines().filter_map(rules);
-    let mut next = || found.next().context("README names five sets of rights");
+    let mut next = || found.next().with_context(|| format!("{DOCUMENT} lists five sets of rights"));
     let rights =
         Rights { one: next()?, operate: next()?, cluster: next()?, database: next()?, sentinel: next()? };
-    ensure!(found.next().is_none(), "README names more than five sets of rights");
+    ensure!(found.next().is_none(), "{DOCUMENT} lists more than five sets of rights");
     Ok(rights)
 }
 

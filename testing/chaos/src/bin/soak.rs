@@ -20,7 +20,7 @@ struct Arguments {
     /// The same seed draws the same requests
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the page (soak.md) and the picture (soak.svg) go; by default docs
+    /// Where the page (soak.md) and the picture (soak.svg) go; by default docs/operate
     #[arg(long, value_name = "DIRECTORY")]
     to: Option<PathBuf>,
 }
@@ -43,7 +43,7 @@ fn perform(arguments: &Arguments) -> Result<()> {
     if !faults.is_empty() {
         bail!("{}", faults.join("\n"));
     }
-    let to = arguments.to.clone().unwrap_or_else(|| paths::root().join("docs"));
+    let to = arguments.to.clone().unwrap_or_else(|| paths::root().join("docs/operate"));
     fs::write(to.join("soak.md"), page).with_context(|| format!("cannot write to {}", to.display()))?;
     picture::draw(&soaked, &to.join("soak.svg"))
 }
