@@ -1,7 +1,7 @@
 //! What operating needs of a backend: a few hashes for each domain, which are changed in one step with the version and
 //! the history, and single counters and overrides.
 //!
-//! What a dial or an override means is said once, in [`operate`](crate::operate); a backend keeps bytes.
+//! What a dial or an override means is said once, in the crate `quotagate-control`; a backend keeps bytes.
 //!
 //! Bounds: [`MAX_FIELDS`] fields of a hash are read, those of [`MAX_VALUE`] bytes at most; the rest counts as left out.
 
@@ -15,6 +15,10 @@ use crate::error::StoreError;
 pub const MAX_FIELDS: usize = 16_384;
 /// Largest value of a field that is read, in bytes.
 pub const MAX_VALUE: usize = 4096;
+/// Runtime overrides of a domain.
+pub const MAX_OVERRIDES: usize = 10_000;
+/// Changes that are remembered of a domain.
+pub const MAX_HISTORY: usize = 1000;
 /// The field of the dials that holds their version; no policy can have this name.
 pub const VERSION: &str = "#version";
 

@@ -1,6 +1,6 @@
 //! What operators change and see, in this process: gone when it ends.
 //!
-//! Bounds: [`MAX_OVERRIDES`](crate::operate::MAX_OVERRIDES) overrides, and what [`operate`](crate::operate) bounds besides.
+//! Bounds: [`MAX_OVERRIDES`](crate::desk::MAX_OVERRIDES) overrides, and what the crate `quotagate-control` bounds besides.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,9 +11,10 @@ use futures_util::future::{FutureExt, ready};
 use quotagate_quota::wire::MAX_UNITS;
 
 use super::{Memory, lock};
-use crate::api::MAX_HISTORY;
-use crate::desk::{Cell, Change, Desk, Found, Note, Reply, Seen, Sheet, Shelf, has_entry, within_bounds};
-use crate::operate::MAX_OVERRIDES;
+use crate::desk::{
+    Cell, Change, Desk, Found, MAX_HISTORY, MAX_OVERRIDES, Note, Reply, Seen, Sheet, Shelf, has_entry,
+    within_bounds,
+};
 use crate::store::StoreError;
 
 /// What is on the desk.

@@ -14,9 +14,9 @@ use tokio::time::sleep;
 use super::node::Node;
 use super::script::{self, Answer, Form};
 use super::{Redis, Topology};
-use crate::api::MAX_HISTORY;
 use crate::desk::{
-    Cell, Change, Desk, Found, MAX_FIELDS, MAX_VALUE, Note, Reply, Seen, Sheet, Shelf, within_bounds,
+    Cell, Change, Desk, Found, MAX_FIELDS, MAX_HISTORY, MAX_VALUE, Note, Reply, Seen, Sheet, Shelf,
+    within_bounds,
 };
 use crate::error::StoreError;
 
