@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use quotagate_control::api::{MAX_BY, MAX_FOR_MS};
-use quotagate_quota::wire::MAX_UNITS;
+use quotagate_quota::protocol::MAX_UNITS;
 use tokio::runtime::Builder;
 
 use address::AdminAddr;

@@ -8,7 +8,7 @@
 //! `domain` may be left out wherever the store knows only one.
 
 use quotagate_quota::config::{Mode, OnFailure};
-use quotagate_quota::wire::dials::PartitionEntry;
+use quotagate_quota::protocol::dials::PartitionEntry;
 use serde::{Deserialize, Serialize};
 
 /// The first part of every path.
@@ -40,7 +40,7 @@ pub const MAX_BY: usize = 128;
 pub const MAX_FOR_MS: u64 = 366 * 24 * 60 * 60 * 1000;
 /// Most partitions that a search for a party gives.
 pub const MAX_FOUND: usize = 100;
-pub use quotagate_store::desk::MAX_HISTORY;
+pub use quotagate_store::control::MAX_HISTORY;
 
 /// All that is known of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use quotagate_quota::wire::dials::DialsReply;
+use quotagate_quota::protocol::dials::DialsReply;
 use quotagate_store::server::{Connections, Event, Hooks};
 use quotagate_store::store::Store;
 

@@ -12,10 +12,10 @@ use divan::{Bencher, black_box};
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::Decision;
 use quotagate_quota::evaluate::Check;
+use quotagate_quota::protocol::{Grant, Outcome, ReserveReply, ReserveRequest};
 use quotagate_quota::request::{PeerName, Request};
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::wire::{Grant, Outcome, ReserveReply, ReserveRequest};
 use quotagate_quota::worker::{CallId, Submitted, Worker};
 
 const CONFIGURATION: &str = r#"{

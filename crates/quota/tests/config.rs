@@ -9,7 +9,7 @@ use quotagate_quota::config::{
     Abandoned, Answers, Config, Count, Denied, Family, Faults, Mode, OnFailure, Piece, Precision, Reset,
     StoreConfig, Template,
 };
-use quotagate_quota::window::Window;
+use quotagate_quota::protocol::Window;
 
 #[test]
 fn every_supported_field_is_read() {

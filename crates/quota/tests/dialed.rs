@@ -3,7 +3,7 @@
 #![cfg(test)]
 
 use quotagate_quota::config::{Config, Mode, OnFailure, Turned};
-use quotagate_quota::wire::MAX_UNITS;
+use quotagate_quota::protocol::MAX_UNITS;
 use serde_json::{Value, json};
 
 const GOOD: &str = include_str!("fixtures/good.json");

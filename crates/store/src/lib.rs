@@ -1,13 +1,13 @@
 //! The store of quotagate: keeps the counters, in memory, in Redis or in Redis Cluster.
 //!
-//! [`store`] says what every backend does for filters, [`desk`] what for operators; [`memory`] and
+//! [`store`] says what every backend does for filters, [`control`] what for operators; [`memory`] and
 //! [`redis`] are the backends, which [`url`] names, with [`password`]s in files. [`server`] is the
 //! address that proxies call. [`open`] makes a backend of a URL. Operating is the crate
 //! `quotagate-control`.
 
 use std::sync::Arc;
 
-pub mod desk;
+pub mod control;
 mod error;
 pub mod key;
 mod login;

@@ -100,7 +100,7 @@ async fn snapshot(control: &Control, domains: &mut Vec<String>, pace: (f64, Opti
         at_ms: u64::try_from(at.as_millis()).unwrap_or_default(),
         faults: health.faults,
         warnings: health.warnings,
-        backend: control.store.desk().backend().to_owned(),
+        backend: control.store.control().backend().to_owned(),
         calls_per_s: pace.0,
         call_ms: pace.1,
         boards,

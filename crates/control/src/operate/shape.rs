@@ -2,7 +2,7 @@
 //!
 //! A policy says what it counts by as [`PartitionEntry`]s. Where no filter has said so yet, every partition passes.
 
-use quotagate_quota::wire::dials::PartitionEntry;
+use quotagate_quota::protocol::dials::PartitionEntry;
 
 use crate::api::PolicyInfo;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::{one, open, take};
 use quotagate_control::api::{Allow, ClearOverride, Reset, SetOverride};
 use quotagate_control::operate::{Fault, Operate};
-use quotagate_quota::wire::Reservation;
+use quotagate_quota::protocol::Reservation;
 use quotagate_store::store::Store;
 use serde_json::{Value, json};
 

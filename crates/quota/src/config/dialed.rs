@@ -11,7 +11,7 @@ use super::policy::{Mode, OnFailure};
 pub struct Turned {
     /// Whether it refuses.
     pub mode: Option<Mode>,
-    /// Its quota, 0 to [`MAX_UNITS`](crate::wire::MAX_UNITS).
+    /// Its quota, 0 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
     pub quota: Option<u64>,
     /// What becomes of its requests while the store fails.
     pub on_failure: Option<OnFailure>,

@@ -11,10 +11,10 @@ use super::store::StoreConfig;
 use super::{
     MAX_PARTITION_BY, MAX_POLICIES, conditions, counting, duration, quotas, store, suggest, warnings,
 };
+use crate::protocol::MAX_UNITS;
 use crate::request::key::{self, Digester};
 use crate::request::matching::Matcher;
 use crate::request::partition::{BuiltIn, Entry, OnMissing, Partition};
-use crate::wire::MAX_UNITS;
 
 /// What policies refer to.
 #[derive(Clone, Copy)]

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::protocol::Window;
 use crate::request::allowance::{Cost, Quotas};
 use crate::request::matching::Matcher;
 use crate::request::partition::Partition;
-use crate::window::Window;
 
 /// One quota rule. A copy shares what is large.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Unique, `[a-z0-9-]{1,64}`.
     pub name: Rc<str>,
-    /// Units a window where nothing else is said of a partition, 0 to [`MAX_UNITS`](crate::wire::MAX_UNITS).
+    /// Units a window where nothing else is said of a partition, 0 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
     pub quota: u64,
     /// The quota of its dial: it comes before `quota`, tiers and `quota_from`, and behind overrides.
     pub dialed_quota: Option<u64>,
@@ -106,7 +106,7 @@ pub enum Precision {
     Lease {
         /// How much of its recent traffic: 1 ms to 60 s.
         ahead: Duration,
-        /// The most units that it holds of one counter, 1 to [`MAX_UNITS`](crate::wire::MAX_UNITS).
+        /// The most units that it holds of one counter, 1 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
         max: NonZeroU64,
     },
 }

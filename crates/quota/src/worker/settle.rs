@@ -4,11 +4,11 @@
 use std::rc::Rc;
 
 use super::Worker;
-use super::batch::{State, Want};
-use super::held_ahead::{Taken, Units};
-use super::ledger::{Heard, Spent, Verdict};
-use super::local;
-use super::pools::{Offer, Pools};
+use super::call::allocation::{Offer, Pools};
+use super::call::batch::{State, Want};
+use super::known::ledger::{Heard, Spent, Verdict};
+use super::known::local;
+use super::lease::pool::{Taken, Units};
 use crate::config::{Count, OnFailure, Policy};
 use crate::decision::{Admission, Decision, Held, Outcome, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;

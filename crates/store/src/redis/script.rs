@@ -3,16 +3,16 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use quotagate_quota::wire::{Grant, Return};
+use quotagate_quota::protocol::{Grant, Return};
 use redis::{Cmd, RedisWrite, ServerErrorKind, Value};
 
-use crate::store::{Ask, StoreError};
+use crate::store::{CheckedReservation, StoreError};
 
 /// The source of the script.
 pub const SOURCE: &str = include_str!("counter.lua");
 
-/// The source of the other one, by which operators change and see things: `desk` calls it.
-pub const DESK: &str = include_str!("desk.lua");
+/// The source of the other one, by which operators change and see things: `control` calls it.
+pub const CONTROL: &str = include_str!("control.lua");
 
 static DIGEST: LazyLock<String> = LazyLock::new(|| sha1_smol::Sha1::from(SOURCE).digest().to_string());
 
@@ -77,7 +77,7 @@ pub fn override_key(prefix: &str, key: &str) -> String {
 #[derive(Clone, Copy, Debug)]
 pub enum Deed<'a> {
     /// Units are asked for, in the window of this number.
-    Reserve(&'a Ask, u64),
+    Reserve(&'a CheckedReservation, u64),
     /// Units go back.
     Return(&'a Return),
 }
@@ -129,7 +129,7 @@ pub fn command(prefix: &str, deeds: &[Deed<'_>], form: Form, over: &Override) ->
     cmd
 }
 
-fn write_reserve(cmd: &mut Cmd, prefix: &str, ask: &Ask, number: u64, over: &Override) {
+fn write_reserve(cmd: &mut Cmd, prefix: &str, ask: &CheckedReservation, number: u64, over: &Override) {
     let (stem, behind) = match over {
         Override::InItsKey | Override::Declared => (prefix.len() + ask.key.len() + 2, &[][..]),
         Override::Known(value) => (0, value.as_deref().unwrap_or_default()),
@@ -248,11 +248,11 @@ pub fn lacks_rights(reason: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::wire::Reservation;
+    use quotagate_quota::protocol::Reservation;
 
     use super::*;
 
-    fn ask() -> Ask {
+    fn ask() -> CheckedReservation {
         let reservation = Reservation {
             key: "test:p:{*}".to_owned(),
             window_s: 60,
@@ -264,7 +264,7 @@ mod tests {
             count_denied: false,
             shadow: false,
         };
-        Ask::new(reservation).unwrap()
+        CheckedReservation::new(reservation).unwrap()
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::Instant;
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderMap, ORIGIN};
 use hyper::{Method, Request, Response};
-use quotagate_quota::wire::RESERVE_PATH;
-use quotagate_quota::wire::dials::DIALS_PATH;
+use quotagate_quota::protocol::RESERVE_PATH;
+use quotagate_quota::protocol::dials::DIALS_PATH;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 

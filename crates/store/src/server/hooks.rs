@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use quotagate_quota::wire::Return;
-use quotagate_quota::wire::dials::DialsReply;
+use quotagate_quota::protocol::Return;
+use quotagate_quota::protocol::dials::DialsReply;
 
-use crate::store::{Ask, Settled};
+use crate::store::{CheckedReservation, Settled};
 
 /// Watches calls, and knows what operators have changed. `()` watches nothing and knows no change.
 pub trait Hooks: Send + Sync + 'static {
@@ -39,7 +39,7 @@ pub enum Event<'a> {
     /// A refund will be carried out.
     Refunded(&'a Return),
     /// A reservation was carried out, or failed.
-    Settled(&'a Ask, &'a Settled),
+    Settled(&'a CheckedReservation, &'a Settled),
     /// So many grants are refunded, because no caller waits for them any more.
     Undone(usize),
     /// A call of `/v1/reserve` was answered.

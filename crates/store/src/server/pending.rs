@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quotagate_quota::wire::Return;
+use quotagate_quota::protocol::Return;
 use tokio::sync::Notify;
 
 use super::endpoint::CallEndpoint;
@@ -42,8 +42,8 @@ pub struct Claim(Arc<Pending>);
 /// `permit`.
 pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: Permit) -> Claim {
     let state = State {
-        settled: vec![None; batch.asks.len()],
-        open: batch.asks.len(),
+        settled: vec![None; batch.reservations.len()],
+        open: batch.reservations.len(),
         over: false,
         late: Vec::new(),
     };
@@ -66,7 +66,7 @@ pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: Permit) -> Clai
         done.notify_one();
         if !late.is_empty() {
             endpoint.hooks.observe(Event::Undone(late.len()));
-            endpoint.store.give_back(&late).await;
+            endpoint.store.refund(&late).await;
         }
     }));
     Claim(pending)
@@ -74,15 +74,15 @@ pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: Permit) -> Clai
 
 impl Pending {
     fn settle(&self, at: usize, outcome: Settled) {
-        if let Some(ask) = self.batch.asks.get(at) {
+        if let Some(ask) = self.batch.reservations.get(at) {
             self.endpoint.hooks.observe(Event::Settled(ask, &outcome));
         }
         let mut state = self.state();
         if let Some(settled @ None) = state.settled.get_mut(at) {
             *settled = Some(outcome);
             self.count(&mut state, 1);
-        } else if let (Some(ask), Ok(grant)) = (self.batch.asks.get(at), &outcome) {
-            state.late.extend(ask.undo(grant));
+        } else if let (Some(ask), Ok(grant)) = (self.batch.reservations.get(at), &outcome) {
+            state.late.extend(ask.refund_of(grant));
         }
     }
 
@@ -114,7 +114,7 @@ impl Claim {
         let Pending { endpoint, batch, .. } = &*self.0;
         let mut state = self.0.state();
         let mut given_up = 0;
-        for (settled, ask) in state.settled.iter_mut().zip(&batch.asks) {
+        for (settled, ask) in state.settled.iter_mut().zip(&batch.reservations) {
             if settled.is_none() && endpoint.store.is_silent(&ask.key, budget) {
                 *settled = Some(Err(StoreError::NoAnswer("its part of the backend is silent".to_owned())));
                 given_up += 1;

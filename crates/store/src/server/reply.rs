@@ -49,7 +49,7 @@ impl Held {
 
     /// The domain of the call, as its first item says: all items of a worker are of one domain.
     pub fn domain(&self) -> Option<&str> {
-        let Batch { asks, returns, .. } = &*self.batch;
+        let Batch { reservations: asks, refunds: returns, .. } = &*self.batch;
         let ask = asks.first().map(|ask| ask.key.as_str());
         let key = ask.or_else(|| returns.first().map(|back| back.key.as_str()))?;
         key.split(':').next()
@@ -62,12 +62,13 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let granted = self.batch.asks.iter().zip(&self.settled);
-        let returns: Vec<_> = granted.filter_map(|(ask, outcome)| ask.undo(outcome.as_ref().ok()?)).collect();
+        let granted = self.batch.reservations.iter().zip(&self.settled);
+        let returns: Vec<_> =
+            granted.filter_map(|(ask, outcome)| ask.refund_of(outcome.as_ref().ok()?)).collect();
         if !returns.is_empty() {
             let endpoint = Arc::clone(&self.endpoint);
             endpoint.hooks.observe(Event::Undone(returns.len()));
-            let refund = async move { endpoint.store.give_back(&returns).await };
+            let refund = async move { endpoint.store.refund(&returns).await };
             drop(self.endpoint.connections.spawn(refund));
         }
     }

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes};
 use hyper::{Request, Response, StatusCode};
-use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, Outcome, ReserveReply, ReserveRequest, Return};
+use quotagate_quota::protocol::{MAX_BODY, MAX_ITEMS, Outcome, ReserveReply, ReserveRequest, Return};
 
 use super::body::{read_json, receive};
 use super::endpoint::CallEndpoint;
 use super::hooks::Event;
 use super::pending::{self, Claim};
 use super::reply::{Held, Payload, Refusal, json};
-use crate::store::{Ask, Batch, SECOND_LOOK, StoreError};
+use crate::store::{Batch, CheckedReservation, SECOND_LOOK, StoreError};
 
 /// How long before the caller's deadline it is answered at the latest, with what has settled; a fifth of a
 /// shorter budget.
@@ -44,7 +44,7 @@ where
     let body = receive(request.into_body(), MAX_BODY).await?;
     let Call { budget_ms, batch, faults } = understand(endpoint, &body, received)?;
     let deadline = batch.deadline;
-    if Instant::now() >= deadline && batch.returns.is_empty() {
+    if Instant::now() >= deadline && batch.refunds.is_empty() {
         return Err(Refusal::Late(budget_ms));
     }
     let claim = pending::start(endpoint, batch, permit);
@@ -98,7 +98,7 @@ fn understand(endpoint: &CallEndpoint, body: &[u8], received: Instant) -> Result
     for reservation in reservations {
         match reservation.check() {
             Ok(window) => {
-                asks.push(Ask::within(reservation, window));
+                asks.push(CheckedReservation::within(reservation, window));
                 faults.push(None);
             }
             Err(invalid) => {
@@ -108,7 +108,7 @@ fn understand(endpoint: &CallEndpoint, body: &[u8], received: Instant) -> Result
         }
     }
     let deadline = received + Duration::from_millis(budget_ms.into());
-    Ok(Call { budget_ms, batch: Batch { deadline, returns, asks }, faults })
+    Ok(Call { budget_ms, batch: Batch { deadline, refunds: returns, reservations: asks }, faults })
 }
 
 fn is_good(back: &Return) -> bool {

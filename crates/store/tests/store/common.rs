@@ -6,9 +6,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_quota::window::MAX_WINDOW_S;
-use quotagate_quota::wire::{Grant, Reservation, Return};
-use quotagate_store::store::{Ask, Batch, Settled, Store};
+use quotagate_quota::protocol::{Grant, MAX_WINDOW_S, Reservation, Return};
+use quotagate_store::store::{Batch, CheckedReservation, Settled, Store};
 use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
 use quotagate_support::{ports, tools};
@@ -35,8 +34,8 @@ pub fn back(of: &Reservation, grant: Grant, units: u64) -> Return {
 }
 
 pub fn batch(returns: Vec<Return>, reservations: Vec<Reservation>) -> Batch {
-    let asks = reservations.into_iter().map(|r| Ask::new(r).unwrap()).collect();
-    Batch { deadline: Instant::now() + Duration::from_secs(5), returns, asks }
+    let asks = reservations.into_iter().map(|r| CheckedReservation::new(r).unwrap()).collect();
+    Batch { deadline: Instant::now() + Duration::from_secs(5), refunds: returns, reservations: asks }
 }
 
 pub async fn try_one(store: &dyn Store, reservation: &Reservation) -> Settled {

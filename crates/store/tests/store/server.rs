@@ -14,8 +14,8 @@ use http_body_util::Full;
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use quotagate_quota::wire::{Reservation, Return};
-use quotagate_store::desk::Desk;
+use quotagate_quota::protocol::{Reservation, Return};
+use quotagate_store::control::ControlStore;
 use quotagate_store::memory::{Memory, steady_clock};
 use quotagate_store::server::{ListenAddr, Listener, Tokens};
 use quotagate_store::store::{Batch, Health, Settle, Store};
@@ -36,7 +36,7 @@ impl Store for Gated {
             let settled = self.memory.reserve(batch).await;
             self.entered.fetch_add(1, SeqCst);
             // The gate holds up all but those that are marked to be quick.
-            let quick = |at: &usize| batch.asks[*at].key.contains(":quick:");
+            let quick = |at: &usize| batch.reservations[*at].key.contains(":quick:");
             (0..settled.len()).filter(quick).for_each(|at| settle(at, settled[at].clone()));
             self.gate.acquire().await.unwrap().forget();
             (0..settled.len()).filter(|at| !quick(at)).for_each(|at| settle(at, settled[at].clone()));
@@ -44,16 +44,16 @@ impl Store for Gated {
         .boxed()
     }
 
-    fn give_back<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()> {
-        self.memory.give_back(returns)
+    fn refund<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()> {
+        self.memory.refund(returns)
     }
 
     fn health(&self) -> Health {
         Health::default()
     }
 
-    fn desk(&self) -> &dyn Desk {
-        self.memory.desk()
+    fn control(&self) -> &dyn ControlStore {
+        self.memory.control()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::answered::Answered;
 use crate::config::{Abandoned, Answers};
-use crate::wire::MAX_UNITS;
+use crate::protocol::MAX_UNITS;
 
 pub(super) fn answered(statuses: impl Into<Box<[u16]>>, abandoned: Abandoned) -> Count {
     Count::Answered(Answers { statuses: statuses.into(), abandoned, ..Answers::default() })

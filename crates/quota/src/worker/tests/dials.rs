@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::config::{Precision, Turned};
+use crate::protocol::MAX_UNITS;
 use crate::response::{Now, quota_headers};
-use crate::wire::MAX_UNITS;
 
 /// The store says that this policy has overrides, and turns what else is said.
 fn turn(worker: &mut TestWorker, dials: &str, overridden: &str, version: u64, ms: u64) {

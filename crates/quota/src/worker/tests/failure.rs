@@ -15,7 +15,7 @@ fn a_spent_counter_stays_refused_while_the_store_fails() {
         let (id, _) = call(&mut w, 1_000);
         w.call_failed(id, at(1_000));
         assert_eq!(summary(&mut w), "again=-");
-        for _ in 1..crate::worker::breaker::LIMIT {
+        for _ in 1..crate::worker::call::breaker::LIMIT {
             w.submit("other", checks(&[0], "y", 1), at(1_950));
             let (id, _) = call(&mut w, 1_950);
             w.call_failed(id, at(1_950));
@@ -49,7 +49,7 @@ fn only_the_probe_tells_whether_the_store_is_still_dead() {
     let mut w = worker("deny");
     submit(&mut w, "old", 0);
     let (old, _) = call(&mut w, 0);
-    for _ in 0..crate::worker::breaker::LIMIT {
+    for _ in 0..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 6);
         let (id, _) = call(&mut w, 11);
         w.call_failed(id, at(11));
@@ -89,11 +89,11 @@ fn an_answer_that_is_none_is_a_failure_of_the_store() {
 #[test]
 fn a_dead_store_is_left_alone_and_one_probe_brings_it_back() {
     let mut w = worker("deny");
-    for i in 0..crate::worker::breaker::LIMIT {
+    for i in 0..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 0);
         let (id, _) = call(&mut w, 0);
         let change = w.call_failed(id, at(0));
-        assert_eq!(change == Change::Opened, i + 1 == crate::worker::breaker::LIMIT);
+        assert_eq!(change == Change::Opened, i + 1 == crate::worker::call::breaker::LIMIT);
     }
     decisions(&mut w);
     assert_eq!(w.submit("x", checks(&[0], "x", 1), at(100)), unavailable());
@@ -108,7 +108,7 @@ fn a_dead_store_is_left_alone_and_one_probe_brings_it_back() {
 #[test]
 fn those_that_gathered_are_decided_when_the_store_is_given_up() {
     let mut w = worker("deny");
-    for _ in 1..crate::worker::breaker::LIMIT {
+    for _ in 1..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 0);
         let (id, _) = call(&mut w, 0);
         w.call_failed(id, at(0));
@@ -135,7 +135,7 @@ fn own_share() -> TestWorker {
 
 /// The store is given up.
 fn give_up(worker: &mut TestWorker, ms: u64) {
-    for _ in 0..crate::worker::breaker::LIMIT {
+    for _ in 0..crate::worker::call::breaker::LIMIT {
         worker.submit("x", checks(&[1], "y", 1), at(ms));
         let (id, _) = call(worker, ms);
         worker.call_failed(id, at(ms));
@@ -224,7 +224,7 @@ fn a_known_spent_counter_goes_before_a_policy_that_fails_closed() {
 #[test]
 fn calls_that_only_return_units_say_nothing_of_the_store() {
     let mut w = worker("deny");
-    for n in 1..u64::from(crate::worker::breaker::LIMIT) {
+    for n in 1..u64::from(crate::worker::call::breaker::LIMIT) {
         submit(&mut w, "x", n);
         let (id, _) = call(&mut w, n);
         w.call_failed(id, at(n));

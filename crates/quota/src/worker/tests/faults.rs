@@ -131,7 +131,7 @@ fn a_grant_larger_than_asked_discredits_its_whole_reply_and_an_odd_counter_only_
 #[test]
 fn a_store_that_is_given_up_is_told_and_counted_and_so_is_its_return() {
     let mut w = worker("deny");
-    for _ in 0..crate::worker::breaker::LIMIT {
+    for _ in 0..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 0);
         let (id, _) = call(&mut w, 0);
         w.call_ended(id, &CallEnd::Reset, at(0));

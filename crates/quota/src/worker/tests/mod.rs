@@ -7,6 +7,7 @@ mod counting;
 mod dials;
 mod failure;
 mod faults;
+mod inspect;
 mod lease;
 mod partial;
 mod shadow;
@@ -18,8 +19,7 @@ use super::*;
 use crate::config::{Count, Mode, OnFailure};
 use crate::decision::{self, Admission, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
-use crate::window::Window;
-use crate::wire::{Grant, Outcome, ReserveReply, ReserveRequest};
+use crate::protocol::{Grant, Outcome, ReserveReply, ReserveRequest, Window};
 
 fn at(ms: u64) -> Monotonic {
     Monotonic::new(Duration::from_millis(ms))

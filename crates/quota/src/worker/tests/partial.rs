@@ -1,7 +1,7 @@
 //! A part of the store is down: only the counters of that part fail.
 
 use super::*;
-use crate::wire::Reservation;
+use crate::protocol::Reservation;
 
 /// How long a call takes.
 const CALL: u64 = 1;
@@ -81,7 +81,7 @@ fn a_fault_of_one_part_of_the_store_touches_only_the_counters_of_that_part() {
 #[test]
 fn a_reply_heals_the_breaker_although_its_only_reservation_failed() {
     let mut w = worker("deny");
-    for _ in 0..crate::worker::breaker::LIMIT {
+    for _ in 0..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 0);
         let (id, _) = call(&mut w, 0);
         w.call_failed(id, at(0));
@@ -91,7 +91,7 @@ fn a_reply_heals_the_breaker_although_its_only_reservation_failed() {
     let (id, _) = call(&mut w, 250);
     assert_eq!(answer(&mut w, id, &[Outcome::Failed("down".into())], 251), Change::Healed);
     assert_eq!(summary(&mut w), "probe=!");
-    for _ in 0..2 * crate::worker::breaker::LIMIT {
+    for _ in 0..2 * crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 252);
         let (id, _) = call(&mut w, 252);
         assert_eq!(answer(&mut w, id, &[Outcome::Failed("down".into())], 252), Change::None);

@@ -109,7 +109,7 @@ fn a_shadow_policy_does_not_hold_up_one_whose_units_are_held_ahead() {
 #[test]
 fn a_store_that_fails_does_not_hold_it_up_either() {
     let mut w = leased();
-    for _ in 0..crate::worker::breaker::LIMIT {
+    for _ in 0..crate::worker::call::breaker::LIMIT {
         ask(&mut w, "b", &[1], 1, 1);
         let (id, _) = call(&mut w, 1);
         w.call_failed(id, at(1));
