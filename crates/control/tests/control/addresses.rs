@@ -59,7 +59,7 @@ async fn operators_see_what_is_going_on() {
     ];
     call(&server.calls, post(request(&items).to_string().into())).await;
     let mut back = request(&[]);
-    back["returns"] = json!([{"key": "test:p:{seen}", "window_s": 60, "window": 1, "units": 1}]);
+    back["refunds"] = json!([{"key": "test:p:{seen}", "window_s": 60, "window": 1, "units": 1}]);
     call(&server.calls, post(back.to_string().into())).await;
     assert_eq!(call(&server.calls, post("{".into())).await.0, 400);
     assert_eq!(call(&server.admin, get("/healthz")).await.0, 200);

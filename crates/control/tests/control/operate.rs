@@ -10,10 +10,10 @@ use quotagate_control::api::{
     Allow, ClearOverride, MAX_FOR_MS, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
 };
 use quotagate_control::operate::{Fault, Operate};
-use quotagate_quota::config::{Mode, OnFailure};
 use quotagate_quota::protocol::Window;
 use quotagate_quota::protocol::dials::DialsReply;
 use quotagate_quota::protocol::{MAX_UNITS, Reservation};
+use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_store::control::HashName;
 use quotagate_store::store::Store;
 use quotagate_support::cluster::Cluster;

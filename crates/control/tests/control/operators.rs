@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use quotagate_control::api::{ClearDial, SetDial};
 use quotagate_control::operate::Operate;
-use quotagate_quota::config::{Mode, OnFailure};
 use quotagate_quota::protocol::dials::{DialsReply, PolicyReport, Report};
+use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_store::store::Store;
 
 /// The policies that filters tell of in these tests.

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quotagate_quota::protocol::Return;
+use quotagate_quota::protocol::Refund;
 use tokio::sync::Notify;
 
 use super::endpoint::CallEndpoint;
@@ -32,7 +32,7 @@ struct State {
     /// The caller has nothing left to wait for.
     over: bool,
     /// The refunds of grants that came too late for the caller.
-    late: Vec<Return>,
+    late: Vec<Refund>,
 }
 
 /// The caller's side. When it is dropped, it refunds what was granted.
