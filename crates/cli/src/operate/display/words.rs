@@ -1,6 +1,6 @@
 //! How values of the admin API are written in tables and sentences.
 
-use quotagate_quota::config::{Mode, OnFailure};
+use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_store::api::{OverrideEntry, Usage};
 
 use super::Weight;

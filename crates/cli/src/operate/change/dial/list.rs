@@ -1,6 +1,6 @@
 //! `quotagate dial list`.
 
-use quotagate_quota::wire::dials::ALL_POLICIES;
+use quotagate_quota::protocol::dials::ALL_POLICIES;
 use quotagate_store::api::{Board, DialEntry};
 
 use crate::operate::display::{Table, Weight, ends, mode, on_failure, say};

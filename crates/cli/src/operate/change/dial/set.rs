@@ -3,8 +3,8 @@
 use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hyper::Method;
-use quotagate_quota::config::{Mode, OnFailure};
-use quotagate_quota::wire::dials::ALL_POLICIES;
+use quotagate_quota::protocol::dials::ALL_POLICIES;
+use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_store::api::{self, Changed, DialEntry, PolicyInfo, SetDial};
 
 use crate::operate::change::undo::{self, Before, remark, until};
