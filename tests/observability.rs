@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use quotagate_quota::config::{Mode, OnFailure};
 use quotagate_quota::protocol::dials::{DIALS_PATH, PolicyReport, REPORT_HEADER, Report};
+use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_support::envoy::{Envoy, EnvoyOptions};
 use quotagate_support::http::{self, Request};
 use quotagate_support::redis::Redis;

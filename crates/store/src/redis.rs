@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use quotagate_quota::protocol::Return;
+use quotagate_quota::protocol::Refund;
 use redis::{Pipeline, Value};
 
 use self::cluster::{Cluster, slot_of};
@@ -59,7 +59,7 @@ type Group<'a> = (Arc<Node>, Vec<Item<'a>>);
 /// One command of a batch.
 #[derive(Clone, Copy)]
 enum Item<'a> {
-    Return(&'a Return),
+    Refund(&'a Refund),
     Ask { at: usize, ask: &'a CheckedReservation },
 }
 
@@ -67,7 +67,7 @@ impl<'a> Item<'a> {
     /// What the script does for it, with a window predicted for `now`.
     fn deed(&self, now: Duration) -> Deed<'a> {
         match *self {
-            Item::Return(back) => Deed::Return(back),
+            Item::Refund(back) => Deed::Refund(back),
             Item::Ask { ask, .. } => Deed::Reserve(ask, ask.window().number_at(now)),
         }
     }
@@ -111,7 +111,7 @@ impl Redis {
         }
         let asks =
             batch.reservations.iter().enumerate().filter(|_| !late).map(|(at, ask)| Item::Ask { at, ask });
-        let (groups, homeless) = self.group(batch.refunds.iter().map(Item::Return).chain(asks));
+        let (groups, homeless) = self.group(batch.refunds.iter().map(Item::Refund).chain(asks));
         for item in &homeless {
             if let Item::Ask { at, .. } = *item {
                 settle(
@@ -154,7 +154,7 @@ impl Redis {
         let (mut groups, mut homeless): (Vec<Group<'a>>, _) = (Vec::new(), Vec::new());
         for item in items {
             let key = match item {
-                Item::Return(back) => &back.key,
+                Item::Refund(back) => &back.key,
                 Item::Ask { ask, .. } => &ask.key,
             };
             let Some(node) = self.owner(key) else {
@@ -263,10 +263,10 @@ impl Store for Redis {
         self.send_all(batch, settle).boxed()
     }
 
-    fn refund<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()> {
+    fn refund<'a>(&'a self, returns: &'a [Refund]) -> BoxFuture<'a, ()> {
         async move {
             let deadline = Instant::now() + PATIENCE;
-            let (groups, _) = self.group(returns.iter().map(Item::Return));
+            let (groups, _) = self.group(returns.iter().map(Item::Refund));
             join_all(groups.iter().map(|(node, items)| self.send(node, items, deadline))).await;
         }
         .boxed()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::{back, batch, numbers, one, open, take, try_one, until};
-use quotagate_quota::protocol::{MAX_UNITS, Reservation, Return, Window};
+use quotagate_quota::protocol::{MAX_UNITS, Refund, Reservation, Window};
 use quotagate_store::control::Key;
 use quotagate_store::store::{Batch, Store, StoreError};
 use quotagate_support::cluster::Cluster;
@@ -119,9 +119,9 @@ async fn ignores_returns_that_fit_nothing(store: &dyn Store) {
     let fitting = back(&ask, grant, 1);
     store
         .refund(&[
-            Return { window: grant.window + 1, ..fitting.clone() },
-            Return { window: grant.window - 1, ..fitting.clone() },
-            Return { key: "test:p:{no such}".to_owned(), ..fitting },
+            Refund { window: grant.window + 1, ..fitting.clone() },
+            Refund { window: grant.window - 1, ..fitting.clone() },
+            Refund { key: "test:p:{no such}".to_owned(), ..fitting },
         ])
         .await;
     assert_eq!(numbers(store, &ask).await, (1, 2));

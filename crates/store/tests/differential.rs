@@ -17,7 +17,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
-use quotagate_quota::protocol::{Grant, MAX_UNITS, Reservation, Return, Window};
+use quotagate_quota::protocol::{Grant, MAX_UNITS, Refund, Reservation, Window};
 use quotagate_store::control;
 use quotagate_store::control::ControlStore;
 use quotagate_store::memory::Memory;
@@ -144,7 +144,7 @@ impl Pair {
         let granted = RefCell::new(Vec::new());
         let (mut begun, mut windows) = (system_time(), Vec::new());
         for call in calls {
-            let backs: Vec<Return> =
+            let backs: Vec<Refund> =
                 call.backs.iter().filter_map(|back| back.of(&granted.borrow())).collect();
             let asks: Vec<Reservation> = call.asks.iter().map(|wish| wish.reservation(&name)).collect();
             let refunded = backs.clone();
@@ -188,9 +188,9 @@ impl Pair {
 }
 
 /// What each counter of these refunds holds; `None` where there is no such counter.
-async fn held(control: &dyn ControlStore, refunds: &[Return]) -> Vec<Option<String>> {
+async fn held(control: &dyn ControlStore, refunds: &[Refund]) -> Vec<Option<String>> {
     let mut values = Vec::new();
-    for Return { key, window_s, window, .. } in refunds {
+    for Refund { key, window_s, window, .. } in refunds {
         let counter = control::Key::Counter { key, window_s: *window_s, number: *window };
         values.push(control.get(counter).await.unwrap().value);
     }
@@ -198,12 +198,12 @@ async fn held(control: &dyn ControlStore, refunds: &[Return]) -> Vec<Option<Stri
 }
 
 impl Back {
-    fn of(&self, granted: &[(String, u32, Grant)]) -> Option<Return> {
+    fn of(&self, granted: &[(String, u32, Grant)]) -> Option<Refund> {
         let last = granted.len().checked_sub(1)?;
         let (key, window_s, grant) = &granted[last - self.grant.min(last)];
         let key = if self.stray { "test:p:{nobody}".to_owned() } else { key.clone() };
         let window = grant.window.saturating_add_signed(self.later);
-        Some(Return { key, window_s: *window_s, window, units: self.units })
+        Some(Refund { key, window_s: *window_s, window, units: self.units })
     }
 }
 

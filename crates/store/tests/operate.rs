@@ -10,10 +10,8 @@ use std::time::Duration;
 use common::operate::{clear, reply, report, set, told};
 use common::{one, open, take, until};
 use futures_util::future::join_all;
-use quotagate_quota::config::{Mode, OnFailure};
-use quotagate_quota::protocol::Window;
 use quotagate_quota::protocol::dials::DialsReply;
-use quotagate_quota::protocol::{MAX_UNITS, Reservation};
+use quotagate_quota::protocol::{MAX_UNITS, Mode, OnFailure, Reservation, Window};
 use quotagate_store::api::{
     Allow, ClearOverride, MAX_FOR_MS, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
 };

@@ -2,7 +2,7 @@
 //! are all the same.
 //!
 //! Little's law: calls under way = calls a second x round trip. With one call under way at a time, the next one
-//! leaves when it returns and somebody has gathered meanwhile, else with the next request. So a call follows the one
+//! leaves when it refunds and somebody has gathered meanwhile, else with the next request. So a call follows the one
 //! before after the round trip L and, with the chance `e^(-rate L)` that nobody came meanwhile, after another
 //! `1 / rate`. What arrives between two departures shares the later call: items a call = rate x that time.
 //!

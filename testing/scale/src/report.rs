@@ -66,7 +66,7 @@ impl Report {
 
     /// Redis commands a request: one script a reservation or return.
     pub fn scripts_a_request(&self) -> f64 {
-        part(self.work.reservations + self.work.returns, self.requests())
+        part(self.work.reservations + self.work.refunds, self.requests())
     }
 
     /// Calls a request.
@@ -101,7 +101,7 @@ fn part(of: u64, all: u64) -> f64 {
 
 /// The head of the table of [`row`].
 pub const HEAD: &str = "\
-| fleet | precision | scripts a request (returns) | calls a request | waited | waits p50, p99 | 429 | 503 | admitted of quotas reached | of demand within quotas | hottest counter | memory mean, most |
+| fleet | precision | scripts a request (refunds) | calls a request | waited | waits p50, p99 | 429 | 503 | admitted of quotas reached | of demand within quotas | hottest counter | memory mean, most |
 | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |";
 
 /// A row of the table; the waits are of all requests, in ms, the hottest counter's scripts a second, and the memory a
@@ -113,7 +113,7 @@ pub fn row(fleet: &str, precision: &str, report: &Report) -> String {
     let cells = [
         fleet.to_owned(),
         precision.to_owned(),
-        format!("{:.3} ({:.3})", report.scripts_a_request(), part(report.work.returns, requests)),
+        format!("{:.3} ({:.3})", report.scripts_a_request(), part(report.work.refunds, requests)),
         format!("{:.3}", report.calls_a_request()),
         percent(part(waits.waited(), requests), 1),
         format!("{:.2}, {:.2}", ms(waits.quantile(0.5)), ms(waits.quantile(0.99))),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use quotagate_quota::protocol::{Grant, Outcome, Reservation, ReserveReply, ReserveRequest, Return, Window};
+use quotagate_quota::protocol::{Grant, Refund, Reservation, ReserveReply, ReserveRequest, Window};
 
 use crate::traffic::partition_of;
 
@@ -21,8 +21,8 @@ pub struct Store {
 pub struct Work {
     /// Reservations: one script each.
     pub reservations: u64,
-    /// Returns: one script each.
-    pub returns: u64,
+    /// Refunds: one script each.
+    pub refunds: u64,
     /// Of both, those for the partition of rank one.
     pub hottest: u64,
 }
@@ -46,10 +46,10 @@ impl Store {
     /// A body that the store would refuse: the workers send none.
     pub fn carry_out(&mut self, body: &[u8], now: Duration) -> Result<Vec<u8>> {
         let request: ReserveRequest<&str> = serde_json::from_slice(body).context("the body of a call")?;
-        for back in &request.returns {
+        for back in &request.refunds {
             self.put_back(back, now)?;
         }
-        let grants = request.reservations.iter().map(|ask| self.take(ask, now).map(Outcome::Granted));
+        let grants = request.reservations.iter().map(|ask| self.take(ask, now).map(Ok));
         let reply = ReserveReply { dials: 0, grants: grants.collect::<Result<_>>()? };
         Ok(serde_json::to_vec(&reply)?)
     }
@@ -78,14 +78,14 @@ impl Store {
         })
     }
 
-    fn put_back(&mut self, back: &Return<&str>, now: Duration) -> Result<()> {
+    fn put_back(&mut self, back: &Refund<&str>, now: Duration) -> Result<()> {
         back.check()?;
         let current = self.window.number_at(now);
         let counter = self.counter(back.key)?;
         if (counter.number, back.window) == (current, current) {
             counter.used = counter.used.saturating_sub(back.units);
         }
-        self.work.returns += 1;
+        self.work.refunds += 1;
         Ok(())
     }
 

@@ -79,7 +79,7 @@ fn the_same_seed_is_the_same_run() {
         let setup = Setup { precision, quota: 200, ..fleet() };
         let essence = |setup: &Setup| {
             let report = run(setup);
-            (report.totals, report.work.reservations, report.work.returns, report.measured.calls)
+            (report.totals, report.work.reservations, report.work.refunds, report.measured.calls)
         };
         assert_eq!(essence(&setup), essence(&setup), "{precision:?}");
         assert_ne!(essence(&setup), essence(&Setup { seed: 9, ..setup.clone() }), "{precision:?}");

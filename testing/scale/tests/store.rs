@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use quotagate_quota::protocol::{Outcome, Reservation, ReserveReply, ReserveRequest, Return, Window};
+use quotagate_quota::protocol::{Refund, Reservation, ReserveReply, ReserveRequest, Window};
 use quotagate_scale::store::Store;
 use quotagate_store::memory::Memory;
 use quotagate_store::store::{Batch, CheckedReservation, Store as _};
@@ -51,24 +51,24 @@ fn the_simulated_store_grants_what_the_real_one_grants() {
             *clock += Duration::from_micros(random.random_range(0..100_000));
             *clock
         };
-        let mut back = |_| Return {
+        let mut back = |_| Refund {
             key: key(random),
             window_s: WINDOW_S,
             window: window.number_at(now) - u64::from(random.random_bool(0.2)),
             units: random.random_range(1..10),
         };
-        let returns: Vec<_> = (0..2).map(&mut back).collect();
+        let refunds: Vec<_> = (0..2).map(&mut back).collect();
         let reservations: Vec<_> = (0..4).map(|_| reservation(random)).collect();
 
         let asks = reservations.iter().cloned().map(|ask| CheckedReservation::new(ask).unwrap()).collect();
         let deadline = Instant::now() + Duration::from_secs(60);
-        let batch = Batch { deadline, refunds: returns.clone(), reservations: asks };
+        let batch = Batch { deadline, refunds: refunds.clone(), reservations: asks };
         let expected = real.reserve(&batch).now_or_never().unwrap();
 
-        let body = serde_json::to_vec(&ReserveRequest { budget_ms: 50, returns, reservations }).unwrap();
+        let body = serde_json::to_vec(&ReserveRequest { budget_ms: 50, refunds, reservations }).unwrap();
         let reply: ReserveReply = serde_json::from_slice(&simulated.carry_out(&body, now).unwrap()).unwrap();
         for (expected, outcome) in expected.iter().zip(&reply.grants) {
-            let Outcome::Granted(grant) = outcome else { panic!("{outcome:?}") };
+            let Ok(grant) = outcome else { panic!("{outcome:?}") };
             let expected = expected.as_ref().unwrap();
             // The script reads whole milliseconds of its clock, the memory backend all of it.
             assert!(grant.reset_ms.abs_diff(expected.reset_ms) <= 1);
@@ -78,5 +78,5 @@ fn the_simulated_store_grants_what_the_real_one_grants() {
         }
     }
     assert!(granted > 1_000 && refused > 1_000, "{granted} granted, {refused} not");
-    assert_eq!((simulated.work.reservations, simulated.work.returns), (8_000, 4_000));
+    assert_eq!((simulated.work.reservations, simulated.work.refunds), (8_000, 4_000));
 }

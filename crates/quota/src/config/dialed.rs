@@ -4,7 +4,7 @@
 //! the bound of a quota, which whoever reads dials has seen to. Places of policies never change.
 
 use super::Config;
-use super::policy::{Mode, OnFailure};
+use crate::protocol::{Mode, OnFailure};
 
 /// What is turned of one policy; what is absent is as the configuration says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,9 +4,7 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::protocol::Window;
+use crate::protocol::{Mode, OnFailure, Window};
 use crate::request::allowance::{Cost, Quotas};
 use crate::request::matching::Matcher;
 use crate::request::partition::Partition;
@@ -40,30 +38,6 @@ pub struct Policy {
     pub(crate) partition: Rc<Partition>,
     pub(crate) quotas: Rc<Quotas>,
     pub(crate) cost: Rc<Cost>,
-}
-
-/// Whether a policy refuses. As JSON: `"enforce"`, `"shadow"`, `"off"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// It refuses what is over its quota.
-    Enforce,
-    /// It counts, and never refuses.
-    Shadow,
-    /// It applies to no request.
-    Off,
-}
-
-/// What becomes of a request while the store fails. As JSON: `"allow"`, `"deny"`, `"local"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnFailure {
-    /// It is admitted, without quota headers.
-    Allow,
-    /// It is answered with 503.
-    Deny,
-    /// Each worker counts for itself, against a part of the quota.
-    Local,
 }
 
 /// Which requests count.

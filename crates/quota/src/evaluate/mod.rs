@@ -7,8 +7,8 @@ use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
-use crate::config::{Config, Mode};
-use crate::protocol::Window;
+use crate::config::Config;
+use crate::protocol::{Mode, Window};
 use crate::request::Request;
 use crate::request::allowance::Allowance;
 use crate::request::facts::Facts;

@@ -6,8 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::is_false;
-use crate::config::{Mode, OnFailure};
+use super::{Mode, OnFailure, is_false};
 
 /// The path of the call; its query is `domain=<domain>`.
 pub const DIALS_PATH: &str = "/v1/dials";

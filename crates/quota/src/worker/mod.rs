@@ -2,7 +2,7 @@
 //!
 //! A request is decided at once where the ledger knows enough, and otherwise waits for a call. With no call
 //! under way that somebody waits for, its call leaves at once. Else requests gather, and leave together when that
-//! returns, when there are [`FULL_BATCH`] of them, or after [`GATHER`] (a tick may add its period), while no
+//! refunds, when there are [`FULL_BATCH`] of them, or after [`GATHER`] (a tick may add its period), while no
 //! more than [`MAX_IN_FLIGHT`] calls are out. So a lone request waits for nothing, and the busier a worker is,
 //! the fewer calls a request costs (`docs/design/batching.md`).
 //!
@@ -10,7 +10,7 @@
 //! [`MAX_WAITING`] wait; the next is decided as if the store had failed.
 //!
 //! A request's way: [`Worker::submit`] (`submit`) decides it by what the worker knows, or lets it wait; a call
-//! leaves and returns (`calls`, `batch`, `pools`); `settle` decides those that waited. What operators turn meanwhile is
+//! leaves and refunds (`calls`, `batch`, `pools`); `settle` decides those that waited. What operators turn meanwhile is
 //! the business of `dials`: a request is decided by the mode that its policies had when it arrived.
 
 mod call;
@@ -40,7 +40,7 @@ use crate::time::Monotonic;
 use call::batch::Want;
 use call::breaker::Breaker;
 use call::flight::Call;
-use call::refunds::Returns;
+use call::refunds::Refunds;
 use known::clock::StoreClock;
 use known::ledger::Ledger;
 use known::local::Local;
@@ -74,9 +74,9 @@ pub struct Worker<W> {
     leases: Leases,
     local: Local,
     clock: StoreClock,
-    returns: Returns,
-    /// A tick has passed since the first of the returns came.
-    returns_due: bool,
+    refunds: Refunds,
+    /// A tick has passed since the first of the refunds came.
+    refunds_due: bool,
     /// Refills that nobody waits for have gathered long enough.
     refills_due: bool,
     breaker: Breaker,
@@ -146,8 +146,8 @@ impl<W> Worker<W> {
             leases: Leases::default(),
             local: Local::default(),
             clock: StoreClock::default(),
-            returns: Returns::default(),
-            returns_due: false,
+            refunds: Refunds::default(),
+            refunds_due: false,
             refills_due: false,
             breaker: Breaker::new(seed),
             waiting: BTreeMap::new(),
@@ -217,7 +217,7 @@ impl<W> Worker<W> {
         self.waiting.is_empty()
             && self.calls.is_empty()
             && self.decided.is_empty()
-            && self.returns.is_empty()
+            && self.refunds.is_empty()
             && self.leases.is_empty()
             && self.tally.is_empty()
             && self.notices.is_settled()
@@ -242,6 +242,6 @@ impl<W> Worker<W> {
     fn put_back(&mut self, counter: &Counter, back: Units, now: Monotonic) {
         let units = self.leases.put_back(counter, back, now);
         self.ledger.given_back(counter, back.window, units, now);
-        self.returns.add(counter, Units { units, ..back });
+        self.refunds.add(counter, Units { units, ..back });
     }
 }

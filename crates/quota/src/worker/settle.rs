@@ -9,9 +9,10 @@ use super::call::batch::{State, Want};
 use super::known::ledger::{Heard, Spent, Verdict};
 use super::known::local;
 use super::lease::pool::{Taken, Units};
-use crate::config::{Count, OnFailure, Policy};
+use crate::config::{Count, Policy};
 use crate::decision::{Admission, Decision, Held, Outcome, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
+use crate::protocol::OnFailure;
 use crate::time::Monotonic;
 
 /// What one policy says of a request.

@@ -250,8 +250,8 @@ impl World {
         while let Some(call) = self.worker.next_call(self.now) {
             let request: ReserveRequest = serde_json::from_slice(&call.body).unwrap();
             assert!(call.body.len() <= MAX_BODY);
-            assert!(request.returns.len() + request.reservations.len() <= MAX_ITEMS);
-            for back in &request.returns {
+            assert!(request.refunds.len() + request.reservations.len() <= MAX_ITEMS);
+            for back in &request.refunds {
                 back.check().unwrap();
                 self.units.entry(back.key.clone()).or_default().returned += back.units;
             }

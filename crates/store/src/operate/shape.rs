@@ -169,7 +169,7 @@ fn is_digest(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::config::{Mode, OnFailure};
+    use quotagate_quota::protocol::{Mode, OnFailure};
 
     use super::*;
 

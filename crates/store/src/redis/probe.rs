@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use quotagate_quota::protocol::{Reservation, Return, Window};
+use quotagate_quota::protocol::{Refund, Reservation, Window};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, Value};
 
@@ -212,13 +212,13 @@ impl Probe {
         // Not checked: no domain and policy have this key, so that it meets no counter of a filter.
         let ask = CheckedReservation::within(reservation, window);
         let window = ask.window().number_at(now);
-        let refund = |units| Return { key: key.clone(), window_s: WINDOW_S, window, units };
+        let refund = |units| Refund { key: key.clone(), window_s: WINDOW_S, window, units };
         let (one, rest) = (refund(1), refund(2));
         let deeds = [
             Deed::Reserve(&ask, window),
             Deed::Reserve(&ask, window),
-            Deed::Return(&one),
-            Deed::Return(&rest),
+            Deed::Refund(&one),
+            Deed::Refund(&rest),
         ];
         let mut together = if self.keeps_apart() { 1 } else { TOGETHER };
         let mut form = Form::Digest;

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quotagate_quota::protocol::Return;
+use quotagate_quota::protocol::Refund;
 use tokio::sync::Notify;
 
 use super::App;
@@ -31,7 +31,7 @@ struct State {
     /// Nothing is left to wait for.
     over: bool,
     /// Granted after nobody waited for it.
-    late: Vec<Return>,
+    late: Vec<Refund>,
 }
 
 /// The caller's side. Dropped, it gives back what was granted.

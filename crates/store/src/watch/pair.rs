@@ -253,7 +253,7 @@ fn advance(recent: &mut VecDeque<Step>, now: Instant) {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::config::{Mode, OnFailure};
+    use quotagate_quota::protocol::{Mode, OnFailure};
 
     use super::*;
 

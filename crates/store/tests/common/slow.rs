@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use quotagate_quota::protocol::Return;
+use quotagate_quota::protocol::Refund;
 use quotagate_store::control::{
     Change, ControlStore, FoundKeys, HashName, Key, KeyState, Reply, Snapshot, Upsert,
 };
@@ -33,7 +33,7 @@ impl Store for Slow {
         self.inner.carry_out(batch, settle)
     }
 
-    fn refund<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()> {
+    fn refund<'a>(&'a self, returns: &'a [Refund]) -> BoxFuture<'a, ()> {
         self.inner.refund(returns)
     }
 

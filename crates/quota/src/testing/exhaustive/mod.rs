@@ -20,9 +20,9 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 
 use super::invariants::ModelStore;
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::evaluate::{Check, Counter};
-use crate::protocol::{Reservation, ReserveRequest};
+use crate::protocol::{Mode, Reservation, ReserveRequest};
 use network::Repeats;
 use node::Node;
 use properties::Property;
@@ -95,7 +95,7 @@ impl Setup {
                 count_denied: false,
                 shadow: false,
             };
-            let request = ReserveRequest { budget_ms: 1, returns: vec![], reservations: vec![others] };
+            let request = ReserveRequest { budget_ms: 1, refunds: vec![], reservations: vec![others] };
             state.store.carry_out(&request, self.moments[0]);
             state.admitted.insert((key, self.current(0, 0)), self.taken);
         }

@@ -12,7 +12,7 @@ use crate::worker::{CallId, OutgoingCall};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeats {
     Nothing,
-    Returns,
+    Refunds,
     Reservations,
 }
 
@@ -42,7 +42,7 @@ impl Flight {
     pub(super) fn new(call: OutgoingCall, now_ms: u64) -> Self {
         let mut request: ReserveRequest = serde_json::from_slice(&call.body).unwrap();
         // A worker keeps them in no order.
-        request.returns.sort_by(|a, b| (&a.key, a.window).cmp(&(&b.key, b.window)));
+        request.refunds.sort_by(|a, b| (&a.key, a.window).cmp(&(&b.key, b.window)));
         let due = now_ms + u64::try_from(call.timeout.as_millis()).unwrap();
         Self { id: call.id, due, message: Message::Call(Rc::new(request)) }
     }
@@ -65,7 +65,7 @@ impl Setup {
             Message::Call(request) | Message::Stray(request) => ReserveRequest::clone(request),
             Message::Reply(_) => unreachable!("a reply is not carried out"),
         };
-        for back in &mut request.returns {
+        for back in &mut request.refunds {
             let used = state.store.used(&(back.key.clone(), back.window));
             if now_ms / 1000 / u64::from(back.window_s) == back.window && back.units > used {
                 state.wrong = state.wrong.or(Some(Property::NothingReturnedTwice));
@@ -73,7 +73,7 @@ impl Setup {
                 back.units = used;
             }
         }
-        request.returns.retain(|back| back.units > 0);
+        request.refunds.retain(|back| back.units > 0);
         serde_json::to_string(&state.store.carry_out(&request, now_ms)).unwrap().into()
     }
 }
@@ -84,9 +84,9 @@ impl Repeats {
         let mut again = request.clone();
         match self {
             Self::Nothing => return None,
-            Self::Returns => again.reservations.clear(),
-            Self::Reservations => again.returns.clear(),
+            Self::Refunds => again.reservations.clear(),
+            Self::Reservations => again.refunds.clear(),
         }
-        (!again.returns.is_empty() || !again.reservations.is_empty()).then(|| Rc::new(again))
+        (!again.refunds.is_empty() || !again.reservations.is_empty()).then(|| Rc::new(again))
     }
 }

@@ -52,7 +52,7 @@ impl Setup {
         self.config.policies.iter().find(|policy| named(&policy.name)).unwrap().quota
     }
 
-    /// Of the windows that run; at their ends returns come too late.
+    /// Of the windows that run; at their ends refunds come too late.
     fn is_all_accounted_for(&self, state: &State) -> bool {
         (0..self.config.policies.len()).all(|place| {
             let counter = (self.counter(place).key, self.current(state.step, place));

@@ -156,12 +156,12 @@ fn units_are_held_ahead_when_a_window_ends() {
 
 /// Why a return is sent once, through a connection that never repeats a command.
 #[test]
-fn returns_that_reach_the_store_twice_admit_more_than_the_quota() {
+fn refunds_that_reach_the_store_twice_admit_more_than_the_quota() {
     let setup = Setup {
         config: config(1, "366d", |_| {}),
         departures: 1,
         moments: moments(&[0, 60]),
-        repeats: Repeats::Returns,
+        repeats: Repeats::Refunds,
         ..plain(&[(&[0], 1, 3)])
     };
     let (wrong, way) = setup.explore(&[Property::NeverOver]).wrong.expect("a history that goes over");

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::world::{COUNTED, Setup, World};
 use super::{Random, seeds};
-use crate::config::{Abandoned, Answers, Config, Count, OnFailure, Policy, Precision};
+use crate::config::{Abandoned, Answers, Config, Count, Policy, Precision};
+use crate::protocol::OnFailure;
 use crate::worker::known::local::share;
 
 const SETUP: Setup = Setup { workers: 3, parties: 2, rate: 2, cost: 3, loss: 0, late: true, moves_every: 0 };
@@ -79,7 +80,7 @@ fn invariant_3_nothing_is_admitted_that_the_store_has_not_counted() {
 #[test]
 fn invariant_3_what_is_counted_is_admitted_or_returned_while_nothing_is_lost() {
     for seed in seeds(100) {
-        // Many windows would hide units that are kept: one window, and time for returns at its end.
+        // Many windows would hide units that are kept: one window, and time for refunds at its end.
         let late = seed % 2 == 0;
         let setup = Setup { late, ..SETUP };
         let mut world = World::new(seed, varied(seed, "366d"), setup).run(1_500).drain();

@@ -10,10 +10,10 @@ use std::time::Duration;
 use super::Random;
 use super::model::ModelStore;
 use crate::answered::Answered;
-use crate::config::{Config, Mode, OnFailure, Policy, Precision};
+use crate::config::{Config, Policy, Precision};
 use crate::decision::{Admission, Decision, Held, Outcome, Standing};
 use crate::evaluate::{Check, Counter};
-use crate::protocol::ReserveRequest;
+use crate::protocol::{Mode, OnFailure, ReserveRequest};
 use crate::time::Monotonic;
 use crate::worker::{CallId, Counted, Submitted, Ticket, Worker};
 

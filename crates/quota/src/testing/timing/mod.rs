@@ -49,7 +49,7 @@ struct Measured {
     requests: u64,
     calls: u64,
     reservations: u64,
-    returns: u64,
+    refunds: u64,
     /// How long each request waited, sorted.
     waits_us: Vec<u64>,
 }
@@ -60,7 +60,7 @@ impl Measured {
     }
 
     fn items_a_request(&self) -> f64 {
-        (self.reservations + self.returns) as f64 / self.requests as f64
+        (self.reservations + self.refunds) as f64 / self.requests as f64
     }
 
     /// The wait that so many percent of the requests do not exceed, in microseconds.
@@ -175,7 +175,7 @@ impl Host {
                 let request: ReserveRequest = serde_json::from_slice(&body).unwrap();
                 if self.measuring {
                     self.measured.calls += 1;
-                    self.measured.returns += request.returns.len() as u64;
+                    self.measured.refunds += request.refunds.len() as u64;
                     self.measured.reservations += request.reservations.len() as u64;
                 }
                 let reply = self.store.carry_out(&request, self.now_us / 1000);

@@ -12,15 +12,15 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::decision::Outcome;
 use crate::evaluate::{Check, Counter};
-use crate::protocol::{self, Grant, Reservation, ReserveReply, ReserveRequest, Return};
+use crate::protocol::{self, Grant, Refund, Reservation, ReserveReply, ReserveRequest};
 use crate::time::Monotonic;
 use crate::worker::call::faults::Misread;
 use crate::worker::known::ledger::Spent;
 use crate::worker::lease::Leases;
 use crate::worker::lease::pool::{Occasion, Taken};
 
-/// Most returns that one call carries, so that they and one request's reservations always fit a body.
-pub(crate) const MAX_CALL_RETURNS: usize = 96;
+/// Most refunds that one call carries, so that they and one request's reservations always fit a body.
+pub(crate) const MAX_CALL_REFUNDS: usize = 96;
 /// Most reservations of one counter in a call.
 pub(crate) const MAX_COSTS: usize = 8;
 /// What a reservation takes in the body beside its key, at most.
@@ -108,10 +108,10 @@ impl Reserved {
 
     /// A grant, or why there is none. Numbers that no counter can have are not spent, for whoever sent them may have
     /// counted anything; other counters of the call need not suffer for it.
-    fn read(&self, outcome: protocol::Outcome) -> Result<Result<Grant, String>, Misread> {
-        let grant = match outcome {
-            protocol::Outcome::Granted(grant) => grant,
-            protocol::Outcome::Failed(why) => return Ok(Err(why)),
+    fn read(&self, grant: Result<Grant, String>) -> Result<Result<Grant, String>, Misread> {
+        let grant = match grant {
+            Ok(grant) => grant,
+            Err(why) => return Ok(Err(why)),
         };
         let Grant { granted, used, quota, reset_ms, window } = grant;
         let asked = self.want.saturating_add(self.spare);
@@ -212,8 +212,8 @@ impl Batch {
     }
 
     /// The body of the call.
-    pub(crate) fn body(&self, returns: &[Return<Rc<str>>], budget: Duration) -> Vec<u8> {
-        let returns = returns.iter().map(|r| Return {
+    pub(crate) fn body(&self, refunds: &[Refund<Rc<str>>], budget: Duration) -> Vec<u8> {
+        let refunds = refunds.iter().map(|r| Refund {
             key: &*r.key,
             window_s: r.window_s,
             window: r.window,
@@ -232,7 +232,7 @@ impl Batch {
         });
         let request = ReserveRequest {
             budget_ms: u32::try_from(budget.as_millis()).unwrap_or(u32::MAX),
-            returns: returns.collect(),
+            refunds: refunds.collect(),
             reservations: reservations.collect(),
         };
         // Writing numbers and strings into memory cannot fail; an empty body would be refused by the store.

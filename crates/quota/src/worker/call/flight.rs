@@ -7,7 +7,7 @@ use crate::evaluate::Counter;
 use crate::protocol::Grant;
 use crate::time::Monotonic;
 use crate::worker::call::allocation::{Pool, Pools};
-use crate::worker::call::batch::{Batch, MAX_CALL_RETURNS, Reserved, State, Want};
+use crate::worker::call::batch::{Batch, MAX_CALL_REFUNDS, Reserved, State, Want};
 use crate::worker::call::breaker::Change;
 use crate::worker::call::faults::{CallEnd, CallFault, CallOutcome};
 use crate::worker::lease::pool::Units;
@@ -39,18 +39,18 @@ impl<W> Worker<W> {
         while self.gathering.front().is_some_and(|ticket| !self.waiting.contains_key(ticket)) {
             self.gathering.pop_front();
         }
-        let is_due = self.batch_is_due(now) || self.returns_are_due(now) || self.refills_are_due(now);
+        let is_due = self.batch_is_due(now) || self.refunds_are_due(now) || self.refills_are_due(now);
         if self.calls.len() >= MAX_IN_FLIGHT || !is_due {
             return None;
         }
-        let returns = self.returns.take(MAX_CALL_RETURNS, now);
-        self.returns_due &= !self.returns.is_empty();
+        let refunds = self.refunds.take(MAX_CALL_REFUNDS, now);
+        self.refunds_due &= !self.refunds.is_empty();
         let mut batch = Batch::default();
         let mut tickets = Vec::with_capacity(self.gathering.len());
         let mut until = now + SHORTEST_TIMEOUT;
         while let Some(&ticket) = self.gathering.front().filter(|_| tickets.len() < MAX_BATCH) {
             if let Some(waiter) = self.waiting.get_mut(&ticket) {
-                if !batch.join(&mut waiter.wants, &self.config, returns.len()) {
+                if !batch.join(&mut waiter.wants, &self.config, refunds.len()) {
                     break;
                 }
                 until = until.max(waiter.deadline);
@@ -58,17 +58,17 @@ impl<W> Worker<W> {
             }
             self.gathering.pop_front();
         }
-        batch.ask_ahead(&mut self.leases, returns.len(), now);
+        batch.ask_ahead(&mut self.leases, refunds.len(), now);
         self.refills_due &= self.leases.wants_refill();
         if tickets.is_empty() {
-            if returns.is_empty() && batch.is_empty() {
+            if refunds.is_empty() && batch.is_empty() {
                 return None;
             }
             until = now + self.config.store.timeout.max(SHORTEST_TIMEOUT);
         }
         let probe = !batch.is_empty() && self.breaker.calling(now);
         let timeout = until.since(now);
-        let body = batch.body(&returns, timeout);
+        let body = batch.body(&refunds, timeout);
         self.serial += 1;
         let id = CallId(self.serial);
         self.calls.push(Call { id, tickets, batch, probe, sent: now, lost_at: until + LOST_AFTER });
@@ -130,7 +130,7 @@ impl<W> Worker<W> {
         // What goes back of one reservation is not among what the next one of its counter left.
         for (counter, units) in back {
             self.ledger.given_back(&counter, units.window, units.units, now);
-            self.returns.add(&counter, units);
+            self.refunds.add(&counter, units);
         }
         // Reservations that failed say nothing of the others: a part of the store may be down.
         let change = self.breaker.succeeded();
@@ -139,7 +139,7 @@ impl<W> Worker<W> {
     }
 
     /// Time has passed: to be called every 10 ms or so while [`Worker::is_idle`] is false. Decides requests
-    /// whose time is over and makes returns and refills due; calls may be due afterwards.
+    /// whose time is over and makes refunds and refills due; calls may be due afterwards.
     pub fn tick(&mut self, now: Monotonic) -> Change {
         while let Some(first) = self.waiting.first_entry().filter(|first| first.get().deadline <= now) {
             let ticket = *first.key();
@@ -152,12 +152,12 @@ impl<W> Worker<W> {
         }
         self.ledger.expire(now);
         self.local.expire(now);
-        let (ledger, returns) = (&mut self.ledger, &mut self.returns);
+        let (ledger, refunds) = (&mut self.ledger, &mut self.refunds);
         self.leases.tick(now, |counter, units| {
             ledger.given_back(counter, units.window, units.units, now);
-            returns.add(counter, units);
+            refunds.add(counter, units);
         });
-        self.returns_due = !self.returns.is_empty();
+        self.refunds_due = !self.refunds.is_empty();
         self.refills_due = self.leases.refill_is_due(now);
         self.notices.tick(now);
         self.tick_dials(now);
@@ -180,8 +180,8 @@ impl<W> Worker<W> {
             || waited >= GATHER.min(timeout / 4)
     }
 
-    fn returns_are_due(&self, now: Monotonic) -> bool {
-        self.returns_due && !self.returns.is_empty() && self.breaker.lets_through(now)
+    fn refunds_are_due(&self, now: Monotonic) -> bool {
+        self.refunds_due && !self.refunds.is_empty() && self.breaker.lets_through(now)
     }
 
     fn refills_are_due(&self, now: Monotonic) -> bool {
@@ -242,7 +242,7 @@ impl<W> Worker<W> {
     fn all_failed(&mut self, call: Call, fault: &CallFault<'_>, now: Monotonic) -> Change {
         self.tally.count_call(fault.outcome());
         self.notices.call_failed(fault, self.config.store.token.as_deref(), now);
-        // Of one that only carried returns nobody waits for anything.
+        // Of one that only carried refunds nobody waits for anything.
         if call.batch.is_empty() {
             return Change::None;
         }

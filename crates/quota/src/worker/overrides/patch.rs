@@ -11,9 +11,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::config::{Config, MAX_POLICIES, Mode, OnFailure, Turned, is_policy_name};
-use crate::protocol::MAX_UNITS;
+use crate::config::{Config, MAX_POLICIES, Turned, is_policy_name};
 use crate::protocol::dials::{ALL_POLICIES, MAX_REPLY};
+use crate::protocol::{MAX_UNITS, Mode, OnFailure};
 use crate::time::Monotonic;
 
 /// Most dials of a reply: one a policy, and the one for all.

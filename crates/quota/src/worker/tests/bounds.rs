@@ -1,7 +1,7 @@
 //! What is kept, and what a call carries, is bounded.
 
 use super::*;
-use crate::worker::call::batch::MAX_CALL_RETURNS;
+use crate::worker::call::batch::MAX_CALL_REFUNDS;
 
 #[test]
 fn waiting_requests_and_calls_that_never_return_are_bounded() {
@@ -52,7 +52,7 @@ fn the_longest_keys_still_fit_a_call_with_returns() {
     }
     let out = w.next_call(at(7)).unwrap();
     let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
-    assert_eq!(request.returns.len(), MAX_CALL_RETURNS);
+    assert_eq!(request.refunds.len(), MAX_CALL_REFUNDS);
     assert!(
         request.reservations.len() > 100 && request.reservations[0].key.len() == crate::protocol::MAX_KEY
     );

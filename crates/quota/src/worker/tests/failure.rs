@@ -39,7 +39,7 @@ fn a_spent_counter_stays_refused_while_only_its_own_reservation_fails() {
         submit(&mut w, "again", 1_000);
         w.submit("other", checks(&[0], "y", 1), at(1_000));
         let (id, _) = call(&mut w, 1_000);
-        w.replied(id, &reply(&[Outcome::Failed("down".into()), grant(1, 1)]), at(1_001));
+        w.replied(id, &reply(&[Err("down".into()), grant(1, 1)]), at(1_001));
         assert_eq!(summary(&mut w), "one=+0 again=- other=+4", "{on_failure}");
     }
 }
@@ -67,8 +67,8 @@ fn only_the_probe_tells_whether_the_store_is_still_dead() {
 #[test]
 fn an_answer_that_is_none_is_a_failure_of_the_store() {
     let too_many = grant(2, 2);
-    let beyond = Outcome::Granted(Grant { granted: 1, used: 1, quota: 5, reset_ms: 60_001, window: 9 });
-    let failed = Outcome::Failed("down".into());
+    let beyond = Ok(Grant { granted: 1, used: 1, quota: 5, reset_ms: 60_001, window: 9 });
+    let failed = Err("down".into());
     for body in [
         b"<html>".to_vec(),
         b"".to_vec(),
@@ -170,12 +170,7 @@ fn a_share_ends_with_the_stores_window_where_that_is_known() {
     let mut w = own_share();
     w.submit("x", checks(&[1], "y", 1), at(0));
     let (id, _) = call(&mut w, 0);
-    answer(
-        &mut w,
-        id,
-        &[Outcome::Granted(Grant { granted: 1, used: 1, quota: 25, reset_ms: 30_000, window: 9 })],
-        0,
-    );
+    answer(&mut w, id, &[Ok(Grant { granted: 1, used: 1, quota: 25, reset_ms: 30_000, window: 9 })], 0);
     decisions(&mut w);
     give_up(&mut w, 0);
     assert_eq!(at_once(ask(&mut w, "x", &[0], 2, 1)), "+");
@@ -196,7 +191,7 @@ fn a_share_holds_where_a_single_reservation_fails_or_its_time_is_over() {
             w.tick(at(ms + 50));
             w.call_failed(id, at(ms + 51));
         } else {
-            answer(&mut w, id, &[Outcome::Failed("down".into()), grant(1, 1)], ms + 1);
+            answer(&mut w, id, &[Err("down".into()), grant(1, 1)], ms + 1);
         }
         assert!(summary(&mut w).contains(expected), "{ms}");
     }
@@ -207,12 +202,7 @@ fn a_known_spent_counter_goes_before_a_policy_that_fails_closed() {
     let mut w = own_share();
     ask(&mut w, "x", &[0], 1, 0);
     let (id, _) = call(&mut w, 0);
-    answer(
-        &mut w,
-        id,
-        &[Outcome::Granted(Grant { granted: 0, used: 25, quota: 25, reset_ms: 30_000, window: 9 })],
-        0,
-    );
+    answer(&mut w, id, &[Ok(Grant { granted: 0, used: 25, quota: 25, reset_ms: 30_000, window: 9 })], 0);
     decisions(&mut w);
     give_up(&mut w, 900);
     // The second in which nobody asks about it ends meanwhile.

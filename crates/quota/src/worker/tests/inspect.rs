@@ -32,7 +32,7 @@ impl<W> Worker<W> {
         W: Debug,
     {
         let store = (&self.ledger, &self.leases, &self.local, &self.clock, &self.breaker);
-        let refunds = (&self.returns, self.returns_due, self.refills_due);
+        let refunds = (&self.refunds, self.refunds_due, self.refills_due);
         format!("{:?}", (store, refunds, &self.waiting, &self.gathering, &self.calls, &self.decided))
     }
 }

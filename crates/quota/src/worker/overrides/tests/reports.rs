@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::config::OnFailure;
+use crate::protocol::OnFailure;
 use crate::protocol::dials::{MAX_REPORT, Report};
 
 #[test]
