@@ -1,8 +1,6 @@
 //! Documents point to what exists: relative links with their anchors, and paths of this repository in prose, comments
 //! and configurations.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
