@@ -89,7 +89,9 @@ fn quoted(line: &str) -> Vec<&str> {
 fn is_path(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');
     let Some((first, _)) = text.split_once('/') else { return false };
+    // `NAME` is a placeholder of a recipe.
     text.chars().all(plain)
+        && !text.contains("NAME")
         && !matches!(first, "" | "." | ".." | "dist" | "target")
         && root().join(first).is_dir()
 }

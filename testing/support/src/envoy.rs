@@ -41,7 +41,7 @@ impl Envoy {
     /// When there is no Envoy or no filter, or it refuses the configuration; the message ends with its log.
     pub fn start(options: &EnvoyOptions) -> Result<Self> {
         if !options.bare && !options.wasm.is_file() {
-            bail!("{} is not there: run `cargo xtask build`", options.wasm.display());
+            bail!("{} is not there: run `cargo xtask build --dev`", options.wasm.display());
         }
         Self::start_config(&options.config()?, options.concurrency, &options.log_levels)
     }

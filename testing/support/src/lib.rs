@@ -14,7 +14,6 @@ pub mod http;
 pub mod http2;
 pub mod jwt;
 mod message;
-pub mod paths;
 pub mod ports;
 pub mod process;
 pub mod prometheus;
@@ -23,7 +22,8 @@ pub mod resp;
 pub mod rights;
 pub mod store;
 pub mod tls;
-pub mod tools;
 pub mod upstream;
 pub mod wait;
 pub mod yaml;
+
+pub use quotagate_workspace::{paths, tools};

@@ -122,7 +122,7 @@ impl StoreProcess {
     pub fn start_with(options: &StoreOptions) -> Result<Self> {
         let program = options.program.clone().unwrap_or_else(paths::command);
         if !program.is_file() {
-            bail!("{} is not there: run `cargo xtask build`", program.display());
+            bail!("{} is not there: run `cargo xtask build --dev`", program.display());
         }
         let directory = tempfile::tempdir()?;
         let mut command = Command::new(program);

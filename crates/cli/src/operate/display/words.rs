@@ -1,7 +1,7 @@
 //! How values of the admin API are written in tables and sentences.
 
 use quotagate_quota::protocol::{Mode, OnFailure};
-use quotagate_store::api::{OverrideEntry, Usage};
+use quotagate_control::api::{OverrideEntry, Usage};
 
 use super::Weight;
 use crate::text::{duration, number};
@@ -61,7 +61,7 @@ pub(crate) fn without_effect(entry: &OverrideEntry) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quotagate_store::api::QuotaFrom;
+    use quotagate_control::api::QuotaFrom;
 
     #[test]
     fn usage_is_shown_in_percent_and_stands_out_from_nine_tenths_on() {

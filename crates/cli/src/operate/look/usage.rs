@@ -1,6 +1,6 @@
 //! `quotagate usage`: the units that a partition, and each partition that contains it, has used of its current window.
 
-use quotagate_store::api::{self, QuotaFrom, UsageReply};
+use quotagate_control::api::{self, QuotaFrom, UsageReply};
 
 use crate::operate::display::{Table, full, quota, say, weight, without_effect};
 use crate::operate::failure::Failure;

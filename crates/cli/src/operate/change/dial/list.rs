@@ -1,7 +1,7 @@
 //! `quotagate dial list`.
 
 use quotagate_quota::protocol::dials::ALL_POLICIES;
-use quotagate_store::api::{Board, DialEntry};
+use quotagate_control::api::{Board, DialEntry};
 
 use crate::operate::display::{Table, Weight, ends, mode, on_failure, say};
 use crate::operate::failure::Failure;

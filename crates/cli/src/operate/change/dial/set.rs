@@ -5,7 +5,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hyper::Method;
 use quotagate_quota::protocol::dials::ALL_POLICIES;
 use quotagate_quota::protocol::{Mode, OnFailure};
-use quotagate_store::api::{self, Changed, DialEntry, PolicyInfo, SetDial};
+use quotagate_control::api::{self, Changed, DialEntry, PolicyInfo, SetDial};
 
 use crate::operate::change::undo::{self, Before, remark, until};
 use crate::operate::display::{mode, on_failure, say};
