@@ -27,8 +27,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use quotagate_control::api::{MAX_BY, MAX_FOR_MS};
 use quotagate_quota::protocol::MAX_UNITS;
-use quotagate_store::api::{MAX_BY, MAX_FOR_MS};
 use tokio::runtime::Builder;
 
 use address::AdminAddr;

@@ -10,8 +10,9 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use humantime::format_duration;
+use quotagate_control::{App, serve as serve_store};
 use quotagate_store::password::PasswordFile;
-use quotagate_store::server::{App, ListenAddr, Listener, Tokens, raise_file_limit, run as run_server};
+use quotagate_store::server::{ListenAddr, Listener, Tokens, raise_file_limit};
 use quotagate_store::url::StoreUrl;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -183,7 +184,7 @@ async fn serve(args: Args) -> Result<(), String> {
     tracing::info!("listening on {}, admin on {}, store {url}", calls.address(), admin.address());
     let store = quotagate_store::open(&url, &args.prefix);
     let app = App::new(store, tokens).admin_tokens(admin_tokens).admin_hosts(args.admin_host);
-    let server = run_server(calls, admin, app, async { ending.await.unwrap_or_default() });
+    let server = serve_store(calls, admin, app, async { ending.await.unwrap_or_default() });
     tokio::select! {
         () = server => tracing::info!("ended"),
         () = reload::keep_read(files, hangup) => {}

@@ -9,7 +9,7 @@ use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use quotagate_store::api::{self, Board, ErrorReply};
+use quotagate_control::api::{self, Board, ErrorReply};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -3,9 +3,9 @@
 use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use hyper::Method;
+use quotagate_control::api::{self, Board, Changed, ClearDial, DialEntry, PolicyInfo, SetDial};
 use quotagate_quota::protocol::dials::ALL_POLICIES;
 use quotagate_quota::protocol::{Mode, OnFailure};
-use quotagate_store::api::{self, Board, Changed, ClearDial, DialEntry, PolicyInfo, SetDial};
 
 use super::failure::Failure;
 use super::output::say;

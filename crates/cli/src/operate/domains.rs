@@ -1,7 +1,7 @@
 //! `quotagate domains`: what proxies have reported, and when last.
 
 use hyper::Method;
-use quotagate_store::api::{self, Changed, DomainInfo, ForgetDomain};
+use quotagate_control::api::{self, Changed, DomainInfo, ForgetDomain};
 
 use super::client::Client;
 use super::failure::Failure;

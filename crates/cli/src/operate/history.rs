@@ -1,6 +1,6 @@
 //! `quotagate history`: the changes of a domain.
 
-use quotagate_store::api::{self, Event};
+use quotagate_control::api::{self, Event};
 
 use super::failure::Failure;
 use super::output::say;

@@ -2,7 +2,7 @@
 
 use clap::ArgGroup;
 use hyper::Method;
-use quotagate_store::api::{self, Allow, Changed, ClearOverride, OverrideEntry, SetOverride};
+use quotagate_control::api::{self, Allow, Changed, ClearOverride, OverrideEntry, SetOverride};
 
 use super::failure::Failure;
 use super::output::say;

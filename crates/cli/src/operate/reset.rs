@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
 
 use hyper::Method;
-use quotagate_store::api::{self, Changed, Reset, Usage, UsageReply};
+use quotagate_control::api::{self, Changed, Reset, Usage, UsageReply};
 
 use super::failure::Failure;
 use super::output::say;

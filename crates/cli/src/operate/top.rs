@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quotagate_store::api::{self, Top, Uncounted};
+use quotagate_control::api::{self, Top, Uncounted};
 use tokio::time::{Instant, sleep_until};
 
 use super::client::Answer;

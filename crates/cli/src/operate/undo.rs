@@ -1,6 +1,6 @@
 //! The commands that take a change back, on the same store, as a shell takes them.
 
-use quotagate_store::api::{Allow, DialEntry, OverrideEntry};
+use quotagate_control::api::{Allow, DialEntry, OverrideEntry};
 
 use super::address::AdminAddr;
 use super::words::{duration, mode, number, on_failure, quoted};

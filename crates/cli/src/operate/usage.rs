@@ -1,6 +1,6 @@
 //! `quotagate usage`: what a party has used in the current window of each policy, in every partition that contains it.
 
-use quotagate_store::api::{self, QuotaFrom, Usage, UsageReply};
+use quotagate_control::api::{self, QuotaFrom, Usage, UsageReply};
 
 use super::failure::Failure;
 use super::output::say;
