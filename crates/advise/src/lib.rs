@@ -30,7 +30,6 @@ pub use self::advice::{
     Advice, Candidate, Damage, Excluded, MalformedLine, Percentile, Reading, Sample, TopUser, WindowAdvice,
     WithoutTop,
 };
-pub use self::display::{grouped, is_harmful};
 pub use self::error::Error;
 pub use self::line::{Fields, Only};
 pub use self::options::{Limits, Options};

@@ -11,7 +11,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{BLACK, Color, IntoFont, RGBColor, ShapeStyle, WHITE};
 
 use crate::advice::{Advice, Candidate, WindowAdvice};
-use crate::display::{grouped, percent, window};
+use crate::display::{number, percent, window};
 
 const SIZE: (u32, u32) = (900, 520);
 /// Colours that differ in lightness too. The picture brings its white background along, for dark pages.
@@ -61,7 +61,7 @@ impl Advice {
             .configure_mesh()
             .x_desc(format!("quota: requests per {}", window(of.window_s)))
             .y_desc("share refused")
-            .x_label_formatter(&|quota| grouped(*quota as u64))
+            .x_label_formatter(&|quota| number(*quota as u64))
             .y_label_formatter(&|share| percent(*share))
             .label_style(("sans-serif", 14))
             .bold_line_style(BLACK.mix(0.15))
@@ -92,7 +92,7 @@ impl Advice {
             let font = ("sans-serif", 14).into_font().color(&colour);
             chart.draw_series(once(Text::new(text, (first.0 * 1.04, limit * 0.93), font)))?;
         }
-        let said = format!("{} per {}", grouped(of.recommended.quota.into()), window(of.window_s));
+        let said = format!("{} per {}", number(of.recommended.quota), window(of.window_s));
         // On the side of the line that has the room.
         let (at, side) =
             if best > right.sqrt() { (best / 1.04, HPos::Right) } else { (best * 1.04, HPos::Left) };
@@ -106,8 +106,8 @@ impl Advice {
         let policy = self.policy.as_deref().map(|policy| format!("{policy}: ")).unwrap_or_default();
         format!(
             "{policy}what quotas would have refused of {} users in {} user-windows",
-            grouped(of.users),
-            grouped(of.user_windows)
+            number(of.users),
+            number(of.user_windows)
         )
     }
 }

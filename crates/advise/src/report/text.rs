@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table};
 use jiff::Timestamp;
 
 use crate::advice::{Advice, Candidate, Percentile, Reading, WindowAdvice};
-use crate::display::{grouped, percent, percent_below, window};
+use crate::display::{number, percent, percent_below, window};
 
 /// How many logs are named that are none.
 const SHOWN: usize = 3;
@@ -37,21 +37,21 @@ impl Advice {
         let whose = match self.windows.as_slice() {
             [only] => format!(
                 " of {} users in {} user-windows of {}",
-                grouped(only.users),
-                grouped(only.user_windows),
+                number(only.users),
+                number(only.user_windows),
                 window(only.window_s)
             ),
             _ => String::new(),
         };
-        format!("{} requests{whose}, from {first} to {last}\n", grouped(read.requests))
+        format!("{} requests{whose}, from {first} to {last}\n", number(read.requests))
     }
 
     fn notes(&self) -> String {
         let read = &self.read;
         let mut text = String::new();
-        let mut note = |number: u64, what: &str| {
-            if number > 0 {
-                let _ = writeln!(text, "{} {what}", grouped(number));
+        let mut note = |count: u64, what: &str| {
+            if count > 0 {
+                let _ = writeln!(text, "{} {what}", number(count));
             }
         };
         note(read.not_counted, "requests have empty fields and are left out: no policy counted them");
@@ -74,7 +74,9 @@ impl Advice {
         for excluded in &read.excluded {
             let _ = match excluded.requests {
                 0 => writeln!(text, "--exclude {} fits nobody", excluded.users),
-                number => writeln!(text, "{} requests of {} are excluded", grouped(number), excluded.users),
+                requests => {
+                    writeln!(text, "{} requests of {} are excluded", number(requests), excluded.users)
+                }
             };
         }
         for damage in &read.damaged {
@@ -89,22 +91,22 @@ impl Advice {
         let mut text = format!(
             "Recommended: {} per {}. It is the smallest quota that refuses less than {} of users and less than {} of \
              user-windows: {} ({} of {}) and {} ({} of {}).\n",
-            grouped(best.quota.into()),
+            number(best.quota),
             window(of.window_s),
             percent(self.limits.users),
             percent(self.limits.windows),
             percent_below(best.users_share, self.limits.users),
-            grouped(best.users),
-            grouped(of.users),
+            number(best.users),
+            number(of.users),
             percent_below(best.user_windows_share, self.limits.windows),
-            grouped(best.user_windows),
-            grouped(of.user_windows),
+            number(best.user_windows),
+            number(of.user_windows),
         );
         if let Some(less) = &of.one_less {
             let _ = writeln!(
                 text,
                 "{} would refuse {} and {}.",
-                grouped(less.quota.into()),
+                number(less.quota),
                 percent(less.users_share),
                 percent(less.user_windows_share)
             );
@@ -114,8 +116,8 @@ impl Advice {
                 text,
                 "That is the most that anybody took: with {} users and {} user-windows no smaller one stays below both \
                  limits. Read more of the log, or allow more with --max-users and --max-windows.",
-                grouped(of.users),
-                grouped(of.user_windows)
+                number(of.users),
+                number(of.user_windows)
             );
         }
         if let Some(without) = &of.without_top {
@@ -125,12 +127,9 @@ impl Advice {
                 format!("{} users who took most", without.left_out)
             };
             let _ = match &without.recommended {
-                Some(best) => writeln!(
-                    text,
-                    "Without the {users}: {} per {}.",
-                    grouped(best.quota.into()),
-                    window(of.window_s)
-                ),
+                Some(best) => {
+                    writeln!(text, "Without the {users}: {} per {}.", number(best.quota), window(of.window_s))
+                }
                 None if without.others == 0 => writeln!(text, "Without the {users} nobody is left."),
                 None => writeln!(
                     text,
@@ -146,7 +145,7 @@ impl Advice {
                 "Careful: {} of the requests ({}) do not say whom they count for, and no quota above knows them. If this \
                  policy should have counted them, the quota is too small.",
                 percent(share),
-                grouped(unknown)
+                number(unknown)
             );
         }
         text
@@ -158,8 +157,8 @@ impl WindowAdvice {
         format!(
             "Windows of {}: {} users in {} user-windows\n",
             window(self.window_s),
-            grouped(self.users),
-            grouped(self.user_windows)
+            number(self.users),
+            number(self.user_windows)
         )
     }
 
@@ -171,8 +170,8 @@ impl WindowAdvice {
                 "Memory did not suffice for all users: numbers are estimates from {} of them, of some parts one in {}. \
                  Of the recommended quota the share of users is known to ±{}, that of user-windows to ±{} (one standard \
                  error). --memory allows more",
-                grouped(sample.users),
-                grouped(sample.one_in),
+                number(sample.users),
+                number(sample.one_in),
                 percent(sample.users_error),
                 percent(sample.user_windows_error),
             );
@@ -182,7 +181,7 @@ impl WindowAdvice {
                 text,
                 "{} requests came after their window had been closed to save memory, and count as windows of their own: \
                  the quota may be too small. --memory or --lateness allow more",
-                grouped(self.late)
+                number(self.late)
             );
         }
         if self.rounded {
@@ -196,9 +195,9 @@ impl WindowAdvice {
         // 99.9 % is not rounded.
         let shares = self.percentiles.iter().map(|of| format!("{} %", (of.share * 1000.0).round() / 10.0));
         let header = [String::new()].into_iter().chain(shares).chain(["most".to_owned()]);
-        let row = |name: &str, number: fn(&Percentile) -> u32| -> Vec<String> {
-            let numbers = self.percentiles.iter().map(number).chain([self.most]);
-            [name.to_owned()].into_iter().chain(numbers.map(|number| grouped(number.into()))).collect()
+        let row = |name: &str, of: fn(&Percentile) -> u32| -> Vec<String> {
+            let numbers = self.percentiles.iter().map(of).chain([self.most]);
+            [name.to_owned()].into_iter().chain(numbers.map(number)).collect()
         };
         let rows = [
             row("units in a user-window, at most", |of| of.user_windows),
@@ -218,12 +217,12 @@ impl WindowAdvice {
         let mark = if candidate.quota == self.recommended.quota { ">" } else { "" };
         [
             mark.to_owned(),
-            grouped(candidate.quota.into()),
-            grouped(candidate.users),
+            number(candidate.quota),
+            number(candidate.users),
             percent(candidate.users_share),
-            grouped(candidate.user_windows),
+            number(candidate.user_windows),
             percent(candidate.user_windows_share),
-            grouped(candidate.units),
+            number(candidate.units),
             percent(candidate.units_share),
         ]
     }
@@ -236,13 +235,13 @@ impl WindowAdvice {
             return text;
         }
         let _ = writeln!(text, "Most in one window of {}:", window(self.window_s));
-        let width = grouped(self.most.into()).len();
+        let width = number(self.most).len();
         for user in &self.top_users {
             let refused = if user.most > quota { ", refused" } else { "" };
             let _ = writeln!(
                 text,
                 "  {:>width$}  {} (at {}{refused})",
-                grouped(user.most.into()),
+                number(user.most),
                 user.user,
                 time(user.window_ms)
             );
