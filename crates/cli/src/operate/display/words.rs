@@ -1,7 +1,7 @@
 //! How values of the admin API are written in tables and sentences.
 
-use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_control::api::{OverrideEntry, Usage};
+use quotagate_quota::protocol::{Mode, OnFailure};
 
 use super::Weight;
 use crate::text::{duration, number};
