@@ -281,7 +281,7 @@ fn an_unreadable_log_does_not_stop_the_others() {
     let advice = advise(&options(vec![nonsense.clone(), log])).unwrap();
     assert_eq!((advice.read.requests, advice.read.malformed), (1, 100_001));
     assert_eq!(advice.read.unreadable, [nonsense.display().to_string()]);
-    assert!(advice.text().contains(&format!("no line of {} is readable", nonsense.display())));
+    assert!(advice.text().contains(&format!("no line of {} can be read", nonsense.display())));
     let error = advise(&options(vec![nonsense])).unwrap_err();
     assert!(error.to_string().contains("has no %FILTER_STATE(wasm.quotagate.partition:PLAIN)%"), "{error}");
 }
