@@ -1,4 +1,5 @@
-//! Counts by user and window, shared by all threads: the users in 64 shards, each behind a lock of its own.
+//! Counts by user and window, shared by all threads: the users in 64 shards, each behind a lock of
+//! its own.
 
 mod shard;
 mod taken;
@@ -81,7 +82,8 @@ impl Counts {
         self.top > 0
     }
 
-    /// Closes all windows on this many threads. Also tallies all users but the first `but` with the largest windows.
+    /// Closes all windows on this many threads. Also tallies all users but the first `but` with the
+    /// largest windows.
     pub(crate) fn finish(self, threads: usize, but: usize) -> Counted {
         let mut top = Vec::new();
         let mut parts: Vec<Vec<Shard>> = (0..threads.max(1)).map(|_| Vec::new()).collect();

@@ -23,7 +23,8 @@ pub(super) struct Args {
     /// enforce: refuse requests over the quota; shadow: count and never refuse; off: do neither
     #[arg(long, value_parser = modes())]
     mode: Option<Mode>,
-    /// Units per window, in place of the policy's quota, tiers and quota_from; 0 refuses every request
+    /// Units per window, in place of the policy's quota, tiers and quota_from; 0 refuses every
+    /// request
     #[arg(long, value_name = "N", value_parser = units)]
     quota: Option<u64>,
     /// What happens to requests while the store fails
