@@ -10,7 +10,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use humantime::format_duration;
-use quotagate_store::password::PasswordFile;
+use quotagate_store::secret::PasswordFile;
 use quotagate_store::server::{App, ListenAddr, Listener, Tokens, raise_file_limit, run as run_server};
 use quotagate_store::url::StoreUrl;
 use tokio::runtime::{Builder, Runtime};

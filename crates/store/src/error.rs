@@ -25,4 +25,9 @@ impl StoreError {
     pub const fn is_outage(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::NoAnswer(_))
     }
+
+    /// The error for a reply that no script of the store gives.
+    pub(crate) fn unexpected_reply() -> Self {
+        Self::Refused("an unexpected reply to a script of the store".to_owned())
+    }
 }

@@ -2,19 +2,20 @@
 //! or in Redis Cluster.
 //!
 //! [`store`] says what every backend does for filters, [`control`] what for operators; [`memory`] and [`redis`] are the
-//! backends, which [`url`] names, with [`password`]s in files; [`operate`] is what operators do, [`watch`] what they see, [`api`] how they say it;
+//! backends, which [`url`] names, with [`secret`]s in files; [`operate`] is what operators do, [`watch`] what they see, [`api`] how they say it;
 //! [`server`] is the service. [`open`] makes a backend of a URL.
 
 use std::sync::Arc;
 
+pub mod address;
 pub mod api;
 pub mod control;
 mod error;
 mod login;
 pub mod memory;
 pub mod operate;
-pub mod password;
 pub mod redis;
+pub mod secret;
 pub mod server;
 pub mod store;
 pub mod url;

@@ -48,7 +48,7 @@ use crate::watch::Watch;
 
 pub use self::descriptors::raise_file_limit;
 pub use self::listen::{ListenAddr, ListenAddrError, Listener};
-pub use self::token::{TokenError, Tokens};
+pub use self::token::Tokens;
 
 /// Most calls at once, so that their bodies of at most 1 MiB fill no more than 1 GiB; a worker of Envoy has 4. A call
 /// is over when it is carried out and its answer is fetched.
