@@ -13,10 +13,11 @@ pub mod answered;
 pub mod config;
 pub mod decision;
 pub mod evaluate;
+pub mod protocol;
 pub mod request;
 pub mod response;
 pub mod stats;
+#[cfg(test)]
+mod testing;
 pub mod time;
-pub mod window;
-pub mod wire;
 pub mod worker;

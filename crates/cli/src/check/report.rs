@@ -3,10 +3,10 @@
 use std::fmt::{self, Write as _};
 use std::io;
 
-use quotagate_advise::is_harmful;
 use serde::Serialize;
 
 use super::yaml::{Node, Position, Tree};
+use crate::text::clean;
 
 /// What is to be said of a file.
 #[derive(Debug, Serialize)]
@@ -132,8 +132,8 @@ impl Report {
             text.push_str(": ");
         }
         text.push_str(&finding.message);
-        // Names and messages hold what the file holds.
-        text.chars().map(|c| if is_harmful(c) { '\u{fffd}' } else { c }).collect()
+        // Names and messages may contain text of the file.
+        clean(&text)
     }
 }
 

@@ -12,8 +12,8 @@ use super::object::Object;
 use super::policy::{Abandoned, Answers, Count, Precision};
 use super::reader::Node;
 use super::warnings;
+use crate::protocol::MAX_UNITS;
 use crate::request::allowance::Cost;
-use crate::wire::MAX_UNITS;
 
 /// How a policy counts.
 pub(super) struct Counting {

@@ -9,8 +9,8 @@ use serde::de::IgnoredAny;
 use super::names;
 use super::reader::Node;
 use super::template::Template;
+use crate::protocol::MAX_UNITS;
 use crate::response::{PUSHBACK, RATE_LIMITED};
-use crate::wire::MAX_UNITS;
 
 /// Longest body, in bytes before placeholders are filled in.
 const MAX_BODY: usize = 64 * 1024;

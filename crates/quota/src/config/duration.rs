@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::reader::Node;
-use crate::window::{MAX_WINDOW_S, Window};
+use crate::protocol::{MAX_WINDOW_S, Window};
 
 /// A short time, 1 ms to 60 s; `example` is one that is usual.
 pub(super) fn up_to_a_minute(node: &Node<'_>, example: &str) -> Option<Duration> {

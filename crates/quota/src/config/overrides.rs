@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::reader::Node;
+use crate::protocol::{MAX_KEY, MAX_UNITS};
 use crate::request::allowance::{Allowance, Overrides};
 use crate::request::key::{self, Digester, Secrecy};
 use crate::request::network::{Network, NotANetwork};
 use crate::request::partition::{Part, Partition};
 use crate::request::percent;
-use crate::wire::{MAX_KEY, MAX_UNITS};
 
 /// Most overrides of a policy.
 const MAX_OVERRIDES: usize = 1024;

@@ -5,16 +5,16 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::identities::Identities;
-use super::policy::{Mode, Policy};
+use super::policy::Policy;
 use super::reader::{Names, Node};
 use super::store::StoreConfig;
 use super::{
     MAX_PARTITION_BY, MAX_POLICIES, conditions, counting, duration, quotas, store, suggest, warnings,
 };
+use crate::protocol::{MAX_UNITS, Mode};
 use crate::request::key::{self, Digester};
 use crate::request::matching::Matcher;
 use crate::request::partition::{BuiltIn, Entry, OnMissing, Partition};
-use crate::wire::MAX_UNITS;
 
 /// What policies refer to.
 #[derive(Clone, Copy)]

@@ -4,19 +4,17 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+use crate::protocol::{Mode, OnFailure, Window};
 use crate::request::allowance::{Cost, Quotas};
 use crate::request::matching::Matcher;
 use crate::request::partition::Partition;
-use crate::window::Window;
 
 /// One quota rule. A copy shares what is large.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Unique, `[a-z0-9-]{1,64}`.
     pub name: Rc<str>,
-    /// Units a window where nothing else is said of a partition, 0 to [`MAX_UNITS`](crate::wire::MAX_UNITS).
+    /// Units a window where nothing else is said of a partition, 0 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
     pub quota: u64,
     /// The quota of its dial: it comes before `quota`, tiers and `quota_from`, and behind overrides.
     pub dialed_quota: Option<u64>,
@@ -40,30 +38,6 @@ pub struct Policy {
     pub(crate) partition: Rc<Partition>,
     pub(crate) quotas: Rc<Quotas>,
     pub(crate) cost: Rc<Cost>,
-}
-
-/// Whether a policy refuses. As JSON: `"enforce"`, `"shadow"`, `"off"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// It refuses what is over its quota.
-    Enforce,
-    /// It counts, and never refuses.
-    Shadow,
-    /// It applies to no request.
-    Off,
-}
-
-/// What becomes of a request while the store fails. As JSON: `"allow"`, `"deny"`, `"local"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnFailure {
-    /// It is admitted, without quota headers.
-    Allow,
-    /// It is answered with 503.
-    Deny,
-    /// Each worker counts for itself, against a part of the quota.
-    Local,
 }
 
 /// Which requests count.
@@ -106,7 +80,7 @@ pub enum Precision {
     Lease {
         /// How much of its recent traffic: 1 ms to 60 s.
         ahead: Duration,
-        /// The most units that it holds of one counter, 1 to [`MAX_UNITS`](crate::wire::MAX_UNITS).
+        /// The most units that it holds of one counter, 1 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
         max: NonZeroU64,
     },
 }

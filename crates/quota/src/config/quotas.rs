@@ -7,9 +7,9 @@ use super::facts;
 use super::object::Object;
 use super::overrides::{self, Whose};
 use super::reader::Node;
+use crate::protocol::MAX_UNITS;
 use crate::request::allowance::{Overrides, QuotaFrom, Quotas, Tiers};
 use crate::request::fact::Kind;
-use crate::wire::MAX_UNITS;
 
 /// Most tiers of a policy.
 const MAX_TIERS: usize = 256;

@@ -251,7 +251,7 @@ impl Names {
 
 /// The number that `float` is, where it is whole and held exactly.
 fn from_float(float: f64) -> Option<u64> {
-    let most = crate::wire::MAX_UNITS as f64;
+    let most = crate::protocol::MAX_UNITS as f64;
     (float.fract() == 0.0 && (0.0..=most).contains(&float)).then_some(float as u64)
 }
 

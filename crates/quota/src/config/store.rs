@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::duration;
-use super::policy::OnFailure;
 use super::reader::Node;
+use crate::protocol::OnFailure;
 
 /// How the store is reached.
 #[derive(Clone, PartialEq)]

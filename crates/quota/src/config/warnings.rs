@@ -5,15 +5,15 @@ use std::time::Duration;
 use super::counting::Counting;
 use super::identities::Identities;
 use super::object::Object;
-use super::policy::{OnFailure, Policy, Precision};
+use super::policy::{Policy, Precision};
 use super::reader::Node;
 use super::store::StoreConfig;
+use crate::protocol::{OnFailure, Window};
 use crate::request::allowance::{Allowance, Cost, Quotas};
 use crate::request::fact::Lookup;
 use crate::request::identity::Source;
 use crate::request::key::Secrecy;
 use crate::request::partition::Entry;
-use crate::window::Window;
 
 /// Shorter keys can be found by trying.
 const SHORT_DIGEST_KEY: usize = 16;

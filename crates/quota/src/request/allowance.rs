@@ -9,12 +9,12 @@ use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
+use crate::protocol::MAX_UNITS;
 use crate::request::Request;
 use crate::request::fact::{Fact, Found, Kind};
 use crate::request::facts::Facts;
 use crate::request::network::Network;
 use crate::request::pairs;
-use crate::wire::MAX_UNITS;
 
 /// What a policy grants a partition in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 
 use std::rc::Rc;
 
+use crate::protocol::MAX_UNITS;
 use crate::request::PeerName;
-use crate::wire::MAX_UNITS;
 
 /// Something the host looks up, and its label in a key.
 #[derive(Debug)]

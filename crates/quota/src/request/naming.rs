@@ -23,7 +23,7 @@ use std::net::IpAddr;
 
 use super::key::{self, Digester, MAX_VALUE, Secrecy};
 use super::{identity, path, percent};
-use crate::wire::MAX_KEY;
+use crate::protocol::MAX_KEY;
 
 /// Makes the digests that stand for secret and long values. Never shown.
 #[derive(Clone, Debug)]

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use crate::protocol::dials::PartitionEntry;
 use crate::request::Request;
 use crate::request::facts::{Facts, Resolved};
 use crate::request::identity::{Identity, Source, Yield, network};
 use crate::request::key::{self, Digester, Secrecy};
 use crate::request::{host, path};
-use crate::wire::dials::PartitionEntry;
 
 /// What a policy counts by.
 #[derive(Debug)]

@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 
 use quotagate_quota::config::Config;
+use quotagate_quota::protocol::{MAX_UNITS, Reservation};
 use quotagate_quota::request::{PeerName, Request};
-use quotagate_quota::wire::{MAX_UNITS, Reservation};
 use serde_json::{Value, json};
 
 use crate::choices::Choices;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use quotagate_quota::wire::{Grant, MAX_UNITS, Return};
+use quotagate_quota::protocol::{Grant, MAX_UNITS, Refund};
 
 use self::control::Drawer;
 use crate::control::ControlStore;
@@ -142,7 +142,7 @@ impl Memory {
         Ok(Grant { granted, used: used.saturating_add(taken), quota, reset_ms, window: number })
     }
 
-    fn put_back(&self, back: &Return) {
+    fn put_back(&self, back: &Refund) {
         let now = (self.clock)();
         let mut shard = self.shard(&back.key);
         let Some(held) = shard.get_mut(back.key.as_str()) else { return };
@@ -193,7 +193,7 @@ impl Store for Memory {
         ready(()).boxed()
     }
 
-    fn refund<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()> {
+    fn refund<'a>(&'a self, returns: &'a [Refund]) -> BoxFuture<'a, ()> {
         returns.iter().for_each(|back| self.put_back(back));
         ready(()).boxed()
     }
@@ -209,7 +209,7 @@ impl Store for Memory {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::wire::Reservation;
+    use quotagate_quota::protocol::Reservation;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{BoxFuture, FutureExt};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use quotagate_quota::wire::Return;
+use quotagate_quota::protocol::Refund;
 use redis::{Cmd, Pipeline, Value};
 
 use super::cluster::Cluster;
@@ -157,7 +157,7 @@ impl Store for Redis {
         self.count_batch(batch, settle).boxed()
     }
 
-    fn refund<'a>(&'a self, refunds: &'a [Return]) -> BoxFuture<'a, ()> {
+    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, ()> {
         self.refund_all(refunds).boxed()
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_quota::wire::Return;
+use quotagate_quota::protocol::Refund;
 use redis::{Pipeline, Value};
 
 use super::backend::Redis;
@@ -47,7 +47,7 @@ impl Redis {
     }
 
     /// Refunds units: [`Store::refund`](crate::store::Store::refund).
-    pub(super) async fn refund_all(&self, refunds: &[Return]) {
+    pub(super) async fn refund_all(&self, refunds: &[Refund]) {
         let deadline = Instant::now() + REFUND;
         let (groups, _) = self.group(refunds.iter().map(Operation::Refund));
         join_all(groups.iter().map(|(node, group)| self.send_group(node, group, deadline))).await;
@@ -247,7 +247,7 @@ impl Redis {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::wire::Reservation;
+    use quotagate_quota::protocol::Reservation;
 
     use super::*;
     use crate::store::{CheckedReservation, Store};

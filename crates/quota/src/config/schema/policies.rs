@@ -9,7 +9,7 @@ use super::identities::MEMBER;
 use super::{Claim, Duration, HeaderName, Metadata, OnFailure, Peer, ValueType, Verified, whole};
 use crate::config::MAX_PARTITION_BY;
 use crate::config::policies::NAME;
-use crate::wire::MAX_UNITS;
+use crate::protocol::MAX_UNITS;
 
 /// One quota rule: who it counts, how many units, in which window.
 #[derive(JsonSchema)]

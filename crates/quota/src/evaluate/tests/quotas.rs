@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::config::{Mode, Turned};
+use crate::config::Turned;
+use crate::protocol::Mode;
 
 /// Quota and cost of the check of the only policy; `None` where it asks nobody.
 fn asked<V: AsRef<[u8]>>(config: &Config, facts: &[(&str, V)]) -> Option<(u64, u64)> {

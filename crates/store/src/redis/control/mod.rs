@@ -15,9 +15,9 @@ use super::backend::Redis;
 use super::node::Topology;
 use super::routing::{Router, Urgency};
 use super::script::{CONTROL, Form, lacks_rights, override_key, whole};
-use crate::api::MAX_HISTORY;
 use crate::control::{
-    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_FIELDS, MAX_VALUE, Reply, Snapshot, Upsert,
+    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_FIELDS, MAX_HISTORY, MAX_VALUE, Reply,
+    Snapshot, Upsert,
 };
 use crate::store::StoreError;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quotagate_quota::wire::Grant;
+use quotagate_quota::protocol::Grant;
 use redis::{ServerError, ServerErrorKind, Value};
 
 use super::Operation;
@@ -145,7 +145,7 @@ pub fn lacks_rights(reason: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::wire::{Reservation, Return};
+    use quotagate_quota::protocol::{Refund, Reservation};
 
     use super::super::Call;
     use super::*;
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn answers_come_in_order_with_the_servers_clock() {
-        let refund = Return { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let refund = Refund { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
         let reservation = &reservation();
         let reserve = Operation::Reserve { index: 0, reservation };
         let operations = [Operation::Refund(&refund), reserve, reserve, reserve];
@@ -200,7 +200,7 @@ mod tests {
             let answer = read(Operation::Reserve { index: 0, reservation }, &reply);
             assert!(matches!(answer, Answer::Failed(StoreError::Refused(_))), "{reply:?}");
         }
-        let refund = Return { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let refund = Refund { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
         let granted = Value::Array([1_000, 3, 57, 100].map(Value::Int).to_vec());
         assert!(matches!(read(Operation::Refund(&refund), &granted), Answer::Failed(_)));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quotagate_quota::wire::Return;
+use quotagate_quota::protocol::Refund;
 use redis::{Cmd, RedisWrite, Value};
 
 use super::answer::{self, Answer};
@@ -18,7 +18,7 @@ const NUMBERS: usize = 9;
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
     /// Refunds units.
-    Refund(&'a Return),
+    Refund(&'a Refund),
     /// Reserves units.
     Reserve {
         /// The index of the reservation among those of its call.
@@ -165,13 +165,13 @@ const fn double(number: u64) -> [u8; 8] {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::wire::Reservation;
+    use quotagate_quota::protocol::Reservation;
 
     use super::*;
 
     #[test]
     fn one_command_carries_several_operations() {
-        let refund = Return { key: "test:q:{a}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let refund = Refund { key: "test:q:{a}".to_owned(), window_s: 60, window: 6, units: 1 };
         let reservation = CheckedReservation::new(Reservation {
             key: "test:p:{*}".to_owned(),
             window_s: 60,

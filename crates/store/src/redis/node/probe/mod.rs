@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use quotagate_quota::window::Window;
-use quotagate_quota::wire::{Reservation, Return};
+use quotagate_quota::protocol::Window;
+use quotagate_quota::protocol::{Refund, Reservation};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, Value};
 
@@ -223,7 +223,7 @@ impl Probe {
         // Not checked: no domain and policy have this key, so that it is no counter of a filter.
         let reservation = CheckedReservation::within(reservation, window);
         let window = window.number_at(now);
-        let refund = |units| Return { key: key.clone(), window_s: WINDOW_S, window, units };
+        let refund = |units| Refund { key: key.clone(), window_s: WINDOW_S, window, units };
         let (one, rest) = (refund(1), refund(2));
         let reserve = |index| Operation::Reserve { index, reservation: &reservation };
         let operations = [reserve(0), reserve(1), Operation::Refund(&one), Operation::Refund(&rest)];

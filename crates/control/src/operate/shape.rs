@@ -1,0 +1,268 @@
+//! Whether a policy can count the partition that an operator names, and in which order its keys have the entries.
+//!
+//! A policy says what it counts by as [`PartitionEntry`]s. Where no filter has said so yet, every partition passes.
+
+use quotagate_quota::protocol::dials::PartitionEntry;
+
+use crate::api::PolicyInfo;
+
+/// The partition of everyone, and an entry whose value is missing.
+const EVERYONE: &str = "*";
+const MISSING: &str = "-";
+/// Most entries of a partition that are put in order.
+const MAX_ENTRIES: usize = 256;
+/// Most forms that are tried on a partition.
+const TRIES: u32 = 4096;
+
+/// `partition` with its entries in the order of the policy's keys.
+///
+/// # Errors
+/// Why the policy cannot count it, and how such a partition is named.
+pub fn arrange(policy: &PolicyInfo, partition: &str) -> Result<String, String> {
+    let Some(entries) = &policy.partition_by else { return Ok(partition.to_owned()) };
+    if entries.is_empty() {
+        return match partition {
+            EVERYONE => Ok(partition.to_owned()),
+            _ => Err(format!("policy {} has one counter for everybody: name it {EVERYONE}", policy.name)),
+        };
+    }
+    if is_digest(partition) {
+        return Ok(partition.to_owned());
+    }
+    let given: Vec<&str> = partition.split(',').collect();
+    if given.len() <= MAX_ENTRIES {
+        // Entries may share labels, so a partition that fits as it was written stays as it is.
+        for any_order in [false, true] {
+            let mut search = Search { given: &given, any_order, taken: Vec::new(), tries: TRIES };
+            if search.fits(entries) {
+                let ordered = search.taken.iter().filter_map(|at| given.get(*at).copied());
+                return Ok(ordered.collect::<Vec<_>>().join(","));
+            }
+        }
+    }
+    Err(expected(policy, entries, &given))
+}
+
+/// Finds for each entry of a policy what was given for it.
+struct Search<'g> {
+    given: &'g [&'g str],
+    any_order: bool,
+    /// Which of those given are used, in the order of the key.
+    taken: Vec<usize>,
+    /// Forms that may still be tried.
+    tries: u32,
+}
+
+impl Search<'_> {
+    fn fits(&mut self, entries: &[PartitionEntry]) -> bool {
+        let Some((entry, rest)) = entries.split_first() else { return self.taken.len() == self.given.len() };
+        for form in &entry.forms {
+            let Some(left) = self.tries.checked_sub(1) else { return false };
+            self.tries = left;
+            let before = self.taken.len();
+            if form.split(',').all(|part| self.take(part)) && self.fits(rest) {
+                return true;
+            }
+            self.taken.truncate(before);
+        }
+        false
+    }
+
+    fn take(&mut self, part: &str) -> bool {
+        let suits = |at: &usize| self.given.get(*at).is_some_and(|text| is_of(part, text));
+        let found = if self.any_order {
+            (0..self.given.len()).find(|at| !self.taken.contains(at) && suits(at))
+        } else {
+            Some(self.taken.len()).filter(suits)
+        };
+        self.taken.extend(found);
+        found.is_some()
+    }
+}
+
+/// Whether an entry of a partition is what this part of a form stands for.
+fn is_of(part: &str, text: &str) -> bool {
+    let (label, rule) = part.split_once('=').unwrap_or((part, ""));
+    match text.split_once('=') {
+        None => part == MISSING && text == MISSING,
+        Some((given, value)) if given == label => match rule {
+            // A network is no single address.
+            "" => label != "ip" || !value.contains('/'),
+            "~" => is_digest(value),
+            // Addresses of IPv4 have no network.
+            network => !value.contains(':') || value.ends_with(network),
+        },
+        Some(_) => false,
+    }
+}
+
+/// What is wrong with `given`, with an example that has as much of it as can be kept.
+fn expected(policy: &PolicyInfo, entries: &[PartitionEntry], given: &[&str]) -> String {
+    let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    let (how, examples) = match entries {
+        [only] => {
+            let forms = only.forms.iter().filter(|form| *form != MISSING);
+            ("it", forms.map(|form| example(form, given)).collect::<Vec<_>>().join(" or "))
+        }
+        all => {
+            let how = if all.len() == 2 { "both" } else { "all of them" };
+            (how, all.iter().map(|entry| example_of(entry, given)).collect::<Vec<_>>().join(","))
+        }
+    };
+    let mut text =
+        format!("policy {} counts by {}: name {how}, as {examples}", policy.name, names.join(", "));
+    let forms = entries.iter().flat_map(|entry| &entry.forms);
+    let secrets: Vec<&str> =
+        forms.flat_map(|form| form.split(',')).filter_map(|part| part.strip_suffix("=~")).collect();
+    if !secrets.is_empty() {
+        text += &format!(" (keys have a digest of {}: --secret makes it)", secrets.join(", "));
+    }
+    text
+}
+
+/// An entry by a form of which something was given, or by its first.
+fn example_of(entry: &PartitionEntry, given: &[&str]) -> String {
+    let label = |part: &str| part.split('=').next().map(str::to_owned);
+    let is_given = |form: &&String| {
+        form.split(',').any(|part| given.iter().any(|text| text.contains('=') && label(text) == label(part)))
+    };
+    let form = entry.forms.iter().find(is_given).or(entry.forms.first());
+    form.map_or_else(String::new, |form| example(form, given))
+}
+
+/// A form with the values that were given for it, and made-up ones for the rest.
+fn example(form: &str, given: &[&str]) -> String {
+    let parts = form.split(',').map(|part| {
+        let (label, rule) = part.split_once('=').unwrap_or((part, ""));
+        let same = given.iter().find(|text| text.split_once('=').is_some_and(|(name, _)| name == label));
+        match (same, rule) {
+            (Some(text), "") if label == "ip" => text.split('/').next().unwrap_or(text).to_owned(),
+            (Some(text), "") => (*text).to_owned(),
+            (Some(text), network) if network.starts_with('/') => {
+                let address = text.split('/').next().unwrap_or(text);
+                if address.contains(':') { format!("{address}{network}") } else { (*text).to_owned() }
+            }
+            (_, "~") => format!("{label}=~DIGEST"),
+            _ => format!("{label}={}", made_up(label)),
+        }
+    });
+    parts.collect::<Vec<_>>().join(",")
+}
+
+fn made_up(label: &str) -> &'static str {
+    match label {
+        "ip" => "192.0.2.7",
+        "method" => "GET",
+        "host" => "shop.example",
+        "path" => "/login",
+        "jwt.sub" => "alice",
+        _ => "VALUE",
+    }
+}
+
+/// `~` and the digits of a digest.
+fn is_digest(text: &str) -> bool {
+    text.strip_prefix('~').is_some_and(|digits| {
+        digits.len() == 32 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use quotagate_quota::protocol::{Mode, OnFailure};
+
+    use super::*;
+
+    const DIGEST: &str = "~5bdcc146bf60754e6a042426089575c7";
+
+    fn policy(entries: &[(&str, &[&str])]) -> PolicyInfo {
+        let entry = |(name, forms): &(&str, &[&str])| PartitionEntry {
+            name: (*name).to_owned(),
+            forms: forms.iter().map(|form| (*form).to_owned()).collect(),
+        };
+        PolicyInfo {
+            name: "p".to_owned(),
+            quota: 5,
+            window_s: 60,
+            stagger: false,
+            mode: Mode::Enforce,
+            on_failure: OnFailure::Allow,
+            partition_by: Some(entries.iter().map(entry).collect()),
+            tiers: false,
+            seen_ms: 0,
+        }
+    }
+
+    #[test]
+    fn entries_are_taken_in_any_order_and_put_into_the_policys() {
+        let two = policy(&[("caller", &["jwt.iss,jwt.sub", "ip=/64", "-"]), ("method", &["method", "-"])]);
+        for (typed, counted) in [
+            ("jwt.iss=i,jwt.sub=a,method=GET", "jwt.iss=i,jwt.sub=a,method=GET"),
+            ("method=GET,jwt.sub=a,jwt.iss=i", "jwt.iss=i,jwt.sub=a,method=GET"),
+            ("method=GET,ip=192.0.2.7", "ip=192.0.2.7,method=GET"),
+            ("method=GET,ip=2001:db8::/64", "ip=2001:db8::/64,method=GET"),
+            ("method=GET,-", "-,method=GET"),
+            ("-,method=GET", "-,method=GET"),
+            (DIGEST, DIGEST),
+        ] {
+            assert_eq!(arrange(&two, typed).as_deref(), Ok(counted), "{typed}");
+        }
+        let whole = policy(&[("caller", &["ip"])]);
+        assert_eq!(arrange(&whole, "ip=2001:db8::7").as_deref(), Ok("ip=2001:db8::7"));
+        assert!(arrange(&whole, "ip=2001:db8::/64").unwrap_err().ends_with("as ip=2001:db8::"));
+        // Where both orders could be meant, the one that was written is.
+        let same = policy(&[("one", &["a.x", "a.y"]), ("other", &["a.x", "a.y"])]);
+        assert_eq!(arrange(&same, "a.y=1,a.x=2").as_deref(), Ok("a.y=1,a.x=2"));
+        let not_first = policy(&[("one", &["a.x", "a.y"]), ("other", &["a.x"])]);
+        assert_eq!(arrange(&not_first, "a.x=1,a.y=2").as_deref(), Ok("a.y=2,a.x=1"));
+        let key = policy(&[("key", &["header.x-key=~"])]);
+        let digest = format!("header.x-key={DIGEST}");
+        assert_eq!(arrange(&key, &digest), Ok(digest));
+    }
+
+    #[test]
+    fn a_partition_that_a_policy_cannot_count_is_refused_with_the_right_form() {
+        let two = policy(&[("caller", &["jwt.sub", "ip=/64", "-"]), ("method", &["method"])]);
+        let both = "policy p counts by caller, method: name both, as";
+        for (typed, form) in [
+            ("jwt.sub=mallory", "jwt.sub=mallory,method=GET"),
+            ("method=POST", "jwt.sub=alice,method=POST"),
+            ("ip=192.0.2.9", "ip=192.0.2.9,method=GET"),
+            ("ip=2001:db8::7,method=GET", "ip=2001:db8::7/64,method=GET"),
+            ("ip=2001:db8::/56,method=GET", "ip=2001:db8::/64,method=GET"),
+            ("header.x-plan=gold", "jwt.sub=alice,method=GET"),
+            ("jwt.sub=a,method=GET,path=/", "jwt.sub=a,method=GET"),
+            ("jwt.sub=a,jwt.sub=b", "jwt.sub=a,method=GET"),
+            ("*", "jwt.sub=alice,method=GET"),
+        ] {
+            assert_eq!(arrange(&two, typed), Err(format!("{both} {form}")), "{typed}");
+        }
+        let one = policy(&[("caller", &["jwt.sub", "ip=/64", "-"])]);
+        let text = "policy p counts by caller: name it, as jwt.sub=alice or ip=192.0.2.7";
+        assert_eq!(arrange(&one, "host=a"), Err(text.to_owned()));
+        assert!(arrange(&policy(&[("caller", &["jwt.sub"])]), "-").is_err(), "nobody lacks it");
+        let everyone = "policy p has one counter for everybody: name it *";
+        assert_eq!(arrange(&policy(&[]), "jwt.sub=bob"), Err(everyone.to_owned()));
+        assert_eq!(arrange(&policy(&[]), "*").as_deref(), Ok("*"));
+    }
+
+    #[test]
+    fn a_secret_that_was_written_out_is_refused_and_not_repeated() {
+        let key = policy(&[("key", &["header.x-key=~"])]);
+        let fault = arrange(&key, "header.x-key=TOPSECRET").unwrap_err();
+        assert!(fault.contains("header.x-key=~DIGEST") && fault.contains("--secret"), "{fault}");
+        assert!(!fault.contains("TOPSECRET"), "{fault}");
+    }
+
+    #[test]
+    fn what_no_filter_has_said_is_not_checked_and_the_search_is_bounded() {
+        let unsaid = PolicyInfo { partition_by: None, ..policy(&[]) };
+        assert_eq!(arrange(&unsaid, "b.x=1,a.x=1").as_deref(), Ok("b.x=1,a.x=1"));
+        let forms: Vec<String> = (0..16).map(|n| format!("a.{n}")).collect();
+        let forms: Vec<&str> = forms.iter().map(String::as_str).collect();
+        let many = policy(&vec![("x", forms.as_slice()); 16]);
+        let typed = vec!["a.1=1"; 15].join(",");
+        assert!(arrange(&many, &format!("{typed},b.1=1")).is_err());
+        assert!(arrange(&many, &vec!["a.1=1"; 1000].join(",")).is_err());
+    }
+}

@@ -1,0 +1,103 @@
+//! A store in memory, of which single steps of a change wait, fail, or let somebody else act first.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use quotagate_quota::protocol::Refund;
+use quotagate_store::control::{
+    Change, ControlStore, FoundKeys, HashName, Key, KeyState, Reply, Snapshot, Upsert,
+};
+use quotagate_store::store::{Batch, Health, Settle, Store, StoreError};
+
+/// A step that a change takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// An override is to be set.
+    Set,
+    /// A field is to be changed, and history told.
+    Told,
+    /// A key is to be deleted.
+    Delete,
+}
+
+/// What happens before a step; an error is its outcome.
+pub type Before = Box<dyn Fn(Step) -> BoxFuture<'static, Result<(), StoreError>> + Send + Sync>;
+
+pub struct Slow {
+    pub inner: Arc<dyn Store>,
+    pub before: Before,
+}
+
+impl Store for Slow {
+    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
+        self.inner.carry_out(batch, settle)
+    }
+
+    fn refund<'a>(&'a self, returns: &'a [Refund]) -> BoxFuture<'a, ()> {
+        self.inner.refund(returns)
+    }
+
+    fn health(&self) -> Health {
+        self.inner.health()
+    }
+
+    fn control(&self) -> &dyn ControlStore {
+        self
+    }
+}
+
+impl ControlStore for Slow {
+    fn backend(&self) -> &'static str {
+        self.inner.control().backend()
+    }
+
+    fn durable(&self) -> bool {
+        self.inner.control().durable()
+    }
+
+    fn read<'a>(&'a self, hash: HashName, domain: &'a str) -> Reply<'a, Snapshot> {
+        self.inner.control().read(hash, domain)
+    }
+
+    fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>> {
+        async move {
+            if change.event.is_some() {
+                (self.before)(Step::Told).await?;
+            }
+            self.inner.control().change(domain, change).await
+        }
+        .boxed()
+    }
+
+    fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {
+        self.inner.control().upsert(hash, domain, upsert)
+    }
+
+    fn history<'a>(&'a self, domain: &'a str, limit: usize) -> Reply<'a, Vec<Vec<u8>>> {
+        self.inner.control().history(domain, limit)
+    }
+
+    fn get<'a>(&'a self, key: Key<'a>) -> Reply<'a, KeyState> {
+        self.inner.control().get(key)
+    }
+
+    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, FoundKeys> {
+        self.inner.control().find(domain, entry, most)
+    }
+
+    fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()> {
+        async move {
+            (self.before)(Step::Set).await?;
+            self.inner.control().set_override(key, value, for_ms).await
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, key: Key<'a>) -> Reply<'a, bool> {
+        async move {
+            (self.before)(Step::Delete).await?;
+            self.inner.control().delete(key).await
+        }
+        .boxed()
+    }
+}
