@@ -6,7 +6,8 @@ pub enum StoreError {
     /// It was never sent, or never executed: there is no connection, or the backend is not ready.
     #[error("backend unreachable: {0}")]
     Unreachable(String),
-    /// It was sent, and no answer came. It may have taken units, which stay taken until the window ends.
+    /// It was sent, and no answer came. It may have taken units, which stay taken until the window
+    /// ends.
     #[error("no answer from the backend: {0}")]
     NoAnswer(String),
     /// The caller's budget was over before it was sent.

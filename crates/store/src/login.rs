@@ -1,7 +1,7 @@
 //! How the store logs in to Redis and to its sentinels.
 //!
-//! Files are read for each connection, so that a new password or certificate is in use with the next connection. Open
-//! connections stay as they are.
+//! Files are read for each connection, so that a new password or certificate is in use with the
+//! next connection. Open connections stay as they are.
 
 use std::fmt;
 use std::fs;
@@ -32,8 +32,8 @@ pub struct Login {
     pub tls: bool,
     /// The store's user and password.
     pub credentials: Credentials,
-    /// The user and password for sentinels. Without them the store does not log in there, except with `credentials` to
-    /// a sentinel that asks for a password.
+    /// The user and password for sentinels. Without them the store does not log in there, except
+    /// with `credentials` to a sentinel that asks for a password.
     pub sentinel: Option<Credentials>,
     /// The certificate for servers that ask for one.
     pub certificate: Option<ClientCertificate>,

@@ -25,8 +25,8 @@ pub struct PasswordLine(pub String);
 /// A file with one line, the password.
 pub type PasswordFile = SecretFile<PasswordLine>;
 
-/// A file of secrets, whose last good content stays in use while the file is missing or wrong. The content is never
-/// shown.
+/// A file of secrets, whose last good content stays in use while the file is missing or wrong. The
+/// content is never shown.
 pub struct SecretFile<T> {
     path: PathBuf,
     state: RwLock<State<T>>,
@@ -80,7 +80,8 @@ impl<T: Secret> SecretFile<T> {
         &self.path
     }
 
-    /// Reads the file again. Returns its last good content if it is missing or wrong now, which is logged once.
+    /// Reads the file again. Returns its last good content if it is missing or wrong now, which is
+    /// logged once.
     ///
     /// # Errors
     /// When no content was ever good.

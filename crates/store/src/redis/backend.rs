@@ -75,7 +75,8 @@ impl Redis {
         }
     }
 
-    /// The node that a MOVED answer of `from` names, which owns the slot of `key` now. `None` without a cluster.
+    /// The node that a MOVED answer of `from` names, which owns the slot of `key` now. `None`
+    /// without a cluster.
     pub(super) fn moved(&self, key: &str, address: &str, from: &Node) -> Option<Arc<Node>> {
         match &self.servers {
             Servers::One(_) => None,
@@ -98,8 +99,8 @@ impl Redis {
         }
     }
 
-    /// The connection to a node. A call to a cluster does not wait for a node that is gone or silent, because other
-    /// nodes serve its other items.
+    /// The connection to a node. A call to a cluster does not wait for a node that is gone or
+    /// silent, because other nodes serve its other items.
     pub(super) async fn link(&self, node: &Node, deadline: Instant) -> Result<Link, StoreError> {
         match self.servers {
             Servers::One(_) => node.link(deadline).await,

@@ -53,7 +53,8 @@ impl Redis {
         join_all(groups.iter().map(|(node, group)| self.send_group(node, group, deadline))).await;
     }
 
-    /// Sorts operations by the server of their key, in their order. The others have no known server.
+    /// Sorts operations by the server of their key, in their order. The others have no known
+    /// server.
     fn group<'a>(
         &self,
         operations: impl Iterator<Item = Operation<'a>>,
@@ -124,13 +125,14 @@ impl Redis {
         }
     }
 
-    /// Most operations of one command. A single server has all counters. In a cluster each counter may be on its way
-    /// to another node.
+    /// Most operations of one command. A single server has all counters. In a cluster each counter
+    /// may be on its way to another node.
     fn per_command(&self, node: &Node) -> usize {
         if self.topology == Topology::Cluster || node.is_single_key() { 1 } else { MAX_OPERATIONS }
     }
 
-    /// Sends the refunds of `group` to a node that is connected but silent, and waits for no answer.
+    /// Sends the refunds of `group` to a node that is connected but silent, and waits for no
+    /// answer.
     fn refund_unanswered(&self, node: &Arc<Node>, group: &[Operation<'_>]) {
         let Some(link) = node.connected().filter(|link| link.silence().has_room()) else { return };
         let mut commands = Pipeline::new();

@@ -1,7 +1,7 @@
 //! Following Redis: where a command goes after an answer which proves that no server executed it.
 //!
-//! Another node of the cluster has the slot, the script must be sent in full, or the server cannot serve now. Every
-//! repetition of a command goes through a [`Router`], which bounds them.
+//! Another node of the cluster has the slot, the script must be sent in full, or the server cannot
+//! serve now. Every repetition of a command goes through a [`Router`], which bounds them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,14 +33,15 @@ pub struct Route {
 /// How long a command waits for servers that are unreachable or cannot serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Other items of the same call wait with it: it fails if its server is unreachable, or cannot serve for long.
+    /// Other items of the same call wait with it: it fails if its server is unreachable, or cannot
+    /// serve for long.
     Call,
     /// It waits until the deadline.
     Operator,
 }
 
-/// Follows the answers to one command. Ask for a route, send the command there, and [follow](Self::follow) the answer
-/// if it is a rejection; then ask for the next route.
+/// Follows the answers to one command. Ask for a route, send the command there, and
+/// [follow](Self::follow) the answer if it is a rejection; then ask for the next route.
 pub struct Router<'a> {
     redis: &'a Redis,
     key: &'a str,
@@ -148,7 +149,8 @@ impl<'a> Router<'a> {
         Ok(())
     }
 
-    /// Whether a node of a cluster has rejected calls for so long that the items of other nodes must not wait for it.
+    /// Whether a node of a cluster has rejected calls for so long that the items of other nodes
+    /// must not wait for it.
     fn is_given_up(&self, node: &Node) -> bool {
         let limit = silence_limit(self.deadline.saturating_duration_since(Instant::now()));
         let since = node.connected().and_then(|link| link.silence().rejects_since());
@@ -165,7 +167,8 @@ impl Route {
 }
 
 impl Redis {
-    /// Sends a command for one key until a server executes or refuses it. The reply may be an error of the server.
+    /// Sends a command for one key until a server executes or refuses it. The reply may be an error
+    /// of the server.
     pub(super) async fn query(
         &self,
         mut router: Router<'_>,

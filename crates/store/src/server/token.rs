@@ -8,10 +8,11 @@ use subtle::{Choice, ConstantTimeEq};
 
 use crate::secret::{Secret, SecretError, SecretFile};
 
-/// Valid tokens: a caller shows one of them. Clones share them, and read their file again for each other. Never shown.
+/// Valid tokens: a caller shows one of them. Clones share them, and read their file again for each
+/// other. Never shown.
 ///
-/// A token is replaced without an outage in three steps: add the new one to the file, give it to the callers, and remove
-/// the old one from the file.
+/// A token is replaced without an outage in three steps: add the new one to the file, give it to
+/// the callers, and remove the old one from the file.
 #[derive(Clone)]
 pub struct Tokens(Source);
 
@@ -21,7 +22,8 @@ enum Source {
     File(Arc<SecretFile<TokenLines>>),
 }
 
-/// Tokens of visible ASCII characters, one on each line. Empty lines and white space around a token do not count.
+/// Tokens of visible ASCII characters, one on each line. Empty lines and white space around a token
+/// do not count.
 #[derive(PartialEq, Eq)]
 struct TokenLines(Vec<Vec<u8>>);
 
@@ -50,7 +52,8 @@ impl Tokens {
         }
     }
 
-    /// Whether an `Authorization` header shows a valid token. Takes the same time for every wrong token of a length.
+    /// Whether an `Authorization` header shows a valid token. Takes the same time for every wrong
+    /// token of a length.
     pub fn admits(&self, authorization: &[u8]) -> bool {
         let shown = match authorization.split_at_checked(7) {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => token.trim_ascii(),

@@ -2,10 +2,11 @@
 //!
 //! Parameters follow a `?`. Secrets are in files that the parameters name.
 //!
-//! With TLS (`rediss`) the certificate of a server must be valid for the name that the URL, the sentinels or the cluster
-//! call the server by, or for the parameter `server_name`. The system must trust the certificate's authority. To trust a
-//! private authority instead, name the PEM file of its certificate in `SSL_CERT_FILE`, or a directory in `SSL_CERT_DIR`.
-//! Both are read again for each connection.
+//! With TLS (`rediss`) the certificate of a server must be valid for the name that the URL, the
+//! sentinels or the cluster call the server by, or for the parameter `server_name`. The system must
+//! trust the certificate's authority. To trust a private authority instead, name the PEM file of
+//! its certificate in `SSL_CERT_FILE`, or a directory in `SSL_CERT_DIR`. Both are read again for
+//! each connection.
 
 mod error;
 mod parameters;
@@ -55,7 +56,8 @@ impl StoreUrl {
         self.login().is_some_and(|login| matches!(login.credentials.password, Some(Password::Text(_))))
     }
 
-    /// Reads the files that its parameters name, so that a fault in one shows before the first connection.
+    /// Reads the files that its parameters name, so that a fault in one shows before the first
+    /// connection.
     ///
     /// # Errors
     /// The first file that cannot be used, and why.
@@ -107,8 +109,8 @@ impl FromStr for StoreUrl {
             Some(kind) => (true, kind),
             None => (false, scheme.strip_prefix("redis").ok_or_else(|| UrlError::new(KNOWN))?),
         };
-        // Everything before the last `@` is credentials, even if a password contains a `/` by mistake. The path of a
-        // socket may contain an `@`.
+        // Everything before the last `@` is credentials, even if a password contains a `/` by
+        // mistake. The path of a socket may contain an `@`.
         let at = match kind {
             "+unix" if rest.starts_with('/') => None,
             "+unix" => rest.find("@/"),

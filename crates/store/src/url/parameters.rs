@@ -8,7 +8,8 @@ use crate::address::HostPort;
 use crate::login::{ClientCertificate, Credentials, Password};
 use crate::secret::PasswordFile;
 
-/// The name of each parameter, and the kinds of URL that take it (the part of the scheme after `redis` or `rediss`).
+/// The name of each parameter, and the kinds of URL that take it (the part of the scheme after
+/// `redis` or `rediss`).
 const PARAMETERS: [(&str, &[&str]); 6] = [
     ("db", &["+unix"]),
     ("client_cert", &["", "-cluster", "-sentinel"]),
@@ -25,10 +26,12 @@ const OF_TLS: [&str; 3] = ["client_cert", "client_key", "server_name"];
 pub struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
-    /// Reads the query of a URL that begins with `scheme`: `redis`, or `rediss` with `tls`, and `kind`.
+    /// Reads the query of a URL that begins with `scheme`: `redis`, or `rediss` with `tls`, and
+    /// `kind`.
     ///
     /// # Errors
-    /// The first parameter that is unknown or wrong. The error never shows a value, which may be a misplaced password.
+    /// The first parameter that is unknown or wrong. The error never shows a value, which may be a
+    /// misplaced password.
     pub fn parse(query: &str, scheme: &str, kind: &str, tls: bool) -> Result<Self, UrlError> {
         let of_kind = |(_, kinds): &&(&str, &[&str])| kinds.contains(&kind);
         let known: Vec<&str> = PARAMETERS.iter().filter(of_kind).map(|(name, _)| *name).collect();

@@ -208,8 +208,8 @@ impl Map {
 }
 
 impl Nodes {
-    /// The node at `address` and its index. A new node is started. The index belongs to the node while the lock is
-    /// held.
+    /// The node at `address` and its index. A new node is started. The index belongs to the node
+    /// while the lock is held.
     fn find_or_start(&mut self, map: &Map, address: &HostPort) -> (u16, Arc<Node>) {
         let Self { by_index, by_address } = self;
         let known = by_address.get(address).copied();

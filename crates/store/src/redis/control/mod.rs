@@ -1,8 +1,8 @@
 //! The [`ControlStore`] in Redis.
 //!
-//! Each domain has hashes and a list with one hash tag (`<prefix>:dials:{<domain>}`, and the same with `overrides`,
-//! `policies` and `history`), so that a change, its version and its history are one step. `<prefix>:domains:{*}` names
-//! the domains.
+//! Each domain has hashes and a list with one hash tag (`<prefix>:dials:{<domain>}`, and the same
+//! with `overrides`, `policies` and `history`), so that a change, its version and its history are
+//! one step. `<prefix>:domains:{*}` names the domains.
 
 mod search;
 
@@ -25,7 +25,8 @@ use crate::store::StoreError;
 const LIMIT: Duration = Duration::from_secs(2);
 
 impl Redis {
-    /// Runs the script on keys with one hash tag. Returns the server's clock, and the values after it.
+    /// Runs the script on keys with one hash tag. Returns the server's clock, and the values after
+    /// it.
     async fn run(&self, keys: &[String], arguments: &[&[u8]]) -> Result<(Duration, Vec<Value>), StoreError> {
         let command = |form: Form| {
             let mut command = Cmd::new();
@@ -171,7 +172,8 @@ impl ControlStore for Redis {
                     command
                 }
             };
-            // The clock of the server that counts this key. It is read even without a counter, to see a window's end.
+            // The clock of the server that counts this key. It is read even without a counter, to
+            // see a window's end.
             let now = match self.execute(key.counter(), simple("TIME")).await? {
                 Value::Array(parts) => clock(&parts).ok_or_else(unexpected)?,
                 _ => return Err(unexpected()),

@@ -1,7 +1,7 @@
 //! Finds the counters of a partition among all keys, in bounded time.
 //!
-//! The store walks each primary with `SCAN`, which blocks Redis for one step at a time. It can miss only keys that are
-//! created or deleted meanwhile.
+//! The store walks each primary with `SCAN`, which blocks Redis for one step at a time. It can miss
+//! only keys that are created or deleted meanwhile.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 
-/// The clock of a server, as last seen in its replies, run on by the local one. Before the first reply it shows the
-/// local time.
+/// The clock of a server, as last seen in its replies, run on by the local one. Before the first
+/// reply it shows the local time.
 pub struct ServerClock {
     start: Instant,
     /// The server's time at `start`, in milliseconds since the Unix epoch.

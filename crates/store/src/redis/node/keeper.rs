@@ -17,7 +17,8 @@ use crate::redis::script;
 
 /// The longest wait for one answer. The connection is replaced then.
 const ANSWER: Duration = Duration::from_secs(1);
-/// The longest time from the first packet to a server that counts: up to a dozen commands, each within [`ANSWER`].
+/// The longest time from the first packet to a server that counts: up to a dozen commands, each
+/// within [`ANSWER`].
 const READY: Duration = Duration::from_secs(5);
 /// The pause before the second try to connect. It doubles up to [`SLOWEST_RETRY`].
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -28,7 +29,8 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 const PROBE: Duration = Duration::from_secs(1);
 /// How soon after a probe an error of a call may lead to the next one.
 const SOON: Duration = Duration::from_millis(100);
-/// The eviction policy is read with every so many probes: an operator may change it while Redis runs.
+/// The eviction policy is read with every so many probes: an operator may change it while Redis
+/// runs.
 const PROBES_PER_EVICTION: u32 = 5;
 /// How often sentinels are asked whether the server is still the primary.
 const SENTINELS: Duration = Duration::from_secs(5);
@@ -51,8 +53,8 @@ pub async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<St
                     reason = moved(&target, &home) => reason,
                 };
                 tracing::warn!("lost the connection to {}: {reason}", shared.name);
-                // A server that closed a connection is often back at once, so calls wait for it. They do not wait for
-                // one that was silent.
+                // A server that closed a connection is often back at once, so calls wait for it.
+                // They do not wait for one that was silent.
                 publish.send_replace(if link.silence.is_silent() {
                     State::Down(format!("{}: it was silent, and the store reconnects", shared.name).into())
                 } else {
@@ -112,7 +114,8 @@ async fn watch_over(shared: &Shared, link: &Link) -> String {
     }
 }
 
-/// Returns when more sentinels name another server than name this one. Without sentinels it never returns.
+/// Returns when more sentinels name another server than name this one. Without sentinels it never
+/// returns.
 async fn moved(target: &Target, home: &Target) -> String {
     if target.topology() != Topology::Sentinel {
         return std::future::pending().await;
@@ -168,12 +171,14 @@ async fn open_one(
     Ok(connection)
 }
 
-/// Loads the scripts. An error means that the server cannot serve now, for example because it still reads its data.
+/// Loads the scripts. An error means that the server cannot serve now, for example because it still
+/// reads its data.
 async fn load_scripts(shared: &Shared, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
     let single_key = match script::COUNTER.load().query_async::<String>(connection).await {
         Ok(_) => false,
-        // Where loading is forbidden, the first call finds no script and sends its text. The server may be a proxy in
-        // front of shards, which would send all keys of a command to the shard of the first key.
+        // Where loading is forbidden, the first call finds no script and sends its text. The server
+        // may be a proxy in front of shards, which would send all keys of a command to the shard of
+        // the first key.
         Err(error) if matches!(error.code(), Some("NOPERM" | "ERR")) => true,
         Err(error) => return Err(error),
     };
@@ -185,8 +190,8 @@ async fn load_scripts(shared: &Shared, connection: &mut MultiplexedConnection) -
     Ok(())
 }
 
-/// Probes whether the server counts. An error is the reason to use another connection: the server does not answer, or
-/// is no primary.
+/// Probes whether the server counts. An error is the reason to use another connection: the server
+/// does not answer, or is no primary.
 async fn probe(shared: &Shared, connection: &mut MultiplexedConnection, first: bool) -> Result<(), String> {
     let check_rights = first || matches!(*shared.trouble(), Some(Trouble::Rights(_)));
     let now = shared.clock.now();

@@ -26,7 +26,8 @@ use crate::address::HostPort;
 use crate::redis::script::{OverrideSource, Rejection};
 use crate::store::{SECOND_LOOK, StoreError};
 
-/// How long a call to a cluster waits for a connection that was just lost, or that is the node's first.
+/// How long a call to a cluster waits for a connection that was just lost, or that is the node's
+/// first.
 const CONNECTING: Duration = Duration::from_millis(100);
 
 /// A Redis server and the task that keeps it connected. The task ends with this.
@@ -119,8 +120,8 @@ impl Node {
             .unwrap_or_else(|| Err(StoreError::Unreachable(format!("connecting to {}", self.name()))))
     }
 
-    /// The connection for a call to a cluster that may wait until `deadline`. The items of other nodes wait with this
-    /// call, so it waits for 100 ms at most.
+    /// The connection for a call to a cluster that may wait until `deadline`. The items of other
+    /// nodes wait with this call, so it waits for 100 ms at most.
     ///
     /// # Errors
     /// [`StoreError::Unreachable`] without a connection, or with one that is silent.
@@ -162,7 +163,8 @@ impl Node {
         }
     }
 
-    /// Whether it answers, and the store's user may count. Such a server at least refuses for counters that are full.
+    /// Whether it answers, and the store's user may count. Such a server at least refuses for
+    /// counters that are full.
     pub fn serves(&self) -> bool {
         matches!(self.settled(), Some(Ok(_))) && !matches!(*self.shared.trouble(), Some(Trouble::Rights(_)))
     }
@@ -186,12 +188,14 @@ impl Node {
         answers
     }
 
-    /// Asks for another connection, because this one failed or its server is no longer the right one.
+    /// Asks for another connection, because this one failed or its server is no longer the right
+    /// one.
     pub fn replace(&self, link: &Link) {
         self.shared.replace(link.generation);
     }
 
-    /// Until when a call to a cluster waits for a connection that is being made, at most until `deadline`.
+    /// Until when a call to a cluster waits for a connection that is being made, at most until
+    /// `deadline`.
     fn connecting_until(&self, deadline: Instant) -> Instant {
         match *self.state.borrow() {
             State::Connecting(since) => deadline.min(since + CONNECTING),

@@ -12,8 +12,8 @@ use crate::login::{Login, Peer};
 /// The longest that one sentinel may take to connect, and to answer.
 const SENTINEL: Duration = Duration::from_millis(300);
 
-/// The servers that sentinels call the primary `name`, and how many sentinels name each. The one that most sentinels
-/// name comes first.
+/// The servers that sentinels call the primary `name`, and how many sentinels name each. The one
+/// that most sentinels name comes first.
 ///
 /// # Errors
 /// When no sentinel names one.

@@ -1,9 +1,10 @@
 //! Whether a connection answers, so that one node that hangs delays no other.
 //!
-//! A connection is silent when it has owed an answer for [two fifths](silence_limit) of a call's budget, and for four
-//! times as long as its answers usually take: a node that is merely slow is waited for. Commands to a silent node of a
-//! cluster fail at once. Commands that were sent before are still awaited, and the first answer ends the silence. Without
-//! any answer the connection is replaced after a second, and the node stays unreachable until a new connection answers.
+//! A connection is silent when it has owed an answer for [two fifths](silence_limit) of a call's
+//! budget, and for four times as long as its answers usually take: a node that is merely slow is
+//! waited for. Commands to a silent node of a cluster fail at once. Commands that were sent before
+//! are still awaited, and the first answer ends the silence. Without any answer the connection is
+//! replaced after a second, and the node stays unreachable until a new connection answers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ use crate::store::SECOND_LOOK;
 const SHORTEST: Duration = Duration::from_millis(20);
 /// A connection may be silent for so many times its usual answer time.
 const USUAL: u32 = 4;
-/// Most commands that wait on a silent connection, each with at most the refunds of one call. Further refunds are
-/// dropped.
+/// Most commands that wait on a silent connection, each with at most the refunds of one call.
+/// Further refunds are dropped.
 const MAX_OWED: usize = 1024;
 
 /// How long a node may owe an answer to a call that can wait for `budget`.
@@ -114,7 +115,8 @@ impl Silence {
 }
 
 impl Question {
-    /// Notes that the answer has come. A question that is dropped without it leaves the silence as it is.
+    /// Notes that the answer has come. A question that is dropped without it leaves the silence as
+    /// it is.
     pub fn answered(self) {
         let now = Instant::now();
         let mut owed = self.silence.owed();

@@ -71,7 +71,8 @@ impl Target {
         }
     }
 
-    /// The servers that it may be now, and how many sentinels name each. The one that most sentinels name comes first.
+    /// The servers that it may be now, and how many sentinels name each. The one that most
+    /// sentinels name comes first.
     ///
     /// # Errors
     /// When no sentinel names one.

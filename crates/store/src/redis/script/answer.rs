@@ -46,7 +46,8 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    /// What an error of a server proves; `None` if the command may have been executed, or must not be sent again.
+    /// What an error of a server proves; `None` if the command may have been executed, or must not
+    /// be sent again.
     pub fn of(error: &ServerError) -> Option<Self> {
         let address =
             || error.details().unwrap_or_default().rsplit(' ').next().unwrap_or_default().to_owned();
@@ -82,8 +83,8 @@ pub(super) fn of_all(reply: &Value) -> Answer {
     if let Value::ServerError(error) = reply { refused(error) } else { unexpected() }
 }
 
-/// The answer to `operation`, sent when the server's clock was predicted to be at `sent` and was at `now`. `None` for
-/// values that the script never returns.
+/// The answer to `operation`, sent when the server's clock was predicted to be at `sent` and was at
+/// `now`. `None` for values that the script never returns.
 pub(super) fn read(
     fields: &[Value],
     operation: &Operation<'_>,

@@ -36,7 +36,8 @@ impl Script {
         Self { source, digest: sha1_smol::Sha1::from(source).digest().to_string() }
     }
 
-    /// Begins a command that calls the script. The number of keys, the keys and the arguments follow.
+    /// Begins a command that calls the script. The number of keys, the keys and the arguments
+    /// follow.
     pub fn call(&self, cmd: &mut Cmd, form: Form) {
         match form {
             Form::Digest => cmd.arg("EVALSHA").arg(&self.digest),

@@ -33,8 +33,8 @@ pub enum Operation<'a> {
 pub enum OverrideSource {
     /// In its key, beside the counter.
     Undeclared,
-    /// In its key, which the command declares: some servers let a script read no other keys. Redis refuses a command
-    /// that declares a missing key while the slot of the key migrates.
+    /// In its key, which the command declares: some servers let a script read no other keys. Redis
+    /// refuses a command that declares a missing key while the slot of the key migrates.
     Declared,
     /// In the argument: it was read before.
     Argument(Option<Vec<u8>>),
@@ -111,8 +111,8 @@ impl Call<'_> {
         cmd
     }
 
-    /// Reads the reply to the command: one answer for each operation, in their order. The server's clock comes with
-    /// them if the script ran.
+    /// Reads the reply to the command: one answer for each operation, in their order. The server's
+    /// clock comes with them if the script ran.
     pub fn read(&self, reply: &Value) -> (Vec<Answer>, Option<Duration>) {
         let Some((now, mut fields)) = answer::fields(reply) else {
             return (vec![answer::of_all(reply); self.operations.len()], None);

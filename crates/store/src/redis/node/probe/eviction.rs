@@ -1,6 +1,7 @@
 //! A server's eviction policy: any policy but `noeviction` may lose counters.
 //!
-//! The policy that was read last stays known while the server does not say it again. Each change is logged once.
+//! The policy that was read last stays known while the server does not say it again. Each change is
+//! logged once.
 
 use redis::aio::MultiplexedConnection;
 
@@ -53,8 +54,8 @@ impl Eviction {
     }
 }
 
-/// Asks a server for its policy. `None` if no answer came. The store reads `INFO` because many managed servers forbid
-/// `CONFIG GET`.
+/// Asks a server for its policy. `None` if no answer came. The store reads `INFO` because many
+/// managed servers forbid `CONFIG GET`.
 pub async fn eviction_policy(connection: &mut MultiplexedConnection) -> Option<Policy> {
     match redis::cmd("INFO").arg("memory").query_async::<String>(connection).await {
         Ok(info) => Some(read(&info)),

@@ -1,8 +1,9 @@
 //! Whether a server that answers also counts.
 //!
-//! Each probe runs the counter script on a counter of the store's own. It reserves a unit, reserves another one and
-//! refunds both, so that the script does everything it can do, and leaves no key behind. So the store notices a server
-//! that is full, a server that must not write and a user without rights before requests do.
+//! Each probe runs the counter script on a counter of the store's own. It reserves a unit, reserves
+//! another one and refunds both, so that the script does everything it can do, and leaves no key
+//! behind. So the store notices a server that is full, a server that must not write and a user
+//! without rights before requests do.
 
 mod eviction;
 mod rights;
@@ -26,7 +27,8 @@ use crate::redis::script::{
 use crate::redis::slots::{SLOTS, tag_of};
 use crate::store::{CheckedReservation, StoreError};
 
-/// Length of the probe's window in seconds. A counter that was left behind, because a refund failed, ends with it.
+/// Length of the probe's window in seconds. A counter that was left behind, because a refund
+/// failed, ends with it.
 const WINDOW_S: u32 = 60;
 const OF_A_CLUSTER: &str = "is a node of a Redis Cluster: use redis-cluster://";
 
@@ -129,8 +131,8 @@ impl Probe {
         rights::check(connection, &self.prefix, &key, self.topology == Topology::Cluster).await
     }
 
-    /// Probes the server called `name`, whose clock is predicted to be at `now`. `check_rights` tries each right as
-    /// well.
+    /// Probes the server called `name`, whose clock is predicted to be at `now`. `check_rights`
+    /// tries each right as well.
     ///
     /// # Errors
     /// When no answer came.
@@ -183,7 +185,8 @@ impl Probe {
         Ok(self.verdict(&answers))
     }
 
-    /// Whether the server redirects the first or the last slot, as a node of a cluster does that is not alone.
+    /// Whether the server redirects the first or the last slot, as a node of a cluster does that is
+    /// not alone.
     async fn redirects(&self, connection: &mut MultiplexedConnection) -> Result<bool, RedisError> {
         let mut commands = Pipeline::new();
         for tag in &*END_TAGS {
@@ -239,7 +242,8 @@ impl Probe {
             let several = |error: &ServerError| ["ERR", "CROSSSLOT"].contains(&error.code());
             if per_command > 1 && matches!(replies.first(), Some(Value::ServerError(error)) if several(error))
             {
-                // A proxy in front of shards may refuse several keys, even if all of them are the same key.
+                // A proxy in front of shards may refuse several keys, even if all of them are the
+                // same key.
                 self.set_single_key(true);
                 per_command = 1;
                 continue;

@@ -1,7 +1,7 @@
 //! Which rights in Redis the store's user lacks.
 //!
-//! Every command is tried on a key of the store's own. A command that writes gets an argument that is no number: Redis
-//! checks the rights first, then refuses the argument, and changes nothing.
+//! Every command is tried on a key of the store's own. A command that writes gets an argument that
+//! is no number: Redis checks the rights first, then refuses the argument, and changes nothing.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Value};
@@ -25,7 +25,8 @@ const NEEDED: [&[&str]; 9] = [
 const USEFUL: [&[&str]; 2] = [&["SCRIPT", "LOAD", "return 0"], &["INFO", "none"]];
 /// Useful on a server that is no node of a cluster.
 const SINGLE: [&[&str]; 1] = [&["ROLE"]];
-/// Useful on a node of a cluster. `ASKING` changes the meaning of the next command, so it comes last.
+/// Useful on a node of a cluster. `ASKING` changes the meaning of the next command, so it comes
+/// last.
 const CLUSTERED: [&[&str]; 1] = [&["ASKING"]];
 
 /// The rules of `ACL SETUSER` that are missing.
@@ -92,7 +93,8 @@ pub async fn check(
 
 /// The rule that would have allowed the command.
 fn rule(words: &[&str], refusal: &str, prefix: &str) -> String {
-    // "... no permissions to run the 'get' command", "... to access one of the keys", "No permissions to access a key".
+    // "... no permissions to run the 'get' command", "... to access one of the keys", "No
+    // permissions to access a key".
     if refusal.contains("to access") {
         return format!("~{prefix}:*");
     }
