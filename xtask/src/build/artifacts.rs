@@ -20,6 +20,8 @@ pub struct Artifact {
     pub executable: Option<PathBuf>,
     /// All files.
     pub files: Vec<PathBuf>,
+    /// The folder of the package.
+    pub package: PathBuf,
 }
 
 /// Runs a Cargo command that builds, and reads what it built.
@@ -42,6 +44,7 @@ fn artifact(message: &Value) -> Option<Artifact> {
         test: message.pointer("/profile/test")?.as_bool()?,
         executable: text("/executable").map(PathBuf::from),
         files: files.iter().filter_map(Value::as_str).map(PathBuf::from).collect(),
+        package: PathBuf::from(text("/manifest_path")?).parent()?.to_path_buf(),
     })
 }
 
@@ -53,11 +56,13 @@ mod tests {
     #[test]
     fn programs_and_test_binaries_are_told_apart() {
         let mut message = json!({
-            "reason": "compiler-artifact", "target": {"name": "quotagate"}, "profile": {"test": false},
+            "reason": "compiler-artifact", "manifest_path": "/w/crates/cli/Cargo.toml",
+            "target": {"name": "quotagate"}, "profile": {"test": false},
             "filenames": ["/w/target/debug/quotagate"], "executable": "/w/target/debug/quotagate",
         });
         let program = artifact(&message).unwrap();
         assert_eq!((program.name.as_str(), program.test), ("quotagate", false));
+        assert_eq!(program.package, PathBuf::from("/w/crates/cli"));
         assert_eq!(program.executable.as_ref(), program.files.first());
         message["profile"]["test"] = json!(true);
         assert!(artifact(&message).unwrap().test);

@@ -1,5 +1,5 @@
-//! The advisor against a computation that keeps everything and sorts it, over random logs: out of order, in several
-//! files, compressed, with lines that are nobody's or nonsense.
+//! The advisor against a computation that keeps and sorts everything, over random logs: out of order, in several files,
+//! compressed, with requests without a user and malformed lines.
 
 use std::fs;
 use std::io::Write as _;
@@ -31,8 +31,8 @@ pub(crate) fn options(logs: Vec<PathBuf>) -> Options {
 #[derive(Clone, Debug)]
 enum Entry {
     Request { user: u8, at_ms: u64, cost: u32 },
-    Nobody(u64),
-    Nonsense(Vec<u8>),
+    Unidentified(u64),
+    Malformed(Vec<u8>),
 }
 
 fn entry() -> impl Strategy<Value = Entry> {
@@ -44,10 +44,10 @@ fn entry() -> impl Strategy<Value = Entry> {
             at_ms: BEGIN_MS + at,
             cost,
         }),
-        1 => at().prop_map(|at| Entry::Nobody(BEGIN_MS + at)),
+        1 => at().prop_map(|at| Entry::Unidentified(BEGIN_MS + at)),
         1 => prop::collection::vec(any::<u8>().prop_filter("no line end", |byte| *byte != b'\n'), 1..20)
             .prop_filter("not blank, not compressed", |line| !line.trim_ascii().is_empty() && !b"\x1f(".contains(&line[0]))
-            .prop_map(Entry::Nonsense),
+            .prop_map(Entry::Malformed),
     ]
 }
 
@@ -62,7 +62,7 @@ fn written(entry: &Entry, format: Format) -> Vec<u8> {
         let seconds = at / 1000 - BEGIN_MS / 1000;
         format!("2026-11-21T22:{:02}:{:02}.{:03}Z", 55 + seconds / 60, seconds % 60, at % 1000)
     };
-    // The first is whoever shares a counter for want of a name.
+    // User 0 stands for all callers without an identity, who share a counter.
     let name = |user: u8, prefix: &str| if user == 0 { "-".to_owned() } else { format!("{prefix}{user}") };
     match (entry, format) {
         (Entry::Request { user, at_ms, cost }, Format::Json) => format!(
@@ -73,11 +73,11 @@ fn written(entry: &Entry, format: Format) -> Vec<u8> {
         (Entry::Request { user, at_ms, cost }, Format::Text) => {
             format!("[{}] \"GET x\" {} p {cost}", time(*at_ms), name(*user, "jwt.sub=u"))
         }
-        (Entry::Nobody(at), Format::Json) => {
+        (Entry::Unidentified(at), Format::Json) => {
             format!("{{\"quota_partition\":null,\"time\":\"{}\"}}", time(*at))
         }
-        (Entry::Nobody(at), Format::Text) => format!("[{}] \"GET x\" - - -", time(*at)),
-        (Entry::Nonsense(line), _) => return line.clone(),
+        (Entry::Unidentified(at), Format::Text) => format!("[{}] \"GET x\" - - -", time(*at)),
+        (Entry::Malformed(line), _) => return line.clone(),
     }
     .into_bytes()
 }
@@ -111,13 +111,13 @@ fn pack(text: &[u8], packing: Packing) -> Vec<u8> {
 /// Writes entries into as many logs as there are packings, by turns.
 fn logs(directory: &Path, entries: &[Entry], format: Format, packings: &[Packing]) -> Vec<PathBuf> {
     let mut texts = vec![Vec::new(); packings.len()];
-    for (place, entry) in entries.iter().enumerate() {
-        let text = &mut texts[place % packings.len()];
+    for (index, entry) in entries.iter().enumerate() {
+        let text = &mut texts[index % packings.len()];
         text.extend(written(entry, format));
         text.extend(b"\n");
     }
-    let write = |(place, (text, packing)): (usize, (Vec<u8>, &Packing))| {
-        let path = directory.join(format!("log-{place}"));
+    let write = |(index, (text, packing)): (usize, (Vec<u8>, &Packing))| {
+        let path = directory.join(format!("log-{index}"));
         fs::write(&path, pack(&text, *packing)).unwrap();
         path
     };
@@ -127,7 +127,7 @@ fn logs(directory: &Path, entries: &[Entry], format: Format, packings: &[Packing
 fn brute(entries: &[Entry], window_ms: u64) -> Brute {
     let request = |entry: &Entry| match entry {
         Entry::Request { user, at_ms, cost } => Some((u32::from(*user), at_ms / window_ms, *cost)),
-        Entry::Nobody(_) | Entry::Nonsense(_) => None,
+        Entry::Unidentified(_) | Entry::Malformed(_) => None,
     };
     Brute::of(entries.iter().filter_map(request))
 }
@@ -161,7 +161,7 @@ proptest! {
                 return Ok(());
             }
             Err(Error::NoLog { .. }) => {
-                prop_assert!(entries.iter().all(|entry| matches!(entry, Entry::Nonsense(_))));
+                prop_assert!(entries.iter().all(|entry| matches!(entry, Entry::Malformed(_))));
                 return Ok(());
             }
             Err(error) => panic!("{error}"),
@@ -169,9 +169,9 @@ proptest! {
         brute(&entries, 10_000).check(&advice);
         let count = |kind: fn(&Entry) -> bool| entries.iter().filter(|entry| kind(entry)).count() as u64;
         prop_assert_eq!(advice.read.requests, requests as u64);
-        prop_assert_eq!(advice.read.malformed, count(|entry| matches!(entry, Entry::Nonsense(_))));
-        prop_assert_eq!(advice.read.not_counted, count(|entry| matches!(entry, Entry::Nobody(_))));
-        let understood = |place: usize| entries.iter().skip(place).step_by(packings.len()).any(|entry| !matches!(entry, Entry::Nonsense(_)));
+        prop_assert_eq!(advice.read.malformed, count(|entry| matches!(entry, Entry::Malformed(_))));
+        prop_assert_eq!(advice.read.not_counted, count(|entry| matches!(entry, Entry::Unidentified(_))));
+        let understood = |place: usize| entries.iter().skip(place).step_by(packings.len()).any(|entry| !matches!(entry, Entry::Malformed(_)));
         let no_logs = (0..packings.len().min(entries.len())).filter(|place| !understood(*place)).count();
         prop_assert_eq!(advice.read.no_logs.len(), no_logs);
         let window = &advice.windows[0];
@@ -255,7 +255,7 @@ fn a_log_that_is_cut_short_counts_as_far_as_it_goes() {
 }
 
 #[test]
-fn what_is_no_log_is_told_what_was_expected() {
+fn errors_about_other_files_show_the_expected_format() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("picture.png");
     fs::write(&path, b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR").unwrap();

@@ -1,8 +1,6 @@
 //! What users copy from `envoy/`, in the real Envoy: every file is accepted, and what is cheap to show of its comments
 //! holds.
 
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 use std::fs;
 
