@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use humantime::format_duration;
 use quotagate_control::{App, serve as serve_store};
-use quotagate_store::password::PasswordFile;
+use quotagate_store::secret::PasswordFile;
 use quotagate_store::server::{ListenAddr, Listener, Tokens, raise_file_limit};
 use quotagate_store::url::StoreUrl;
 use tokio::runtime::{Builder, Runtime};

@@ -53,7 +53,7 @@ fn tokens_are_rotated_while_the_store_runs() {
     fs::write(&admin, "").unwrap();
     hang_up(&store);
     let says = |text: &str| wait::until_true(text, LIMIT, || Ok(store.log().contains(text))).unwrap();
-    says("the tokens that it held before stay valid");
+    says("its last good content stays in use");
     assert_eq!(valid("old-admin"), (401, 200));
     fs::write(&calls, "new-call\n").unwrap();
     fs::write(&admin, "new-admin\n").unwrap();

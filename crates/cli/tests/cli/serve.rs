@@ -101,7 +101,7 @@ fn errors_are_one_sentence_without_the_password() {
         (vec!["--threads", "0"], "invalid value '0' for '--threads <N>': 0 is not in 1..=64"),
         (vec!["--drain", "2h"], "must be a duration from 0s to 1h, such as 30s, 15m or 1h"),
         (vec!["--drain", "5"], "must be a duration from 0s to 1h, such as 30s, 15m or 1h"),
-        (vec!["--token-file", "/no/such/file"], "--token-file: cannot read the token file /no/such/file"),
+        (vec!["--token-file", "/no/such/file"], "--token-file: /no/such/file cannot be read"),
         (
             vec!["--password-file", "/no/such/file"],
             "--password-file: /no/such/file cannot be read: No such file",
@@ -116,7 +116,7 @@ fn errors_are_one_sentence_without_the_password() {
         ),
         (
             vec!["--store", "redis-sentinel://s/m?sentinel_password_file=/no/such/file"],
-            "--store: the store URL names a sentinel_password_file that does not do: /no/such/file cannot be read",
+            "--store: the store URL names a sentinel_password_file that cannot be used: /no/such/file cannot be read",
         ),
         (vec!["--store", "redis://::1:6379"], "write it as [::1]:6379"),
         (vec!["--password-file", &none], "must hold one line of at most 64 KiB, the password"),

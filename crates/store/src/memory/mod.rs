@@ -1,4 +1,4 @@
-//! Counters in this process: for one store, and for tests. They are gone when it ends.
+//! Counters in this process, for a single store and for tests. They are gone when the process ends.
 
 mod control;
 
@@ -10,21 +10,22 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use quotagate_quota::protocol::{Grant, MAX_UNITS, Refund};
 
-use self::control::Drawer;
+use self::control::OperatorState;
 use crate::control::ControlStore;
 use crate::store::{Batch, CheckedReservation, Health, Settle, Settled, Store, StoreError};
 
 /// Parts of the map, each behind a lock of its own.
 const SHARDS: usize = 64;
-/// Most keys that are counted at once; a new one is then refused until others expire.
+/// Most keys that are counted at once. Reservations of further keys fail until others expire.
 const MAX_KEYS: usize = 1 << 20;
 /// How often expired counters are freed.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Tells the time since the Unix epoch.
+/// Returns the time since the Unix epoch.
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// A clock that starts at the system's time and never jumps, whatever is done to the system's clock.
+/// A clock that starts at the system's time and then runs on monotonically, even if the system's
+/// clock jumps.
 pub fn steady_clock() -> Clock {
     let start = Instant::now();
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -34,17 +35,17 @@ pub fn steady_clock() -> Clock {
 /// The backend `memory:`.
 pub struct Memory {
     shards: Arc<Shards>,
-    drawer: Arc<Drawer>,
+    operators: Arc<OperatorState>,
     hasher: RandomState,
     clock: Clock,
     /// Most keys of a shard.
     shard_bound: usize,
 }
 
-/// The key of a reservation, and its counters by the number of their window.
+/// The counters of each key, one for each window.
 type Shard = HashMap<Box<str>, Vec<Counter>>;
 
-/// [`SHARDS`] of them: the last one stands apart, so that every place finds one.
+/// [`SHARDS`] parts of the map. The last one is separate, so that every index finds a shard.
 struct Shards {
     others: Box<[Mutex<Shard>]>,
     last: Mutex<Shard>,
@@ -64,15 +65,15 @@ impl Shards {
 }
 
 impl Memory {
-    /// An empty store that tells the time by `clock`.
+    /// An empty store with the time of `clock`.
     pub fn new(clock: Clock) -> Self {
         let others = std::iter::repeat_with(Mutex::default).take(SHARDS - 1).collect();
         let shards = Arc::new(Shards { others, last: Mutex::default() });
-        let drawer = Arc::default();
-        Self { shards, drawer, hasher: RandomState::new(), clock, shard_bound: MAX_KEYS / SHARDS }
+        let operators = Arc::default();
+        Self { shards, operators, hasher: RandomState::new(), clock, shard_bound: MAX_KEYS / SHARDS }
     }
 
-    /// Counters held, expired ones that no sweep has met yet included.
+    /// How many counters it holds, including expired ones that no sweep has freed yet.
     pub fn len(&self) -> usize {
         self.shards.all().map(|shard| lock(shard).values().map(Vec::len).sum::<usize>()).sum()
     }
@@ -82,47 +83,48 @@ impl Memory {
         self.len() == 0
     }
 
-    /// Frees what has expired.
+    /// Frees expired counters and overrides.
     pub fn sweep(&self) {
         sweep(&self.shards, (self.clock)());
-        self.drawer.sweep((self.clock)());
+        self.operators.sweep((self.clock)());
     }
 
-    /// Frees what has expired once a second, as long as the store lives. Needs a Tokio runtime.
+    /// Frees expired counters and overrides once a second until the store is dropped. Needs a Tokio
+    /// runtime.
     pub fn keep_swept(&self) {
         let (shards, clock) = (Arc::downgrade(&self.shards), Arc::clone(&self.clock));
-        let drawer = Arc::downgrade(&self.drawer);
+        let operators = Arc::downgrade(&self.operators);
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(SWEEP);
             loop {
                 ticks.tick().await;
-                let (Some(shards), Some(drawer)) = (shards.upgrade(), drawer.upgrade()) else { return };
+                let (Some(shards), Some(operators)) = (shards.upgrade(), operators.upgrade()) else { return };
                 sweep(&shards, clock());
-                drawer.sweep(clock());
+                operators.sweep(clock());
             }
         });
     }
 
     fn shard(&self, key: &str) -> MutexGuard<'_, Shard> {
-        let place = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or_default();
-        lock(self.shards.others.get(place).unwrap_or(&self.shards.last))
+        let index = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or_default();
+        lock(self.shards.others.get(index).unwrap_or(&self.shards.last))
     }
 
-    fn take(&self, ask: &CheckedReservation) -> Settled {
+    fn reserve_one(&self, reservation: &CheckedReservation) -> Settled {
         let now = (self.clock)();
-        let window = ask.window();
+        let window = reservation.window();
         let (number, remaining) = (window.number_at(now), window.remaining_at(now));
-        let mut shard = self.shard(&ask.key);
-        let full = shard.len() >= self.shard_bound && !shard.contains_key(ask.key.as_str());
-        let found = shard
-            .get_mut(ask.key.as_str())
-            .and_then(|held| held.iter_mut().find(|c| (c.window_s, c.number) == (ask.window_s, number)));
+        let mut shard = self.shard(&reservation.key);
+        let full = shard.len() >= self.shard_bound && !shard.contains_key(reservation.key.as_str());
+        let found = shard.get_mut(reservation.key.as_str()).and_then(|held| {
+            held.iter_mut().find(|c| (c.window_s, c.number) == (reservation.window_s, number))
+        });
         let used = found.as_ref().map_or(0, |counter| counter.used);
-        let quota = self.drawer.quota(&ask.key, ask.quota, now);
-        let (granted, taken) = share(ask, quota, used);
+        let quota = self.operators.quota(&reservation.key, reservation.quota, now);
+        let (granted, taken) = share(reservation, quota, used);
         match found {
             Some(counter) => counter.used = used.saturating_add(taken),
-            // To evict another would give that one a fresh quota.
+            // Evicting another counter would give its partition a fresh quota.
             None if taken > 0 && full => {
                 return Err(StoreError::Refused(format!(
                     "{} counters fill the memory",
@@ -130,10 +132,11 @@ impl Memory {
                 )));
             }
             None if taken > 0 => {
-                let counter = Counter { window_s: ask.window_s, number, used: taken, end: now + remaining };
-                match shard.get_mut(ask.key.as_str()) {
+                let counter =
+                    Counter { window_s: reservation.window_s, number, used: taken, end: now + remaining };
+                match shard.get_mut(reservation.key.as_str()) {
                     Some(held) => held.push(counter),
-                    None => drop(shard.insert(ask.key.as_str().into(), vec![counter])),
+                    None => drop(shard.insert(reservation.key.as_str().into(), vec![counter])),
                 }
             }
             None => {}
@@ -142,30 +145,32 @@ impl Memory {
         Ok(Grant { granted, used: used.saturating_add(taken), quota, reset_ms, window: number })
     }
 
-    fn put_back(&self, back: &Refund) {
+    fn refund_one(&self, refund: &Refund) {
         let now = (self.clock)();
-        let mut shard = self.shard(&back.key);
-        let Some(held) = shard.get_mut(back.key.as_str()) else { return };
+        let mut shard = self.shard(&refund.key);
+        let Some(held) = shard.get_mut(refund.key.as_str()) else { return };
         held.retain_mut(|counter| {
-            if (counter.window_s, counter.number) == (back.window_s, back.window) && now < counter.end {
-                counter.used = counter.used.saturating_sub(back.units);
+            if (counter.window_s, counter.number) == (refund.window_s, refund.window) && now < counter.end {
+                counter.used = counter.used.saturating_sub(refund.units);
             }
             counter.used > 0
         });
         if held.is_empty() {
-            shard.remove(back.key.as_str());
+            shard.remove(refund.key.as_str());
         }
     }
 }
 
-/// What a reservation is granted of a counter with `used` units of `quota` taken, and by how much the counter grows.
-fn share(ask: &CheckedReservation, quota: u64, used: u64) -> (u64, u64) {
+/// How many units a reservation is granted from a counter with `used` units of `quota`, and how
+/// much the counter grows.
+fn share(reservation: &CheckedReservation, quota: u64, used: u64) -> (u64, u64) {
     let left = quota.saturating_sub(used);
-    let needed = if left < ask.min { 0 } else { ask.want.min(left) };
-    // All that was wanted is granted, or nobody waits and nothing was wanted.
-    let spare = if needed == ask.want { ask.spare.min(left.saturating_sub(needed) / 8) } else { 0 };
+    let needed = if left < reservation.min { 0 } else { reservation.want.min(left) };
+    // Spare units are granted only if all wanted units are.
+    let spare =
+        if needed == reservation.want { reservation.spare.min(left.saturating_sub(needed) / 8) } else { 0 };
     let granted = needed.saturating_add(spare);
-    let refused = if ask.count_denied { ask.want.saturating_sub(needed) } else { 0 };
+    let refused = if reservation.count_denied { reservation.want.saturating_sub(needed) } else { 0 };
     (granted, granted.saturating_add(refused).min(MAX_UNITS.saturating_sub(used)))
 }
 
@@ -178,7 +183,7 @@ fn sweep(shards: &Shards, now: Duration) {
     }
 }
 
-/// A counter is whole at every moment, so a poisoned lock guards nothing that is broken.
+/// A counter is consistent at every moment, so a poisoned lock guards nothing that is broken.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -186,15 +191,15 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 impl Store for Memory {
     fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
         let late = Instant::now() >= batch.deadline;
-        batch.refunds.iter().for_each(|back| self.put_back(back));
-        for (at, ask) in batch.reservations.iter().enumerate() {
-            settle(at, if late { Err(StoreError::Late) } else { self.take(ask) });
+        batch.refunds.iter().for_each(|refund| self.refund_one(refund));
+        for (index, reservation) in batch.reservations.iter().enumerate() {
+            settle(index, if late { Err(StoreError::Late) } else { self.reserve_one(reservation) });
         }
         ready(()).boxed()
     }
 
-    fn refund<'a>(&'a self, returns: &'a [Refund]) -> BoxFuture<'a, ()> {
-        returns.iter().for_each(|back| self.put_back(back));
+    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, ()> {
+        refunds.iter().for_each(|refund| self.refund_one(refund));
         ready(()).boxed()
     }
 
@@ -214,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_bounded_and_nobody_is_evicted() {
+    fn memory_is_bounded_and_no_counter_is_evicted() {
         let memory = Memory { shard_bound: 1, ..Memory::new(steady_clock()) };
         let ask = |n: usize| {
             let key = format!("test:p:{{{n}}}");
@@ -231,18 +236,18 @@ mod tests {
                 shadow: false,
             })
         };
-        let first: Vec<_> = (0..1000).map(|n| memory.take(&ask(n).unwrap())).collect();
+        let first: Vec<_> = (0..1000).map(|n| memory.reserve_one(&ask(n).unwrap())).collect();
         let counted: Vec<_> = (0..1000).filter(|&n| first[n].is_ok()).collect();
         assert!((SHARDS / 2..=SHARDS).contains(&counted.len()), "{}", counted.len());
-        assert!(counted.iter().all(|&n| memory.take(&ask(n).unwrap()).unwrap().used == 2));
+        assert!(counted.iter().all(|&n| memory.reserve_one(&ask(n).unwrap()).unwrap().used == 2));
         assert!(matches!(first.iter().find(|s| s.is_err()), Some(Err(StoreError::Refused(_)))));
     }
 
     #[tokio::test]
-    async fn expired_counters_are_freed_without_being_touched() {
+    async fn expired_counters_are_freed_by_the_sweep() {
         let now = Arc::new(Mutex::new(Duration::from_secs(120)));
-        let told = Arc::clone(&now);
-        let memory = Memory::new(Arc::new(move || *told.lock().unwrap()));
+        let shown = Arc::clone(&now);
+        let memory = Memory::new(Arc::new(move || *shown.lock().unwrap()));
         let ask = |n: u32| {
             let reservation = Reservation {
                 key: format!("test:p:{{{n}}}"),

@@ -1,12 +1,14 @@
-//! `--store`: where counters are kept.
+//! The store URL of `--store`: where counters are kept.
 //!
-//! Behind a `?` stand parameters: see `url/parameters.rs`. Secrets stand in files that they name.
+//! Parameters follow a `?`. Secrets are in files that the parameters name.
 //!
-//! With TLS (`rediss` in front) a server's certificate must be good for the name that the URL, the sentinels or
-//! the cluster call it by, or for the parameter `server_name`, and come from an authority that the system trusts. To trust a private one, name the
-//! PEM file of its certificate in `SSL_CERT_FILE` (or a directory in `SSL_CERT_DIR`): what is named there is
-//! trusted in place of the system's authorities, and read again at each connection.
+//! With TLS (`rediss`) the certificate of a server must be valid for the name that the URL, the
+//! sentinels or the cluster call the server by, or for the parameter `server_name`. The system must
+//! trust the certificate's authority. To trust a private authority instead, name the PEM file of
+//! its certificate in `SSL_CERT_FILE`, or a directory in `SSL_CERT_DIR`. Both are read again for
+//! each connection.
 
+mod error;
 mod parameters;
 
 use std::fmt;
@@ -14,9 +16,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+pub use self::error::UrlError;
 use self::parameters::Parameters;
+use crate::address::HostPort;
 use crate::login::{Credentials, Login, Password};
-use crate::password::PasswordFile;
+use crate::secret::PasswordFile;
 
 /// A parsed store URL. Shown without credentials.
 #[derive(Clone, Debug)]
@@ -33,46 +37,11 @@ pub enum StoreUrl {
     Sentinel(Login, Vec<HostPort>, String),
 }
 
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HostPort {
-    /// A name or an address; IPv6 without brackets.
-    pub host: String,
-    /// The TCP port.
-    pub port: u16,
-}
-
-/// Why a store URL is refused. Never shows the URL, which may hold a password.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the store URL {0}")]
-pub struct UrlError(String);
-
-impl fmt::Display for HostPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
-    }
-}
-
-impl HostPort {
-    /// Reads `host:port`, `[v6]:port`, or a host alone where there is a `default` port.
-    pub fn parse(text: &str, default: Option<u16>) -> Option<Self> {
-        let (host, port) = match text.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().ok()?)),
-            _ => (text, None),
-        };
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._:%".contains(&b);
-        (!host.is_empty() && host.bytes().all(plain)).then_some(())?;
-        Some(Self { host: host.to_owned(), port: port.or(default)? })
-    }
-}
-
 impl StoreUrl {
-    /// The same with the password that stands in `file`, which is read for each connection.
+    /// Adds the password in `file`, which is read for each connection.
     ///
     /// # Errors
-    /// Where there is nobody to show it to, or the URL holds one itself.
+    /// When the URL holds a password itself, or takes none.
     pub fn with_password_file(mut self, file: PasswordFile) -> Result<Self, UrlError> {
         if self.holds_password() {
             return Err(UrlError("holds a password already: give it in one place".to_owned()));
@@ -87,21 +56,22 @@ impl StoreUrl {
         self.login().is_some_and(|login| matches!(login.credentials.password, Some(Password::Text(_))))
     }
 
-    /// Reads the files that its parameters name, so that what is wrong with them shows before the first connection.
+    /// Reads the files that its parameters name, so that a fault in one shows before the first
+    /// connection.
     ///
     /// # Errors
-    /// What is wrong with which file.
+    /// The first file that cannot be used, and why.
     pub fn read_files(&self) -> Result<(), UrlError> {
         let Some(login) = self.login() else { return Ok(()) };
         if let Some(Credentials { password: Some(Password::File(file)), .. }) = &login.sentinel {
             file.read().map_err(|error| {
-                UrlError(format!("names a sentinel_password_file that does not do: {error}"))
+                UrlError(format!("names a sentinel_password_file that cannot be used: {error}"))
             })?;
         }
         if let Some(certificate) = &login.certificate {
-            certificate
-                .load()
-                .map_err(|error| UrlError(format!("names a client certificate that does not do: {error}")))?;
+            certificate.load().map_err(|error| {
+                UrlError(format!("names a client certificate that cannot be used: {error}"))
+            })?;
         }
         Ok(())
     }
@@ -134,13 +104,13 @@ impl FromStr for StoreUrl {
         if text == "memory:" {
             return Ok(Self::Memory);
         }
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong(KNOWN))?;
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::new(KNOWN))?;
         let (tls, kind) = match scheme.strip_prefix("rediss") {
             Some(kind) => (true, kind),
-            None => (false, scheme.strip_prefix("redis").ok_or_else(|| wrong(KNOWN))?),
+            None => (false, scheme.strip_prefix("redis").ok_or_else(|| UrlError::new(KNOWN))?),
         };
-        // A password may hold a `/` by mistake: what stands before the last `@` is credentials. The path of a
-        // socket may hold an `@`.
+        // Everything before the last `@` is credentials, even if a password contains a `/` by
+        // mistake. The path of a socket may contain an `@`.
         let at = match kind {
             "+unix" if rest.starts_with('/') => None,
             "+unix" => rest.find("@/"),
@@ -151,12 +121,12 @@ impl FromStr for StoreUrl {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let parameters = Parameters::parse(query, scheme, kind, tls)?;
         let credentials = Credentials::parse(credentials).map_err(|_| {
-            wrong("holds credentials that are not percent-encoded user:password (in a parameter, write @ as %40)")
+            UrlError::new("holds credentials that are not percent-encoded user:password (in a parameter, write @ as %40)")
         })?;
         let login = |database: &str| -> Result<Login, UrlError> {
             let database = if database.is_empty() { Ok(0) } else { database.parse() };
             let database =
-                database.map_err(|_| wrong("must end with the number of a database, or nothing"))?;
+                database.map_err(|_| UrlError::new("must end with the number of a database, or nothing"))?;
             Ok(Login {
                 tls,
                 credentials: credentials.clone(),
@@ -172,40 +142,41 @@ impl FromStr for StoreUrl {
         match kind {
             "" => match hosts(6379)?.as_slice() {
                 [one] => Ok(Self::Redis(login(path)?, one.clone())),
-                _ => Err(wrong("of redis:// takes one host; redis-cluster:// takes several")),
+                _ => Err(UrlError::new("of redis:// takes one host; redis-cluster:// takes several")),
             },
             "+unix" if !tls && rest.starts_with('/') && rest.len() > 1 => {
                 Ok(Self::Socket(login(parameters.get("db").unwrap_or_default())?, rest.into()))
             }
-            "+unix" => Err(wrong(
-                "of a socket must be redis+unix:///path.sock, with ?db= and a number for another database",
+            "+unix" => Err(UrlError::new(
+                "of a socket is redis+unix:///path.sock, with ?db= and a number for another database",
             )),
             "-cluster" if path.is_empty() || path == "0" => Ok(Self::Cluster(login("")?, hosts(6379)?)),
-            "-cluster" => Err(wrong("of a cluster takes no database: Redis Cluster has only database 0")),
+            "-cluster" => {
+                Err(UrlError::new("of a cluster takes no database: Redis Cluster has only database 0"))
+            }
             "-sentinel" => {
                 let (name, database) = path.split_once('/').unwrap_or((path, ""));
                 if name.is_empty() {
-                    return Err(wrong("of sentinels must end with the name of the primary, as in /mymaster"));
+                    return Err(UrlError::new(
+                        "of sentinels must end with the name of the primary, as in /mymaster",
+                    ));
                 }
                 Ok(Self::Sentinel(login(database)?, hosts(26379)?, name.to_owned()))
             }
-            _ => Err(wrong(KNOWN)),
+            _ => Err(UrlError::new(KNOWN)),
         }
     }
 }
 
-fn wrong(what: &str) -> UrlError {
-    UrlError(what.to_owned())
-}
-
-/// A host of a URL. Which group of a bare IPv6 address is the port nobody can tell.
+/// A host of a URL. A bare IPv6 address is refused, because its last group could be a port.
 fn named_host(text: &str, default: u16) -> Result<HostPort, UrlError> {
     if !text.starts_with('[') && text.matches(':').count() > 1 {
         return Err(UrlError(format!(
             "names an IPv6 address without brackets: write it as [::1]:{default}, or as [::1] for port {default}"
         )));
     }
-    HostPort::parse(text, Some(default)).ok_or_else(|| wrong("names no host, or one that is not host:port"))
+    HostPort::parse(text, Some(default))
+        .ok_or_else(|| UrlError::new("names no host, or one that is not host:port"))
 }
 
 const KNOWN: &str = "must begin with memory:, redis://, rediss://, redis+unix:///, redis-cluster://, rediss-cluster://, \
@@ -232,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_shown_without_its_credentials() {
+    fn every_form_is_shown_without_credentials() {
         for (text, shown) in [
             ("memory:", "memory:"),
             ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
@@ -251,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_may_stand_in_a_file() {
+    fn password_can_come_from_a_file() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("password");
         std::fs::write(&file, "s3cret\n").unwrap();
@@ -276,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_address_needs_brackets() {
+    fn ipv6_address_needs_brackets() {
         for text in [
             "redis://::1:6379/0",
             "redis://fe80::1",
@@ -291,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_password() {
+    fn faults_are_named_without_the_password() {
         for text in [
             "",
             "memory",

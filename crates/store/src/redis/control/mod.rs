@@ -1,112 +1,53 @@
-//! What operators change and see, in Redis.
+//! The [`ControlStore`] in Redis.
 //!
-//! Each domain has hashes and a list of one hash tag (`<prefix>:dials:{<domain>}`, and the same with `overrides`,
-//! `policies`, `history`), so that a change, its version and its history are one step; `<prefix>:domains:{*}` names the
-//! domains. A command is sent again only after an answer which proves that it was not executed.
+//! Each domain has hashes and a list with one hash tag (`<prefix>:dials:{<domain>}`, and the same
+//! with `overrides`, `policies` and `history`), so that a change, its version and its history are
+//! one step. `<prefix>:domains:{*}` names the domains.
 
-use std::sync::{Arc, LazyLock};
+mod search;
+
 use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
-use redis::{Cmd, Value};
-use tokio::time::sleep;
+use redis::{Cmd, ServerError, Value};
 
-use super::node::Node;
-use super::script::{self, Answer, Form};
-use super::{Redis, Topology};
+use super::backend::Redis;
+use super::node::Topology;
+use super::routing::{Router, Urgency};
+use super::script::{CONTROL, Form, lacks_rights, override_key, whole};
 use crate::control::{
     Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_FIELDS, MAX_HISTORY, MAX_VALUE, Reply,
     Snapshot, Upsert,
 };
-use crate::error::StoreError;
+use crate::store::StoreError;
 
-static DIGEST: LazyLock<String> =
-    LazyLock::new(|| sha1_smol::Sha1::from(script::CONTROL).digest().to_string());
-
-/// The longest that a command may take, with all that it is sent again.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Most times that a command is sent.
-const TRIES: u32 = 32;
-/// The pause after the first "not now"; doubles.
-const NOT_NOW: Duration = Duration::from_millis(5);
+/// The longest that a command may take, with all its repetitions.
+const LIMIT: Duration = Duration::from_secs(2);
 
 impl Redis {
-    /// Runs the script on keys of one hash tag.
+    /// Runs the script on keys with one hash tag. Returns the server's clock, and the values after
+    /// it.
     async fn run(&self, keys: &[String], arguments: &[&[u8]]) -> Result<(Duration, Vec<Value>), StoreError> {
-        let home = keys.first().map_or("", String::as_str);
         let command = |form: Form| {
             let mut command = Cmd::new();
-            match form {
-                Form::Digest => command.arg("EVALSHA").arg(DIGEST.as_str()),
-                Form::Text => command.arg("EVAL").arg(script::CONTROL),
-            };
+            CONTROL.call(&mut command, form);
             command.arg(keys.len()).arg(keys).arg(arguments);
             command
         };
-        let Value::Array(values) = self.tell(home, command).await? else { return Err(nonsense()) };
+        let key = keys.first().map_or("", String::as_str);
+        let Value::Array(values) = self.execute(key, command).await? else { return Err(unexpected()) };
         let mut values = values.into_iter();
-        let now = values.next().as_ref().and_then(whole).ok_or_else(nonsense)?;
+        let now = values.next().as_ref().and_then(whole).ok_or_else(unexpected)?;
         Ok((Duration::from_millis(now), values.collect()))
     }
 
-    /// Sends a command to the server of the hash tag in `key`, until it is executed or fails.
-    async fn tell(&self, key: &str, command: impl Fn(Form) -> Cmd) -> Result<Value, StoreError> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut route: Option<(Arc<Node>, bool)> = None;
-        let (mut form, mut pause) = (Form::Digest, NOT_NOW);
-        let mut last = StoreError::Unreachable("no primary is known for this key's slot".to_owned());
-        for _ in 0..TRIES {
-            if Instant::now() >= deadline {
-                break;
-            }
-            let Some((node, asking)) = route.take().or_else(|| self.owner(key).map(|node| (node, false)))
-            else {
-                self.suspect();
-                sleep(pause).await;
-                pause *= 2;
-                continue;
-            };
-            let (link, reply) = match self.one(&node, command(form), asking, deadline).await {
-                Ok(answered) => answered,
-                // It was never sent.
-                Err(error @ StoreError::Unreachable(_)) => {
-                    self.suspect();
-                    last = error;
-                    sleep(pause).await;
-                    pause *= 2;
-                    continue;
-                }
-                Err(error) => {
-                    self.suspect();
-                    return Err(error);
-                }
-            };
-            let Value::ServerError(error) = &reply else { return Ok(reply) };
-            self.errors.answer(&reply);
-            match script::refusal(error) {
-                Answer::NoScript if form == Form::Digest => {
-                    form = Form::Text;
-                    route = Some((node, asking));
-                }
-                Answer::Moved(address) => {
-                    route = self.redirect(key, &address, false, &node).map(|n| (n, false))
-                }
-                Answer::Elsewhere(address) => {
-                    route = self.redirect(key, &address, true, &node).map(|n| (n, true));
-                }
-                Answer::NotNow(code) => {
-                    if code == "READONLY" {
-                        node.give_up(&link);
-                    }
-                    self.suspect();
-                    last = StoreError::Unreachable(format!("{} answers {code}", node.name()));
-                    sleep(pause).await;
-                    pause *= 2;
-                }
-                _ => return Err(StoreError::Refused(explain(error, key))),
-            }
+    /// Sends a command to the server of `key`, until it is executed or fails.
+    async fn execute(&self, key: &str, command: impl Fn(Form) -> Cmd) -> Result<Value, StoreError> {
+        let router = Router::new(self, key, Urgency::Operator, Instant::now() + LIMIT);
+        match self.query(router, command).await? {
+            Value::ServerError(error) => Err(StoreError::Refused(explain(&error, key))),
+            reply => Ok(reply),
         }
-        Err(last)
     }
 
     fn hash_key(&self, hash: HashName, domain: &str) -> String {
@@ -121,7 +62,7 @@ impl Redis {
 
     fn key_of(&self, key: Key<'_>) -> String {
         match key {
-            Key::Override(key) => script::override_key(&self.prefix, key),
+            Key::Override(key) => override_key(&self.prefix, key),
             Key::Counter { key, number, .. } => format!("{}:{key}:{number}", self.prefix),
         }
     }
@@ -129,7 +70,11 @@ impl Redis {
 
 impl ControlStore for Redis {
     fn backend(&self) -> &'static str {
-        self.backend
+        match self.topology {
+            Topology::Single => "redis",
+            Topology::Sentinel => "redis-sentinel",
+            Topology::Cluster => "redis-cluster",
+        }
     }
 
     fn durable(&self) -> bool {
@@ -141,9 +86,9 @@ impl ControlStore for Redis {
             let (fields, bytes) = (MAX_FIELDS.to_string(), MAX_VALUE.to_string());
             let arguments = [&b"read"[..], fields.as_bytes(), bytes.as_bytes()];
             let (now, values) = self.run(&[self.hash_key(hash, domain)], &arguments).await?;
-            let [version, left_out, rest @ ..] = values.as_slice() else { return Err(nonsense()) };
+            let [version, left_out, rest @ ..] = values.as_slice() else { return Err(unexpected()) };
             let (version, mut left_out) =
-                (whole(version).ok_or_else(nonsense)?, whole(left_out).ok_or_else(nonsense)?);
+                (whole(version).ok_or_else(unexpected)?, whole(left_out).ok_or_else(unexpected)?);
             let mut fields = Vec::with_capacity(rest.len() / 2);
             for pair in rest.chunks_exact(2) {
                 match pair {
@@ -151,7 +96,7 @@ impl ControlStore for Redis {
                         Ok(name) => fields.push((name.to_owned(), value.clone())),
                         Err(_) => left_out = left_out.saturating_add(1),
                     },
-                    _ => return Err(nonsense()),
+                    _ => return Err(unexpected()),
                 }
             }
             Ok(Snapshot::within_bounds(fields.into_iter(), now, version, left_out))
@@ -168,7 +113,7 @@ impl ControlStore for Redis {
             ];
             let flag = |value: &Option<Vec<u8>>| if value.is_some() { &b"1"[..] } else { b"0" };
             let bytes = |value: &'a Option<Vec<u8>>| value.as_deref().unwrap_or_default();
-            let (most, largest) = (MAX_HISTORY.to_string(), MAX_VALUE.to_string());
+            let (max_history, max_value) = (MAX_HISTORY.to_string(), MAX_VALUE.to_string());
             let arguments = [
                 &b"change"[..],
                 change.field.as_bytes(),
@@ -177,14 +122,14 @@ impl ControlStore for Redis {
                 flag(&change.new),
                 bytes(&change.new),
                 bytes(&change.event),
-                most.as_bytes(),
-                largest.as_bytes(),
+                max_history.as_bytes(),
+                max_value.as_bytes(),
             ];
             let (_, values) = self.run(&keys, &arguments).await?;
             match values.as_slice() {
                 [Value::Int(-1)] => Ok(None),
-                [version] => whole(version).map(Some).ok_or_else(nonsense),
-                _ => Err(nonsense()),
+                [version] => whole(version).map(Some).ok_or_else(unexpected),
+                _ => Err(unexpected()),
             }
         }
         .boxed()
@@ -192,9 +137,9 @@ impl ControlStore for Redis {
 
     fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {
         async move {
-            let [most, dead] = [upsert.max_fields, upsert.delete.len()].map(|number| number.to_string());
+            let [max, deleted] = [upsert.max_fields, upsert.delete.len()].map(|number| number.to_string());
             let keep = upsert.keep_for.as_millis().to_string();
-            let mut arguments = vec![&b"upsert"[..], most.as_bytes(), keep.as_bytes(), dead.as_bytes()];
+            let mut arguments = vec![&b"upsert"[..], max.as_bytes(), keep.as_bytes(), deleted.as_bytes()];
             arguments.extend(upsert.delete.iter().map(|name| name.as_bytes()));
             let fields = upsert.fields.iter();
             arguments.extend(fields.flat_map(|(name, value)| [name.as_bytes(), value.as_slice()]));
@@ -227,18 +172,19 @@ impl ControlStore for Redis {
                     command
                 }
             };
-            // The clock of the server that counts it; asked for in any case, to see a window's end.
-            let now = match self.tell(key.counter(), simple("TIME")).await? {
-                Value::Array(parts) => clock(&parts).ok_or_else(nonsense)?,
-                _ => return Err(nonsense()),
+            // The clock of the server that counts this key. It is read even without a counter, to
+            // see a window's end.
+            let now = match self.execute(key.counter(), simple("TIME")).await? {
+                Value::Array(parts) => clock(&parts).ok_or_else(unexpected)?,
+                _ => return Err(unexpected()),
             };
             home.inspect(|node| node.observe(now));
-            let value = match self.tell(key.counter(), of_key("GET")).await? {
+            let value = match self.execute(key.counter(), of_key("GET")).await? {
                 Value::BulkString(value) => Some(String::from_utf8_lossy(&value).into_owned()),
                 _ => None,
             };
             let ttl_ms = match (&value, key) {
-                (Some(_), Key::Override(_)) => whole(&self.tell(key.counter(), of_key("PTTL")).await?),
+                (Some(_), Key::Override(_)) => whole(&self.execute(key.counter(), of_key("PTTL")).await?),
                 _ => None,
             };
             Ok(KeyState { now, value, ttl_ms })
@@ -246,21 +192,21 @@ impl ControlStore for Redis {
         .boxed()
     }
 
-    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, FoundKeys> {
-        self.search(domain, entry, most).boxed()
+    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys> {
+        self.search(domain, entry, max).boxed()
     }
 
     fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()> {
         async move {
             let set = |_| {
                 let mut set = redis::cmd("SET");
-                set.arg(script::override_key(&self.prefix, key)).arg(value);
+                set.arg(override_key(&self.prefix, key)).arg(value);
                 if let Some(for_ms) = for_ms {
                     set.arg("PX").arg(for_ms);
                 }
                 set
             };
-            self.tell(key, set).await.map(drop)
+            self.execute(key, set).await.map(drop)
         }
         .boxed()
     }
@@ -273,18 +219,9 @@ impl ControlStore for Redis {
                 delete.arg(&name);
                 delete
             };
-            Ok(matches!(self.tell(key.counter(), delete).await?, Value::Int(count) if count > 0))
+            Ok(matches!(self.execute(key.counter(), delete).await?, Value::Int(count) if count > 0))
         }
         .boxed()
-    }
-}
-
-/// What operators call the backend.
-pub(super) const fn backend(topology: &Topology, sentinel: bool) -> &'static str {
-    match topology {
-        Topology::Cluster(_) => "redis-cluster",
-        Topology::One(_) if sentinel => "redis-sentinel",
-        Topology::One(_) => "redis",
     }
 }
 
@@ -297,22 +234,20 @@ fn clock(parts: &[Value]) -> Option<Duration> {
     Some(Duration::from_secs(number(seconds)?).saturating_add(Duration::from_micros(number(micros)?)))
 }
 
-/// What an operator can do about an error.
-pub(super) fn explain(error: &redis::ServerError, key: &str) -> String {
+/// What is wrong, and what an operator can do about it.
+fn explain(error: &ServerError, key: &str) -> String {
     let (code, detail) = (error.code(), error.details().unwrap_or_default());
-    if script::lacks_rights(&format!("{code} {detail}")) {
+    if lacks_rights(&format!("{code} {detail}")) {
         return format!("the store's user in Redis lacks a right that operating needs: {detail}");
     }
     if code == "WRONGTYPE" || detail.contains("WRONGTYPE") {
-        return format!("{key} is not of the type that quotagate writes: somebody else wrote it; delete it");
+        return format!(
+            "{key} has another type than quotagate writes, so something else wrote it: delete it"
+        );
     }
     format!("{code} {detail}")
 }
 
-fn whole(value: &Value) -> Option<u64> {
-    if let Value::Int(number) = value { u64::try_from(*number).ok() } else { None }
-}
-
-pub(super) fn nonsense() -> StoreError {
-    StoreError::Refused("an answer that is none of the script's".to_owned())
+fn unexpected() -> StoreError {
+    StoreError::unexpected_reply()
 }

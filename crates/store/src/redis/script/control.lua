@@ -1,19 +1,24 @@
--- What operators change and see, each in one step. All keys have the hash tag {<domain>}, but for the one of all domains.
+-- What operators read and change, each in one step. All keys have the hash tag {<domain>}, except
+-- the hash of all domains.
 --
--- ARGV[1] says what is done, and KEYS with what:
--- read:    a hash. Besides, the most fields, and the most bytes of a value.
---          {now_ms, version, fields left out, name, value, ...}; what is no hash counts as one field left out
--- change:  the hash of dials, the hash that is changed, the history. Besides: a field; 1 or 0 and what it must hold
---          still; 1 or 0 and what it holds then; what history tells (nothing: no new version); the most that it tells; the
---          most bytes of a value: one that is larger, or no object of JSON, counts as none.
---          {now_ms, version}, or {now_ms, -1} where the field holds something else: nothing was changed
--- upsert:  a hash. Besides: the most fields; for how many milliseconds it is kept; how many names follow; the names of
---          fields that are deleted first; name, value, ... A new field beyond the most is not set.
+-- ARGV[1] names the operation. KEYS, further ARGV and the reply:
+-- read:    KEYS: a hash. ARGV: the most fields, the most bytes of a value.
+--          {now_ms, version, fields left out, name, value, ...}. A key that is no hash counts as
+--          one field left out.
+-- change:  KEYS: the hash of dials, the hash that is changed, the history. ARGV: a field; 1 or 0,
+--          and the value that the field must still hold; 1 or 0, and its new value; the entry for
+--          the history (empty: no entry and no new version); the most entries of the history; the
+--          most bytes of a value: a larger one, or one that is no JSON object, counts as none.
+--          {now_ms, version}, or {now_ms, -1} if the field holds something else: nothing was
+--          changed.
+-- upsert:  KEYS: a hash. ARGV: the most fields; how many milliseconds the hash is kept; how many
+--          names follow; the names of fields to delete first; name, value, ... A new field beyond
+--          the most is not set.
 --          {now_ms}
--- history: a list. Besides, how many.
+-- history: KEYS: a list. ARGV: how many entries.
 --          {now_ms, entry, ...}
 --
--- A key that holds another type, and a right that is missing, are answered with an error: nothing was changed.
+-- If a key has another type, or a right is missing, the reply is an error and nothing was changed.
 local VERSION = '#version'
 
 local call, pcall = redis.call, redis.pcall
@@ -85,7 +90,7 @@ function operations.change()
   if event ~= '' then
     version = version + 1
     pcall('HSET', dials, VERSION, string.format('%.0f', version))
-    -- A history that somebody has spoilt must not keep anybody from a change.
+    -- A history of the wrong type must not prevent a change.
     pcall('LPUSH', history, event)
     pcall('LTRIM', history, 0, tonumber(ARGV[8]) - 1)
   end
