@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use quotagate_quota::protocol::dials::{DIALS_PATH, PartitionEntry, PolicyReport, REPORT_HEADER, Report};
+use quotagate_quota::protocol::dials::{PartitionEntry, PolicyReport, Report, TELEMETRY_PATH};
 use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_support::http::{self, Client, Request};
 use quotagate_support::redis::Redis;
@@ -84,8 +84,8 @@ impl Fleet {
     /// Reports policies, as a filter does.
     pub fn report(&self, domain: &str, policies: Vec<PolicyReport>) {
         let report = Report { policies, refused: Vec::new() };
-        let request = Request::get(&format!("{DIALS_PATH}?domain={domain}"))
-            .header(REPORT_HEADER, serde_json::to_string(&report).unwrap());
+        let report = serde_json::to_vec(&report).unwrap();
+        let request = Request::post(&format!("{TELEMETRY_PATH}?domain={domain}"), &report);
         let response = Client::connect(self.store.port()).unwrap().send(&request).unwrap();
         assert_eq!(response.status, 200, "{}", response.text());
     }
