@@ -12,7 +12,7 @@ use serde_json::Value;
 ///
 /// # Errors
 /// What is wrong with it as JSON, if it is neither.
-pub(super) fn read(text: &[u8]) -> Result<Value, serde_json::Error> {
+pub(crate) fn read(text: &[u8]) -> Result<Value, serde_json::Error> {
     super::json::parse(text).or_else(|error| {
         // Of JSON texts only `\n…` begins like a Struct, with the tag of its one field; an empty Struct is empty.
         match prost_types::Struct::decode(text) {

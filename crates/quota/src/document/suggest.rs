@@ -1,7 +1,7 @@
-//! What somebody may have meant by a name that does not exist.
+//! Suggestions for names that do not exist.
 
 /// `: did you mean ...?` for the nearest of `known`, or a list of them where none is near.
-pub(super) fn hint(name: &str, known: &[&str]) -> String {
+pub(crate) fn hint(name: &str, known: &[&str]) -> String {
     match nearest(name, known) {
         Some(near) => format!(": did you mean {near:?}?"),
         None if known.is_empty() => String::new(),
@@ -10,7 +10,7 @@ pub(super) fn hint(name: &str, known: &[&str]) -> String {
 }
 
 /// `a, b or c`.
-pub(super) fn alternatives(words: &[&str]) -> String {
+pub(crate) fn alternatives(words: &[&str]) -> String {
     match words {
         [] => String::new(),
         [word] => (*word).to_owned(),
@@ -19,7 +19,7 @@ pub(super) fn alternatives(words: &[&str]) -> String {
 }
 
 /// The name that the fewest edits lead to, where they are few for its length.
-pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let canonical = |text: &str| text.to_ascii_lowercase().replace('-', "_");
     let name = canonical(name);
     // No name of a configuration is so long, and the work grows with the square.

@@ -1,11 +1,11 @@
-//! What is wrong with a configuration: all of it, each with its place.
+//! Faults and warnings, each with the path of the value.
 
 use std::fmt;
 
 /// One fault, or one warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where: a JSON path such as `policies[0].window`, or `configuration` for the whole.
+    /// The JSON path, such as `policies[0].window`, or `configuration` for the whole.
     pub path: String,
     /// What is wrong or misleading, and what would be right.
     pub message: String,
@@ -19,23 +19,23 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// In the order in which they were found.
+    /// The faults in the order in which the reader found them.
     pub fn iter(&self) -> impl Iterator<Item = &Fault> {
         self.faults.iter()
     }
 
-    /// What is allowed and misleading, as far as it could be seen among the faults.
+    /// The warnings that could be found in spite of the faults.
     pub fn warnings(&self) -> &[Fault] {
         &self.warnings
     }
 
-    /// The single fault of something that could not be read at all.
-    pub(super) fn one(path: &str, message: impl Into<String>) -> Self {
+    /// The single fault of a text that could not be read at all.
+    pub(crate) fn one(path: &str, message: impl Into<String>) -> Self {
         Self::new(vec![Fault { path: path.to_owned(), message: message.into() }], Box::default())
     }
 
-    /// `faults` are not empty.
-    pub(super) fn new(faults: Vec<Fault>, warnings: Box<[Fault]>) -> Self {
+    /// `faults` must not be empty.
+    pub(crate) fn new(faults: Vec<Fault>, warnings: Box<[Fault]>) -> Self {
         Self { faults, warnings }
     }
 }

@@ -1,73 +1,105 @@
 //! The field `overrides` of a policy: quotas of single partitions and networks.
 //!
-//! A partition is written as its raw value where the policy counts by one value that is always read from the same
-//! place, else encoded as in keys: `jwt.sub=alice,method=GET`. Text that begins with that value's label and `=` is
-//! always encoded. A raw value may be secret, so no message shows one.
+//! If the policy counts by one value that is always read from the same source, a partition is written as its raw
+//! value. Otherwise it is encoded as in keys: `jwt.sub=alice,method=GET`. Text that begins with the label of the
+//! value and `=` is always encoded. A raw value may be secret, so no message shows one.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use super::reader::Node;
+use super::document::Units;
+use crate::document::{At, NonEmpty, Node, Type, object, one_of};
 use crate::request::allowance::{Allowance, Overrides};
 use crate::request::key::{self, Digester, Secrecy};
 use crate::request::network::{Network, NotANetwork};
 use crate::request::partition::{Part, Partition};
 use crate::request::percent;
-use crate::wire::{MAX_KEY, MAX_UNITS};
+use crate::wire::MAX_KEY;
 
-/// Most overrides of a policy.
-const MAX_OVERRIDES: usize = 1024;
+/// The partition of the policy and the digests of secrets. `None` if either has a fault.
+type Whose<'p> = Option<(&'p Partition, &'p Digester)>;
 
-/// Whose quotas they are: `None` where that is at fault itself.
-pub(super) type Whose<'p> = Option<(&'p Partition, &'p Digester)>;
+object! {
+    /// The quota of one partition or network.
+    Override(OverrideFields<'a>) -> OverrideFields<'a> {
+        + whom: Whom,
+        + allowance: AllowanceType,
+    }
+}
 
-pub(super) fn parse(node: &Node<'_>, whose: Whose<'_>) -> Option<Overrides> {
-    let elements = node.list(MAX_OVERRIDES)?;
+one_of! {
+    /// Whom an override is for.
+    Whom<'a> -> Subject<'a> {
+        /// The value of the partition. If its identity has several sources, or the policy several entries, the
+        /// encoded form such as `jwt.sub=alice`.
+        value: At<NonEmpty> = "alice" => |(text, at)| Subject::Value(text, at),
+        /// The clients of this network (CIDR) or address, if the policy counts by `client_ip`.
+        network: At<NetworkType> = "10.0.0.0/8" => |(network, at)| Subject::Network(network, at),
+    }
+}
+
+one_of! {
+    /// What an override grants.
+    AllowanceType<'a> -> Allowance {
+        /// Units in a window. 0 admits nobody.
+        quota: Units = 500 => Allowance::Units,
+        /// These callers are not counted at all.
+        unlimited: Unlimited = true => |()| Allowance::Unlimited,
+    }
+}
+
+/// Whom an override is for, and the node of it.
+pub(crate) enum Subject<'a> {
+    Value(&'a str, Node<'a>),
+    Network(Network, Node<'a>),
+}
+
+impl<'a> OverrideFields<'a> {
+    #[allow(clippy::unnecessary_wraps, reason = "Overrides are resolved once the partition is known")]
+    fn build(self) -> Option<Self> {
+        Some(self)
+    }
+}
+
+/// The overrides in force. `None` if one of them has a fault.
+pub(super) fn resolve(
+    elements: Vec<Option<OverrideFields<'_>>>,
+    at: &Node<'_>,
+    whose: Whose<'_>,
+) -> Option<Overrides> {
     if !elements.is_empty() && matches!(whose, Some((Partition::Everyone(_), _))) {
-        node.fault(
-            "means nothing without partition_by: all requests share one counter, and quota is its quota",
-        );
+        at.fault("means nothing without partition_by: all requests share one counter, and quota is its quota");
         return None;
     }
     let mut overrides = Overrides::default();
     let mut good = true;
-    for (place, element) in elements.iter().enumerate() {
-        good &= exception(element, &mut overrides, place, &elements, whose).is_some();
+    for (index, element) in elements.into_iter().enumerate() {
+        good &= element.and_then(|element| add(element, &mut overrides, index, at, whose)).is_some();
     }
     good.then_some(overrides)
 }
 
-/// Reads the one at `place`.
-fn exception(
-    node: &Node<'_>,
+/// Adds the override at `index`.
+fn add(
+    element: OverrideFields<'_>,
     overrides: &mut Overrides,
-    place: usize,
-    all: &[Node<'_>],
+    index: usize,
+    all: &Node<'_>,
     whose: Whose<'_>,
 ) -> Option<()> {
-    let mut object = node.object()?;
-    let of = object.one_of(&["value", "network"]);
-    let allowed = object.one_of(&["quota", "unlimited"]);
-    object.finish();
-    let allowance = allowed.and_then(|(name, node)| match name {
-        "quota" => node.whole(0..=MAX_UNITS).map(Allowance::Units),
-        _ if node.boolean()? => Some(Allowance::Unlimited),
-        _ => node.must("true: leave the override out, or give it a quota"),
-    });
-    let path = |place: usize| all.get(place).map_or_else(String::new, |node| node.path().to_owned());
-    match of? {
-        ("value", node) => {
-            let text = node.text()?;
+    let allowance = element.allowance;
+    let path = |index: usize| all.element(index).path().to_owned();
+    match element.whom? {
+        Subject::Value(text, node) => {
             let (partition, digester) = whose?;
             let key = key_of(&node, text, partition, digester)?;
-            if let Some(first) = overrides.place_of_key(&key) {
+            if let Some(first) = overrides.index_of_key(&key) {
                 node.fault(format!("is the same partition as in {}", path(first)));
                 return None;
             }
-            overrides.add_key(key, place, allowance?);
+            overrides.add_key(key, index, allowance?);
         }
-        (_, node) => {
-            let network = network(&node)?;
+        Subject::Network(network, node) => {
             if !whose?.0.forms().iter().flatten().flatten().any(|part| part.label == key::IP) {
                 node.fault("matches nobody: partition_by holds no identity with a client_ip source");
                 return None;
@@ -78,17 +110,46 @@ fn exception(
                     return None;
                 }
                 Some((first, wider)) => {
-                    node.warn(format!(
-                        "never counts: {} comes first and holds for all of {wider}",
-                        path(first)
-                    ));
+                    node.warn(format!("never counts: {} comes first and covers all of {wider}", path(first)));
                 }
                 None => {}
             }
-            overrides.add_network(network, place, allowance?);
+            overrides.add_network(network, index, allowance?);
         }
     }
     Some(())
+}
+
+/// Only `true`.
+enum Unlimited {}
+
+impl Type for Unlimited {
+    type Out<'a> = ();
+
+    fn read(node: &Node<'_>) -> Option<()> {
+        if node.boolean()? { Some(()) } else { node.must("true: leave the override out, or give it a quota") }
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
+        crate::document::True::schema(book)
+    }
+}
+
+/// A network, or an address.
+enum NetworkType {}
+
+impl Type for NetworkType {
+    type Out<'a> = Network;
+
+    fn read(node: &Node<'_>) -> Option<Network> {
+        network(node)
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(_: &mut crate::document::book::Book) -> serde_json::Value {
+        serde_json::json!({"type": "string", "pattern": "^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$"})
+    }
 }
 
 fn network(node: &Node<'_>) -> Option<Network> {
