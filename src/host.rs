@@ -7,8 +7,8 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::types::{Action, BufferType, MapType, Status};
 use quotagate_quota::access_log::Entry;
 use quotagate_quota::answered::{Answered, is_grpc};
+use quotagate_quota::protocol::{self, dials::REPORT_HEADER};
 use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
-use quotagate_quota::wire::{self, dials::REPORT_HEADER};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingFetch};
 
 use crate::headers::{HeaderMap, serialize};
@@ -255,7 +255,8 @@ pub fn call_store(
     body: &[u8],
     timeout: Duration,
 ) -> Result<u32, CallFault<'static>> {
-    let headers = [(":method", "POST"), (":path", wire::RESERVE_PATH), ("content-type", "application/json")];
+    let headers =
+        [(":method", "POST"), (":path", protocol::RESERVE_PATH), ("content-type", "application/json")];
     send_to_store(store, &headers, Some(body), timeout)
 }
 
@@ -298,7 +299,7 @@ pub fn call_end(headers: usize, body_size: usize) -> CallEnd {
     // Envoy writes it into what a server answers, and not into what it says in a server's place.
     let by =
         if header("x-envoy-upstream-service-time").is_some() { AnsweredBy::Store } else { AnsweredBy::Host };
-    let read = body_size.min(wire::MAX_BODY);
+    let read = body_size.min(protocol::MAX_BODY);
     let body = if read > 0 {
         hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, read).ok().flatten()
     } else {

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use quotagate_quota::config::{Mode, OnFailure};
-use quotagate_quota::wire::dials::{DIALS_PATH, PolicyReport, REPORT_HEADER, Report};
+use quotagate_quota::protocol::dials::{DIALS_PATH, PolicyReport, REPORT_HEADER, Report};
+use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_support::envoy::{Envoy, EnvoyOptions};
 use quotagate_support::http::{self, Request};
 use quotagate_support::redis::Redis;
@@ -67,7 +67,7 @@ fn rules() -> Result<Vec<Value>> {
 #[test]
 fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
     let tests = fs::read_to_string(directory().join("alerts_test.yaml"))?;
-    let guide = fs::read_to_string(paths::root().join("docs/operating.md"))?;
+    let guide = fs::read_to_string(paths::root().join("docs/operate/alerts.md"))?;
     let headings: BTreeSet<String> = guide
         .lines()
         .filter(|line| line.starts_with('#'))
@@ -81,8 +81,8 @@ fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
         }
         assert!(matches!(rule["labels"]["severity"].as_str(), Some("page" | "ticket")), "{name}");
         let anchor = name.to_lowercase();
-        assert_eq!(annotations["runbook_url"], format!("docs/operating.md#{anchor}"), "{name}");
-        assert!(headings.contains(&anchor), "docs/operating.md has no section {name}");
+        assert_eq!(annotations["runbook_url"], format!("docs/operate/alerts.md#{anchor}"), "{name}");
+        assert!(headings.contains(&anchor), "docs/operate/alerts.md has no section {name}");
         assert!(
             tests.contains(&format!("alertname: {name}\n        exp_alerts:")),
             "{name} is not seen to fire"

@@ -331,7 +331,7 @@ fn the_mounted_envoy_configuration_names_services_of_the_compose_file() {
 
 #[test]
 fn envoy_accepts_both_configurations_with_the_built_filter() {
-    assert!(paths::filter().is_file(), "no dist/quotagate.wasm: run `cargo xtask build`");
+    assert!(paths::filter().is_file(), "no filter: run `cargo xtask build --dev`");
     for name in ["docker/envoy.yaml", "envoy/envoy.yaml"] {
         let mut config = yaml::read(&paths::root().join(name)).unwrap();
         // Tests run in another directory than Envoy does.

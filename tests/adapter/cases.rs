@@ -94,7 +94,7 @@ fn invariant_3_units_of_a_client_that_left_go_back() {
     assert!(host(|h| h.resumed.is_empty()));
     tick();
     let body = host(|h| String::from_utf8(h.calls[1].1.clone()).unwrap());
-    assert!(body.contains(r#""returns":[{"key":"d:p:{*}","window_s":60,"window":1,"units":1}]"#), "{body}");
+    assert!(body.contains(r#""refunds":[{"key":"d:p:{*}","window_s":60,"window":1,"units":1}]"#), "{body}");
 }
 
 #[test]

@@ -25,8 +25,8 @@ fn returned(first: usize) -> Vec<String> {
         let bodies =
             h.calls.iter().skip(first - 1).map(|(_, body)| String::from_utf8_lossy(body).into_owned());
         let units = bodies.filter_map(|body| {
-            let (_, returns) = body.split_once(r#""returns":[{"#)?;
-            let (_, units) = returns.split_once(r#""units":"#)?;
+            let (_, refunds) = body.split_once(r#""refunds":[{"#)?;
+            let (_, units) = refunds.split_once(r#""units":"#)?;
             Some(units.split_once('}')?.0.to_owned())
         });
         units.collect()

@@ -13,7 +13,7 @@ use quotagate_advise::{Advice, Fields, Limits, Options, advise};
 const MIB: usize = 1 << 20;
 const MEMORY: usize = 16 * MIB;
 const THREADS: usize = 2;
-/// As `docs/advise.md` says.
+/// As `docs/operate/advise.md` says.
 const ALLOWED: usize = MEMORY + THREADS * 5 * MIB;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use quotagate_quota::wire::MAX_UNITS;
+use quotagate_quota::protocol::MAX_UNITS;
 use quotagate_store::api::{MAX_BY, MAX_FOR_MS};
 use tokio::runtime::Builder;
 

@@ -12,10 +12,10 @@ use divan::{Bencher, black_box};
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::Decision;
 use quotagate_quota::evaluate::Check;
-use quotagate_quota::request::{PeerName, Request};
+use quotagate_quota::protocol::{Grant, ReserveReply, ReserveRequest};
+use quotagate_quota::request::Request;
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::wire::{Grant, Outcome, ReserveReply, ReserveRequest};
 use quotagate_quota::worker::{CallId, Submitted, Worker};
 
 const CONFIGURATION: &str = r#"{
@@ -52,7 +52,7 @@ impl Request for User {
     fn metadata(&self, _filter: &str, _path: &[Box<str>]) -> Option<Vec<u8>> {
         None
     }
-    fn peer(&self, _name: PeerName) -> Option<Vec<u8>> {
+    fn attribute(&self, _path: &[&str]) -> Option<Vec<u8>> {
         None
     }
     fn source_address(&self) -> Option<Vec<u8>> {
@@ -82,8 +82,8 @@ impl Request for OnPath {
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
         User(7).metadata(filter, path)
     }
-    fn peer(&self, name: PeerName) -> Option<Vec<u8>> {
-        User(7).peer(name)
+    fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {
+        User(7).attribute(path)
     }
     fn source_address(&self) -> Option<Vec<u8>> {
         User(7).source_address()
@@ -259,7 +259,7 @@ fn holding(config: &Rc<Config>) -> Worker<usize> {
 fn reply(requests: usize, granted: u64) -> Vec<u8> {
     let used = if granted == 0 { 1_000_000 } else { 5_700 };
     let grant = Grant { granted, used, quota: 1_000_000, reset_ms: 1_234_567, window: 483_333 };
-    let reply = ReserveReply { dials: 17, grants: vec![Outcome::Granted(grant); requests] };
+    let reply = ReserveReply { dials: 17, grants: vec![Ok(grant); requests] };
     serde_json::to_vec(&reply).unwrap_or_else(|error| stop(error))
 }
 

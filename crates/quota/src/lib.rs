@@ -15,10 +15,11 @@ pub mod decision;
 mod document;
 pub mod duration;
 pub mod evaluate;
+pub mod protocol;
 pub mod request;
 pub mod response;
 pub mod stats;
+#[cfg(test)]
+mod testing;
 pub mod time;
-pub mod window;
-pub mod wire;
 pub mod worker;

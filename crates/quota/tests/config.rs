@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quotagate_quota::config::{
-    Abandoned, Answers, Config, Count, Denied, Family, Faults, Mode, OnFailure, Piece, Precision, Reset,
-    StoreConfig, Template,
+    Abandoned, Answers, Config, Count, Denied, Family, Faults, Piece, Precision, Reset, StoreConfig, Template,
 };
-use quotagate_quota::window::Window;
+use quotagate_quota::protocol::{Mode, OnFailure, Window};
 
 #[test]
 fn every_supported_field_is_read() {

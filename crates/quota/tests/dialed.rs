@@ -2,8 +2,8 @@
 
 #![cfg(test)]
 
-use quotagate_quota::config::{Config, Mode, OnFailure, Turned};
-use quotagate_quota::wire::MAX_UNITS;
+use quotagate_quota::config::{Config, Turned};
+use quotagate_quota::protocol::{MAX_UNITS, Mode, OnFailure};
 use serde_json::{Value, json};
 
 const GOOD: &str = include_str!("fixtures/good.json");

@@ -7,8 +7,8 @@
 //!
 //! `domain` may be left out wherever the store knows only one.
 
-use quotagate_quota::config::{Mode, OnFailure};
-use quotagate_quota::wire::dials::PartitionEntry;
+use quotagate_quota::protocol::dials::PartitionEntry;
+use quotagate_quota::protocol::{Mode, OnFailure};
 use serde::{Deserialize, Serialize};
 
 /// The first part of every path.

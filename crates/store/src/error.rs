@@ -1,18 +1,18 @@
-//! Why a backend did not do what was asked of it.
+//! Why a backend failed.
 
-/// Why a reservation was not carried out, as far as the store knows.
+/// Why a reservation failed, as far as the store knows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// It was never sent, or never taken up: no connection, or a backend that is not ready.
+    /// It was never sent, or never executed: there is no connection, or the backend is not ready.
     #[error("backend unreachable: {0}")]
     Unreachable(String),
-    /// It was sent and nothing came back. It may have taken units, which stay taken until the window ends.
+    /// It was sent, and no answer came. It may have taken units, which stay taken until the window ends.
     #[error("no answer from the backend: {0}")]
     NoAnswer(String),
-    /// The caller's time was over before it could be sent.
+    /// The caller's budget was over before it was sent.
     #[error("the caller's budget was over")]
     Late,
-    /// The window ended twice while it was asked for.
+    /// The window ended twice while it was under way.
     #[error("the window ended meanwhile")]
     Rolled,
     /// The backend refused it.
@@ -21,7 +21,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether it says that the backend is down, rather than something about one reservation.
+    /// Whether the backend is down, as opposed to a fault of one reservation.
     pub const fn is_outage(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::NoAnswer(_))
     }

@@ -1,14 +1,14 @@
 //! The store of quotagate: a small HTTP service beside Envoy that keeps the counters, in memory, in Redis
 //! or in Redis Cluster.
 //!
-//! [`store`] says what every backend does for filters, [`desk`] what for operators; [`memory`] and [`redis`] are the
+//! [`store`] says what every backend does for filters, [`control`] what for operators; [`memory`] and [`redis`] are the
 //! backends, which [`url`] names, with [`password`]s in files; [`operate`] is what operators do, [`watch`] what they see, [`api`] how they say it;
 //! [`server`] is the service. [`open`] makes a backend of a URL.
 
 use std::sync::Arc;
 
 pub mod api;
-pub mod desk;
+pub mod control;
 mod error;
 mod login;
 pub mod memory;

@@ -1,6 +1,6 @@
 //! Counters in this process: for one store, and for tests. They are gone when it ends.
 
-mod desk;
+mod control;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use quotagate_quota::wire::{Grant, MAX_UNITS, Return};
+use quotagate_quota::protocol::{Grant, MAX_UNITS, Refund};
 
-use self::desk::Drawer;
-use crate::desk::Desk;
-use crate::store::{Ask, Batch, Health, Settle, Settled, Store, StoreError};
+use self::control::Drawer;
+use crate::control::ControlStore;
+use crate::store::{Batch, CheckedReservation, Health, Settle, Settled, Store, StoreError};
 
 /// Parts of the map, each behind a lock of its own.
 const SHARDS: usize = 64;
@@ -108,7 +108,7 @@ impl Memory {
         lock(self.shards.others.get(place).unwrap_or(&self.shards.last))
     }
 
-    fn take(&self, ask: &Ask) -> Settled {
+    fn take(&self, ask: &CheckedReservation) -> Settled {
         let now = (self.clock)();
         let window = ask.window();
         let (number, remaining) = (window.number_at(now), window.remaining_at(now));
@@ -142,7 +142,7 @@ impl Memory {
         Ok(Grant { granted, used: used.saturating_add(taken), quota, reset_ms, window: number })
     }
 
-    fn put_back(&self, back: &Return) {
+    fn put_back(&self, back: &Refund) {
         let now = (self.clock)();
         let mut shard = self.shard(&back.key);
         let Some(held) = shard.get_mut(back.key.as_str()) else { return };
@@ -159,7 +159,7 @@ impl Memory {
 }
 
 /// What a reservation is granted of a counter with `used` units of `quota` taken, and by how much the counter grows.
-fn share(ask: &Ask, quota: u64, used: u64) -> (u64, u64) {
+fn share(ask: &CheckedReservation, quota: u64, used: u64) -> (u64, u64) {
     let left = quota.saturating_sub(used);
     let needed = if left < ask.min { 0 } else { ask.want.min(left) };
     // All that was wanted is granted, or nobody waits and nothing was wanted.
@@ -186,14 +186,14 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 impl Store for Memory {
     fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
         let late = Instant::now() >= batch.deadline;
-        batch.returns.iter().for_each(|back| self.put_back(back));
-        for (at, ask) in batch.asks.iter().enumerate() {
+        batch.refunds.iter().for_each(|back| self.put_back(back));
+        for (at, ask) in batch.reservations.iter().enumerate() {
             settle(at, if late { Err(StoreError::Late) } else { self.take(ask) });
         }
         ready(()).boxed()
     }
 
-    fn give_back<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()> {
+    fn refund<'a>(&'a self, returns: &'a [Refund]) -> BoxFuture<'a, ()> {
         returns.iter().for_each(|back| self.put_back(back));
         ready(()).boxed()
     }
@@ -202,14 +202,14 @@ impl Store for Memory {
         Health::default()
     }
 
-    fn desk(&self) -> &dyn Desk {
+    fn control(&self) -> &dyn ControlStore {
         self
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::wire::Reservation;
+    use quotagate_quota::protocol::Reservation;
 
     use super::*;
 
@@ -219,7 +219,7 @@ mod tests {
         let ask = |n: usize| {
             let key = format!("test:p:{{{n}}}");
             let (offset_s, spare, count_denied) = (0, 0, false);
-            Ask::new(Reservation {
+            CheckedReservation::new(Reservation {
                 key,
                 window_s: 3600,
                 offset_s,
@@ -255,10 +255,10 @@ mod tests {
                 count_denied: false,
                 shadow: false,
             };
-            Ask::new(reservation).unwrap()
+            CheckedReservation::new(reservation).unwrap()
         };
         let deadline = Instant::now() + Duration::from_secs(60);
-        let batch = Batch { deadline, returns: vec![], asks: (0..1000).map(ask).collect() };
+        let batch = Batch { deadline, refunds: vec![], reservations: (0..1000).map(ask).collect() };
         let first = memory.reserve(&batch).await;
         assert!(first.iter().all(|outcome| outcome.as_ref().unwrap().granted == 5));
         assert_eq!(memory.len(), 1000);

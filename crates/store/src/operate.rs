@@ -1,5 +1,5 @@
 //! What operators do to a running fleet: dials, overrides, looking at counters. The same over every backend, whose
-//! [`Desk`] keeps it.
+//! [`ControlStore`] keeps it.
 //!
 //! * A dial is a field of a hash of its domain: `record::DialRecord` as JSON. One whose time is over counts no more.
 //! * An override is a value beside its counters, which a reservation reads in its own step, and an entry of an index of
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::Event;
-use crate::desk::{Change, Desk, Shelf};
+use crate::control::{Change, ControlStore, HashName};
 use crate::store::Store;
 
 pub use self::cache::{Cached, Full};
@@ -75,32 +75,32 @@ impl Operate {
         Self { store, cache: cache::Cache::default(), kept: boards::Kept::default() }
     }
 
-    fn desk(&self) -> &dyn Desk {
-        self.store.desk()
+    fn control(&self) -> &dyn ControlStore {
+        self.store.control()
     }
 
     /// Changes one field to what `edit` makes of its value and of the backend's time, and tells history.
     async fn change(
         &self,
         domain: &str,
-        shelf: Shelf,
+        hash: HashName,
         field: &str,
         by: &str,
         edit: impl Fn(Option<&[u8]>, Duration) -> Result<Edit, Fault>,
     ) -> Result<Made, Fault> {
         for _ in 0..TRIES {
-            let sheet = self.desk().read(shelf, domain).await?;
-            let old = sheet.get(field);
-            let Edit { new, done } = edit(old, sheet.now)?;
-            let event = Event { at_ms: millis(sheet.now), by: by.to_owned(), done };
+            let snapshot = self.control().read(hash, domain).await?;
+            let old = snapshot.get(field);
+            let Edit { new, done } = edit(old, snapshot.now)?;
+            let event = Event { at_ms: millis(snapshot.now), by: by.to_owned(), done };
             let change = Change {
-                shelf,
+                hash,
                 field: field.to_owned(),
                 old: old.map(<[u8]>::to_vec),
                 new,
                 event: Some(record::write(&event)),
             };
-            if let Some(version) = self.desk().change(domain, &change).await? {
+            if let Some(version) = self.control().change(domain, &change).await? {
                 tracing::info!("{}, by {}, in {domain}", event.done, event.by);
                 self.reread(domain).await;
                 return Ok(Made { version, done: event.done });

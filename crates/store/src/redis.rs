@@ -5,7 +5,7 @@
 
 mod again;
 mod cluster;
-mod desk;
+mod control;
 mod errors;
 mod eviction;
 mod node;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use quotagate_quota::wire::Return;
+use quotagate_quota::protocol::Refund;
 use redis::{Pipeline, Value};
 
 use self::cluster::{Cluster, slot_of};
@@ -31,8 +31,8 @@ use self::node::{Link, Node};
 use self::script::{Answer, Deed, Form, TOGETHER};
 use self::silence::patience;
 use self::target::Target;
-use crate::desk::Desk;
-use crate::store::{Ask, Batch, Health, Settle, Store, StoreError};
+use crate::control::ControlStore;
+use crate::store::{Batch, CheckedReservation, Health, Settle, Store, StoreError};
 use crate::url::StoreUrl;
 
 /// The longest wait for a connection to give units back.
@@ -59,15 +59,15 @@ type Group<'a> = (Arc<Node>, Vec<Item<'a>>);
 /// One command of a batch.
 #[derive(Clone, Copy)]
 enum Item<'a> {
-    Return(&'a Return),
-    Ask { at: usize, ask: &'a Ask },
+    Refund(&'a Refund),
+    Ask { at: usize, ask: &'a CheckedReservation },
 }
 
 impl<'a> Item<'a> {
     /// What the script does for it, with a window predicted for `now`.
     fn deed(&self, now: Duration) -> Deed<'a> {
         match *self {
-            Item::Return(back) => Deed::Return(back),
+            Item::Refund(back) => Deed::Refund(back),
             Item::Ask { ask, .. } => Deed::Reserve(ask, ask.window().number_at(now)),
         }
     }
@@ -93,7 +93,7 @@ impl Redis {
             }
         };
         let (commands, errors) = (Counter::default(), Errors::default());
-        let backend = desk::backend(&topology, sentinel);
+        let backend = control::backend(&topology, sentinel);
         Some(Self { prefix: prefix.to_owned(), topology, backend, commands, errors })
     }
 
@@ -107,10 +107,11 @@ impl Redis {
     async fn send_all(&self, batch: &Batch, settle: &Settle<'_>) {
         let late = Instant::now() >= batch.deadline;
         if late {
-            (0..batch.asks.len()).for_each(|at| settle(at, Err(StoreError::Late)));
+            (0..batch.reservations.len()).for_each(|at| settle(at, Err(StoreError::Late)));
         }
-        let asks = batch.asks.iter().enumerate().filter(|_| !late).map(|(at, ask)| Item::Ask { at, ask });
-        let (groups, homeless) = self.group(batch.returns.iter().map(Item::Return).chain(asks));
+        let asks =
+            batch.reservations.iter().enumerate().filter(|_| !late).map(|(at, ask)| Item::Ask { at, ask });
+        let (groups, homeless) = self.group(batch.refunds.iter().map(Item::Refund).chain(asks));
         for item in &homeless {
             if let Item::Ask { at, .. } = *item {
                 settle(
@@ -153,7 +154,7 @@ impl Redis {
         let (mut groups, mut homeless): (Vec<Group<'a>>, _) = (Vec::new(), Vec::new());
         for item in items {
             let key = match item {
-                Item::Return(back) => &back.key,
+                Item::Refund(back) => &back.key,
                 Item::Ask { ask, .. } => &ask.key,
             };
             let Some(node) = self.owner(key) else {
@@ -262,10 +263,10 @@ impl Store for Redis {
         self.send_all(batch, settle).boxed()
     }
 
-    fn give_back<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()> {
+    fn refund<'a>(&'a self, returns: &'a [Refund]) -> BoxFuture<'a, ()> {
         async move {
             let deadline = Instant::now() + PATIENCE;
-            let (groups, _) = self.group(returns.iter().map(Item::Return));
+            let (groups, _) = self.group(returns.iter().map(Item::Refund));
             join_all(groups.iter().map(|(node, items)| self.send(node, items, deadline))).await;
         }
         .boxed()
@@ -301,7 +302,7 @@ impl Store for Redis {
         }
     }
 
-    fn desk(&self) -> &dyn Desk {
+    fn control(&self) -> &dyn ControlStore {
         self
     }
 
@@ -313,7 +314,7 @@ impl Store for Redis {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::wire::Reservation;
+    use quotagate_quota::protocol::Reservation;
 
     use super::*;
 
@@ -335,7 +336,11 @@ mod tests {
             count_denied: false,
             shadow: false,
         };
-        let batch = Batch { deadline, returns: vec![], asks: vec![Ask::new(reservation).unwrap(); 2] };
+        let batch = Batch {
+            deadline,
+            refunds: vec![],
+            reservations: vec![CheckedReservation::new(reservation).unwrap(); 2],
+        };
         for used in [4, 8] {
             node.observe(Duration::from_secs(1));
             let commands = store.commands.get();

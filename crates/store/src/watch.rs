@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use quotagate_quota::wire::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
+use quotagate_quota::protocol::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
 
 use self::pair::{Families, Pair};
 use self::table::{Sight, Table};
 use self::top::Sketch;
 use crate::api::{QuotaFrom, Rates, Refused, Top, Uncounted, Usage};
 use crate::operate::{is_domain, is_policy};
-use crate::store::{Ask, Settled};
+use crate::store::{CheckedReservation, Settled};
 
 /// Pairs of domain and policy that are told apart.
 const MAX_PAIRS: usize = 1024;
@@ -55,7 +55,7 @@ impl Watch {
     }
 
     /// A reservation was carried out, or was not.
-    pub fn settled(&self, ask: &Ask, settled: &Settled) {
+    pub fn settled(&self, ask: &CheckedReservation, settled: &Settled) {
         let Some((pair, partition)) = self.pair_of(&ask.key) else { return };
         pair.settled(ask, settled);
         let Ok(grant) = settled else { return };

@@ -401,7 +401,7 @@ async fn what_shadow_mode_lets_through_is_not_refused_and_what_was_not_counted_i
         {"name": "q", "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce", "on_failure": "allow",
          "admitted": 9}]});
     server.dials("test", Some(report.to_string().as_bytes())).await;
-    let shadow = quotagate_quota::wire::Reservation { shadow: true, ..take("jwt.sub=shadow", 5, 9) };
+    let shadow = quotagate_quota::protocol::Reservation { shadow: true, ..take("jwt.sub=shadow", 5, 9) };
     let call =
         json!({"budget_ms": 5000, "reservations": [shadow, take("jwt.sub=refused", 5, 9)]}).to_string();
     let request = Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
@@ -422,7 +422,8 @@ async fn metrics_name_policies_and_no_partition() {
     server.admin(Method::PUT, "/v1/dials", Some(wish)).await;
     let wish = json!({"policy": "p", "partition": "jwt.sub=somebody", "allow": "blocked", "by": "ann"});
     server.admin(Method::PUT, "/v1/overrides", Some(wish)).await;
-    let short = |n: u64| quotagate_quota::wire::Reservation { window_s: 1, ..take("somebody-else", 4, n) };
+    let short =
+        |n: u64| quotagate_quota::protocol::Reservation { window_s: 1, ..take("somebody-else", 4, n) };
     let call =
         json!({"budget_ms": 5000, "reservations": [take("jwt.sub=somebody", 5, 1), short(3)]}).to_string();
     let request = Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();

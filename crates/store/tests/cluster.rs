@@ -13,7 +13,7 @@ use common::http::{Served, read, send};
 use common::{back, batch, numbers, one, open, take, try_one, until};
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
-use quotagate_quota::wire::Reservation;
+use quotagate_quota::protocol::Reservation;
 use quotagate_store::store::{Batch, Settled, Store, StoreError};
 use quotagate_support::cluster::{Cluster, SlotMove};
 use serde_json::{Value, json};

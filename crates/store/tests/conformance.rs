@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::{back, batch, numbers, one, open, take, try_one, until};
-use quotagate_quota::window::Window;
-use quotagate_quota::wire::{MAX_UNITS, Reservation, Return};
-use quotagate_store::desk::Cell;
+use quotagate_quota::protocol::{MAX_UNITS, Refund, Reservation, Window};
+use quotagate_store::control::Key;
 use quotagate_store::store::{Batch, Store, StoreError};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
@@ -92,9 +91,9 @@ async fn grants_spare_where_nobody_waits(store: &dyn Store) {
 async fn takes_back_what_was_not_spent(store: &dyn Store) {
     let ask = take("returns", 5, 5);
     let grant = one(store, &ask).await;
-    store.give_back(&[back(&ask, grant, 2)]).await;
+    store.refund(&[back(&ask, grant, 2)]).await;
     assert_eq!(numbers(store, &ask).await, (2, 5));
-    store.give_back(&[back(&ask, grant, 100)]).await;
+    store.refund(&[back(&ask, grant, 100)]).await;
     assert_eq!(numbers(store, &ask).await, (5, 5), "never below 0");
 }
 
@@ -104,10 +103,10 @@ async fn deletes_a_counter_that_a_refund_brings_to_zero(store: &dyn Store) {
         let ask = take(&format!("zero{case}"), 5, 3);
         let grant = one(store, &ask).await;
         for units in refunds {
-            store.give_back(&[back(&ask, grant, *units)]).await;
+            store.refund(&[back(&ask, grant, *units)]).await;
         }
-        let counter = Cell::Counter { key: &ask.key, window_s: ask.window_s, number: grant.window };
-        let held = store.desk().look(counter).await.unwrap().value;
+        let counter = Key::Counter { key: &ask.key, window_s: ask.window_s, number: grant.window };
+        let held = store.control().get(counter).await.unwrap().value;
         assert_eq!(held.as_deref(), left, "{refunds:?} refunded of 3");
         let used = left.map_or(0, |left| left.parse::<u64>().unwrap());
         assert_eq!(numbers(store, &ask).await, (3, used + 3));
@@ -119,15 +118,15 @@ async fn ignores_returns_that_fit_nothing(store: &dyn Store) {
     let grant = one(store, &ask).await;
     let fitting = back(&ask, grant, 1);
     store
-        .give_back(&[
-            Return { window: grant.window + 1, ..fitting.clone() },
-            Return { window: grant.window - 1, ..fitting.clone() },
-            Return { key: "test:p:{no such}".to_owned(), ..fitting },
+        .refund(&[
+            Refund { window: grant.window + 1, ..fitting.clone() },
+            Refund { window: grant.window - 1, ..fitting.clone() },
+            Refund { key: "test:p:{no such}".to_owned(), ..fitting },
         ])
         .await;
     assert_eq!(numbers(store, &ask).await, (1, 2));
     let missing = take("missing", 5, 1);
-    store.give_back(&[back(&missing, grant, 3)]).await;
+    store.refund(&[back(&missing, grant, 3)]).await;
     assert_eq!(numbers(store, &missing).await, (1, 1));
 }
 
@@ -161,7 +160,7 @@ async fn stays_exact_up_to_the_largest_number(store: &dyn Store) {
     assert_eq!(numbers(store, &ask(7)).await, (1, MAX_UNITS));
     let denied = Reservation { count_denied: true, ..ask(MAX_UNITS) };
     assert_eq!(numbers(store, &denied).await, (0, MAX_UNITS));
-    store.give_back(&[back(&ask(1), grant, MAX_UNITS - 3)]).await;
+    store.refund(&[back(&ask(1), grant, MAX_UNITS - 3)]).await;
     assert_eq!(numbers(store, &ask(1)).await, (1, 4));
     assert_eq!(numbers(store, &ask(MAX_UNITS - 5)).await, (MAX_UNITS - 5, MAX_UNITS - 1));
     let some = Reservation { count_denied: true, ..take("large-denied", 5, MAX_UNITS - 1) };
@@ -204,7 +203,7 @@ async fn begins_anew_in_the_next_window(store: &dyn Store) {
         })
         .await;
         assert!(next.window > first.window && next.used == 5, "{first:?}, {next:?}");
-        store.give_back(&[back(&ask, first, 5)]).await;
+        store.refund(&[back(&ask, first, 5)]).await;
         let full = one(store, &ask).await;
         assert!(full.window > next.window || full.granted == 0, "{next:?}, {full:?}");
     }

@@ -17,10 +17,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
-use quotagate_quota::window::Window;
-use quotagate_quota::wire::{Grant, MAX_UNITS, Reservation, Return};
-use quotagate_store::desk;
-use quotagate_store::desk::Desk;
+use quotagate_quota::protocol::{Grant, MAX_UNITS, Refund, Reservation, Window};
+use quotagate_store::control;
+use quotagate_store::control::ControlStore;
 use quotagate_store::memory::Memory;
 use quotagate_store::store::Store;
 use quotagate_support::cluster::Cluster;
@@ -145,15 +144,15 @@ impl Pair {
         let granted = RefCell::new(Vec::new());
         let (mut begun, mut windows) = (system_time(), Vec::new());
         for call in calls {
-            let backs: Vec<Return> =
+            let backs: Vec<Refund> =
                 call.backs.iter().filter_map(|back| back.of(&granted.borrow())).collect();
             let asks: Vec<Reservation> = call.asks.iter().map(|wish| wish.reservation(&name)).collect();
             let refunded = backs.clone();
             let (gone, backs) = if call.gone { (backs, vec![]) } else { (vec![], backs) };
             let both = batch(backs, asks);
-            self.other.give_back(&gone).await;
+            self.other.refund(&gone).await;
             let there = self.other.reserve(&both).await;
-            let held_there = held(self.other.desk(), &refunded).await;
+            let held_there = held(self.other.control(), &refunded).await;
             let ended = system_time();
             windows.extend(call.asks.iter().map(|wish| window(wish.key, wish.window_s)));
             if some_ends(&windows, begun, ended) {
@@ -161,15 +160,15 @@ impl Pair {
                 return Ok(());
             }
             let there: Vec<Grant> = there.into_iter().map(|grant| grant.unwrap()).collect();
-            let now = moment(both.asks[0].window(), &there[0]);
+            let now = moment(both.reservations[0].window(), &there[0]);
             *self.clock.lock().unwrap() = now;
             if call.sweeps {
                 self.memory.sweep();
             }
-            self.memory.give_back(&gone).await;
+            self.memory.refund(&gone).await;
             let here = self.memory.reserve(&both).await;
             prop_assert_eq!(held_there, held(&self.memory, &refunded).await, "{:?}", refunded);
-            for ((there, here), ask) in there.iter().zip(here).zip(&both.asks) {
+            for ((there, here), ask) in there.iter().zip(here).zip(&both.reservations) {
                 let here = here.unwrap();
                 let told = moment(ask.window(), there);
                 prop_assert!(
@@ -189,22 +188,22 @@ impl Pair {
 }
 
 /// What each counter of these refunds holds; `None` where there is no such counter.
-async fn held(desk: &dyn Desk, refunds: &[Return]) -> Vec<Option<String>> {
+async fn held(control: &dyn ControlStore, refunds: &[Refund]) -> Vec<Option<String>> {
     let mut values = Vec::new();
-    for Return { key, window_s, window, .. } in refunds {
-        let counter = desk::Cell::Counter { key, window_s: *window_s, number: *window };
-        values.push(desk.look(counter).await.unwrap().value);
+    for Refund { key, window_s, window, .. } in refunds {
+        let counter = control::Key::Counter { key, window_s: *window_s, number: *window };
+        values.push(control.get(counter).await.unwrap().value);
     }
     values
 }
 
 impl Back {
-    fn of(&self, granted: &[(String, u32, Grant)]) -> Option<Return> {
+    fn of(&self, granted: &[(String, u32, Grant)]) -> Option<Refund> {
         let last = granted.len().checked_sub(1)?;
         let (key, window_s, grant) = &granted[last - self.grant.min(last)];
         let key = if self.stray { "test:p:{nobody}".to_owned() } else { key.clone() };
         let window = grant.window.saturating_add_signed(self.later);
-        Some(Return { key, window_s: *window_s, window, units: self.units })
+        Some(Refund { key, window_s: *window_s, window, units: self.units })
     }
 }
 

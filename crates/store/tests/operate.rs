@@ -10,14 +10,12 @@ use std::time::Duration;
 use common::operate::{clear, reply, report, set, told};
 use common::{one, open, take, until};
 use futures_util::future::join_all;
-use quotagate_quota::config::{Mode, OnFailure};
-use quotagate_quota::window::Window;
-use quotagate_quota::wire::dials::DialsReply;
-use quotagate_quota::wire::{MAX_UNITS, Reservation};
+use quotagate_quota::protocol::dials::DialsReply;
+use quotagate_quota::protocol::{MAX_UNITS, Mode, OnFailure, Reservation, Window};
 use quotagate_store::api::{
     Allow, ClearOverride, MAX_FOR_MS, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
 };
-use quotagate_store::desk::Shelf;
+use quotagate_store::control::HashName;
 use quotagate_store::operate::{Fault, Operate};
 use quotagate_store::store::Store;
 use quotagate_support::cluster::Cluster;
@@ -265,7 +263,11 @@ async fn ends_overrides_by_themselves(store: &Arc<dyn Store>) {
     .await;
     assert!(operate.overrides(Some("ends"), None, 9).await.unwrap().is_empty());
     assert!(reply(&operate, "ends").await.overridden.is_empty());
-    assert_eq!(store.desk().read(Shelf::Overrides, "ends").await.unwrap().fields, [], "its entry is dropped");
+    assert_eq!(
+        store.control().read(HashName::Overrides, "ends").await.unwrap().fields,
+        [],
+        "its entry is dropped"
+    );
 }
 
 async fn refuses_overrides_that_cannot_be(store: &Arc<dyn Store>) {

@@ -12,7 +12,7 @@ use common::operate::{reply, report, set, told};
 use common::{open, until};
 use futures_util::future::join_all;
 use quotagate_store::api::{Allow, ForgetDomain, SetDial, SetOverride};
-use quotagate_store::desk::{Desk, Field, Note, Shelf};
+use quotagate_store::control::{ControlStore, Field, HashName, Upsert};
 use quotagate_store::memory::{Memory, steady_clock};
 use quotagate_store::operate::{Fault, MAX_POLICIES, Operate};
 use quotagate_store::store::Store;
@@ -56,47 +56,50 @@ async fn every_store_forgets_a_domain() {
 }
 
 /// Domains that were told of at this time.
-fn seen(names: &str, seen_ms: u64) -> Note {
+fn seen(names: &str, seen_ms: u64) -> Upsert {
     let fields =
         (0..1024).map(|n| (format!("{names}-{n}"), format!("{{\"seen_ms\":{seen_ms}}}").into_bytes()));
-    Note { fields: fields.collect(), dead: vec![], most: 1024, keep: DAY }
+    Upsert { delete: vec![], fields: fields.collect(), max_fields: 1024, keep_for: DAY }
 }
 
-async fn names(desk: &dyn Desk, shelf: Shelf, domain: &str) -> Vec<String> {
-    let sheet = desk.read(shelf, domain).await.unwrap();
-    sheet.fields.into_iter().map(|(name, _)| name).collect()
+async fn names(control: &dyn ControlStore, hash: HashName, domain: &str) -> Vec<String> {
+    let snapshot = control.read(hash, domain).await.unwrap();
+    snapshot.fields.into_iter().map(|(name, _)| name).collect()
 }
 
 async fn what_is_told_of_is_bounded(store: Arc<dyn Store>) {
-    let desk = store.desk();
+    let control = store.control();
     let fields = |value: &str| -> Vec<Field> {
         (0..=MAX_POLICIES).map(|n| (format!("p{n:04}"), value.into())).collect()
     };
-    let note = |fields, dead| Note { fields, dead, most: MAX_POLICIES, keep: DAY };
-    desk.note(Shelf::Policies, "full", &note(fields("{}"), vec![])).await.unwrap();
-    assert_eq!(names(desk, Shelf::Policies, "full").await.len(), MAX_POLICIES);
-    desk.note(Shelf::Policies, "full", &note(fields("{ }"), vec!["p0000".to_owned()])).await.unwrap();
-    let sheet = desk.read(Shelf::Policies, "full").await.unwrap();
-    assert_eq!((sheet.get("p0001"), sheet.fields.len()), (Some(&b"{ }"[..]), MAX_POLICIES));
-    assert_eq!(desk.read(Shelf::Policies, "brief").await.unwrap().fields, []);
-    let brief = Note { keep: Duration::from_millis(1), ..note(fields("{}"), vec![]) };
-    desk.note(Shelf::Policies, "brief", &brief).await.unwrap();
+    let upsert = |fields, delete| Upsert { delete, fields, max_fields: MAX_POLICIES, keep_for: DAY };
+    control.upsert(HashName::Policies, "full", &upsert(fields("{}"), vec![])).await.unwrap();
+    assert_eq!(names(control, HashName::Policies, "full").await.len(), MAX_POLICIES);
+    control
+        .upsert(HashName::Policies, "full", &upsert(fields("{ }"), vec!["p0000".to_owned()]))
+        .await
+        .unwrap();
+    let snapshot = control.read(HashName::Policies, "full").await.unwrap();
+    assert_eq!((snapshot.get("p0001"), snapshot.fields.len()), (Some(&b"{ }"[..]), MAX_POLICIES));
+    assert_eq!(control.read(HashName::Policies, "brief").await.unwrap().fields, []);
+    let brief = Upsert { keep_for: Duration::from_millis(1), ..upsert(fields("{}"), vec![]) };
+    control.upsert(HashName::Policies, "brief", &brief).await.unwrap();
     until("it ends by itself", Duration::from_secs(2), async || {
-        desk.note(Shelf::Policies, "other", &note(vec![], vec![])).await.unwrap();
-        names(desk, Shelf::Policies, "brief").await.is_empty().then_some(())
+        control.upsert(HashName::Policies, "other", &upsert(vec![], vec![])).await.unwrap();
+        names(control, HashName::Policies, "brief").await.is_empty().then_some(())
     })
     .await;
 
-    desk.note(Shelf::Domains, "", &seen("dead", 1)).await.unwrap();
+    control.upsert(HashName::Domains, "", &seen("dead", 1)).await.unwrap();
     let operate = told(&store, "alive", &["p"]).await;
-    assert_eq!(names(desk, Shelf::Domains, "").await, ["alive"], "those of long ago made room");
+    assert_eq!(names(control, HashName::Domains, "").await, ["alive"], "those of long ago made room");
     assert_eq!(operate.domains().await.unwrap(), ["alive"]);
-    let now = u64::try_from(desk.read(Shelf::Domains, "").await.unwrap().now.as_millis()).unwrap();
-    desk.note(Shelf::Domains, "", &seen("live", now)).await.unwrap();
+    let now = u64::try_from(control.read(HashName::Domains, "").await.unwrap().now.as_millis()).unwrap();
+    control.upsert(HashName::Domains, "", &seen("live", now)).await.unwrap();
     told(&store, "late", &["p"]).await;
-    assert_eq!(names(desk, Shelf::Domains, "").await.len(), 1024);
+    assert_eq!(names(control, HashName::Domains, "").await.len(), 1024);
     assert_eq!(
-        names(desk, Shelf::Policies, "late").await,
+        names(control, HashName::Policies, "late").await,
         [""; 0],
         "nothing is written of what has no place"
     );

@@ -13,9 +13,9 @@ use common::operate::told;
 use common::slow::{Before, Slow, Step};
 use common::{one, open, take, until};
 use futures_util::future::FutureExt;
-use quotagate_quota::wire::Reservation;
+use quotagate_quota::protocol::Reservation;
 use quotagate_store::api::{Allow, ClearOverride, Reset, SetOverride};
-use quotagate_store::desk::{Cell, Shelf};
+use quotagate_store::control::{HashName, Key};
 use quotagate_store::operate::{Fault, Operate};
 use quotagate_store::store::{Store, StoreError};
 use serde_json::json;
@@ -63,7 +63,7 @@ async fn history(operate: &Operate) -> Vec<String> {
 }
 
 async fn in_force(store: &Arc<dyn Store>) -> Option<String> {
-    store.desk().look(Cell::Override(KEY)).await.unwrap().value
+    store.control().get(Key::Override(KEY)).await.unwrap().value
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn an_override_that_was_refused_leaves_no_trace() {
     fails.store(true, Relaxed);
     operate.set_override(&set(Allow::Blocked)).await.unwrap_err();
     assert_eq!(in_force(&store).await, None);
-    assert_eq!(store.desk().read(Shelf::Overrides, "d").await.unwrap().fields, []);
+    assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields, []);
     assert_eq!((history(&operate).await, operate.boards(Some("d")).await.unwrap()[0].version), (vec![], 0));
 }
 
@@ -82,10 +82,10 @@ async fn one_that_was_to_be_replaced_stays_as_it_is_listed() {
     let (store, fails) = failing(Step::Set, StoreError::Refused("NOPERM".to_owned())).await;
     let operate = told(&store, "d", &["p"]).await;
     operate.set_override(&SetOverride { for_ms: Some(60_000), ..set(Allow::Quota(7)) }).await.unwrap();
-    let before = store.desk().read(Shelf::Overrides, "d").await.unwrap().fields;
+    let before = store.control().read(HashName::Overrides, "d").await.unwrap().fields;
     fails.store(true, Relaxed);
     operate.set_override(&set(Allow::Blocked)).await.unwrap_err();
-    assert_eq!(store.desk().read(Shelf::Overrides, "d").await.unwrap().fields, before);
+    assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields, before);
     assert_eq!(in_force(&store).await.as_deref(), Some("7"));
     assert_eq!(history(&operate).await, ["set override p jwt.sub=mallory: quota 7, for 1m"]);
 }
@@ -96,7 +96,7 @@ async fn one_that_may_be_set_is_listed_and_told_of_as_tried() {
     let operate = told(&store, "d", &["p"]).await;
     fails.store(true, Relaxed);
     operate.set_override(&set(Allow::Blocked)).await.unwrap_err();
-    assert_eq!(store.desk().read(Shelf::Overrides, "d").await.unwrap().fields.len(), 1);
+    assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields.len(), 1);
     let tried = "tried to set override p jwt.sub=mallory: blocked; the backend did not answer";
     assert_eq!(history(&operate).await, [tried]);
 }
@@ -172,7 +172,7 @@ async fn a_set_between_the_steps_of_a_clear_is_cleared_too() {
     let operate = told(&store, "d", &["p"]).await;
     operate.clear_override(&clear()).await.unwrap();
     assert_eq!(in_force(&store).await, None);
-    assert_eq!(store.desk().read(Shelf::Overrides, "d").await.unwrap().fields, []);
+    assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields, []);
     assert_eq!(history(&operate).await[0], "cleared override p jwt.sub=mallory");
     assert!(matches!(other.clear_override(&clear()).await, Err(Fault::Absent(_))));
 }

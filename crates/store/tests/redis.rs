@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use common::{back, numbers, one, open, sentinel, sentinel_with, take, try_one, until};
-use quotagate_quota::wire::{MAX_UNITS, Reservation};
+use quotagate_quota::protocol::{MAX_UNITS, Reservation};
 use quotagate_store::store::{Store, StoreError};
 use quotagate_support::redis::Redis;
 use quotagate_support::{ports, resp};
@@ -35,7 +35,7 @@ async fn a_counter_ends_ten_seconds_after_its_window() {
         assert!(ttl <= wanted && ttl + 5_000 > wanted, "{what}: {ttl} of {wanted}");
     };
     ends_well("created");
-    store.give_back(&[back(&ask, grant, 1)]).await;
+    store.refund(&[back(&ask, grant, 1)]).await;
     ends_well("after a return");
     text(&redis, &["PERSIST", &key]);
     one(&*store, &ask).await;
@@ -108,7 +108,7 @@ async fn servers_that_share_an_address_are_asked_for_one_counter_at_a_time() {
         }
     }
     let grant = one(&*store, &take("apart0", 9, 1)).await;
-    store.give_back(&[0, 1].map(|n| back(&take(&format!("apart{n}"), 9, 1), grant, 2))).await;
+    store.refund(&[0, 1].map(|n| back(&take(&format!("apart{n}"), 9, 1), grant, 2))).await;
     assert_eq!(numbers(&*store, &take("apart0", 9, 1)).await, (1, 3));
     assert_eq!(numbers(&*store, &take("apart1", 9, 1)).await, (1, 2));
 }

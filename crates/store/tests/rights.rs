@@ -1,4 +1,4 @@
-//! The rights in Redis that README names are all that the store needs, and it needs each of them.
+//! The rights in Redis that `docs/reference/store.md` lists are all that the store needs, and it needs each of them.
 
 #![cfg(test)]
 

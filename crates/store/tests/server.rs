@@ -16,8 +16,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, Response, StatusCode, body::Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use quotagate_quota::wire::{Reservation, Return};
-use quotagate_store::desk::Desk;
+use quotagate_quota::protocol::{Refund, Reservation};
+use quotagate_store::control::ControlStore;
 use quotagate_store::memory::{Memory, steady_clock};
 use quotagate_store::server::{App, ListenAddr, Listener, Tokens, run};
 use quotagate_store::store::{Batch, Health, Settle, Store};
@@ -39,7 +39,7 @@ impl Store for Gated {
             let settled = self.memory.reserve(batch).await;
             self.entered.fetch_add(1, SeqCst);
             // The gate holds up all but those that are marked to be quick.
-            let quick = |at: &usize| batch.asks[*at].key.contains(":quick:");
+            let quick = |at: &usize| batch.reservations[*at].key.contains(":quick:");
             (0..settled.len()).filter(quick).for_each(|at| settle(at, settled[at].clone()));
             self.gate.acquire().await.unwrap().forget();
             (0..settled.len()).filter(|at| !quick(at)).for_each(|at| settle(at, settled[at].clone()));
@@ -47,16 +47,16 @@ impl Store for Gated {
         .boxed()
     }
 
-    fn give_back<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()> {
-        self.memory.give_back(returns)
+    fn refund<'a>(&'a self, returns: &'a [Refund]) -> BoxFuture<'a, ()> {
+        self.memory.refund(returns)
     }
 
     fn health(&self) -> Health {
         Health::default()
     }
 
-    fn desk(&self) -> &dyn Desk {
-        self.memory.desk()
+    fn control(&self) -> &dyn ControlStore {
+        self.memory.control()
     }
 }
 
@@ -238,7 +238,7 @@ async fn a_call_that_is_too_large_is_refused() {
     let many: Vec<_> = (0..1024).map(|_| take("m", 9999, 1)).collect();
     let mut body = request(&many);
     assert_eq!(server.post(&body).await.0, 200);
-    body["returns"] = json!([{"key": "test:p:{m}", "window_s": 60, "window": 1, "units": 1}]);
+    body["refunds"] = json!([{"key": "test:p:{m}", "window_s": 60, "window": 1, "units": 1}]);
     assert_eq!(server.post(&body).await.0, 413);
     assert_eq!(server.used("m").await, 1024);
 }
@@ -249,7 +249,7 @@ async fn an_item_out_of_bounds_fails_alone() {
     let bad = Reservation { min: 9, ..take("bad", 5, 1) };
     let odd = Reservation { key: "a b".to_owned(), ..take("odd", 5, 1) };
     let mut body = request(&[take("g", 5, 2), bad, take("h", 5, 3), odd]);
-    body["returns"] = json!([{"key": "nonsense", "window_s": 60, "window": 1, "units": 1}]);
+    body["refunds"] = json!([{"key": "nonsense", "window_s": 60, "window": 1, "units": 1}]);
     let (status, reply) = server.post(&body).await;
     assert_eq!(status, 200);
     let grants = reply["grants"].as_array().unwrap();
@@ -406,7 +406,7 @@ async fn operators_see_what_is_going_on() {
         ]))
         .await;
     let mut back = request(&[]);
-    back["returns"] = json!([{"key": "test:p:{seen}", "window_s": 60, "window": 1, "units": 1}]);
+    back["refunds"] = json!([{"key": "test:p:{seen}", "window_s": 60, "window": 1, "units": 1}]);
     server.post(&back).await;
     assert_eq!(call(&server.calls, post("{".into())).await.0, 400);
     assert_eq!(call(&server.admin, get("/healthz")).await.0, 200);

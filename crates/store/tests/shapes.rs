@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{one, open, take};
-use quotagate_quota::wire::Reservation;
+use quotagate_quota::protocol::Reservation;
 use quotagate_store::api::{Allow, ClearOverride, Reset, SetOverride};
 use quotagate_store::operate::{Fault, Operate};
 use quotagate_store::store::Store;

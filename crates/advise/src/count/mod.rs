@@ -1,6 +1,7 @@
 //! Counts by user and window, shared by all threads: the users in 64 parts, each behind a lock of its own.
 
 mod shard;
+mod taken;
 mod tally;
 mod top;
 
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-pub(crate) use self::shard::{Result as Counted, Taken};
+pub(crate) use self::shard::Result as Counted;
+pub(crate) use self::taken::Taken;
 pub(crate) use self::tally::Tally;
 pub(crate) use self::top::Taker;
 

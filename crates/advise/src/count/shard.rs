@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use hashbrown::HashTable;
 
+use super::taken::{Taken, spread};
 use super::tally::Tally;
 use super::top::{Taker, Top};
 
@@ -21,17 +22,6 @@ use super::top::{Taker, Top};
 const MAX_LEVEL: u32 = 40;
 /// The smallest table, whatever the budget.
 const SMALLEST: usize = 64;
-
-/// What one user took in one window, or a part of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    /// A hash of the user's name, evenly spread.
-    pub(crate) user: u64,
-    /// The number of the window since the Unix epoch.
-    pub(crate) window: u32,
-    /// Units; 4,294,967,295 stands for that many or more.
-    pub(crate) units: u32,
-}
 
 /// The most that a user took in any closed window.
 #[derive(Clone, Copy)]
@@ -219,12 +209,6 @@ impl Shard {
     }
 }
 
-impl Taken {
-    fn hash(&self) -> u64 {
-        spread(self.user ^ u64::from(self.window).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-}
-
 impl Most {
     fn user(&self) -> u64 {
         let [high, low] = self.user;
@@ -244,12 +228,6 @@ fn halves(user: u64) -> [u32; 2] {
 /// than those that choose the part.
 fn sampled(user: u64, level: u32) -> bool {
     user & ((1 << level) - 1) == 0
-}
-
-/// All bits of the hash depend on all of the number: those that say who is sampled are equal.
-fn spread(number: u64) -> u64 {
-    let product = u128::from(number) * 0xa076_1d64_78bd_642f;
-    (product >> 64) as u64 ^ product as u64
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::shard::Taken;
+use super::taken::Taken;
 
 /// How much of a name is kept.
 const NAME: usize = 256;

@@ -6,14 +6,13 @@ use std::borrow::Cow;
 
 use memchr::memchr2;
 
-/// How many fields may be wanted.
-pub(crate) const FIELDS: usize = 6;
+use super::fields::NUMBER;
 
 /// Where a wanted field lies: its name, or names with dots between them.
-pub(crate) type Paths<'p> = [Option<&'p str>; FIELDS];
+pub(crate) type Paths<'p> = [Option<&'p str>; NUMBER];
 
 /// What was found, as it stands in the line.
-pub(crate) type Found<'l> = [Option<&'l [u8]>; FIELDS];
+pub(crate) type Found<'l> = [Option<&'l [u8]>; NUMBER];
 
 /// The values at these paths; none if the line is no JSON object as far as it was looked at. Of a name that comes twice
 /// the first counts.
@@ -21,7 +20,7 @@ pub(crate) fn find<'l>(line: &'l [u8], paths: &Paths<'_>) -> Option<Found<'l>> {
     if !line.trim_ascii_end().ends_with(b"}") {
         return None;
     }
-    let mut scanner = Scanner { rest: line, found: [None; FIELDS], missing: paths.iter().flatten().count() };
+    let mut scanner = Scanner { rest: line, found: [None; NUMBER], missing: paths.iter().flatten().count() };
     scanner.space();
     scanner.object(paths)?;
     Some(scanner.found)

@@ -1,6 +1,7 @@
 //! What one line of a log says: who asked, when, for how much.
 
-pub(crate) mod json;
+mod fields;
+mod json;
 mod operators;
 #[cfg(test)]
 mod tests;
@@ -9,53 +10,14 @@ mod time;
 
 use std::borrow::Cow;
 
+pub use self::fields::{Fields, Only};
+
+use self::fields::{COST, DECISION, KEY, NUMBER, PATH, POLICY, TIME};
 use self::json::{Found, Paths};
 use self::operators::{quota, strftime, want};
 use self::text::Format;
 use self::time::TimeFormat;
-use crate::faults::shown;
-
-/// Names of what is read of a line; what is absent has the name that `envoy/access_log.yaml` gives it, or in text the
-/// operator that stands there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fields {
-    /// The format string that text lines were written with; none: Envoy's default.
-    pub format: Option<String>,
-    /// When the request began.
-    pub time: Option<String>,
-    /// How times are written, in the notation of strftime.
-    pub time_format: Option<String>,
-    /// Who is counted.
-    pub key: Option<String>,
-    /// The policy that counted.
-    pub policy: Option<String>,
-    /// The path.
-    pub path: Option<String>,
-    /// How many units the request takes; none: one.
-    pub cost: Option<String>,
-}
-
-impl Fields {
-    /// Whether what names users may be a secret: a field of one's own that is called like one. (In the filter's own field
-    /// secrets are digests.)
-    pub(crate) fn key_is_secret(&self) -> bool {
-        let name = self.key.as_deref().unwrap_or_default().to_ascii_lowercase().replace('_', "-");
-        SECRETS.iter().any(|secret| name.contains(secret))
-    }
-}
-
-/// What fields are called that may hold secrets.
-const SECRETS: [&str; 8] =
-    ["authorization", "cookie", "api-key", "apikey", "token", "secret", "password", "session"];
-
-/// Which requests are read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Only {
-    /// Those that this policy counted.
-    pub policy: Option<String>,
-    /// Those whose path begins so.
-    pub path: Option<String>,
-}
+use crate::display::shown;
 
 /// A request that is to be counted.
 #[derive(Debug, PartialEq, Eq)]
@@ -94,7 +56,7 @@ pub(crate) enum Nobody {
 /// Reads lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
-    names: [Option<String>; json::FIELDS],
+    names: [Option<String>; NUMBER],
     /// Without a format text is not understood: the operator that it lacks.
     text: Result<Format, String>,
     json_dash: Dash,
@@ -117,14 +79,6 @@ enum Dash {
     /// Nobody.
     Nobody,
 }
-
-/// Places of fields.
-const TIME: usize = 0;
-const KEY: usize = 1;
-const POLICY: usize = 2;
-const PATH: usize = 3;
-const COST: usize = 4;
-const DECISION: usize = 5;
 
 /// How many names are shown of the fields that a line has.
 const SHOWN: usize = 12;

@@ -1,15 +1,11 @@
 //! Which operators of a format string say what is to be read.
 
+use super::fields::{COST, DECISION, Fields, KEY, NUMBER, PATH, POLICY, TIME};
 use super::text::Format;
 use super::time::TimeFormat;
-use super::{COST, DECISION, Fields, KEY, PATH, POLICY, TIME, json};
 
 /// Wants of a format what lines must say; the name of what it lacks.
-pub(super) fn want(
-    format: &mut Format,
-    fields: &Fields,
-    names: &[Option<String>; json::FIELDS],
-) -> Option<String> {
+pub(super) fn want(format: &mut Format, fields: &Fields, names: &[Option<String>; NUMBER]) -> Option<String> {
     let is_time = |name: &str| name == "START_TIME" || name.starts_with("START_TIME(");
     let is_path = |name: &str| name.starts_with("PATH(") || name == "PATH" || name.ends_with(":PATH)");
     let found = match &fields.time {

@@ -6,7 +6,8 @@
 
 use memchr::memmem::Finder;
 
-use super::json::{FIELDS, Found};
+use super::fields::NUMBER;
+use super::json::Found;
 
 /// What Envoy writes unless told otherwise.
 pub(crate) const DEFAULT: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%\" \
@@ -79,7 +80,7 @@ impl Format {
     /// The values that are wanted; none if the line was not written with this format.
     pub(crate) fn find<'l>(&self, line: &'l [u8]) -> Option<Found<'l>> {
         let mut rest = line.strip_prefix(self.head.as_slice())?;
-        let mut found = [None; FIELDS];
+        let mut found = [None; NUMBER];
         for field in &self.values {
             let value = match &field.end {
                 None => std::mem::take(&mut rest),

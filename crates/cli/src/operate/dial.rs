@@ -3,8 +3,8 @@
 use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use hyper::Method;
-use quotagate_quota::config::{Mode, OnFailure};
-use quotagate_quota::wire::dials::ALL_POLICIES;
+use quotagate_quota::protocol::dials::ALL_POLICIES;
+use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_store::api::{self, Board, Changed, ClearDial, DialEntry, PolicyInfo, SetDial};
 
 use super::failure::Failure;

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 pub(crate) use quotagate_advise::{grouped as number, is_harmful};
-use quotagate_quota::config::{Mode, OnFailure};
+use quotagate_quota::protocol::{Mode, OnFailure};
 
 /// A text of unknown origin as a terminal may get it: what would move its cursor, change its colours or the order of what
 /// is read, stands as `\u{1b}`.

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use quotagate_quota::config::{Mode, OnFailure};
-use quotagate_quota::wire::dials::{DIALS_PATH, PartitionEntry, PolicyReport, REPORT_HEADER, Report};
+use quotagate_quota::protocol::dials::{DIALS_PATH, PartitionEntry, PolicyReport, REPORT_HEADER, Report};
+use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_support::http::{self, Client, Request};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};

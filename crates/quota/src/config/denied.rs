@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use super::template::Template;
 use crate::document::{At, Map, Node, Type, Whole, names, object};
 use crate::response::{PUSHBACK, RATE_LIMITED};
-use crate::wire::MAX_UNITS;
+use crate::protocol::MAX_UNITS;
 
 /// The longest body, in bytes before placeholders are filled in.
 const MAX_BODY: usize = 64 * 1024;

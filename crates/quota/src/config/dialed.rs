@@ -4,14 +4,14 @@
 //! the bound of a quota, which whoever reads dials has seen to. Places of policies never change.
 
 use super::Config;
-use super::policy::{Mode, OnFailure};
+use crate::protocol::{Mode, OnFailure};
 
 /// What is turned of one policy; what is absent is as the configuration says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turned {
     /// Whether it refuses.
     pub mode: Option<Mode>,
-    /// Its quota, 0 to [`MAX_UNITS`](crate::wire::MAX_UNITS).
+    /// Its quota, 0 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
     pub quota: Option<u64>,
     /// What becomes of its requests while the store fails.
     pub on_failure: Option<OnFailure>,

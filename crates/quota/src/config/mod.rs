@@ -21,7 +21,7 @@ mod warnings;
 
 pub use denied::Denied;
 pub use dialed::Turned;
-pub use policy::{Abandoned, Answers, Count, Mode, OnFailure, Policy, Precision};
+pub use policy::{Abandoned, Answers, Count, Policy, Precision};
 pub use response::{Family, Reset, ResponseConfig};
 pub use store::StoreConfig;
 pub use template::{Piece, Template};

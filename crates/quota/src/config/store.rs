@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::policy::OnFailure;
 use super::time::UpToAMinute;
 use crate::document::{NonEmpty, Node, Type, object};
+use crate::protocol::OnFailure;
 
 /// How the store is reached.
 #[derive(Clone, PartialEq)]

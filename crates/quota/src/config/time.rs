@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::document::{Node, Type};
 use crate::duration;
-use crate::window::{MAX_WINDOW_S, Window};
+use crate::protocol::{MAX_WINDOW_S, Window};
 
 const DAY_S: u32 = 24 * 60 * 60;
 

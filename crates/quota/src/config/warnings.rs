@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::identities::{Identities, Named};
-use super::policy::{Counting, OnFailure, Policy, Precision};
+use super::policy::{Counting, Policy, Precision};
 use super::store::StoreConfig;
 use crate::document::Node;
+use crate::protocol::{OnFailure, Window};
 use crate::request::allowance::{Allowance, Cost, Quotas};
 use crate::request::partition::Entry;
-use crate::window::Window;
 
 /// Shorter keys can be found by trying.
 const SHORT_DIGEST_KEY: usize = 16;

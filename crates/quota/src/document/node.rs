@@ -215,7 +215,7 @@ impl<'a> Node<'a> {
 
 /// The whole number that `float` holds exactly.
 fn from_float(float: f64) -> Option<u64> {
-    let most = crate::wire::MAX_UNITS as f64;
+    let most = crate::protocol::MAX_UNITS as f64;
     (float.fract() == 0.0 && (0.0..=most).contains(&float)).then_some(float as u64)
 }
 

@@ -286,10 +286,9 @@ macro_rules! one_of {
     };
 }
 
-/// Declares an enum whose variants are words of the document.
+/// Declares an enum whose variants are words of the document; or, with `for`, the words of an enum.
 macro_rules! words {
     (
-        $(attributes ($($attribute:tt)*))?
         $(#[doc = $doc:literal])*
         pub $(($in:tt))? enum $name:ident {
             $($(#[doc = $word_doc:literal])* $variant:ident = $word:literal,)+
@@ -297,11 +296,21 @@ macro_rules! words {
     ) => {
         $(#[doc = $doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        $($($attribute)*)?
         pub $(($in))? enum $name {
             $($(#[doc = $word_doc])* $variant,)+
         }
 
+        $crate::document::words! {
+            for $name {
+                $($(#[doc = $word_doc])* $variant = $word,)+
+            }
+        }
+    };
+    (
+        for $name:ident {
+            $($(#[doc = $word_doc:literal])* $variant:ident = $word:literal,)+
+        }
+    ) => {
         impl $name {
             /// The words and what they stand for.
             const WORDS: &[(&'static str, Self)] = &[$(($word, Self::$variant)),+];

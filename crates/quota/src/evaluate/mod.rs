@@ -7,13 +7,13 @@ use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
-use crate::config::{Config, Mode};
+use crate::config::Config;
+use crate::protocol::{Mode, Window};
 use crate::request::Request;
 use crate::request::allowance::Allowance;
 use crate::request::facts::Facts;
 use crate::request::key::partition_of;
 use crate::request::partition::Party;
-use crate::window::Window;
 
 /// What a request asks of the quotas.
 #[derive(Clone, Debug, PartialEq, Eq)]

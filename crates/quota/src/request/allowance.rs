@@ -13,7 +13,7 @@ use crate::request::fact::{Fact, Found, ValueType};
 use crate::request::facts::Facts;
 use crate::request::network::Network;
 use crate::request::pairs;
-use crate::wire::MAX_UNITS;
+use crate::protocol::MAX_UNITS;
 
 /// What a policy grants a partition in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

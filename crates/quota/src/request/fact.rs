@@ -10,7 +10,7 @@ use std::rc::Rc;
 use super::facts::Facts;
 use super::key::Secrecy;
 use crate::document::words;
-use crate::wire::MAX_UNITS;
+use crate::protocol::MAX_UNITS;
 
 /// A fact that a policy asks for.
 #[derive(Debug)]

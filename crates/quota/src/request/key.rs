@@ -17,7 +17,7 @@ use std::rc::Rc;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-use crate::wire::MAX_KEY;
+use crate::protocol::MAX_KEY;
 
 /// The longest value that is written out, in bytes before its encoding.
 pub const MAX_VALUE: usize = 128;

@@ -23,7 +23,7 @@ use std::fmt;
 use super::key::{self, Digester, MAX_VALUE, Secrecy};
 use super::partition::BuiltIn;
 use super::{path, percent, source};
-use crate::wire::MAX_KEY;
+use crate::protocol::MAX_KEY;
 
 /// Makes the digests that stand for secret and long values. Never shown.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use super::key::{self, Digester, Secrecy};
 use super::source::Source;
 use super::{host, path};
 use crate::document::words;
-use crate::wire::dials::PartitionEntry;
+use crate::protocol::dials::PartitionEntry;
 
 /// What a policy counts by.
 #[derive(Debug)]

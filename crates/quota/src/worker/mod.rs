@@ -2,51 +2,32 @@
 //!
 //! A request is decided at once where the ledger knows enough, and otherwise waits for a call. With no call
 //! under way that somebody waits for, its call leaves at once. Else requests gather, and leave together when that
-//! returns, when there are [`FULL_BATCH`] of them, or after [`GATHER`] (a tick may add its period), while no
+//! refunds, when there are [`FULL_BATCH`] of them, or after [`GATHER`] (a tick may add its period), while no
 //! more than [`MAX_IN_FLIGHT`] calls are out. So a lone request waits for nothing, and the busier a worker is,
-//! the fewer calls a request costs (`docs/batching.md`).
+//! the fewer calls a request costs (`docs/design/batching.md`).
 //!
 //! Every waiting request is decided by its deadline plus a tick, whatever the store does. At most
 //! [`MAX_WAITING`] wait; the next is decided as if the store had failed.
 //!
 //! A request's way: [`Worker::submit`] (`submit`) decides it by what the worker knows, or lets it wait; a call
-//! leaves and returns (`calls`, `batch`, `pools`); `settle` decides those that waited. What operators turn meanwhile is
+//! leaves and refunds (`calls`, `batch`, `pools`); `settle` decides those that waited. What operators turn meanwhile is
 //! the business of `dials`: a request is decided by the mode that its policies had when it arrived.
 
-mod batch;
-mod breaker;
-mod calls;
-mod clock;
-mod demand;
-mod dials;
-#[cfg(test)]
-mod exhaustive;
-mod expiring;
-mod faults;
-mod held_ahead;
-#[cfg(test)]
-mod invariants;
+mod call;
+pub(crate) mod known;
 mod lease;
-mod ledger;
-mod local;
-mod notices;
-mod pools;
-mod refusals;
-mod report;
-mod returns;
+mod overrides;
 mod settle;
 mod submit;
-mod tally;
+mod telemetry;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod timing;
 
-pub use breaker::Change;
-pub use dials::OutgoingFetch;
-pub use faults::{AnsweredBy, CallEnd, CallFault, CallOutcome, Misread};
-pub use notices::{Notice, PAUSE as NOTICE_PAUSE};
-pub use tally::Counted;
+pub use call::breaker::Change;
+pub use call::faults::{AnsweredBy, CallEnd, CallFault, CallOutcome, Misread};
+pub use overrides::OutgoingFetch;
+pub use telemetry::notices::{Notice, PAUSE as NOTICE_PAUSE};
+pub use telemetry::tally::Counted;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -56,19 +37,19 @@ use crate::config::Config;
 use crate::decision::{Admission, Decision, Held, Outcome};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
-use batch::Want;
-use breaker::Breaker;
-use calls::Call;
-use clock::StoreClock;
-use dials::Dials;
-use held_ahead::Units;
+use call::batch::Want;
+use call::breaker::Breaker;
+use call::flight::Call;
+use call::refunds::Refunds;
+use known::clock::StoreClock;
+use known::ledger::Ledger;
+use known::local::Local;
 use lease::Leases;
-use ledger::Ledger;
-use local::Local;
-use notices::Notices;
-use refusals::Refusals;
-use returns::Returns;
-use tally::Tally;
+use lease::pool::Units;
+use overrides::Dials;
+use telemetry::notices::Notices;
+use telemetry::refusals::Refusals;
+use telemetry::tally::Tally;
 
 /// One call for each request, as others do it: only `cargo xtask bench` compiles this, to compare with.
 const UNBATCHED: bool = cfg!(quotagate_unbatched);
@@ -93,9 +74,9 @@ pub struct Worker<W> {
     leases: Leases,
     local: Local,
     clock: StoreClock,
-    returns: Returns,
-    /// A tick has passed since the first of the returns came.
-    returns_due: bool,
+    refunds: Refunds,
+    /// A tick has passed since the first of the refunds came.
+    refunds_due: bool,
     /// Refills that nobody waits for have gathered long enough.
     refills_due: bool,
     breaker: Breaker,
@@ -115,7 +96,7 @@ pub struct Ticket(u64);
 
 /// A call under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallId(u64);
+pub struct CallId(pub(crate) u64);
 
 /// What a request gets when it arrives.
 #[derive(Debug, PartialEq, Eq)]
@@ -135,7 +116,7 @@ pub enum Submitted {
 pub struct OutgoingCall {
     /// To tell its outcome by.
     pub id: CallId,
-    /// The body for [`RESERVE_PATH`](crate::wire::RESERVE_PATH).
+    /// The body for [`RESERVE_PATH`](crate::protocol::RESERVE_PATH).
     pub body: Vec<u8>,
     /// The longest to wait for the reply, at least a millisecond.
     pub timeout: Duration,
@@ -165,8 +146,8 @@ impl<W> Worker<W> {
             leases: Leases::default(),
             local: Local::default(),
             clock: StoreClock::default(),
-            returns: Returns::default(),
-            returns_due: false,
+            refunds: Refunds::default(),
+            refunds_due: false,
             refills_due: false,
             breaker: Breaker::new(seed),
             waiting: BTreeMap::new(),
@@ -236,7 +217,7 @@ impl<W> Worker<W> {
         self.waiting.is_empty()
             && self.calls.is_empty()
             && self.decided.is_empty()
-            && self.returns.is_empty()
+            && self.refunds.is_empty()
             && self.leases.is_empty()
             && self.tally.is_empty()
             && self.notices.is_settled()
@@ -261,6 +242,6 @@ impl<W> Worker<W> {
     fn put_back(&mut self, counter: &Counter, back: Units, now: Monotonic) {
         let units = self.leases.put_back(counter, back, now);
         self.ledger.given_back(counter, back.window, units, now);
-        self.returns.add(counter, Units { units, ..back });
+        self.refunds.add(counter, Units { units, ..back });
     }
 }

@@ -4,14 +4,15 @@
 use std::rc::Rc;
 
 use super::Worker;
-use super::batch::{State, Want};
-use super::held_ahead::{Taken, Units};
-use super::ledger::{Heard, Spent, Verdict};
-use super::local;
-use super::pools::{Offer, Pools};
-use crate::config::{Count, OnFailure, Policy};
+use super::call::allocation::{Offer, Pools};
+use super::call::batch::{State, Want};
+use super::known::ledger::{Heard, Spent, Verdict};
+use super::known::local;
+use super::lease::pool::{Taken, Units};
+use crate::config::{Count, Policy};
 use crate::decision::{Admission, Decision, Held, Outcome, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
+use crate::protocol::OnFailure;
 use crate::time::Monotonic;
 
 /// What one policy says of a request.

@@ -1,8 +1,8 @@
 //! A request arrives: it is decided by what the worker knows and holds, or waits for a call.
 
-use super::batch::{State, Want};
-use super::held_ahead::{Extent, Taken};
-use super::ledger::{Above, Spent, Verdict};
+use super::call::batch::{State, Want};
+use super::known::ledger::{Above, Spent, Verdict};
+use super::lease::pool::{Extent, Taken};
 use super::settle::{standing, uncounted};
 use super::{MAX_WAITING, Submitted, Ticket, Waiter, Worker};
 use crate::config::{Count, Policy, Precision};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use quotagate_quota::config::Config;
+use quotagate_quota::protocol::Reservation;
 use quotagate_quota::request::Request;
-use quotagate_quota::wire::Reservation;
 
 use crate::choices::Choices;
 use crate::policy::{Meant, Policy};

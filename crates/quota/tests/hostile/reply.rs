@@ -8,10 +8,10 @@ use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Decision};
 use quotagate_quota::evaluate::Check;
-use quotagate_quota::request::{PeerName, Request};
+use quotagate_quota::protocol::dials::{MAX_REPORT, Report};
+use quotagate_quota::protocol::{MAX_BODY, MAX_ITEMS, MAX_UNITS, ReserveRequest};
+use quotagate_quota::request::Request;
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::wire::dials::{MAX_REPORT, Report};
-use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, MAX_UNITS, ReserveRequest};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, CallId, Submitted, Ticket, Worker};
 use serde_json::{Value, json};
 
@@ -250,8 +250,8 @@ impl World {
         while let Some(call) = self.worker.next_call(self.now) {
             let request: ReserveRequest = serde_json::from_slice(&call.body).unwrap();
             assert!(call.body.len() <= MAX_BODY);
-            assert!(request.returns.len() + request.reservations.len() <= MAX_ITEMS);
-            for back in &request.returns {
+            assert!(request.refunds.len() + request.reservations.len() <= MAX_ITEMS);
+            for back in &request.refunds {
                 back.check().unwrap();
                 self.units.entry(back.key.clone()).or_default().returned += back.units;
             }
@@ -441,7 +441,7 @@ impl Request for Plain {
     fn metadata(&self, _: &str, _: &[Box<str>]) -> Option<Vec<u8>> {
         None
     }
-    fn peer(&self, _: PeerName) -> Option<Vec<u8>> {
+    fn attribute(&self, _: &[&str]) -> Option<Vec<u8>> {
         None
     }
     fn source_address(&self) -> Option<Vec<u8>> {

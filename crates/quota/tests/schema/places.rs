@@ -24,7 +24,7 @@ enum Step {
 }
 
 /// The schema as a tree.
-pub static ROOT: LazyLock<Value> = LazyLock::new(|| schema::schema().to_value());
+pub static ROOT: LazyLock<Value> = LazyLock::new(|| schema::schema());
 
 /// All of them, the document itself first.
 pub static ALL: LazyLock<Vec<Place>> = LazyLock::new(|| {

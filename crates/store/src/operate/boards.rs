@@ -164,7 +164,7 @@ impl Operate {
         Board {
             domain: domain.to_owned(),
             version: view.version(),
-            durable: self.desk().durable(),
+            durable: self.control().durable(),
             policies: merged(written, self.cache.get(domain).as_deref()),
             dials,
             overrides: u64::try_from(view.overrides.count_at(now)).unwrap_or(u64::MAX),

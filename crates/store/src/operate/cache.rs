@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_quota::wire::dials::DialsReply;
+use quotagate_quota::protocol::dials::DialsReply;
 use tokio::time::{timeout, timeout_at};
 
 use super::reports::Known;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use quotagate_quota::wire::MAX_UNITS;
-use quotagate_quota::wire::dials::ALL_POLICIES;
+use quotagate_quota::protocol::MAX_UNITS;
+use quotagate_quota::protocol::dials::ALL_POLICIES;
 
 use super::names::clean;
 use super::record::{DialRecord, is_policy, span, write};
 use super::{Edit, Fault, Made, Operate, millis};
 use crate::api::{Changed, ClearDial, Event, MAX_FOR_MS, MAX_HISTORY, SetDial};
-use crate::desk::{Change, Shelf};
+use crate::control::{Change, HashName};
 
 impl Operate {
     /// Turns a dial.
@@ -42,7 +42,7 @@ impl Operate {
             let done = format!("set dial {}: {}{time}", wish.policy, dial.words());
             Ok(Edit { new: Some(write(&dial)), done })
         };
-        let made = self.change(&domain, Shelf::Dials, &wish.policy, &by, turn).await?;
+        let made = self.change(&domain, HashName::Dials, &wish.policy, &by, turn).await?;
         Ok(self.changed(domain, made))
     }
 
@@ -64,9 +64,9 @@ impl Operate {
             };
             Ok(Edit { new: None, done })
         };
-        match self.change(&domain, Shelf::Dials, &wish.policy, &by, clear).await {
+        match self.change(&domain, HashName::Dials, &wish.policy, &by, clear).await {
             Err(Fault::Absent(_)) if named && self.drop_unread(&domain, &wish.policy).await? => {
-                let now = self.desk().read(Shelf::Dials, &domain).await?.now;
+                let now = self.control().read(HashName::Dials, &domain).await?.now;
                 let event = Event { at_ms: millis(now), by, done: spoilt.clone() };
                 let version = self.tell(&domain, event).await?;
                 Ok(self.changed(domain, Made { version, done: spoilt }))
@@ -84,14 +84,14 @@ impl Operate {
 
     /// Deletes a field that is so spoilt that the backend leaves it out; whether there was one.
     async fn drop_unread(&self, domain: &str, field: &str) -> Result<bool, Fault> {
-        let before = self.desk().read(Shelf::Dials, domain).await?;
+        let before = self.control().read(HashName::Dials, domain).await?;
         if before.left_out == 0 || before.get(field).is_some() {
             return Ok(false);
         }
         let field = field.to_owned();
-        let change = Change { shelf: Shelf::Dials, field, old: None, new: None, event: None };
-        self.desk().change(domain, &change).await?;
-        Ok(self.desk().read(Shelf::Dials, domain).await?.left_out < before.left_out)
+        let change = Change { hash: HashName::Dials, field, old: None, new: None, event: None };
+        self.control().change(domain, &change).await?;
+        Ok(self.control().read(HashName::Dials, domain).await?.left_out < before.left_out)
     }
 
     /// What was done in a domain, the newest first.
@@ -100,13 +100,13 @@ impl Operate {
     /// Where the domain is not known, or the backend fails.
     pub async fn history(&self, domain: Option<&str>, limit: usize) -> Result<Vec<Event>, Fault> {
         let domain = self.domain(domain).await?;
-        let entries = self.desk().history(&domain, limit.clamp(1, MAX_HISTORY)).await?;
+        let entries = self.control().history(&domain, limit.clamp(1, MAX_HISTORY)).await?;
         let read = |entry: Vec<u8>| serde_json::from_slice::<Event>(&entry).ok();
         Ok(entries.into_iter().filter_map(read).collect())
     }
 
     pub(super) fn changed(&self, domain: String, made: Made) -> Changed {
-        let durable = self.desk().durable();
+        let durable = self.control().durable();
         Changed { domain, version: made.version, durable, done: made.done, partition: None }
     }
 }

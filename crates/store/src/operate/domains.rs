@@ -4,7 +4,7 @@ use super::names::clean;
 use super::record::DomainRecord;
 use super::{Fault, MAX_NAMES, MAX_POLICIES, Operate, REMEMBERED, REPORTED, millis, record};
 use crate::api::{Changed, DomainInfo, Event, ForgetDomain};
-use crate::desk::{Note, Shelf};
+use crate::control::{HashName, Upsert};
 
 impl Operate {
     /// Every domain that is known, by name.
@@ -12,11 +12,11 @@ impl Operate {
     /// # Errors
     /// Where the backend fails.
     pub async fn domain_list(&self) -> Result<Vec<DomainInfo>, Fault> {
-        let sheet = self.desk().read(Shelf::Domains, "").await?;
-        let now = millis(sheet.now);
+        let snapshot = self.control().read(HashName::Domains, "").await?;
+        let now = millis(snapshot.now);
         let boards = self.boards(None).await?;
         let list = boards.into_iter().map(|board| {
-            let record = sheet.get(&board.domain);
+            let record = snapshot.get(&board.domain);
             let record = record.and_then(|value| serde_json::from_slice::<DomainRecord>(value).ok());
             let reports = board.policies.iter().map(|policy| policy.seen_ms);
             let last = reports.chain(record.map(|record| record.seen_ms)).max();
@@ -41,24 +41,30 @@ impl Operate {
         let list = self.domain_list().await?;
         // A domain that cannot be read, or that another operator has just forgotten, is in no list.
         check_unused(list.iter().find(|info| info.domain == domain).ok_or(Fault::Contended)?)?;
-        let policies = self.desk().read(Shelf::Policies, &domain).await?;
+        let policies = self.control().read(HashName::Policies, &domain).await?;
         let names = policies.fields.into_iter().map(|(name, _)| name).collect();
-        self.remove(Shelf::Policies, &domain, names, MAX_POLICIES).await?;
-        self.remove(Shelf::Domains, "", vec![domain.clone()], MAX_NAMES).await?;
+        self.remove(HashName::Policies, &domain, names, MAX_POLICIES).await?;
+        self.remove(HashName::Domains, "", vec![domain.clone()], MAX_NAMES).await?;
         self.kept.forget(&domain);
         if let Some(cached) = self.cache.get(&domain) {
             cached.forget_reports();
         }
         let done = format!("forgot domain {domain}");
-        let now = self.desk().read(Shelf::Domains, "").await?.now;
+        let now = self.control().read(HashName::Domains, "").await?.now;
         let event = Event { at_ms: millis(now), by: clean(&wish.by), done: done.clone() };
         let version = self.tell(&domain, event).await?;
         Ok(self.changed(domain, super::Made { version, done }))
     }
 
-    async fn remove(&self, shelf: Shelf, domain: &str, dead: Vec<String>, most: usize) -> Result<(), Fault> {
-        let note = Note { fields: Vec::new(), dead, most, keep: REMEMBERED };
-        Ok(self.desk().note(shelf, domain, &note).await?)
+    async fn remove(
+        &self,
+        hash: HashName,
+        domain: &str,
+        dead: Vec<String>,
+        most: usize,
+    ) -> Result<(), Fault> {
+        let upsert = Upsert { delete: dead, fields: Vec::new(), max_fields: most, keep_for: REMEMBERED };
+        Ok(self.control().upsert(hash, domain, &upsert).await?)
     }
 }
 

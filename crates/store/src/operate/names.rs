@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::record::{DomainRecord, read_policy};
 use super::{Cached, Fault, MAX_NAMES, Operate, REMEMBERED, millis};
 use crate::api::{MAX_BY, PolicyInfo};
-use crate::desk::Shelf;
+use crate::control::HashName;
 use crate::store::StoreError;
 
 /// Policies that were written down.
@@ -15,10 +15,10 @@ pub(super) type Written = Arc<[PolicyInfo]>;
 impl Operate {
     /// The names of all domains that filters have told of.
     pub async fn domains(&self) -> Result<Vec<String>, Fault> {
-        let sheet = self.desk().read(Shelf::Domains, "").await?;
-        let since = millis(sheet.now.saturating_sub(REMEMBERED));
+        let snapshot = self.control().read(HashName::Domains, "").await?;
+        let since = millis(snapshot.now.saturating_sub(REMEMBERED));
         let mut names: BTreeSet<String> = BTreeSet::new();
-        for (name, value) in &sheet.fields {
+        for (name, value) in &snapshot.fields {
             let seen = serde_json::from_slice::<DomainRecord>(value).ok();
             if super::record::is_domain(name) && seen.is_some_and(|seen| seen.seen_ms >= since) {
                 names.insert(name.clone());
@@ -68,9 +68,9 @@ impl Operate {
 
     /// The policies of a domain that were written down, by this store or another.
     pub(super) async fn written(&self, domain: &str) -> Result<Written, StoreError> {
-        let sheet = self.desk().read(Shelf::Policies, domain).await?;
-        let since = millis(sheet.now.saturating_sub(REMEMBERED));
-        let written = sheet.fields.iter().filter_map(|(name, value)| read_policy(name, value));
+        let snapshot = self.control().read(HashName::Policies, domain).await?;
+        let since = millis(snapshot.now.saturating_sub(REMEMBERED));
+        let written = snapshot.fields.iter().filter_map(|(name, value)| read_policy(name, value));
         Ok(written.filter(|policy| policy.seen_ms >= since).collect())
     }
 

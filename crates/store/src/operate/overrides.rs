@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use quotagate_quota::protocol::{MAX_KEY, MAX_UNITS, Reservation};
 use quotagate_quota::request::naming::{DigestKey, Name};
-use quotagate_quota::wire::{MAX_KEY, MAX_UNITS, Reservation};
 
 use super::dials::check_time;
 use super::names::clean;
@@ -17,7 +17,7 @@ use super::record::{OverrideRecord, left_at, span, write};
 use super::shape::arrange;
 use super::{Fault, MAX_OVERRIDES, Made, Operate, TRIES, millis};
 use crate::api::{Allow, Changed, ClearOverride, Event, OverrideEntry, PolicyInfo, SetOverride};
-use crate::desk::{Cell, Change, Shelf};
+use crate::control::{Change, HashName, Key};
 use crate::store::StoreError;
 
 /// Overrides that are looked at together.
@@ -49,22 +49,22 @@ impl Operate {
         let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
         let what = format!("override {} {partition}: {}{time}", wish.policy, words(wish.allow));
         for _ in 0..TRIES {
-            let sheet = self.desk().read(Shelf::Overrides, &domain).await?;
-            let old = sheet.get(&field).map(<[u8]>::to_vec);
-            if old.is_none() && sheet.fields.len() >= MAX_OVERRIDES {
+            let snapshot = self.control().read(HashName::Overrides, &domain).await?;
+            let old = snapshot.get(&field).map(<[u8]>::to_vec);
+            if old.is_none() && snapshot.fields.len() >= MAX_OVERRIDES {
                 return Err(Fault::Full(format!(
                     "{MAX_OVERRIDES} overrides are set in {domain}: clear some, or list them to drop those that ended"
                 )));
             }
-            let until_ms = wish.for_ms.map(|for_ms| millis(sheet.now).saturating_add(for_ms));
-            let at_ms = millis(sheet.now);
+            let until_ms = wish.for_ms.map(|for_ms| millis(snapshot.now).saturating_add(for_ms));
+            let at_ms = millis(snapshot.now);
             let entry = write(&OverrideRecord { allow: wish.allow, until_ms, by: by.clone(), at_ms });
             let listing = index(&field, old.clone(), Some(entry.clone()));
-            if self.desk().change(&domain, &listing).await?.is_none() {
+            if self.control().change(&domain, &listing).await?.is_none() {
                 continue;
             }
             let event = |done: String| Event { at_ms, by: by.clone(), done };
-            if let Err(error) = self.desk().set_override(&key, &value, wish.for_ms).await {
+            if let Err(error) = self.control().set_override(&key, &value, wish.for_ms).await {
                 let doubtful = matches!(error, StoreError::NoAnswer(_));
                 let undo = if doubtful {
                     // It may be in force, so it stays listed; who lists it finds out.
@@ -73,7 +73,7 @@ impl Operate {
                 } else {
                     index(&field, Some(entry), old)
                 };
-                if let Err(second) = self.desk().change(&domain, &undo).await {
+                if let Err(second) = self.control().change(&domain, &undo).await {
                     tracing::warn!(
                         "the list of overrides of {domain} may name one that is not set: {second}"
                     );
@@ -84,7 +84,7 @@ impl Operate {
             let event = event(format!("set {what}"));
             let said =
                 Change { event: Some(write(&event)), ..index(&field, Some(entry.clone()), Some(entry)) };
-            let told = self.desk().change(&domain, &said).await;
+            let told = self.control().change(&domain, &said).await;
             if let Some(version) =
                 told.map_err(|error| untold(error, "the override is in force and listed"))?
             {
@@ -106,22 +106,22 @@ impl Operate {
         let field = field(&wish.policy, &partition);
         let mut was = false;
         for _ in 0..TRIES {
-            let sheet = self.desk().read(Shelf::Overrides, &domain).await?;
-            let old = sheet.get(&field).map(<[u8]>::to_vec);
+            let snapshot = self.control().read(HashName::Overrides, &domain).await?;
+            let old = snapshot.get(&field).map(<[u8]>::to_vec);
             // Nothing is cleared that could not be told of: this changes nothing where it works.
-            if self.desk().change(&domain, &index(&field, old.clone(), old.clone())).await?.is_none() {
+            if self.control().change(&domain, &index(&field, old.clone(), old.clone())).await?.is_none() {
                 continue;
             }
-            was |= self.desk().delete(Cell::Override(&key)).await?;
+            was |= self.control().delete(Key::Override(&key)).await?;
             if old.is_none() && !was {
                 self.check_policy(Some(&domain), &wish.policy).await?;
                 let Ok(shown) = serde_json::to_string(&partition) else { return Err(Fault::Contended) };
                 return Err(Fault::Absent(format!("{} has no override of {shown} in {domain}", wish.policy)));
             }
             let done = format!("cleared override {} {partition}", wish.policy);
-            let event = Event { at_ms: millis(sheet.now), by: by.clone(), done };
+            let event = Event { at_ms: millis(snapshot.now), by: by.clone(), done };
             let gone = Change { event: Some(write(&event)), ..index(&field, old, None) };
-            let told = self.desk().change(&domain, &gone).await;
+            let told = self.control().change(&domain, &gone).await;
             if let Some(version) = told.map_err(|error| untold(error, "the override is cleared"))? {
                 return Ok(self.made(domain, version, event, partition).await);
             }
@@ -133,8 +133,8 @@ impl Operate {
     /// the policy no longer counts can be cleared too. Else in the order of the policy.
     async fn cleared(&self, domain: &str, wish: &ClearOverride) -> Result<String, Fault> {
         let partition = canonical(domain, &wish.policy, &wish.partition)?;
-        let sheet = self.desk().read(Shelf::Overrides, domain).await?;
-        if sheet.get(&field(&wish.policy, &partition)).is_some() {
+        let snapshot = self.control().read(HashName::Overrides, domain).await?;
+        if snapshot.get(&field(&wish.policy, &partition)).is_some() {
             return Ok(partition);
         }
         let policies = self.policies(domain).await?;
@@ -166,10 +166,10 @@ impl Operate {
         };
         let mut all = Vec::new();
         for domain in names {
-            let sheet = self.desk().read(Shelf::Overrides, &domain).await?;
+            let snapshot = self.control().read(HashName::Overrides, &domain).await?;
             let policies = self.policies(&domain).await?;
             let named = |field: &str| field.split_once(":{").is_some_and(|(name, _)| Some(name) == policy);
-            let mut wanted = sheet.fields;
+            let mut wanted = snapshot.fields;
             wanted.retain(|(field, _)| policy.is_none() || named(field));
             let mut rest = wanted.as_slice();
             while !rest.is_empty() && all.len() < limit {
@@ -206,11 +206,11 @@ impl Operate {
             return Ok(None);
         };
         let Ok(key) = check_partition(domain, policy, partition) else { return Ok(None) };
-        let seen = self.desk().look(Cell::Override(&key)).await?;
+        let seen = self.control().get(Key::Override(&key)).await?;
         let Some(allow) = seen.value.as_deref().and_then(read_allow) else {
             let old = entry.at_ms.saturating_add(millis(YOUNG)) < millis(seen.now);
             if seen.value.is_none() && (old || left_at(entry.until_ms, seen.now).is_none()) {
-                self.desk().change(domain, &index(field, Some(value.to_vec()), None)).await?;
+                self.control().change(domain, &index(field, Some(value.to_vec()), None)).await?;
             }
             return Ok(None);
         };
@@ -297,7 +297,7 @@ pub(super) fn check_partition(domain: &str, policy: &str, partition: &str) -> Re
 
 /// A change of the index that nobody is told of.
 fn index(field: &str, old: Option<Vec<u8>>, new: Option<Vec<u8>>) -> Change {
-    Change { shelf: Shelf::Overrides, field: field.to_owned(), old, new, event: None }
+    Change { hash: HashName::Overrides, field: field.to_owned(), old, new, event: None }
 }
 
 /// The last step failed: what was done before it is said with the error.

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use quotagate_quota::config::{Mode, OnFailure};
-use quotagate_quota::wire::MAX_UNITS;
-use quotagate_quota::wire::dials::{ALL_POLICIES, Dial};
+use quotagate_quota::protocol::dials::{ALL_POLICIES, Dial};
+use quotagate_quota::protocol::{MAX_UNITS, Mode, OnFailure};
 use serde::{Deserialize, Serialize};
 
 use super::millis;

@@ -8,14 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quotagate_quota::window::Window;
-use quotagate_quota::wire::MAX_UNITS;
-use quotagate_quota::wire::dials::{MAX_PARTITION_BY, MAX_REPORT, PartitionEntry, PolicyReport, Report};
+use quotagate_quota::protocol::dials::{MAX_PARTITION_BY, MAX_REPORT, PartitionEntry, PolicyReport, Report};
+use quotagate_quota::protocol::{MAX_UNITS, Window};
 
 use super::record::{DomainRecord, is_domain, is_policy, read_policy, write};
 use super::{Cached, MAX_NAMES, MAX_POLICIES, Operate, REMEMBERED, REPORTED, millis};
 use crate::api::PolicyInfo;
-use crate::desk::{Field, Note, Sheet, Shelf};
+use crate::control::{Field, HashName, Snapshot, Upsert};
 use crate::store::StoreError;
 
 /// How often an entry is written that has not changed.
@@ -109,7 +108,7 @@ impl Operate {
         let Some(seen_ms) = cached.now().map(millis).filter(|_| !due.is_empty()) else { return };
         let domain = (cached.name.to_string(), write(&DomainRecord { seen_ms }));
         let written = async {
-            let known = self.desk().read(Shelf::Domains, "").await?;
+            let known = self.control().read(HashName::Domains, "").await?;
             let (live, dead) = sorted(&known, |name, value| {
                 let seen = serde_json::from_slice::<DomainRecord>(value).ok().map(|seen| seen.seen_ms);
                 seen.filter(|_| is_domain(name))
@@ -121,11 +120,11 @@ impl Operate {
                 );
                 return Ok(());
             }
-            self.write_to(Shelf::Domains, "", &[domain], dead, MAX_NAMES).await?;
-            let known = self.desk().read(Shelf::Policies, &cached.name).await?;
+            self.write_to(HashName::Domains, "", &[domain], dead, MAX_NAMES).await?;
+            let known = self.control().read(HashName::Policies, &cached.name).await?;
             let (_, dead) =
                 sorted(&known, |name, value| read_policy(name, value).map(|policy| policy.seen_ms));
-            self.write_to(Shelf::Policies, &cached.name, &due, dead, MAX_POLICIES).await
+            self.write_to(HashName::Policies, &cached.name, &due, dead, MAX_POLICIES).await
         };
         match written.await {
             Ok(()) => {}
@@ -139,23 +138,23 @@ impl Operate {
 
     async fn write_to(
         &self,
-        shelf: Shelf,
+        hash: HashName,
         domain: &str,
         fields: &[Field],
         dead: Vec<String>,
         most: usize,
     ) -> Result<(), StoreError> {
-        let note = Note { fields: fields.to_vec(), dead, most, keep: REMEMBERED };
-        self.desk().note(shelf, domain, &note).await
+        let upsert = Upsert { delete: dead, fields: fields.to_vec(), max_fields: most, keep_for: REMEMBERED };
+        self.control().upsert(hash, domain, &upsert).await
     }
 }
 
 /// How many of the fields were told of lately, and the names of the rest.
-fn sorted(sheet: &Sheet, seen_ms: impl Fn(&str, &[u8]) -> Option<u64>) -> (usize, Vec<String>) {
-    let since = millis(sheet.now.saturating_sub(REMEMBERED));
+fn sorted(snapshot: &Snapshot, seen_ms: impl Fn(&str, &[u8]) -> Option<u64>) -> (usize, Vec<String>) {
+    let since = millis(snapshot.now.saturating_sub(REMEMBERED));
     let is_dead = |(name, value): &&Field| seen_ms(name, value).is_none_or(|seen| seen < since);
-    let dead: Vec<_> = sheet.fields.iter().filter(is_dead).map(|(name, _)| name.clone()).collect();
-    (sheet.fields.len().saturating_sub(dead.len()), dead)
+    let dead: Vec<_> = snapshot.fields.iter().filter(is_dead).map(|(name, _)| name.clone()).collect();
+    (snapshot.fields.len().saturating_sub(dead.len()), dead)
 }
 
 fn is_sound(policy: &PolicyReport) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! A policy says what it counts by as [`PartitionEntry`]s. Where no filter has said so yet, every partition passes.
 
-use quotagate_quota::wire::dials::PartitionEntry;
+use quotagate_quota::protocol::dials::PartitionEntry;
 
 use crate::api::PolicyInfo;
 
@@ -169,7 +169,7 @@ fn is_digest(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::config::{Mode, OnFailure};
+    use quotagate_quota::protocol::{Mode, OnFailure};
 
     use super::*;
 

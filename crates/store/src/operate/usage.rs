@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_quota::window::Window;
+use quotagate_quota::protocol::Window;
 
 use super::cache::understand;
 use super::names::clean;
@@ -17,7 +17,7 @@ use super::{Fault, Operate, millis, record};
 use crate::api::{
     Allow, Changed, Event, MAX_FOUND, OverrideEntry, PolicyInfo, QuotaFrom, Reset, Usage, UsageReply,
 };
-use crate::desk::{Cell, Change, Found, Seen, Shelf};
+use crate::control::{Change, FoundKeys, HashName, Key, KeyState};
 use crate::error::StoreError;
 
 /// Counters that are looked at together.
@@ -60,7 +60,7 @@ impl Operate {
         let mut reply = UsageReply::default();
         let until = Instant::now() + SEARCH;
         for domain in &names {
-            let dials = self.desk().read(Shelf::Dials, domain).await?;
+            let dials = self.control().read(HashName::Dials, domain).await?;
             let now = dials.now;
             let turned = understand(&dials).0;
             let turned = turned.into_iter().filter(|(_, dial)| dial.left_at(now).is_some());
@@ -131,13 +131,13 @@ impl Operate {
         let Some(first) = entries.iter().find(|entry| entry.contains('=')) else { return Ok(found) };
         let search = async {
             if Instant::now() < until {
-                return self.desk().find(domain, first, MAX_FOUND).await;
+                return self.control().find(domain, first, MAX_FOUND).await;
             }
             let reason = "there was no time to search every domain: choose one by --domain".to_owned();
-            Ok(Found { keys: Vec::new(), incomplete: Some(reason) })
+            Ok(FoundKeys { keys: Vec::new(), incomplete: Some(reason) })
         };
         let keys = match search.await {
-            Ok(Found { keys, incomplete }) => {
+            Ok(FoundKeys { keys, incomplete }) => {
                 found.incomplete = incomplete;
                 keys
             }
@@ -156,8 +156,8 @@ impl Operate {
             let policy = head.split_once(':').map_or(head, |(_, policy)| policy);
             found.partitions.insert((policy.to_owned(), partition.to_owned()));
         }
-        let sheet = self.desk().read(Shelf::Overrides, domain).await?;
-        for (field, value) in sheet.fields {
+        let snapshot = self.control().read(HashName::Overrides, domain).await?;
+        for (field, value) in snapshot.fields {
             let parts = field.strip_suffix('}').and_then(|field| field.split_once(":{"));
             let Some((policy, partition)) = parts.filter(|(_, partition)| contains(partition)) else {
                 continue;
@@ -182,7 +182,7 @@ impl Operate {
         let key = check_partition(domain, &policy.name, partition)?;
         let Some(window) = window(policy, partition) else { return Ok(None) };
         let (number, now, counter) = self.current(&key, window).await?;
-        let over = self.desk().look(Cell::Override(&key)).await?;
+        let over = self.control().get(Key::Override(&key)).await?;
         let over = over.value.as_deref().and_then(read_allow);
         if counter.is_none() && over.is_none() {
             return Ok(None);
@@ -209,10 +209,10 @@ impl Operate {
 
     /// The number of the current window, the server's time, and the units used in it.
     async fn current(&self, key: &str, window: Window) -> Result<(u64, Duration, Option<u64>), Fault> {
-        let (mut number, mut seen) = (0, Seen::default());
+        let (mut number, mut seen) = (0, KeyState::default());
         for _ in 0..TRIES {
-            let cell = Cell::Counter { key, window_s: window.seconds(), number };
-            seen = self.desk().look(cell).await?;
+            let key = Key::Counter { key, window_s: window.seconds(), number };
+            seen = self.control().get(key).await?;
             let current = window.number_at(seen.now);
             if current == number {
                 break;
@@ -238,15 +238,15 @@ impl Operate {
         };
         let window = window(&policy, &partition).ok_or_else(absent)?;
         let (number, now, used) = self.current(&key, window).await?;
-        let cell = Cell::Counter { key: &key, window_s: window.seconds(), number };
-        if !self.desk().delete(cell).await? {
+        let key = Key::Counter { key: &key, window_s: window.seconds(), number };
+        if !self.control().delete(key).await? {
             return Err(absent());
         }
         let by = clean(&wish.by);
         let used = used.map_or_else(String::new, |used| format!(", {used} units were used"));
         let done = format!("reset {} {partition}{used}", wish.policy);
         let version = self.tell(&domain, Event { at_ms: millis(now), by, done: done.clone() }).await?;
-        Ok(Changed { domain, version, durable: self.desk().durable(), done, partition: Some(partition) })
+        Ok(Changed { domain, version, durable: self.control().durable(), done, partition: Some(partition) })
     }
 
     /// Tells history of what was done elsewhere than in a hash of the domain.
@@ -254,13 +254,13 @@ impl Operate {
         tracing::info!("{}, by {}, in {domain}", event.done, event.by);
         // Nothing has this name: the field is not there before and not there afterwards.
         let change = Change {
-            shelf: Shelf::Dials,
+            hash: HashName::Dials,
             field: "#".to_owned(),
             old: None,
             new: None,
             event: Some(record::write(&event)),
         };
-        let version = self.desk().change(domain, &change).await?.ok_or(Fault::Contended)?;
+        let version = self.control().change(domain, &change).await?.ok_or(Fault::Contended)?;
         self.reread(domain).await;
         Ok(version)
     }

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quotagate_quota::wire::dials::{Dial, DialsReply, MAX_REPLY};
+use quotagate_quota::protocol::dials::{Dial, DialsReply, MAX_REPLY};
 
 use super::record::{DialRecord, OverrideRecord, is_policy, left_at, write};
 use super::{Operate, millis};
-use crate::desk::{Sheet, Shelf};
+use crate::control::{HashName, Snapshot};
 use crate::store::StoreError;
 
 /// How often the index of overrides is read without a new version.
@@ -23,7 +23,7 @@ const ROOM: usize = MAX_REPLY - 256;
 
 /// What was read of a domain.
 pub struct View {
-    sheet: Sheet,
+    snapshot: Snapshot,
     /// When it was read.
     pub at: Instant,
     dials: Vec<(String, DialRecord)>,
@@ -44,10 +44,10 @@ pub struct Index {
 }
 
 impl Index {
-    fn of(version: u64, sheet: &Sheet) -> Self {
+    fn of(version: u64, snapshot: &Snapshot) -> Self {
         let mut index =
             Self { version, at: Instant::now(), policies: BTreeMap::new(), endless: 0, ends: Vec::new() };
-        for (field, value) in &sheet.fields {
+        for (field, value) in &snapshot.fields {
             let Some((policy, _)) = field.split_once(":{").filter(|(policy, _)| is_policy(policy)) else {
                 continue;
             };
@@ -73,19 +73,19 @@ impl View {
     /// Of a domain that cannot be read: without any dial.
     pub fn none() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let sheet = Sheet { now, ..Sheet::default() };
-        let overrides = Arc::new(Index::of(0, &sheet));
-        Self { sheet, at: Instant::now(), dials: Vec::new(), overrides, complaint: String::new() }
+        let snapshot = Snapshot { now, ..Snapshot::default() };
+        let overrides = Arc::new(Index::of(0, &snapshot));
+        Self { snapshot, at: Instant::now(), dials: Vec::new(), overrides, complaint: String::new() }
     }
 
     /// Its version of dials and overrides.
     pub const fn version(&self) -> u64 {
-        self.sheet.version
+        self.snapshot.version
     }
 
     /// The backend's time.
     pub fn now(&self) -> Duration {
-        self.sheet.now.saturating_add(self.at.elapsed())
+        self.snapshot.now.saturating_add(self.at.elapsed())
     }
 
     /// The dials, some of which may be over.
@@ -106,7 +106,7 @@ impl View {
     /// The same, and whether it is all.
     fn told(&self) -> (DialsReply, bool) {
         let now = self.now();
-        let (mut reply, mut room) = (DialsReply { version: self.sheet.version, ..<_>::default() }, ROOM);
+        let (mut reply, mut room) = (DialsReply { version: self.snapshot.version, ..<_>::default() }, ROOM);
         let mut takes = |bytes: usize| {
             let left = room.checked_sub(bytes);
             room = left.unwrap_or_default();
@@ -132,11 +132,11 @@ impl View {
 impl Operate {
     /// Reads a domain, of which `last` was read before.
     pub(super) async fn view(&self, domain: &str, last: Option<&View>) -> Result<View, StoreError> {
-        let sheet = self.desk().read(Shelf::Dials, domain).await?;
+        let snapshot = self.control().read(HashName::Dials, domain).await?;
         let at = Instant::now();
-        let overrides = self.index(domain, sheet.version, last).await;
-        let (dials, complaint) = understand(&sheet);
-        let mut view = View { sheet, at, dials, overrides, complaint };
+        let overrides = self.index(domain, snapshot.version, last).await;
+        let (dials, complaint) = understand(&snapshot);
+        let mut view = View { snapshot, at, dials, overrides, complaint };
         if !view.told().1 {
             let part = if view.complaint.is_empty() { "" } else { "; " };
             view.complaint += &format!(
@@ -152,7 +152,7 @@ impl Operate {
         if let Some(last) = fresh {
             return Arc::clone(last);
         }
-        match self.desk().read(Shelf::Overrides, domain).await {
+        match self.control().read(HashName::Overrides, domain).await {
             Ok(found) => Arc::new(Index::of(version, &found)),
             Err(_) => last.map_or_else(|| Arc::clone(&View::none().overrides), Arc::clone),
         }
@@ -160,9 +160,9 @@ impl Operate {
 }
 
 /// The dials that can be read, and what is said of the rest.
-pub(super) fn understand(sheet: &Sheet) -> (Vec<(String, DialRecord)>, String) {
+pub(super) fn understand(snapshot: &Snapshot) -> (Vec<(String, DialRecord)>, String) {
     let (mut dials, mut faults) = (Vec::new(), Vec::new());
-    for (policy, value) in &sheet.fields {
+    for (policy, value) in &snapshot.fields {
         match DialRecord::read(policy, value) {
             Ok(dial) => dials.push((policy.clone(), dial)),
             Err(fault) => {
@@ -171,7 +171,7 @@ pub(super) fn understand(sheet: &Sheet) -> (Vec<(String, DialRecord)>, String) {
             }
         }
     }
-    let bad = faults.len().saturating_add(usize::try_from(sheet.left_out).unwrap_or(usize::MAX));
+    let bad = faults.len().saturating_add(usize::try_from(snapshot.left_out).unwrap_or(usize::MAX));
     if bad == 0 {
         return (dials, String::new());
     }
@@ -183,7 +183,7 @@ pub(super) fn understand(sheet: &Sheet) -> (Vec<(String, DialRecord)>, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desk::Field;
+    use crate::control::Field;
 
     fn long(n: usize) -> String {
         format!("{n:064}")
@@ -194,12 +194,12 @@ mod tests {
         let dial = br#"{"mode":"enforce","quota":9007199254740991,"on_failure":"allow","until_ms":9007199254740991}"#;
         let view = |dials: usize, names: usize| {
             let fields = (0..dials).map(|n| (long(n), dial.to_vec())).collect();
-            let sheet = Sheet { version: 1 << 52, fields, ..Sheet::default() };
+            let snapshot = Snapshot { version: 1 << 52, fields, ..Snapshot::default() };
             let over = |n| -> Field { (format!("{}:{{a}}", long(n)), br#"{"allow":"blocked"}"#.to_vec()) };
-            let overrides = Sheet { fields: (0..names).map(over).collect(), ..Sheet::default() };
+            let overrides = Snapshot { fields: (0..names).map(over).collect(), ..Snapshot::default() };
             let overrides = Arc::new(Index::of(1, &overrides));
-            let dials = understand(&sheet).0;
-            View { sheet, at: Instant::now(), dials, overrides, complaint: String::new() }
+            let dials = understand(&snapshot).0;
+            View { snapshot, at: Instant::now(), dials, overrides, complaint: String::new() }
         };
         // As many as a filter has policies.
         let (reply, whole) = view(64, 64).told();
@@ -216,7 +216,7 @@ mod tests {
         let entry = br#"{"allow":"blocked"}"#.to_vec();
         let large = "x".repeat(8000);
         let fields = ["p", "P", "", &large].map(|name| (format!("{name}:{{a}}"), entry.clone()));
-        let index = Index::of(1, &Sheet { fields: fields.into(), ..Sheet::default() });
+        let index = Index::of(1, &Snapshot { fields: fields.into(), ..Snapshot::default() });
         assert_eq!(index.policies.into_keys().collect::<Vec<_>>(), ["p"]);
     }
 }

@@ -12,7 +12,7 @@ use super::node::{Link, Node};
 use super::script::{self, Answer, Deed, Form, Override};
 use super::silence::patience;
 use super::{Redis, Topology};
-use crate::store::{Ask, Settled, StoreError};
+use crate::store::{CheckedReservation, Settled, StoreError};
 
 /// Most times that one reservation is asked for.
 const TRIES: u32 = 16;
@@ -32,7 +32,7 @@ impl Redis {
     pub(super) async fn ask_again(
         &self,
         node: Arc<Node>,
-        ask: &Ask,
+        ask: &CheckedReservation,
         proof: Answer,
         deadline: Instant,
     ) -> Settled {
@@ -97,7 +97,7 @@ impl Redis {
             && since.is_some_and(|since| since.elapsed() >= patience)
     }
 
-    async fn ask_once(&self, route: &Route, ask: &Ask, deadline: Instant) -> Answer {
+    async fn ask_once(&self, route: &Route, ask: &CheckedReservation, deadline: Instant) -> Answer {
         let Route { node, form, asking, over } = route;
         let number = ask.window().number_at(node.now());
         let deed = [Deed::Reserve(ask, number)];
@@ -131,7 +131,7 @@ impl Redis {
     async fn read_override(
         &self,
         node: &Arc<Node>,
-        ask: &Ask,
+        ask: &CheckedReservation,
         deadline: Instant,
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let key = script::override_key(&self.prefix, &ask.key);

@@ -420,7 +420,7 @@ async fn load_script(shared: &Shared, connection: &mut MultiplexedConnection) ->
     if !apart {
         // Where this fails the first operator's command sends its text.
         let mut load = Cmd::new();
-        load.arg("SCRIPT").arg("LOAD").arg(script::DESK);
+        load.arg("SCRIPT").arg("LOAD").arg(script::CONTROL);
         let _ = load.query_async::<String>(connection).await;
     }
     Ok(())

@@ -8,15 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use quotagate_quota::window::Window;
-use quotagate_quota::wire::{Reservation, Return};
+use quotagate_quota::protocol::{Refund, Reservation, Window};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, Value};
 
 use super::cluster::{SLOTS, tag_of};
 use super::rights;
 use super::script::{self, Answer, Deed, Form, Override, TOGETHER};
-use crate::store::{Ask, StoreError};
+use crate::store::{CheckedReservation, StoreError};
 
 /// Length of the probe's window in seconds. A counter that was left behind, because a refund failed, ends with it.
 const WINDOW_S: u32 = 60;
@@ -211,15 +210,15 @@ impl Probe {
         };
         let Some(window) = Window::new(WINDOW_S, 0) else { return Ok(Vec::new()) };
         // Not checked: no domain and policy have this key, so that it meets no counter of a filter.
-        let ask = Ask::within(reservation, window);
+        let ask = CheckedReservation::within(reservation, window);
         let window = ask.window().number_at(now);
-        let refund = |units| Return { key: key.clone(), window_s: WINDOW_S, window, units };
+        let refund = |units| Refund { key: key.clone(), window_s: WINDOW_S, window, units };
         let (one, rest) = (refund(1), refund(2));
         let deeds = [
             Deed::Reserve(&ask, window),
             Deed::Reserve(&ask, window),
-            Deed::Return(&one),
-            Deed::Return(&rest),
+            Deed::Refund(&one),
+            Deed::Refund(&rest),
         ];
         let mut together = if self.keeps_apart() { 1 } else { TOGETHER };
         let mut form = Form::Digest;

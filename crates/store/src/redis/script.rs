@@ -3,16 +3,16 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use quotagate_quota::wire::{Grant, Return};
+use quotagate_quota::protocol::{Grant, Refund};
 use redis::{Cmd, RedisWrite, ServerErrorKind, Value};
 
-use crate::store::{Ask, StoreError};
+use crate::store::{CheckedReservation, StoreError};
 
 /// The source of the script.
 pub const SOURCE: &str = include_str!("counter.lua");
 
-/// The source of the other one, by which operators change and see things: `desk` calls it.
-pub const DESK: &str = include_str!("desk.lua");
+/// The source of the other one, by which operators change and see things: `control` calls it.
+pub const CONTROL: &str = include_str!("control.lua");
 
 static DIGEST: LazyLock<String> = LazyLock::new(|| sha1_smol::Sha1::from(SOURCE).digest().to_string());
 
@@ -77,16 +77,16 @@ pub fn override_key(prefix: &str, key: &str) -> String {
 #[derive(Clone, Copy, Debug)]
 pub enum Deed<'a> {
     /// Units are asked for, in the window of this number.
-    Reserve(&'a Ask, u64),
+    Reserve(&'a CheckedReservation, u64),
     /// Units go back.
-    Return(&'a Return),
+    Refund(&'a Refund),
 }
 
 impl Deed<'_> {
     fn key(&self) -> (&str, u64) {
         match self {
             Self::Reserve(ask, number) => (&ask.key, *number),
-            Self::Return(back) => (&back.key, back.window),
+            Self::Refund(back) => (&back.key, back.window),
         }
     }
 
@@ -94,7 +94,7 @@ impl Deed<'_> {
     fn overridden(&self) -> Option<&str> {
         match self {
             Self::Reserve(ask, _) => Some(&ask.key),
-            Self::Return(_) => None,
+            Self::Refund(_) => None,
         }
     }
 }
@@ -123,13 +123,13 @@ pub fn command(prefix: &str, deeds: &[Deed<'_>], form: Form, over: &Override) ->
     for deed in deeds {
         match deed {
             Deed::Reserve(ask, number) => write_reserve(&mut cmd, prefix, ask, *number, over),
-            Deed::Return(back) => cmd.write_arg(&double(back.units)),
+            Deed::Refund(back) => cmd.write_arg(&double(back.units)),
         }
     }
     cmd
 }
 
-fn write_reserve(cmd: &mut Cmd, prefix: &str, ask: &Ask, number: u64, over: &Override) {
+fn write_reserve(cmd: &mut Cmd, prefix: &str, ask: &CheckedReservation, number: u64, over: &Override) {
     let (stem, behind) = match over {
         Override::InItsKey | Override::Declared => (prefix.len() + ask.key.len() + 2, &[][..]),
         Override::Known(value) => (0, value.as_deref().unwrap_or_default()),
@@ -187,7 +187,7 @@ fn read_one(fields: &[Value], deed: &Deed<'_>, now: Duration) -> Option<Answer> 
         (Value::ServerError(error), _) => Some(refusal(error)),
         (Value::Int(-1), Deed::Reserve(..)) => Some(Answer::OtherWindow),
         (Value::Int(-2), Deed::Reserve(..)) => Some(Answer::OverrideElsewhere),
-        (Value::Int(-3), Deed::Return(_)) => Some(Answer::Returned),
+        (Value::Int(-3), Deed::Refund(_)) => Some(Answer::Returned),
         (granted, Deed::Reserve(ask, number)) => {
             let reset = ask.window().remaining_at(now);
             Some(Answer::Granted(Grant {
@@ -248,11 +248,11 @@ pub fn lacks_rights(reason: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::wire::Reservation;
+    use quotagate_quota::protocol::Reservation;
 
     use super::*;
 
-    fn ask() -> Ask {
+    fn ask() -> CheckedReservation {
         let reservation = Reservation {
             key: "test:p:{*}".to_owned(),
             window_s: 60,
@@ -264,14 +264,14 @@ mod tests {
             count_denied: false,
             shadow: false,
         };
-        Ask::new(reservation).unwrap()
+        CheckedReservation::new(reservation).unwrap()
     }
 
     #[test]
     fn several_counters_are_asked_for_in_one_command() {
-        let back = Return { key: "test:q:{a}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let back = Refund { key: "test:q:{a}".to_owned(), window_s: 60, window: 6, units: 1 };
         let ask = ask();
-        let deeds = [Deed::Return(&back), Deed::Reserve(&ask, 7)];
+        let deeds = [Deed::Refund(&back), Deed::Reserve(&ask, 7)];
         let text = |over| {
             String::from_utf8_lossy(&command("qg", &deeds, Form::Digest, &over).get_packed_command())
                 .into_owned()
@@ -287,10 +287,10 @@ mod tests {
 
     #[test]
     fn answers_are_read_in_order_with_their_clock() {
-        let back = Return { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let back = Refund { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
         let ask = ask();
         let deeds =
-            [Deed::Return(&back), Deed::Reserve(&ask, 7), Deed::Reserve(&ask, 6), Deed::Reserve(&ask, 7)];
+            [Deed::Refund(&back), Deed::Reserve(&ask, 7), Deed::Reserve(&ask, 6), Deed::Reserve(&ask, 7)];
         let now_ms = 7 * 60_000 + 17_863;
         let reply = [now_ms, -3, 1, 0, 3, 57, 100, -1, 0, 0, -2, 0, 0].map(Value::Int).to_vec();
         let grant = Grant { granted: 3, used: 57, quota: 100, reset_ms: 42_137, window: 7 };
@@ -315,8 +315,8 @@ mod tests {
             let (answers, _) = read(&reply, &[Deed::Reserve(&ask, 7)]);
             assert!(matches!(answers.as_slice(), [Answer::Failed(StoreError::Refused(_))]), "{reply:?}");
         }
-        let back = Return { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let back = Refund { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
         let granted = Value::Array([1_000, 3, 57, 100].map(Value::Int).to_vec());
-        assert!(matches!(read(&granted, &[Deed::Return(&back)]).0.as_slice(), [Answer::Failed(_)]));
+        assert!(matches!(read(&granted, &[Deed::Refund(&back)]).0.as_slice(), [Answer::Failed(_)]));
     }
 }

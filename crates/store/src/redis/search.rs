@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::node::Node;
 use super::{Redis, Topology};
-use crate::desk::{Found, has_entry};
+use crate::control::{FoundKeys, has_entry};
 use crate::error::StoreError;
 
 /// The longest that a search takes.
@@ -24,7 +24,12 @@ const PAUSE: Duration = Duration::from_micros(500);
 
 impl Redis {
     /// The keys of counters of `domain` whose partition has this entry, `most` at most.
-    pub(super) async fn search(&self, domain: &str, entry: &str, most: usize) -> Result<Found, StoreError> {
+    pub(super) async fn search(
+        &self,
+        domain: &str,
+        entry: &str,
+        most: usize,
+    ) -> Result<FoundKeys, StoreError> {
         let nodes = match &self.topology {
             Topology::One(node) => vec![node.clone()],
             Topology::Cluster(cluster) => cluster.nodes(),
@@ -45,7 +50,7 @@ impl Redis {
         if keys.len() > most {
             fault = Some(format!("more than {most} counters were found"));
         }
-        Ok(Found { keys: keys.into_iter().take(most).collect(), incomplete: fault })
+        Ok(FoundKeys { keys: keys.into_iter().take(most).collect(), incomplete: fault })
     }
 
     async fn walk(
@@ -55,7 +60,7 @@ impl Redis {
         entry: &str,
         most: usize,
         deadline: Instant,
-    ) -> Result<Found, StoreError> {
+    ) -> Result<FoundKeys, StoreError> {
         let (mut cursor, mut keys) = ("0".to_owned(), BTreeSet::new());
         loop {
             let mut scan = redis::cmd("SCAN");
@@ -64,15 +69,15 @@ impl Redis {
                 Ok((_, reply)) => reply,
                 Err(error) => {
                     let incomplete = Some(error.to_string());
-                    return Ok(Found { keys: keys.into_iter().collect(), incomplete });
+                    return Ok(FoundKeys { keys: keys.into_iter().collect(), incomplete });
                 }
             };
             let (next, found) = match reply {
-                Value::Array(parts) => page(&parts).ok_or_else(super::desk::nonsense)?,
+                Value::Array(parts) => page(&parts).ok_or_else(super::control::nonsense)?,
                 Value::ServerError(error) => {
-                    return Err(StoreError::Refused(super::desk::explain(&error, pattern)));
+                    return Err(StoreError::Refused(super::control::explain(&error, pattern)));
                 }
-                _ => return Err(super::desk::nonsense()),
+                _ => return Err(super::control::nonsense()),
             };
             let own = found.iter().filter_map(|key| counter(&self.prefix, key));
             keys.extend(own.filter(|key| has_entry(key, entry)).map(str::to_owned));
@@ -91,7 +96,7 @@ impl Redis {
                 sleep(PAUSE).await;
                 continue;
             };
-            return Ok(Found { keys: keys.into_iter().collect(), incomplete });
+            return Ok(FoundKeys { keys: keys.into_iter().collect(), incomplete });
         }
     }
 }

@@ -157,7 +157,7 @@ impl Redis {
     pub(super) fn refund_unheard(&self, node: &Arc<Node>, items: &[Item<'_>]) {
         let Some(mut link) = node.connected().filter(|link| link.silence().has_room()) else { return };
         let mut commands = Pipeline::new();
-        for item in items.iter().filter(|item| matches!(item, Item::Return(_))) {
+        for item in items.iter().filter(|item| matches!(item, Item::Refund(_))) {
             let deed = [item.deed(node.now())];
             commands.add_command(script::command(&self.prefix, &deed, Form::Digest, &Override::InItsKey));
         }

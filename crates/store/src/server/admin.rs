@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use hyper::body::{Body, Bytes};
 use hyper::{Method, Request, Response, StatusCode};
-use quotagate_quota::wire::RESERVE_PATH;
-use quotagate_quota::wire::dials::DIALS_PATH;
+use quotagate_quota::protocol::RESERVE_PATH;
+use quotagate_quota::protocol::dials::DIALS_PATH;
 use serde::Serialize;
 
 use self::guard::Reach;

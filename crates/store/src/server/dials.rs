@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyper::{Request, Response, StatusCode};
-use quotagate_quota::wire::dials::REPORT_HEADER;
+use quotagate_quota::protocol::dials::REPORT_HEADER;
 
 use super::App;
 use super::admin::guard::is_of_page;

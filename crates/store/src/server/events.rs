@@ -109,7 +109,7 @@ async fn snapshot(app: &App, domains: &mut Vec<String>, pace: (f64, Option<f64>)
         at_ms: u64::try_from(at.as_millis()).unwrap_or_default(),
         faults: health.faults,
         warnings: health.warnings,
-        backend: app.store.desk().backend().to_owned(),
+        backend: app.store.control().backend().to_owned(),
         calls_per_s: pace.0,
         call_ms: pace.1,
         boards,

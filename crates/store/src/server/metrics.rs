@@ -79,7 +79,7 @@ impl Metrics {
         let seconds = Family::<Backend, Histogram>::new_with_constructor(|| Histogram::new(BOUNDS));
         let metrics = Self {
             served: calls.get_or_create_owned(&Status { status: 200 }),
-            seconds: seconds.get_or_create_owned(&Backend { backend: store.desk().backend() }),
+            seconds: seconds.get_or_create_owned(&Backend { backend: store.control().backend() }),
             items: Histogram::new(ITEMS),
             returns: Counter::default(),
             undone: Counter::default(),

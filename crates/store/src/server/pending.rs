@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quotagate_quota::wire::Return;
+use quotagate_quota::protocol::Refund;
 use tokio::sync::Notify;
 
 use super::App;
@@ -31,7 +31,7 @@ struct State {
     /// Nothing is left to wait for.
     over: bool,
     /// Granted after nobody waited for it.
-    late: Vec<Return>,
+    late: Vec<Refund>,
 }
 
 /// The caller's side. Dropped, it gives back what was granted.
@@ -41,8 +41,8 @@ pub struct Claim(Arc<Pending>);
 /// `place`.
 pub fn start(app: &Arc<App>, batch: Batch, place: Place) -> Claim {
     let state = State {
-        settled: vec![None; batch.asks.len()],
-        open: batch.asks.len(),
+        settled: vec![None; batch.reservations.len()],
+        open: batch.reservations.len(),
         over: false,
         late: Vec::new(),
     };
@@ -65,7 +65,7 @@ pub fn start(app: &Arc<App>, batch: Batch, place: Place) -> Claim {
         done.notify_one();
         if !late.is_empty() {
             app.metrics.undone(late.len());
-            app.store.give_back(&late).await;
+            app.store.refund(&late).await;
         }
     });
     Claim(pending)
@@ -73,15 +73,15 @@ pub fn start(app: &Arc<App>, batch: Batch, place: Place) -> Claim {
 
 impl Pending {
     fn settle(&self, at: usize, outcome: Settled) {
-        if let Some(ask) = self.batch.asks.get(at) {
+        if let Some(ask) = self.batch.reservations.get(at) {
             self.app.watch.settled(ask, &outcome);
         }
         let mut state = self.state();
         if let Some(settled @ None) = state.settled.get_mut(at) {
             *settled = Some(outcome);
             self.count(&mut state, 1);
-        } else if let (Some(ask), Ok(grant)) = (self.batch.asks.get(at), &outcome) {
-            state.late.extend(ask.undo(grant));
+        } else if let (Some(ask), Ok(grant)) = (self.batch.reservations.get(at), &outcome) {
+            state.late.extend(ask.refund_of(grant));
         }
     }
 
@@ -113,7 +113,7 @@ impl Claim {
         let Pending { app, batch, .. } = &*self.0;
         let mut state = self.0.state();
         let mut given_up = 0;
-        for (settled, ask) in state.settled.iter_mut().zip(&batch.asks) {
+        for (settled, ask) in state.settled.iter_mut().zip(&batch.reservations) {
             if settled.is_none() && app.store.is_silent(&ask.key, budget) {
                 *settled = Some(Err(StoreError::NoAnswer("its part of the backend is silent".to_owned())));
                 given_up += 1;

@@ -43,7 +43,7 @@ impl Held {
 
     /// The domain of the call, as its first item says: a worker's items are all of one.
     pub fn domain(&self) -> Option<&str> {
-        let Batch { asks, returns, .. } = &*self.batch;
+        let Batch { reservations: asks, refunds: returns, .. } = &*self.batch;
         let ask = asks.first().map(|ask| ask.key.as_str());
         let key = ask.or_else(|| returns.first().map(|back| back.key.as_str()))?;
         key.split(':').next()
@@ -56,12 +56,13 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let granted = self.batch.asks.iter().zip(&self.settled);
-        let returns: Vec<_> = granted.filter_map(|(ask, outcome)| ask.undo(outcome.as_ref().ok()?)).collect();
+        let granted = self.batch.reservations.iter().zip(&self.settled);
+        let returns: Vec<_> =
+            granted.filter_map(|(ask, outcome)| ask.refund_of(outcome.as_ref().ok()?)).collect();
         if !returns.is_empty() {
             let app = Arc::clone(&self.app);
             app.metrics.undone(returns.len());
-            self.app.tasks.spawn(async move { app.store.give_back(&returns).await });
+            self.app.tasks.spawn(async move { app.store.refund(&returns).await });
         }
     }
 }

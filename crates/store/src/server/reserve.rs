@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes};
 use hyper::{Request, Response, StatusCode};
-use quotagate_quota::wire::{MAX_BODY, MAX_ITEMS, Outcome, ReserveReply, ReserveRequest, Return};
+use quotagate_quota::protocol::{MAX_BODY, MAX_ITEMS, Refund, ReserveReply, ReserveRequest};
 
 use super::App;
 use super::admin::guard::is_of_page;
 use super::body::{read, receive};
 use super::pending::{self, Claim};
 use super::reply::{Held, Payload, Refusal, json};
-use crate::store::{Ask, Batch, SECOND_LOOK, StoreError};
+use crate::store::{Batch, CheckedReservation, SECOND_LOOK, StoreError};
 
 /// How long before the caller's deadline it is answered at the latest, with what has settled; a fifth of a
 /// shorter budget.
@@ -48,7 +48,7 @@ where
     let body = receive(request.into_body(), MAX_BODY).await?;
     let Call { budget_ms, batch, faults } = understand(app, &body, received)?;
     let deadline = batch.deadline;
-    if Instant::now() >= deadline && batch.returns.is_empty() {
+    if Instant::now() >= deadline && batch.refunds.is_empty() {
         return Err(Refusal::Late(budget_ms));
     }
     let claim = pending::start(app, batch, place);
@@ -83,20 +83,20 @@ async fn wait(app: &App, claim: &Claim, received: Instant, deadline: Instant, so
 
 fn understand(app: &App, body: &[u8], received: Instant) -> Result<Call, Refusal> {
     let request: ReserveRequest = read(body)?;
-    let ReserveRequest { budget_ms, mut returns, reservations } = request;
-    let items = returns.len().saturating_add(reservations.len());
+    let ReserveRequest { budget_ms, mut refunds, reservations } = request;
+    let items = refunds.len().saturating_add(reservations.len());
     if items > MAX_ITEMS {
         return Err(Refusal::TooLarge(format!("a call holds at most {MAX_ITEMS} items, this one {items}")));
     }
-    app.metrics.items(reservations.len(), returns.len());
-    returns.retain(is_good);
-    returns.iter().for_each(|back| app.watch.returned(&back.key, back.units));
+    app.metrics.items(reservations.len(), refunds.len());
+    refunds.retain(is_good);
+    refunds.iter().for_each(|back| app.watch.returned(&back.key, back.units));
     let mut asks = Vec::with_capacity(reservations.len());
     let mut faults = Vec::with_capacity(reservations.len());
     for reservation in reservations {
         match reservation.check() {
             Ok(window) => {
-                asks.push(Ask::within(reservation, window));
+                asks.push(CheckedReservation::within(reservation, window));
                 faults.push(None);
             }
             Err(invalid) => {
@@ -106,10 +106,10 @@ fn understand(app: &App, body: &[u8], received: Instant) -> Result<Call, Refusal
         }
     }
     let deadline = received + Duration::from_millis(budget_ms.into());
-    Ok(Call { budget_ms, batch: Batch { deadline, returns, asks }, faults })
+    Ok(Call { budget_ms, batch: Batch { deadline, refunds, reservations: asks }, faults })
 }
 
-fn is_good(back: &Return) -> bool {
+fn is_good(back: &Refund) -> bool {
     back.check().inspect_err(|invalid| tracing::warn!("a return was left out: {invalid}")).is_ok()
 }
 
@@ -139,11 +139,11 @@ fn answer(
     }
     let mut rest = settled.iter();
     let mut next = || match rest.next() {
-        Some(Ok(grant)) => Outcome::Granted(*grant),
-        Some(Err(error)) => Outcome::Failed(error.to_string()),
-        None => Outcome::Failed("the store left it out".to_owned()),
+        Some(Ok(grant)) => Ok(*grant),
+        Some(Err(error)) => Err(error.to_string()),
+        None => Err("the store left it out".to_owned()),
     };
-    let grants = faults.into_iter().map(|fault| fault.map_or_else(&mut next, Outcome::Failed)).collect();
+    let grants = faults.into_iter().map(|fault| fault.map_or_else(&mut next, Err)).collect();
     let body = serde_json::to_vec(&ReserveReply { dials, grants }).map_err(|_| Refusal::Failed)?;
     Ok(json(StatusCode::OK, body, Some(held)))
 }

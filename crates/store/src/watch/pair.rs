@@ -9,10 +9,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use quotagate_quota::wire::dials::PolicyReport;
+use quotagate_quota::protocol::dials::PolicyReport;
 
 use crate::api::{Rates, Uncounted};
-use crate::store::{Ask, Settled};
+use crate::store::{CheckedReservation, Settled};
 
 /// The most that one report counts of anything: no worker serves as many requests between two.
 pub const MOST: u64 = 100_000_000;
@@ -144,7 +144,7 @@ impl Step {
 
 impl Pair {
     /// A reservation was carried out, or was not.
-    pub fn settled(&self, ask: &Ask, settled: &Settled) {
+    pub fn settled(&self, ask: &CheckedReservation, settled: &Settled) {
         match settled {
             Ok(grant) => {
                 let outcome = match grant.granted {
@@ -253,7 +253,7 @@ fn advance(recent: &mut VecDeque<Step>, now: Instant) {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::config::{Mode, OnFailure};
+    use quotagate_quota::protocol::{Mode, OnFailure};
 
     use super::*;
 

@@ -7,9 +7,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quotagate_quota::wire::{Grant, MAX_UNITS};
+use quotagate_quota::protocol::{Grant, MAX_UNITS};
 
-use crate::store::Ask;
+use crate::store::CheckedReservation;
 
 /// Most partitions.
 pub const MAX_WATCHED: usize = 1 << 16;
@@ -68,7 +68,7 @@ impl Default for Table {
 
 impl Table {
     /// A reservation was answered. What has no end of units is not watched.
-    pub fn see(&self, ask: &Ask, grant: &Grant) -> Sight {
+    pub fn see(&self, ask: &CheckedReservation, grant: &Grant) -> Sight {
         if grant.quota >= MAX_UNITS {
             return Sight::Watched;
         }
@@ -162,12 +162,12 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::wire::Reservation;
+    use quotagate_quota::protocol::Reservation;
 
     use super::*;
 
     fn see(table: &Table, partition: &str, used: u64, window: u64) -> Sight {
-        let ask = Ask::new(Reservation {
+        let ask = CheckedReservation::new(Reservation {
             key: format!("d:p:{{{partition}}}"),
             window_s: 60,
             offset_s: 0,

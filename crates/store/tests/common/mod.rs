@@ -10,9 +10,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_quota::window::MAX_WINDOW_S;
-use quotagate_quota::wire::{Grant, Reservation, Return};
-use quotagate_store::store::{Ask, Batch, Settled, Store};
+use quotagate_quota::protocol::{Grant, MAX_WINDOW_S, Refund, Reservation};
+use quotagate_store::store::{Batch, CheckedReservation, Settled, Store};
 use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
 use quotagate_support::{ports, tools};
@@ -34,13 +33,13 @@ pub fn take(key: &str, quota: u64, want: u64) -> Reservation {
     }
 }
 
-pub fn back(of: &Reservation, grant: Grant, units: u64) -> Return {
-    Return { key: of.key.clone(), window_s: of.window_s, window: grant.window, units }
+pub fn back(of: &Reservation, grant: Grant, units: u64) -> Refund {
+    Refund { key: of.key.clone(), window_s: of.window_s, window: grant.window, units }
 }
 
-pub fn batch(returns: Vec<Return>, reservations: Vec<Reservation>) -> Batch {
-    let asks = reservations.into_iter().map(|r| Ask::new(r).unwrap()).collect();
-    Batch { deadline: Instant::now() + Duration::from_secs(5), returns, asks }
+pub fn batch(returns: Vec<Refund>, reservations: Vec<Reservation>) -> Batch {
+    let asks = reservations.into_iter().map(|r| CheckedReservation::new(r).unwrap()).collect();
+    Batch { deadline: Instant::now() + Duration::from_secs(5), refunds: returns, reservations: asks }
 }
 
 pub async fn try_one(store: &dyn Store, reservation: &Reservation) -> Settled {

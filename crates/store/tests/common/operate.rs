@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use quotagate_quota::config::{Mode, OnFailure};
-use quotagate_quota::wire::dials::{DialsReply, PolicyReport, Report};
+use quotagate_quota::protocol::dials::{DialsReply, PolicyReport, Report};
+use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_store::api::{ClearDial, SetDial};
 use quotagate_store::operate::Operate;
 use quotagate_store::store::Store;

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use quotagate_quota::wire::Return;
-use quotagate_store::desk::{Cell, Change, Desk, Found, Note, Reply, Seen, Sheet, Shelf};
+use quotagate_quota::protocol::Refund;
+use quotagate_store::control::{
+    Change, ControlStore, FoundKeys, HashName, Key, KeyState, Reply, Snapshot, Upsert,
+};
 use quotagate_store::store::{Batch, Health, Settle, Store, StoreError};
 
 /// A step that a change takes.
@@ -14,7 +16,7 @@ pub enum Step {
     Set,
     /// A field is to be changed, and history told.
     Told,
-    /// A cell is to be deleted.
+    /// A key is to be deleted.
     Delete,
 }
 
@@ -31,30 +33,30 @@ impl Store for Slow {
         self.inner.carry_out(batch, settle)
     }
 
-    fn give_back<'a>(&'a self, returns: &'a [Return]) -> BoxFuture<'a, ()> {
-        self.inner.give_back(returns)
+    fn refund<'a>(&'a self, returns: &'a [Refund]) -> BoxFuture<'a, ()> {
+        self.inner.refund(returns)
     }
 
     fn health(&self) -> Health {
         self.inner.health()
     }
 
-    fn desk(&self) -> &dyn Desk {
+    fn control(&self) -> &dyn ControlStore {
         self
     }
 }
 
-impl Desk for Slow {
+impl ControlStore for Slow {
     fn backend(&self) -> &'static str {
-        self.inner.desk().backend()
+        self.inner.control().backend()
     }
 
     fn durable(&self) -> bool {
-        self.inner.desk().durable()
+        self.inner.control().durable()
     }
 
-    fn read<'a>(&'a self, shelf: Shelf, domain: &'a str) -> Reply<'a, Sheet> {
-        self.inner.desk().read(shelf, domain)
+    fn read<'a>(&'a self, hash: HashName, domain: &'a str) -> Reply<'a, Snapshot> {
+        self.inner.control().read(hash, domain)
     }
 
     fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>> {
@@ -62,39 +64,39 @@ impl Desk for Slow {
             if change.event.is_some() {
                 (self.before)(Step::Told).await?;
             }
-            self.inner.desk().change(domain, change).await
+            self.inner.control().change(domain, change).await
         }
         .boxed()
     }
 
-    fn note<'a>(&'a self, shelf: Shelf, domain: &'a str, note: &'a Note) -> Reply<'a, ()> {
-        self.inner.desk().note(shelf, domain, note)
+    fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {
+        self.inner.control().upsert(hash, domain, upsert)
     }
 
     fn history<'a>(&'a self, domain: &'a str, limit: usize) -> Reply<'a, Vec<Vec<u8>>> {
-        self.inner.desk().history(domain, limit)
+        self.inner.control().history(domain, limit)
     }
 
-    fn look<'a>(&'a self, cell: Cell<'a>) -> Reply<'a, Seen> {
-        self.inner.desk().look(cell)
+    fn get<'a>(&'a self, key: Key<'a>) -> Reply<'a, KeyState> {
+        self.inner.control().get(key)
     }
 
-    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, Found> {
-        self.inner.desk().find(domain, entry, most)
+    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, FoundKeys> {
+        self.inner.control().find(domain, entry, most)
     }
 
     fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()> {
         async move {
             (self.before)(Step::Set).await?;
-            self.inner.desk().set_override(key, value, for_ms).await
+            self.inner.control().set_override(key, value, for_ms).await
         }
         .boxed()
     }
 
-    fn delete<'a>(&'a self, cell: Cell<'a>) -> Reply<'a, bool> {
+    fn delete<'a>(&'a self, key: Key<'a>) -> Reply<'a, bool> {
         async move {
             (self.before)(Step::Delete).await?;
-            self.inner.desk().delete(cell).await
+            self.inner.control().delete(key).await
         }
         .boxed()
     }

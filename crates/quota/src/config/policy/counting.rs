@@ -11,7 +11,7 @@ use super::{Abandoned, Answers, Count, Precision};
 use crate::document::{At, Distinct, Node, Type, Whole, object, words};
 use crate::request::allowance::Cost;
 use crate::request::source::header::HeaderName;
-use crate::wire::MAX_UNITS;
+use crate::protocol::MAX_UNITS;
 
 /// How a policy counts.
 pub(in super::super) struct Counting {

@@ -11,13 +11,13 @@ use super::conditions::Match;
 use super::counting::{CostType, CountType, Counting, Lease, PrecisionWord};
 use super::overrides::{self, Override};
 use super::quotas::{QuotaFromDocument, TiersDocument};
-use super::{Mode, OnFailure, Policy};
+use super::Policy;
 use crate::document::names::Names;
 use crate::document::{At, Boolean, Distinct, Each, Node, Type, Whole, object, suggest};
 use crate::request::key::{self, Digester};
 use crate::request::partition::{BuiltIn, Entry, OnMissing, Partition};
 use crate::request::allowance;
-use crate::wire::MAX_UNITS;
+use crate::protocol::{MAX_UNITS, Mode, OnFailure};
 
 /// The policies of a document. A policy that is no object is `None`.
 pub(in super::super) type Policies = Each<PolicyDocument, MAX_POLICIES>;

@@ -17,14 +17,14 @@ use crate::document::words;
 use crate::request::allowance::{Cost, Quotas};
 use crate::request::matching::Matcher;
 use crate::request::partition::Partition;
-use crate::window::Window;
+use crate::protocol::{Mode, OnFailure, Window};
 
 /// One quota rule. A copy shares what is large.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Unique, `[a-z0-9-]{1,64}`.
     pub name: Rc<str>,
-    /// Units in a window, unless a partition has a quota of its own. 0 to [`MAX_UNITS`](crate::wire::MAX_UNITS).
+    /// Units in a window, unless a partition has a quota of its own. 0 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
     pub quota: u64,
     /// The quota of its dial. It precedes `quota`, tiers and `quota_from`, but not overrides.
     pub dialed_quota: Option<u64>,
@@ -51,9 +51,7 @@ pub struct Policy {
 }
 
 words! {
-    attributes (#[derive(serde::Serialize, serde::Deserialize)] #[serde(rename_all = "lowercase")])
-    /// Whether a policy refuses.
-    pub enum Mode {
+    for Mode {
         /// The policy refuses requests beyond its quota.
         Enforce = "enforce",
         /// The policy counts, and never refuses.
@@ -64,9 +62,7 @@ words! {
 }
 
 words! {
-    attributes (#[derive(serde::Serialize, serde::Deserialize)] #[serde(rename_all = "lowercase")])
-    /// What happens to a request while the store fails.
-    pub enum OnFailure {
+    for OnFailure {
         /// The request is admitted, without quota headers.
         Allow = "allow",
         /// The request is answered with 503.
@@ -86,7 +82,7 @@ pub enum Count {
 }
 
 /// The answers that count. At least one status is listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
     /// HTTP statuses, sorted.
     pub statuses: Box<[u16]>,
@@ -106,6 +102,12 @@ words! {
     }
 }
 
+impl Default for Abandoned {
+    fn default() -> Self {
+        Self::Count
+    }
+}
+
 /// Whether a worker holds units ahead of need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
@@ -115,7 +117,7 @@ pub enum Precision {
     Lease {
         /// How much of its recent traffic: 1 ms to 60 s.
         ahead: Duration,
-        /// The most units that it holds of one counter, 1 to [`MAX_UNITS`](crate::wire::MAX_UNITS).
+        /// The most units that it holds of one counter, 1 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
         max: NonZeroU64,
     },
 }

@@ -14,7 +14,7 @@ use crate::request::key::{self, Digester, Secrecy};
 use crate::request::network::{Network, NotANetwork};
 use crate::request::partition::{Part, Partition};
 use crate::request::percent;
-use crate::wire::MAX_KEY;
+use crate::protocol::MAX_KEY;
 
 /// The partition of the policy and the digests of secrets. `None` if either has a fault.
 type Whose<'p> = Option<(&'p Partition, &'p Digester)>;

@@ -8,7 +8,7 @@ use crate::document::{Map, Node, Type, object};
 use crate::request::allowance::{QuotaFrom, Tiers};
 use crate::request::fact::ValueType;
 use crate::request::source::{VerifiedNumber, VerifiedText};
-use crate::wire::MAX_UNITS;
+use crate::protocol::MAX_UNITS;
 
 /// The most tiers of a policy.
 const MAX_TIERS: usize = 256;

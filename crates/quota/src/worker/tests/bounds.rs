@@ -1,7 +1,7 @@
 //! What is kept, and what a call carries, is bounded.
 
 use super::*;
-use crate::worker::batch::MAX_CALL_RETURNS;
+use crate::worker::call::batch::MAX_CALL_REFUNDS;
 
 #[test]
 fn waiting_requests_and_calls_that_never_return_are_bounded() {
@@ -34,7 +34,7 @@ fn clients_that_come_and_go_leave_nothing_behind() {
 #[test]
 fn the_longest_keys_still_fit_a_call_with_returns() {
     let (mut w, config) = (worker("allow"), config("allow"));
-    let party = |i: usize| format!("{i:05}{}", "x".repeat(crate::wire::MAX_KEY - 11));
+    let party = |i: usize| format!("{i:05}{}", "x".repeat(crate::protocol::MAX_KEY - 11));
     for i in 0..200 {
         w.submit("x", checks_of(&config, &[0], &party(i), 1), at(0));
     }
@@ -52,9 +52,11 @@ fn the_longest_keys_still_fit_a_call_with_returns() {
     }
     let out = w.next_call(at(7)).unwrap();
     let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
-    assert_eq!(request.returns.len(), MAX_CALL_RETURNS);
-    assert!(request.reservations.len() > 100 && request.reservations[0].key.len() == crate::wire::MAX_KEY);
-    assert!(out.body.len() <= crate::wire::MAX_BODY, "{}", out.body.len());
+    assert_eq!(request.refunds.len(), MAX_CALL_REFUNDS);
+    assert!(
+        request.reservations.len() > 100 && request.reservations[0].key.len() == crate::protocol::MAX_KEY
+    );
+    assert!(out.body.len() <= crate::protocol::MAX_BODY, "{}", out.body.len());
 }
 
 #[test]
@@ -67,9 +69,9 @@ fn a_call_stays_within_the_stores_bounds() {
     }
     let mut seen = 0;
     while let Some(out) = w.next_call(at(6)) {
-        assert!(out.body.len() <= crate::wire::MAX_BODY);
+        assert!(out.body.len() <= crate::protocol::MAX_BODY);
         let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
-        assert!(request.reservations.len() <= crate::wire::MAX_ITEMS);
+        assert!(request.reservations.len() <= crate::protocol::MAX_ITEMS);
         assert!(request.reservations.iter().all(|r| r.check().is_ok()));
         seen += request.reservations.len();
         let grants: Vec<_> = request.reservations.iter().map(|_| grant(1, 1)).collect();

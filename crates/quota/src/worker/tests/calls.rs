@@ -91,7 +91,7 @@ fn invariant_2_a_request_is_decided_by_its_deadline_and_a_late_grant_goes_back()
         w.tick(at(60));
         let (_, request) = call(&mut w, 60);
         assert_eq!(
-            (request.returns[0].units, request.returns[0].window, request.reservations.len()),
+            (request.refunds[0].units, request.refunds[0].window, request.reservations.len()),
             (1, 9, 0)
         );
     }
@@ -123,7 +123,7 @@ fn a_client_that_has_gone_holds_no_units_and_holds_up_nobody() {
     w.cancel(next, at(2));
     submit(&mut w, "last", 2);
     let (_, request) = call(&mut w, 2);
-    assert_eq!((request.returns[0].units, request.reservations[0].want), (1, 1));
+    assert_eq!((request.refunds[0].units, request.reservations[0].want), (1, 1));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_client_that_leaves_before_it_hears_of_its_grant_holds_no_units_either() {
     w.cancel(gone, at(1));
     assert_eq!(summary(&mut w), "stays=+3");
     w.tick(at(10));
-    assert_eq!(call(&mut w, 10).1.returns[0].units, 1);
+    assert_eq!(call(&mut w, 10).1.refunds[0].units, 1);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn what_one_policy_granted_and_another_refused_goes_back() {
     assert!(matches!(&decided[1], ("two", Decision::Admit(s)) if s.standings[0].remaining == 4));
     w.tick(at(10));
     let (_, request) = call(&mut w, 10);
-    assert_eq!(request.returns.iter().map(|r| (&*r.key, r.units)).collect::<Vec<_>>(), [("d:a:{x}", 1)]);
+    assert_eq!(request.refunds.iter().map(|r| (&*r.key, r.units)).collect::<Vec<_>>(), [("d:a:{x}", 1)]);
 }
 
 #[test]
@@ -224,12 +224,12 @@ fn a_reservation_names_its_window_with_the_offset() {
 #[test]
 fn a_return_that_comes_after_others_have_left_waits_for_the_next_tick() {
     let mut w = worker("deny");
-    for (ms, returns) in [(0, 1), (12, 0)] {
+    for (ms, refunds) in [(0, 1), (12, 0)] {
         let gone = submit(&mut w, "gone", ms);
         let (id, _) = call(&mut w, ms);
         answer(&mut w, id, &[grant(1, 1)], ms);
         w.cancel(gone, at(ms));
-        if returns > 0 {
+        if refunds > 0 {
             assert!(w.next_call(at(ms)).is_none(), "not before a tick");
             assert_eq!(returned(&mut w, 10), [("d:a:{x}".to_owned(), 1)]);
         }

@@ -1,8 +1,8 @@
 //! Requests that cost differently.
 
 use super::*;
-use crate::worker::batch::MAX_COSTS;
-use crate::worker::invariants::ModelStore;
+use crate::testing::invariants::ModelStore;
+use crate::worker::call::batch::MAX_COSTS;
 
 /// Each reservation's `want` and `min`.
 fn wanted(request: &ReserveRequest) -> Vec<(u64, u64)> {

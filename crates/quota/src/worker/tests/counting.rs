@@ -3,7 +3,7 @@
 use super::*;
 use crate::answered::Answered;
 use crate::config::{Abandoned, Answers};
-use crate::wire::MAX_UNITS;
+use crate::protocol::MAX_UNITS;
 
 pub(super) fn answered(statuses: impl Into<Box<[u16]>>, abandoned: Abandoned) -> Count {
     Count::Answered(Answers { statuses: statuses.into(), abandoned, ..Answers::default() })
@@ -51,7 +51,7 @@ fn five_wrong_passwords_in_flight_at_once_do_not_become_six() {
     }
     let (id, request) = call(&mut w, 3);
     assert_eq!(
-        (request.returns[0].units, request.returns[0].window, request.reservations[0].want),
+        (request.refunds[0].units, request.refunds[0].window, request.reservations[0].want),
         (2, 9, 2)
     );
     answer(&mut w, id, &[grant(2, 5)], 4);
@@ -122,7 +122,7 @@ fn where_refused_requests_count_each_asks() {
     for (ms, cost, used) in [(0, 1, 6), (1, 1, 7), (2, 6, 13)] {
         assert_eq!(at_once(ask(&mut w, "x", &[0], cost, ms)), "waiting");
         let (id, request) = call(&mut w, ms);
-        assert!(request.reservations[0].count_denied && request.returns.is_empty());
+        assert!(request.reservations[0].count_denied && request.refunds.is_empty());
         answer(&mut w, id, &[grant(0, used)], ms);
         assert_eq!(summary(&mut w), "x=-");
     }
@@ -168,8 +168,7 @@ fn nothing_goes_back_where_the_counter_could_not_hold_it_all() {
     let Submitted::Waiting(late) = ask(&mut w, "late", &[0], 1, 0) else { panic!() };
     let (id, _) = call(&mut w, 0);
     w.cancel(gone, at(0));
-    let full =
-        Outcome::Granted(Grant { granted: 2, used: MAX_UNITS, quota: MAX_UNITS, reset_ms: 9, window: 9 });
+    let full = Ok(Grant { granted: 2, used: MAX_UNITS, quota: MAX_UNITS, reset_ms: 9, window: 9 });
     answer(&mut w, id, &[full], 1);
     w.cancel(late, at(1));
     assert_eq!(returned(&mut w, 2), []);

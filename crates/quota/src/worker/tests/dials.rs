@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::config::{Precision, Turned};
+use crate::protocol::MAX_UNITS;
 use crate::response::{Now, quota_headers};
-use crate::wire::MAX_UNITS;
 
 /// The store says that this policy has overrides, and turns what else is said.
 fn turn(worker: &mut TestWorker, dials: &str, overridden: &str, version: u64, ms: u64) {
@@ -15,8 +15,8 @@ fn turn(worker: &mut TestWorker, dials: &str, overridden: &str, version: u64, ms
     worker.call_ended(id, &end, at(ms));
 }
 
-fn granted(granted: u64, used: u64, quota: u64) -> Outcome {
-    Outcome::Granted(Grant { granted, used, quota, reset_ms: 30_000, window: 9 })
+fn granted(granted: u64, used: u64, quota: u64) -> Granted {
+    Ok(Grant { granted, used, quota, reset_ms: 30_000, window: 9 })
 }
 
 /// A worker of which policy `a` has this quota and overrides.

@@ -15,7 +15,7 @@ fn a_spent_counter_stays_refused_while_the_store_fails() {
         let (id, _) = call(&mut w, 1_000);
         w.call_failed(id, at(1_000));
         assert_eq!(summary(&mut w), "again=-");
-        for _ in 1..crate::worker::breaker::LIMIT {
+        for _ in 1..crate::worker::call::breaker::LIMIT {
             w.submit("other", checks(&[0], "y", 1), at(1_950));
             let (id, _) = call(&mut w, 1_950);
             w.call_failed(id, at(1_950));
@@ -39,7 +39,7 @@ fn a_spent_counter_stays_refused_while_only_its_own_reservation_fails() {
         submit(&mut w, "again", 1_000);
         w.submit("other", checks(&[0], "y", 1), at(1_000));
         let (id, _) = call(&mut w, 1_000);
-        w.replied(id, &reply(&[Outcome::Failed("down".into()), grant(1, 1)]), at(1_001));
+        w.replied(id, &reply(&[Err("down".into()), grant(1, 1)]), at(1_001));
         assert_eq!(summary(&mut w), "one=+0 again=- other=+4", "{on_failure}");
     }
 }
@@ -49,7 +49,7 @@ fn only_the_probe_tells_whether_the_store_is_still_dead() {
     let mut w = worker("deny");
     submit(&mut w, "old", 0);
     let (old, _) = call(&mut w, 0);
-    for _ in 0..crate::worker::breaker::LIMIT {
+    for _ in 0..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 6);
         let (id, _) = call(&mut w, 11);
         w.call_failed(id, at(11));
@@ -67,8 +67,8 @@ fn only_the_probe_tells_whether_the_store_is_still_dead() {
 #[test]
 fn an_answer_that_is_none_is_a_failure_of_the_store() {
     let too_many = grant(2, 2);
-    let beyond = Outcome::Granted(Grant { granted: 1, used: 1, quota: 5, reset_ms: 60_001, window: 9 });
-    let failed = Outcome::Failed("down".into());
+    let beyond = Ok(Grant { granted: 1, used: 1, quota: 5, reset_ms: 60_001, window: 9 });
+    let failed = Err("down".into());
     for body in [
         b"<html>".to_vec(),
         b"".to_vec(),
@@ -89,11 +89,11 @@ fn an_answer_that_is_none_is_a_failure_of_the_store() {
 #[test]
 fn a_dead_store_is_left_alone_and_one_probe_brings_it_back() {
     let mut w = worker("deny");
-    for i in 0..crate::worker::breaker::LIMIT {
+    for i in 0..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 0);
         let (id, _) = call(&mut w, 0);
         let change = w.call_failed(id, at(0));
-        assert_eq!(change == Change::Opened, i + 1 == crate::worker::breaker::LIMIT);
+        assert_eq!(change == Change::Opened, i + 1 == crate::worker::call::breaker::LIMIT);
     }
     decisions(&mut w);
     assert_eq!(w.submit("x", checks(&[0], "x", 1), at(100)), unavailable());
@@ -108,7 +108,7 @@ fn a_dead_store_is_left_alone_and_one_probe_brings_it_back() {
 #[test]
 fn those_that_gathered_are_decided_when_the_store_is_given_up() {
     let mut w = worker("deny");
-    for _ in 1..crate::worker::breaker::LIMIT {
+    for _ in 1..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 0);
         let (id, _) = call(&mut w, 0);
         w.call_failed(id, at(0));
@@ -135,7 +135,7 @@ fn own_share() -> TestWorker {
 
 /// The store is given up.
 fn give_up(worker: &mut TestWorker, ms: u64) {
-    for _ in 0..crate::worker::breaker::LIMIT {
+    for _ in 0..crate::worker::call::breaker::LIMIT {
         worker.submit("x", checks(&[1], "y", 1), at(ms));
         let (id, _) = call(worker, ms);
         worker.call_failed(id, at(ms));
@@ -170,12 +170,7 @@ fn a_share_ends_with_the_stores_window_where_that_is_known() {
     let mut w = own_share();
     w.submit("x", checks(&[1], "y", 1), at(0));
     let (id, _) = call(&mut w, 0);
-    answer(
-        &mut w,
-        id,
-        &[Outcome::Granted(Grant { granted: 1, used: 1, quota: 25, reset_ms: 30_000, window: 9 })],
-        0,
-    );
+    answer(&mut w, id, &[Ok(Grant { granted: 1, used: 1, quota: 25, reset_ms: 30_000, window: 9 })], 0);
     decisions(&mut w);
     give_up(&mut w, 0);
     assert_eq!(at_once(ask(&mut w, "x", &[0], 2, 1)), "+");
@@ -196,7 +191,7 @@ fn a_share_holds_where_a_single_reservation_fails_or_its_time_is_over() {
             w.tick(at(ms + 50));
             w.call_failed(id, at(ms + 51));
         } else {
-            answer(&mut w, id, &[Outcome::Failed("down".into()), grant(1, 1)], ms + 1);
+            answer(&mut w, id, &[Err("down".into()), grant(1, 1)], ms + 1);
         }
         assert!(summary(&mut w).contains(expected), "{ms}");
     }
@@ -207,12 +202,7 @@ fn a_known_spent_counter_goes_before_a_policy_that_fails_closed() {
     let mut w = own_share();
     ask(&mut w, "x", &[0], 1, 0);
     let (id, _) = call(&mut w, 0);
-    answer(
-        &mut w,
-        id,
-        &[Outcome::Granted(Grant { granted: 0, used: 25, quota: 25, reset_ms: 30_000, window: 9 })],
-        0,
-    );
+    answer(&mut w, id, &[Ok(Grant { granted: 0, used: 25, quota: 25, reset_ms: 30_000, window: 9 })], 0);
     decisions(&mut w);
     give_up(&mut w, 900);
     // The second in which nobody asks about it ends meanwhile.
@@ -224,7 +214,7 @@ fn a_known_spent_counter_goes_before_a_policy_that_fails_closed() {
 #[test]
 fn calls_that_only_return_units_say_nothing_of_the_store() {
     let mut w = worker("deny");
-    for n in 1..u64::from(crate::worker::breaker::LIMIT) {
+    for n in 1..u64::from(crate::worker::call::breaker::LIMIT) {
         submit(&mut w, "x", n);
         let (id, _) = call(&mut w, n);
         w.call_failed(id, at(n));

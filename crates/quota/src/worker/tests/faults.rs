@@ -20,7 +20,7 @@ fn answered(status: u16, by: AnsweredBy, body: &[u8]) -> CallEnd {
 }
 
 fn numbers(granted: u64, used: u64, quota: u64, reset_ms: u64, window: u64) -> CallEnd {
-    let grant = Outcome::Granted(Grant { granted, used, quota, reset_ms, window });
+    let grant = Ok(Grant { granted, used, quota, reset_ms, window });
     answered(200, AnsweredBy::Store, &reply(&[grant]))
 }
 
@@ -65,11 +65,7 @@ fn every_way_to_fail_is_counted_and_told_and_admits_nobody() {
         (numbers(0, u64::MAX, 5, 30_000, 9), "ok=1 item_failed=1", "no counter"),
         (numbers(1, 1, 5, 60_001, 9), "ok=1 item_failed=1", "no counter"),
         (numbers(1, 1, 5, 30_000, u64::MAX), "ok=1 item_failed=1", "no counter"),
-        (
-            ok(&reply(&[Outcome::Failed("down".into())])),
-            "ok=1 item_failed=1",
-            "could not count for d:a: \"down\"",
-        ),
+        (ok(&reply(&[Err("down".into())])), "ok=1 item_failed=1", "could not count for d:a: \"down\""),
         (ok(br#"{"grants":[{}]}"#), "ok=1 item_failed=1", "neither"),
     ] {
         for (on_failure, decision) in [("deny", "one=!"), ("allow", "one=+")] {
@@ -106,11 +102,11 @@ fn a_call_that_cannot_leave_or_is_never_heard_of_is_counted_once() {
 
 #[test]
 fn a_grant_larger_than_asked_discredits_its_whole_reply_and_an_odd_counter_only_itself() {
-    let odd = Outcome::Granted(Grant { granted: 1, used: 1, quota: 5, reset_ms: 60_001, window: 9 });
+    let odd = Ok(Grant { granted: 1, used: 1, quota: 5, reset_ms: 60_001, window: 9 });
     for (second, expected, counted) in [
         (grant(2, 2), "one=! two=!", "malformed=1"),
         (odd, "one=+4 two=!", "ok=1 item_failed=1"),
-        (Outcome::Failed("down".into()), "one=+4 two=!", "ok=1 item_failed=1"),
+        (Err("down".into()), "one=+4 two=!", "ok=1 item_failed=1"),
     ] {
         let mut w = worker("deny");
         // Both wait while another call is under way.
@@ -131,7 +127,7 @@ fn a_grant_larger_than_asked_discredits_its_whole_reply_and_an_odd_counter_only_
 #[test]
 fn a_store_that_is_given_up_is_told_and_counted_and_so_is_its_return() {
     let mut w = worker("deny");
-    for _ in 0..crate::worker::breaker::LIMIT {
+    for _ in 0..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 0);
         let (id, _) = call(&mut w, 0);
         w.call_ended(id, &CallEnd::Reset, at(0));

@@ -24,12 +24,12 @@ fn leased_and(edit: impl FnOnce(&mut Config)) -> TestWorker {
 }
 
 /// A grant of window 9, which ends 30 s after the grant.
-fn brought(granted: u64, used: u64) -> Outcome {
+fn brought(granted: u64, used: u64) -> Granted {
     brought_for(granted, used, 9, 30_000)
 }
 
-fn brought_for(granted: u64, used: u64, window: u64, reset_ms: u64) -> Outcome {
-    Outcome::Granted(Grant { granted, used, quota: 10_000, reset_ms, window })
+fn brought_for(granted: u64, used: u64, window: u64, reset_ms: u64) -> Granted {
+    Ok(Grant { granted, used, quota: 10_000, reset_ms, window })
 }
 
 /// Units of `a` that are held, and on their way.
@@ -98,7 +98,7 @@ fn units_held_and_on_their_way_stay_within_a_hundredth_of_the_quota() {
     assert_eq!(request.reservations[0].spare, 60);
     assert_eq!(load(&w), (40, 60));
     // An override has made it a tenth meanwhile.
-    let fewer = Outcome::Granted(Grant { granted: 60, used: 400, quota: 1_000, reset_ms: 30_000, window: 9 });
+    let fewer = Ok(Grant { granted: 60, used: 400, quota: 1_000, reset_ms: 30_000, window: 9 });
     answer(&mut w, id, &[fewer], 2);
     assert_eq!(load(&w), (10, 0));
     assert_eq!(returned(&mut w, 10), [("d:a:{x}".to_owned(), 90)]);
@@ -163,7 +163,7 @@ fn what_a_request_does_not_spend_is_held_again_up_to_the_target() {
     assert_eq!(load(&w), (16, 0));
     w.cancel(gone, at(1));
     assert_eq!(load(&w), (20, 0));
-    // Another is refused when the call returns.
+    // Another is refused when the call refunds.
     ask(&mut w, "refused", &[0, 1], 4, 2);
     answer(&mut w, id, &[grant(4, 4)], 2);
     let (id, _) = call(&mut w, 2);
@@ -176,7 +176,7 @@ fn what_a_request_does_not_spend_is_held_again_up_to_the_target() {
     w.cancel(gone, at(2_000));
     w.tick(at(2_000));
     assert_eq!(load(&w), (0, 0));
-    assert_eq!(w.returns.take(9, at(2_000)).iter().map(|r| r.units).sum::<u64>(), 20);
+    assert_eq!(w.refunds.take(9, at(2_000)).iter().map(|r| r.units).sum::<u64>(), 20);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod counting;
 mod dials;
 mod failure;
 mod faults;
+mod inspect;
 mod lease;
 mod partial;
 mod shadow;
@@ -15,11 +16,10 @@ mod statistics;
 use std::num::NonZeroU64;
 
 use super::*;
-use crate::config::{Count, Mode, OnFailure};
+use crate::config::Count;
 use crate::decision::{self, Admission, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
-use crate::window::Window;
-use crate::wire::{Grant, Outcome, ReserveReply, ReserveRequest};
+use crate::protocol::{Grant, Mode, OnFailure, ReserveReply, ReserveRequest, Window};
 
 fn at(ms: u64) -> Monotonic {
     Monotonic::new(Duration::from_millis(ms))
@@ -69,11 +69,14 @@ fn call(worker: &mut TestWorker, ms: u64) -> (CallId, ReserveRequest) {
     (call.id, serde_json::from_slice(&call.body).unwrap())
 }
 
-fn grant(granted: u64, used: u64) -> Outcome {
-    Outcome::Granted(Grant { granted, used, quota: 5, reset_ms: 30_000, window: 9 })
+/// What a reply says of one reservation.
+type Granted = Result<Grant, String>;
+
+fn grant(granted: u64, used: u64) -> Granted {
+    Ok(Grant { granted, used, quota: 5, reset_ms: 30_000, window: 9 })
 }
 
-fn reply(grants: &[Outcome]) -> Vec<u8> {
+fn reply(grants: &[Granted]) -> Vec<u8> {
     serde_json::to_vec(&ReserveReply { dials: 0, grants: grants.to_vec() }).unwrap()
 }
 
@@ -111,16 +114,16 @@ fn at_once(submitted: Submitted) -> String {
 }
 
 /// The call under way is answered so.
-fn answer(worker: &mut TestWorker, id: CallId, grants: &[Outcome], ms: u64) -> Change {
+fn answer(worker: &mut TestWorker, id: CallId, grants: &[Granted], ms: u64) -> Change {
     worker.replied(id, &reply(grants), at(ms))
 }
 
-/// A tick passes, and a call leaves with these returns (key and units).
+/// A tick passes, and a call leaves with these refunds (key and units).
 fn returned(worker: &mut TestWorker, ms: u64) -> Vec<(String, u64)> {
     worker.tick(at(ms));
     let Some(out) = worker.next_call(at(ms)) else { return Vec::new() };
     let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
-    request.returns.into_iter().map(|r| (r.key, r.units)).collect()
+    request.refunds.into_iter().map(|r| (r.key, r.units)).collect()
 }
 
 fn violated(refusal: &Refusal) -> Vec<usize> {

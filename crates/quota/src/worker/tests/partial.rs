@@ -1,7 +1,7 @@
 //! A part of the store is down: only the counters of that part fail.
 
 use super::*;
-use crate::wire::Reservation;
+use crate::protocol::Reservation;
 
 /// How long a call takes.
 const CALL: u64 = 1;
@@ -52,10 +52,10 @@ fn skewed(rate: u64) -> Healthy {
             let request: ReserveRequest = serde_json::from_slice(&call.body).unwrap();
             let answer = |wanted: &Reservation| {
                 if wanted.key.contains("{dead") {
-                    return Outcome::Failed("backend unreachable".into());
+                    return Err("backend unreachable".into());
                 }
                 let granted = wanted.want;
-                Outcome::Granted(Grant { granted, used: granted, quota, reset_ms: 30_000, window: 9 })
+                Ok(Grant { granted, used: granted, quota, reset_ms: 30_000, window: 9 })
             };
             let grants: Vec<_> = request.reservations.iter().map(answer).collect();
             replies.push_back((ms + CALL, call.id, reply(&grants)));
@@ -81,7 +81,7 @@ fn a_fault_of_one_part_of_the_store_touches_only_the_counters_of_that_part() {
 #[test]
 fn a_reply_heals_the_breaker_although_its_only_reservation_failed() {
     let mut w = worker("deny");
-    for _ in 0..crate::worker::breaker::LIMIT {
+    for _ in 0..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 0);
         let (id, _) = call(&mut w, 0);
         w.call_failed(id, at(0));
@@ -89,11 +89,11 @@ fn a_reply_heals_the_breaker_although_its_only_reservation_failed() {
     decisions(&mut w);
     submit(&mut w, "probe", 250);
     let (id, _) = call(&mut w, 250);
-    assert_eq!(answer(&mut w, id, &[Outcome::Failed("down".into())], 251), Change::Healed);
+    assert_eq!(answer(&mut w, id, &[Err("down".into())], 251), Change::Healed);
     assert_eq!(summary(&mut w), "probe=!");
-    for _ in 0..2 * crate::worker::breaker::LIMIT {
+    for _ in 0..2 * crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 252);
         let (id, _) = call(&mut w, 252);
-        assert_eq!(answer(&mut w, id, &[Outcome::Failed("down".into())], 252), Change::None);
+        assert_eq!(answer(&mut w, id, &[Err("down".into())], 252), Change::None);
     }
 }

@@ -19,7 +19,7 @@ fn shadow_counts_without_holding_up_or_refusing() {
     assert_eq!(summary(&mut w), "three=+3/~0");
     w.submit("four", checks(&[0, 2], "z", 1), at(5));
     let (id, _) = call(&mut w, 5);
-    answer(&mut w, id, &[grant(1, 2), Outcome::Failed("down".into())], 6);
+    answer(&mut w, id, &[grant(1, 2), Err("down".into())], 6);
     assert_eq!(summary(&mut w), "four=+3", "its failure is not the client's either");
     assert_eq!(tally(&mut w), "a.admitted=2 s.admitted=1 s.shadow_refused=1 s.store_error=1");
 }
@@ -82,7 +82,7 @@ fn leased() -> TestWorker {
     let (id, request) = call(&mut w, 0);
     assert_eq!(request.reservations[0].spare, 20);
     let granted = Grant { granted: 71, used: 71, quota: 10_000, reset_ms: 30_000, window: 9 };
-    answer(&mut w, id, &[Outcome::Granted(granted)], 0);
+    answer(&mut w, id, &[Ok(granted)], 0);
     decisions(&mut w);
     w.take_tally();
     w
@@ -109,7 +109,7 @@ fn a_shadow_policy_does_not_hold_up_one_whose_units_are_held_ahead() {
 #[test]
 fn a_store_that_fails_does_not_hold_it_up_either() {
     let mut w = leased();
-    for _ in 0..crate::worker::breaker::LIMIT {
+    for _ in 0..crate::worker::call::breaker::LIMIT {
         ask(&mut w, "b", &[1], 1, 1);
         let (id, _) = call(&mut w, 1);
         w.call_failed(id, at(1));

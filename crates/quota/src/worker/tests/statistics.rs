@@ -33,7 +33,7 @@ fn a_policy_that_cannot_count_says_so() {
         let mut w = worker(on_failure);
         ask(&mut w, "one", &[0, 1], 1, 0);
         let (id, _) = call(&mut w, 0);
-        answer(&mut w, id, &[grant(1, 1), Outcome::Failed("down".into())], 1);
+        answer(&mut w, id, &[grant(1, 1), Err("down".into())], 1);
         assert_eq!(summary(&mut w), decision);
         let admitted = if on_failure == "allow" { "a.admitted=1 " } else { "" };
         assert_eq!(tally(&mut w), format!("{admitted}b.store_error=1"));

@@ -78,7 +78,7 @@ fn a_refill_that_is_lost_is_asked_for_again() {
 #[test]
 fn what_is_held_is_spent_while_the_store_is_given_up_and_refills_wait() {
     let mut w = holding(20);
-    for _ in 0..crate::worker::breaker::LIMIT {
+    for _ in 0..crate::worker::call::breaker::LIMIT {
         ask(&mut w, "b", &[1], 1, 1);
         let (id, _) = call(&mut w, 1);
         w.call_failed(id, at(1));

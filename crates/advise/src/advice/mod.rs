@@ -1,0 +1,143 @@
+//! From counts to advice: what each quota would have refused, and the smallest one that refuses little enough.
+
+mod judge;
+mod model;
+mod sample;
+mod snippet;
+
+pub use self::model::{
+    Advice, Candidate, Damage, Excluded, MalformedLine, Percentile, Reading, TopUser, WindowAdvice,
+    WithoutTop,
+};
+pub use self::sample::Sample;
+
+use self::judge::{Judge, Sizes, candidates, curve};
+use self::sample::Shares;
+use crate::count::{Counted, Taker};
+use crate::display::shown;
+use crate::error::Error;
+use crate::options::Options;
+use crate::run::{Outcome, Read};
+
+/// What is told of: half, nine in ten, and so on.
+const PERCENTILES: [u16; 4] = [500, 900, 990, 999];
+
+/// Judges what was counted.
+pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
+    let Outcome { read, counted, policy, no_logs, damaged } = outcome;
+    let Some((first_ms, last_ms)) = read.span else {
+        return Err(Error::Nothing(why_nothing(options, &read)));
+    };
+    let name =
+        |number: usize| options.logs.get(number).map(|path| path.display().to_string()).unwrap_or_default();
+    let malformed_first = read.malformed.first();
+    let malformed_first = malformed_first
+        .map(|(log, byte, text)| MalformedLine { log: name(log), byte, text: text.to_owned() })
+        .collect();
+    let damaged =
+        damaged.into_iter().map(|(log, why)| Damage { log: log.display().to_string(), why }).collect();
+    let excluded = options.exclude.iter().zip(&read.excluded);
+    let excluded =
+        excluded.map(|(users, requests)| Excluded { users: users.clone(), requests: *requests }).collect();
+    let windows: Vec<WindowAdvice> = options
+        .windows_s
+        .iter()
+        .zip(&counted)
+        .map(|(window, counted)| judge(options, *window, counted))
+        .collect();
+    let quotas: Vec<(u32, u32)> =
+        windows.iter().map(|window| (window.window_s, window.recommended.quota)).collect();
+    Ok(Advice {
+        limits: options.limits,
+        windows,
+        snippet: snippet::of(options, policy.as_deref(), read.somebody.as_deref(), &quotas),
+        policy,
+        read: Reading {
+            lines: read.lines,
+            bytes: read.bytes,
+            requests: read.requests,
+            units: read.units,
+            without_field: read.no_field,
+            not_counted: read.not_counted,
+            nameless: read.nameless,
+            excluded,
+            left_out: read.other,
+            malformed: read.malformed.number(),
+            malformed_first,
+            no_logs: no_logs.into_iter().map(|log| log.display().to_string()).collect(),
+            damaged,
+            first_ms,
+            last_ms,
+        },
+    })
+}
+
+fn judge(options: &Options, window_s: u32, counted: &Counted) -> WindowAdvice {
+    let judge = Judge { users: Sizes::of(&counted.users), windows: Sizes::of(&counted.windows) };
+    let recommended = judge.candidate(judge.smallest(options.limits));
+    let one_less =
+        recommended.quota.checked_sub(1).filter(|quota| *quota > 0).map(|quota| judge.candidate(quota));
+    let shares = Shares { users: recommended.users_share, windows: recommended.user_windows_share };
+    let sample =
+        (counted.level > 0).then(|| Sample::of(counted, recommended.quota, shares, judge.users.number()));
+    WindowAdvice {
+        window_s,
+        users: judge.users.number(),
+        user_windows: judge.windows.number(),
+        most: judge.windows.most(),
+        late: counted.late,
+        rounded: counted.users.is_rounded() || counted.windows.is_rounded(),
+        sample,
+        percentiles: PERCENTILES.map(|per_mille| judge.percentile(per_mille)).into(),
+        candidates: candidates(options, &judge, recommended.quota),
+        curve: curve(&judge),
+        one_less,
+        recommended,
+        without_top: without_top(options, counted),
+        top_users: counted
+            .top
+            .iter()
+            .take(options.show_users)
+            .map(|taker| top_user(options, window_s, taker))
+            .collect(),
+    }
+}
+
+fn without_top(options: &Options, counted: &Counted) -> Option<WithoutTop> {
+    let left_out = options.without_top.min(counted.top.len());
+    let others = Sizes::of(&counted.users).number().saturating_sub(left_out as u64);
+    let recommended = counted.without.as_ref().filter(|_| others > 0).map(|without| {
+        let judge = Judge { users: Sizes::of(&without.users), windows: Sizes::of(&without.windows) };
+        judge.candidate(judge.smallest(options.limits))
+    });
+    (left_out > 0).then_some(WithoutTop { left_out, others, recommended })
+}
+
+fn top_user(options: &Options, window_s: u32, taker: &Taker) -> TopUser {
+    let user = if options.fields.key_is_secret() {
+        // What a program that hashes the value (`xxhsum -H3`) finds as well.
+        format!("~{:016x}", taker.user)
+    } else {
+        shown(&taker.name)
+    };
+    TopUser { user, most: taker.units, window_ms: i64::from(taker.window) * i64::from(window_s) * 1000 }
+}
+
+/// What became of the lines, where nothing was counted.
+fn why_nothing(options: &Options, read: &Read) -> String {
+    if read.lines == 0 {
+        return "no line was read".to_owned();
+    }
+    let key = options.fields.key.as_deref().unwrap_or("quota_partition");
+    let kinds = [
+        (read.no_field, format!("have no field {key}")),
+        (read.not_counted, format!("have nothing in {key}: no policy counted them")),
+        (read.nameless, format!("name nobody in {key}")),
+        (read.excluded.iter().sum(), "are excluded".to_owned()),
+        (read.other, "are not asked for".to_owned()),
+        (read.malformed.number(), "are malformed".to_owned()),
+    ];
+    let kinds = kinds.into_iter().filter(|(number, _)| *number > 0);
+    let kinds: Vec<String> = kinds.map(|(number, what)| format!("{number} {what}")).collect();
+    format!("of {} lines {}", read.lines, kinds.join(", "))
+}

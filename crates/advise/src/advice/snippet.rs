@@ -1,0 +1,40 @@
+//! The policy that follows from the advice, in shadow mode, ready for the policy document.
+
+use std::fmt::Write as _;
+
+use crate::display::window;
+use crate::options::Options;
+
+/// A list of policies, as YAML: one for each window, of these seconds, with its quota.
+pub(crate) fn of(
+    options: &Options,
+    policy: Option<&str>,
+    somebody: Option<&str>,
+    quotas: &[(u32, u32)],
+) -> String {
+    let policy = options.only.policy.as_deref().or(policy).filter(|name| is_name(name)).unwrap_or("advised");
+    // What the partition says is counted; that a client chose the rest of it, is no matter for a comment.
+    let label = somebody.and_then(|partition| partition.split_once('=')).map(|(label, _)| label);
+    let label = label.filter(|label| label.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)));
+    let whom = match label {
+        Some(label) => format!("the identity that the log names {label}"),
+        None => "the identity that the log names".to_owned(),
+    };
+    let mut text = "policies:\n".to_owned();
+    for (seconds, quota) in quotas {
+        let window = window(*seconds);
+        let of_window = format!("{policy}-{window}");
+        let name = if quotas.len() > 1 && is_name(&of_window) { &of_window } else { policy };
+        let _ = write!(
+            text,
+            "  - name: {name}\n    partition_by: [caller] # {whom}\n    quota: {quota}\n    window: {window}\n    \
+             mode: shadow # counts and refuses nobody: watch shadow_refused, then leave this line out\n"
+        );
+    }
+    text
+}
+
+fn is_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=64).contains(&name.len()) && name.bytes().all(allowed)
+}

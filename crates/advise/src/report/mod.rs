@@ -1,0 +1,4 @@
+//! The advice for people: as text and as pictures.
+
+mod plot;
+mod text;

@@ -1,0 +1,280 @@
+//! The advice as text for people.
+
+use std::fmt::Write as _;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use jiff::Timestamp;
+
+use crate::advice::{Advice, Candidate, Percentile, Reading, WindowAdvice};
+use crate::display::{grouped, percent, percent_below, window};
+
+/// How many logs are named that are none.
+const SHOWN: usize = 3;
+/// From this share on, requests that carry no name make the recommendation doubtful.
+const DOUBTFUL: f64 = 0.01;
+
+impl Advice {
+    /// All of it, as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let read = [self.head(), self.notes()].concat();
+        let several = self.windows.len() > 1;
+        let windows = self.windows.iter().flat_map(|window| {
+            let head = if several { window.head() } else { String::new() };
+            let notes = [head, window.notes(), window.percentiles()].concat();
+            [notes, window.table(&self.read), self.reason(window), window.top()]
+        });
+        let parts = [read].into_iter().chain(windows).chain([self.snippet.clone()]);
+        let parts: Vec<String> =
+            parts.filter(|part| !part.is_empty()).map(|part| part.trim_end().to_owned() + "\n").collect();
+        parts.join("\n")
+    }
+
+    fn head(&self) -> String {
+        let read = &self.read;
+        let (first, last) = (time(read.first_ms), time(read.last_ms));
+        let whose = match self.windows.as_slice() {
+            [only] => format!(
+                " of {} users in {} user-windows of {}",
+                grouped(only.users),
+                grouped(only.user_windows),
+                window(only.window_s)
+            ),
+            _ => String::new(),
+        };
+        format!("{} requests{whose}, from {first} to {last}\n", grouped(read.requests))
+    }
+
+    fn notes(&self) -> String {
+        let read = &self.read;
+        let mut text = String::new();
+        let mut note = |number: u64, what: &str| {
+            if number > 0 {
+                let _ = writeln!(text, "{} {what}", grouped(number));
+            }
+        };
+        note(read.not_counted, "requests have empty fields and are left out: no policy counted them");
+        note(
+            read.without_field,
+            "requests have no field for who is counted and are left out: another log format, or no policy counted them",
+        );
+        note(read.nameless, "requests name nobody and are left out");
+        note(read.left_out, "requests were not asked for");
+        note(read.malformed, "lines are malformed and left out");
+        for line in &read.malformed_first {
+            let _ = writeln!(text, "  {} at byte {}: {}", line.log, line.byte, line.text);
+        }
+        for log in read.no_logs.iter().take(SHOWN) {
+            let _ = writeln!(text, "  no line of {log} is understood: is it an access log?");
+        }
+        if let Some(more) = read.no_logs.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+            let _ = writeln!(text, "  nor of {more} others");
+        }
+        for excluded in &read.excluded {
+            let _ = match excluded.requests {
+                0 => writeln!(text, "--exclude {} fits nobody", excluded.users),
+                number => writeln!(text, "{} requests of {} are excluded", grouped(number), excluded.users),
+            };
+        }
+        for damage in &read.damaged {
+            let _ = writeln!(text, "{} is cut short ({}): what came before counts", damage.log, damage.why);
+        }
+        text
+    }
+
+    /// Why this quota.
+    fn reason(&self, of: &WindowAdvice) -> String {
+        let best = &of.recommended;
+        let mut text = format!(
+            "Recommended: {} per {}. It is the smallest quota that refuses less than {} of users and less than {} of \
+             user-windows: {} ({} of {}) and {} ({} of {}).\n",
+            grouped(best.quota.into()),
+            window(of.window_s),
+            percent(self.limits.users),
+            percent(self.limits.windows),
+            percent_below(best.users_share, self.limits.users),
+            grouped(best.users),
+            grouped(of.users),
+            percent_below(best.user_windows_share, self.limits.windows),
+            grouped(best.user_windows),
+            grouped(of.user_windows),
+        );
+        if let Some(less) = &of.one_less {
+            let _ = writeln!(
+                text,
+                "{} would refuse {} and {}.",
+                grouped(less.quota.into()),
+                percent(less.users_share),
+                percent(less.user_windows_share)
+            );
+        }
+        if best.quota == of.most && best.users == 0 {
+            let _ = writeln!(
+                text,
+                "That is the most that anybody took: with {} users and {} user-windows no smaller one stays below both \
+                 limits. Read more of the log, or allow more with --max-users and --max-windows.",
+                grouped(of.users),
+                grouped(of.user_windows)
+            );
+        }
+        if let Some(without) = &of.without_top {
+            let users = if without.left_out == 1 {
+                "user who took most".to_owned()
+            } else {
+                format!("{} users who took most", without.left_out)
+            };
+            let _ = match &without.recommended {
+                Some(best) => writeln!(
+                    text,
+                    "Without the {users}: {} per {}.",
+                    grouped(best.quota.into()),
+                    window(of.window_s)
+                ),
+                None if without.others == 0 => writeln!(text, "Without the {users} nobody is left."),
+                None => writeln!(
+                    text,
+                    "Memory did not suffice to tell the quota without the {users}: --memory allows more."
+                ),
+            };
+        }
+        let unknown = self.read.not_counted + self.read.without_field;
+        let share = unknown as f64 / (unknown + self.read.requests).max(1) as f64;
+        if share >= DOUBTFUL {
+            let _ = writeln!(
+                text,
+                "Careful: {} of the requests ({}) do not say whom they count for, and no quota above knows them. If this \
+                 policy should have counted them, the quota is too small.",
+                percent(share),
+                grouped(unknown)
+            );
+        }
+        text
+    }
+}
+
+impl WindowAdvice {
+    fn head(&self) -> String {
+        format!(
+            "Windows of {}: {} users in {} user-windows\n",
+            window(self.window_s),
+            grouped(self.users),
+            grouped(self.user_windows)
+        )
+    }
+
+    fn notes(&self) -> String {
+        let mut text = String::new();
+        if let Some(sample) = &self.sample {
+            let _ = writeln!(
+                text,
+                "Memory did not suffice for all users: numbers are estimates from {} of them, of some parts one in {}. \
+                 Of the recommended quota the share of users is known to ±{}, that of user-windows to ±{} (one standard \
+                 error). --memory allows more",
+                grouped(sample.users),
+                grouped(sample.one_in),
+                percent(sample.users_error),
+                percent(sample.user_windows_error),
+            );
+        }
+        if self.late > 0 {
+            let _ = writeln!(
+                text,
+                "{} requests came after their window had been closed to save memory, and count as windows of their own: \
+                 the quota may be too small. --memory or --lateness allow more",
+                grouped(self.late)
+            );
+        }
+        if self.rounded {
+            text.push_str("Counts of 1,024 and more are rounded up by less than 0.05 %\n");
+        }
+        text
+    }
+
+    /// How much most took.
+    fn percentiles(&self) -> String {
+        // 99.9 % is not rounded.
+        let shares = self.percentiles.iter().map(|of| format!("{} %", (of.share * 1000.0).round() / 10.0));
+        let header = [String::new()].into_iter().chain(shares).chain(["most".to_owned()]);
+        let row = |name: &str, number: fn(&Percentile) -> u32| -> Vec<String> {
+            let numbers = self.percentiles.iter().map(number).chain([self.most]);
+            [name.to_owned()].into_iter().chain(numbers.map(|number| grouped(number.into()))).collect()
+        };
+        let rows = [
+            row("units in a user-window, at most", |of| of.user_windows),
+            row("in a user's largest window, at most", |of| of.users),
+        ];
+        table(header.collect(), rows.into())
+    }
+
+    fn table(&self, read: &Reading) -> String {
+        let above = if read.units == read.requests { "requests above it" } else { "units above it" };
+        let header = ["", "quota", "users refused", "", "user-windows refused", "", above, ""];
+        let rows = self.candidates.iter().map(|candidate| self.row(candidate).into());
+        table(header.map(str::to_owned).into(), rows.collect())
+    }
+
+    fn row(&self, candidate: &Candidate) -> [String; 8] {
+        let mark = if candidate.quota == self.recommended.quota { ">" } else { "" };
+        [
+            mark.to_owned(),
+            grouped(candidate.quota.into()),
+            grouped(candidate.users),
+            percent(candidate.users_share),
+            grouped(candidate.user_windows),
+            percent(candidate.user_windows_share),
+            grouped(candidate.units),
+            percent(candidate.units_share),
+        ]
+    }
+
+    /// Who took most.
+    fn top(&self) -> String {
+        let quota = self.recommended.quota;
+        let mut text = String::new();
+        if self.top_users.is_empty() {
+            return text;
+        }
+        let _ = writeln!(text, "Most in one window of {}:", window(self.window_s));
+        let width = grouped(self.most.into()).len();
+        for user in &self.top_users {
+            let refused = if user.most > quota { ", refused" } else { "" };
+            let _ = writeln!(
+                text,
+                "  {:>width$}  {} (at {}{refused})",
+                grouped(user.most.into()),
+                user.user,
+                time(user.window_ms)
+            );
+        }
+        text
+    }
+}
+
+fn table(header: Vec<String>, rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(header);
+    table.add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+        column.set_padding((0, 2));
+    }
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n") + "\n"
+}
+
+fn time(milliseconds: i64) -> String {
+    let seconds = milliseconds.div_euclid(1000);
+    Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rfc_3339_in_whole_seconds() {
+        assert_eq!(time(1_795_301_741_999), "2026-11-21T22:55:41Z");
+    }
+}

@@ -1,0 +1,243 @@
+//! Reads logs on all processors and counts.
+
+mod exclude;
+mod malformed;
+mod progress;
+mod read;
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+pub(crate) use self::read::Read;
+
+use self::exclude::Exclude;
+use self::progress::Bar;
+use crate::count::{Batch, Counted, Counts, Taken};
+use crate::display::shown;
+use crate::error::Error;
+use crate::input::{Chunk, Faults, Piece, Progress, Schedule};
+use crate::line::{Line, Nobody, Reader, Request};
+use crate::options::Options;
+
+/// What was read and counted.
+pub(crate) struct Outcome {
+    pub(crate) read: Read,
+    /// One for each window.
+    pub(crate) counted: Vec<Counted>,
+    /// The only policy that was seen.
+    pub(crate) policy: Option<String>,
+    /// Logs that have lines, and none that is understood.
+    pub(crate) no_logs: Vec<PathBuf>,
+    /// Logs that were cut short, and how.
+    pub(crate) damaged: Vec<(PathBuf, String)>,
+}
+
+/// Reads and counts everything.
+pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
+    let reader = Reader::new(&options.fields, &options.only).map_err(Error::Usage)?;
+    let threads = options.threads.max(1);
+    let progress = Progress::default();
+    let ahead = options.lateness_ms();
+    let schedule = Schedule::new(&options.logs, &reader, &progress, threads, ahead);
+    let schedule = schedule.map_err(|(path, error)| Error::Unreadable { path, error })?;
+    let job = Job {
+        reader: &reader,
+        schedule: &schedule,
+        windows: options.windows_s.iter().map(|window| Window::new(options, *window)).collect(),
+        exclude: Exclude::new(&options.exclude),
+        lateness_ms: ahead,
+        policy: OnceLock::new(),
+        no_time: OnceLock::new(),
+        failure: Mutex::new(None),
+        bar: Bar::new(&options.logs, &progress, options.progress),
+    };
+    let reads = thread::scope(|scope| {
+        let job = &job;
+        let start = |thread| scope.spawn(move || job.work(thread));
+        let handles: Vec<_> = (0..threads).map(start).collect();
+        handles
+            .into_iter()
+            .map(|handle| handle.join().map_err(|_| Error::Panicked))
+            .collect::<Result<Vec<_>, _>>()
+    })?;
+    let Job { windows, policy, no_time, failure, bar, .. } = job;
+    drop(bar);
+    if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    let Faults { failure, damaged } = schedule.faults();
+    if let Some((path, error)) = failure {
+        return Err(Error::Unreadable { path, error });
+    }
+    let mut read = Read::default();
+    reads.into_iter().for_each(|other| read.merge(other));
+    let path = |number: usize| options.logs.get(number).cloned().unwrap_or_default();
+    if read.understood.is_empty()
+        && let Some(first) = read.with_lines.first()
+    {
+        let shown = read.malformed.first().next();
+        let (log, line) = shown.map_or((*first, ""), |(log, _, line)| (log, line));
+        let lack = if line.starts_with('{') {
+            no_time.into_inner().map(|why| format!(" ({why})"))
+        } else {
+            reader.text_lacks().map(|lack| format!(" (the format for text has no {lack})"))
+        };
+        return Err(Error::NoLog { path: path(log), line: line.to_owned(), lack: lack.unwrap_or_default() });
+    }
+    let no_logs = read.with_lines.difference(&read.understood).map(|log| path(*log)).collect();
+    let policy = policy.into_inner().map(|name| shown(&name));
+    let counted =
+        windows.into_iter().map(|window| window.counts.finish(threads, options.without_top)).collect();
+    Ok(Outcome { read, counted, policy, no_logs, damaged })
+}
+
+struct Job<'a> {
+    reader: &'a Reader,
+    schedule: &'a Schedule<'a>,
+    windows: Vec<Window>,
+    exclude: Exclude,
+    lateness_ms: i64,
+    policy: OnceLock<Vec<u8>>,
+    /// Why a line of JSON says no time.
+    no_time: OnceLock<String>,
+    failure: Mutex<Option<Error>>,
+    bar: Bar,
+}
+
+/// A length of windows, and what was counted in such.
+struct Window {
+    ms: i64,
+    counts: Counts,
+}
+
+impl Window {
+    /// The windows share the memory.
+    fn new(options: &Options, seconds: u32) -> Self {
+        let memory = options.memory / options.windows_s.len().max(1);
+        let top = options.show_users.max(options.without_top);
+        Self { ms: i64::from(seconds) * 1000, counts: Counts::new(memory, top) }
+    }
+
+    /// The number of the window at this time; none before 1970 and long after the year 2100.
+    fn number(&self, time_ms: i64) -> Option<u32> {
+        u32::try_from(time_ms.div_euclid(self.ms)).ok()
+    }
+}
+
+impl Job<'_> {
+    /// What one thread does.
+    fn work(&self, thread: usize) -> Read {
+        let _end = StopAtPanic(self.schedule);
+        let mut batches: Vec<Batch> = self.windows.iter().map(|_| Batch::new()).collect();
+        let (mut read, mut chunk) = (Read::default(), Chunk::new());
+        read.excluded = vec![0; self.exclude.number()];
+        let pressed = || self.windows.iter().any(|window| window.counts.pressed());
+        while let Some(piece) = self.schedule.next(thread, pressed, &mut chunk) {
+            let before = (read.lines, read.malformed.number());
+            read.malformed.add_too_long(piece.too_long);
+            read.lines += piece.too_long;
+            read.bytes += chunk.len() as u64;
+            if let Err(error) = self.chunk(piece, &chunk, &mut read, &mut batches) {
+                self.fail(error);
+                break;
+            }
+            let lines = read.lines - before.0;
+            if lines > 0 {
+                read.with_lines.insert(piece.log);
+            }
+            if lines > read.malformed.number() - before.1 {
+                read.understood.insert(piece.log);
+            }
+            let open = self.schedule.reached().saturating_sub(self.lateness_ms).max(0);
+            for (window, batch) in self.windows.iter().zip(&mut batches) {
+                window.counts.add(batch, window.number(open).unwrap_or(u32::MAX));
+            }
+            self.bar.update();
+        }
+        read
+    }
+
+    fn chunk(&self, piece: Piece, chunk: &[u8], read: &mut Read, batches: &mut [Batch]) -> Result<(), Error> {
+        let mut begin = 0;
+        for end in memchr::memchr_iter(b'\n', chunk).chain([chunk.len()]) {
+            let line = chunk.get(begin..end).unwrap_or_default();
+            let offset = piece.offset + begin as u64;
+            begin = end + 1;
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            read.lines += 1;
+            match self.reader.read(line) {
+                Line::Request(request) => match self.exclude.find(&request.key) {
+                    Some(number) => {
+                        read.excluded.iter_mut().skip(number).take(1).for_each(|count| *count += 1)
+                    }
+                    None if self.push(&request, batches) => {
+                        self.check_policy(&request)?;
+                        read.count(&request);
+                    }
+                    None => read.malformed.add(piece.log, offset, line),
+                },
+                Line::Nobody(Nobody::NoField) => read.no_field += 1,
+                Line::Nobody(Nobody::NotCounted) => read.not_counted += 1,
+                Line::Nobody(Nobody::Nameless) => read.nameless += 1,
+                Line::Other => read.other += 1,
+                Line::Malformed => {
+                    if self.no_time.get().is_none()
+                        && let Some(why) = self.reader.why_no_time(line)
+                    {
+                        let _ = self.no_time.set(why);
+                    }
+                    read.malformed.add(piece.log, offset, line);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a request in each of its windows; false where one of them has no number.
+    fn push(&self, request: &Request<'_>, batches: &mut [Batch]) -> bool {
+        let (user, units) = (xxh3_64(&request.key), request.cost);
+        if self.windows.iter().any(|window| window.number(request.time_ms).is_none()) {
+            return false;
+        }
+        let needs_name = self.windows.iter().any(|window| window.counts.wants_names());
+        let name: Option<Rc<[u8]>> = needs_name.then(|| Rc::from(&*request.key));
+        for (window, batch) in self.windows.iter().zip(batches) {
+            if let Some(number) = window.number(request.time_ms) {
+                batch.push(Taken { user, window: number, units }, name.clone());
+            }
+        }
+        true
+    }
+
+    /// One quota is for one policy.
+    fn check_policy(&self, request: &Request<'_>) -> Result<(), Error> {
+        let Some(name) = &request.policy else { return Ok(()) };
+        let first = self.policy.get_or_init(|| name.to_vec());
+        if **first == **name {
+            return Ok(());
+        }
+        Err(Error::SeveralPolicies(shown(first), shown(name)))
+    }
+
+    fn fail(&self, error: Error) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.schedule.stop();
+    }
+}
+
+/// Lets no thread wait for one that is gone.
+struct StopAtPanic<'a>(&'a Schedule<'a>);
+
+impl Drop for StopAtPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.stop();
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! `GET /v1/dials?domain=..`: what operators have turned on a running fleet, as the store tells it, and what a worker says
+//! of itself when it asks.
+//!
+//! A dial takes the place of a field of a policy until it is cleared or its time is over. The dial of a policy comes before
+//! the one of `*`, field by field.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Mode, OnFailure, is_false};
+
+/// The path of the call; its query is `domain=<domain>`.
+pub const DIALS_PATH: &str = "/v1/dials";
+/// Largest reply that a filter reads, and so that a store sends, in bytes.
+pub const MAX_REPLY: usize = 64 * 1024;
+/// The policy of a dial that is for all policies.
+pub const ALL_POLICIES: &str = "*";
+/// The request header in which a worker sends its [`Report`], as JSON in printable ASCII. It may be absent.
+pub const REPORT_HEADER: &str = "x-quotagate-report";
+/// Largest report, in bytes of JSON.
+pub const MAX_REPORT: usize = 12 * 1024;
+/// Most counters that a report names as refused.
+pub const MAX_REFUSALS: usize = 8;
+/// Most bytes of JSON that [`PolicyReport::partition_by`] takes, of one policy and of all policies of a report together.
+pub const MAX_PARTITION_BY: usize = 2048;
+/// Longest key of a counter that a report names, in bytes.
+pub const MAX_REPORTED_KEY: usize = 384;
+
+/// The dials of a domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DialsReply {
+    /// Grows with each change of a dial or of an override; 0 while there never was any.
+    pub version: u64,
+    /// Those in force, at most one a policy and one for [`ALL_POLICIES`].
+    pub dials: Vec<Dial>,
+    /// Names of the policies of which at least one partition has a run-time override: a cost above their quota may be
+    /// granted all the same.
+    #[serde(default)]
+    pub overridden: Vec<String>,
+}
+
+/// What is turned of one policy, or of all: a field that is absent is left as the configuration says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dial {
+    /// The name of a policy, or [`ALL_POLICIES`].
+    pub policy: String,
+    /// Whether it refuses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// Its quota, 0 to [`MAX_UNITS`](super::MAX_UNITS); never of [`ALL_POLICIES`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<u64>,
+    /// What becomes of its requests while the store fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+    /// Milliseconds from now until it reverts by itself; absent: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_ms: Option<u64>,
+}
+
+/// What a worker says of itself. The store shows it to operators; nothing is counted or decided by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Every policy of its configuration, those with `mode: off` included.
+    pub policies: Vec<PolicyReport>,
+    /// The counters that it refused most often by itself since its last report, at most [`MAX_REFUSALS`].
+    #[serde(default)]
+    pub refused: Vec<Refusals>,
+}
+
+/// A policy as its configuration says, dials left out, and its requests since the last report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyReport {
+    /// Its name.
+    pub name: String,
+    /// Units a window where nothing else is said of a partition.
+    pub quota: u64,
+    /// Length of its window in seconds.
+    pub window_s: u32,
+    /// Whether each partition's window is shifted by a time of its own.
+    pub stagger: bool,
+    /// Whether it refuses.
+    pub mode: Mode,
+    /// What becomes of its requests while the store fails.
+    pub on_failure: OnFailure,
+    /// What it counts by; empty: it has one counter for everybody. Absent: this report does not say. A worker with many
+    /// policies reports some of them at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition_by: Option<Vec<PartitionEntry>>,
+    /// Whether a tier or `quota_from` can give a partition another quota.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tiers: bool,
+    /// Requests that it counted and that were let through.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub admitted: u64,
+    /// Requests that it refused.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refused: u64,
+    /// Requests that it would have refused, were it not in shadow mode.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub shadow_refused: u64,
+    /// Requests that named nobody.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing_identity: u64,
+    /// Requests that it could not count, since the store failed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub store_error: u64,
+}
+
+/// One entry of a policy's `partition_by`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionEntry {
+    /// Its name in the configuration.
+    pub name: String,
+    /// How keys have it, one form for each source: encoded labels, joined by `,`. `=~` follows a label whose value is
+    /// always a digest, and `=/64` the label of an address that counts by 64 bits where it is IPv6. `-` stands for a
+    /// missing value.
+    pub forms: Vec<String>,
+}
+
+/// How often a worker refused for the sake of one counter, without asking the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusals {
+    /// `<domain>:<policy>:{<partition>}`.
+    pub key: String,
+    /// Requests. Those that a policy in shadow mode let through are not among them.
+    pub requests: u64,
+}
+
+/// A report is a header: what is not there takes no room in it.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}

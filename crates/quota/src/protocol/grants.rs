@@ -1,0 +1,62 @@
+//! The JSON of the grants in a reply: the fields of a grant, or `error` alone.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::Grant;
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Written<'a> {
+    Granted(&'a Grant),
+    Failed { error: &'a str },
+}
+
+/// Every field may be missing. An item that is neither a grant nor an error has failed, and the others
+/// of its reply stay readable.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Read {
+    error: Option<String>,
+    granted: Option<u64>,
+    used: Option<u64>,
+    quota: Option<u64>,
+    reset_ms: Option<u64>,
+    window: Option<u64>,
+}
+
+impl Read {
+    fn grant(&self) -> Option<Grant> {
+        Some(Grant {
+            granted: self.granted?,
+            used: self.used?,
+            quota: self.quota?,
+            reset_ms: self.reset_ms?,
+            window: self.window?,
+        })
+    }
+
+    fn into_result(self) -> Result<Grant, String> {
+        match (self.grant(), self.error) {
+            (_, Some(error)) => Err(error),
+            (Some(grant), None) => Ok(grant),
+            (None, None) => Err("neither a grant nor an error".to_owned()),
+        }
+    }
+}
+
+pub(super) fn serialize<S: Serializer>(
+    grants: &[Result<Grant, String>],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(grants.iter().map(|grant| match grant {
+        Ok(grant) => Written::Granted(grant),
+        Err(error) => Written::Failed { error },
+    }))
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Result<Grant, String>>, D::Error> {
+    let read = Vec::<Read>::deserialize(deserializer)?;
+    Ok(read.into_iter().map(Read::into_result).collect())
+}

@@ -1,0 +1,32 @@
+//! The messages between filter and store, which both sides share.
+//!
+//! [`ReserveRequest`] and [`ReserveReply`] are the bodies of `POST /v1/reserve`; [`dials`] has those of `GET /v1/dials`.
+//! A [`Window`] says when a counter begins anew. The adapters of both sides own paths, headers and
+//! retries.
+
+pub mod dials;
+mod grants;
+mod mode;
+mod reserve;
+mod window;
+
+pub use mode::{Mode, OnFailure};
+pub use reserve::{Grant, Invalid, Refund, Reservation, ReserveReply, ReserveRequest};
+pub use window::{MAX_WINDOW_S, Window};
+
+/// The path of a call for units.
+pub const RESERVE_PATH: &str = "/v1/reserve";
+/// Most items (refunds and reservations together) in one call.
+pub const MAX_ITEMS: usize = 1024;
+/// Largest body of a call and of its reply, in bytes.
+pub const MAX_BODY: usize = 1024 * 1024;
+/// Largest quota, cost and number of units: 2^53 - 1, the largest integer that JSON, Lua and Redis all
+/// hold exactly.
+pub const MAX_UNITS: u64 = (1 << 53) - 1;
+/// Longest key of a counter, in bytes.
+pub const MAX_KEY: usize = 4096;
+
+/// A flag that is not set is left out of the message.
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}

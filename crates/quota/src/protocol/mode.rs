@@ -1,0 +1,27 @@
+//! The fields of a policy that a dial can change while the fleet runs.
+
+use serde::{Deserialize, Serialize};
+
+/// What a policy does with requests. In JSON: `"enforce"`, `"shadow"`, `"off"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// It refuses requests over its quota.
+    Enforce,
+    /// It counts, and never refuses.
+    Shadow,
+    /// It applies to no request.
+    Off,
+}
+
+/// What becomes of a request while the store fails. In JSON: `"allow"`, `"deny"`, `"local"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// The filter admits it, without quota headers.
+    Allow,
+    /// The filter answers it with 503.
+    Deny,
+    /// Each worker counts for itself, against a part of the quota.
+    Local,
+}

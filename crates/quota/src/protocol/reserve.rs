@@ -1,0 +1,247 @@
+//! The bodies of `POST /v1/reserve`: refunds and reservations, and the grants of the reply.
+
+use serde::{Deserialize, Serialize};
+
+use super::{MAX_KEY, MAX_UNITS, MAX_WINDOW_S, Window, grants, is_false};
+
+/// The body of a call. `K` is `&str` or `Rc<str>` in the filter, which writes it, and `String` in the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReserveRequest<K = String> {
+    /// How long the caller waits, in milliseconds from receipt. The store starts nothing for it afterwards.
+    pub budget_ms: u32,
+    /// Units to refund, carried out before the reservations.
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    pub refunds: Vec<Refund<K>>,
+    /// Units that requests need. The reply keeps their order.
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    pub reservations: Vec<Reservation<K>>,
+}
+
+/// Units of one window of one counter that were granted and never spent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Refund<K = String> {
+    /// `<domain>:<policy>:{<partition>}`.
+    pub key: K,
+    /// Length of the window in seconds.
+    pub window_s: u32,
+    /// The number of the window that granted them.
+    pub window: u64,
+    /// Units to refund, 1 to [`MAX_UNITS`].
+    pub units: u64,
+}
+
+/// Asks for units of one counter in its current window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reservation<K = String> {
+    /// `<domain>:<policy>:{<partition>}`.
+    pub key: K,
+    /// Length of the window in seconds.
+    pub window_s: u32,
+    /// Shift of the window's boundaries in seconds, less than its length.
+    #[serde(default)]
+    pub offset_s: u32,
+    /// The quota of the window, 0 to [`MAX_UNITS`].
+    pub quota: u64,
+    /// Units for requests that wait, 1 to [`MAX_UNITS`]. 0: no request waits, and only `spare` is wanted.
+    pub want: u64,
+    /// The smallest grant that is of use, 1 to `want`; 0 where `want` is 0.
+    pub min: u64,
+    /// Units to prefetch for a lease, 0 to [`MAX_UNITS`]. The store grants them only after all of `want`, and
+    /// at most an eighth of what is left then.
+    #[serde(default)]
+    pub spare: u64,
+    /// Whether refused units count as used, too.
+    #[serde(default)]
+    pub count_denied: bool,
+    /// Whether only policies in shadow mode need it, so that no request is refused for it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub shadow: bool,
+}
+
+/// The reply: one outcome a reservation, in their order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReserveReply {
+    /// Version of the dials in force; 0 while there never were any.
+    #[serde(default)]
+    pub dials: u64,
+    /// One for each reservation: its grant, perhaps of 0 units, or why the store did not carry it out.
+    /// A reservation that failed took nothing that the store knows of.
+    #[serde(with = "grants")]
+    pub grants: Vec<Result<Grant, String>>,
+}
+
+/// What the store granted of one reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Grant {
+    /// Units granted, 0 to `want + spare`.
+    pub granted: u64,
+    /// Units of the window in use, including this grant and what `count_denied` counted.
+    pub used: u64,
+    /// The quota in force, which a runtime override may have changed.
+    pub quota: u64,
+    /// Milliseconds until the window ends.
+    pub reset_ms: u64,
+    /// The number of the window.
+    pub window: u64,
+}
+
+impl Grant {
+    /// Units that are not reserved yet.
+    pub const fn left(&self) -> u64 {
+        self.quota.saturating_sub(self.used)
+    }
+}
+
+/// A field of an item that is out of its bounds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct Invalid {
+    /// The name of the field.
+    pub field: &'static str,
+    /// What is wrong, and what is allowed.
+    pub reason: String,
+}
+
+impl<K: AsRef<str>> Reservation<K> {
+    /// Checks every field against its bounds, and returns the window.
+    ///
+    /// # Errors
+    /// The first field out of its bounds.
+    pub fn check(&self) -> Result<Window, Invalid> {
+        check_key(self.key.as_ref())?;
+        let window = Window::new(self.window_s, self.offset_s).ok_or_else(|| Invalid {
+            field: "window_s",
+            reason: format!("must be 1 to {MAX_WINDOW_S} seconds, and offset_s less than it"),
+        })?;
+        within("quota", self.quota, 0, MAX_UNITS)?;
+        within("spare", self.spare, 0, MAX_UNITS)?;
+        let least = u64::from(self.spare == 0);
+        within("want", self.want, least, MAX_UNITS)?;
+        within("min", self.min, self.want.min(1), self.want)?;
+        Ok(window)
+    }
+}
+
+impl<K: AsRef<str>> Refund<K> {
+    /// Checks every field against its bounds.
+    ///
+    /// # Errors
+    /// The first field out of its bounds.
+    pub fn check(&self) -> Result<(), Invalid> {
+        check_key(self.key.as_ref())?;
+        within("window_s", self.window_s.into(), 1, MAX_WINDOW_S.into())?;
+        within("window", self.window, 0, MAX_UNITS)?;
+        within("units", self.units, 1, MAX_UNITS)
+    }
+}
+
+fn within(field: &'static str, value: u64, least: u64, most: u64) -> Result<(), Invalid> {
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(Invalid { field, reason: format!("must be {least} to {most}, is {value}") })
+    }
+}
+
+/// A key is `<domain>:<policy>:{<partition>}` in printable ASCII without spaces and with one pair of braces. So it
+/// stays one argument of a command and one hash slot of a Redis Cluster.
+fn check_key(key: &str) -> Result<(), Invalid> {
+    let well_formed = || {
+        let (name, partition) = key.strip_suffix('}')?.split_once(":{")?;
+        let (domain, policy) = name.split_once(':')?;
+        let plain = |part: &str, extra: &[u8]| {
+            !part.is_empty()
+                && part.bytes().all(|b| b.is_ascii_graphic() && !b"{}".contains(&b) && !extra.contains(&b))
+        };
+        (plain(domain, b":") && plain(policy, b":") && plain(partition, b"")).then_some(())
+    };
+    if key.len() > MAX_KEY {
+        return Err(Invalid { field: "key", reason: format!("must be at most {MAX_KEY} bytes long") });
+    }
+    well_formed().ok_or_else(|| Invalid {
+        field: "key",
+        reason: "must be <domain>:<policy>:{<partition>} in printable ASCII".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reservation(key: &str) -> Reservation<&str> {
+        Reservation {
+            key,
+            window_s: 60,
+            offset_s: 0,
+            quota: 5,
+            want: 3,
+            min: 1,
+            spare: 0,
+            count_denied: false,
+            shadow: false,
+        }
+    }
+
+    #[test]
+    fn reply_has_the_json_of_the_contract() {
+        let text = r#"{"dials":17,"grants":[{"granted":3,"used":57,"quota":100,"reset_ms":42137,"window":28333335},{"error":"down"},{}]}"#;
+        let reply: ReserveReply = serde_json::from_str(text).unwrap();
+        let grant = Grant { granted: 3, used: 57, quota: 100, reset_ms: 42137, window: 28_333_335 };
+        assert_eq!(reply.grants, [Ok(grant), Err("down".into()), Err("neither a grant nor an error".into())]);
+        assert_eq!(grant.left(), 43);
+        assert_eq!(
+            serde_json::to_string(&ReserveReply { grants: reply.grants[..2].to_vec(), ..reply }).unwrap(),
+            r#"{"dials":17,"grants":[{"granted":3,"used":57,"quota":100,"reset_ms":42137,"window":28333335},{"error":"down"}]}"#
+        );
+    }
+
+    #[test]
+    fn keys_that_do_not_have_their_form_are_rejected() {
+        for good in ["shop:per-ip:{ip=192.0.2.7}", "shop:all:{*}", "s:p:{header.x=a:b/c}"] {
+            assert_eq!(reservation(good).check(), Ok(Window::new(60, 0).unwrap()), "{good}");
+        }
+        let longest = format!("s:p:{{{}}}", "a".repeat(MAX_KEY - "s:p:{}".len()));
+        assert!(reservation(&longest).check().is_ok());
+        let long = format!("s:p:{{{}}}", "a".repeat(MAX_KEY - "s:p:".len()));
+        for bad in [
+            "",
+            "shop",
+            "shop:p:{}",
+            "shop:p:{a}b",
+            "shop:p:{a}{b}",
+            "shop:p:{a b}",
+            "s:p:{a\r\n}",
+            "s:p:q:{a}",
+            ":p:{a}",
+            &long,
+        ] {
+            assert_eq!(reservation(bad).check().unwrap_err().field, "key", "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_bounds_name_their_field() {
+        let good = reservation("s:p:{*}");
+        let prefetch = Reservation { want: 0, min: 0, spare: 1, ..good.clone() };
+        assert!(prefetch.check().is_ok());
+        for (bad, field) in [
+            (Reservation { window_s: 0, ..good.clone() }, "window_s"),
+            (Reservation { offset_s: 60, ..good.clone() }, "window_s"),
+            (Reservation { quota: MAX_UNITS + 1, ..good.clone() }, "quota"),
+            (Reservation { want: 0, ..good.clone() }, "want"),
+            (Reservation { spare: 0, ..prefetch.clone() }, "want"),
+            (Reservation { min: 1, ..prefetch }, "min"),
+            (Reservation { min: 0, spare: 1, ..good.clone() }, "min"),
+            (Reservation { min: 4, ..good.clone() }, "min"),
+            (Reservation { min: 0, ..good.clone() }, "min"),
+            (Reservation { spare: u64::MAX, ..good.clone() }, "spare"),
+        ] {
+            assert_eq!(bad.check().unwrap_err().field, field);
+        }
+        let refund = Refund { key: "s:p:{*}", window_s: 60, window: 1, units: 0 };
+        assert_eq!(refund.check().unwrap_err().field, "units");
+    }
+}

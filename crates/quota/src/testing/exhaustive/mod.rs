@@ -1,0 +1,124 @@
+//! Invariants 1 to 3 over *all* histories of a small world: the real workers and the real messages, two or three
+//! workers, a few requests, and whatever order, delay and loss the network can make of their calls.
+//!
+//! `stateright` was tried for this and does not fit: its states are `Send + Sync` and a worker is neither (its
+//! counters' keys are `Rc`s, as a Wasm module has one thread), it remembers a state by a hash of its own kind only,
+//! and it brings a web server and forty crates along. The search itself is the small part of it (`explore`).
+//!
+//! `QUOTAGATE_MODEL=2` searches larger worlds; each search prints what it has visited (`--nocapture`).
+
+mod explore;
+mod fingerprint;
+mod network;
+mod node;
+mod properties;
+mod steps;
+mod worlds;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::rc::Rc;
+
+use super::invariants::ModelStore;
+use crate::config::Config;
+use crate::evaluate::{Check, Counter};
+use crate::protocol::{Mode, Reservation, ReserveRequest};
+use network::Repeats;
+use node::Node;
+use properties::Property;
+
+const TIMEOUT_MS: u64 = 50;
+/// One that is answered with it counts where statuses count.
+const COUNTED: u16 = 401;
+
+/// What may arrive: the policies that apply, the cost, and how many of them.
+type Requests = (&'static [usize], u64, u8);
+
+/// A world to be searched.
+#[derive(Clone)]
+struct Setup {
+    config: Rc<Config>,
+    workers: usize,
+    requests: Vec<Requests>,
+    /// Units of the first counter that others have taken before.
+    taken: u64,
+    /// How many calls the host may report as failed, wrongly or not.
+    faults: u8,
+    /// How many clients may leave while they wait.
+    departures: u8,
+    /// The moments at which something happens, in milliseconds.
+    moments: Vec<u64>,
+    repeats: Repeats,
+}
+
+/// The key of a counter and the number of a window.
+type Window = (Rc<str>, u64);
+
+/// Everything, at one moment.
+#[derive(Clone)]
+struct State {
+    /// The place of the moment.
+    step: usize,
+    store: ModelStore,
+    nodes: Vec<Rc<Node>>,
+    /// Units let through, by the window that granted them.
+    admitted: BTreeMap<Window, u64>,
+    requests: Vec<u8>,
+    faults: u8,
+    departures: u8,
+    /// What went wrong on the way here.
+    wrong: Option<Property>,
+}
+
+impl Setup {
+    fn start(&self) -> State {
+        let mut state = State {
+            step: 0,
+            store: ModelStore::default(),
+            nodes: (0..self.workers).map(|_| Rc::new(Node::new(&self.config))).collect(),
+            admitted: BTreeMap::new(),
+            requests: self.requests.iter().map(|(.., n)| *n).collect(),
+            faults: self.faults,
+            departures: self.departures,
+            wrong: None,
+        };
+        if self.taken > 0 {
+            let Counter { key, quota, window } = self.counter(0);
+            let others = Reservation {
+                key: key.to_string(),
+                window_s: window.seconds(),
+                offset_s: 0,
+                quota,
+                want: self.taken,
+                min: self.taken,
+                spare: 0,
+                count_denied: false,
+                shadow: false,
+            };
+            let request = ReserveRequest { budget_ms: 1, refunds: vec![], reservations: vec![others] };
+            state.store.carry_out(&request, self.moments[0]);
+            state.admitted.insert((key, self.current(0, 0)), self.taken);
+        }
+        state
+    }
+
+    /// The number of the window that runs at a moment.
+    fn current(&self, step: usize, policy: usize) -> u64 {
+        self.moments[step] / 1000 / u64::from(self.config.policies[policy].window.seconds())
+    }
+
+    fn counter(&self, policy: usize) -> Counter {
+        let policy = &self.config.policies[policy];
+        Counter { key: format!("d:{}:{{*}}", policy.name).into(), quota: policy.quota, window: policy.window }
+    }
+
+    fn checks(&self, kind: usize) -> Vec<Check> {
+        let (policies, cost, _) = self.requests[kind];
+        let cost = NonZeroU64::new(cost).unwrap();
+        let check = |&policy: &usize| {
+            let enforced = self.config.policies[policy].mode == Mode::Enforce;
+            Check { policy, counter: self.counter(policy), cost, enforced }
+        };
+        policies.iter().map(check).collect()
+    }
+}

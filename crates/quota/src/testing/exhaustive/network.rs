@@ -1,0 +1,92 @@
+//! Calls on their way: what a network, a host and a store can make of them.
+
+use std::rc::Rc;
+
+use super::properties::Property;
+use super::{Setup, State};
+use crate::protocol::ReserveRequest;
+use crate::worker::{CallId, OutgoingCall};
+
+/// Which parts of a call the network carries to the store a second time. The product's never does; the others
+/// show why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeats {
+    Nothing,
+    Refunds,
+    Reservations,
+}
+
+/// A host reports a call so long after its timeout at the latest.
+const HOST_MS: u64 = 10;
+
+/// A call under way.
+#[derive(Clone, Debug)]
+pub(super) struct Flight {
+    pub(super) id: CallId,
+    /// When its timeout is over.
+    pub(super) due: u64,
+    pub(super) message: Message,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Message {
+    /// On its way to the store.
+    Call(Rc<ReserveRequest>),
+    /// On its way back.
+    Reply(Rc<str>),
+    /// On its way to the store, and nobody waits for the reply any more.
+    Stray(Rc<ReserveRequest>),
+}
+
+impl Flight {
+    pub(super) fn new(call: OutgoingCall, now_ms: u64) -> Self {
+        let mut request: ReserveRequest = serde_json::from_slice(&call.body).unwrap();
+        // A worker keeps them in no order.
+        request.refunds.sort_by(|a, b| (&a.key, a.window).cmp(&(&b.key, b.window)));
+        let due = now_ms + u64::try_from(call.timeout.as_millis()).unwrap();
+        Self { id: call.id, due, message: Message::Call(Rc::new(request)) }
+    }
+
+    pub(super) fn stray(request: Rc<ReserveRequest>) -> Self {
+        Self { id: CallId(0), due: 0, message: Message::Stray(request) }
+    }
+
+    /// Whether the host may still be silent about it then.
+    pub(super) fn may_last_until(&self, ms: u64) -> bool {
+        matches!(self.message, Message::Stray(_)) || ms <= self.due + HOST_MS
+    }
+}
+
+impl Setup {
+    /// The store carries out what is in flight at this place, and replies so.
+    pub(super) fn carry_out(&self, state: &mut State, worker: usize, flight: usize) -> Rc<str> {
+        let now_ms = self.moments[state.step];
+        let mut request = match &state.nodes[worker].flights[flight].message {
+            Message::Call(request) | Message::Stray(request) => ReserveRequest::clone(request),
+            Message::Reply(_) => unreachable!("a reply is not carried out"),
+        };
+        for back in &mut request.refunds {
+            let used = state.store.used(&(back.key.clone(), back.window));
+            if now_ms / 1000 / u64::from(back.window_s) == back.window && back.units > used {
+                state.wrong = state.wrong.or(Some(Property::NothingReturnedTwice));
+                // As the script has it: never below nothing.
+                back.units = used;
+            }
+        }
+        request.refunds.retain(|back| back.units > 0);
+        serde_json::to_string(&state.store.carry_out(&request, now_ms)).unwrap().into()
+    }
+}
+
+impl Repeats {
+    /// What reaches the store again of a call that it has carried out.
+    pub(super) fn of(self, request: &ReserveRequest) -> Option<Rc<ReserveRequest>> {
+        let mut again = request.clone();
+        match self {
+            Self::Nothing => return None,
+            Self::Refunds => again.reservations.clear(),
+            Self::Reservations => again.refunds.clear(),
+        }
+        (!again.refunds.is_empty() || !again.reservations.is_empty()).then(|| Rc::new(again))
+    }
+}

@@ -1,0 +1,198 @@
+//! A worker with its calls and the requests that it let through: what happens to it, and what follows.
+//!
+//! A node behaves alike wherever its fingerprint and the moment are the same, so a search carries out each step of
+//! it once.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::network::{Flight, Message};
+use super::properties::Property;
+use super::{COUNTED, Setup, TIMEOUT_MS, Window};
+use crate::answered::Answered;
+use crate::config::Config;
+use crate::decision::{Admission, Decision, Held, Standing};
+use crate::time::Monotonic;
+use crate::worker::{Submitted, Worker};
+
+/// A request on its way through a worker.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client {
+    kind: usize,
+    since: u64,
+}
+
+#[derive(Clone)]
+pub(super) struct Node {
+    pub(super) worker: Worker<Client>,
+    pub(super) flights: Vec<Flight>,
+    /// Requests that hold units until they are answered.
+    pub(super) running: Vec<Admission>,
+    /// Whether its tick of this moment has come.
+    pub(super) ticked: bool,
+    pub(super) print: u64,
+}
+
+/// What happens to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Event {
+    /// A request of this kind arrives.
+    Arrive(usize),
+    /// The client leaves that waits at this place, or behind those that do is decided and has not heard of it.
+    Leave(usize),
+    /// The request at this place is answered, with a status that counts or not.
+    Answer(usize, bool),
+    /// The store has carried out the call at this place, and this is its reply.
+    Carried(usize, Rc<str>),
+    /// The reply at this place arrives.
+    Deliver(usize),
+    /// The host reports that the call at this place failed; the store may still carry it out.
+    Fail(usize),
+    Tick,
+    /// Those that are decided go on.
+    Hear,
+    /// The next moment comes.
+    Pass,
+}
+
+/// What follows for the world.
+#[derive(Clone, Default)]
+pub(super) struct Effects {
+    pub(super) admitted: Vec<(Window, u64)>,
+    pub(super) uncounted: Vec<(Window, u64)>,
+    pub(super) wrong: Option<Property>,
+}
+
+/// One step of one node.
+pub(super) struct Step<'a> {
+    setup: &'a Setup,
+    node: Node,
+    /// The place of the moment.
+    moment: usize,
+    effects: Effects,
+}
+
+impl Node {
+    pub(super) fn new(config: &Rc<Config>) -> Self {
+        let worker = Worker::new(Rc::clone(config), 1);
+        Self { worker, flights: Vec::new(), running: Vec::new(), ticked: true, print: 0 }
+    }
+}
+
+impl<'a> Step<'a> {
+    pub(super) fn new(setup: &'a Setup, node: Node, moment: usize) -> Self {
+        Self { setup, node, moment, effects: Effects::default() }
+    }
+
+    pub(super) fn take(mut self, event: &Event) -> (Node, Effects) {
+        let (now, worker) = (self.now(), &mut self.node.worker);
+        match *event {
+            Event::Arrive(kind) => {
+                let client = Client { kind, since: self.now_ms() };
+                let submitted = self.node.worker.submit(client, self.setup.checks(kind), now);
+                if let Submitted::Decided(decision) = submitted {
+                    self.decided(client, decision, true);
+                }
+            }
+            Event::Leave(place) => {
+                let ticket = worker.open_tickets().nth(place).unwrap();
+                worker.cancel(ticket, now);
+            }
+            Event::Answer(place, counts) => {
+                let mut admission = self.node.running.remove(place);
+                let status = if counts { COUNTED } else { 200 };
+                let back =
+                    admission.answered(Answered::headers(status, None, None, true), &self.setup.config);
+                let of =
+                    |Held { counter, window, units, .. }: &Held| ((Rc::clone(&counter.key), *window), *units);
+                self.effects.uncounted.extend(back.iter().map(of));
+                worker.give_back(back, now);
+            }
+            Event::Carried(flight, ref reply) => {
+                let Flight { id, due, message } = self.node.flights.remove(flight);
+                if let Message::Call(request) = message {
+                    let message = Message::Reply(Rc::clone(reply));
+                    self.node.flights.push(Flight { id, due, message });
+                    self.node.flights.extend(self.setup.repeats.of(&request).map(Flight::stray));
+                }
+            }
+            Event::Deliver(flight) => {
+                let Flight { id, message, .. } = self.node.flights.remove(flight);
+                let Message::Reply(body) = message else { unreachable!("{message:?} is no reply") };
+                worker.replied(id, body.as_bytes(), now);
+            }
+            Event::Fail(flight) => {
+                let Flight { id, message, .. } = self.node.flights.remove(flight);
+                if let Message::Call(request) = message {
+                    self.node.flights.push(Flight::stray(request));
+                }
+                worker.call_failed(id, now);
+            }
+            Event::Tick => {
+                worker.tick(now);
+                self.node.ticked = true;
+            }
+            Event::Hear => self.hear(),
+            Event::Pass => self.node.ticked = false,
+        }
+        if !matches!(event, Event::Carried(..) | Event::Pass) {
+            self.settle(now);
+        }
+        let waits = |client: &Client| client.since + TIMEOUT_MS <= self.now_ms();
+        if self.node.ticked && self.node.worker.waiting().any(waits) {
+            self.effects.wrong = Some(Property::NothingStuck);
+        }
+        self.node.print();
+        (self.node, self.effects)
+    }
+
+    /// Sends the calls that are due. Where clients may leave they do so between a decision and its being heard, too.
+    fn settle(&mut self, now: Monotonic) {
+        while let Some(call) = self.node.worker.next_call(now) {
+            self.node.flights.push(Flight::new(call, self.now_ms()));
+        }
+        if self.setup.departures == 0 {
+            self.hear();
+        }
+        self.node.worker.take_tally();
+    }
+
+    fn hear(&mut self) {
+        while let Some((client, decision)) = self.node.worker.next_decision() {
+            self.decided(client, decision, false);
+        }
+    }
+
+    fn decided(&mut self, client: Client, decision: Decision, at_once: bool) {
+        let Decision::Admit(admission) = decision else { return };
+        let checks = self.setup.checks(client.kind);
+        if admission.uncounted.is_some() || admission.standings.len() != checks.len() {
+            self.effects.wrong = Some(Property::NothingUncounted);
+        }
+        for (check, standing) in checks.iter().zip(&admission.standings) {
+            let window = self.window(standing);
+            if at_once && window != self.setup.current(self.moment, standing.policy) {
+                self.effects.wrong = Some(Property::InItsWindow);
+            }
+            self.effects.admitted.push(((Rc::clone(&standing.key), window), check.cost.get()));
+        }
+        if !admission.held.is_empty() {
+            self.node.running.push(admission);
+        }
+    }
+
+    /// The window that a standing is of: it ends at most a reply's delay, less than its length, before the
+    /// reset time that the worker knows.
+    fn window(&self, standing: &Standing) -> u64 {
+        let length = u64::from(self.setup.config.policies[standing.policy].window.seconds());
+        standing.resets.since(Monotonic::default()).as_secs() / length - 1
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.setup.moments[self.moment]
+    }
+
+    fn now(&self) -> Monotonic {
+        Monotonic::new(Duration::from_millis(self.now_ms()))
+    }
+}

@@ -1,0 +1,68 @@
+//! What must hold in every state.
+
+use super::{Setup, State};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Property {
+    /// Invariant 1: of no window more is let through than its quota.
+    NeverOver,
+    /// Invariant 3: nothing is let through that the store has not counted.
+    NothingUncounted,
+    /// Invariant 3: once all is quiet and no call failed, the store has counted what was let through, and no more.
+    NothingPaidTwice,
+    /// Invariant 3: no return takes what somebody else was granted.
+    NothingReturnedTwice,
+    /// Invariant 2: nobody waits after the tick that follows his deadline.
+    NothingStuck,
+    /// Units that are held are spent in their own window.
+    InItsWindow,
+}
+
+impl Property {
+    pub(super) const ALL: [Self; 6] = [
+        Self::NeverOver,
+        Self::NothingUncounted,
+        Self::NothingPaidTwice,
+        Self::NothingReturnedTwice,
+        Self::NothingStuck,
+        Self::InItsWindow,
+    ];
+}
+
+impl Setup {
+    pub(super) fn holds(&self, property: Property, state: &State) -> bool {
+        if state.wrong == Some(property) {
+            return false;
+        }
+        match property {
+            Property::NeverOver => state.admitted.iter().all(|((key, _), units)| *units <= self.quota(key)),
+            Property::NothingUncounted => state
+                .admitted
+                .iter()
+                .all(|((key, window), units)| *units <= state.store.used(&(key.to_string(), *window))),
+            Property::NothingPaidTwice => {
+                state.faults < self.faults || !is_quiet(state) || self.is_all_accounted_for(state)
+            }
+            Property::NothingReturnedTwice | Property::NothingStuck | Property::InItsWindow => true,
+        }
+    }
+
+    fn quota(&self, key: &str) -> u64 {
+        let named = |name: &str| key.split(':').nth(1) == Some(name);
+        self.config.policies.iter().find(|policy| named(&policy.name)).unwrap().quota
+    }
+
+    /// Of the windows that run; at their ends refunds come too late.
+    fn is_all_accounted_for(&self, state: &State) -> bool {
+        (0..self.config.policies.len()).all(|place| {
+            let counter = (self.counter(place).key, self.current(state.step, place));
+            let admitted = state.admitted.get(&counter).copied().unwrap_or_default();
+            admitted == state.store.used(&(counter.0.to_string(), counter.1))
+        })
+    }
+}
+
+/// Whether nothing is on its way, waits or is held.
+pub(super) fn is_quiet(state: &State) -> bool {
+    state.nodes.iter().all(|node| node.flights.is_empty() && node.running.is_empty() && node.worker.is_idle())
+}

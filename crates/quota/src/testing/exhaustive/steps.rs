@@ -1,0 +1,101 @@
+//! What can happen next in a world, and what then is.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::network::{Flight, Message};
+use super::node::{Effects, Event, Node, Step};
+use super::{Setup, State};
+
+/// What happens next, and to which worker; time passes for all of them.
+pub(super) type Action = (usize, Event);
+
+/// The steps of nodes that were carried out before, by fingerprint and moment.
+pub(super) type Known = HashMap<(u64, usize, Event), (Rc<Node>, Effects)>;
+
+impl Setup {
+    /// All that can happen next.
+    pub(super) fn actions(&self, state: &State) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for (worker, node) in state.nodes.iter().enumerate() {
+            let mut may = |event| actions.push((worker, event));
+            (0..state.requests.len())
+                .filter(|kind| state.requests[*kind] > 0)
+                .map(Event::Arrive)
+                .for_each(&mut may);
+            if state.departures > 0 {
+                (0..node.worker.open_tickets().count()).map(Event::Leave).for_each(&mut may);
+            }
+            for place in 0..node.running.len() {
+                may(Event::Answer(place, true));
+                may(Event::Answer(place, false));
+            }
+            for (place, Flight { message, .. }) in node.flights.iter().enumerate() {
+                may(match message {
+                    Message::Reply(_) => Event::Deliver(place),
+                    // What it says is known when it is carried out.
+                    Message::Call(_) | Message::Stray(_) => Event::Carried(place, "".into()),
+                });
+                if state.faults > 0 && !matches!(message, Message::Stray(_)) {
+                    may(Event::Fail(place));
+                }
+            }
+            if node.worker.has_decisions() {
+                may(Event::Hear);
+            }
+            if !node.ticked {
+                may(Event::Tick);
+            }
+        }
+        let next = self.moments.get(state.step + 1);
+        let may_end = |node: &Rc<Node>, ms| {
+            let may_stay = |flight: &Flight| flight.may_last_until(ms);
+            node.ticked && !node.worker.has_decisions() && node.flights.iter().all(may_stay)
+        };
+        if next.is_some_and(|ms| state.nodes.iter().all(|node| may_end(node, *ms))) {
+            actions.push((0, Event::Pass));
+        }
+        actions
+    }
+
+    pub(super) fn next(&self, state: &State, (worker, event): &Action, known: &mut Known) -> State {
+        let mut next = state.clone();
+        match event {
+            Event::Pass => {
+                next.step += 1;
+                for worker in 0..next.nodes.len() {
+                    self.happens(&mut next, worker, Event::Pass, known);
+                }
+                return next;
+            }
+            Event::Carried(flight, _) => {
+                let reply = self.carry_out(&mut next, *worker, *flight);
+                self.happens(&mut next, *worker, Event::Carried(*flight, reply), known);
+                return next;
+            }
+            Event::Arrive(kind) => next.requests[*kind] -= 1,
+            Event::Leave(_) => next.departures -= 1,
+            Event::Fail(_) => next.faults -= 1,
+            Event::Answer(..) | Event::Deliver(_) | Event::Tick | Event::Hear => {}
+        }
+        self.happens(&mut next, *worker, event.clone(), known);
+        next
+    }
+
+    fn happens(&self, state: &mut State, worker: usize, event: Event, known: &mut Known) {
+        let (node, moment) = (&mut state.nodes[worker], state.step);
+        let (after, effects) =
+            known.entry((node.print, moment, event)).or_insert_with_key(|(_, _, event)| {
+                let (after, effects) = Step::new(self, (**node).clone(), moment).take(event);
+                (Rc::new(after), effects)
+            });
+        *node = Rc::clone(after);
+        for (window, units) in &effects.admitted {
+            *state.admitted.entry(window.clone()).or_default() += units;
+        }
+        for (window, units) in &effects.uncounted {
+            *state.admitted.get_mut(window).unwrap() -= units;
+        }
+        state.wrong = state.wrong.or(effects.wrong);
+    }
+}

@@ -1,0 +1,184 @@
+//! The worlds that are searched, and what is found.
+
+use std::time::Duration;
+
+use super::network::Repeats;
+use super::properties::Property;
+use super::*;
+use crate::config::{Answers, Count, Policy, Precision};
+
+/// A moment at which windows of a second and of a minute begin.
+const BEGIN: u64 = 960_000;
+
+/// Policies `a` and `b`, both enforced.
+fn config(quota: u64, window: &str, edit: impl Fn(&mut Policy)) -> Rc<Config> {
+    let policy =
+        |name| format!(r#"{{"name":"{name}","partition_by":[],"quota":{quota},"window":"{window}"}}"#);
+    let text = format!(
+        r#"{{"domain":"d","store":{{"cluster":"c","timeout":"{TIMEOUT_MS}ms","on_failure":"deny"}},
+            "policies":[{},{}]}}"#,
+        policy("a"),
+        policy("b"),
+    );
+    let mut config = Config::parse(text.as_bytes()).unwrap();
+    config.policies.iter_mut().for_each(edit);
+    Rc::new(config)
+}
+
+fn lease(policy: &mut Policy) {
+    let (ahead, max) = (Duration::from_secs(1), NonZeroU64::new(1000).unwrap());
+    policy.precision = Precision::Lease { ahead, max };
+}
+
+/// Two workers that count exactly in one window, quota 2, and nothing that goes wrong.
+fn plain(requests: &[Requests]) -> Setup {
+    Setup {
+        config: config(2, "366d", |_| {}),
+        workers: 2,
+        requests: requests.to_vec(),
+        taken: 0,
+        faults: 0,
+        departures: 0,
+        moments: moments(&[0, 10, 60, 70]),
+        repeats: Repeats::Nothing,
+    }
+}
+
+fn moments(after: &[u64]) -> Vec<u64> {
+    after.iter().map(|ms| BEGIN + ms).collect()
+}
+
+/// `larger` where the environment asks for larger worlds.
+fn sized(usual: Setup, larger: impl FnOnce(&mut Setup)) -> Setup {
+    let mut setup = usual;
+    if std::env::var("QUOTAGATE_MODEL").is_ok_and(|scale| scale != "1") {
+        larger(&mut setup);
+    }
+    setup
+}
+
+/// Every state is right, and there are more than so many thousands.
+fn is_right(setup: &Setup, thousands: usize) {
+    let explored = setup.explore(&Property::ALL);
+    assert!(explored.wrong.is_none(), "{:#?}", explored.wrong);
+    assert!(explored.quiet > 0, "no history comes to its end");
+    assert!(explored.states > thousands * 1000, "{} states", explored.states);
+}
+
+#[test]
+fn what_one_policy_grants_goes_back_where_another_refuses() {
+    let setup = plain(&[(&[0, 1], 1, 2), (&[1], 1, 1)]);
+    is_right(&sized(setup, |setup| setup.requests[1].2 = 2), 100);
+}
+
+#[test]
+fn different_costs_share_a_counter() {
+    let setup = Setup { config: config(3, "366d", |_| {}), ..plain(&[(&[0], 1, 2), (&[0], 2, 1)]) };
+    is_right(&sized(setup, |setup| setup.requests[0].2 = 3), 100);
+}
+
+#[test]
+fn calls_fail_before_and_after_the_store_has_carried_them_out() {
+    let setup = Setup { faults: 2, ..plain(&[(&[0], 1, 3)]) };
+    is_right(&sized(setup, |setup| setup.requests[0].2 = 4), 100);
+}
+
+#[test]
+fn clients_leave_while_they_wait() {
+    let setup = Setup { departures: 1, moments: moments(&[0, 60]), ..plain(&[(&[0], 1, 3)]) };
+    is_right(&sized(setup, |setup| setup.faults = 1), 10);
+}
+
+#[test]
+fn three_workers_share_a_counter() {
+    let setup = Setup { workers: 3, moments: moments(&[0, 50]), ..plain(&[(&[0], 1, 4)]) };
+    is_right(&sized(setup, |setup| setup.faults = 1), 10);
+}
+
+#[test]
+fn a_window_ends_while_calls_are_under_way() {
+    let setup = Setup {
+        config: config(1, "1s", |_| {}),
+        moments: moments(&[970, 1_000, 1_010, 1_050]),
+        ..plain(&[(&[0], 1, 3)])
+    };
+    is_right(&sized(setup, |setup| setup.faults = 1), 10);
+}
+
+#[test]
+fn requests_count_by_how_they_are_answered() {
+    let statuses = |policy: &mut Policy| {
+        policy.count = Count::Answered(Answers { statuses: [COUNTED].into(), ..Answers::default() })
+    };
+    let setup = Setup { config: config(1, "366d", statuses), ..plain(&[(&[0], 1, 3)]) };
+    is_right(&sized(setup, |setup| setup.requests[0].2 = 4), 100);
+}
+
+#[test]
+fn units_are_held_ahead_when_a_counter_runs_out() {
+    let setup = Setup {
+        config: config(200, "366d", lease),
+        taken: 186,
+        moments: moments(&[0, 10, 1_300, 1_350]),
+        ..plain(&[(&[0], 1, 3), (&[0], 9, 1)])
+    };
+    is_right(&sized(setup, |setup| setup.requests[1].2 = 2), 100);
+}
+
+#[test]
+fn units_held_ahead_are_kept_where_another_policy_refuses() {
+    let edit = |policy: &mut Policy| match &*policy.name {
+        "a" => lease(policy),
+        _ => policy.quota = 1,
+    };
+    let setup = Setup {
+        config: config(200, "366d", edit),
+        workers: 1,
+        taken: 150,
+        departures: 1,
+        moments: moments(&[0, 1_300, 1_350]),
+        ..plain(&[(&[0], 1, 2), (&[0, 1], 1, 1)])
+    };
+    is_right(&sized(setup, |setup| setup.workers = 2), 1);
+}
+
+#[test]
+fn units_are_held_ahead_when_a_window_ends() {
+    let setup = Setup {
+        config: config(200, "1s", lease),
+        // Two of 17 let a worker expect one unit in the time that is left.
+        taken: 140,
+        moments: moments(&[940, 1_000, 1_010, 2_200, 2_250]),
+        ..plain(&[(&[0], 17, 2), (&[0], 1, 1)])
+    };
+    is_right(&sized(setup, |setup| setup.faults = 1), 10);
+}
+
+/// Why a return is sent once, through a connection that never repeats a command.
+#[test]
+fn refunds_that_reach_the_store_twice_admit_more_than_the_quota() {
+    let setup = Setup {
+        config: config(1, "366d", |_| {}),
+        departures: 1,
+        moments: moments(&[0, 60]),
+        repeats: Repeats::Refunds,
+        ..plain(&[(&[0], 1, 3)])
+    };
+    let (wrong, way) = setup.explore(&[Property::NeverOver]).wrong.expect("a history that goes over");
+    assert_eq!(wrong, Property::NeverOver);
+    println!("{way:#?}");
+    let once = Setup { repeats: Repeats::Nothing, ..setup };
+    assert!(once.explore(&[Property::NeverOver]).wrong.is_none());
+}
+
+/// Why a reservation is repeated only where it was not carried out: what nobody hears of is lost, though never more
+/// than the quota is admitted.
+#[test]
+fn reservations_that_reach_the_store_twice_lose_units_and_admit_no_more() {
+    let setup = Setup { repeats: Repeats::Reservations, ..plain(&[(&[0], 1, 2)]) };
+    let safe = [Property::NeverOver, Property::NothingUncounted, Property::NothingStuck];
+    assert!(setup.explore(&safe).wrong.is_none());
+    let (wrong, way) = setup.explore(&Property::ALL).wrong.expect("units that nobody got");
+    assert_eq!(wrong, Property::NothingPaidTwice);
+    println!("{way:#?}");
+}

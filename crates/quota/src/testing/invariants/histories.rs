@@ -1,0 +1,134 @@
+//! Policies of every kind at once: exact and leased, counting by status and counting what they refuse, enforced
+//! and shadow, with several costs.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use super::world::{COUNTED, Setup, World};
+use super::{Random, seeds};
+use crate::config::{Abandoned, Answers, Config, Count, Policy, Precision};
+use crate::protocol::OnFailure;
+use crate::worker::known::local::share;
+
+const SETUP: Setup = Setup { workers: 3, parties: 2, rate: 2, cost: 3, loss: 0, late: true, moves_every: 0 };
+
+/// Policies `a` and `b` are enforced, `c` only counts.
+fn config(window: &str) -> Config {
+    let policy = |name, mode| {
+        format!(r#"{{"name":"{name}","partition_by":[],"quota":40,"window":"{window}","mode":"{mode}"}}"#)
+    };
+    let text = format!(
+        r#"{{"domain":"d","store":{{"cluster":"c","timeout":"50ms","on_failure":"deny"}},"policies":[{},{},{}]}}"#,
+        policy("a", "enforce"),
+        policy("b", "enforce"),
+        policy("c", "shadow"),
+    );
+    Config::parse(text.as_bytes()).unwrap()
+}
+
+/// The same, with quotas and kinds of policies by chance.
+fn varied(seed: u64, window: &str) -> Config {
+    let (mut config, mut random) = (config(window), Random(!seed));
+    for policy in &mut config.policies {
+        policy.quota = random.of(&[40, 300, 1000]);
+        match random.below(4) {
+            0 => policy.count_denied = true,
+            1 | 2 => policy.precision = lease(random.of(&[10, 50, 100]), random.of(&[3, 1000])),
+            _ => {}
+        }
+        if random.percent(30) {
+            let abandoned = Abandoned::Refund;
+            policy.count =
+                Count::Answered(Answers { statuses: [COUNTED].into(), abandoned, ..Answers::default() });
+        }
+    }
+    config
+}
+
+fn lease(ahead_ms: u64, max: u64) -> Precision {
+    Precision::Lease { ahead: Duration::from_millis(ahead_ms), max: NonZeroU64::new(max).unwrap() }
+}
+
+/// The policy of a counter.
+fn policy<'a>(world: &'a World, key: &str) -> &'a Policy {
+    world.config.policies.iter().find(|p| key.starts_with(&format!("d:{}:", p.name))).unwrap()
+}
+
+#[test]
+fn invariant_1_never_over_whatever_is_lost_or_late() {
+    for seed in seeds(150) {
+        let window = ["366d", "1s"][seed as usize % 2];
+        let setup = Setup { loss: [0, 5, 30][seed as usize % 3], ..SETUP };
+        // The world looks at every admission.
+        let mut world = World::new(seed, varied(seed, window), setup).run(1_800);
+        assert!(!world.admitted.is_empty(), "seed {seed}");
+        world.statistics_are_true();
+    }
+}
+
+#[test]
+fn invariant_3_nothing_is_admitted_that_the_store_has_not_counted() {
+    for seed in seeds(60) {
+        let setup = Setup { loss: [0, 5, 30][seed as usize % 3], ..SETUP };
+        let world = World::new(seed, varied(seed, "1s"), setup).run(1_800);
+        for (counter, admitted) in &world.admitted {
+            assert!(*admitted <= world.store.used(counter), "seed {seed}: {admitted} of {counter:?}");
+        }
+    }
+}
+
+#[test]
+fn invariant_3_what_is_counted_is_admitted_or_returned_while_nothing_is_lost() {
+    for seed in seeds(100) {
+        // Many windows would hide units that are kept: one window, and time for refunds at its end.
+        let late = seed % 2 == 0;
+        let setup = Setup { late, ..SETUP };
+        let mut world = World::new(seed, varied(seed, "366d"), setup).run(1_500).drain();
+        for counter in world.store.counters() {
+            let (used, key) = (world.store.used(counter), &*counter.0);
+            let admitted = world.admitted.get(counter).copied().unwrap_or_default();
+            let (mut least, mut most) = (admitted, admitted);
+            if policy(&world, key).count_denied {
+                let refused = world.refused.get(counter).copied().unwrap_or_default();
+                most += refused + world.unseen.get(key).copied().unwrap_or_default();
+                // Of a request that the worker refuses after its timeout the store may never have heard.
+                least += if late { 0 } else { refused };
+            }
+            assert!(
+                (least..=most).contains(&used),
+                "seed {seed}: {used}, not {least} to {most} of {counter:?}"
+            );
+        }
+        world.statistics_are_true();
+        assert!(world.is_idle(), "seed {seed}: nothing is left to be done");
+    }
+}
+
+#[test]
+fn a_demanded_quota_is_used_up() {
+    for seed in seeds(50) {
+        // Long enough to be asked about again after the last unit has come back.
+        let world = World::new(seed, config("366d"), SETUP).run(3_300).drain();
+        for (counter, admitted) in &world.admitted {
+            assert_eq!(*admitted, world.store.used(counter), "seed {seed}: {counter:?}");
+            assert!(*admitted > 40 - 3, "seed {seed}: {admitted} of {counter:?}, but for what no cost fits");
+        }
+    }
+}
+
+#[test]
+fn a_worker_admits_no_more_than_its_share_by_itself() {
+    for seed in seeds(100) {
+        let (mut config, mut random) = (varied(seed, "366d"), Random(seed));
+        for policy in &mut config.policies {
+            policy.on_failure = random.of(&[OnFailure::Allow, OnFailure::Deny, OnFailure::Local]);
+        }
+        let setup = Setup { loss: random.of(&[30, 60, 100]), ..SETUP };
+        let mut world = World::new(seed, config, setup).run(1_500);
+        for ((worker, counter), admitted) in &world.local {
+            let most = share(counter.quota, world.config.store.local_share);
+            assert!(*admitted <= most, "seed {seed}: {admitted} of {most} by {worker} of {counter:?}");
+        }
+        world.statistics_are_true();
+    }
+}

@@ -1,0 +1,45 @@
+//! What the contract says of the store's script, without any of the product's code.
+
+use std::collections::HashMap;
+
+use crate::protocol::{Grant, MAX_UNITS, ReserveReply, ReserveRequest};
+
+/// Units in use by counter and number of the window.
+#[derive(Clone, Default)]
+pub(crate) struct ModelStore(HashMap<(String, u64), u64>);
+
+impl ModelStore {
+    pub(crate) fn carry_out(&mut self, request: &ReserveRequest, now_ms: u64) -> ReserveReply {
+        for back in &request.refunds {
+            assert_eq!(back.check(), Ok(()));
+            if now_ms / 1000 / u64::from(back.window_s) == back.window
+                && let Some(used) = self.0.get_mut(&(back.key.clone(), back.window))
+            {
+                assert!(*used >= back.units, "more goes back than was taken: {back:?} of {used}");
+                *used -= back.units;
+            }
+        }
+        let grants = request.reservations.iter().map(|r| {
+            assert!(r.check().is_ok(), "{r:?}");
+            let window = now_ms / 1000 / u64::from(r.window_s);
+            let used = self.0.entry((r.key.clone(), window)).or_default();
+            let left = r.quota.saturating_sub(*used);
+            let needed = if left < r.min { 0 } else { r.want.min(left) };
+            let spare = if needed == r.want { r.spare.min((left - needed) / 8) } else { 0 };
+            let refused = if r.count_denied { r.want - needed } else { 0 };
+            *used = (*used + needed + spare + refused).min(MAX_UNITS);
+            assert!(r.count_denied || *used <= r.quota);
+            let reset_ms = (window + 1) * u64::from(r.window_s) * 1000 - now_ms;
+            Ok(Grant { granted: needed + spare, used: *used, quota: r.quota, reset_ms, window })
+        });
+        ReserveReply { dials: 0, grants: grants.collect() }
+    }
+
+    pub(crate) fn used(&self, counter: &(String, u64)) -> u64 {
+        self.0.get(counter).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn counters(&self) -> impl Iterator<Item = &(String, u64)> {
+        self.0.keys()
+    }
+}

@@ -1,0 +1,338 @@
+//! Workers, their store, the network between them, and clients that come, go and are answered.
+
+mod checks;
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU64;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::Random;
+use super::model::ModelStore;
+use crate::answered::Answered;
+use crate::config::{Config, Policy, Precision};
+use crate::decision::{Admission, Decision, Held, Outcome, Standing};
+use crate::evaluate::{Check, Counter};
+use crate::protocol::{Mode, OnFailure, ReserveRequest};
+use crate::time::Monotonic;
+use crate::worker::{CallId, Counted, Submitted, Ticket, Worker};
+
+pub(super) const TIMEOUT_MS: u64 = 50;
+/// One that is answered with it counts where statuses count.
+pub(super) const COUNTED: u16 = 401;
+
+/// How the world behaves.
+pub(super) struct Setup {
+    pub(super) workers: usize,
+    /// Parties that a policy counts.
+    pub(super) parties: u64,
+    /// Requests a millisecond: up to so many.
+    pub(super) rate: u64,
+    /// The largest cost.
+    pub(super) cost: u64,
+    /// Chance, in percent, that a call is lost, on its way there and back each.
+    pub(super) loss: u64,
+    /// Whether some messages are later than the timeout.
+    pub(super) late: bool,
+    /// For so many milliseconds two workers get nearly all of the traffic, then two others; 0: all the same.
+    pub(super) moves_every: u64,
+}
+
+enum Event {
+    AtStore(usize, CallId, Vec<u8>),
+    Reply(usize, CallId, Vec<u8>),
+    Failed(usize, CallId),
+    Answered(usize, Admission),
+}
+
+struct Client {
+    worker: usize,
+    /// `None`: it went on and nobody can take it back.
+    ticket: Option<Ticket>,
+    since: u64,
+    checks: Vec<Check>,
+}
+
+pub(super) struct World {
+    setup: Setup,
+    pub(super) random: Random,
+    pub(super) config: Rc<Config>,
+    pub(super) store: ModelStore,
+    workers: Vec<Worker<u64>>,
+    events: BTreeMap<(u64, u64), Event>,
+    clients: BTreeMap<u64, Client>,
+    /// By policy and party.
+    counters: Vec<Vec<Counter>>,
+    /// Units by counter and number of the window that granted them, and of those refused, where that counts.
+    pub(super) admitted: HashMap<(String, u64), u64>,
+    pub(super) refused: HashMap<(String, u64), u64>,
+    /// Units, by counter key, that a policy may have refused unseen: of clients that left before they knew, and
+    /// of those answered with 503.
+    pub(super) unseen: HashMap<Rc<str>, u64>,
+    /// Units that each worker admitted by itself.
+    pub(super) local: HashMap<(usize, Counter), u64>,
+    outcomes: BTreeMap<(usize, Outcome), u64>,
+    serial: u64,
+    now: u64,
+}
+
+fn unseen(units: &mut HashMap<Rc<str>, u64>, checks: &[Check]) {
+    for Check { counter, cost, .. } in checks {
+        *units.entry(Rc::clone(&counter.key)).or_default() += cost.get();
+    }
+}
+
+impl World {
+    pub(super) fn new(seed: u64, config: Config, setup: Setup) -> Self {
+        let config = Rc::new(config);
+        let worker = |i| Worker::new(Rc::clone(&config), seed * 8 + i);
+        let counter = |policy: &Policy, party| Counter {
+            key: format!("d:{}:{{ip={party}}}", policy.name).into(),
+            quota: policy.quota,
+            window: policy.window,
+        };
+        let of = |policy: &Policy| (0..setup.parties).map(|party| counter(policy, party)).collect();
+        let counters = config.policies.iter().map(of).collect();
+        Self {
+            random: Random(seed),
+            store: ModelStore::default(),
+            workers: (0..setup.workers as u64).map(worker).collect(),
+            setup,
+            config,
+            events: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            counters,
+            unseen: HashMap::new(),
+            admitted: HashMap::new(),
+            refused: HashMap::new(),
+            local: HashMap::new(),
+            outcomes: BTreeMap::new(),
+            serial: 0,
+            now: 1_000_000,
+        }
+    }
+
+    fn time(&self) -> Monotonic {
+        Monotonic::new(Duration::from_millis(self.now))
+    }
+
+    fn after(&mut self, delay: u64, event: Event) {
+        self.serial += 1;
+        self.events.insert((self.now + delay, self.serial), event);
+    }
+
+    fn sent(&mut self, event: Event) {
+        let late = self.setup.late && self.random.percent(5);
+        let delay = if late { self.random.below(200) } else { self.random.below(8) };
+        self.after(delay, event);
+    }
+
+    fn checks(&mut self) -> Vec<Check> {
+        let (party, cost) = (self.random.below(self.setup.parties), 1 + self.random.below(self.setup.cost));
+        let all = 1 + self.random.below((1 << self.config.policies.len()) - 1);
+        let enforced = |policy: usize| self.config.policies[policy].mode == Mode::Enforce;
+        let check = |(policy, counters): (usize, &Vec<Counter>)| {
+            let (counter, cost) = (counters[party as usize].clone(), NonZeroU64::new(cost).unwrap());
+            (all >> policy & 1 == 1).then_some(Check { policy, counter, cost, enforced: enforced(policy) })
+        };
+        self.counters.iter().enumerate().filter_map(check).collect()
+    }
+
+    fn place(&mut self) -> usize {
+        let workers = self.setup.workers as u64;
+        let turn = self.now.checked_div(self.setup.moves_every).filter(|_| !self.random.percent(2));
+        turn.map_or(self.random.below(workers), |turn| (turn * 2 + self.random.below(2)) % workers) as usize
+    }
+
+    fn arrive(&mut self) {
+        let (worker, checks, id) = (self.place(), self.checks(), self.serial);
+        self.serial += 1;
+        let now = self.time();
+        let since = self.now;
+        match self.workers[worker].submit(id, checks.clone(), now) {
+            Submitted::Waiting(ticket) => {
+                self.clients.insert(id, Client { worker, ticket: Some(ticket), since, checks });
+            }
+            Submitted::Counting(admission) => {
+                let is_known =
+                    |check: &Check| admission.standings.iter().any(|known| known.policy == check.policy);
+                let (known, asked): (Vec<_>, Vec<_>) = checks.into_iter().partition(is_known);
+                let only_counts = |check: &Check| self.config.policies[check.policy].mode == Mode::Shadow;
+                assert!(!asked.is_empty() && asked.iter().all(only_counts), "admitted before it was counted");
+                self.at_once(worker, &known, Decision::Admit(admission));
+                self.clients.insert(id, Client { worker, ticket: None, since, checks: asked });
+            }
+            Submitted::Decided(decision) => self.at_once(worker, &checks, decision),
+        }
+        let waiting = |(id, client): (&u64, &Client)| client.ticket.map(|ticket| (*id, ticket));
+        if self.random.percent(10)
+            && let Some((gone, ticket)) = self.clients.iter().find_map(waiting)
+        {
+            self.leave(gone, ticket);
+        }
+    }
+
+    fn at_once(&mut self, worker: usize, checks: &[Check], decision: Decision) {
+        if let Decision::Admit(Admission { standings, .. }) = &decision {
+            for standing in standings.iter().filter(|standing| standing.granted) {
+                let window_s = self.config.policies[standing.policy].window.seconds();
+                let current = self.now / 1000 / u64::from(window_s);
+                assert_eq!(self.window(standing), current, "held after its window's end");
+            }
+        }
+        self.decided(worker, checks, decision);
+    }
+
+    fn leave(&mut self, client: u64, ticket: Ticket) {
+        let Some(Client { worker, checks, .. }) = self.clients.remove(&client) else { return };
+        let now = self.time();
+        let worker = &mut self.workers[worker];
+        if !worker.waits(ticket) {
+            unseen(&mut self.unseen, &checks);
+        }
+        worker.cancel(ticket, now);
+    }
+
+    /// The window that a standing is of: it ends at most a reply's delay, less than its length, before the
+    /// reset time that the worker knows.
+    fn window(&self, standing: &Standing) -> u64 {
+        let window_s = self.config.policies[standing.policy].window.seconds();
+        standing.resets.since(Monotonic::default()).as_secs() / u64::from(window_s) - 1
+    }
+
+    fn decided(&mut self, worker: usize, checks: &[Check], decision: Decision) {
+        let (standings, admitted) = match &decision {
+            Decision::Admit(admission) => (&admission.standings, true),
+            Decision::Refuse(refusal) => (&refusal.standings, false),
+            Decision::Unavailable(_) => return unseen(&mut self.unseen, checks),
+        };
+        assert!(standings.is_sorted_by_key(|standing| standing.policy));
+        for check in checks {
+            let policy = &self.config.policies[check.policy];
+            let standing = standings.iter().find(|standing| standing.policy == check.policy);
+            let Some(standing) = standing else {
+                let fails_closed = policy.mode == Mode::Enforce && policy.on_failure == OnFailure::Deny;
+                assert!(!admitted || !fails_closed, "admitted by {} without being counted", policy.name);
+                if admitted && policy.mode == Mode::Enforce && policy.on_failure == OnFailure::Local {
+                    *self.local.entry((worker, check.counter.clone())).or_default() += check.cost.get();
+                }
+                continue;
+            };
+            let counter = (check.counter.key.to_string(), self.window(standing));
+            let outcome = match (standing.granted, policy.mode) {
+                (true, _) => {
+                    if admitted {
+                        let units = self.admitted.entry(counter.clone()).or_default();
+                        *units += check.cost.get();
+                        assert!(*units <= policy.quota, "invariant 1: {units} of {counter:?}");
+                    }
+                    admitted.then_some(Outcome::Admitted)
+                }
+                (false, mode) => {
+                    assert!(!admitted || mode == Mode::Shadow, "admitted although {} refuses", policy.name);
+                    *self.refused.entry(counter).or_default() += check.cost.get();
+                    Some(if mode == Mode::Shadow { Outcome::ShadowRefused } else { Outcome::Refused })
+                }
+            };
+            if let Some(outcome) = outcome {
+                *self.outcomes.entry((check.policy, outcome)).or_default() += 1;
+            }
+        }
+        if let Decision::Admit(admission) = decision
+            && !admission.held.is_empty()
+        {
+            let delay = self.random.below(100);
+            self.after(delay, Event::Answered(worker, admission));
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        let now = self.time();
+        match event {
+            Event::AtStore(worker, call, body) => {
+                let request: ReserveRequest = serde_json::from_slice(&body).unwrap();
+                let reply = serde_json::to_vec(&self.store.carry_out(&request, self.now)).unwrap();
+                let lost = self.random.percent(self.setup.loss);
+                self.sent(if lost { Event::Failed(worker, call) } else { Event::Reply(worker, call, reply) });
+            }
+            Event::Reply(worker, call, body) => drop(self.workers[worker].replied(call, &body, now)),
+            Event::Failed(worker, call) => drop(self.workers[worker].call_failed(call, now)),
+            Event::Answered(worker, mut admission) => {
+                let status = self.random.of(&[Some(COUNTED), Some(200), Some(200), None]);
+                let head = |status| Answered::headers(status, None, None, true);
+                let held = admission.answered(status.map_or(Answered::Abandoned, head), &self.config);
+                assert_eq!(held.is_empty(), status == Some(COUNTED));
+                for Held { counter, window, units, .. } in &held {
+                    *self.admitted.get_mut(&(counter.key.to_string(), *window)).unwrap() -= units;
+                }
+                self.workers[worker].give_back(held, now);
+            }
+        }
+    }
+
+    fn settle(&mut self, worker: usize) {
+        let now = self.time();
+        while let Some(call) = self.workers[worker].next_call(now) {
+            if self.random.percent(self.setup.loss) {
+                self.sent(Event::Failed(worker, call.id));
+            } else {
+                self.sent(Event::AtStore(worker, call.id, call.body));
+            }
+        }
+        while let Some((id, decision)) = self.workers[worker].next_decision() {
+            let Client { since, checks, .. } =
+                self.clients.remove(&id).expect("a request is decided once, and not after it left");
+            assert!(
+                self.now <= since + TIMEOUT_MS + 10,
+                "invariant 2: decided after {} ms",
+                self.now - since
+            );
+            self.decided(worker, &checks, decision);
+        }
+    }
+
+    /// A millisecond passes.
+    fn step(&mut self) {
+        self.now += 1;
+        while self.events.first_key_value().is_some_and(|((at, _), _)| *at <= self.now) {
+            let (_, event) = self.events.pop_first().unwrap();
+            self.happen(event);
+        }
+        for _ in 0..self.random.below(self.setup.rate + 1) {
+            self.arrive();
+        }
+        for worker in 0..self.workers.len() {
+            if self.now % 10 == worker as u64 % 10 {
+                let now = self.time();
+                self.workers[worker].tick(now);
+            }
+            self.settle(worker);
+        }
+        for Client { since, .. } in self.clients.values() {
+            assert!(self.now <= since + TIMEOUT_MS + 10, "invariant 2: stuck for {} ms", self.now - since);
+        }
+        self.leases_are_bounded();
+    }
+
+    pub(super) fn run(mut self, ms: u64) -> Self {
+        for _ in 0..ms {
+            self.step();
+        }
+        self
+    }
+
+    /// All clients leave that can, and nearly a second passes without new ones.
+    pub(super) fn drain(mut self) -> Self {
+        let waiting = |(id, client): (&u64, &Client)| client.ticket.map(|ticket| (*id, ticket));
+        let leaving: Vec<_> = self.clients.iter().filter_map(waiting).collect();
+        for (client, ticket) in leaving {
+            self.leave(client, ticket);
+        }
+        self.setup.rate = 0;
+        self.run(900)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.clients.is_empty() && self.workers.iter().all(Worker::is_idle)
+    }
+}

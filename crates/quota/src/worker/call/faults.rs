@@ -1,0 +1,212 @@
+//! How a call to the store fails, told from what the host says of its end.
+//!
+//! | what the host says | fault |
+//! | --- | --- |
+//! | it does not send the call | [`CallFault::NoCluster`], [`CallFault::NoHost`] |
+//! | no headers: reset while the answer came, or it was not whole in time | [`CallFault::CutOff`] |
+//! | 504 of its own, or nothing within the worker's own time | [`CallFault::TimedOut`] |
+//! | another answer of its own, in place of one that never began | [`CallFault::Unreachable`] |
+//! | the store's answer, with another status than 200 | [`CallFault::Refused`] |
+//! | 200 with anything but a reply to this call | [`CallFault::Malformed`] |
+//!
+//! A fault decides nothing: all of them are a store that fails. It is counted and told to operators.
+
+use crate::protocol;
+
+/// How a call ended, as the host tells it.
+#[derive(Clone, Debug)]
+pub enum CallEnd {
+    /// Its headers never came, or their end did not.
+    Reset,
+    /// It was answered.
+    Answered {
+        /// The HTTP status.
+        status: u16,
+        /// By whom.
+        by: AnsweredBy,
+        /// The first [`protocol::MAX_BODY`] bytes of the body.
+        body: Vec<u8>,
+        /// How long the whole body is.
+        size: usize,
+    },
+}
+
+/// Who answered a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnsweredBy {
+    /// The store, or what stands in its place.
+    Store,
+    /// The host itself, since no answer began.
+    Host,
+}
+
+/// How a call failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallFault<'a> {
+    /// The host knows no such cluster.
+    NoCluster,
+    /// None of the cluster's hosts is healthy, or too many calls are under way to them.
+    NoHost,
+    /// No answer began; what the host says of that.
+    Unreachable(&'a [u8]),
+    /// No answer came in time.
+    TimedOut,
+    /// The answer broke off, or was not whole in time.
+    CutOff,
+    /// The store answered with a status other than 200.
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What the answer says.
+        body: &'a [u8],
+    },
+    /// The answer is no reply to this call.
+    Malformed(Misread),
+}
+
+/// Why a body is no reply to its call. Nothing in it is spent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misread {
+    /// It is longer than a reply may be.
+    #[error("{0} bytes, at most {max} are read", max = protocol::MAX_BODY)]
+    TooLarge(usize),
+    /// It is not JSON, or not of a reply's form.
+    #[error("{0}")]
+    Form(String),
+    /// It has more or fewer grants than there were reservations.
+    #[error("{grants} grants for {reservations} reservations")]
+    Count {
+        /// Grants of the reply.
+        grants: usize,
+        /// Reservations of the call.
+        reservations: usize,
+    },
+    /// A grant is larger than its reservation: whatever this answers, it is not this call.
+    #[error("{granted} units granted where {asked} were asked for")]
+    TooMuch {
+        /// Units granted.
+        granted: u64,
+        /// Units wanted and spare.
+        asked: u64,
+    },
+}
+
+/// What becomes of calls, for statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CallOutcome {
+    /// The store replied.
+    Ok,
+    /// The host did not send it.
+    DispatchFailed,
+    /// No answer began.
+    Unreachable,
+    /// No answer came in time.
+    TimedOut,
+    /// The answer broke off.
+    CutOff,
+    /// The store answered with a status other than 200.
+    Refused,
+    /// The answer was no reply to the call.
+    Malformed,
+    /// One reservation of a call that was replied to failed.
+    ItemFailed,
+    /// After failures in a row no more calls are made for a while. No call by itself.
+    Suspended,
+    /// A fetch of dials failed, however that was.
+    DialsFailed,
+}
+
+impl CallOutcome {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Ok,
+        Self::DispatchFailed,
+        Self::Unreachable,
+        Self::TimedOut,
+        Self::CutOff,
+        Self::Refused,
+        Self::Malformed,
+        Self::ItemFailed,
+        Self::Suspended,
+        Self::DialsFailed,
+    ];
+
+    /// Its name in statistics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::DispatchFailed => "dispatch_failed",
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timed_out",
+            Self::CutOff => "cut_off",
+            Self::Refused => "refused",
+            Self::Malformed => "malformed",
+            Self::ItemFailed => "item_failed",
+            Self::Suspended => "suspended",
+            Self::DialsFailed => "dials_failed",
+        }
+    }
+}
+
+impl CallFault<'_> {
+    /// What it counts as.
+    pub const fn outcome(&self) -> CallOutcome {
+        match self {
+            Self::NoCluster | Self::NoHost => CallOutcome::DispatchFailed,
+            Self::Unreachable(_) => CallOutcome::Unreachable,
+            Self::TimedOut => CallOutcome::TimedOut,
+            Self::CutOff => CallOutcome::CutOff,
+            Self::Refused { .. } => CallOutcome::Refused,
+            Self::Malformed(_) => CallOutcome::Malformed,
+        }
+    }
+}
+
+impl CallEnd {
+    /// The body of an answer with 200.
+    ///
+    /// # Errors
+    /// How the call failed, where there is none.
+    pub fn body(&self) -> Result<&[u8], CallFault<'_>> {
+        let Self::Answered { status, by, body, size } = self else { return Err(CallFault::CutOff) };
+        match (by, *status) {
+            (AnsweredBy::Host, 504) => Err(CallFault::TimedOut),
+            (AnsweredBy::Host, _) => Err(CallFault::Unreachable(body)),
+            (AnsweredBy::Store, 200) if *size > protocol::MAX_BODY => {
+                Err(CallFault::Malformed(Misread::TooLarge(*size)))
+            }
+            (AnsweredBy::Store, 200) => Ok(body),
+            (AnsweredBy::Store, status) => Err(CallFault::Refused { status, body }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_call_tells_how_it_failed() {
+        use AnsweredBy::{Host, Store};
+        let answered = |status, by, size| CallEnd::Answered { status, by, body: b"why".to_vec(), size };
+        let refused = |status| Err(CallFault::Refused { status, body: b"why" });
+        for (end, expected) in [
+            (CallEnd::Reset, Err(CallFault::CutOff)),
+            (answered(504, Host, 3), Err(CallFault::TimedOut)),
+            (answered(503, Host, 3), Err(CallFault::Unreachable(b"why"))),
+            (answered(502, Host, 3), Err(CallFault::Unreachable(b"why"))),
+            (answered(200, Host, 3), Err(CallFault::Unreachable(b"why"))),
+            (answered(504, Store, 3), refused(504)),
+            (answered(503, Store, 3), refused(503)),
+            (answered(401, Store, protocol::MAX_BODY + 1), refused(401)),
+            (answered(204, Store, 0), refused(204)),
+            (answered(200, Store, protocol::MAX_BODY), Ok(&b"why"[..])),
+            (
+                answered(200, Store, protocol::MAX_BODY + 1),
+                Err(CallFault::Malformed(Misread::TooLarge(protocol::MAX_BODY + 1))),
+            ),
+        ] {
+            assert_eq!(end.body(), expected, "{end:?}");
+        }
+    }
+}

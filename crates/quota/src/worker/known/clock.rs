@@ -1,0 +1,65 @@
+//! The store's clock, as far as its replies tell it: enough to say when any window ends, since all windows
+//! are counted from the same epoch.
+
+use std::time::Duration;
+
+use crate::protocol::Window;
+use crate::time::Monotonic;
+
+/// A moment on the store's clock and on the worker's: late on the latter by the delay of one reply at most.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StoreClock(Option<(Duration, Monotonic)>);
+
+impl StoreClock {
+    /// The store said that window `number` ends at `ends` at the latest.
+    pub(crate) fn hear(&mut self, window: Window, number: u64, ends: Monotonic) {
+        let end = number.saturating_add(1).saturating_mul(window.seconds().into());
+        self.0 = Some((Duration::from_secs(end.saturating_sub(window.offset().into())), ends));
+    }
+
+    /// When the window of this moment ends, never too early; `None` before the store was heard.
+    pub(crate) fn end_of(&self, window: Window, now: Monotonic) -> Option<Monotonic> {
+        let (epoch, heard) = self.0?;
+        let there = if now > heard {
+            epoch.saturating_add(now.since(heard))
+        } else {
+            epoch.saturating_sub(heard.since(now))
+        };
+        Some(now + window.remaining_at(there))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Monotonic {
+        Monotonic::new(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn one_reply_tells_the_ends_of_all_windows() {
+        let mut clock = StoreClock::default();
+        let minute = Window::new(60, 0).unwrap();
+        assert_eq!(clock.end_of(minute, at(0)), None);
+        // Second 570 of the epoch is at(1_000).
+        clock.hear(minute, 9, at(31_000));
+        for (window, now, ends) in [
+            (minute, 1_000, 31_000),
+            (minute, 30_999, 31_000),
+            (minute, 31_000, 91_000),
+            (Window::new(60, 20).unwrap(), 1_000, 11_000),
+            (Window::new(3_600, 0).unwrap(), 1_000, 3_031_000),
+            (Window::new(1, 0).unwrap(), 1_500, 2_000),
+        ] {
+            assert_eq!(clock.end_of(window, at(now)), Some(at(ends)), "{window:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_reason_do_no_harm() {
+        let mut clock = StoreClock::default();
+        clock.hear(Window::new(60, 0).unwrap(), u64::MAX, at(u64::MAX));
+        assert!(clock.end_of(Window::new(1, 0).unwrap(), at(0)).is_some());
+    }
+}

@@ -1,0 +1,72 @@
+//! A bounded memory of counters, each until a moment of its own. Where there is no room, the one that ends
+//! first makes it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::evaluate::Counter;
+use crate::time::Monotonic;
+
+/// What is remembered of counters.
+#[derive(Clone, Debug)]
+pub(crate) struct Expiring<V> {
+    values: HashMap<Counter, (Monotonic, V)>,
+    by_end: BTreeSet<(Monotonic, Counter)>,
+    most: usize,
+}
+
+impl<V> Expiring<V> {
+    /// An empty memory of at most `most` counters.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { values: HashMap::new(), by_end: BTreeSet::new(), most }
+    }
+
+    /// What is remembered of `counter`, and until when; `None` where that is over.
+    pub(crate) fn get(&self, counter: &Counter, now: Monotonic) -> Option<(&V, Monotonic)> {
+        let (ends, value) = self.values.get(counter)?;
+        (*ends > now).then_some((value, *ends))
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn get_mut(&mut self, counter: &Counter, now: Monotonic) -> Option<&mut V> {
+        let (ends, value) = self.values.get_mut(counter)?;
+        (*ends > now).then_some(value)
+    }
+
+    /// Remembers `value` of `counter` until `ends`, in place of what was.
+    pub(crate) fn put(&mut self, counter: &Counter, value: V, ends: Monotonic, now: Monotonic) {
+        self.forget(counter);
+        self.expire(now);
+        if self.values.len() >= self.most {
+            self.drop_first();
+        }
+        self.values.insert(counter.clone(), (ends, value));
+        self.by_end.insert((ends, counter.clone()));
+    }
+
+    /// Remembers nothing of `counter`.
+    pub(crate) fn forget(&mut self, counter: &Counter) {
+        if let Some((counter, (ends, _))) = self.values.remove_entry(counter) {
+            self.by_end.remove(&(ends, counter));
+        }
+    }
+
+    /// Drops what is over.
+    pub(crate) fn expire(&mut self, now: Monotonic) {
+        while self.by_end.first().is_some_and(|(ends, _)| *ends <= now) {
+            self.drop_first();
+        }
+    }
+
+    /// How many counters are remembered.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        assert_eq!(self.values.len(), self.by_end.len());
+        self.values.len()
+    }
+
+    fn drop_first(&mut self) {
+        if let Some((_, counter)) = self.by_end.pop_first() {
+            self.values.remove(&counter);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a fetch reports.
+
+use serde_json::json;
+
+use super::*;
+use crate::protocol::OnFailure;
+use crate::protocol::dials::{MAX_REPORT, Report};
+
+#[test]
+fn a_fetch_names_the_domain_and_reports_what_was_counted() {
+    let mut w = worker();
+    w.count(0, crate::decision::Outcome::MissingIdentity);
+    w.take_tally();
+    w.arrives(at(0));
+    let fetch = w.next_fetch(at(0)).unwrap();
+    assert_eq!(fetch.path, "/v1/dials?domain=shop.d");
+    let text = fetch.report.unwrap();
+    assert!(text.len() <= MAX_REPORT && !text.contains("s3cret"));
+    let report: Report = serde_json::from_str(&text).unwrap();
+    let told: Vec<_> = report.policies.iter().map(|p| (&*p.name, p.mode, p.missing_identity)).collect();
+    assert_eq!(told, [("a", Mode::Enforce, 1), ("s", Mode::Shadow, 0), ("o", Mode::Off, 0)]);
+    assert!(report.policies.iter().all(|p| p.quota == 5 && p.on_failure == OnFailure::Deny));
+}
+
+#[test]
+fn a_report_says_what_is_configured_whatever_is_turned() {
+    let mut w = worker();
+    fetched(&mut w, 0, &reply(1, json!([{"policy": "*", "mode": "off"}, {"policy": "a", "quota": 8}])));
+    w.arrives(at(5_000));
+    let report: Report = serde_json::from_str(&w.next_fetch(at(5_000)).unwrap().report.unwrap()).unwrap();
+    assert_eq!((report.policies[0].mode, report.policies[0].quota), (Mode::Enforce, 5));
+}
+
+/// What the fetch that leaves now reports of policy `a` as refused for want of identity; `None` where none leaves.
+fn reported(w: &mut Worker<()>, ms: u64) -> Option<(CallId, u64)> {
+    let fetch = w.next_fetch(at(ms))?;
+    let report: Report = serde_json::from_str(&fetch.report.unwrap()).unwrap();
+    Some((fetch.id, report.policies[0].missing_identity))
+}
+
+/// A request that names nobody arrives and is counted, and statistics take note of it.
+fn counted(w: &mut Worker<()>, ms: u64) {
+    w.arrives(at(ms));
+    w.count(0, crate::decision::Outcome::MissingIdentity);
+    w.take_tally();
+}
+
+#[test]
+fn the_last_traffic_is_reported_without_any_more_and_then_there_is_silence() {
+    for answer in [ok(br#"{"version":0,"dials":[]}"#), CallEnd::Reset] {
+        let mut w = worker();
+        let mut left = Vec::new();
+        for ms in 0..60_000 {
+            if ms < 7_000 && ms % 1_000 == 0 {
+                counted(&mut w, ms);
+            }
+            w.tick(at(ms));
+            w.take_notices();
+            w.take_tally();
+            if let Some((id, requests)) = reported(&mut w, ms) {
+                left.push((ms, requests));
+                w.call_ended(id, &answer, at(ms));
+            }
+        }
+        let expected = match answer {
+            CallEnd::Reset => [(0, 1), (5_000, 6), (10_000, 7)],
+            _ => [(0, 1), (5_000, 5), (10_000, 1)],
+        };
+        assert_eq!(left, expected, "what was not received is told again, and nobody is called without end");
+        w.take_tally();
+        assert!(w.is_idle());
+    }
+}
+
+#[test]
+fn time_is_heard_of_while_something_is_unreported_and_not_for_a_request_that_nothing_counts() {
+    let mut w = worker();
+    fetched(&mut w, 0, &reply(0, json!([])));
+    w.arrives(at(100));
+    assert!(w.is_idle(), "nothing counted it");
+    counted(&mut w, 200);
+    assert!(!w.is_idle());
+    w.tick(at(5_000));
+    let (id, requests) = reported(&mut w, 5_000).expect("it is due");
+    assert_eq!(requests, 1);
+    w.call_ended(id, &ok(br#"{"version":0,"dials":[]}"#), at(5_001));
+    assert!(w.is_idle());
+}
+
+#[test]
+fn what_a_lost_or_unsent_report_told_is_told_again() {
+    let mut w = worker();
+    counted(&mut w, 0);
+    let (_, requests) = reported(&mut w, 0).unwrap();
+    assert_eq!(requests, 1);
+    w.tick(at(2_000));
+    counted(&mut w, 5_000);
+    let (id, requests) = reported(&mut w, 5_000).unwrap();
+    assert_eq!(requests, 2);
+    w.call_not_sent(id, &CallFault::NoHost, at(5_000));
+    counted(&mut w, 10_000);
+    let (id, requests) = reported(&mut w, 10_000).unwrap();
+    assert_eq!(requests, 3);
+    w.call_ended(id, &ok(br#"{"version":0,"dials":[]}"#), at(10_000));
+    counted(&mut w, 15_000);
+    assert_eq!(reported(&mut w, 15_000).unwrap().1, 1);
+}

@@ -1,0 +1,334 @@
+//! What a worker has to say to operators: how calls fail, that it has given the store up, that it answers again.
+//!
+//! The first notice of a kind is given at once, and from then on at most one in [`PAUSE`], which says how many were
+//! left out. A store that fails a thousand times a second is ten kinds of lines in ten seconds at most.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use crate::time::Monotonic;
+use crate::worker::call::breaker::Change;
+use crate::worker::call::faults::{CallFault, CallOutcome};
+
+/// Notices of one kind are at least this far apart.
+pub const PAUSE: Duration = Duration::from_secs(10);
+/// So many bytes are shown of a text that comes from elsewhere, before control characters are escaped.
+const SHOWN: usize = 200;
+
+/// A line for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    what: What,
+    /// So many more of its kind there were since the last one.
+    left_out: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    CallFailed(String),
+    ReservationFailed { policy: Box<str>, why: String },
+    FetchFailed(String),
+    DialsIgnored(String),
+    NoDials,
+    GivenUp,
+    Answers,
+}
+
+/// What has to be said, and what was said when.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Notices {
+    due: Vec<Notice>,
+    /// Of each outcome that is a fault.
+    faults: [Pace; CallOutcome::ALL.len()],
+    given_up: Pace,
+    answers: Pace,
+    ignored: Pace,
+    /// Whether the store is given up, and whether that is what was said last.
+    is_given_up: bool,
+    said_given_up: bool,
+}
+
+/// When something was last said, and how often not since.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    last: Option<Monotonic>,
+    left_out: u64,
+}
+
+impl Pace {
+    fn is_open(&self, now: Monotonic) -> bool {
+        self.last.is_none_or(|last| now.since(last) >= PAUSE)
+    }
+
+    /// How many were left out, if something may be said now.
+    fn say(&mut self, now: Monotonic) -> Option<u64> {
+        if self.is_open(now) {
+            self.last = Some(now);
+            Some(std::mem::take(&mut self.left_out))
+        } else {
+            self.left_out = self.left_out.saturating_add(1);
+            None
+        }
+    }
+}
+
+impl Notices {
+    /// A call failed. Of texts in the notice `secret` is taken out.
+    pub(crate) fn call_failed(&mut self, fault: &CallFault<'_>, secret: Option<&str>, now: Monotonic) {
+        let Some(left_out) = self.pace(fault.outcome()).and_then(|pace| pace.say(now)) else { return };
+        let what = What::CallFailed(explained(fault, secret));
+        self.due.push(Notice { what, left_out });
+    }
+
+    /// A reservation of the counter `key` failed, in a call that was replied to.
+    pub(crate) fn item_failed(&mut self, key: &str, why: &str, secret: Option<&str>, now: Monotonic) {
+        let pace = self.pace(CallOutcome::ItemFailed);
+        let Some(left_out) = pace.and_then(|pace| pace.say(now)) else { return };
+        // Not whom it counts: that is for access logs.
+        let policy = key.split_once(":{").map_or(key, |(policy, _)| policy).into();
+        let why = shown(why.as_bytes(), secret);
+        self.due.push(Notice { what: What::ReservationFailed { policy, why }, left_out });
+    }
+
+    /// A fetch of dials failed.
+    pub(crate) fn fetch_failed(&mut self, fault: &CallFault<'_>, secret: Option<&str>, now: Monotonic) {
+        let pace = self.pace(CallOutcome::DialsFailed);
+        let Some(left_out) = pace.and_then(|pace| pace.say(now)) else { return };
+        let what = What::FetchFailed(explained(fault, secret));
+        self.due.push(Notice { what, left_out });
+    }
+
+    /// Something of what the store says of dials is none.
+    pub(crate) fn dials_ignored(&mut self, what: &str, secret: Option<&str>, now: Monotonic) {
+        let Some(left_out) = self.ignored.say(now) else { return };
+        self.due.push(Notice { what: What::DialsIgnored(shown(what.as_bytes(), secret)), left_out });
+    }
+
+    /// The store knows nothing of dials: to be told once.
+    pub(crate) fn no_dials(&mut self) {
+        self.due.push(Notice { what: What::NoDials, left_out: 0 });
+    }
+
+    /// The breaker has changed, or not.
+    pub(crate) fn changed(&mut self, change: Change, now: Monotonic) {
+        self.is_given_up = match change {
+            Change::None => return,
+            Change::Opened => true,
+            Change::Healed => false,
+        };
+        self.catch_up(now, Pace::say);
+    }
+
+    /// Time has passed: says what has become of the store, if that was left out and still is so.
+    pub(crate) fn tick(&mut self, now: Monotonic) {
+        // What is told now was counted as left out when it happened.
+        let late = |pace: &mut Pace, now| if pace.is_open(now) { pace.say(now) } else { None };
+        self.catch_up(now, |pace, now| late(pace, now).map(|left_out| left_out.saturating_sub(1)));
+    }
+
+    /// Whether nothing waits for the time when it may be said.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.is_given_up == self.said_given_up
+    }
+
+    /// What is to be said, once.
+    pub(crate) fn take(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.due)
+    }
+
+    /// What was said last is never wrong for longer than [`PAUSE`].
+    fn catch_up(&mut self, now: Monotonic, say: impl FnOnce(&mut Pace, Monotonic) -> Option<u64>) {
+        if self.is_settled() {
+            return;
+        }
+        let (pace, what) = if self.is_given_up {
+            (&mut self.given_up, What::GivenUp)
+        } else {
+            (&mut self.answers, What::Answers)
+        };
+        if let Some(left_out) = say(pace, now) {
+            self.said_given_up = self.is_given_up;
+            self.due.push(Notice { what, left_out });
+        }
+    }
+
+    fn pace(&mut self, outcome: CallOutcome) -> Option<&mut Pace> {
+        self.faults.get_mut(outcome as usize)
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.what {
+            What::CallFailed(why) => write!(f, "a call to the store failed: {why}")?,
+            What::ReservationFailed { policy, why } => {
+                write!(f, "the store could not count for {policy}: {why}")?;
+            }
+            What::FetchFailed(why) => {
+                write!(f, "dials could not be fetched, those known stay in force: {why}")?;
+            }
+            What::DialsIgnored(what) => write!(f, "of the dials in the store this is ignored: {what}")?,
+            What::NoDials => write!(f, "the store knows no dials: it is older than this filter")?,
+            What::GivenUp => {
+                write!(f, "the store does not answer; until it does, requests are decided by on_failure")?
+            }
+            What::Answers => write!(f, "the store answers again")?,
+        }
+        match self.left_out {
+            0 => Ok(()),
+            more => write!(f, " ({more} more of this kind since the last such line)"),
+        }
+    }
+}
+
+fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
+    match fault {
+        CallFault::NoCluster => "Envoy knows no such cluster; see store.cluster".to_owned(),
+        CallFault::NoHost => "no host of its cluster is healthy, or too many calls are under way".to_owned(),
+        CallFault::Unreachable(why) => format!("no answer: {}", shown(why, secret)),
+        CallFault::TimedOut => "no answer in time; see store.timeout".to_owned(),
+        CallFault::CutOff => "its answer broke off, or was not whole in time".to_owned(),
+        CallFault::Refused { status, body } => {
+            let about_token = matches!(status, 401 | 403);
+            let hint = if about_token { "; see store.token" } else { "" };
+            match error_text(body) {
+                // Whoever else answers so may show the token in a form that is not known here.
+                None if about_token => format!("it answered {status}{hint}"),
+                text => {
+                    format!("it answered {status}{hint}: {}", shown(text.as_deref().unwrap_or(body), secret))
+                }
+            }
+        }
+        CallFault::Malformed(why) => {
+            format!("its answer is no reply to the call: {}", shown(why.to_string().as_bytes(), secret))
+        }
+    }
+}
+
+/// The store's own words, where an answer has its form.
+fn error_text(body: &[u8]) -> Option<Vec<u8>> {
+    #[derive(serde::Deserialize)]
+    struct Refusal {
+        error: String,
+    }
+    serde_json::from_slice(body).ok().map(|Refusal { error }| error.into_bytes())
+}
+
+/// A text from elsewhere, in quotes and on one line, cut, and without the secret.
+fn shown(text: &[u8], secret: Option<&str>) -> String {
+    let text = String::from_utf8_lossy(text);
+    let text = match secret {
+        Some(secret) if !secret.is_empty() => Cow::Owned(text.replace(secret, "[token]")),
+        _ => text,
+    };
+    let ends = text.char_indices().map(|(start, char)| start + char.len_utf8());
+    let end = ends.take_while(|&end| end <= SHOWN).last().unwrap_or_default();
+    let cut = text.get(..end).unwrap_or_default();
+    let rest = if cut.len() < text.len() { "..." } else { "" };
+    format!("\"{}{rest}\"", cut.escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Monotonic {
+        Monotonic::new(Duration::from_millis(ms))
+    }
+
+    fn lines(notices: &mut Notices) -> Vec<String> {
+        notices.take().iter().map(Notice::to_string).collect()
+    }
+
+    #[test]
+    fn of_each_kind_the_first_is_told_and_then_one_in_ten_seconds_with_the_number_left_out() {
+        let mut notices = Notices::default();
+        for ms in 0..10_000 {
+            notices.call_failed(&CallFault::TimedOut, None, at(ms));
+            notices.call_failed(&CallFault::CutOff, None, at(ms));
+        }
+        assert_eq!(lines(&mut notices).len(), 2);
+        notices.call_failed(&CallFault::CutOff, None, at(10_000));
+        let more = "(9999 more of this kind since the last such line)";
+        assert_eq!(
+            lines(&mut notices),
+            [format!("a call to the store failed: its answer broke off, or was not whole in time {more}")]
+        );
+        notices.call_failed(&CallFault::CutOff, None, at(20_000));
+        assert_eq!(
+            lines(&mut notices),
+            ["a call to the store failed: its answer broke off, or was not whole in time"]
+        );
+    }
+
+    #[test]
+    fn a_store_that_comes_and_goes_is_told_seldom_and_the_last_word_is_true() {
+        let mut notices = Notices::default();
+        let mut seen = Vec::new();
+        for step in 0..80 {
+            let change = if step % 2 == 0 { Change::Opened } else { Change::Healed };
+            notices.changed(change, at(step * 250));
+            notices.tick(at(step * 250 + 10));
+            seen.extend(lines(&mut notices));
+        }
+        assert!(seen.len() <= 4, "{seen:?}");
+        notices.changed(Change::Opened, at(20_000));
+        assert!(!lines(&mut notices).is_empty() && notices.is_settled());
+        notices.changed(Change::Healed, at(20_500));
+        lines(&mut notices);
+        notices.changed(Change::Opened, at(20_600));
+        assert!(lines(&mut notices).is_empty() && !notices.is_settled());
+        notices.tick(at(29_999));
+        assert!(lines(&mut notices).is_empty());
+        notices.tick(at(30_000));
+        let line = lines(&mut notices).join("\n");
+        assert!(
+            line.starts_with("the store does not answer;") && !line.contains("more of this kind"),
+            "{line}"
+        );
+        assert!(notices.is_settled());
+    }
+
+    #[test]
+    fn what_others_say_is_cut_on_one_line_and_without_the_token() {
+        let say = |fault: CallFault<'_>| {
+            let mut notices = Notices::default();
+            notices.call_failed(&fault, Some("s3cret+/="), at(0));
+            lines(&mut notices).remove(0)
+        };
+        let long = format!("{}ä", "x".repeat(SHOWN - 1));
+        for (body, shown) in [
+            (&br#"{"error":"Redis is down"}"#[..], r#""Redis is down""#),
+            (br#"{"error":"a\nb \u0000","more":1}"#, r#""a\nb \0""#),
+            (b"<html>\r\n\x1b[31m", r#""<html>\r\n\u{1b}[31m""#),
+            (b"\xff", "\"\u{fffd}\""),
+            (b"no Bearer s3cret+/= here", r#""no Bearer [token] here""#),
+            (br#"{"error":"s3cret+\/="}"#, r#""[token]""#),
+            (b"", r#""""#),
+            (long.as_bytes(), &format!("\"{}...\"", "x".repeat(SHOWN - 1))),
+        ] {
+            let line = say(CallFault::Refused { status: 500, body });
+            assert_eq!(line, format!("a call to the store failed: it answered 500: {shown}"));
+        }
+        for (body, shown) in [
+            (&br#"{"error":"wrong token"}"#[..], r#": "wrong token""#),
+            (br#"{"message":"no s3cret+\/="}"#, ""),
+            (b"s3cret%2B%2F%3D", ""),
+        ] {
+            let line = say(CallFault::Refused { status: 401, body });
+            assert_eq!(line, format!("a call to the store failed: it answered 401; see store.token{shown}"));
+        }
+        assert!(say(CallFault::Unreachable(b"s3cret+/=\n")).ends_with(r#"no answer: "[token]\n""#));
+        let misread = crate::worker::call::faults::Misread::Form("unknown `s3cret+/=`".to_owned());
+        assert!(!say(CallFault::Malformed(misread)).contains("s3cret"));
+    }
+
+    #[test]
+    fn a_failed_reservation_names_its_policy_and_not_whom_it_counts() {
+        let mut notices = Notices::default();
+        notices.item_failed("shop:per-ip:{ip=192.0.2.7}", "moved\n", None, at(0));
+        notices.item_failed("shop:other:{*}", "moved", None, at(1));
+        assert_eq!(lines(&mut notices), [r#"the store could not count for shop:per-ip: "moved\n""#]);
+    }
+}

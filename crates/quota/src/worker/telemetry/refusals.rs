@@ -1,0 +1,104 @@
+//! Which counters a worker refuses most often by itself, shadow mode left out: a sketch of [`MOST`] counters (space-saving, Metwally 2005).
+//!
+//! A counter that is new takes the place of the one refused least. What it may have inherited of that is taken off when it
+//! is told, so that no number is too large; those refused often are there whatever else is.
+
+use std::cmp::Reverse;
+use std::rc::Rc;
+
+use crate::protocol::dials::{MAX_REFUSALS, MAX_REPORTED_KEY, Refusals as Told};
+
+/// Most counters that are looked after.
+const MOST: usize = 32;
+
+/// The sketch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Refusals(Vec<Entry>);
+
+#[derive(Clone, Debug)]
+struct Entry {
+    key: Rc<str>,
+    requests: u64,
+    inherited: u64,
+}
+
+impl Refusals {
+    /// One more request was refused for the sake of this counter.
+    pub(crate) fn note(&mut self, key: &Rc<str>) {
+        if key.len() > MAX_REPORTED_KEY {
+            return;
+        }
+        if let Some(place) = self.0.iter().position(|entry| entry.key == *key) {
+            if let Some(entry) = self.0.get_mut(place) {
+                entry.requests += 1;
+            }
+            // What is refused often is soon found at the front.
+            self.0.swap(place, place / 2);
+            return;
+        }
+        let new = |inherited| Entry { key: Rc::clone(key), requests: inherited + 1, inherited };
+        if self.0.len() < MOST {
+            self.0.push(new(0));
+        } else if let Some(least) = self.0.iter_mut().min_by_key(|entry| entry.requests) {
+            *least = new(least.requests);
+        }
+    }
+
+    /// Takes those refused most often since the last time.
+    pub(crate) fn take(&mut self) -> Vec<Told> {
+        let mut entries = std::mem::take(&mut self.0);
+        entries.sort_by_key(|entry| Reverse(entry.requests - entry.inherited));
+        entries.truncate(MAX_REFUSALS);
+        let told = |Entry { key, requests, inherited }| Told {
+            key: String::from(&*key),
+            requests: requests - inherited,
+        };
+        entries.into_iter().map(told).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(refusals: &mut Refusals) -> Vec<(String, u64)> {
+        refusals.take().into_iter().map(|told| (told.key, told.requests)).collect()
+    }
+
+    #[test]
+    fn the_most_refused_are_told_once_the_most_refused_first() {
+        let mut refusals = Refusals::default();
+        for i in 0..20_u64 {
+            for _ in 0..=i {
+                refusals.note(&format!("d:p:{{{i}}}").into());
+            }
+        }
+        let expected: Vec<_> = (12..20).rev().map(|i| (format!("d:p:{{{i}}}"), i + 1)).collect();
+        assert_eq!(told(&mut refusals), expected);
+        assert_eq!(told(&mut refusals), []);
+    }
+
+    #[test]
+    fn among_many_strangers_the_most_refused_stand_out_and_no_number_is_too_large() {
+        let mut refusals = Refusals::default();
+        let often: Rc<str> = "d:p:{often}".into();
+        for i in 0..10_000 {
+            refusals.note(&format!("d:p:{{{i}}}").into());
+            if i % 10 == 0 {
+                refusals.note(&often);
+            }
+        }
+        assert_eq!(refusals.0.len(), MOST);
+        let told = told(&mut refusals);
+        assert!(told[0].0 == *often && (900..=1000).contains(&told[0].1), "{told:?}");
+        assert!(told[1..].iter().all(|(_, requests)| *requests == 1), "{told:?}");
+    }
+
+    #[test]
+    fn a_key_too_long_to_be_told_takes_no_place() {
+        let mut refusals = Refusals::default();
+        refusals.note(&"k".repeat(MAX_REPORTED_KEY + 1).into());
+        refusals.note(&"k".repeat(MAX_REPORTED_KEY).into());
+        assert_eq!(told(&mut refusals).len(), 1);
+    }
+}

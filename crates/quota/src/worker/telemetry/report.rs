@@ -1,0 +1,256 @@
+//! What a worker says of itself when it fetches dials: within the bounds of a header, always whole.
+//!
+//! Where all is too long, the refusals are left out first, then what was counted of all but the busier half of the
+//! policies, of all but a quarter, and so on. What is left out is not told later: the store shows reports, and decides
+//! nothing by them.
+//!
+//! What policies count by never changes, so it takes turns: each report says it of as many policies as fit into
+//! the room that the rest leaves, in [`LEAST_PARTITION_BY`] to [`MAX_PARTITION_BY`] bytes, and the next report goes on from there.
+
+use std::cmp::Reverse;
+
+use crate::config::{Config, Policy};
+use crate::decision::Outcome;
+use crate::protocol::dials::{MAX_PARTITION_BY, MAX_REPORT, PolicyReport, Refusals, Report};
+use crate::worker::telemetry::tally::Counts;
+
+/// Least bytes for what policies count by, also where the report is long without it.
+const LEAST_PARTITION_BY: usize = 256;
+
+/// The report as JSON in printable ASCII; `None` where even the policies alone are too long for one. `turn` is the policy
+/// that this report begins with when it says what policies count by.
+pub(crate) fn write(
+    configured: &Config,
+    counts: &[Counts],
+    refused: Vec<Refusals>,
+    turn: &mut usize,
+) -> Option<String> {
+    let mut report = Report { policies: policies(configured, counts), refused };
+    let bare = serde_json::to_string(&report).ok()?.len();
+    let room = MAX_REPORT.saturating_sub(bare).clamp(LEAST_PARTITION_BY, MAX_PARTITION_BY);
+    *turn = say_partitions(&mut report.policies, configured, *turn, room);
+    let mut order: Vec<usize> = (0..report.policies.len()).collect();
+    order.sort_by_key(|place| Reverse(counts.get(*place).map_or(0, |counts| counts.iter().sum::<u64>())));
+    loop {
+        let text = serde_json::to_string(&report).ok()?;
+        if text.len() <= MAX_REPORT {
+            return text.bytes().all(|b| (b' '..=b'~').contains(&b)).then_some(text);
+        }
+        if !report.refused.is_empty() {
+            report.refused.clear();
+            continue;
+        }
+        if order.is_empty() {
+            let said = report.policies.iter_mut().filter_map(|policy| policy.partition_by.take()).count();
+            if said == 0 {
+                return None;
+            }
+            continue;
+        }
+        for place in order.drain(order.len() / 2..) {
+            if let (Some(told), Some(policy)) =
+                (report.policies.get_mut(place), configured.policies.get(place))
+            {
+                *told = PolicyReport { partition_by: told.partition_by.take(), ..configured_as(policy) };
+            }
+        }
+    }
+}
+
+/// Says what policies count by, from the one at `turn` on, in at most `most` bytes, or of one policy; whose turn it is
+/// next.
+fn say_partitions(policies: &mut [PolicyReport], configured: &Config, turn: usize, most: usize) -> usize {
+    let mut room = most;
+    for index in (turn..policies.len()).chain(0..turn) {
+        let (Some(report), Some(policy)) = (policies.get_mut(index), configured.policies.get(index)) else {
+            continue;
+        };
+        let entries = policy.partition.reported();
+        let bytes = serde_json::to_vec(&entries).map_or(usize::MAX, |json| json.len());
+        if bytes > MAX_PARTITION_BY {
+            continue;
+        }
+        let bytes = bytes + r#","partition_by":"#.len();
+        if bytes > room && room < most {
+            return index;
+        }
+        room = room.saturating_sub(bytes);
+        report.partition_by = Some(entries);
+    }
+    0
+}
+
+/// A policy as it is configured, with nothing counted.
+fn configured_as(policy: &Policy) -> PolicyReport {
+    PolicyReport {
+        name: String::from(&*policy.name),
+        quota: policy.quota,
+        window_s: policy.window.seconds(),
+        stagger: policy.stagger,
+        mode: policy.mode,
+        on_failure: policy.on_failure,
+        partition_by: None,
+        tiers: policy.quotas.vary(),
+        admitted: 0,
+        refused: 0,
+        shadow_refused: 0,
+        missing_identity: 0,
+        store_error: 0,
+    }
+}
+
+fn policies(configured: &Config, counts: &[Counts]) -> Vec<PolicyReport> {
+    let policy = |(policy, counts): (_, &Counts)| {
+        let of = |outcome| counts.get(outcome as usize).copied().unwrap_or_default();
+        PolicyReport {
+            admitted: of(Outcome::Admitted),
+            refused: of(Outcome::Refused),
+            shadow_refused: of(Outcome::ShadowRefused),
+            missing_identity: of(Outcome::MissingIdentity),
+            store_error: of(Outcome::StoreError),
+            ..configured_as(policy)
+        }
+    };
+    configured.policies.iter().zip(counts).map(policy).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::MAX_UNITS;
+    use crate::protocol::dials::MAX_REPORTED_KEY;
+    use serde_json::{Value, json};
+
+    fn config(policies: usize, name: impl Fn(usize) -> String) -> Config {
+        let policy = |i| {
+            json!({"name": name(i), "partition_by": [], "quota": MAX_UNITS, "window": "366d", "mode": "enforce",
+                   "stagger": false, "on_failure": "allow"})
+        };
+        let policies: Vec<Value> = (0..policies).map(policy).collect();
+        let text = json!({"domain": "d", "store": {"cluster": "s"}, "policies": policies});
+        Config::parse(text.to_string().as_bytes()).unwrap()
+    }
+
+    fn read(text: &str) -> Report {
+        assert!(text.len() <= MAX_REPORT, "{}", text.len());
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_report_names_each_policy_as_it_is_configured_and_what_was_counted() {
+        let text = r#"{"domain":"d","store":{"cluster":"s","on_failure":"deny"},"policies":[
+            {"name":"a","partition_by":[],"quota":5,"window":"1m"},
+            {"name":"b","partition_by":[],"quota":0,"window":"1h","stagger":true,"mode":"off","on_failure":"local"}]}"#;
+        let config = Config::parse(text.as_bytes()).unwrap();
+        let refused = vec![Refusals { key: "d:a:{*}".to_owned(), requests: 7 }];
+        let text = write(&config, &[[1, 2, 3, 4, 5, 6], [0; 6]], refused, &mut 0).unwrap();
+        assert_eq!(
+            text,
+            concat!(
+                r#"{"policies":[{"name":"a","quota":5,"window_s":60,"stagger":false,"mode":"enforce","#,
+                r#""on_failure":"deny","partition_by":[],"admitted":1,"refused":2,"shadow_refused":3,"missing_identity":4,"#,
+                r#""store_error":5},{"name":"b","quota":0,"window_s":3600,"stagger":true,"mode":"off","#,
+                r#""on_failure":"local","partition_by":[]}],"refused":[{"key":"d:a:{*}","requests":7}]}"#
+            )
+        );
+    }
+
+    #[test]
+    fn the_largest_configuration_has_a_report_without_counts() {
+        let config = config(64, |i| format!("{i:0>64}"));
+        let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: u64::MAX }; 8];
+        let report = read(&write(&config, &[[u64::MAX / 8; 6]; 64], refused, &mut 0).unwrap());
+        assert_eq!(report.policies.len(), 64);
+        assert!(report.refused.is_empty());
+        assert_eq!(report.policies[63], configured_as(&config.policies[63]));
+    }
+
+    #[test]
+    fn what_policies_count_by_takes_turns_and_pushes_nothing_else_out() {
+        let refused = vec![Refusals { key: "k".repeat(384), requests: 1 }; 8];
+        for (policies, refused) in [(40, refused), (64, Vec::new())] {
+            let config = config(policies, |i| format!("{i:0>26}"));
+            let (mut turn, mut said) = (0, vec![false; policies]);
+            for _ in 0..policies {
+                let report =
+                    read(&write(&config, &vec![[1; 6]; policies], refused.clone(), &mut turn).unwrap());
+                assert_eq!(report.refused.len(), refused.len());
+                for (said, policy) in said.iter_mut().zip(&report.policies) {
+                    *said |= policy.partition_by.is_some();
+                }
+            }
+            assert!(said.iter().all(|said| *said), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn the_largest_configuration_says_what_it_counts_by_in_turns() {
+        let config = config(64, |i| format!("{i:0>64}"));
+        let (mut turn, mut said) = (0, 0);
+        for _ in 0..64 {
+            let report = read(&write(&config, &[[u64::MAX / 8; 6]; 64], Vec::new(), &mut turn).unwrap());
+            said += report.policies.iter().filter(|policy| policy.partition_by.is_some()).count();
+        }
+        assert!(said >= 64, "{said}");
+    }
+
+    #[test]
+    fn refusals_are_left_out_first_and_then_the_counts_of_those_with_the_least_traffic() {
+        let config = config(64, |i| format!("a-policy-with-a-longer-name-{i}"));
+        let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: 1 }; 8];
+        let mut counts = [[0; 6]; 64];
+        let report = read(&write(&config, &counts, refused.clone(), &mut 0).unwrap());
+        assert!(report.refused.is_empty(), "64 policies of 150 bytes and 8 refusals of 400 are too many");
+        assert_eq!(read(&write(&config, &counts[..8], refused, &mut 0).unwrap()).refused.len(), 8);
+        for (i, counts) in counts.iter_mut().enumerate() {
+            *counts = [1_000_000 + i as u64; 6];
+        }
+        let report = read(&write(&config, &counts, Vec::new(), &mut 0).unwrap());
+        let told: Vec<bool> = report.policies.iter().map(|policy| policy.admitted > 0).collect();
+        assert!(told[48..].iter().all(|told| *told) && !told[..48].iter().any(|told| *told), "{told:?}");
+    }
+
+    #[test]
+    fn a_report_says_what_policies_count_by_and_whether_tiers_exist() {
+        let text = r#"{"domain":"d","store":{"cluster":"s"},
+            "identities":{"caller":[{"jwt":{"claims":["iss","sub"]}},
+              {"header":{"name":"x-key","secret":true}},{"client_ip":{}}]},
+            "policies":[
+            {"name":"a","quota":5,"window":"1m","partition_by":["caller","method"],"on_missing":"deny",
+             "quota_from":{"jwt":{"claim":"limit"},"max":9}},
+            {"name":"b","quota":5,"window":"1m","partition_by":["path"]}]}"#;
+        let config = Config::parse(text.as_bytes()).unwrap();
+        let report = read(&write(&config, &[[0; 6]; 2], Vec::new(), &mut 0).unwrap());
+        let said = serde_json::to_value(&report.policies).unwrap();
+        assert_eq!(
+            said[0]["partition_by"],
+            json!([
+                {"name": "caller", "forms": ["jwt.iss,jwt.sub", "header.x-key=~", "ip=/64"]},
+                {"name": "method", "forms": ["method"]},
+            ])
+        );
+        assert_eq!(said[1]["partition_by"], json!([{"name": "path", "forms": ["path", "-"]}]));
+        assert_eq!((&said[0]["tiers"], &said[1]["tiers"]), (&json!(true), &Value::Null));
+    }
+
+    #[test]
+    fn many_policies_take_turns_in_saying_what_they_count_by() {
+        let mut text: Value = json!({"domain": "d", "store": {"cluster": "s"}, "policies": [],
+            "identities": {"caller": [{"metadata": {"filter": "f".repeat(60), "path": ["p".repeat(60)]}}]}});
+        for i in 0..40 {
+            let policy =
+                json!({"name": format!("p{i}"), "quota": 1, "window": "1m", "partition_by": ["caller"]});
+            text["policies"].as_array_mut().unwrap().push(policy);
+        }
+        let config = Config::parse(text.to_string().as_bytes()).unwrap();
+        let (mut turn, mut said) = (0, std::collections::BTreeSet::new());
+        for _ in 0..4 {
+            let report = read(&write(&config, &[[0; 6]; 40], Vec::new(), &mut turn).unwrap());
+            let policies = report.policies.iter().filter(|policy| policy.partition_by.is_some());
+            let names: Vec<&str> = policies.map(|policy| &*policy.name).collect();
+            assert!((5..20).contains(&names.len()), "{names:?}");
+            said.extend(names.into_iter().map(str::to_owned));
+        }
+        assert_eq!(said.len(), 40);
+    }
+}

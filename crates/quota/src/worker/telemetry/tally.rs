@@ -1,0 +1,153 @@
+//! What is counted of decisions and calls until somebody takes it: for statistics, and of what those have taken for
+//! reports.
+
+use crate::decision::Outcome;
+use crate::worker::call::faults::CallOutcome;
+
+/// What a count is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Counted {
+    /// Requests: by policy, and what it made of them.
+    Requests(usize, Outcome),
+    /// Calls to the store, by what became of them.
+    Calls(CallOutcome),
+}
+
+/// Of one policy, by outcome.
+pub(crate) type Counts = [u64; Outcome::ALL.len()];
+
+/// Counts; as many as there are policies and outcomes, and outcomes of calls.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    requests: Vec<Counts>,
+    /// Taken for statistics, and not for a report.
+    unreported: Vec<Counts>,
+    calls: [u64; CallOutcome::ALL.len()],
+    is_empty: bool,
+}
+
+impl Tally {
+    /// Nothing counted of `policies` policies.
+    pub(crate) fn new(policies: usize) -> Self {
+        Self {
+            requests: vec![[0; Outcome::ALL.len()]; policies],
+            unreported: vec![[0; Outcome::ALL.len()]; policies],
+            calls: [0; CallOutcome::ALL.len()],
+            is_empty: true,
+        }
+    }
+
+    /// One more request.
+    pub(crate) fn count(&mut self, policy: usize, outcome: Outcome) {
+        let counted = self.requests.get_mut(policy).and_then(|counts| counts.get_mut(outcome as usize));
+        self.is_empty &= !one_more(counted);
+    }
+
+    /// One more call.
+    pub(crate) fn count_call(&mut self, outcome: CallOutcome) {
+        self.is_empty &= !one_more(self.calls.get_mut(outcome as usize));
+    }
+
+    /// Whether nothing waits to be taken.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+
+    /// All of them, which then begin at nothing.
+    pub(crate) fn take(&mut self) -> Vec<(Counted, u64)> {
+        if std::mem::replace(&mut self.is_empty, true) {
+            return Vec::new();
+        }
+        for (counts, unreported) in self.requests.iter().zip(&mut self.unreported) {
+            for (count, unreported) in counts.iter().zip(unreported) {
+                *unreported = unreported.saturating_add(*count);
+            }
+        }
+        let requests = self.requests.iter_mut().enumerate().flat_map(|(policy, counts)| {
+            let of = move |outcome| Counted::Requests(policy, outcome);
+            Outcome::ALL.into_iter().map(of).zip(std::mem::take(counts))
+        });
+        let calls = CallOutcome::ALL.into_iter().map(Counted::Calls).zip(std::mem::take(&mut self.calls));
+        requests.chain(calls).filter(|(_, n)| *n > 0).collect()
+    }
+
+    /// Whether requests were counted since the last report.
+    pub(crate) fn has_unreported(&self) -> bool {
+        self.requests.iter().chain(&self.unreported).flatten().any(|count| *count > 0)
+    }
+
+    /// A report has not been received: what it told is unreported.
+    pub(crate) fn give_back(&mut self, reported: &[Counts]) {
+        for (counts, unreported) in reported.iter().zip(&mut self.unreported) {
+            for (count, unreported) in counts.iter().zip(unreported) {
+                *unreported = unreported.saturating_add(*count);
+            }
+        }
+    }
+
+    /// What was taken of requests since the last report, by the places of policies.
+    pub(crate) fn take_unreported(&mut self) -> Vec<Counts> {
+        let nothing = vec![[0; Outcome::ALL.len()]; self.unreported.len()];
+        std::mem::replace(&mut self.unreported, nothing)
+    }
+}
+
+/// Whether there is such a counter.
+fn one_more(counted: Option<&mut u64>) -> bool {
+    counted.is_some_and(|counted| {
+        *counted = counted.saturating_add(1);
+        true
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_outcome_is_counted_apart_and_taken_once() {
+        let mut tally = Tally::new(2);
+        for outcome in Outcome::ALL {
+            tally.count(1, outcome);
+        }
+        for outcome in CallOutcome::ALL {
+            tally.count_call(outcome);
+        }
+        tally.count(0, Outcome::FromLedger);
+        tally.count(0, Outcome::FromLedger);
+        tally.count(2, Outcome::Admitted);
+        assert!(!tally.is_empty());
+        let mut taken = vec![(Counted::Requests(0, Outcome::FromLedger), 2)];
+        taken.extend(Outcome::ALL.map(|outcome| (Counted::Requests(1, outcome), 1)));
+        taken.extend(CallOutcome::ALL.map(|outcome| (Counted::Calls(outcome), 1)));
+        assert_eq!(tally.take(), taken, "a policy that there is not is not counted");
+        assert!(tally.is_empty() && tally.take().is_empty());
+    }
+
+    #[test]
+    fn what_statistics_have_taken_is_reported_once() {
+        let mut tally = Tally::new(2);
+        for _ in 0..3 {
+            tally.count(1, Outcome::Refused);
+            tally.take();
+        }
+        tally.count(1, Outcome::Refused);
+        assert_eq!(
+            tally.take_unreported(),
+            [[0; 6], [0, 3, 0, 0, 0, 0]],
+            "not what statistics have yet to take"
+        );
+        assert_eq!(tally.take_unreported(), [[0; 6]; 2]);
+        tally.take();
+        assert_eq!(tally.take_unreported(), [[0; 6], [0, 1, 0, 0, 0, 0]]);
+    }
+
+    #[test]
+    fn a_policy_that_there_is_not_leaves_it_empty() {
+        let mut tally = Tally::new(1);
+        tally.count(1, Outcome::Admitted);
+        assert!(tally.is_empty());
+        tally.count_call(CallOutcome::Ok);
+        assert!(!tally.is_empty());
+    }
+}

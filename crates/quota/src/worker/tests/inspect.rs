@@ -1,0 +1,38 @@
+//! What models see of a worker beside its API.
+
+use std::fmt::Debug;
+
+use super::super::{Ticket, Worker};
+use crate::evaluate::Counter;
+
+impl<W> Worker<W> {
+    /// The requests that wait, then those whose decision has not been taken.
+    pub(crate) fn open_tickets(&self) -> impl Iterator<Item = Ticket> {
+        self.waiting.keys().copied().chain(self.decided.iter().map(|decided| decided.ticket))
+    }
+
+    /// The requests that wait, in their order.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &W> {
+        self.waiting.values().map(|waiter| &waiter.who)
+    }
+
+    /// Whether this request waits.
+    pub(crate) fn waits(&self, ticket: Ticket) -> bool {
+        self.waiting.contains_key(&ticket)
+    }
+
+    /// Units of a counter that are leased, and that are on their way.
+    pub(crate) fn lease_load(&self, counter: &Counter) -> (u64, u64) {
+        self.leases.load(counter)
+    }
+
+    /// A text that is equal where the next steps are: dials and statistics left out.
+    pub(crate) fn state_text(&self) -> String
+    where
+        W: Debug,
+    {
+        let store = (&self.ledger, &self.leases, &self.local, &self.clock, &self.breaker);
+        let refunds = (&self.refunds, self.refunds_due, self.refills_due);
+        format!("{:?}", (store, refunds, &self.waiting, &self.gathering, &self.calls, &self.decided))
+    }
+}

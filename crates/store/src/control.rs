@@ -1,0 +1,192 @@
+//! Where the changes of operators are kept, and where operators see counters.
+//!
+//! A backend stores bytes: a few hashes and a history for each domain, single counters and runtime overrides. What a
+//! dial or an override means is decided above all backends.
+//!
+//! Bounds: a reader gets at most [`MAX_FIELDS`] fields of a hash, each of at most [`MAX_VALUE`] bytes. Further fields
+//! are counted in [`Snapshot::left_out`].
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::error::StoreError;
+
+/// Most fields of a hash that are read.
+pub const MAX_FIELDS: usize = 16_384;
+/// Largest value of a field that is read, in bytes.
+pub const MAX_VALUE: usize = 4096;
+/// The field of the dials' hash that holds their version. No policy can have this name.
+pub const VERSION: &str = "#version";
+
+/// The future of a [`ControlStore`]'s answer.
+pub type Reply<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// The operators' side of a backend.
+pub trait ControlStore: Send + Sync {
+    /// The name that operators see: `memory`, `redis`, `redis-cluster` or `redis-sentinel`.
+    fn backend(&self) -> &'static str;
+
+    /// Whether changes outlive this process.
+    fn durable(&self) -> bool;
+
+    /// Reads a whole hash.
+    fn read<'a>(&'a self, hash: HashName, domain: &'a str) -> Reply<'a, Snapshot>;
+
+    /// Makes a change in one step and returns the version after it. Returns `None`, and changes nothing, if the field
+    /// no longer holds [`Change::old`].
+    fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>>;
+
+    /// Deletes fields and sets others in one step, without a new version and without history.
+    fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()>;
+
+    /// The newest `limit` entries of the history, the newest first.
+    fn history<'a>(&'a self, domain: &'a str, limit: usize) -> Reply<'a, Vec<Vec<u8>>>;
+
+    /// Reads a single key.
+    fn get<'a>(&'a self, key: Key<'a>) -> Reply<'a, KeyState>;
+
+    /// Finds the counters of `domain` whose partition contains this entry, at most `max`.
+    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys>;
+
+    /// Sets the override of a counter's key, for so many milliseconds or until it is deleted.
+    fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()>;
+
+    /// Deletes a key and returns whether it existed.
+    fn delete<'a>(&'a self, key: Key<'a>) -> Reply<'a, bool>;
+}
+
+/// The hashes of a domain. The last one is shared by all domains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HashName {
+    /// Dials by policy, and their version.
+    Dials,
+    /// Which overrides exist, by `<policy>:{<partition>}`.
+    Overrides,
+    /// Policies that filters have reported, by name.
+    Policies,
+    /// Domains that filters have reported, by name.
+    Domains,
+}
+
+/// A field's name and its value.
+pub type Field = (String, Vec<u8>);
+
+/// A hash at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The backend's time since the Unix epoch.
+    pub now: Duration,
+    /// The version of the dials; 0 for another hash, and before the first change.
+    pub version: u64,
+    /// The fields without the version, sorted by name.
+    pub fields: Vec<Field>,
+    /// How many fields are missing here, because they are too large, too many or not UTF-8.
+    pub left_out: u64,
+}
+
+impl Snapshot {
+    /// The value of a field.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        let index = self.fields.binary_search_by(|(field, _)| field.as_str().cmp(name)).ok()?;
+        self.fields.get(index).map(|(_, value)| value.as_slice())
+    }
+
+    /// Sorts `fields`, and drops and counts what is beyond the bounds.
+    pub(crate) fn within_bounds(
+        fields: impl Iterator<Item = Field>,
+        now: Duration,
+        version: u64,
+        left_out: u64,
+    ) -> Self {
+        let mut snapshot = Self { now, version, fields: Vec::new(), left_out };
+        for (name, value) in fields {
+            if value.len() <= MAX_VALUE && snapshot.fields.len() < MAX_FIELDS {
+                snapshot.fields.push((name, value));
+            } else {
+                snapshot.left_out = snapshot.left_out.saturating_add(1);
+            }
+        }
+        snapshot.fields.sort();
+        snapshot
+    }
+}
+
+/// A change of one field, made only if the field still holds what the operator saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The hash of the field.
+    pub hash: HashName,
+    /// The field's name.
+    pub field: String,
+    /// The value that the field must still hold; `None` for a field that must not exist.
+    pub old: Option<Vec<u8>>,
+    /// The new value; `None` deletes the field.
+    pub new: Option<Vec<u8>>,
+    /// The entry for the history, which also makes a new version. `None` changes neither.
+    pub event: Option<Vec<u8>>,
+}
+
+/// Fields that are deleted and set in a hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upsert {
+    /// Names of the fields to delete, before others are set.
+    pub delete: Vec<String>,
+    /// The fields to set.
+    pub fields: Vec<Field>,
+    /// Most fields of the hash. A new field beyond them is not set.
+    pub max_fields: usize,
+    /// How long the hash is kept after its last upsert.
+    pub keep_for: Duration,
+}
+
+/// A single key that belongs to a counter's key, `<domain>:<policy>:{<partition>}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key<'a> {
+    /// The override of this counter's key.
+    Override(&'a str),
+    /// The counter in one window.
+    Counter {
+        /// The counter's key.
+        key: &'a str,
+        /// Length of the window in seconds.
+        window_s: u32,
+        /// The number of the window.
+        number: u64,
+    },
+}
+
+impl<'a> Key<'a> {
+    /// The counter's key that it belongs to.
+    pub const fn counter(&self) -> &'a str {
+        match *self {
+            Self::Override(key) | Self::Counter { key, .. } => key,
+        }
+    }
+}
+
+/// What a single key holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyState {
+    /// The backend's time since the Unix epoch.
+    pub now: Duration,
+    /// The key's text; `None` if the key does not exist.
+    pub value: Option<String>,
+    /// Milliseconds until an override expires; `None` if it does not.
+    pub ttl_ms: Option<u64>,
+}
+
+/// The result of a search.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundKeys {
+    /// Keys of counters, `<domain>:<policy>:{<partition>}`.
+    pub keys: Vec<String>,
+    /// Why there may be more.
+    pub incomplete: Option<String>,
+}
+
+/// Whether the partition in a counter's key contains this entry.
+pub(crate) fn has_entry(key: &str, entry: &str) -> bool {
+    let partition = key.split_once(":{").and_then(|(_, rest)| rest.strip_suffix('}'));
+    partition.is_some_and(|partition| partition.split(',').any(|other| other == entry))
+}

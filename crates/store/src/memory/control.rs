@@ -1,0 +1,244 @@
+//! What operators change and see, in this process: gone when it ends.
+//!
+//! Bounds: [`MAX_OVERRIDES`](crate::operate::MAX_OVERRIDES) overrides, and what [`operate`](crate::operate) bounds besides.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures_util::future::{FutureExt, ready};
+use quotagate_quota::protocol::MAX_UNITS;
+
+use super::{Memory, lock};
+use crate::api::MAX_HISTORY;
+use crate::control::{
+    Change, ControlStore, FoundKeys, HashName, Key, KeyState, Reply, Snapshot, Upsert, has_entry,
+};
+use crate::operate::MAX_OVERRIDES;
+use crate::store::StoreError;
+
+/// What operators changed.
+#[derive(Default)]
+pub struct Drawer {
+    papers: Mutex<Papers>,
+    overrides: RwLock<HashMap<Box<str>, Held>>,
+    /// Whether there was any override: where there was none, a reservation looks for none.
+    overridden: AtomicBool,
+}
+
+#[derive(Default)]
+struct Papers {
+    hashes: HashMap<(HashName, String), BTreeMap<String, Vec<u8>>>,
+    versions: HashMap<String, u64>,
+    histories: HashMap<String, VecDeque<Vec<u8>>>,
+    /// Until when hashes are kept that end by themselves.
+    ends: HashMap<(HashName, String), Duration>,
+}
+
+struct Held {
+    value: String,
+    until: Option<Duration>,
+}
+
+impl Held {
+    fn left_at(&self, now: Duration) -> Option<Option<Duration>> {
+        match self.until {
+            Some(until) => until.checked_sub(now).filter(|left| !left.is_zero()).map(Some),
+            None => Some(None),
+        }
+    }
+}
+
+impl Drawer {
+    /// The quota in force for a key whose reservation says `quota`.
+    pub fn quota(&self, key: &str, quota: u64, now: Duration) -> u64 {
+        if !self.overridden.load(Relaxed) {
+            return quota;
+        }
+        let overrides = self.overrides.read().unwrap_or_else(PoisonError::into_inner);
+        let held = overrides.get(key).filter(|held| held.left_at(now).is_some());
+        held.map_or(quota, |held| match held.value.as_str() {
+            "unlimited" => MAX_UNITS,
+            "blocked" => 0,
+            number => number.parse().map_or(quota, |number: u64| number.min(MAX_UNITS)),
+        })
+    }
+
+    /// Frees overrides that have ended.
+    pub fn sweep(&self, now: Duration) {
+        if self.overridden.load(Relaxed) {
+            let mut overrides = self.overrides.write().unwrap_or_else(PoisonError::into_inner);
+            overrides.retain(|_, held| held.left_at(now).is_some());
+        }
+    }
+
+    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    fn papers(&self) -> MutexGuard<'_, Papers> {
+        self.papers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Papers {
+    fn change(&mut self, domain: &str, change: &Change) -> Option<u64> {
+        let hash = self.hashes.entry((change.hash, domain.to_owned())).or_default();
+        if hash.get(&change.field) != change.old.as_ref() {
+            return None;
+        }
+        match &change.new {
+            Some(value) => drop(hash.insert(change.field.clone(), value.clone())),
+            None => drop(hash.remove(&change.field)),
+        }
+        let version = self.versions.entry(domain.to_owned()).or_default();
+        if let Some(event) = &change.event {
+            *version = version.saturating_add(1);
+            let history = self.histories.entry(domain.to_owned()).or_default();
+            history.push_front(event.clone());
+            history.truncate(MAX_HISTORY);
+        }
+        Some(*version)
+    }
+}
+
+impl Papers {
+    fn upsert(&mut self, hash: HashName, domain: &str, upsert: &Upsert, now: Duration) {
+        let Self { hashes, ends, .. } = self;
+        ends.retain(|place, end| {
+            let kept = *end > now;
+            if !kept {
+                hashes.remove(place);
+            }
+            kept
+        });
+        let place = (hash, domain.to_owned());
+        let hash = hashes.entry(place.clone()).or_default();
+        upsert.delete.iter().for_each(|name| drop(hash.remove(name)));
+        for (name, value) in &upsert.fields {
+            if hash.len() < upsert.max_fields || hash.contains_key(name) {
+                hash.insert(name.clone(), value.clone());
+            }
+        }
+        ends.insert(place, now.saturating_add(upsert.keep_for));
+    }
+}
+
+impl Memory {
+    fn state_of(&self, key: Key<'_>) -> KeyState {
+        let now = (self.clock)();
+        let (value, left) = match key {
+            Key::Override(key) => {
+                let overrides = self.drawer.overrides.read().unwrap_or_else(PoisonError::into_inner);
+                let held = overrides.get(key).and_then(|held| Some((held.value.clone(), held.left_at(now)?)));
+                held.map_or((None, None), |(value, left)| (Some(value), left))
+            }
+            Key::Counter { key, window_s, number } => {
+                let shard = self.shard(key);
+                let counter = shard.get(key).and_then(|held| {
+                    held.iter().find(|c| (c.window_s, c.number) == (window_s, number) && now < c.end)
+                });
+                (counter.map(|counter| counter.used.to_string()), None)
+            }
+        };
+        let ttl_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+        KeyState { now, value, ttl_ms }
+    }
+
+    /// Looks at all keys, a part of the map at a time.
+    fn search(&self, domain: &str, entry: &str, most: usize) -> FoundKeys {
+        let mut found = FoundKeys::default();
+        let own = |key: &str| key.strip_prefix(domain).is_some_and(|rest| rest.starts_with(':'));
+        for shard in self.shards.all() {
+            let shard = lock(shard);
+            let keys = shard.keys().filter(|key| own(key) && has_entry(key, entry));
+            found.keys.extend(keys.take(most.saturating_add(1)).map(|key| String::from(&**key)));
+            if found.keys.len() > most {
+                found.keys.truncate(most);
+                found.incomplete = Some(format!("more than {most} counters were found"));
+                break;
+            }
+        }
+        found
+    }
+
+    fn keep_override(&self, key: &str, value: &str, for_ms: Option<u64>) -> Result<(), StoreError> {
+        let now = (self.clock)();
+        let mut overrides = self.drawer.overrides.write().unwrap_or_else(PoisonError::into_inner);
+        if overrides.len() >= MAX_OVERRIDES && !overrides.contains_key(key) {
+            overrides.retain(|_, held| held.left_at(now).is_some());
+            if overrides.len() >= MAX_OVERRIDES {
+                return Err(StoreError::Refused(format!("{MAX_OVERRIDES} overrides fill the memory")));
+            }
+        }
+        let until = for_ms.map(|for_ms| now.saturating_add(Duration::from_millis(for_ms)));
+        overrides.insert(key.into(), Held { value: value.to_owned(), until });
+        self.drawer.overridden.store(true, Relaxed);
+        Ok(())
+    }
+
+    fn remove(&self, key: Key<'_>) -> bool {
+        let there = self.state_of(key).value.is_some();
+        match key {
+            Key::Override(key) => {
+                let mut overrides = self.drawer.overrides.write().unwrap_or_else(PoisonError::into_inner);
+                overrides.remove(key);
+            }
+            Key::Counter { key, window_s, number } => {
+                if let Some(held) = self.shard(key).get_mut(key) {
+                    held.retain(|counter| (counter.window_s, counter.number) != (window_s, number));
+                }
+            }
+        }
+        there
+    }
+}
+
+impl ControlStore for Memory {
+    fn backend(&self) -> &'static str {
+        "memory"
+    }
+
+    fn durable(&self) -> bool {
+        false
+    }
+
+    fn read<'a>(&'a self, hash: HashName, domain: &'a str) -> Reply<'a, Snapshot> {
+        let papers = self.drawer.papers();
+        let version = match hash {
+            HashName::Dials => papers.versions.get(domain).copied().unwrap_or_default(),
+            _ => 0,
+        };
+        let fields = papers.hashes.get(&(hash, domain.to_owned())).cloned().unwrap_or_default();
+        ready(Ok(Snapshot::within_bounds(fields.into_iter(), (self.clock)(), version, 0))).boxed()
+    }
+
+    fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>> {
+        ready(Ok(self.drawer.papers().change(domain, change))).boxed()
+    }
+
+    fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {
+        self.drawer.papers().upsert(hash, domain, upsert, (self.clock)());
+        ready(Ok(())).boxed()
+    }
+
+    fn history<'a>(&'a self, domain: &'a str, limit: usize) -> Reply<'a, Vec<Vec<u8>>> {
+        let papers = self.drawer.papers();
+        let entries = papers.histories.get(domain).into_iter().flatten().take(limit).cloned().collect();
+        ready(Ok(entries)).boxed()
+    }
+
+    fn get<'a>(&'a self, key: Key<'a>) -> Reply<'a, KeyState> {
+        ready(Ok(self.state_of(key))).boxed()
+    }
+
+    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, FoundKeys> {
+        ready(Ok(self.search(domain, entry, most))).boxed()
+    }
+
+    fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()> {
+        ready(self.keep_override(key, value, for_ms)).boxed()
+    }
+
+    fn delete<'a>(&'a self, key: Key<'a>) -> Reply<'a, bool> {
+        ready(Ok(self.remove(key))).boxed()
+    }
+}

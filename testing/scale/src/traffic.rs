@@ -1,0 +1,90 @@
+//! Who asks, where and when.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use quotagate_quota::evaluate::{Check, Counter};
+use quotagate_quota::protocol::Window;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Exp, Zipf};
+
+use crate::setup::{Fleet, Setup, Spread};
+
+const BEFORE: &str = "scale:per-caller:{jwt.sub=";
+
+/// The requests of a fleet, one after the other.
+pub struct Traffic {
+    random: Xoshiro256PlusPlus,
+    fleet: Fleet,
+    gap: Exp<f64>,
+    rank: Zipf<f64>,
+    quota: u64,
+    window: Window,
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which proxy it meets.
+    pub proxy: usize,
+    /// For whom it counts: the rank less one.
+    pub partition: usize,
+}
+
+impl Traffic {
+    /// The traffic of a run.
+    ///
+    /// # Errors
+    /// A rate or an exponent that there cannot be.
+    pub fn new(setup: &Setup, window: Window) -> Result<Self> {
+        let fleet = setup.fleet;
+        Ok(Self {
+            random: Xoshiro256PlusPlus::seed_from_u64(setup.seed),
+            fleet,
+            gap: Exp::new(fleet.rate).map_err(|e| anyhow!("the rate {}: {e}", fleet.rate))?,
+            rank: Zipf::new(fleet.partitions.get().into(), fleet.zipf)
+                .map_err(|e| anyhow!("the exponent {}: {e}", fleet.zipf))?,
+            quota: setup.quota,
+            window,
+        })
+    }
+
+    /// How long after the one before the next request comes, and the request.
+    pub fn draw(&mut self) -> (Duration, Request) {
+        let gap = Duration::from_secs_f64(self.gap.sample(&mut self.random));
+        // The distribution is over the whole numbers from 1.
+        let partition = self.rank.sample(&mut self.random) as usize - 1;
+        let proxies = self.fleet.proxies.get();
+        let proxy = match self.fleet.spread {
+            Spread::All => self.random.random_range(0..proxies) as usize,
+            Spread::Few(few) => {
+                let place = self.random.random_range(0..few.get()) as usize;
+                (scattered(partition) + place) % proxies as usize
+            }
+        };
+        (gap, Request { proxy, partition })
+    }
+
+    /// What the filter asks its worker for such a request: made anew for each, as from a real one.
+    pub fn check(&self, partition: usize) -> Check {
+        let key = format!("{BEFORE}{partition:010}}}").into();
+        let counter = Counter { key, quota: self.quota, window: self.window };
+        Check { policy: 0, counter, cost: NonZeroU64::MIN, enforced: true }
+    }
+}
+
+/// The partition that a key names.
+///
+/// # Errors
+/// It is none of the keys of [`Traffic::check`].
+pub fn partition_of(key: &str) -> Result<usize> {
+    let digits = key.strip_prefix(BEFORE).and_then(|rest| rest.strip_suffix('}'));
+    digits.and_then(|digits| digits.parse().ok()).with_context(|| format!("no key of this fleet: {key}"))
+}
+
+/// A number that says nothing of the partition's rank, below 2^32 (Knuth's multiplicative hashing).
+fn scattered(partition: usize) -> usize {
+    (partition as u32).wrapping_mul(2_654_435_761) as usize
+}

@@ -1,0 +1,221 @@
+//! Real Envoy.
+
+mod listeners;
+mod options;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{http, process::Process, prometheus::Samples, tools};
+
+pub use listeners::ListenerFile;
+pub(crate) use options::FILTER;
+pub use options::{EnvoyOptions, StoreAddress, filter, manager};
+
+const START: Duration = Duration::from_secs(30);
+const STOP: Duration = Duration::from_secs(20);
+/// How often files of access logs are written; Envoy's own 10 s is long for a test.
+const FLUSH_MS: &str = "50";
+
+/// A running Envoy, killed when dropped.
+#[derive(Debug)]
+pub struct Envoy {
+    process: Process,
+    port: u16,
+    admin_port: u16,
+    _directory: TempDir,
+}
+
+impl Envoy {
+    /// Starts one and waits until it is ready.
+    ///
+    /// # Errors
+    /// When there is no Envoy or no filter, or it refuses the configuration; the message ends with its log.
+    pub fn start(options: &EnvoyOptions) -> Result<Self> {
+        if !options.bare && !options.wasm.is_file() {
+            bail!("{} is not there: run `cargo xtask build --dev`", options.wasm.display());
+        }
+        Self::start_config(&options.config()?, options.concurrency, &options.log_levels)
+    }
+
+    /// Starts one with a configuration of any shape that has one listener.
+    ///
+    /// # Errors
+    /// When there is no Envoy, or it refuses the configuration; the message ends with its log.
+    pub fn start_config(config: &Value, concurrency: u32, log_levels: &str) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let config = write(config, directory.path())?;
+        let admin_file = directory.path().join("admin");
+        let mut command = Command::new(tools::envoy()?);
+        command.arg("--config-path").arg(config).arg("--admin-address-path").arg(&admin_file);
+        command.args(["--concurrency", &concurrency.to_string(), "--use-dynamic-base-id"]);
+        command.args(["--log-level", "warn", "--component-log-level", log_levels]);
+        // Do not wait for a predecessor or for open connections when the end comes.
+        command.args(["--drain-time-s", "1", "--parent-shutdown-time-s", "2"]);
+        command.args(["--file-flush-interval-msec", FLUSH_MS]);
+        let mut process = Process::spawn("Envoy", &mut command, &directory.path().join("envoy.log"))?;
+        let (admin_port, port) = process.wait_until("Envoy to be ready", START, |_| {
+            let admin = fs::read_to_string(&admin_file)?;
+            let admin_port: u16 = admin.rsplit(':').next().unwrap_or_default().trim().parse()?;
+            if http::get(admin_port, "/ready")?.status != 200 {
+                return Ok(None);
+            }
+            Ok(Some((admin_port, listener_port(admin_port)?)))
+        })?;
+        Ok(Self { process, port, admin_port, _directory: directory })
+    }
+
+    /// What `envoy --mode validate` says of a configuration.
+    ///
+    /// # Errors
+    /// Its output, where it refuses; or that there is no Envoy.
+    pub fn validate(config: &Value) -> Result<(), String> {
+        let run = || -> Result<Output> {
+            let directory = tempfile::tempdir()?;
+            let path = write(config, directory.path())?;
+            Self::validate_file(&path)
+        };
+        match run() {
+            Err(error) => Err(format!("{error:#}")),
+            Ok(output) if output.status.success() => Ok(()),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+
+    /// Runs `envoy --mode validate` on a file.
+    ///
+    /// # Errors
+    /// When there is no Envoy.
+    pub fn validate_file(path: &Path) -> Result<Output> {
+        let mut command = Command::new(tools::envoy()?);
+        command.args(["--mode", "validate", "--log-level", "warn", "--use-dynamic-base-id", "--config-path"]);
+        Ok(command.arg(path).output()?)
+    }
+
+    /// The port of its listener on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The port of its admin interface on 127.0.0.1.
+    #[must_use]
+    pub fn admin_port(&self) -> u16 {
+        self.admin_port
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// All it wrote so far, the filter's lines among it.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// The statistics whose names match this regular expression, as `name: value` lines.
+    ///
+    /// # Errors
+    /// When the admin interface does not answer.
+    pub fn stats(&self, filter: &str) -> Result<String> {
+        Ok(http::get(self.admin_port, &format!("/stats?filter={filter}"))?.text())
+    }
+
+    /// All that Prometheus would read of it.
+    ///
+    /// # Errors
+    /// When the admin interface does not answer.
+    pub fn prometheus(&self) -> Result<Samples> {
+        Ok(Samples::new(http::get(self.admin_port, "/stats/prometheus")?.text()))
+    }
+
+    /// SIGTERM, and waits for the end.
+    ///
+    /// # Errors
+    /// When it does not end within 20 s.
+    pub fn stop(&mut self) -> Result<()> {
+        self.process.terminate(STOP).map(drop)
+    }
+
+    /// SIGKILL.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill()
+    }
+
+    /// Fails where Envoy has ended.
+    ///
+    /// # Errors
+    /// When it has ended; the message ends with its last lines.
+    pub fn check(&mut self) -> Result<()> {
+        let running = self.process.is_running()?;
+        running.then_some(()).with_context(|| format!("Envoy has ended:\n{}", self.process.tail()))
+    }
+}
+
+fn write(config: &Value, directory: &Path) -> Result<PathBuf> {
+    let path = directory.join("envoy.json");
+    fs::write(&path, serde_json::to_vec_pretty(config)?)?;
+    Ok(path)
+}
+
+/// The port that the first listener was given.
+fn listener_port(admin_port: u16) -> Result<u16> {
+    let listeners = http::get(admin_port, "/listeners?format=json")?.json()?;
+    let port = listeners.pointer("/listener_statuses/0/local_address/socket_address/port_value");
+    let port = port.and_then(Value::as_u64).ok_or_else(|| anyhow!("no listener yet"))?;
+    Ok(u16::try_from(port)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        http::{Client, Request},
+        jwt,
+        upstream::Upstream,
+        yaml,
+    };
+    use serde_json::json;
+
+    fn bare(upstream: u16) -> EnvoyOptions {
+        EnvoyOptions::new(upstream, 1).bare()
+    }
+
+    #[test]
+    fn two_envoys_run_beside_each_other_and_refuse_forged_tokens() {
+        let upstream = Upstream::start().unwrap();
+        let envoys = [(); 2].map(|()| Envoy::start(&bare(upstream.port()).concurrency(2)).unwrap());
+        assert_ne!(envoys[0].port(), envoys[1].port());
+        for envoy in &envoys {
+            let mut client = Client::connect(envoy.port()).unwrap();
+            let mut status = |request: Request| client.send(&request).unwrap().status;
+            assert_eq!(status(Request::get("/")), 200);
+            assert_eq!(status(Request::get("/").bearer(&jwt::token("alice").unwrap())), 200);
+            assert_eq!(status(Request::get("/").bearer(&jwt::forged("alice").unwrap())), 401);
+        }
+        assert_eq!(upstream.requests(), 4);
+    }
+
+    #[test]
+    fn a_refused_configuration_is_explained() {
+        let mut config = bare(1).config().unwrap();
+        assert_eq!(Envoy::validate(&config), Ok(()));
+        *yaml::at(manager(&mut config).unwrap(), "/stat_prefix").unwrap() = json!(["no", "text"]);
+        let error = Envoy::validate(&config).unwrap_err();
+        assert!(error.contains("stat_prefix"), "{error}");
+    }
+}

@@ -1,0 +1,262 @@
+//! The store as a user runs it: `quotagate serve`.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    http::{Client, Request},
+    paths,
+    process::Process,
+};
+
+const START: Duration = Duration::from_secs(10);
+const STOP: Duration = Duration::from_secs(15);
+
+/// How to start a store.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// `--store`
+    pub store: String,
+    /// `--listen`: an address, or `unix:/path`.
+    pub listen: String,
+    /// `--admin`
+    pub admin: String,
+    /// Further arguments.
+    pub arguments: Vec<String>,
+    /// Variables of its environment, beside those of the test's own.
+    pub environment: Vec<(String, String)>,
+    /// The command; without one, `dist/quotagate`.
+    pub program: Option<PathBuf>,
+}
+
+impl StoreOptions {
+    /// On free ports of 127.0.0.1.
+    #[must_use]
+    pub fn new(store: &str) -> Self {
+        let any = "127.0.0.1:0".to_owned();
+        Self {
+            store: store.to_owned(),
+            listen: any.clone(),
+            admin: any,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            program: None,
+        }
+    }
+
+    /// On this port instead, or `unix:/path`.
+    #[must_use]
+    pub fn listen(mut self, address: &str) -> Self {
+        address.clone_into(&mut self.listen);
+        self
+    }
+
+    /// With this admin address instead.
+    #[must_use]
+    pub fn admin(mut self, address: &str) -> Self {
+        address.clone_into(&mut self.admin);
+        self
+    }
+
+    /// With further arguments.
+    #[must_use]
+    pub fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(|&a| a.to_owned()));
+        self
+    }
+
+    /// With this variable in its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With this command instead, such as the one that Cargo built for a test of its own crate.
+    #[must_use]
+    pub fn program(mut self, path: impl AsRef<Path>) -> Self {
+        self.program = Some(path.as_ref().to_owned());
+        self
+    }
+}
+
+/// A running store, killed when dropped.
+#[derive(Debug)]
+pub struct StoreProcess {
+    process: Process,
+    port: u16,
+    admin_port: u16,
+    _directory: TempDir,
+}
+
+impl StoreProcess {
+    /// Starts one on free ports and waits until it listens (its backend need not be there).
+    ///
+    /// # Errors
+    /// When it was not built, or does not come up.
+    pub fn start(store: &str, arguments: &[&str]) -> Result<Self> {
+        Self::start_with(&StoreOptions::new(store).arguments(arguments))
+    }
+
+    /// Starts one on this port, for stores that come up after their Envoy.
+    ///
+    /// # Errors
+    /// When it was not built, or does not come up.
+    pub fn start_on(port: u16, store: &str, arguments: &[&str]) -> Result<Self> {
+        let options = StoreOptions::new(store).listen(&format!("127.0.0.1:{port}")).arguments(arguments);
+        Self::start_with(&options)
+    }
+
+    /// Starts one and waits until it listens.
+    ///
+    /// # Errors
+    /// When it was not built, or does not come up.
+    pub fn start_with(options: &StoreOptions) -> Result<Self> {
+        let program = options.program.clone().unwrap_or_else(paths::command);
+        if !program.is_file() {
+            bail!("{} is not there: run `cargo xtask build --dev`", program.display());
+        }
+        let directory = tempfile::tempdir()?;
+        let mut command = Command::new(program);
+        command.arg("serve").args(["--store", &options.store, "--listen", &options.listen]);
+        command.args(["--admin", &options.admin]).args(&options.arguments);
+        // Few tests have anything to drain: those set it, or give `--drain`.
+        command.env("QUOTAGATE_DRAIN", "0s");
+        command.envs(options.environment.iter().map(|(name, value)| (name, value)));
+        let mut process = Process::spawn("the store", &mut command, &directory.path().join("store.log"))?;
+        let unix = options.listen.starts_with("unix:");
+        let (port, admin_port) = process.wait_until("its ready lines", START, |process| {
+            let log = process.log();
+            let port = if unix {
+                log.contains("listening on unix:").then_some(0)
+            } else {
+                port_after(&log, "listening on http://")
+            };
+            Ok(port.zip(port_after(&log, "admin on http://")))
+        })?;
+        Ok(Self { process, port, admin_port, _directory: directory })
+    }
+
+    /// The port it serves filters on; 0 for a Unix socket.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The port of its admin address.
+    #[must_use]
+    pub fn admin_port(&self) -> u16 {
+        self.admin_port
+    }
+
+    /// Sends JSON to its admin address, as an operator does; the answer, which must be 200.
+    ///
+    /// # Errors
+    /// When nobody answers, or the answer is another.
+    pub fn operate(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
+        let text = body.to_string();
+        let request = Request::new(method, path)
+            .header("content-type", "application/json")
+            .header("content-length", text.len().to_string())
+            .body(text.as_bytes());
+        let response = Client::connect(self.admin_port)?.send(&request)?;
+        if response.status != 200 {
+            bail!("{method} {path} of {text} is answered {}: {}", response.status, response.text());
+        }
+        Ok(serde_json::from_slice(&response.body)?)
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// All it wrote so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// SIGTERM alone: it drains, and ends later.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn ask_to_stop(&mut self) -> Result<()> {
+        self.process.signal(Signal::TERM)
+    }
+
+    /// SIGTERM, and waits for the end.
+    ///
+    /// # Errors
+    /// When it does not end within 15 s, or not with status 0.
+    pub fn stop(&mut self) -> Result<()> {
+        let status = self.process.terminate(STOP)?;
+        if !status.success() {
+            bail!("the store ended with {status}; its last words:\n{}", self.process.tail());
+        }
+        Ok(())
+    }
+
+    /// SIGKILL.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill()
+    }
+
+    /// Freezes it: connections stay open, nothing is answered.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn freeze(&mut self) -> Result<()> {
+        self.process.signal(Signal::STOP)
+    }
+
+    /// Ends a [`freeze`](Self::freeze).
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn thaw(&mut self) -> Result<()> {
+        self.process.signal(Signal::CONT)
+    }
+
+    /// Fails where the store has ended.
+    ///
+    /// # Errors
+    /// When it has ended; the message ends with its last lines.
+    pub fn check(&mut self) -> Result<()> {
+        let running = self.process.is_running()?;
+        running.then_some(()).with_context(|| format!("the store has ended:\n{}", self.process.tail()))
+    }
+}
+
+/// The port of the address that follows `marker`.
+fn port_after(log: &str, marker: &str) -> Option<u16> {
+    let (_, rest) = log.split_once(marker)?;
+    // A line that is still being written may end in the middle of the number.
+    let (address, _) = rest.split_once(['\n', ' ', ',', '"'])?;
+    address.rsplit_once(':')?.1.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_read_from_whole_lines_only() {
+        let log = "INFO listening on http://127.0.0.1:4711\nINFO admin on http://127.0.0.1:47";
+        assert_eq!(port_after(log, "listening on http://"), Some(4711));
+        assert_eq!(port_after(log, "admin on http://"), None);
+        assert_eq!(port_after("", "admin on http://"), None);
+    }
+}
