@@ -8,8 +8,8 @@ use serde::de::IgnoredAny;
 
 use super::template::Template;
 use crate::document::{At, Map, Node, Type, Whole, names, object};
-use crate::response::{PUSHBACK, RATE_LIMITED};
 use crate::protocol::MAX_UNITS;
+use crate::response::{PUSHBACK, RATE_LIMITED};
 
 /// The longest body, in bytes before placeholders are filled in.
 const MAX_BODY: usize = 64 * 1024;
@@ -55,7 +55,9 @@ impl DeniedFields<'_> {
         let (content_type, body) = (self.content_type?, self.body?);
         let content_type = match (content_type, &body) {
             (Some((given, _)), Some((body, at))) if is_json(given) && !body.makes_json() => {
-                at.fault(format!("must be JSON once its placeholders are filled in, as content_type is {given}"));
+                at.fault(format!(
+                    "must be JSON once its placeholders are filled in, as content_type is {given}"
+                ));
                 return None;
             }
             (Some((given, at)), None) if !is_json(given) => {

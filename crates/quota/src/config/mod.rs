@@ -29,7 +29,7 @@ pub use template::{Piece, Template};
 pub use crate::document::fault::{Fault, Faults, element_path, member_path};
 
 use crate::document::names::Names;
-use crate::document::{At, Collector, NonEmpty, Node, ROOT, Type, envoy, object};
+use crate::document::{At, Collector, Node, NonEmpty, ROOT, Type, envoy, object};
 use crate::request::key::Digester;
 use identities::IdentityMap;
 use policy::document::{Context, Policies};

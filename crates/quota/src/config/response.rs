@@ -101,7 +101,9 @@ impl Type for Families {
             for earlier in families.iter().take(i) {
                 if let Some(field) = family.shared_field(*earlier) {
                     let (one, other) = (earlier.name(), family.name());
-                    node.fault(format!("{one} and {other} both write the field {field}: keep one of the two"));
+                    node.fault(format!(
+                        "{one} and {other} both write the field {field}: keep one of the two"
+                    ));
                     good = false;
                 }
             }
@@ -112,9 +114,8 @@ impl Type for Families {
     #[cfg(feature = "schema")]
     fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
         let mut schema = List::schema(book);
-        let both = [Family::Ietf, Family::Draft07].map(|family| {
-            serde_json::json!({"contains": {"const": family.name()}})
-        });
+        let both = [Family::Ietf, Family::Draft07]
+            .map(|family| serde_json::json!({"contains": {"const": family.name()}}));
         schema["not"] = serde_json::json!({"allOf": both});
         schema
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::time::UpToAMinute;
-use crate::document::{NonEmpty, Node, Type, object};
+use crate::document::{Node, NonEmpty, Type, object};
 use crate::protocol::OnFailure;
 
 /// How the store is reached.

@@ -102,8 +102,8 @@ fn near_miss(name: &str, node: &Node<'_>) {
 mod tests {
     use serde_json::Value;
 
-    use crate::document::Collector;
     use super::*;
+    use crate::document::Collector;
 
     #[test]
     fn only_placeholders_are_filled_in() {

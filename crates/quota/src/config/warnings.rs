@@ -139,6 +139,8 @@ pub(super) fn lease(policy: &Node<'_>, window: Window, counting: &Counting) {
 pub(super) fn local_share(section: &Node<'_>, store: &StoreConfig, policies: &[Policy]) {
     let mut all = policies.iter().map(|policy| policy.on_failure).chain([store.on_failure]);
     if section.has("local_share") && all.all(|on_failure| on_failure != OnFailure::Local) {
-        section.field("local_share").warn("means nothing: neither store nor any policy says on_failure: local");
+        section
+            .field("local_share")
+            .warn("means nothing: neither store nor any policy says on_failure: local");
     }
 }

@@ -56,6 +56,9 @@ impl Book {
         doc: &str,
         describe: impl FnOnce(&mut Self) -> Object,
     ) -> Value {
+        // These suffixes only tell a declaration from the type that it is read into.
+        let short = name.strip_suffix("Document").or(name.strip_suffix("Type"));
+        let name = short.filter(|short| !short.is_empty()).unwrap_or(name);
         if !self.objects.iter().any(|object| object.name == name) {
             let at = self.objects.len();
             // Takes its place before the objects within it.

@@ -64,6 +64,9 @@ fn kind(schema: &Value) -> String {
     if let Some(value) = schema.get("const") {
         return code(value);
     }
+    if let Some(title) = text("title") {
+        return title.to_owned();
+    }
     match text("type") {
         Some("array") => format!("list of {}", schema.get("items").map(kind).unwrap_or_default()),
         Some("object") => {
@@ -90,6 +93,9 @@ fn bounds(schema: &Value) -> String {
         parts.extend(choices.iter().map(bounds).filter(|bounds| !bounds.is_empty()));
         return parts.join("; ");
     }
+    if let Some(comment) = schema.get("$comment").and_then(Value::as_str) {
+        return comment.to_owned();
+    }
     let number = |keyword: &str| schema.get(keyword).map(number_text);
     let range = |least: Option<String>, most: Option<String>| match (least, most) {
         (Some(least), Some(most)) => Some(format!("{least} to {most}")),
@@ -99,11 +105,14 @@ fn bounds(schema: &Value) -> String {
     };
     parts.extend(number("exclusiveMinimum").map(|least| format!("above {least}")));
     parts.extend(range(number("minimum"), number("maximum")));
-    parts.extend(range(number("minLength"), number("maxLength")).map(|range| format!("{range} bytes")));
+    match (number("minLength"), number("maxLength")) {
+        (Some(least), None) if least == "1" => parts.push("not empty".to_owned()),
+        (least, most) => parts.extend(range(least, most).map(|range| format!("{range} bytes"))),
+    }
     parts.extend(range(number("minItems"), number("maxItems")).map(|range| format!("{range} elements")));
     let members = range(number("minProperties"), number("maxProperties"));
     parts.extend(members.map(|range| format!("{range} members")));
-    parts.extend(schema.get("pattern").map(code));
+    parts.extend(schema.get("pattern").and_then(Value::as_str).map(|pattern| format!("`{pattern}`")));
     let names = schema.get("propertyNames").map(bounds).filter(|bounds| !bounds.is_empty());
     parts.extend(names.map(|bounds| format!("names: {bounds}")));
     for inner in ["items", "additionalProperties"] {
@@ -126,7 +135,8 @@ fn meaning(field: &Field) -> String {
     let mut meaning = field.doc.clone();
     let of_items = field.schema.get("items").and_then(|items| items.get("oneOf"));
     for word in field.schema.get("oneOf").or(of_items).and_then(Value::as_array).into_iter().flatten() {
-        if let (Some(word), Some(doc)) = (word.get("const"), word.get("description").and_then(Value::as_str)) {
+        if let (Some(word), Some(doc)) = (word.get("const"), word.get("description").and_then(Value::as_str))
+        {
             // Writing into a String cannot fail.
             let _ = write!(meaning, " {}: {doc}", code(word));
         }

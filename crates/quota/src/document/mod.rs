@@ -24,7 +24,7 @@ pub(crate) mod suggest;
 mod types;
 
 pub(crate) use node::{Collector, Node, ROOT};
-pub(crate) use object::{Group, Object, field_name, field_type, object, one_of, read_field, words};
 #[cfg(feature = "schema")]
 pub(crate) use object::presence;
+pub(crate) use object::{Group, Object, field_name, field_type, object, one_of, read_field, words};
 pub(crate) use types::{At, Boolean, Distinct, Each, List, Map, NonEmpty, Text, True, Type, Whole};

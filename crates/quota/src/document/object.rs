@@ -218,11 +218,15 @@ macro_rules! read_field {
 /// The presence of a field of [`object!`], for the reference.
 #[cfg(feature = "schema")]
 macro_rules! presence {
-    (optional) => { $crate::document::book::Presence::Optional };
+    (optional) => {
+        $crate::document::book::Presence::Optional
+    };
     (default($default:tt)) => {
         $crate::document::book::Presence::Default(::serde_json::json!($default))
     };
-    ($required:ident $(($what:tt))?) => { $crate::document::book::Presence::Required };
+    ($required:ident $(($what:tt))?) => {
+        $crate::document::book::Presence::Required
+    };
 }
 
 /// Declares alternatives: an object, or a [`Group`] within one, that has exactly one of these fields.
@@ -331,9 +335,9 @@ macro_rules! words {
     };
 }
 
-pub(crate) use {field_type, object, one_of, read_field, words};
 #[cfg(feature = "schema")]
 pub(crate) use presence;
+pub(crate) use {field_type, object, one_of, read_field, words};
 
 impl<'a> Object<'a> {
     /// The default of an absent field.

@@ -33,7 +33,7 @@ pub(crate) enum Text<const MAX: usize> {}
 /// A string that is not empty.
 pub(crate) type NonEmpty = Text<{ usize::MAX }>;
 
-/// Only `true`. The presence of the field says it all.
+/// Only `true`, in a source that has nothing else.
 pub(crate) enum True {}
 
 /// A value together with its node, for faults that need more context.
@@ -100,7 +100,7 @@ impl Type for True {
 
     fn read(node: &Node<'_>) -> Option<()> {
         if !node.boolean()? {
-            node.fault("must be true: leave the field out instead");
+            node.fault("must be true: leave the whole source out instead");
             return None;
         }
         Some(())

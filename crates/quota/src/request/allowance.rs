@@ -9,11 +9,11 @@ use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
+use crate::protocol::MAX_UNITS;
 use crate::request::fact::{Fact, Found, ValueType};
 use crate::request::facts::Facts;
 use crate::request::network::Network;
 use crate::request::pairs;
-use crate::protocol::MAX_UNITS;
 
 /// What a policy grants a partition in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use super::super::time::UpToAMinute;
 use super::super::warnings;
 use super::{Abandoned, Answers, Count, Precision};
 use crate::document::{At, Distinct, Node, Type, Whole, object, words};
+use crate::protocol::MAX_UNITS;
 use crate::request::allowance::Cost;
 use crate::request::source::header::HeaderName;
-use crate::protocol::MAX_UNITS;
 
 /// How a policy counts.
 pub(in super::super) struct Counting {
@@ -49,7 +49,10 @@ impl Counting {
         }
         if count_denied == Some(true) {
             if leased == Some(true) {
-                refuse("count_denied", "cannot be with precision: lease: with it every request asks the store");
+                refuse(
+                    "count_denied",
+                    "cannot be with precision: lease: with it every request asks the store",
+                );
             } else if matches!(count, Some(Count::Answered(_))) {
                 refuse(
                     "count_denied",
@@ -70,7 +73,11 @@ impl Type for CostType {
     type Out<'a> = Cost;
 
     fn read(node: &Node<'_>) -> Option<Cost> {
-        if node.value().is_object() { CostFromHeader::read(node) } else { units(SomeUnits::read(node)?).map(Cost::Fixed) }
+        if node.value().is_object() {
+            CostFromHeader::read(node)
+        } else {
+            units(SomeUnits::read(node)?).map(Cost::Fixed)
+        }
     }
 
     #[cfg(feature = "schema")]

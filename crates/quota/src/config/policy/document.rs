@@ -7,17 +7,17 @@ use serde_json::Value;
 use super::super::identities::Identities;
 use super::super::time::WindowLength;
 use super::super::{MAX_PARTITION_BY, MAX_POLICIES, StoreConfig, warnings};
+use super::Policy;
 use super::conditions::Match;
 use super::counting::{CostType, CountType, Counting, Lease, PrecisionWord};
 use super::overrides::{self, Override};
 use super::quotas::{QuotaFromDocument, TiersDocument};
-use super::Policy;
 use crate::document::names::Names;
 use crate::document::{At, Boolean, Distinct, Each, Node, Type, Whole, object, suggest};
+use crate::protocol::{MAX_UNITS, Mode, OnFailure};
+use crate::request::allowance;
 use crate::request::key::{self, Digester};
 use crate::request::partition::{BuiltIn, Entry, OnMissing, Partition};
-use crate::request::allowance;
-use crate::protocol::{MAX_UNITS, Mode, OnFailure};
 
 /// The policies of a document. A policy that is no object is `None`.
 pub(in super::super) type Policies = Each<PolicyDocument, MAX_POLICIES>;
@@ -116,7 +116,8 @@ impl<'a> PolicyFields<'a> {
     fn resolve(self, context: Context<'_, 'a>, names: &mut Vec<&'a str>) -> Option<Policy> {
         let name = self.name.and_then(|(name, at)| unique(name, &at, names));
         let entries = self.partition_by.and_then(|by| entries(&self.node, &by, context.identities));
-        let counting = Counting::new(&self.node, self.cost, self.count, self.precision, self.lease, self.count_denied);
+        let counting =
+            Counting::new(&self.node, self.cost, self.count, self.precision, self.lease, self.count_denied);
         let says_missing = self.node.has("on_missing");
         if let (Some(entries), Some(on_missing)) = (&entries, self.on_missing) {
             match on_missing {
@@ -126,13 +127,15 @@ impl<'a> PolicyFields<'a> {
             }
         }
         let partition = name.zip(context.domain).zip(entries.zip(self.on_missing)).map(
-            |((name, domain), (entries, on_missing))| Partition::new(key::head(domain, name), entries, on_missing),
+            |((name, domain), (entries, on_missing))| {
+                Partition::new(key::head(domain, name), entries, on_missing)
+            },
         );
         let whose = partition.as_ref().zip(context.digester);
         let overrides = self.overrides.and_then(|(overrides, at)| overrides::resolve(overrides, &at, whose));
-        let quotas = overrides.zip(self.quota_from.zip(self.tiers)).map(|(overrides, (from, tiers))| {
-            allowance::Quotas { overrides, from, tiers }
-        });
+        let quotas = overrides
+            .zip(self.quota_from.zip(self.tiers))
+            .map(|(overrides, (from, tiers))| allowance::Quotas { overrides, from, tiers });
         if let (Some(quota), Some(quotas), Some(counting)) = (self.quota, &quotas, &counting) {
             warnings::quotas(&self.node, quota, quotas, counting);
         }

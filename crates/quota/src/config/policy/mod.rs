@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use crate::document::words;
 
+use crate::protocol::{Mode, OnFailure, Window};
 use crate::request::allowance::{Cost, Quotas};
 use crate::request::matching::Matcher;
 use crate::request::partition::Partition;
-use crate::protocol::{Mode, OnFailure, Window};
 
 /// One quota rule. A copy shares what is large.
 #[derive(Clone, Debug)]

@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::document::Units;
-use crate::document::{At, NonEmpty, Node, Type, object, one_of};
+use crate::document::{At, Node, NonEmpty, Type, object, one_of};
+use crate::protocol::MAX_KEY;
 use crate::request::allowance::{Allowance, Overrides};
 use crate::request::key::{self, Digester, Secrecy};
 use crate::request::network::{Network, NotANetwork};
 use crate::request::partition::{Part, Partition};
 use crate::request::percent;
-use crate::protocol::MAX_KEY;
 
 /// The partition of the policy and the digests of secrets. `None` if either has a fault.
 type Whose<'p> = Option<(&'p Partition, &'p Digester)>;
@@ -68,7 +68,9 @@ pub(super) fn resolve(
     whose: Whose<'_>,
 ) -> Option<Overrides> {
     if !elements.is_empty() && matches!(whose, Some((Partition::Everyone(_), _))) {
-        at.fault("means nothing without partition_by: all requests share one counter, and quota is its quota");
+        at.fault(
+            "means nothing without partition_by: all requests share one counter, and quota is its quota",
+        );
         return None;
     }
     let mut overrides = Overrides::default();

@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use super::document::Units;
 use crate::document::{Map, Node, Type, object};
+use crate::protocol::MAX_UNITS;
 use crate::request::allowance::{QuotaFrom, Tiers};
 use crate::request::fact::ValueType;
 use crate::request::source::{VerifiedNumber, VerifiedText};
-use crate::protocol::MAX_UNITS;
 
 /// The most tiers of a policy.
 const MAX_TIERS: usize = 256;
@@ -105,7 +105,9 @@ fn misnamed(name: &str, value_type: ValueType) -> Option<String> {
         ValueType::Text if name.bytes().any(|b| b.is_ascii_control()) => {
             Some("a string with control characters is a missing one".to_owned())
         }
-        ValueType::Boolean if !["true", "false"].contains(&name) => Some("the source is true or false".to_owned()),
+        ValueType::Boolean if !["true", "false"].contains(&name) => {
+            Some("the source is true or false".to_owned())
+        }
         ValueType::Number => match number(name) {
             Some(text) if text == name => None,
             Some(text) => Some(format!("the source is a number, and this one is written {text}")),

@@ -129,7 +129,10 @@ fn what_comes_first_spares_the_questions_behind_it() {
             vec![("jwt_payload/sub", "bob"), ("jwt_payload/quota", "5")],
             vec!["jwt_payload/sub", "jwt_payload/quota", "x-cost"],
         ),
-        (vec![("jwt_payload/sub", "bob")], vec!["jwt_payload/sub", "jwt_payload/quota", "connection.uri_san_peer_certificate", "x-cost"]),
+        (
+            vec![("jwt_payload/sub", "bob")],
+            vec!["jwt_payload/sub", "jwt_payload/quota", "connection.uri_san_peer_certificate", "x-cost"],
+        ),
     ] {
         let request = Fake::new(&facts);
         config.evaluate(&request).checks.unwrap();

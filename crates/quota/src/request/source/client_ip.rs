@@ -27,7 +27,8 @@ pub(super) static KIND: Kind = Kind {
     label: |typed| (typed == IP).then(|| typed.to_owned()),
     spell: |value| {
         let text = std::str::from_utf8(&value).ok().and_then(spelled);
-        text.map(String::into_bytes).ok_or("an address such as 192.0.2.7, 2001:db8::1, or 2001:db8::/64 for a network of IPv6")
+        text.map(String::into_bytes)
+            .ok_or("an address such as 192.0.2.7, 2001:db8::1, or 2001:db8::/64 for a network of IPv6")
     },
 };
 
@@ -67,7 +68,8 @@ impl LookUp for Address {
     /// An address, also one that is written as the network that it counts by.
     fn spell(&self, raw: &[u8]) -> Result<Vec<u8>, &'static str> {
         let text = std::str::from_utf8(raw).map_err(|_| NO_ADDRESS)?;
-        let network_of = text.strip_suffix(&format!("/{}", self.ipv6_prefix)).filter(|text| text.contains(':'));
+        let network_of =
+            text.strip_suffix(&format!("/{}", self.ipv6_prefix)).filter(|text| text.contains(':'));
         let address: IpAddr = network_of.unwrap_or(text).parse().map_err(|_| NO_ADDRESS)?;
         Ok(network(address.to_canonical(), self.ipv6_prefix).into_bytes())
     }

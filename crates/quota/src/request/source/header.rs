@@ -20,9 +20,7 @@ pub(super) static KIND: Kind = Kind {
     schema: Header::schema,
     verified: None,
     labels: "header.<name>",
-    label: |typed| {
-        Some(key::label("header", &typed_name("header", typed)?.to_ascii_lowercase()).into())
-    },
+    label: |typed| Some(key::label("header", &typed_name("header", typed)?.to_ascii_lowercase()).into()),
     spell: as_typed,
 };
 

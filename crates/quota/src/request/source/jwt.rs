@@ -1,10 +1,10 @@
 //! The source `jwt`: claims that Envoy's `jwt_authn` has verified.
 
-use super::metadata::{Member, MetadataValue, MAX_DEPTH};
+use super::metadata::{MAX_DEPTH, Member, MetadataValue};
 use super::{Kind, Source, Verified, as_typed, decoded, path_label};
-use crate::document::{Distinct, List, Node, Type, object, one_of};
 #[cfg(feature = "schema")]
 use crate::document::names::MAX_NAME;
+use crate::document::{Distinct, List, Node, Type, object, one_of};
 use crate::request::fact::{Fact, ValueType};
 use crate::request::key::{self, Secrecy};
 

@@ -25,15 +25,8 @@ use super::percent;
 use crate::document::{Group, Node, Object, Type, suggest};
 
 /// All kinds of sources, in the order of messages and of the reference.
-pub(crate) static ALL: [&Kind; 7] = [
-    &jwt::KIND,
-    &metadata::KIND,
-    &peer::KIND,
-    &client_ip::KIND,
-    &header::KIND,
-    &cookie::KIND,
-    &query::KIND,
-];
+pub(crate) static ALL: [&Kind; 7] =
+    [&jwt::KIND, &metadata::KIND, &peer::KIND, &client_ip::KIND, &header::KIND, &cookie::KIND, &query::KIND];
 
 /// A kind of sources.
 #[derive(Debug)]
