@@ -5,6 +5,8 @@
 
 FROM rust:1.95.0-bookworm AS build
 RUN rustup target add wasm32-wasip1
+# The Rust of this image, whatever rust-toolchain.toml names.
+ENV RUSTUP_TOOLCHAIN=1.95.0
 WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \

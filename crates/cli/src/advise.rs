@@ -10,7 +10,8 @@ use clap::builder::RangedU64ValueParser;
 use quotagate_advise::{Error, Fields, Limits, Only, Options};
 use quotagate_store::server::raise_file_limit;
 
-use crate::standard::{print, tell_line};
+use crate::standard::{error_line, print};
+use crate::values::{bytes, percent, seconds};
 
 /// The most users that are named or left out.
 const MOST_USERS: u64 = 100;
@@ -99,7 +100,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     let advice = match quotagate_advise::advise(&options(args)) {
         Ok(advice) => advice,
         Err(error @ Error::Nothing(_)) => {
-            tell_line(&format!("quotagate: {error}"));
+            error_line(&format!("quotagate: {error}"));
             return Ok(ExitCode::FAILURE);
         }
         Err(error) => return Err(error.to_string()),
@@ -156,58 +157,5 @@ fn options(args: Args) -> Options {
         lateness_s: args.lateness,
         threads: args.threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get),
         progress: true,
-    }
-}
-
-/// A time of whole seconds, as `--for` takes it.
-fn seconds(text: &str) -> Result<u32, String> {
-    let time = humantime::parse_duration(text).ok().filter(|time| time.subsec_nanos() == 0);
-    time.and_then(|time| u32::try_from(time.as_secs()).ok())
-        .filter(|seconds| (1..=366 * 86_400).contains(seconds))
-        .ok_or_else(|| "expected whole seconds from 1s to 366d, such as 10s, 1m, 1h30m or 1d".to_owned())
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.trim_end_matches('%').trim_end().parse::<f64>().ok();
-    number
-        .filter(|number| *number > 0.0 && *number <= 100.0)
-        .ok_or_else(|| "expected a number of percent, above 0 and at most 100".to_owned())
-}
-
-fn bytes(text: &str) -> Result<usize, String> {
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match text.get(number.len()..) {
-        Some("K" | "KiB") => 1 << 10,
-        Some("M" | "MiB") => 1 << 20,
-        Some("G" | "GiB") => 1 << 30,
-        _ => 0,
-    };
-    let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(factor));
-    bytes
-        .filter(|bytes| *bytes >= 1 << 20)
-        .ok_or_else(|| "expected a size of at least 1MiB, such as 512MiB or 4GiB".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_sizes_and_shares_are_read() {
-        assert_eq!(
-            ["10s", "1m", "1h30m", "2h", "366d"].map(|text| seconds(text).unwrap()),
-            [10, 60, 5400, 7200, 366 * 86_400]
-        );
-        assert_eq!(["1MiB", "64M", "2GiB"].map(|text| bytes(text).unwrap()), [1 << 20, 64 << 20, 2 << 30]);
-        assert_eq!(["0.1", "1%", "100"].map(|text| percent(text).unwrap()), [0.1, 1.0, 100.0]);
-        for bad in ["", "1", "0s", "1500ms", "367d", "-1m", "m", "9999999999d"] {
-            assert!(seconds(bad).is_err(), "{bad}");
-        }
-        for bad in ["", "1", "1KiB", "0GiB", "GiB", "99999999999999999999GiB"] {
-            assert!(bytes(bad).is_err(), "{bad}");
-        }
-        for bad in ["", "0", "-1", "101", "NaN", "x"] {
-            assert!(percent(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -16,6 +16,10 @@ use crate::error::StoreError;
 pub const MAX_FIELDS: usize = 16_384;
 /// Largest value of a field that is read, in bytes.
 pub const MAX_VALUE: usize = 4096;
+/// Most runtime overrides of a domain.
+pub const MAX_OVERRIDES: usize = 10_000;
+/// Most changes that the history of a domain keeps.
+pub const MAX_HISTORY: usize = 1000;
 /// The field of the dials' hash that holds their version. No policy can have this name.
 pub const VERSION: &str = "#version";
 

@@ -1,24 +1,22 @@
-//! The store of quotagate: a small HTTP service beside Envoy that keeps the counters, in memory, in Redis
-//! or in Redis Cluster.
+//! The store of quotagate: keeps the counters, in memory, in Redis or in Redis Cluster.
 //!
-//! [`store`] says what every backend does for filters, [`control`] what for operators; [`memory`] and [`redis`] are the
-//! backends, which [`url`] names, with [`password`]s in files; [`operate`] is what operators do, [`watch`] what they see, [`api`] how they say it;
-//! [`server`] is the service. [`open`] makes a backend of a URL.
+//! [`store`] says what every backend does for filters, [`control`] what for operators; [`memory`] and
+//! [`redis`] are the backends, which [`url`] names, with [`password`]s in files. [`server`] is the
+//! address that proxies call. [`open`] makes a backend of a URL. Operating is the crate
+//! `quotagate-control`.
 
 use std::sync::Arc;
 
-pub mod api;
 pub mod control;
 mod error;
+pub mod key;
 mod login;
 pub mod memory;
-pub mod operate;
 pub mod password;
 pub mod redis;
 pub mod server;
 pub mod store;
 pub mod url;
-pub mod watch;
 
 /// Opens the backend that `url` names; it connects by itself, now or as soon as it can. Needs a Tokio runtime.
 ///

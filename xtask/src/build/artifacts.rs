@@ -62,8 +62,8 @@ mod tests {
         });
         let program = artifact(&message).unwrap();
         assert_eq!((program.name.as_str(), program.test), ("quotagate", false));
-        assert_eq!(program.executable.as_ref(), program.files.first());
         assert_eq!(program.package, PathBuf::from("/w/crates/cli"));
+        assert_eq!(program.executable.as_ref(), program.files.first());
         message["profile"]["test"] = json!(true);
         assert!(artifact(&message).unwrap().test);
         message["reason"] = json!("build-finished");

@@ -1,6 +1,6 @@
 //! What operators change and see, in this process: gone when it ends.
 //!
-//! Bounds: [`MAX_OVERRIDES`](crate::operate::MAX_OVERRIDES) overrides, and what [`operate`](crate::operate) bounds besides.
+//! Bounds: [`MAX_OVERRIDES`](crate::control::MAX_OVERRIDES) overrides, and what the crate `quotagate-control` bounds besides.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,11 +11,10 @@ use futures_util::future::{FutureExt, ready};
 use quotagate_quota::protocol::MAX_UNITS;
 
 use super::{Memory, lock};
-use crate::api::MAX_HISTORY;
 use crate::control::{
-    Change, ControlStore, FoundKeys, HashName, Key, KeyState, Reply, Snapshot, Upsert, has_entry,
+    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_HISTORY, MAX_OVERRIDES, Reply, Snapshot,
+    Upsert, has_entry,
 };
-use crate::operate::MAX_OVERRIDES;
 use crate::store::StoreError;
 
 /// What operators changed.

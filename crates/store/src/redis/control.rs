@@ -14,9 +14,9 @@ use tokio::time::sleep;
 use super::node::Node;
 use super::script::{self, Answer, Form};
 use super::{Redis, Topology};
-use crate::api::MAX_HISTORY;
 use crate::control::{
-    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_FIELDS, MAX_VALUE, Reply, Snapshot, Upsert,
+    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_FIELDS, MAX_HISTORY, MAX_VALUE, Reply,
+    Snapshot, Upsert,
 };
 use crate::error::StoreError;
 
