@@ -1,5 +1,5 @@
-//! The quota advisor: reads access logs and recommends the smallest quota that refuses almost
-//! nobody.
+//! The quota advisor: reads access logs and recommends the smallest quota that refuses almost no
+//! users.
 //!
 //! A **user** is the party that a request is counted for, by default the partition that the filter
 //! logs. A **user-window** is one user in one window. Windows are fixed like the store's,

@@ -87,10 +87,10 @@ impl Counts {
     pub(crate) fn finish(self, threads: usize, but: usize) -> Counted {
         let mut top = Vec::new();
         let mut parts: Vec<Vec<Shard>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
-        for (place, shard) in self.shards.into_iter().enumerate() {
+        for (index, shard) in self.shards.into_iter().enumerate() {
             let mut shard = shard.into_inner().unwrap_or_else(PoisonError::into_inner);
             top.extend(shard.take_top());
-            let part = place % parts.len();
+            let part = index % parts.len();
             if let Some(part) = parts.get_mut(part) {
                 part.push(shard);
             }

@@ -171,7 +171,7 @@ proptest! {
         prop_assert_eq!(advice.read.requests, requests as u64);
         prop_assert_eq!(advice.read.malformed, count(|entry| matches!(entry, Entry::Malformed(_))));
         prop_assert_eq!(advice.read.not_counted, count(|entry| matches!(entry, Entry::Unidentified(_))));
-        let readable = |place: usize| entries.iter().skip(place).step_by(packings.len()).any(|entry| !matches!(entry, Entry::Malformed(_)));
+        let readable = |log: usize| entries.iter().skip(log).step_by(packings.len()).any(|entry| !matches!(entry, Entry::Malformed(_)));
         let unreadable = (0..packings.len().min(entries.len())).filter(|log| !readable(*log)).count();
         prop_assert_eq!(advice.read.unreadable.len(), unreadable);
         let window = &advice.windows[0];
@@ -209,17 +209,17 @@ fn windows_add_up_over_logs_read_by_several_threads() {
         let user = (step * step % 251) as u8;
         entries.push(Entry::Request { user, at_ms, cost: 1 });
         // One line in a thousand is late.
-        let place = if step % 3 < 2 { (step % 3) as usize } else { 2 + usize::from(step > 60_000) };
+        let log = if step % 3 < 2 { (step % 3) as usize } else { 2 + usize::from(step > 60_000) };
         let line = String::from_utf8(written(entries.last().unwrap(), Format::Json)).unwrap();
-        texts[place].push_str(
+        texts[log].push_str(
             &line.replace("\"cost\"", "\"agent\":\"Mozilla/5.0 (X11; Linux x86_64) 0123456789\",\"cost\""),
         );
-        texts[place].push('\n');
+        texts[log].push('\n');
     }
     // The later of the rotated logs is the first argument.
     texts.reverse();
     let paths: Vec<PathBuf> =
-        (0..texts.len()).map(|place| directory.path().join(format!("{place}.log"))).collect();
+        (0..texts.len()).map(|log| directory.path().join(format!("{log}.log"))).collect();
     paths.iter().zip(&texts).for_each(|(path, text)| fs::write(path, text).unwrap());
     let mut options = options(paths);
     options.windows_s = vec![1];

@@ -61,12 +61,12 @@ fn closed_windows_are_exact_for_lines_out_of_order() {
     let requests = requests(2000);
     // Each line is some seconds late. A third of the users has a second line, with others in
     // between.
-    let place =
+    let line =
         |(user, second, cost): Request, behind: u32| (second * 10 + u64::from(behind), (user, second, cost));
     let again =
-        requests.iter().filter(|(user, ..)| user % 3 == 0).map(|request| place(*request, 40 + request.0 % 7));
+        requests.iter().filter(|(user, ..)| user % 3 == 0).map(|request| line(*request, 40 + request.0 % 7));
     let mut placed: Vec<(u64, Request)> =
-        requests.iter().map(|request| place(*request, request.0 * request.0 % 37)).chain(again).collect();
+        requests.iter().map(|request| line(*request, request.0 * request.0 % 37)).chain(again).collect();
     placed.sort_unstable();
     let requests: Vec<Request> = placed.into_iter().map(|(_, request)| request).collect();
     let brute = brute(&requests, memory);

@@ -25,7 +25,7 @@ pub(crate) struct Common {
     /// by QUOTAGATE_ADMIN_TOKEN_FILE or QUOTAGATE_TOKEN_FILE]
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
-    /// The domain; required for changes where the store knows several
+    /// The domain [default: all domains; for a change, the only domain that the store knows]
     #[arg(long, env = "QUOTAGATE_DOMAIN", value_name = "NAME", global = true)]
     domain: Option<String>,
     /// Print the store's JSON unchanged; indented on a terminal

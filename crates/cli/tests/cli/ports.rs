@@ -130,7 +130,7 @@ fn invalid_calls_count_nothing() {
         (format!("GET /v1/reserve HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n{good}"), &["405"]),
         (
             "POST /v1/reserve/../../etc/passwd HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n".to_owned(),
-            &["404"],
+            &["421"],
         ),
         ("CONNECT other:80 HTTP/1.1\r\nhost: other\r\nconnection: close\r\n\r\n".to_owned(), &["404"]),
         ("*1\r\n$8\r\nFLUSHALL\r\n".to_owned(), &["400"]),
@@ -250,7 +250,7 @@ fn unread_answers_are_bounded_and_their_grants_are_refunded() {
     // More calls than the store accepts. Each connection sends no more bytes than HTTP/2 allows at
     // first.
     let crowd: Vec<_> = (0..12).map(|_| raw(store.port(), &calls_with_closed_windows(&many, 120))).collect();
-    wait::until_true("some find no place", PATIENCE, || {
+    wait::until_true("some connections are refused", PATIENCE, || {
         let metrics = http::get(store.admin_port(), "/metrics")?.text();
         Ok(metrics.contains("quotagate_store_calls_total{status=\"503\"}"))
     })
