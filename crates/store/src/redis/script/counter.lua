@@ -1,16 +1,16 @@
 -- Counters of one server, each in one step.
 --
--- KEYS[i] is <prefix>:<domain>:<policy>:{<partition>}:<window number>, and ARGV[i] the operation on it.
--- Further KEYS only declare the keys of overrides, for servers that demand it. The keys are
--- independent of each other: one that fails fails alone, so every command that may fail is called by
--- pcall. An error in place of all replies means that nothing was done for any key.
+-- KEYS[i] is <prefix>:<domain>:<policy>:{<partition>}:<window number>, and ARGV[i] the operation on
+-- it. Further KEYS only declare the keys of overrides, for servers that demand it. The keys are
+-- independent of each other: one that fails fails alone, so every command that may fail is called
+-- by pcall. An error in place of all replies means that nothing was done for any key.
 --
--- A number in ARGV[i] is a double of eight bytes, little-endian: exact up to 2^53 - 1, and far cheaper
--- to read than text.
--- reserve: window number, window_s, offset_s, quota, want, min, spare, count_denied (0|1), stem; and the
---          override. stem is the length of the key before the window number: the script reads the
---          override from <stem>override. If stem is 0, the override is the text after the numbers, and
---          no text means no override.
+-- A number in ARGV[i] is a double of eight bytes, little-endian: exact up to 2^53 - 1, and far
+-- cheaper to read than text.
+-- reserve: window number, window_s, offset_s, quota, want, min, spare, count_denied (0|1), stem; and
+--          the override. stem is the length of the key before the window number: the script reads
+--          the override from <stem>override. If stem is 0, the override is the text after the
+--          numbers, and no text means no override.
 -- refund:  units
 --
 -- Replies {now_ms, ...} with three values for each key, in their order:
