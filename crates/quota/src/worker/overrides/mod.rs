@@ -22,7 +22,7 @@ use super::telemetry::tally::Counts;
 use super::{CallId, Worker};
 use crate::config::{Config, Turned};
 use crate::protocol::Mode;
-use crate::protocol::dials::DIALS_PATH;
+use crate::protocol::dials::TELEMETRY_PATH;
 use crate::time::Monotonic;
 use patch::{Ignored, Reading, Timed};
 use schedule::Schedule;
@@ -58,15 +58,15 @@ pub(super) struct Dials {
     told_old: bool,
 }
 
-/// A fetch to be sent to the store: `GET`, without a body.
+/// A fetch to be sent to the store: a `POST` whose body is the report.
 #[derive(Debug)]
 pub struct OutgoingFetch {
     /// To tell its outcome by, as of a call.
     pub id: CallId,
     /// Path and query.
     pub path: String,
-    /// The value of [`REPORT_HEADER`](crate::protocol::dials::REPORT_HEADER): printable ASCII, at most
-    /// [`MAX_REPORT`](crate::protocol::dials::MAX_REPORT) bytes.
+    /// The body, a [`Report`](crate::protocol::dials::Report) as JSON in at most
+    /// [`MAX_REPORT`](crate::protocol::dials::MAX_REPORT) bytes; empty without one.
     pub report: Option<String>,
     /// The longest to wait for the reply.
     pub timeout: Duration,
@@ -171,7 +171,7 @@ impl<W> Worker<W> {
         let timeout = self.config.store.timeout.max(LEAST_TIMEOUT);
         self.dials.schedule.leaves(id, now + timeout + LOST_AFTER, now);
         self.dials.newest = 0;
-        let path = format!("{DIALS_PATH}?domain={}", self.config.domain);
+        let path = format!("{TELEMETRY_PATH}?domain={}", self.config.domain);
         let counts = self.tally.take_unreported();
         self.dials.schedule.reports(!self.tally.has_unreported());
         let Dials { configured, turn, .. } = &mut self.dials;
