@@ -1,4 +1,4 @@
-//! What is to be measured: the options of `cargo xtask bench`.
+//! The options of `cargo xtask bench`, and the measurements that follow from them.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -43,7 +43,7 @@ pub struct BenchArgs {
     out: Option<PathBuf>,
 }
 
-/// What is to be measured.
+/// The measurements of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The stacks, A first.

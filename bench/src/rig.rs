@@ -1,5 +1,5 @@
-//! All that runs while stacks are measured. Every part is started once and idles while it is not its turn; each
-//! is ended by its process id when the value is dropped.
+//! All that runs while stacks are measured. Every part is started once and idles while it is not
+//! its turn; each is ended by its process id when the value is dropped.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,8 @@ use crate::{
     stacks::{self, Backend, Due, Stack, USER_HEADER},
 };
 
-/// Until counters are asked for the first time, connections open and Redis may still be loading the script.
+/// Until counters are asked for the first time, connections open and Redis may still be loading the
+/// script.
 const READY: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// The parts of all stacks.

@@ -59,7 +59,8 @@ impl Session<'_> {
         Ok(samples)
     }
 
-    /// A measurement that others did not disturb, if there is one to be had; else the least disturbed one.
+    /// A measurement that others did not disturb, if there is one to be had; else the least
+    /// disturbed one.
     fn quietly(&self, running: &Running, load: Load, round: u32) -> Result<Sample> {
         let mut best: Option<Sample> = None;
         for attempt in 1.. {

@@ -1,6 +1,7 @@
-//! What is compared: Envoys that differ in one filter and in what stands behind it, and in nothing else.
+//! What is compared: Envoys that differ in one filter and in what stands behind it, and in nothing
+//! else.
 //!
-//! All come from the shipped configuration, without its `jwt_authn`: whoever asks is named by a header.
+//! All come from the shipped configuration, without its `jwt_authn`: a header names the user.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 /// The header that names the user.
 pub const USER_HEADER: &str = "x-user";
-/// Nobody reaches this in a measurement.
+/// No measurement reaches this quota.
 const PLENTY: u64 = 1_000_000_000;
 const FILTERS: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
 const JWT: &str = "envoy.filters.http.jwt_authn";
@@ -22,7 +23,7 @@ const JWT: &str = "envoy.filters.http.jwt_authn";
 pub enum Stack {
     /// No filter: what the others are compared with.
     A,
-    /// Envoy's own limit that is shared with nobody.
+    /// Envoy's own local rate limit.
     B,
     /// The filter, where no policy applies.
     C,
@@ -122,7 +123,8 @@ impl Stack {
         }
         Some(json!({
             "domain": format!("bench-{self}").to_lowercase(),
-            // A request that could not be counted would be cheap: it is to fail the measurement instead.
+            // A request that could not be counted would be cheap: it is to fail the measurement
+            // instead.
             "store": { "cluster": "quota_store", "timeout": "1s", "on_failure": "deny" },
             "identities": { "user": [{ "header": { "name": USER_HEADER } }] },
             "policies": [policy],
@@ -130,7 +132,8 @@ impl Stack {
         }))
     }
 
-    /// The configuration of its Envoy. `options` say where upstream and store are, and which filter it is.
+    /// The configuration of its Envoy. `options` say where upstream and store are, and which filter
+    /// it is.
     pub fn config(self, mut options: EnvoyOptions) -> Result<Value> {
         options.document = self.document();
         options.bare = options.document.is_none();
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_one_with_no_quota_left_refuses() {
+    fn only_the_stack_without_quota_refuses() {
         for stack in Stack::value_variants() {
             let quota = stack.document().map(|document| document["policies"][0]["quota"].as_u64().unwrap());
             match stack.due() {

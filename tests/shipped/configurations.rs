@@ -1,5 +1,5 @@
-//! What users copy from `envoy/`, in the real Envoy: every file is accepted, and what is cheap to show of its comments
-//! holds.
+//! What users copy from `envoy/`, in the real Envoy: every file is accepted, and what is cheap to
+//! show of its comments holds.
 
 use std::collections::BTreeSet;
 use std::fs;

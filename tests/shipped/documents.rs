@@ -83,7 +83,8 @@ fn quoted(line: &str) -> Vec<&str> {
     line.split('`').skip(1).step_by(2).collect()
 }
 
-/// Whether `text` reads as a path of this repository: it begins with the name of a top-level folder.
+/// Whether `text` reads as the path of a file or folder of this repository: it begins with one of
+/// its top-level names.
 fn is_path(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');
     let Some((first, _)) = text.split_once('/') else { return false };

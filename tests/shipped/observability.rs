@@ -1,5 +1,6 @@
-//! What `envoy/observability/` gives to Prometheus and Grafana: the files are valid, alerts fire when they should, every query
-//! asks for something that exists, and what Compose mounts gives statistics away and nothing else.
+//! What `envoy/observability/` gives to Prometheus and Grafana: the files are valid, alerts fire
+//! when they should, every query asks for something that exists, and what Compose mounts gives
+//! statistics away and nothing else.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use quotagate_workspace::{task, tools};
 
 use crate::{
-    demo, deny, lint,
+    build, demo, deny, lint,
     setup::{self, Consent, Part, WASM_TARGET},
     test,
 };
@@ -30,8 +30,9 @@ pub fn run(consent: Consent) -> Result<()> {
     let doc = ["doc", "--workspace", "--no-deps", "--locked"];
     task::visibly(task::cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))?;
     deny::run()?;
-    test::run(consent)?;
-    demo::run(free_port(10_000)?, true, consent)
+    let built = test::run(consent)?;
+    build::demo_from(&built)?;
+    demo::start(free_port(10_000)?, true)
 }
 
 /// Format, prose and lints.

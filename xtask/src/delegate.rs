@@ -24,7 +24,8 @@ pub struct Task {
     builds: &'static [fn() -> Result<()>],
 }
 
-/// Measurements of what is released run the release build; the panicking filter comes with the tests'.
+/// Measurements of what is released run the release build; the panicking filter comes with the
+/// tests'.
 pub const TASKS: &[Task] = &[
     Task {
         name: "bench",

@@ -14,10 +14,14 @@ use crate::{
 pub fn run(port: u16, once: bool, consent: Consent) -> Result<()> {
     setup::run(&[Part::WasmTarget, Part::Envoy], consent)?;
     build::demo()?;
+    start(port, once)
+}
+
+/// Runs the demo that was built last, in the place of this process: Ctrl-C then reaches only what
+/// has to clean up.
+pub fn start(port: u16, once: bool) -> Result<()> {
     let parts = paths::demo();
     let mut demo = Command::new(parts.join(paths::DEMO));
     demo.current_dir(paths::root()).env(paths::PARTS, &parts).args(["--port", &port.to_string()]);
-    demo.args(once.then_some("--once"));
-    // The demo takes this process' place, so that Ctrl-C reaches only what has to clean up.
-    task::replace_by(&mut demo)
+    task::replace_by(demo.args(once.then_some("--once")))
 }

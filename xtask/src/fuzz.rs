@@ -1,8 +1,9 @@
-//! `cargo xtask fuzz`: hostile bytes for the configuration's reader, the keys, and the reader of the store's replies.
+//! `cargo xtask fuzz`: hostile bytes for the configuration's reader, the keys, and the reader of
+//! the store's replies.
 //!
-//! With cargo-fuzz and a nightly Rust, libFuzzer looks for bytes that reach new code. Without, the same checks run
-//! over random bytes, as in every run of the tests, only far more of them. Findings, corpora and what is built stay
-//! below Cargo's target directory.
+//! With cargo-fuzz and a nightly Rust, libFuzzer looks for bytes that reach new code. Without, the
+//! same checks run over random bytes, as in every run of the tests, only far more of them.
+//! Findings, corpora and what is built stay below Cargo's target directory.
 
 use std::{fs, process::Command};
 

@@ -98,7 +98,7 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
             demo::run(port, flag("once"), consent)
         }
         "check" => ci::check(),
-        "test" => test::run(consent),
+        "test" => test::run(consent).map(drop),
         "ci" => ci::run(consent),
         "fuzz" => fuzz::run(arguments.get_one::<u32>("seconds").copied().context("no seconds")?),
         "deny" => deny::run(),

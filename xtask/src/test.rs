@@ -25,8 +25,8 @@ const FIRST: &str = "";
 /// The package whose tests run alone.
 const ALONE: &str = "testing/chaos";
 
-/// Sets up, builds, and runs every test.
-pub fn run(consent: Consent) -> Result<()> {
+/// Sets up, builds, and runs every test; returns what was built.
+pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
     setup::run(Part::ALL, consent)?;
     let built = build::tests()?;
     task::step("test: everything");
@@ -45,7 +45,8 @@ pub fn run(consent: Consent) -> Result<()> {
     if !failed.is_empty() {
         bail!("tests failed in {}", failed.join(", "));
     }
-    examples
+    examples?;
+    Ok(built)
 }
 
 /// A test binary.

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_is_a_difference() {
+    fn measurement_is_the_difference_of_two_counts() {
         let earlier = Counts { ok: 10, refused: 1, other: 0, calls: 5, scripts: 5 };
         let later = Counts { ok: 30, refused: 1, other: 2, calls: 9, scripts: 8 };
         let between = later.since(earlier);

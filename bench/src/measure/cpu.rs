@@ -1,5 +1,5 @@
-//! What processes and the machine have used, out of `/proc` (Linux). Times are in clock ticks, 10 ms each where
-//! nobody changed that: a measurement has to last for many of them.
+//! Processor time and memory of processes and of the machine, read from `/proc` (Linux). Times
+//! are in clock ticks, usually 10 ms each: a measurement has to last for many of them.
 
 use std::{fs, process};
 
@@ -60,7 +60,7 @@ pub fn machine() -> Result<Machine> {
     parse_machine(&read("/proc/stat")?).context("/proc/stat is not understood")
 }
 
-// Places among the fields that follow the name in `/proc/PID/stat`; see proc_pid_stat(5).
+// Positions among the fields that follow the name in `/proc/PID/stat`; see proc_pid_stat(5).
 const UTIME: usize = 11;
 const STIME: usize = 12;
 const CUTIME: usize = 13;
@@ -81,7 +81,7 @@ fn parse_machine(stat: &str) -> Option<Machine> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let fields: Vec<u64> = line.split_ascii_whitespace().map_while(|field| field.parse().ok()).collect();
     let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = fields.as_slice() else { return None };
-    // The kernel puts interrupts to the account of the process that they meet, as a rule, so they are in both.
+    // The kernel usually charges an interrupt to the process that it hits, so both contain it.
     let busy = user + nice + system + irq + softirq + steal;
     Some(Machine { busy, total: busy + idle + iowait })
 }
@@ -116,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_counts_what_its_host_stole() {
+    fn stolen_time_counts_as_busy() {
         let stat = "cpu  10 1 20 100 5 2 3 4 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
         assert_eq!(parse_machine(stat), Some(Machine { busy: 40, total: 145 }));
         assert_eq!(parse_machine("cpu  1 2 3\n"), None);
     }
 
     #[test]
-    fn this_process_is_understood() {
+    fn proc_files_of_this_process_are_parsed() {
         let before = own().unwrap();
         assert!(used(process::id()).unwrap() <= own().unwrap() && before <= own().unwrap());
         assert!(resident(process::id()).unwrap() > 100);

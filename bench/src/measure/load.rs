@@ -99,8 +99,8 @@ fn sleep_unless(interrupted: &AtomicBool, limit: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Requests are made before the load begins. With one user wrk sends the same bytes again and again and never
-/// enters Lua; with more it calls `request` for each, in every stack alike.
+/// Requests are made before the load begins. With one user wrk sends the same bytes again and again
+/// and never enters Lua; with more it calls `request` for each, in every stack alike.
 fn script(users: u32) -> String {
     let choose = if users > 1 {
         format!(
@@ -127,7 +127,8 @@ const DONE: &str = "function done(summary, latency)
 end
 ";
 
-/// Reads the line that the script prints at the end; `None` if there is none, or no request was answered.
+/// Reads the line that the script prints at the end; `None` if there is none, or no request was
+/// answered.
 fn parse(log: &str) -> Option<Seen> {
     let line = log.lines().find_map(|line| line.strip_prefix("seen "))?;
     let numbers: Vec<u64> = line.split(' ').map(|field| field.parse().ok()).collect::<Option<_>>()?;
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_wrk_prints_is_read() {
+    fn output_of_wrk_is_parsed() {
         let log = "Running 2s test @ http://127.0.0.1:1/\n  Thread Stats ...\nRequests/sec:  9\n\
                    seen 20000 2000000 1500 4250 7 1\n";
         let seen =

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_says_nothing() {
+    fn missing_program_has_no_version() {
         assert_eq!(first_line(&mut Command::new("no-such-program-here")), "");
         assert_eq!(until("wrk 4.1.0 [epoll]", " ["), "wrk 4.1.0");
         assert_eq!(until("wrk", " ["), "wrk");

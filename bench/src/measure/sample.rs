@@ -15,7 +15,8 @@ use crate::{
     stacks::{Due, Stack},
 };
 
-/// So many requests of each user a stack that refuses may admit: the first, and one more where its window ends.
+/// So many requests of each user a stack that refuses may admit: the first, and one more where its
+/// window ends.
 const ADMITTED: u64 = 2;
 
 /// What one measurement saw.
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_not_due_is_an_error() {
+    fn unexpected_response_is_an_error() {
         let counts = |ok, refused, other| Counts { ok, refused, other, ..Counts::default() };
         let load = Load { connections: 1, users: 3, seconds: 1 };
         for (stack, counts, broken, right) in [
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_that_calls_too_often_or_never_is_another_one() {
+    fn stack_with_unexpected_calls_is_an_error() {
         let load = Load { connections: 1, users: 1, seconds: 1 };
         for (stack, calls, right) in [
             (Stack::A, 0, true),
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_foreign() {
+    fn processor_time_of_other_programs_is_foreign() {
         let ticks = |ours, busy, total| Ticks {
             envoy: 0,
             upstream: 0,

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_above_its_budget_is_marked() {
+    fn bench_above_its_budget_is_marked() {
         let timed = |median| Timed { name: "x".into(), median, budget: 100.0 };
         assert!(table(&[timed(100.0)]).ends_with("| x | 100 | 100 |  |\n"));
         assert!(table(&[timed(101.0)]).ends_with("| x | 101 | 100 | above its budget |\n"));

@@ -1,5 +1,5 @@
-//! How many reservations one Redis carries out in a second, and what each costs it: with a PING beside it, for most
-//! of a round trip is none of the script's.
+//! How many reservations one Redis executes per second, and what each costs. A PING stands beside
+//! it, since most of a round trip is not the script.
 
 use std::{
     fs,
@@ -97,9 +97,9 @@ fn send(port: u16, kind: &Kind, commands: usize, pipeline: usize) -> Result<()> 
     Ok(())
 }
 
-/// One unit of the counter of each of a thousand users: the store's own script, told in its own form.
+/// Reserves one unit for each of a thousand users, with the store's own script.
 fn reservation(redis: &Redis) -> Result<Kind> {
-    let source = fs::read_to_string(paths::root().join("crates/store/src/redis/counter.lua"))?;
+    let source = fs::read_to_string(paths::root().join("crates/store/src/redis/script/counter.lua"))?;
     let digest = redis.cli(&["SCRIPT", "LOAD", &source])?.lines();
     let window = window(redis)?;
     let commands = (0..USERS).map(|user| {
@@ -118,7 +118,7 @@ fn window(redis: &Redis) -> Result<u64> {
     Ok(seconds / WINDOW_S)
 }
 
-/// What the script is told of a reservation of one unit: doubles, little-endian.
+/// The script's argument for a reservation of one unit: little-endian doubles.
 fn one_unit(window: u64, stem: usize) -> Vec<u8> {
     let (quota, want, min) = (1e9, 1.0, 1.0);
     let (offset, spare, count_denied) = (0.0, 0.0, 0.0);
@@ -138,7 +138,7 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// A script that refuses what it is told would be quick: nothing would be counted.
+/// A script that rejects its arguments would be fast, so check that it counted.
 fn counted(redis: &Redis) -> Result<()> {
     match redis.cli(&["DBSIZE"])? {
         Reply::Integer(counters) if usize::try_from(counters) == Ok(USERS) => Ok(()),
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_measured_counts() {
+    fn measured_script_counts_units() {
         let redis = Redis::start().unwrap();
         let kind = reservation(&redis).unwrap();
         assert!(counted(&redis).is_err(), "nothing was sent");

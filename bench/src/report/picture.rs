@@ -1,4 +1,5 @@
-//! The report as a picture: for each number of users, throughput beside processor time. Lengths are in pixels.
+//! The report as a picture: for each number of users, throughput beside processor time. Lengths are
+//! in pixels.
 
 use std::path::Path;
 
@@ -26,7 +27,8 @@ const GAP: i32 = 8;
 const BAR: i32 = 11;
 /// How far beyond the longest bar ranges may go.
 const ROOM: f64 = 1.15;
-/// Where the bars of throughput and of processor time begin, and how long the longest of each may be.
+/// Where the bars of throughput and of processor time begin, and how long the longest of each may
+/// be.
 const RATES: (i32, i32) = (280, 400);
 const TIMES: (i32, i32) = (760, 360);
 /// The connections whose processor time is shown, or the nearest number below.
@@ -96,7 +98,8 @@ impl<'a> Panel<'a> {
             17,
         )?;
         self.legends(canvas, top + 36)?;
-        // A range that goes far beyond all medians is cut: else one disturbed round would make all bars short.
+        // A range that goes far beyond all medians is cut: else one disturbed round would make all
+        // bars short.
         let rates = self.greatest(|row| row.rate_ratio.median, true) * ROOM;
         let times = self.greatest(|row| row.cpu.all(), false);
         for (place, row) in self.shown.rows.iter().enumerate() {

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_written_with_its_range() {
+    fn spread_is_displayed_with_its_range() {
         let spread = Spread::of([0.8, 0.75, 0.9]).unwrap();
         assert_eq!(spread.to_string(), "0.80 (0.75..0.90)");
         assert_eq!(format!("{spread:.1}"), "0.8 (0.8..0.9)");

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_a_dash() {
+    fn missing_value_is_shown_as_a_dash() {
         let all = [Memory { title: "A".into(), envoy: 51_200, store: None }];
         assert!(memory(&all).contains("| A | 50 | - |"));
         assert_eq!(amount(0.0, 3), "-");

@@ -1,20 +1,26 @@
-//! The quota advisor: reads access logs and recommends the smallest quota that refuses almost nobody.
+//! The quota advisor: reads access logs and recommends the smallest quota that refuses almost no
+//! users.
 //!
-//! A **user** is the party that a request is counted for, by default the partition that the filter logs. A **user-window**
-//! is one user in one window. Windows are fixed like the store's, `floor(time / window)`, on the log's own clock, by the
-//! time at which requests began. A quota refuses a user-window with more units than the quota, and it refuses a user if it
-//! refuses any of that user's windows. Requests that were refused when the log was written count, too.
+//! A **user** is the party that a request is counted for, by default the partition that the filter
+//! logs. A **user-window** is one user in one window. Windows are fixed like the store's,
+//! `floor(time / window)`, on the log's own clock, by the time at which requests began. A quota
+//! refuses a user-window with more units than the quota, and it refuses a user if it refuses any of
+//! that user's windows. Requests that were refused when the log was written count, too.
 //!
-//! Logs are read once, on all processors, in bounded memory: [`Options::memory`] for tables, and in addition
+//! Logs are read once, on all processors, in bounded memory: [`Options::memory`] for tables, and in
+//! addition
 //!
 //! - about 5 MiB per thread;
-//! - for each open log, 256 at most, the memory of its decompression (none; 0.3 MiB for gzip; for zstd its window, up to
-//!   8 MiB, or 128 MiB if it was packed with `--long`), and one unfinished line (2 MiB at most);
-//! - for each user of [`Options::show_users`] or [`Options::without_top`], up to 64 names of 256 bytes and as many small
-//!   entries;
-//! - if costs make many thousands of different large counts, up to 3 MiB for each of 64 shards of the users, twice.
+//! - for each open log, 256 at most, the memory of its decompression (none; 0.3 MiB for gzip; for
+//!   zstd its window, up to 8 MiB, or 128 MiB if it was packed with `--long`), and one unfinished
+//!   line (2 MiB at most);
+//! - for each user of [`Options::show_users`] or [`Options::without_top`], up to 64 names of 256
+//!   bytes and as many small entries;
+//! - if costs make many thousands of different large counts, up to 3 MiB for each of 64 shards of
+//!   the users, twice.
 //!
-//! While all counts fit, all numbers are exact for any order of lines. `count/shard.rs` describes what happens then.
+//! While all counts fit, all numbers are exact for any order of lines. `count/shard.rs` describes
+//! what happens then.
 //!
 //! ```no_run
 //! use quotagate_advise::{Options, advise};

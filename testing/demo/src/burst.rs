@@ -20,7 +20,7 @@ struct Caller {
     name: &'static str,
     token: Option<String>,
     requests: u32,
-    /// A token that nobody should believe.
+    /// Whether the token has a wrong signature.
     forged: bool,
 }
 
@@ -50,11 +50,9 @@ pub fn run(port: u16) -> Result<()> {
     println!("\n{}", table(&rows));
     let wrong: Vec<String> = rows.iter().filter_map(Row::fault).collect();
     if !wrong.is_empty() {
-        bail!("not as it should be: {}", wrong.join("; "));
+        bail!("unexpected responses: {}", wrong.join("; "));
     }
-    println!(
-        "As it should be: alice's sixth request was refused, and nobody else's quota was touched by hers.\n"
-    );
+    println!("As expected: alice's sixth request was rejected, and no other caller's quota changed.\n");
     Ok(())
 }
 
@@ -117,8 +115,8 @@ impl Row {
     }
 }
 
-/// Waits until requests are counted (the first ones may be let through unasked while connections open), and until
-/// the window has some seconds left.
+/// Waits until requests are counted (the first ones may be let through unasked while connections
+/// open), and until the window has some seconds left.
 fn wait_for_room(port: u16) -> Result<()> {
     let probe = jwt::token("demo-probe")?;
     let limit = READY + Duration::from_secs(u64::from(ROOM));
@@ -161,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_answers_pass() {
+    fn only_expected_responses_pass() {
         let script = script().unwrap();
         let [alice, .., forged] = script.as_slice() else { panic!("no script") };
         let fault = |caller, request, response| Row::new(caller, request, &response).fault();
@@ -184,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_the_window_is_read() {
+    fn seconds_left_of_the_window_are_parsed() {
         assert_eq!(seconds_left("\"per-caller\";r=4;t=42"), Some(42));
         assert_eq!(seconds_left("nothing"), None);
     }

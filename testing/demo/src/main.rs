@@ -129,7 +129,7 @@ fn ended_by_itself(parts: &mut Parts, interrupted: &AtomicBool) -> Result<()> {
     if interrupted.load(Ordering::SeqCst) { Ok(()) } else { checked }
 }
 
-/// The usual port, or another one where somebody has it.
+/// The usual port, or a free one where it is taken.
 fn usual_or_free(usual: u16, whose: &str) -> Result<u16> {
     if ports::is_free(usual) {
         return Ok(usual);
@@ -149,12 +149,12 @@ fn port_taken(port: u16) -> String {
 
 fn hints(port: u16, store_admin: u16, token: &str) -> String {
     format!(
-        "Everybody has 5 requests a minute. Try:\n\n  \
+        "Each caller has 5 requests per minute. Try:\n\n  \
          for i in 1 2 3 4 5 6; do curl -s -o /dev/null -w '%{{http_code}}\\n' http://127.0.0.1:{port}/; done\n  \
          curl -i -H 'authorization: Bearer {token}' http://127.0.0.1:{port}/\n  \
          curl -s http://127.0.0.1:{store_admin}/metrics\n\n\
-         The first is you by your address, the second alice by her token, the third what the store counted.\n\
-         Ctrl-C ends it."
+         The first command is you by your address, the second alice by her token, the third the metrics of the store.\n\
+         Ctrl-C stops everything."
     )
 }
 
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_port_gives_way() {
+    fn taken_port_is_replaced_by_a_free_one() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let taken = listener.local_addr().unwrap().port();
         assert_ne!(usual_or_free(taken, "a test").unwrap(), taken);

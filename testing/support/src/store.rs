@@ -160,7 +160,7 @@ impl StoreProcess {
     /// Sends JSON to its admin address, as an operator does; the answer, which must be 200.
     ///
     /// # Errors
-    /// When nobody answers, or the answer is another.
+    /// When no answer comes, or another one.
     pub fn operate(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
         let text = body.to_string();
         let request = Request::new(method, path)

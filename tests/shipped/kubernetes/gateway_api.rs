@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// Envoy Gateway's types are in no crate: the names of its API (`api/v1alpha1` of its source) for each object that the
-/// documents have; what lies below `free` is not its own.
+/// Envoy Gateway's types are in no crate: the names of its API (`api/v1alpha1` of its source) for
+/// each object that the documents have; what lies below `free` is not its own.
 const ENVOY_GATEWAY: [(&str, &[&str]); 19] = [
     ("ClientTrafficPolicy", &["apiVersion", "kind", "metadata", "spec"]),
     (

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use super::{STORE_CLUSTER, document};
 
-/// The shipped Envoy configuration with this plugin's document, and the claims where that control plane leaves them.
+/// The shipped Envoy configuration with this plugin's document, and the claims where that control
+/// plane leaves them.
 fn options(
     upstream: &Upstream,
     store: &StoreProcess,

@@ -1,5 +1,5 @@
-//! What people deploy: the compose file, the Dockerfile, the systemd unit and what they mount, as far
-//! as a test can see without a container engine.
+//! What people deploy: the compose file, the Dockerfile, the systemd unit and what they mount, as
+//! far as a test can see without a container engine.
 
 mod compose;
 mod envoy;

@@ -13,11 +13,14 @@ pub use artifacts::Artifact;
 
 /// What is written to, by a rename: the file may be in use.
 const HALF: &str = "part";
+/// How the filter is built for deployment. A faster build would save no time: most of it is spent
+/// on crates that are needed in any case.
+const DEPLOYED: &[&str] = &["--profile", "wasm"];
 
 /// Builds `dist/quotagate.wasm` and `dist/quotagate`, optimised as they are deployed.
 pub fn release() -> Result<()> {
     let dist = paths::dist();
-    filter(&dist.join(paths::FILTER), &["--profile", "wasm"])?;
+    filter(&dist.join(paths::FILTER), DEPLOYED)?;
     task::step("build: the store and the commands");
     let built = artifacts::build(task::cargo().args([
         "build",
@@ -34,7 +37,7 @@ pub fn release() -> Result<()> {
 /// nothing is compiled for it alone.
 pub fn tests() -> Result<Vec<Artifact>> {
     let parts = paths::tests();
-    filter(&parts.join(paths::FILTER), &["--profile", "wasm"])?;
+    filter(&parts.join(paths::FILTER), DEPLOYED)?;
     panicking()?;
     task::step("build: the command and the tests");
     let built = artifacts::build(task::cargo().args(["test", "--workspace", "--locked", "--no-run"]))?;
@@ -42,15 +45,19 @@ pub fn tests() -> Result<Vec<Artifact>> {
     Ok(built)
 }
 
-/// Builds what the demo runs, quickly: nothing is optimised.
+/// Builds what the demo runs: the filter as it is deployed, the command without optimisation.
 pub fn demo() -> Result<()> {
-    let parts = paths::demo();
-    filter(&parts.join(paths::FILTER), &[])?;
     task::step("build: the store and the demo");
     let packages = ["build", "--locked", "--package", "quotagate-cli", "--package", "quotagate-demo"];
-    let built = artifacts::build(task::cargo().args(packages))?;
-    place(executable(&built, "quotagate")?, &parts.join(paths::COMMAND))?;
-    place(executable(&built, "quotagate-demo")?, &parts.join(paths::DEMO))
+    demo_from(&artifacts::build(task::cargo().args(packages))?)
+}
+
+/// Places what the demo runs out of a build that has it, such as that of the tests.
+pub fn demo_from(built: &[Artifact]) -> Result<()> {
+    let parts = paths::demo();
+    filter(&parts.join(paths::FILTER), DEPLOYED)?;
+    place(executable(built, "quotagate")?, &parts.join(paths::COMMAND))?;
+    place(executable(built, "quotagate-demo")?, &parts.join(paths::DEMO))
 }
 
 /// Builds the filter with a request header that kills its VM, for tests of what happens next.

@@ -40,7 +40,8 @@ impl Part {
 /// Finds or fetches these parts.
 ///
 /// # Errors
-/// When one is missing and cannot be fetched, or is a system package that the user did not agree to.
+/// When one is missing and cannot be fetched, or is a system package that the user did not agree
+/// to.
 pub fn run(parts: &[Part], consent: Consent) -> Result<()> {
     task::step("setup");
     let mut missing: Vec<&Program> = Vec::new();

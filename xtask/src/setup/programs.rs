@@ -16,7 +16,7 @@ pub struct Program {
     pub find: fn() -> Option<PathBuf>,
     /// Debian's and Ubuntu's packages.
     pub packages: &'static [&'static str],
-    /// The service that the package starts and nobody asked for.
+    /// The service that the package starts, which setup stops again.
     pub service: Option<&'static str>,
     /// How to get it on other systems.
     pub elsewhere: &'static str,

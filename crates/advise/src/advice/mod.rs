@@ -1,4 +1,5 @@
-//! From counts to advice: what each quota would have refused, and the smallest quota within the limits.
+//! From counts to advice: what each quota would have refused, and the smallest quota within the
+//! limits.
 
 mod judge;
 mod model;

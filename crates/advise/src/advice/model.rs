@@ -114,7 +114,8 @@ pub struct WindowAdvice {
     pub user_windows: u64,
     /// The units of the largest user-window.
     pub most: u32,
-    /// Requests that came after their window had been closed to save memory. They count as windows of their own.
+    /// Requests that came after their window had been closed to save memory. They count as windows
+    /// of their own.
     pub late: u64,
     /// Whether counts of 1,024 and more are rounded up, by less than 0.05 %.
     pub rounded: bool,
@@ -155,8 +156,8 @@ pub struct WithoutTop {
     pub left_out: usize,
     /// The number of all other users.
     pub others: u64,
-    /// The smallest quota that stays below both limits for the others. None if there are no others, or if memory did not
-    /// suffice.
+    /// The smallest quota that stays below both limits for the others. None if there are no others,
+    /// or if memory did not suffice.
     pub recommended: Option<Candidate>,
 }
 

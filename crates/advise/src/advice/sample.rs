@@ -1,13 +1,15 @@
 //! Standard errors of estimates from a sample of the users.
 //!
-//! Each user is in the sample with a probability of 1 in its shard's weight, independently of the others. So the variance of
-//! the share of users follows from the weights alone. A user is in the sample with all windows or none, and the counts do not
-//! keep which windows belong together. But the shards are random groups of whole users, so the variance of the share of
-//! user-windows is estimated from the differences between shards. Their own tallies are coarse (`Tally::coarse`), which is
-//! precise enough for an error.
+//! Each user is in the sample with a probability of 1 in its shard's weight, independently of the
+//! others. So the variance of the share of users follows from the weights alone. A user is in the
+//! sample with all windows or none, and the counts do not keep which windows belong together. But
+//! the shards are random groups of whole users, so the variance of the share of user-windows is
+//! estimated from the differences between shards. Their own tallies are coarse (`Tally::coarse`),
+//! which is precise enough for an error.
 //!
-//! A sample knows nothing about users outside it, so no error is smaller than the effect of one more user. If a handful of
-//! users take most of the windows, the truth may be further off than the error.
+//! A sample knows nothing about users outside it, so no error is smaller than the effect of one
+//! more user. If a handful of users take most of the windows, the truth may be further off than the
+//! error.
 
 use serde::Serialize;
 
@@ -36,7 +38,8 @@ pub(crate) struct Shares {
 }
 
 impl Sample {
-    /// The sample, and the errors of the estimated `shares` of `quota`, with this many users in all.
+    /// The sample, and the errors of the estimated `shares` of `quota`, with this many users in
+    /// all.
     pub(crate) fn of(counted: &Counted, quota: u32, shares: Shares, users: u64) -> Self {
         let (mut of_users, mut of_windows) = (0.0, 0.0);
         let windows = counted.windows.above(0).1.max(1) as f64;

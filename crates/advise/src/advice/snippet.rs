@@ -16,7 +16,7 @@ pub(crate) fn of(
     // Only the label goes into a comment: a client may have chosen the value.
     let label = partition.and_then(|partition| partition.split_once('=')).map(|(label, _)| label);
     let label = label.filter(|label| label.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)));
-    let whom = match label {
+    let counted_by = match label {
         Some(label) => format!("the identity that the log names {label}"),
         None => "the identity that the log names".to_owned(),
     };
@@ -27,7 +27,7 @@ pub(crate) fn of(
         let name = if quotas.len() > 1 && is_name(&of_window) { &of_window } else { policy };
         let _ = write!(
             text,
-            "  - name: {name}\n    partition_by: [caller] # {whom}\n    quota: {quota}\n    window: {window}\n    \
+            "  - name: {name}\n    partition_by: [caller] # {counted_by}\n    quota: {quota}\n    window: {window}\n    \
              mode: shadow # counts and never refuses: watch shadow_refused, then remove this line\n"
         );
     }

@@ -1,4 +1,5 @@
-//! Counts by user and window, shared by all threads: the users in 64 shards, each behind a lock of its own.
+//! Counts by user and window, shared by all threads: the users in 64 shards, each behind a lock of
+//! its own.
 
 mod shard;
 mod taken;
@@ -81,14 +82,15 @@ impl Counts {
         self.top > 0
     }
 
-    /// Closes all windows on this many threads. Also tallies all users but the first `but` with the largest windows.
+    /// Closes all windows on this many threads. Also tallies all users but the first `but` with the
+    /// largest windows.
     pub(crate) fn finish(self, threads: usize, but: usize) -> Counted {
         let mut top = Vec::new();
         let mut parts: Vec<Vec<Shard>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
-        for (place, shard) in self.shards.into_iter().enumerate() {
+        for (index, shard) in self.shards.into_iter().enumerate() {
             let mut shard = shard.into_inner().unwrap_or_else(PoisonError::into_inner);
             top.extend(shard.take_top());
-            let part = place % parts.len();
+            let part = index % parts.len();
             if let Some(part) = parts.get_mut(part) {
                 part.push(shard);
             }

@@ -1,12 +1,14 @@
 //! A shard of all users: their counts in each window, within a bound of memory.
 //!
-//! The shard keeps every count as long as there is room, so lines may come in any order. Then it **closes** windows for which
-//! no more lines are expected: their counts go into a tally, and only the largest count of each user stays. If that is not
-//! enough, it drops half of the users. The others are a uniform **sample** by a hash of the name, and each stands for two,
-//! four, eight, ... users.
+//! The shard keeps every count as long as there is room, so lines may come in any order. Then it
+//! **closes** windows for which no more lines are expected: their counts go into a tally, and only
+//! the largest count of each user stays. If that is not enough, it drops half of the users. The
+//! others are a uniform **sample** by a hash of the name, and each stands for two, four, eight, ...
+//! users.
 //!
-//! Memory: `budget` bytes of tables, and as much again for a short time while a table grows or windows are closed, in one
-//! shard per thread. A count takes 17 bytes and a user 13. Tables are at least three eighths full when they have grown.
+//! Memory: `budget` bytes of tables, and as much again for a short time while a table grows or
+//! windows are closed, in one shard per thread. A count takes 17 bytes and a user 13. Tables are at
+//! least three eighths full when they have grown.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -93,8 +95,8 @@ impl Shard {
         Self { counts, users, own, level: 0, closed: 0, late: 0, budget, top: Top::new(top) }
     }
 
-    /// Adds units of the user with this name. If there is no room, it may close windows below `open` into `closed`. Returns
-    /// true if the budget was too small.
+    /// Adds units of the user with this name. If there is no room, it may close windows below
+    /// `open` into `closed`. Returns true if the budget was too small.
     pub(crate) fn add(&mut self, taken: Taken, name: &[u8], open: u32, closed: &Mutex<Tally>) -> bool {
         if !sampled(taken.user, self.level) {
             return false;
@@ -223,8 +225,8 @@ fn halves(user: u64) -> [u32; 2] {
     [(user >> 32) as u32, user as u32]
 }
 
-/// Whether a user belongs to the sample of this level, which is a part of that of every lower level. The bits are others
-/// than those that choose the part.
+/// Whether a user belongs to the sample of this level, which is a part of that of every lower
+/// level. The bits are others than those that choose the part.
 fn sampled(user: u64, level: u32) -> bool {
     user & ((1 << level) - 1) == 0
 }

@@ -18,7 +18,8 @@ impl Taken {
     }
 }
 
-/// A hash in which every bit depends on all bits of the number: in a sample, the lowest bits of all users are equal.
+/// A hash in which every bit depends on all bits of the number: in a sample, the lowest bits of all
+/// users are equal.
 pub(super) fn spread(number: u64) -> u64 {
     let product = u128::from(number) * 0xa076_1d64_78bd_642f;
     (product >> 64) as u64 ^ product as u64

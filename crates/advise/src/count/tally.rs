@@ -1,8 +1,9 @@
 //! A histogram of sizes: exact, or rounded up by less than 0.05 % if there are very many sizes.
 //!
-//! Each size below 1,024 has a slot. Larger sizes are exact while there are at most 65,536 different ones. Beyond that, each is
-//! rounded up to its first 12 bits, which leaves fewer than 45,056. Memory: about 3 MiB at most. A coarse tally rounds to 6
-//! bits from the beginning: by less than 3.2 %, with 40 KiB at most.
+//! Each size below 1,024 has a slot. Larger sizes are exact while there are at most 65,536
+//! different ones. Beyond that, each is rounded up to its first 12 bits, which leaves fewer than
+//! 45,056. Memory: about 3 MiB at most. A coarse tally rounds to 6 bits from the beginning: by less
+//! than 3.2 %, with 40 KiB at most.
 
 use std::collections::BTreeMap;
 

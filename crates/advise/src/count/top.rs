@@ -1,6 +1,8 @@
-//! The users with the largest windows, with their names: exact, in memory for that many users and names.
+//! The users with the largest windows, with their names: exact, in memory for that many users and
+//! names.
 //!
-//! Counts only grow. So a user enters the list with the request that reaches its largest count, and that request has the name.
+//! Counts only grow. So a user enters the list with the request that reaches its largest count, and
+//! that request has the name.
 
 use std::collections::HashMap;
 

@@ -108,7 +108,8 @@ impl Chunk {
         });
     }
 
-    /// Reads until the buffer is full or the log ends. Then it returns the error that truncated the log, if any.
+    /// Reads until the buffer is full or the log ends. Then it returns the error that truncated the
+    /// log, if any.
     fn fill(&mut self, source: &mut Bytes) -> Option<Option<String>> {
         while let Some(room) = self.room.get_mut(self.length..).filter(|room| !room.is_empty()) {
             match source.read(room) {

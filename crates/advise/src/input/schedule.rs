@@ -1,12 +1,13 @@
-//! Decides which log is read next: always the one that is furthest behind in time. So logs of several proxies are read side
-//! by side, and rotated logs one after another.
+//! Decides which log is read next: always the one that is furthest behind in time. So logs of
+//! several proxies are read side by side, and rotated logs one after another.
 //!
-//! The thread that needs lines reads and decompresses them itself, so several logs are decompressed at once. While memory is
-//! scarce, no log is read far ahead of the others.
+//! The thread that needs lines reads and decompresses them itself, so several logs are decompressed
+//! at once. While memory is scarce, no log is read far ahead of the others.
 //!
-//! A thread reads one chunk at a time. At most [`OPEN`] logs are open, or as many as the system allows: if more overlap in
-//! time, the rest waits until one of them is finished. Counts stay correct, but windows that began before a waiting log stay
-//! open, so exact numbers need more memory.
+//! A thread reads one chunk at a time. At most [`OPEN`] logs are open, or as many as the system
+//! allows: if more overlap in time, the rest waits until one of them is finished. Counts stay
+//! correct, but windows that began before a waiting log stay open, so exact numbers need more
+//! memory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -194,7 +195,8 @@ impl<'r> Schedule<'r> {
         }
     }
 
-    /// Closes a log that cannot be opened until another one is finished. Returns false if no other is open.
+    /// Closes a log that cannot be opened until another one is finished. Returns false if no other
+    /// is open.
     fn wait_for_others(&self, number: usize, reached: i64) -> bool {
         let mut state = self.lock();
         state.set(number, Log::Closed(reached));

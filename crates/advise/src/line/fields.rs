@@ -1,7 +1,7 @@
 //! Which fields of a line are read, and which requests are selected.
 
-/// Names of the fields to read: of members in JSON, with dots between nested names, and of operators in text. An absent name
-/// is the one in `envoy/access_log.yaml`.
+/// Names of the fields to read: of members in JSON, with dots between nested names, and of
+/// operators in text. An absent name is the one in `envoy/access_log.yaml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
     /// The format string of text lines; none: Envoy's default.
@@ -21,8 +21,8 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Whether the names of users may be secrets: the field has the name of a secret. In the filter's own field, secrets are
-    /// digests.
+    /// Whether the names of users may be secrets: the field has the name of a secret. In the
+    /// filter's own field, secrets are digests.
     pub(crate) fn key_is_secret(&self) -> bool {
         let name = self.key.as_deref().unwrap_or_default().to_ascii_lowercase().replace('_', "-");
         SECRETS.iter().any(|secret| name.contains(secret))

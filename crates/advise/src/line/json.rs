@@ -1,8 +1,8 @@
 //! Finds a few values in a line of JSON, usually three of fifteen fields.
 //!
-//! It is written by hand because the advisor spends half of its time here: it skips strings with `memchr`, builds nothing, and
-//! stops at the last field, so it checks neither literals nor the rest of the line. In valid JSON it finds the same values as
-//! `serde_json`; a test compares them.
+//! It is written by hand because the advisor spends half of its time here: it skips strings with
+//! `memchr`, builds nothing, and stops at the last field, so it checks neither literals nor the
+//! rest of the line. In valid JSON it finds the same values as `serde_json`; a test compares them.
 
 use std::borrow::Cow;
 
@@ -16,8 +16,8 @@ pub(crate) type Paths<'p> = [Option<&'p str>; NUMBER];
 /// The raw values of the fields.
 pub(crate) type Found<'l> = [Option<&'l [u8]>; NUMBER];
 
-/// The values at these paths. None if the part of the line that is read is no JSON object. If a name occurs twice, the first
-/// value counts.
+/// The values at these paths. None if the part of the line that is read is no JSON object. If a
+/// name occurs twice, the first value counts.
 pub(crate) fn find<'l>(line: &'l [u8], paths: &Paths<'_>) -> Option<Found<'l>> {
     if !line.trim_ascii_end().ends_with(b"}") {
         return None;

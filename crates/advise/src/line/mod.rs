@@ -68,8 +68,8 @@ pub(crate) struct Reader {
 
 /// The meaning of `-` as the name of a user.
 ///
-/// The filter writes it for all requests that share a counter because they lack an identity (`on_missing: shared`). Envoy
-/// writes it into text for a missing value, and `null` into JSON.
+/// The filter writes it for all requests that share a counter because they lack an identity
+/// (`on_missing: shared`). Envoy writes it into text for a missing value, and `null` into JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dash {
     /// The shared user.

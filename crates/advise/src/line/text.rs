@@ -1,7 +1,8 @@
 //! Finds a few values in a line of text by its format string.
 //!
-//! A value ends where the text after it in the format first occurs. So a value from a client, such as a path or a user agent,
-//! can shift all values after it: fields that matter belong in front. Reading stops after the last selected value.
+//! A value ends where the text after it in the format first occurs. So a value from a client, such
+//! as a path or a user agent, can shift all values after it: fields that matter belong in front.
+//! Reading stops after the last selected value.
 
 use memchr::memmem::Finder;
 
@@ -63,8 +64,8 @@ impl Format {
         self.values.iter().map(|field| field.name.as_str())
     }
 
-    /// Selects the first matching operator for the field with this index. An operator may serve several fields. Returns false
-    /// if none matches.
+    /// Selects the first matching operator for the field with this index. An operator may serve
+    /// several fields. Returns false if none matches.
     pub(crate) fn want(&mut self, is: impl Fn(&str) -> bool, field: usize) -> bool {
         let value = self.values.iter_mut().find(|value| is(&value.name));
         value.map(|value| value.fields.push(field)).is_some()
@@ -131,7 +132,8 @@ fn pieces(format: &str) -> Result<Vec<Piece>, String> {
     Ok(pieces)
 }
 
-/// The operator with its arguments, and the text after its percent sign. Arguments may contain percent signs.
+/// The operator with its arguments, and the text after its percent sign. Arguments may contain
+/// percent signs.
 fn operator(text: &str) -> Option<(&str, &str)> {
     let mut depth = 0_usize;
     for (at, character) in text.char_indices() {

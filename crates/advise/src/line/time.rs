@@ -1,7 +1,8 @@
 //! Times in logs, as milliseconds since the Unix epoch.
 //!
-//! Without a format, a time is RFC 3339, Envoy's default, or a number: seconds, milliseconds, microseconds or nanoseconds,
-//! depending on its size. Other times need a format in the notation of strftime.
+//! Without a format, a time is RFC 3339, Envoy's default, or a number: seconds, milliseconds,
+//! microseconds or nanoseconds, depending on its size. Other times need a format in the notation of
+//! strftime.
 
 use jiff::fmt::strtime::BrokenDownTime;
 
@@ -67,7 +68,8 @@ fn fraction(bytes: &[u8]) -> (i64, &[u8]) {
     (places.fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')), rest)
 }
 
-/// Days since 1970-01-01 in the Gregorian calendar: years begin in March, so that a leap day is the last of its year.
+/// Days since 1970-01-01 in the Gregorian calendar: years begin in March, so that a leap day is the
+/// last of its year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);

@@ -17,7 +17,8 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// A bar for these logs. It has a length if all sizes are known, and is drawn on a terminal only.
+    /// A bar for these logs. It has a length if all sizes are known, and is drawn on a terminal
+    /// only.
     pub(crate) fn new(logs: &[PathBuf], progress: &Progress, wanted: bool) -> Self {
         let size = |log: &PathBuf| log.metadata().ok().filter(|data| data.is_file()).map(|data| data.len());
         let total: Option<u64> = logs.iter().map(size).sum();

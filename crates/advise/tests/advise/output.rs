@@ -6,7 +6,8 @@ use quotagate_advise::{Advice, Fields, Only, Options, advise};
 use quotagate_quota::config::Config;
 use serde_json::{Value, json};
 
-/// Advice on two users with one request a minute, one user with twelve, a malformed line and a request without a user.
+/// Advice on two users with one request a minute, one user with twelve, a malformed line and a
+/// request without a user.
 fn advice(options: Options) -> Advice {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");

@@ -1,4 +1,5 @@
-//! Finds policy documents: a whole file, or parts of a configuration of Envoy, Istio or Envoy Gateway.
+//! Finds policy documents: a whole file, or parts of a configuration of Envoy, Istio or Envoy
+//! Gateway.
 
 use quotagate_quota::config;
 use serde_json::error::Category;
@@ -12,7 +13,8 @@ const REQUIRED: [&str; 3] = ["domain", "store", "policies"];
 /// The fields in which plugins have their configuration.
 const CONFIGURATIONS: [&str; 4] = ["configuration", "pluginConfig", "config", "filter_config"];
 
-/// A text beside a plugin's configuration that shows it to be ours, even if the document in it is mostly wrong.
+/// A text beside a plugin's configuration that shows it to be ours, even if the document in it is
+/// mostly wrong.
 const OURS: &str = "quotagate";
 
 /// A policy document in a file.
@@ -37,8 +39,8 @@ pub(super) enum Content<'n> {
 pub(super) struct Embedded<'n> {
     node: &'n Node,
     text: &'n str,
-    /// The lines and columns to add to a position in the text for its position in the file. None if the file does not
-    /// contain the same lines.
+    /// The lines and columns to add to a position in the text for its position in the file. None if
+    /// the file does not contain the same lines.
     shift: Option<(u64, u64)>,
 }
 
@@ -110,7 +112,8 @@ struct Search<'s, 'n> {
 }
 
 impl<'n> Search<'_, 'n> {
-    /// Keeps the documents at and below this value. It is one itself if it has `enough` of the required fields.
+    /// Keeps the documents at and below this value. It is one itself if it has `enough` of the
+    /// required fields.
     fn at(&mut self, node: &'n Node, path: &str, enough: usize) {
         if has(|name| node.value.get(name).is_some(), enough) {
             self.keep(path.to_owned(), Content::Plain(node));
@@ -181,7 +184,8 @@ fn mentions(tree: &Tree) -> bool {
     }
 }
 
-/// The lines and columns between a text and its file. Known only for literal blocks (`|`), which keep their lines.
+/// The lines and columns between a text and its file. Known only for literal blocks (`|`), which
+/// keep their lines.
 fn shift(node: &Node, text: &str, file: &str) -> Option<(u64, u64)> {
     let before = node.referenced.line().checked_sub(1)?;
     let mut lines = file.lines().skip(usize::try_from(before).ok()?);

@@ -20,8 +20,8 @@ use crate::standard::{error_line, print, write};
 /// The flags of `quotagate check`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Policy documents, or configurations of Envoy, Istio or Envoy Gateway that contain some, as JSON or YAML; `-` reads
-    /// standard input
+    /// Policy documents, or configurations of Envoy, Istio or Envoy Gateway that contain some, as
+    /// JSON or YAML; `-` reads standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Fail on warnings, too
@@ -32,9 +32,11 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Prints the faults of the documents, and warnings about likely mistakes, each on a line with its position.
+/// Prints the faults of the documents, and warnings about likely mistakes, each on a line with its
+/// position.
 ///
-/// The status is 0 without faults, 1 with faults or if no file contains a policy document, 2 if a file cannot be read.
+/// The status is 0 without faults, 1 with faults or if no file contains a policy document, 2 if a
+/// file cannot be read.
 ///
 /// # Errors
 /// One sentence when standard output cannot be written.
@@ -126,8 +128,8 @@ fn check_document(document: &Document<'_>, report: &mut Report) {
     }
 }
 
-/// The findings of the filter's own parser. `text` is the JSON of the document, and `node` is the same with positions.
-/// `in_file` converts these to positions in the file.
+/// The findings of the filter's own parser. `text` is the JSON of the document, and `node` is the
+/// same with positions. `in_file` converts these to positions in the file.
 fn findings(text: &str, node: &Node, number: usize, in_file: impl Fn(Position) -> Position) -> Vec<Finding> {
     let finding = |fault: &Fault, severity| {
         let at = in_file(locate(node, &fault.path));

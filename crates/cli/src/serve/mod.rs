@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use humantime::format_duration;
 use quotagate_control::{App, serve as serve_store};
-use quotagate_store::password::PasswordFile;
+use quotagate_store::secret::PasswordFile;
 use quotagate_store::server::{ListenAddr, Listener, Tokens, raise_file_limit};
 use quotagate_store::url::StoreUrl;
 use tokio::runtime::{Builder, Runtime};
@@ -26,24 +26,28 @@ pub struct Args {
     /// The address for Envoy's calls: host:port (port 0: any free one) or unix:/path.sock
     #[arg(long, env = "QUOTAGATE_LISTEN", default_value = "127.0.0.1:9180", value_name = "ADDR")]
     listen: ListenAddr,
-    /// The address for operators: the live page at /, the admin API at /v1/, /healthz, /readyz, /metrics
+    /// The address for operators: the live page at /, the admin API at /v1/, /healthz, /readyz,
+    /// /metrics
     #[arg(long, env = "QUOTAGATE_ADMIN", default_value = "127.0.0.1:9181", value_name = "ADDR")]
     admin: ListenAddr,
     /// The prefix of every key in Redis
     #[arg(long, env = "QUOTAGATE_PREFIX", default_value = "qg", value_parser = prefix)]
     prefix: String,
-    /// A file with bearer tokens for Envoy, one per line; a call needs one of them [default: calls need none]
+    /// A file with bearer tokens for Envoy, one per line; a call needs one of them [default: calls
+    /// need none]
     #[arg(long, env = "QUOTAGATE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// A file with bearer tokens for operators, one per line [default: those of --token-file]
     #[arg(long, env = "QUOTAGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
-    /// A host name of the admin address, in addition to localhost and IP addresses; repeatable, or separated by commas
+    /// A host name of the admin address, in addition to localhost and IP addresses; repeatable, or
+    /// separated by commas
     #[arg(long, env = "QUOTAGATE_ADMIN_HOSTS", value_name = "NAME", value_delimiter = ',', value_parser = host)]
     admin_host: Vec<String>,
     /// The store of the counters: memory:, redis://[user:password@]host:port/db, rediss:// (TLS),
-    /// redis+unix:///path.sock, redis-cluster://h1:p1,h2:p2, rediss-cluster://, redis-sentinel://h1,h2/mymaster;
-    /// parameters after a ?: client_cert, client_key, server_name, sentinel_user, sentinel_password_file
+    /// redis+unix:///path.sock, redis-cluster://h1:p1,h2:p2, rediss-cluster://,
+    /// redis-sentinel://h1,h2/mymaster; parameters after a ?: client_cert, client_key, server_name,
+    /// sentinel_user, sentinel_password_file
     // A string, so that no error of the argument parser shows the password in it.
     #[arg(
         long,
@@ -106,8 +110,9 @@ pub fn run(args: Args) -> Result<(), String> {
     done
 }
 
-/// A call is cheapest with one thread, since nothing moves between threads. One thread serves some thousand calls per second,
-/// each with many requests, and an Envoy on the same machine needs the other processors more.
+/// A call is cheapest with one thread, since nothing moves between threads. One thread serves some
+/// thousand calls per second, each with many requests, and an Envoy on the same machine needs the
+/// other processors more.
 fn runtime(threads: Option<u8>) -> io::Result<Runtime> {
     let threads = threads.map_or_else(
         || available_parallelism().map_or(1, |processors| (processors.get() / 4).max(1)),

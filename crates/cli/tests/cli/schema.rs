@@ -1,10 +1,10 @@
-//! `quotagate schema` prints the file that editors are pointed to.
+//! `quotagate schema` prints the schema that editors load.
 
 use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn the_command_prints_the_committed_schema() {
+fn schema_prints_the_committed_file() {
     let output = Command::new(env!("CARGO_BIN_EXE_quotagate")).arg("schema").output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../envoy/quotagate.schema.json");
