@@ -1,9 +1,12 @@
 # syntax=docker/dockerfile:1.7
-# Three images: `docker build --target store .` (the store and the commands), `--target envoy` (Envoy with the filter) and
-# `--target filter` (the filter alone, for Istio's WasmPlugin and Envoy Gateway's EnvoyExtensionPolicy).
+# Three images: `docker build --target store .` (the store and the commands), `--target envoy`
+# (Envoy with the filter) and `--target filter` (the filter alone, for Istio's WasmPlugin and Envoy
+# Gateway's EnvoyExtensionPolicy).
 
 FROM rust:1.95.0-bookworm AS build
 RUN rustup target add wasm32-wasip1
+# The Rust of this image, whatever rust-toolchain.toml names.
+ENV RUSTUP_TOOLCHAIN=1.95.0
 WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
@@ -12,7 +15,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
  && cp dist/quotagate.wasm dist/quotagate /dist/
 
 FROM debian:12.10-slim AS store
-# For stores behind TLS (rediss://).
+# For Redis over TLS (rediss://).
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /dist/quotagate /usr/local/bin/quotagate
 COPY --chmod=0755 docker/http-ok.sh /usr/local/bin/http-ok
@@ -23,12 +26,12 @@ HEALTHCHECK --interval=2s --timeout=2s --start-period=10s --retries=15 CMD ["htt
 ENTRYPOINT ["quotagate"]
 CMD ["serve"]
 
-# One layer with one file of this name is what both look for.
+# Istio and Envoy Gateway expect one layer with one file of this name.
 FROM scratch AS filter
 COPY --from=build /dist/quotagate.wasm /plugin.wasm
 
 FROM envoyproxy/envoy:v1.40.0 AS envoy
-# The configuration names dist/quotagate.wasm, seen from the working directory.
+# The configuration names dist/quotagate.wasm relative to the working directory.
 WORKDIR /
 COPY --from=build /dist/quotagate.wasm /dist/quotagate.wasm
 COPY --chmod=0755 docker/http-ok.sh /usr/local/bin/http-ok

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Forms a Redis Cluster: form-cluster.sh HOST:PORT[@BUS]... (an even number of nodes, at least six).
-# The first half become the primaries of equal parts of the slots, the others their replicas, in order. A cluster
-# that was formed before stays as it is; its nodes are only told each other's (perhaps new) addresses.
-# DEADLINE: how many seconds each step may take (default 60).
+# The first half become primaries with equal shares of the slots, the others their replicas, in
+# order. An existing cluster stays as it is; its nodes only learn each other's current addresses.
+# DEADLINE is the number of seconds that each step may take (default 60).
 set -eu
 
 deadline=${DEADLINE:-60}
@@ -80,7 +80,7 @@ if [ $fresh = yes ]; then
       cli "$node" CLUSTER ADDSLOTSRANGE $((i * 16384 / primaries)) $(((i + 1) * 16384 / primaries - 1)) >/dev/null
       ids="$ids $(cli "$node" CLUSTER MYID)"
     else
-      # The first id that is left, and the rest for the next replica.
+      # Take the first remaining id; the rest is for the next replicas.
       ids=${ids# }
       id=${ids%% *}
       ids=${ids#* }

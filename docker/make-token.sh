@@ -5,7 +5,8 @@ set -eu
 file=$1
 [ -s "$file" ] && exit 0
 token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
-# Whoever sees the file sees the whole token. The stores run as another user, and nobody else mounts its volume.
+# Other processes never see a partial file. The stores run as another user, and nothing else mounts
+# the volume.
 (umask 077 && printf '%s\n' "$token" >"$file.new")
 chmod 0444 "$file.new"
 mv "$file.new" "$file"

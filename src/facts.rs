@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, OnceCell};
 
-use quotagate_quota::request::{PeerName, Request};
+use quotagate_quota::request::Request;
 
 use crate::headers::HeaderMap;
 use crate::host;
@@ -81,13 +81,8 @@ impl Request for Facts {
         host::property(&keys)
     }
 
-    fn peer(&self, name: PeerName) -> Option<Vec<u8>> {
-        let name = match name {
-            PeerName::UriSan => "uri_san_peer_certificate",
-            PeerName::DnsSan => "dns_san_peer_certificate",
-            PeerName::Subject => "subject_peer_certificate",
-        };
-        host::property(&["connection", name])
+    fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {
+        host::property(path)
     }
 
     fn source_address(&self) -> Option<Vec<u8>> {

@@ -8,6 +8,8 @@ mod allowances;
 #[cfg(test)]
 mod answers;
 #[cfg(test)]
+mod around_the_filter;
+#[cfg(test)]
 mod bodies;
 #[cfg(test)]
 mod configuration;

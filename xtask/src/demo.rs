@@ -1,162 +1,27 @@
-//! `cargo xtask demo`: store, sample upstream and real Envoy with the filter, until Ctrl-C.
+//! `cargo xtask demo`: builds quickly what the demo runs, and runs it.
 
-mod burst;
+use std::process::Command;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use anyhow::Result;
+use quotagate_workspace::{paths, task};
+
+use crate::{
+    build,
+    setup::{self, Consent, Part},
 };
-
-use anyhow::{Context, Result, bail};
-use quotagate_support::{
-    envoy::{Envoy, EnvoyOptions},
-    jwt, ports,
-    redis::Redis,
-    store::{StoreOptions, StoreProcess},
-    upstream::Upstream,
-    wait,
-};
-
-use crate::{build, run, setup};
-
-const ADMIN_PORT: u16 = 9901;
-const STORE_PORT: u16 = 9180;
-const STORE_ADMIN_PORT: u16 = 9181;
-/// How long a part may run before its health is looked at again.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// All that runs; dropped in this order, so that Envoy goes first.
-struct Parts {
-    envoy: Envoy,
-    store: StoreProcess,
-    _upstream: Upstream,
-    redis: Option<Redis>,
-}
 
 /// Sets up, builds and runs the demo on this port: the scripted burst, or until Ctrl-C.
-pub fn run(port: u16, once: bool) -> Result<()> {
-    if !ports::is_free(port) {
-        bail!("{}", port_taken(port));
-    }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let found = setup::run(setup::Redis::Optional)?;
-    build::run()?;
-    let flag = Arc::clone(&interrupted);
-    ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst)).context("cannot listen for Ctrl-C")?;
-    let mut parts = start(port, found.redis.is_some())?;
-    let outcome = if once { burst::run(port) } else { stay(&mut parts, port, &interrupted) };
-    let stopped = parts.stop();
-    outcome.and(stopped)
+pub fn run(port: u16, once: bool, consent: Consent) -> Result<()> {
+    setup::run(&[Part::WasmTarget, Part::Envoy], consent)?;
+    build::demo()?;
+    start(port, once)
 }
 
-fn start(port: u16, with_redis: bool) -> Result<Parts> {
-    run::step("demo: starting the parts");
-    let redis = if with_redis {
-        let redis = Redis::start()?;
-        run::note(&format!("Redis, throw-away: {}", redis.url()));
-        Some(redis)
-    } else {
-        run::note(
-            "no redis-server here: the store keeps its counters in memory (one store only, lost with it)",
-        );
-        None
-    };
-    let url = redis.as_ref().map_or_else(|| "memory:".to_owned(), Redis::url);
-    let (listen, admin) =
-        (usual_or_free(STORE_PORT, "the store")?, usual_or_free(STORE_ADMIN_PORT, "its admin")?);
-    let options = StoreOptions::new(&url).listen(&format!("127.0.0.1:{listen}"));
-    let store = StoreProcess::start_with(&options.admin(&format!("127.0.0.1:{admin}")))?;
-    run::note(&format!("store: http://127.0.0.1:{} (admin {})", store.port(), store.admin_port()));
-    let upstream = Upstream::start()?;
-    run::note(&format!("sample upstream: http://127.0.0.1:{}", upstream.port()));
-    let mut options = EnvoyOptions::new(upstream.port(), store.port());
-    options.port = port;
-    options.admin_port = usual_or_free(ADMIN_PORT, "Envoy's admin")?;
-    let envoy = Envoy::start(&options)?;
-    run::note(&format!("Envoy: http://127.0.0.1:{port} (admin {})", envoy.admin_port()));
-    Ok(Parts { envoy, store, _upstream: upstream, redis })
-}
-
-impl Parts {
-    fn stop(mut self) -> Result<()> {
-        run::step("demo: stopping the parts");
-        self.envoy.stop()?;
-        self.store.stop()?;
-        self.redis.as_mut().map_or(Ok(()), Redis::stop)
-    }
-}
-
-/// Until Ctrl-C, or until a part ends by itself.
-fn stay(parts: &mut Parts, port: u16, interrupted: &AtomicBool) -> Result<()> {
-    println!("\n{}\n", hints(port, parts.store.admin_port(), &jwt::token("alice")?));
-    while !interrupted.load(Ordering::SeqCst) {
-        let waited = wait::until_true("Ctrl-C", LOOK, || Ok(interrupted.load(Ordering::SeqCst)));
-        // Ctrl-C in a terminal reaches every part as well: who ends then did not fail.
-        if waited.is_err() {
-            ended_by_itself(parts, interrupted)?;
-        }
-    }
-    Ok(())
-}
-
-fn ended_by_itself(parts: &mut Parts, interrupted: &AtomicBool) -> Result<()> {
-    let checked = parts.envoy.check().and_then(|()| parts.store.check());
-    if interrupted.load(Ordering::SeqCst) { Ok(()) } else { checked }
-}
-
-/// The usual port, or another one where somebody has it.
-fn usual_or_free(usual: u16, whose: &str) -> Result<u16> {
-    if ports::is_free(usual) {
-        return Ok(usual);
-    }
-    let other = ports::free()?;
-    run::note(&format!("port {usual} is taken: {whose} uses {other}"));
-    Ok(other)
-}
-
-fn port_taken(port: u16) -> String {
-    format!(
-        "port {port} is taken by another program: stop that one, or choose another port with `cargo xtask demo \
-         --port {}`",
-        port.checked_add(1).unwrap_or(10_000)
-    )
-}
-
-fn hints(port: u16, store_admin: u16, token: &str) -> String {
-    format!(
-        "Everybody has 5 requests a minute. Try:\n\n  \
-         for i in 1 2 3 4 5 6; do curl -s -o /dev/null -w '%{{http_code}}\\n' http://127.0.0.1:{port}/; done\n  \
-         curl -i -H 'authorization: Bearer {token}' http://127.0.0.1:{port}/\n  \
-         curl -s http://127.0.0.1:{store_admin}/metrics\n\n\
-         The first is you by your address, the second alice by her token, the third what the store counted.\n\
-         Ctrl-C ends it."
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_taken_port_is_one_sentence_with_a_remedy() {
-        assert!(port_taken(10_000).contains("--port 10001"));
-        assert!(port_taken(u16::MAX).contains("--port 10000"));
-    }
-
-    #[test]
-    fn there_are_three_commands_to_try() {
-        let text = hints(1, 2, "t");
-        assert_eq!(text.matches("curl -").count(), 3);
-        assert!(text.contains("%{http_code}\\n") && text.contains("Bearer t"));
-    }
-
-    #[test]
-    fn a_usual_port_gives_way() {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let taken = listener.local_addr().unwrap().port();
-        assert_ne!(usual_or_free(taken, "a test").unwrap(), taken);
-    }
+/// Runs the demo that was built last, in the place of this process: Ctrl-C then reaches only what
+/// has to clean up.
+pub fn start(port: u16, once: bool) -> Result<()> {
+    let parts = paths::demo();
+    let mut demo = Command::new(parts.join(paths::DEMO));
+    demo.current_dir(paths::root()).env(paths::PARTS, &parts).args(["--port", &port.to_string()]);
+    task::replace_by(demo.args(once.then_some("--once")))
 }

@@ -1,15 +1,14 @@
-//! `cargo xtask fuzz`: hostile bytes for the configuration's reader, the keys, and the reader of the store's replies.
+//! `cargo xtask fuzz`: hostile bytes for the configuration's reader, the keys, and the reader of
+//! the store's replies.
 //!
-//! With cargo-fuzz and a nightly Rust, libFuzzer looks for bytes that reach new code. Without, the same checks run
-//! over random bytes, as in every run of the tests, only far more of them. Findings, corpora and what is built stay
-//! below Cargo's target directory.
+//! With cargo-fuzz and a nightly Rust, libFuzzer looks for bytes that reach new code. Without, the
+//! same checks run over random bytes, as in every run of the tests, only far more of them.
+//! Findings, corpora and what is built stay below Cargo's target directory.
 
 use std::{fs, process::Command};
 
 use anyhow::{Context, Result};
-use quotagate_support::paths;
-
-use crate::{build, run};
+use quotagate_workspace::{paths, task};
 
 /// The targets, and the folders of inputs to begin with besides what earlier runs have found.
 const TARGETS: [(&str, &[&str]); 3] = [
@@ -23,20 +22,20 @@ const CASES: u32 = 100_000;
 
 /// Runs each target for so many seconds.
 pub fn run(seconds: u32) -> Result<()> {
-    if run::succeeds(cargo_fuzz().arg("--version")) {
+    if task::succeeds(cargo_fuzz().arg("--version")) {
         return TARGETS.iter().try_for_each(|(target, seeds)| search(target, seeds, seconds));
     }
-    run::step(&format!("fuzz: {CASES} random cases of each"));
-    run::note("no cargo-fuzz with a nightly Rust; to search instead: rustup toolchain install nightly, and");
-    run::note("cargo install cargo-fuzz");
+    task::step(&format!("fuzz: {CASES} random cases of each"));
+    task::note("no cargo-fuzz with a nightly Rust; to search instead: rustup toolchain install nightly, and");
+    task::note("cargo install cargo-fuzz");
     let tests =
         ["test", "--locked", "--release", "--package", "quotagate-quota", "--test", "hostile", "fuzz_"];
-    run::visibly(run::cargo().args(tests).env("QUOTAGATE_FUZZ_CASES", CASES.to_string()))
+    task::visibly(task::cargo().args(tests).env("QUOTAGATE_FUZZ_CASES", CASES.to_string()))
 }
 
 fn search(target: &str, seeds: &[&str], seconds: u32) -> Result<()> {
-    run::step(&format!("fuzz: {target}, for {seconds} s"));
-    let folder = build::target_directory()?.join("fuzz");
+    task::step(&format!("fuzz: {target}, for {seconds} s"));
+    let folder = paths::root().join("target").join("fuzz");
     let (corpus, findings) = (folder.join("corpus").join(target), folder.join("findings").join(target));
     for folder in [&corpus, &findings] {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -57,7 +56,7 @@ fn search(target: &str, seeds: &[&str], seconds: u32) -> Result<()> {
     ]);
     // The slash makes a folder of it.
     fuzz.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={}/", findings.display()));
-    run::visibly(&mut fuzz)
+    task::visibly(&mut fuzz)
 }
 
 /// By rustup, for the Rust that runs this task is not a nightly one.

@@ -1,87 +1,26 @@
-//! The project's tasks: `cargo xtask setup|build|demo|test|fuzz|bench|scale|chaos|soak|screenshot|deny|ci`.
+//! The project's tasks: `cargo xtask setup`, `build`, `demo`, `check`, `test`, `ci` and more.
 
-mod bench;
 mod build;
-mod chaos;
-mod check;
+mod ci;
+mod delegate;
 mod demo;
 mod deny;
 mod fuzz;
-mod run;
-mod scale;
-mod screenshot;
+mod lint;
 mod setup;
-mod soak;
+mod test;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use anyhow::{Context, Result};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-#[derive(Debug, Parser)]
-#[command(name = "cargo xtask", about = "Build, try and test quotagate", version)]
-struct Cli {
-    #[command(subcommand)]
-    task: Task,
-}
-
-#[derive(Debug, Subcommand)]
-enum Task {
-    /// Find or fetch what the other tasks need: the Wasm target, Envoy, redis-server, Chromium
-    Setup,
-    /// Build dist/quotagate.wasm (the filter) and dist/quotagate (the store and the commands)
-    Build,
-    /// Run the whole thing: store, sample upstream, real Envoy with the filter
-    Demo(DemoArgs),
-    /// Set up, build, and run every test
-    Test,
-    /// Feed hostile bytes to what reads configurations, requests and replies
-    Fuzz(FuzzArgs),
-    /// Simulate a fleet in virtual time, exact against lease; `-- --help` tells what can be changed
-    Scale(PassedOn),
-    /// Inject faults into a running system under load; `-- --help` tells what can be changed
-    Chaos(PassedOn),
-    /// Minutes of mixed load under rolling restarts, every window held to its quota; `soak 10`
-    Soak(PassedOn),
-    /// Look at all crates: licences, sources, duplicates, known vulnerabilities
-    Deny,
-    /// Format, lints, documentation, crates, every test, and the demo once
-    Ci,
-    /// Take the picture of the live page for the README, with real traffic: docs/live-page.png
-    Screenshot(PassedOn),
-    /// Measure what a request costs with the filter, with others, and with none (Linux; best on a quiet machine)
-    Bench(bench::BenchArgs),
-}
-
-/// How to run the demo.
-#[derive(Debug, Args)]
-struct DemoArgs {
-    /// Send a scripted burst, print what each request got, and end: 0 only if all is as it should be
-    #[arg(long)]
-    once: bool,
-    /// The port that Envoy listens on
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
-    port: u16,
-}
-
-/// How long to look.
-#[derive(Debug, Args)]
-struct FuzzArgs {
-    /// For how many seconds each target runs, where there is cargo-fuzz
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
-    seconds: u32,
-}
-
-/// What the task's own package knows.
-#[derive(Debug, Args)]
-struct PassedOn {
-    /// What is passed on to it
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    arguments: Vec<OsString>,
-}
+use setup::{Consent, Part};
 
 fn main() -> ExitCode {
-    match perform(Cli::parse().task) {
+    let matches = command().get_matches();
+    let performed = matches.subcommand().context("no task").and_then(|(task, args)| perform(task, args));
+    match performed {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -90,23 +29,101 @@ fn main() -> ExitCode {
     }
 }
 
-fn perform(task: Task) -> Result<()> {
+fn command() -> Command {
+    let yes = || {
+        let about = "Install missing system packages with apt-get (as root) instead of naming the command";
+        Arg::new("yes").long("yes").short('y').action(ArgAction::SetTrue).help(about)
+    };
+    let flag = |name: &'static str, about: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(about)
+    };
+    let tasks = [
+        Command::new("setup")
+            .about("Find or fetch what the tasks need: the Wasm target, Envoy, Redis, Chromium, promtool")
+            .args([yes(), flag("bench", "Also wrk, which `cargo xtask bench` needs")]),
+        Command::new("build")
+            .about("Build dist/quotagate.wasm (the filter) and dist/quotagate (the store and the commands)")
+            .args([
+                flag("dev", "Build what tests run, in target/parts, without optimising the command"),
+                flag("unbatched", "Build only the filter that `cargo xtask bench` compares with")
+                    .conflicts_with("dev"),
+            ]),
+        Command::new("demo")
+            .about("Run everything on this machine: the store, a sample upstream, Envoy with the filter")
+            .args([
+                yes(),
+                flag("once", "Send a scripted burst, print the responses, and fail if one is wrong"),
+                Arg::new("port")
+                    .long("port")
+                    .default_value("10000")
+                    .value_parser(value_parser!(u16).range(1..))
+                    .help("The port that Envoy listens on"),
+            ]),
+        Command::new("check")
+            .about("Format, prose, lints, and the tests of the pure crates: needs Rust and Python only"),
+        Command::new("test").about("Build, and run every test: needs Envoy, Redis, Chromium").arg(yes()),
+        Command::new("ci")
+            .about("Everything a change must pass: check, documentation, dependencies, test, demo")
+            .arg(yes()),
+        Command::new("fuzz").about("Feed hostile bytes to the readers of policies, keys and replies").arg(
+            Arg::new("seconds")
+                .long("seconds")
+                .default_value("60")
+                .value_parser(value_parser!(u32).range(1..))
+                .help("How long each target runs where cargo-fuzz is installed"),
+        ),
+        Command::new("deny").about("Check all dependencies: licences, sources, duplicates, vulnerabilities"),
+    ];
+    Command::new("cargo xtask")
+        .bin_name("cargo xtask")
+        .about("Build, try and test quotagate")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(tasks)
+        .subcommands(delegate::TASKS.iter().map(delegate::Task::command))
+}
+
+fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
+    let flag = |name| arguments.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or_default();
+    let consent = if flag("yes") { Consent::Given } else { Consent::NotGiven };
     match task {
-        Task::Setup => {
-            setup::run(setup::Redis::Fetch)?;
-            setup::chromium()?;
-            setup::promtool().map(drop)
+        "setup" if flag("bench") => setup::run(&[Part::ALL, &[Part::Wrk]].concat(), consent),
+        "setup" => setup::run(Part::ALL, consent),
+        "build" if flag("unbatched") => build::unbatched(),
+        "build" if flag("dev") => build::tests().map(drop),
+        "build" => build::release(),
+        "demo" => {
+            let port = arguments.get_one::<u16>("port").copied().context("no port")?;
+            demo::run(port, flag("once"), consent)
         }
-        Task::Build => build::run(),
-        Task::Demo(arguments) => demo::run(arguments.port, arguments.once),
-        Task::Test => check::test(),
-        Task::Fuzz(arguments) => fuzz::run(arguments.seconds),
-        Task::Scale(arguments) => scale::run(&arguments.arguments),
-        Task::Chaos(arguments) => chaos::run(&arguments.arguments),
-        Task::Soak(arguments) => soak::run(&arguments.arguments),
-        Task::Deny => deny::run(),
-        Task::Ci => check::ci(),
-        Task::Screenshot(arguments) => screenshot::run(&arguments.arguments),
-        Task::Bench(arguments) => bench::run(&arguments),
+        "check" => ci::check(),
+        "test" => test::run(consent).map(drop),
+        "ci" => ci::run(consent),
+        "fuzz" => fuzz::run(arguments.get_one::<u32>("seconds").copied().context("no seconds")?),
+        "deny" => deny::run(),
+        other => {
+            let task = delegate::TASKS.iter().find(|task| task.name == other).context("no such task")?;
+            task.run(arguments.get_many::<OsString>("arguments").into_iter().flatten())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn delegated_tasks_pass_every_argument_on() {
+        let line = ["cargo xtask", "chaos", "--only", "redis_killed", "--seed", "7"];
+        let matches = command().try_get_matches_from(line).unwrap();
+        let (task, arguments) = matches.subcommand().unwrap();
+        assert_eq!(task, "chaos");
+        assert!(arguments.get_many::<OsString>("arguments").unwrap().eq(&line[2..]));
     }
 }

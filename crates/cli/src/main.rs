@@ -5,6 +5,8 @@ mod check;
 mod operate;
 mod serve;
 mod standard;
+mod text;
+mod values;
 
 use std::process::ExitCode;
 
@@ -13,7 +15,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use quotagate_quota::config::schema;
 
-use standard::{print, tell_line};
+use standard::{error_line, print};
 
 /// Exact, global quotas for Envoy, shared in Redis or Redis Cluster.
 #[derive(Parser)]
@@ -27,17 +29,17 @@ struct Cli {
 enum Command {
     /// Run the store: the service that keeps the counters
     Serve(serve::Args),
-    /// Find the faults of a policy document without Envoy
+    /// Check policy documents offline: faults and likely mistakes
     Check(check::Args),
-    /// Read access logs and say which quota would have refused whom
+    /// Read access logs and recommend a quota
     Advise(advise::Args),
-    /// Print the JSON Schema of the policy document, by which editors complete and check it
+    /// Print the JSON Schema of the policy document, for editors
     Schema,
     #[command(flatten)]
     Operate(operate::Operation),
-    /// Print what makes a shell complete these commands
+    /// Print a script with which a shell completes these commands
     Completions {
-        /// Which shell
+        /// The shell
         shell: Shell,
     },
 }
@@ -45,7 +47,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and version are no faults.
+        // Help and the version are no errors.
         Err(error)
             if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand =>
         {
@@ -73,22 +75,22 @@ fn completions(shell: Shell) -> Result<ExitCode, String> {
     print(&String::from_utf8_lossy(&text))
 }
 
-/// Says in one sentence what is wrong with the call.
+/// Writes one sentence about an error.
 fn refuse(sentence: &str) -> ExitCode {
-    tell_line(&format!("quotagate: {sentence}"));
+    error_line(&format!("quotagate: {sentence}"));
     ExitCode::from(2)
 }
 
-/// What is wrong, and what could have been meant; without the usage that follows.
+/// What is wrong and a suggestion, without the usage that follows.
 fn explanation(error: &clap::Error) -> String {
     let text = error.to_string();
-    let wrong = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ");
+    let problem = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ");
     let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     let meant = kinds.into_iter().find_map(|kind| match error.get(kind)? {
         ContextValue::String(one) => Some(one.as_str()),
-        // The most similar comes last.
+        // clap sorts the most similar one last.
         ContextValue::Strings(several) => several.last().map(String::as_str),
         _ => None,
     });
-    meant.map_or_else(|| wrong.to_owned(), |meant| format!("{wrong}\nDid you mean {meant}?"))
+    meant.map_or_else(|| problem.to_owned(), |meant| format!("{problem}\nDid you mean {meant}?"))
 }

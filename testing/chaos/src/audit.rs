@@ -20,18 +20,20 @@ pub struct Counts {
     pub windows: u64,
     /// Of these, those in which more than the quota was.
     pub over: u64,
-    /// Of users whose quota does not end: what reached the upstream and was not let through uncounted.
+    /// Of users whose quota does not end: what reached the upstream and was not let through
+    /// uncounted.
     pub admitted: u64,
     /// Of the same: what Redis counts in the end.
     pub used: u64,
-    /// Of the same: the most requests that can have been counted though nobody can tell that they were admitted.
+    /// Of the same: the most requests that can have been counted though nobody can tell that they
+    /// were admitted.
     pub unsure: u64,
 }
 
 /// Calls, and reservations of calls, that ended without a grant.
 const FAILED_CALLS: &str = r"^wasmcustom\.quotagate_(calls\.shop\.(dispatch_failed|unreachable|timed_out|cut_off|refused|malformed)|items_failed\.shop)$";
-/// An open breaker is answered with sooner than this on an idle machine. On a busy one some of its answers are taken for
-/// those of calls, which hides a little and accuses nobody.
+/// An open breaker is answered with sooner than this on an idle machine. On a busy one some of its
+/// answers are taken for those of calls, which hides a little and accuses nobody.
 const AT_ONCE: Duration = Duration::from_millis(5);
 
 /// Counts after the end of the load; `kind` is a policy whose quota does not end.
@@ -53,12 +55,13 @@ pub fn counts(rig: &Rig, samples: &[Sample], kind: Kind) -> Result<Counts> {
     })
 }
 
-/// How many units Redis can have counted that nobody was seen to be admitted: those of requests that were part of a
-/// call, and whose answer never said what became of it.
+/// How many units Redis can have counted that nobody was seen to be admitted: those of requests
+/// that were part of a call, and whose answer never said what became of it.
 ///
-/// A worker that has given the store up answers at once, without a call: such requests can be counted by nobody. What
-/// failed otherwise has waited, or was of a call that failed early; the requests of the load are too far apart for such a
-/// call to carry several. Of the calls that failed those are left out that requests of any policy were seen to wait for.
+/// A worker that has given the store up answers at once, without a call: such requests can be
+/// counted by nobody. What failed otherwise has waited, or was of a call that failed early; the
+/// requests of the load are too far apart for such a call to carry several. Of the calls that
+/// failed those are left out that requests of any policy were seen to wait for.
 fn unsure(samples: &[Sample], kind: Kind, failed_calls: u64) -> u64 {
     let undecided = samples.iter().filter(|sample| !sample.outcome.is_decided());
     let (at_once, waited): (Vec<_>, Vec<_>) = undecided.partition(|sample| {
@@ -94,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_part_of_a_call_can_have_been_counted() {
+    fn only_requests_of_sent_calls_can_have_been_counted() {
         let sample = |kind, outcome, ms| Sample {
             kind,
             user: "a".to_owned(),
@@ -123,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn every_window_of_every_spender_is_held_to_the_quota() {
+    fn every_window_of_every_spender_holds_its_quota() {
         let sample = |user: &str, ends| Sample {
             kind: Kind::Spend,
             user: user.to_owned(),

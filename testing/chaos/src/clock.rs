@@ -1,4 +1,5 @@
-//! The clock of one Redis, which can jump: the library of the package `quotagate-clock` is loaded into it.
+//! The clock of one Redis, which can jump: the library of the package `quotagate-clock` is loaded
+//! into it.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,7 +1,9 @@
-//! Millions of made-up identities: what they cost proxy, store and Redis, and what honest users see meanwhile.
+//! Millions of made-up identities: what they cost proxy, store and Redis, and what honest users see
+//! meanwhile.
 //!
-//! Each identity asks once, for a quota that one request spends or for a lease: so the filter's tables of spent
-//! counters and of leases fill and overflow. Before, one identity asks as often, to compare with.
+//! Each identity asks once, for a quota that one request spends or for a lease: so the filter's
+//! tables of spent counters and of leases fill and overflow. Before, one identity asks as often, to
+//! compare with.
 //!
 //! `asking` sends the requests, `verdict` judges.
 
@@ -38,10 +40,11 @@ pub const FEWEST: u64 = 300_000;
 /// How large a crowd is, and what is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// As a test runs it: no window of the crowd ends, so Redis must hold a counter of each identity. One worker. How
-    /// long answers take is not judged.
+    /// As a test runs it: no window of the crowd ends, so Redis must hold a counter of each
+    /// identity. One worker. How long answers take is not judged.
     Short,
-    /// So many identities, of windows of 30 s: what Redis holds does not grow with the crowd. Two workers.
+    /// So many identities, of windows of 30 s: what Redis holds does not grow with the crowd. Two
+    /// workers.
     Long(u64),
 }
 
@@ -67,7 +70,8 @@ impl Form {
         }
     }
 
-    /// How long a request may wait for the store: a test may run on a machine that does other things.
+    /// How long a request may wait for the store: a test may run on a machine that does other
+    /// things.
     const fn timeout(self) -> &'static str {
         match self {
             Self::Short => "10s",
@@ -102,7 +106,8 @@ pub struct Row {
 pub struct Crowd {
     /// Its form.
     pub form: Form,
-    /// The first two are of the time before: of honest users alone, and beside one identity as busy as the crowd.
+    /// The first two are of the time before: of honest users alone, and beside one identity as busy
+    /// as the crowd.
     pub rows: Vec<Row>,
     /// What the crowd was answered, and the one before.
     pub answers: Answers,

@@ -1,8 +1,8 @@
 //! The policies that are put under load.
 //!
-//! Spenders ask for more than their quota in every window, so that one unit too many shows. The open ones never reach
-//! theirs, in a window that does not end, so that what Redis counts can be held against what was admitted. The loose
-//! ones are the same under `on_failure: allow`.
+//! Spenders ask for more than their quota in every window, so that one unit too many shows. The
+//! open ones never reach theirs, in a window that does not end, so that what Redis counts can be
+//! held against what was admitted. The loose ones are the same under `on_failure: allow`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 pub const QUOTA: u64 = 10;
 /// The window of spenders, in seconds.
 pub const WINDOW_S: u64 = 4;
-/// A quota that nobody reaches.
+/// A quota that no client reaches.
 const PLENTY: u64 = 1_000_000_000;
 /// The longest that a request waits for quota: far above what a busy machine needs for an answer.
 pub const TIMEOUT: Duration = Duration::from_millis(200);

@@ -1,4 +1,5 @@
-//! A fault: how it is injected, what is allowed to come of it, and the run that finds out what does.
+//! A fault: how it is injected, what is allowed to come of it, and the run that finds out what
+//! does.
 
 use std::time::{Duration, Instant};
 

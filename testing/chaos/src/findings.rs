@@ -15,12 +15,13 @@ use crate::spared::Spared;
 const GENEROUS: Duration = Duration::from_secs(2);
 /// What it may take where the filter dies that holds it: the `idle_timeout` of the rig's route.
 const IDLE: Duration = Duration::from_secs(15);
-/// From the end of a fault to the last request that it makes fail, and to the first that is admitted.
+/// From the end of a fault to the last request that it makes fail, and to the first that is
+/// admitted.
 pub const HEALED: Duration = Duration::from_secs(2);
 /// Requests that may fail later, however few are sent: those of one call.
 const STRAYS: usize = 4;
-/// What processes may grow by between two equal rounds. A round that is the first may make connections and buffers that
-/// stay: it is allowed as much again for each process.
+/// What processes may grow by between two equal rounds. A round that is the first may make
+/// connections and buffers that stay: it is allowed as much again for each process.
 const GROWTH_KIB: u64 = 8 * 1024;
 const GROWTH_DESCRIPTORS: u64 = 48;
 const FIRST_ROUND: u64 = 6;
@@ -56,10 +57,11 @@ pub struct Findings {
 /// How a system came back after a fault; the worst of all rounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Healing {
-    /// From the end of the fault to the first answer that lets a request through and counts it. A refusal says nothing: what
-    /// is known to be spent stays refused while the store is gone.
+    /// From the end of the fault to the first answer that lets a request through and counts it. A
+    /// refusal says nothing: what is known to be spent stays refused while the store is gone.
     pub first: Option<Duration>,
-    /// From the end of the fault to the sending of the last request that no quota decided, within two seconds and the plan's slack.
+    /// From the end of the fault to the sending of the last request that no quota decided, within
+    /// two seconds and the plan's slack.
     pub last: Option<Duration>,
     /// Requests later than that which no quota decided.
     pub strays: usize,
@@ -209,7 +211,8 @@ mod tests {
         Sample { kind: Kind::Open, user: "open-0".to_owned(), sent, took: Duration::from_millis(1), outcome }
     }
 
-    /// A fault of one second, a request that fails half a second after its end, and one that does not.
+    /// A fault of one second, a request that fails half a second after its end, and one that does
+    /// not.
     fn sound() -> Findings {
         let began = Instant::now();
         let ended = began + Duration::from_secs(1);
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sound_has_no_fault() {
+    fn sound_findings_have_no_fault() {
         assert_eq!(faults(Bounds::STRICT, |_| {}), "");
         let healing = sound().healing(Duration::ZERO);
         assert_eq!(healing.first, Some(Duration::from_millis(601)));

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_holds_something_and_no_process_nothing() {
+    fn resident_memory_is_read_and_missing_process_is_none() {
         let own = Footprint::of(&[std::process::id()], &[]);
         assert!(own.envoys_kib > 1000 && own.descriptors >= 3, "{own}");
         assert_eq!(Footprint::of(&[], &[u32::MAX]), Footprint::default());

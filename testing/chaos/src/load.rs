@@ -1,4 +1,5 @@
-//! Steady load: connections that are kept, one request each at fixed moments, whatever became of the last one.
+//! Steady load: connections that are kept, one request each at fixed moments, whatever became of
+//! the last one.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,7 +80,8 @@ impl Outcome {
         match response.status {
             200 if counted => {
                 let ends = response.header("x-ratelimit-reset").and_then(|ends| ends.parse::<u64>().ok());
-                // The header is rounded up, and counts from the receipt of the grant: never before the end.
+                // The header is rounded up, and counts from the receipt of the grant: never before
+                // the end.
                 Self::Admitted { ends: ends.unwrap_or_default() / WINDOW_S * WINDOW_S }
             }
             200 => Self::Uncounted,

@@ -32,7 +32,8 @@ struct Arguments {
     /// One short round each, as the tests run it
     #[arg(long, conflicts_with = "seconds")]
     quick: bool,
-    /// The page whose tables are replaced; by default docs/operate/reliability.md, where every fault runs at full length
+    /// The page whose tables are replaced; by default docs/operate/reliability.md, where every
+    /// fault runs at full length
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// No faults: so many made-up identities instead, and what they cost

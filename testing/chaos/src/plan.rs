@@ -17,10 +17,12 @@ pub struct Plan {
     pub burst: usize,
     /// The same seed draws the same moments and victims.
     pub seed: u64,
-    /// What a healing or an answer may take beyond its bound: a machine that runs other tests too is slow.
+    /// What a healing or an answer may take beyond its bound: a machine that runs other tests too
+    /// is slow.
     pub slack: Duration,
-    /// Of the requests that are sent later than a healing may take one in so many may fail: where the machine does other
-    /// things a call can be late, with all requests that wait for it. One worker of four that has not healed fails one in four.
+    /// Of the requests that are sent later than a healing may take one in so many may fail: where
+    /// the machine does other things a call can be late, with all requests that wait for it. One
+    /// worker of four that has not healed fails one in four.
     pub strays: usize,
     /// Of the requests that a fault must not touch fewer than one in so many may be lost.
     pub spared: usize,
@@ -29,7 +31,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What the report is made of: two rounds, of so many seconds each before, during and after the fault.
+    /// What the report is made of: two rounds, of so many seconds each before, during and after the
+    /// fault.
     #[must_use]
     pub fn long(seconds: u32, seed: u64) -> Self {
         let length = Duration::from_secs(seconds.into());

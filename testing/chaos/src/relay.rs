@@ -1,4 +1,5 @@
-//! The network between Envoy and the store: a TCP relay that can stop forwarding, be late, or cut answers.
+//! The network between Envoy and the store: a TCP relay that can stop forwarding, be late, or cut
+//! answers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_forwards_stands_still_and_cuts() {
+    fn relay_forwards_freezes_and_cuts() {
         let upstream = Upstream::start().unwrap();
         let relay = Relay::start(upstream.port()).unwrap();
         let mut client = Client::connect(relay.port()).unwrap();

@@ -148,7 +148,7 @@ mod tests {
     use crate::load::{Outcome, Sample};
 
     #[test]
-    fn a_late_failure_and_a_window_over_quota_are_told_as_what_they_are() {
+    fn late_failure_and_window_over_quota_are_distinct_faults() {
         let ended = Instant::now();
         let sample = |ms, outcome| Sample {
             kind: Kind::Open,
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_written_is_replaced() {
+    fn only_the_marked_part_is_replaced() {
         let old = format!("# Head\n{BEGIN}\nold\n{END}\ntail\n");
         let new = page(&old, "new").unwrap();
         assert_eq!(new, format!("# Head\n{BEGIN}\n\nnew\n{END}\ntail\n"));

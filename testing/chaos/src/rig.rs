@@ -1,5 +1,5 @@
-//! What faults are injected into: two Envoys with two workers each, one store or two, one Redis or a cluster, and an
-//! upstream. Everything keeps its port when it is started again.
+//! What faults are injected into: two Envoys with two workers each, one store or two, one Redis or
+//! a cluster, and an upstream. Everything keeps its port when it is started again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -35,7 +35,8 @@ pub enum Keeper {
     Clocked,
     /// A Redis Cluster of three primaries and three replicas.
     Cluster,
-    /// The same without failover: nobody serves the slots of a primary that is gone, and the others go on.
+    /// The same without failover: no node serves the slots of a primary that is gone, and the
+    /// others go on.
     Uncovered,
 }
 
@@ -282,14 +283,15 @@ impl Rig {
         Ok(sum)
     }
 
-    /// Waits until no request is under way in any proxy, and none between them and the stores; what is left.
+    /// Waits until no request is under way in any proxy, and none between them and the stores; what
+    /// is left.
     ///
     /// # Errors
     /// When an admin interface does not answer.
     pub fn stuck(&self) -> Result<u64> {
         let active =
             || self.stat("^(http.ingress.downstream_rq_active|cluster.quota_store.upstream_rq_active)$");
-        // What is still there after the wait is what the caller is told.
+        // What is still running after the wait is reported to the caller.
         let _ = wait::until_true("nothing under way", SETTLES, || Ok(active()? == 0));
         active()
     }

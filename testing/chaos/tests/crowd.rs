@@ -5,7 +5,7 @@
 use quotagate_chaos::crowd::{self, Form};
 
 #[test]
-fn made_up_identities_are_counted_fill_no_memory_and_hurt_no_honest_user() {
+fn crowd_of_made_up_identities_is_counted_in_bounded_memory() {
     let crowd = crowd::run(Form::Short, |row| println!("{row}")).unwrap();
     assert_eq!(crowd.faults(), [""; 0]);
 }

@@ -1,8 +1,9 @@
-//! A clock that jumps, for one process: a library that is loaded before the C library (`LD_PRELOAD`) and adds seconds
-//! to what `gettimeofday` says, which is the clock of Redis' `TIME`, windows and times to live.
+//! A clock that jumps, for one process: a library that is loaded before the C library
+//! (`LD_PRELOAD`) and adds seconds to what `gettimeofday` says, which is the clock of Redis'
+//! `TIME`, windows and times to live.
 //!
-//! `QUOTAGATE_CLOCK` names a file that holds the seconds; no file or no number is none. Every other clock is the
-//! system's, that of timeouts among them.
+//! `QUOTAGATE_CLOCK` names a file that holds the seconds; no file or no number is none. Every other
+//! clock is the system's, that of timeouts among them.
 
 use std::ffi::{c_int, c_void};
 use std::time::{SystemTime, UNIX_EPOCH};

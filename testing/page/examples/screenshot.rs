@@ -1,7 +1,8 @@
 //! Takes the picture of the live page for the README: `cargo xtask screenshot [DIRECTORY]`.
 //!
-//! Real traffic of several callers on several policies, one dial, one override: `live-page.png` in `docs`. In another
-//! directory come `dark.png`, `narrow.png` and `dialog.png` beside it, to look at.
+//! Real traffic of several callers on several policies, one dial, one override: `live-page.png` in
+//! `docs`. In another directory come `dark.png`, `narrow.png` and `dialog.png` beside it, to look
+//! at.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

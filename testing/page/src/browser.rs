@@ -1,6 +1,7 @@
 //! A headless Chromium with an empty profile, led through its chromedriver.
 //!
-//! Each has a driver of its own on a free port. Dropped, it closes the browser, and then ends the driver by its process id.
+//! Each has a driver of its own on a free port. Dropped, it closes the browser, and then ends the
+//! driver by its process id.
 
 use std::fs;
 use std::path::Path;
@@ -53,7 +54,8 @@ impl Browser {
     /// Starts one.
     ///
     /// # Errors
-    /// When there is no Chromium, or it does not start; the message ends with the driver's last lines.
+    /// When there is no Chromium, or it does not start; the message ends with the driver's last
+    /// lines.
     pub fn start() -> Result<Self> {
         Self::start_with(&[])
     }
@@ -130,7 +132,8 @@ impl Browser {
         self.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script })).map(drop)
     }
 
-    /// Clicks the first element of this selector, as a mouse does: what lies upon it gets the click.
+    /// Clicks the first element of this selector, as a mouse does: what lies upon it gets the
+    /// click.
     ///
     /// # Errors
     /// When it is not there, or cannot be clicked, within 30 s.
@@ -219,7 +222,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Nobody is left to tell about a failure.
+        // `drop` cannot report a failure.
         if let Some(driver) = self.driver.take() {
             let _ = self.runtime.block_on(driver.quit());
         }

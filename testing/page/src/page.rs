@@ -37,7 +37,8 @@ pub fn review_dial(browser: &Browser, policy: &str, fields: &[(&str, &str)]) -> 
     browser.wait_for("#confirm-words", policy)
 }
 
-/// Opens the dialog of an override at a partition of the tables, fills it in, and reads the confirmation.
+/// Opens the dialog of an override at a partition of the tables, fills it in, and reads the
+/// confirmation.
 ///
 /// # Errors
 /// When the partition is not there.
@@ -70,8 +71,9 @@ fn set(browser: &Browser, selector: &str, value: &str) -> Result<()> {
     browser.fill(selector, value)
 }
 
-/// Makes every page that is opened from now on hear this snapshot, twice a second, and these overrides and changes,
-/// instead of the store's. What the page asks for otherwise goes to the store.
+/// Makes every page that is opened from now on hear this snapshot, twice a second, and these
+/// overrides and changes, instead of the store's. What the page asks for otherwise goes to the
+/// store.
 ///
 /// # Errors
 /// When the browser is gone.

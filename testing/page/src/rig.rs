@@ -87,7 +87,7 @@ impl Drop for Traffic {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Whoever wants to know calls `end`.
+            // `end` reports failures; `drop` cannot.
             let _ = thread.join();
         }
     }

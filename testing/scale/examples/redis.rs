@@ -1,6 +1,6 @@
-//! What one Redis carries: the store's own backend against a real Redis, and against a real cluster of three
-//! primaries with a replica each. Measured is the processor time of Redis, which does not depend on how busy the
-//! machine is otherwise, and its memory.
+//! What one Redis carries: the store's own backend against a real Redis, and against a real cluster
+//! of three primaries with a replica each. Measured is the processor time of Redis, which does not
+//! depend on how busy the machine is otherwise, and its memory.
 //!
 //! `cargo run --release --package quotagate-scale --example redis`
 

@@ -25,7 +25,7 @@ struct Cell {
 /// What the quotas came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Counters of which more was admitted than their quota.
+    /// Counters that admitted more than their quota.
     pub over: u64,
     /// Units demanded.
     pub demanded: u64,
@@ -33,7 +33,7 @@ pub struct Totals {
     pub admitted: u64,
     /// Units demanded as far as the quotas reach: what one counter without any network would admit.
     pub within: u64,
-    /// Counters of which at least the quota was demanded.
+    /// Counters whose demand reached the quota.
     pub reached: u64,
     /// Units admitted of those.
     pub admitted_of_reached: u64,
@@ -58,8 +58,8 @@ impl Audit {
         Ok(())
     }
 
-    /// A request is admitted by the window that its proxy believes to end at `resets`: never before the window
-    /// does, and later by less than a window.
+    /// A request is admitted by the window that its proxy believes to end at `resets`: never before
+    /// the window does, and later by less than a window.
     ///
     /// # Errors
     /// No window or partition of this run.
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn one_unit_too_many_is_seen() {
+    fn one_excess_unit_is_detected() {
         let mut audit = Audit::new(2, Window::new(10, 0).unwrap(), EPOCH, Duration::from_secs(20), 3);
         for ms in [0, 1, 9_999] {
             audit.demand(1, Duration::from_millis(ms)).unwrap();

@@ -1,13 +1,15 @@
-//! The model of batching, against the simulation: one proxy, requests for partitions of their own, round trips that
-//! are all the same.
+//! The model of batching, against the simulation: one proxy, requests for partitions of their own,
+//! round trips that are all the same.
 //!
-//! Little's law: calls under way = calls a second x round trip. With one call under way at a time, the next one
-//! leaves when it refunds and somebody has gathered meanwhile, else with the next request. So a call follows the one
-//! before after the round trip L and, with the chance `e^(-rate L)` that nobody came meanwhile, after another
-//! `1 / rate`. What arrives between two departures shares the later call: items a call = rate x that time.
+//! Little's law: calls under way = calls a second x round trip. With one call under way at a time,
+//! the next one leaves when it refunds and somebody has gathered meanwhile, else with the next
+//! request. So a call follows the one before after the round trip L and, with the chance `e^(-rate
+//! L)` that nobody came meanwhile, after another `1 / rate`. What arrives between two departures
+//! shares the later call: items a call = rate x that time.
 //!
-//! Where L is longer than requests gather ([`GATHER`]), a call leaves when the first of them has: that one comes
-//! `1 / rate` after the call before, and its time is seen to be over with the next event, another `1 / rate` later.
+//! Where L is longer than requests gather ([`GATHER`]), a call leaves when the first of them has:
+//! that one comes `1 / rate` after the call before, and its time is seen to be over with the next
+//! event, another `1 / rate` later.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;

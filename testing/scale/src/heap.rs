@@ -1,4 +1,5 @@
-//! Bytes on the heap, by thread: what the workers of one run hold, while others run on other threads.
+//! Bytes on the heap, by thread: what the workers of one run hold, while others run on other
+//! threads.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,8 +14,8 @@ static ALLOCATOR: Counting = Counting;
 /// The system's allocator, with a count of what each thread has allocated and not freed.
 struct Counting;
 
-/// What this thread has allocated less what it has freed, in bytes as asked for: what the allocator itself adds
-/// is not in it.
+/// What this thread has allocated less what it has freed, in bytes as asked for: what the allocator
+/// itself adds is not in it.
 pub fn held() -> i64 {
     HELD.get()
 }
@@ -27,8 +28,8 @@ fn subtract(bytes: usize) {
     HELD.set(HELD.get().wrapping_sub_unsigned(bytes as u64));
 }
 
-// SAFETY: every call goes to the system's allocator as it came; counting allocates nothing, and a cell without a
-// destructor can be used for as long as its thread runs.
+// SAFETY: every call goes to the system's allocator as it came; counting allocates nothing, and a
+// cell without a destructor can be used for as long as its thread runs.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_allocated_is_counted_until_it_is_freed() {
+    fn allocations_count_until_they_are_freed() {
         let before = held();
         let mut bytes = vec![0_u8; 1000];
         assert_eq!(held() - before, 1000);

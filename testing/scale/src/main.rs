@@ -55,7 +55,8 @@ struct Arguments {
     /// How many runs go on at once; each takes up to about a gigabyte with ten million partitions
     #[arg(long)]
     jobs: Option<NonZeroUsize>,
-    /// Only the runs that begin with this, such as "exact" or "lease 1s, one counter"; without the model of batching
+    /// Only the runs that begin with this, such as "exact" or "lease 1s, one counter"; without the
+    /// model of batching
     #[arg(long)]
     only: Option<String>,
 }

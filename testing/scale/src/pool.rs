@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::suite::Run;
 use crate::world;
 
-/// How often a terminal is told.
+/// How often the terminal shows progress.
 const REFRESH: Duration = Duration::from_millis(250);
 
 /// A run, while it is one of several.
@@ -23,8 +23,8 @@ struct Job<'a> {
     report: Mutex<Option<Result<Report>>>,
 }
 
-/// The reports of all runs in their order, of which `at_once` go on at a time; says on standard error how far they
-/// are.
+/// The reports of all runs in their order, of which `at_once` go on at a time; says on standard
+/// error how far they are.
 ///
 /// # Errors
 /// The first that a run has.

@@ -20,7 +20,7 @@ pub struct Report {
     pub totals: Totals,
     /// What the workers held at the end.
     pub memory: Memory,
-    /// Requests that nobody decided: there must be none.
+    /// Undecided requests: there must be none.
     pub undecided: u64,
 }
 
@@ -49,7 +49,7 @@ pub struct Memory {
 }
 
 impl Report {
-    /// What is wrong with the run, if anything: too much admitted, or somebody forgotten.
+    /// What is wrong with the run, if anything: too much admitted, or an undecided request.
     pub fn fault(&self) -> Option<String> {
         let Totals { over, .. } = self.totals;
         match (over, self.undecided) {
@@ -104,8 +104,8 @@ pub const HEAD: &str = "\
 | fleet | precision | scripts a request (refunds) | calls a request | waited | waits p50, p99 | 429 | 503 | admitted of quotas reached | of demand within quotas | hottest counter | memory mean, most |
 | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |";
 
-/// A row of the table; the waits are of all requests, in ms, the hottest counter's scripts a second, and the memory a
-/// proxy's.
+/// A row of the table; the waits are of all requests, in ms, the hottest counter's scripts a
+/// second, and the memory a proxy's.
 pub fn row(fleet: &str, precision: &str, report: &Report) -> String {
     let Measured { waits, refused, unavailable, .. } = &report.measured;
     let requests = report.requests();

@@ -18,7 +18,7 @@ pub struct Setup {
     pub quota: u64,
     /// The window, in seconds.
     pub window_s: NonZeroU32,
-    /// Whether units are held ahead.
+    /// Whether policies lease units.
     pub precision: Precision,
     /// How long requests arrive, in virtual time.
     pub length: Duration,

@@ -1,5 +1,5 @@
-//! The store: what its one script does to a counter, in virtual time. Written from the contract and not from the
-//! product's code; a test holds it against the store's own memory backend.
+//! The store: what its one script does to a counter, in virtual time. Written from the contract and
+//! not from the product's code; a test holds it against the store's own memory backend.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct Work {
     pub hottest: u64,
 }
 
-/// A counter, of the last window in which somebody took units.
+/// A counter, with the last window in which units were granted.
 #[derive(Clone, Copy, Default)]
 struct Counter {
     number: u64,

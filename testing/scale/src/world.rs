@@ -19,7 +19,7 @@ use crate::setup::{Setup, TIMEOUT};
 use crate::store::Store;
 use crate::traffic::{Request, Traffic};
 
-/// How often a worker is told that time has passed, as the filter does it.
+/// How often a worker is ticked; the filter does the same.
 const TICK: Duration = Duration::from_millis(10);
 /// About the time since the Unix epoch when a run begins; it begins with a window.
 const EPOCH_S: u64 = 1_800_000_000;
@@ -47,7 +47,8 @@ struct Waiting {
     since: Duration,
 }
 
-/// Something that a message does. The earliest is the smallest; of two at one time, the one that was sent first.
+/// Something that a message does. The earliest is the smallest; of two at one time, the one that
+/// was sent first.
 struct Message {
     at: Duration,
     serial: u64,
@@ -74,7 +75,7 @@ pub fn run(setup: &Setup, mut progress: impl FnMut(f64)) -> Result<Report> {
     let (mut gap, mut request) = world.traffic.draw();
     let mut arrival = gap;
     let mut ticks = 0_u32;
-    // Whoever waits at the end is decided by his deadline and a tick.
+    // Requests that wait at the end are decided by their deadline plus a tick.
     let end = setup.length + TIMEOUT + 2 * TICK;
     loop {
         let tick = TICK * (ticks / proxies as u32) + TICK * (ticks % proxies as u32) / proxies as u32;

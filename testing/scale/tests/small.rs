@@ -12,7 +12,8 @@ use quotagate_scale::world;
 
 const LEASE: Precision = Precision::Lease { ahead: Duration::from_millis(100) };
 
-/// 20 proxies, of whose 10,000 partitions about a tenth of all requests is for the first; 1 ms to the store.
+/// 20 proxies, of whose 10,000 partitions about a tenth of all requests is for the first; 1 ms to
+/// the store.
 fn fleet() -> Setup {
     Setup {
         fleet: Fleet {
@@ -32,7 +33,7 @@ fn fleet() -> Setup {
     }
 }
 
-/// The report of a run in which nothing went over and nobody was forgotten.
+/// The report of a run without over-admission and without undecided requests.
 fn run(setup: &Setup) -> Report {
     let report = world::run(setup, |_| ()).unwrap();
     assert_eq!(report.fault(), None, "{setup:?}");
@@ -87,7 +88,7 @@ fn the_same_seed_is_the_same_run() {
 }
 
 #[test]
-fn what_workers_hold_is_measured() {
+fn memory_of_workers_is_measured() {
     let exact = run(&fleet()).memory;
     let lease = run(&Setup { precision: LEASE, ..fleet() }).memory;
     assert!(exact.most <= exact.all && lease.most <= lease.all);
@@ -96,7 +97,7 @@ fn what_workers_hold_is_measured() {
 }
 
 #[test]
-fn littles_law_tells_calls_and_items() {
+fn littles_law_predicts_calls_and_items() {
     for (micros, rate) in
         [(200, 1_000.0), (200, 10_000.0), (1_000, 1_000.0), (1_000, 10_000.0), (4_000, 1_000.0)]
     {

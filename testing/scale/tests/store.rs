@@ -1,5 +1,5 @@
-//! The simulated store means what the real one means: its memory backend, which the store's own tests hold to the
-//! script's meaning, grants the same.
+//! The simulated store means what the real one means: its memory backend, which the store's own
+//! tests hold to the script's meaning, grants the same.
 
 #![cfg(test)]
 
@@ -37,7 +37,7 @@ fn reservation(random: &mut Xoshiro256PlusPlus) -> Reservation {
 }
 
 #[test]
-fn the_simulated_store_grants_what_the_real_one_grants() {
+fn simulated_store_grants_what_the_real_store_grants() {
     let random = &mut Xoshiro256PlusPlus::seed_from_u64(1);
     let clock = Arc::new(Mutex::new(Duration::from_secs(1_000)));
     let told = Arc::clone(&clock);

@@ -22,7 +22,7 @@ impl AccessLog {
     /// Entries of this `json_format`, such as `{"status": "%RESPONSE_CODE%"}`.
     ///
     /// # Errors
-    /// When there is no place for the file.
+    /// When the file cannot be created.
     pub fn new(format: Value) -> Result<Self> {
         Ok(Self { directory: tempfile::tempdir()?, format })
     }
@@ -30,7 +30,7 @@ impl AccessLog {
     /// Entries of the format in `envoy/access_log.yaml`.
     ///
     /// # Errors
-    /// When it is not there, or there is no place for the file.
+    /// When it is not there, or the file cannot be created.
     pub fn shipped() -> Result<Self> {
         let mut snippet = yaml::read(&paths::root().join("envoy").join("access_log.yaml"))?;
         let format = yaml::at(&mut snippet, "/access_log/0/typed_config/log_format/json_format")?;
@@ -53,7 +53,8 @@ impl AccessLog {
         }
     }
 
-    /// The entries, once there are so many; Envoy may write them in another order than the requests came.
+    /// The entries, once there are so many; Envoy may write them in another order than the requests
+    /// came.
     ///
     /// # Errors
     /// When there are fewer after ten seconds, or a line is not JSON.

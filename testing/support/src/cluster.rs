@@ -34,8 +34,8 @@ struct Node {
     directory: TempDir,
 }
 
-/// A running cluster, ended when dropped. At first nodes 0, 1 and 2 are the primaries of a third of the slots
-/// each, in this order, and nodes 3, 4 and 5 their replicas.
+/// A running cluster, ended when dropped. At first nodes 0, 1 and 2 are the primaries of a third of
+/// the slots each, in this order, and nodes 3, 4 and 5 their replicas.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Node>,
@@ -50,7 +50,8 @@ impl Cluster {
         Self::start_with(&[])
     }
 
-    /// Starts one whose nodes get further arguments, such as `["--cluster-require-full-coverage", "no"]`.
+    /// Starts one whose nodes get further arguments, such as `["--cluster-require-full-coverage",
+    /// "no"]`.
     ///
     /// # Errors
     /// When there is no redis-server, or the cluster does not form.
@@ -166,7 +167,8 @@ impl Cluster {
         self.node(i)?.process.kill()
     }
 
-    /// Starts node `i` again after [`kill_node`](Self::kill_node): same port, same name in the cluster, no data.
+    /// Starts node `i` again after [`kill_node`](Self::kill_node): same port, same name in the
+    /// cluster, no data.
     ///
     /// # Errors
     /// When it does not come up.

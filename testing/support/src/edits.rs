@@ -1,6 +1,8 @@
-//! Changes to the configuration under test, for [`EnvoyOptions::edit`](crate::envoy::EnvoyOptions::edit).
+//! Changes to the configuration under test, for
+//! [`EnvoyOptions::edit`](crate::envoy::EnvoyOptions::edit).
 //!
-//! What users copy from `envoy/` is put where its comments say ([`snippet`]); the rest is what a test alone needs.
+//! What users copy from `envoy/` is put where its comments say ([`snippet`]); the rest is what a
+//! test alone needs.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -16,7 +18,7 @@ pub type Change = Box<dyn Fn(&mut Value) -> Result<()>>;
 /// Puts the parts of a file of `envoy/` where they belong, each by its name there.
 ///
 /// # Errors
-/// When there is no such file, or it has a part whose place is not known.
+/// When there is no such file, or it has a part that belongs nowhere in the configuration.
 pub fn snippet(name: &str) -> Result<Change> {
     parts(yaml::read(&paths::root().join("envoy").join(name))?)
 }
@@ -24,7 +26,7 @@ pub fn snippet(name: &str) -> Result<Change> {
 /// The same, without the filter's configuration: for tests that have a document of their own.
 ///
 /// # Errors
-/// When there is no such file, or it has a part whose place is not known.
+/// When there is no such file, or it has a part that belongs nowhere in the configuration.
 pub fn snippet_around(name: &str) -> Result<Change> {
     let mut file = yaml::read(&paths::root().join("envoy").join(name))?;
     file.as_object_mut().context("not an object")?.remove("configuration");
@@ -63,7 +65,8 @@ fn place(config: &mut Value, key: &str, part: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The store's cluster leaves a store alone that dies, as `quota_store_several.yaml` has it; the endpoints stay.
+/// The store's cluster leaves a store alone that dies, as `quota_store_several.yaml` has it; the
+/// endpoints stay.
 ///
 /// # Errors
 /// When there is no such file, or no cluster of the store.
@@ -78,8 +81,8 @@ pub fn several_stores(config: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// So many proxies in front are believed what they write into `X-Forwarded-For`: with 1 a client's last entry there
-/// is its address.
+/// So many proxies in front are believed what they write into `X-Forwarded-For`: with 1 a client's
+/// last entry there is its address.
 pub fn trusted_hops(hops: u32) -> impl Fn(&mut Value) -> Result<()> {
     move |config| set(envoy::manager(config)?, "xff_num_trusted_hops", json!(hops))
 }
@@ -121,7 +124,8 @@ pub fn websocket(config: &mut Value) -> Result<()> {
     set(envoy::manager(config)?, "upgrade_configs", json!([{"upgrade_type": "websocket"}]))
 }
 
-/// Routes of these names for these path prefixes, before the one that is there; all to the upstream.
+/// Routes of these names for these path prefixes, before the one that is there; all to the
+/// upstream.
 pub fn routes(routes: &[(&str, &str)]) -> impl Fn(&mut Value) -> Result<()> + use<> {
     let one = |(name, prefix): &(&str, &str)| json!({"name": name, "match": {"prefix": prefix}, "route": {"cluster": "upstream"}});
     let new: Vec<Value> = routes.iter().map(one).collect();
@@ -181,8 +185,8 @@ pub fn metadata_from_header(
     }))
 }
 
-/// A second issuer, [`jwt::OTHER`](crate::jwt::OTHER), beside that of the shipped configuration. Its tokens come in
-/// the header `x-other-token` and their claims lie under the key `other`.
+/// A second issuer, [`jwt::OTHER`](crate::jwt::OTHER), beside that of the shipped configuration.
+/// Its tokens come in the header `x-other-token` and their claims lie under the key `other`.
 ///
 /// # Errors
 /// When the configuration has no `jwt_authn`.

@@ -38,10 +38,11 @@ impl Envoy {
     /// Starts one and waits until it is ready.
     ///
     /// # Errors
-    /// When there is no Envoy or no filter, or it refuses the configuration; the message ends with its log.
+    /// When there is no Envoy or no filter, or it refuses the configuration; the message ends with
+    /// its log.
     pub fn start(options: &EnvoyOptions) -> Result<Self> {
         if !options.bare && !options.wasm.is_file() {
-            bail!("{} is not there: run `cargo xtask build`", options.wasm.display());
+            bail!("{} is not there: run `cargo xtask build --dev`", options.wasm.display());
         }
         Self::start_config(&options.config()?, options.concurrency, &options.log_levels)
     }
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn two_envoys_run_beside_each_other_and_refuse_forged_tokens() {
+    fn two_envoys_run_side_by_side_and_reject_forged_tokens() {
         let upstream = Upstream::start().unwrap();
         let envoys = [(); 2].map(|()| Envoy::start(&bare(upstream.port()).concurrency(2)).unwrap());
         assert_ne!(envoys[0].port(), envoys[1].port());
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_configuration_is_explained() {
+    fn rejected_configuration_is_explained() {
         let mut config = bare(1).config().unwrap();
         assert_eq!(Envoy::validate(&config), Ok(()));
         *yaml::at(manager(&mut config).unwrap(), "/stat_prefix").unwrap() = json!(["no", "text"]);

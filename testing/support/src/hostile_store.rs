@@ -1,7 +1,8 @@
-//! A store that does as it is told: counts, or answers slowly, with nonsense, half, twice, or not at all.
+//! A store that misbehaves on request: it counts, or answers slowly, with nonsense, half, twice, or
+//! not at all.
 //!
-//! It speaks HTTP/1.1 on a port of 127.0.0.1, a thread a connection, and ends when dropped. What it answers can be
-//! changed at any time, and holds for calls that arrive from then on.
+//! It speaks HTTP/1.1 on a port of 127.0.0.1, a thread a connection, and ends when dropped. What it
+//! answers can be changed at any time, and holds for calls that arrive from then on.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -157,7 +158,7 @@ fn serve(mut stream: &TcpStream, shared: &Shared) -> Result<()> {
             Behaviour::Twice => stream.write_all(&good(&request, shared).repeat(2))?,
             Behaviour::Altered(alter) => {
                 let mut reply = reply(&request, |_, want, _| (want, want));
-                // There is nothing to be altered for a call that only gives back.
+                // A call that only refunds has no grants to alter.
                 if request.get("reservations").is_some() {
                     alter(&mut reply);
                 }

@@ -1,4 +1,5 @@
-//! A small blocking HTTP/1.1 client that sends exactly the bytes it is given and shows exactly what came back.
+//! A small blocking HTTP/1.1 client that sends exactly the bytes it is given and shows exactly what
+//! came back.
 
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
@@ -22,7 +23,7 @@ const SWITCHING_PROTOCOLS: u16 = 101;
 /// GET over a connection of its own.
 ///
 /// # Errors
-/// When nobody answers within 20 s.
+/// When no answer comes within 20 s.
 pub fn get(port: u16, path: &str) -> Result<Response> {
     Client::connect(port)?.send(&Request::get(path))
 }
@@ -44,25 +45,25 @@ impl Client {
     /// Connects to 127.0.0.1:`port`.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// When nothing listens there.
     pub fn connect(port: u16) -> Result<Self> {
         Self::connect_from(Ipv4Addr::LOCALHOST.into(), (Ipv4Addr::LOCALHOST, port).into())
     }
 
-    /// Connects from this address of one's own, such as 127.0.0.7 (on Linux any of 127.0.0.0/8), so that the
-    /// server sees another client.
+    /// Connects from this address of one's own, such as 127.0.0.7 (on Linux any of 127.0.0.0/8), so
+    /// that the server sees another client.
     ///
     /// # Errors
-    /// When nobody listens there, or the address is not of this machine.
+    /// When nothing listens there, or the address is not of this machine.
     pub fn connect_from(own: IpAddr, to: SocketAddr) -> Result<Self> {
         Self::over(Stream::Tcp(tcp(own, to)?))
     }
 
-    /// Connects to 127.0.0.1:`port` with TLS, as to a server named `localhost`. Whether the server takes the
-    /// client's certificate shows with the first request.
+    /// Connects to 127.0.0.1:`port` with TLS, as to a server named `localhost`. Whether the server
+    /// takes the client's certificate shows with the first request.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// When nothing listens there.
     pub fn connect_tls(port: u16, config: &Arc<ClientConfig>) -> Result<Self> {
         let stream = tcp(Ipv4Addr::LOCALHOST.into(), (Ipv4Addr::LOCALHOST, port).into())?;
         let connection = ClientConnection::new(Arc::clone(config), "localhost".try_into()?)?;
@@ -72,7 +73,7 @@ impl Client {
     /// Connects to a Unix socket.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// When nothing listens there.
     pub fn connect_unix(path: &Path) -> Result<Self> {
         let stream =
             UnixStream::connect(path).with_context(|| format!("nobody answers on {}", path.display()))?;
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_sent_as_they_are() {
+    fn any_bytes_are_sent_unchanged() {
         let request = Request::get("/").raw_header(b"x", b"\xff{\0}").bearer("t");
         let (seen, response) = exchange(&request, b"HTTP/1.1 204 No Content\r\nA: 1\r\na: 2\r\n\r\n");
         assert_eq!(
@@ -277,13 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_put_together_and_interim_answers_skipped() {
+    fn chunks_are_joined_and_interim_responses_skipped() {
         let answer = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n";
         assert_eq!(exchange(&Request::get("/"), answer).1.unwrap().text(), "abc0123456789");
     }
 
     #[test]
-    fn a_broken_answer_is_an_error() {
+    fn malformed_response_is_an_error() {
         for answer in [&b""[..], b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc", b"no http\r\n\r\n"] {
             assert!(exchange(&Request::get("/"), answer).1.is_err());
         }

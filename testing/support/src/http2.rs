@@ -1,5 +1,5 @@
-//! A blocking HTTP/2 client without TLS (prior knowledge), for what only HTTP/2 shows: trailers, and answers that
-//! are nothing but trailers.
+//! A blocking HTTP/2 client without TLS (prior knowledge), for what only HTTP/2 shows: trailers,
+//! and answers that are nothing but trailers.
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -21,7 +21,7 @@ pub struct Client {
     sender: http2::SendRequest<Full<Bytes>>,
 }
 
-/// An answer with what HTTP/1.1 has no place for.
+/// A response with trailers, which HTTP/1.1 clients here cannot show.
 #[derive(Debug)]
 pub struct Answer {
     /// Status, headers and body.
@@ -36,7 +36,7 @@ impl Client {
     /// Connects to 127.0.0.1:`port`.
     ///
     /// # Errors
-    /// When nobody speaks HTTP/2 there.
+    /// When no HTTP/2 server listens there.
     pub fn connect(port: u16) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let sender = runtime.block_on(async {

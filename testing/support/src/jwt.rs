@@ -8,7 +8,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-/// The key of the demo. It is public: whoever deploys the filter configures an issuer of their own.
+/// The key of the demo. It is public: a deployment configures its own issuer.
 pub const DEMO_KEY: &[u8] = b"quotagate-demo-key-do-not-deploy";
 /// The issuer that the shipped configuration trusts.
 pub const ISSUER: &str = "quotagate-demo";

@@ -69,7 +69,8 @@ impl Request {
         self.header("x-forwarded-for", address)
     }
 
-    /// An upgrade to WebSocket; [`Client::exchange`](crate::http::Client::exchange) then speaks over it.
+    /// An upgrade to WebSocket; [`Client::exchange`](crate::http::Client::exchange) then speaks
+    /// over it.
     #[must_use]
     pub fn websocket(path: &str) -> Self {
         let request = Self::get(path).header("connection", "upgrade").header("upgrade", "websocket");

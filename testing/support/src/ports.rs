@@ -1,7 +1,8 @@
 //! Free loopback ports.
 //!
-//! They are taken from below the range that the system gives to outgoing connections, so that no connection of
-//! another test can sit on a port between the moment it is found and the moment a server binds it.
+//! They are taken from below the range that the system gives to outgoing connections, so that no
+//! connection of another test can sit on a port between the moment it is found and the moment a
+//! server binds it.
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +19,7 @@ const COUNT: u16 = 12_000;
 
 static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port that nobody listens on and that this process has not handed out before.
+/// A port without a listener, which this process has not handed out before.
 ///
 /// # Errors
 /// When none is left.

@@ -15,8 +15,8 @@ use crate::wait;
 /// How many of its last lines an error message shows.
 const TAIL: usize = 30;
 
-/// Lets this process, and those that it starts, open as many files as the system lets it: thousands of
-/// connections need more than most shells allow.
+/// Lets this process, and those that it starts, open as many files as the system lets it: thousands
+/// of connections need more than most shells allow.
 ///
 /// # Errors
 /// When the system refuses.
@@ -78,7 +78,8 @@ impl Process {
     /// Waits until `condition` yields a value; fails at once when the process ends.
     ///
     /// # Errors
-    /// When `limit` has passed or the process has ended; the message ends with the last lines of its log.
+    /// When `limit` has passed or the process has ended; the message ends with the last lines of
+    /// its log.
     pub fn wait_until<T>(
         &mut self,
         what: &str,
@@ -151,7 +152,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Nobody is left to tell about a failure.
+        // `drop` cannot report a failure.
         let _ = self.kill();
     }
 }
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_end_is_reported_with_the_log() {
+    fn early_exit_is_reported_with_the_log() {
         let dir = tempfile::tempdir().unwrap();
         let mut process = shell("echo no such option >&2; exit 3", &dir.path().join("log"));
         let error = process.wait_until("an answer", LIMIT, |_| Ok(None::<()>)).unwrap_err();
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn sigterm_ends_it() {
+    fn sigterm_ends_the_process() {
         let dir = tempfile::tempdir().unwrap();
         let mut process = shell("echo up; exec sleep 60", &dir.path().join("log"));
         process.wait_until("its line", LIMIT, |p| Ok(p.log().contains("up").then_some(()))).unwrap();

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_starts_answers_and_comes_back_empty_on_its_port() {
+    fn redis_restarts_empty_on_its_port() {
         let mut redis = Redis::start().unwrap();
         redis.cli(&["SET", "k", "v"]).unwrap();
         assert_eq!(redis.cli(&["GET", "k"]).unwrap(), Reply::Text("v".into()));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_ends_it() {
+    fn drop_ends_the_process() {
         let redis = Redis::start_with(&["--maxmemory-policy", "allkeys-lru"]).unwrap();
         let policy = redis.cli(&["CONFIG", "GET", "maxmemory-policy"]).unwrap();
         assert!(policy.lines().contains("allkeys-lru"));

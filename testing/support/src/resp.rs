@@ -40,7 +40,7 @@ impl Reply {
 /// Sends one command over a new connection to 127.0.0.1:`port`.
 ///
 /// # Errors
-/// When nobody listens, no answer comes within five seconds, or the answer is an error.
+/// When nothing listens, no answer comes within five seconds, or the answer is an error.
 pub fn command(port: u16, arguments: &[&str]) -> Result<Reply> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let stream = TcpStream::connect_timeout(&address, TIMEOUT)

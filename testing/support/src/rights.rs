@@ -54,7 +54,8 @@ pub fn allow(port: u16, rules: &[String]) -> Result<()> {
     resp::command(port, &command).map(drop)
 }
 
-/// What the server has refused to its users because they lack a right: names of commands, in lower case.
+/// What the server has refused to its users because they lack a right: names of commands, in lower
+/// case.
 ///
 /// # Errors
 /// When it does not answer, or in another form.

@@ -122,7 +122,7 @@ impl StoreProcess {
     pub fn start_with(options: &StoreOptions) -> Result<Self> {
         let program = options.program.clone().unwrap_or_else(paths::command);
         if !program.is_file() {
-            bail!("{} is not there: run `cargo xtask build`", program.display());
+            bail!("{} is not there: run `cargo xtask build --dev`", program.display());
         }
         let directory = tempfile::tempdir()?;
         let mut command = Command::new(program);
@@ -160,7 +160,7 @@ impl StoreProcess {
     /// Sends JSON to its admin address, as an operator does; the answer, which must be 200.
     ///
     /// # Errors
-    /// When nobody answers, or the answer is another.
+    /// When no answer comes, or another one.
     pub fn operate(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
         let text = body.to_string();
         let request = Request::new(method, path)

@@ -102,7 +102,8 @@ impl Authority {
         Ok(Certificate { der: certificate.der().clone(), pem: certificate.pem(), key })
     }
 
-    /// A client that trusts servers of this authority alone, and shows this certificate where it is asked.
+    /// A client that trusts servers of this authority alone, and shows this certificate where it is
+    /// asked.
     ///
     /// # Errors
     /// When key and certificate do not belong together.
@@ -122,8 +123,8 @@ impl Authority {
         Ok(Arc::new(config))
     }
 
-    /// Makes Envoy's listener speak TLS as in `envoy/mtls.yaml`, as `localhost` with a certificate of this
-    /// authority, whose clients need one of it too.
+    /// Makes Envoy's listener speak TLS as in `envoy/mtls.yaml`, as `localhost` with a certificate
+    /// of this authority, whose clients need one of it too.
     ///
     /// # Errors
     /// When no certificate can be made.
@@ -169,7 +170,7 @@ mod tests {
     };
 
     #[test]
-    fn only_clients_of_the_authority_get_through() {
+    fn only_clients_of_the_authority_are_accepted() {
         let directory = tempfile::tempdir().unwrap();
         let [authority, stranger] =
             ["authority", "stranger"].map(|name| Authority::new(directory.path(), name).unwrap());

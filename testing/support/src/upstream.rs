@@ -1,5 +1,5 @@
-//! The sample upstream: answers every request with 200 and one line, and echoes what comes over a WebSocket. It speaks
-//! HTTP/1.1 and, for trailers, HTTP/2.
+//! The sample upstream: answers every request with 200 and one line, and echoes what comes over a
+//! WebSocket. It speaks HTTP/1.1 and, for trailers, HTTP/2.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,8 @@ use hyper_util::{
 };
 use tokio::{io, net::TcpListener, sync::oneshot, time::sleep};
 
-/// A request with this header is answered with its value as status, for policies that count by status.
+/// A request with this header is answered with its value as status, for policies that count by
+/// status.
 pub const STATUS_HEADER: &str = "x-answer-status";
 
 /// A request with this header is answered after so many milliseconds, at most [`MAX_DELAY`].
@@ -41,10 +42,12 @@ pub const MAX_DELAY: Duration = Duration::from_secs(10);
 /// Requests with this header are also counted by its value, see [`Upstream::tally`].
 pub const TALLY_HEADER: &str = "x-tally";
 
-/// Headers that start so come back on the answer without the prefix: `x-answer-header-etag: 1` gives `etag: 1`.
+/// Headers that start so come back on the answer without the prefix: `x-answer-header-etag: 1`
+/// gives `etag: 1`.
 pub const HEADER_PREFIX: &str = "x-answer-header-";
 
-/// Headers that start so come back behind the body, as trailers: `x-answer-trailer-grpc-status: 16` is how gRPC fails.
+/// Headers that start so come back behind the body, as trailers: `x-answer-trailer-grpc-status: 16`
+/// is how gRPC fails.
 pub const TRAILER_PREFIX: &str = "x-answer-trailer-";
 
 type Body = BoxBody<Bytes, Infallible>;
@@ -66,7 +69,8 @@ impl Requests {
     }
 }
 
-/// A running upstream (HTTP/1.1 with keep-alive, or HTTP/2 without TLS, on a thread of its own), ended when dropped.
+/// A running upstream (HTTP/1.1 with keep-alive, or HTTP/2 without TLS, on a thread of its own),
+/// ended when dropped.
 #[derive(Debug)]
 pub struct Upstream {
     port: u16,
@@ -101,7 +105,8 @@ impl Upstream {
             runtime.block_on(async {
                 tokio::select! {
                     _ = stopped => {}
-                    // Only a listener that cannot be used at all ends the loop; its connections then fail.
+                    // Only a listener that cannot be used at all ends the loop; its connections
+                    // then fail.
                     _ = serve(listener, count) => {}
                 }
             });
@@ -221,7 +226,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn it_answers_what_it_is_asked_for() {
+    fn hostile_store_answers_as_requested() {
         let upstream = Upstream::start().unwrap();
         let mut client = Client::connect(upstream.port()).unwrap();
         let plain = client.send(&Request::get("/")).unwrap();
@@ -239,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn it_echoes_over_an_upgraded_connection() {
+    fn upstream_echoes_over_an_upgraded_connection() {
         let upstream = Upstream::start().unwrap();
         let mut client = Client::connect(upstream.port()).unwrap();
         let switched = client.send(&Request::websocket("/chat")).unwrap();

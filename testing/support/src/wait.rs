@@ -10,8 +10,8 @@ use anyhow::{Result, bail};
 /// How often a condition is looked at.
 pub const PAUSE: Duration = Duration::from_millis(10);
 
-/// Calls `condition` until it yields a value, at most for `limit`. `None` and errors mean "not yet"; the last
-/// error is part of the message when time is over.
+/// Calls `condition` until it yields a value, at most for `limit`. `None` and errors mean "not
+/// yet"; the last error is part of the message when time is over.
 ///
 /// # Errors
 /// When `limit` has passed.

@@ -1,10 +1,11 @@
 //! Which of its callbacks the filter offers to the host.
 //!
-//! The SDK exports every callback of the ABI, and the host enters the module for each that is exported: for every
-//! piece of a body, for trailers, for the access log. Without the export it does not.
+//! The SDK exports every callback of the ABI, and the host enters the module for each that is
+//! exported: for every piece of a body, for trailers, for the access log. Without the export it
+//! does not.
 //!
-//! One callback of the SDK cannot say all that the host understands. The filter has its own, which is exported in
-//! its place.
+//! One callback of the SDK cannot say all that the host understands. The filter has its own, which
+//! is exported in its place.
 
 use anyhow::{Result, bail};
 use wasm_encoder::{ExportKind, ExportSection, Module, RawSection};
@@ -19,7 +20,8 @@ const REPLACED: &str = "proxy_on_request_headers";
 /// What the filter replaces it with (`src/host.rs`).
 const REPLACEMENT: &str = "quotagate_on_request_headers";
 
-/// The same module without the exports that are of no use, and with the filter's own callback in place of the SDK's.
+/// The same module without the exports that are of no use, and with the filter's own callback in
+/// place of the SDK's.
 ///
 /// # Errors
 /// When it is no Wasm module, or the filter's own callback is missing.
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_of_no_use_is_left_out_and_the_filters_own_callback_stands_for_the_sdks() {
+    fn unused_exports_are_dropped_and_the_filters_callback_replaces_the_sdks() {
         let names = ["proxy_on_log", "proxy_on_done", REPLACED, "proxy_on_response_body", REPLACEMENT];
         let pruned = prune(&module(&names)).unwrap();
         let bodies = Parser::new(0)
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_module_or_lacks_the_filters_callback_is_an_error() {
+    fn module_without_the_filters_callback_is_an_error() {
         assert!(prune(b"not Wasm").is_err());
         assert!(prune(&module(&[REPLACED])).unwrap_err().to_string().contains(REPLACEMENT));
         let whole = module(&[REPLACEMENT]);

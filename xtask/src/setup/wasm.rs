@@ -3,17 +3,15 @@
 use std::{path::Path, process::Command};
 
 use anyhow::{Result, bail};
-use quotagate_support::tools;
-
-use crate::run;
+use quotagate_workspace::{task, tools};
 
 /// What the filter is compiled for.
 pub const TARGET: &str = "wasm32-wasip1";
 
 pub fn run() -> Result<()> {
-    let sysroot = run::printed(Command::new("rustc").args(["--print", "sysroot"]))?;
+    let sysroot = task::printed(Command::new("rustc").args(["--print", "sysroot"]))?;
     if Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).join("lib").is_dir() {
-        run::note(&format!("Rust target {TARGET}: there"));
+        task::note(&format!("Rust target {TARGET}: there"));
         return Ok(());
     }
     if tools::on_path("rustup").is_none() {
@@ -22,8 +20,8 @@ pub fn run() -> Result<()> {
              or use rustup (https://rustup.rs)"
         );
     }
-    run::note(&format!("Rust target {TARGET}: missing, rustup adds it"));
-    if let Err(errors) = run::judged(Command::new("rustup").args(["target", "add", TARGET]))? {
+    task::note(&format!("Rust target {TARGET}: missing, rustup adds it"));
+    if let Err(errors) = task::judged(Command::new("rustup").args(["target", "add", TARGET]))? {
         bail!("rustup cannot add the target {TARGET}; is there a network? It says: {}", errors.trim());
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The advice as text for people.
+//! The advice as text.
 
 use std::fmt::Write as _;
 
@@ -7,15 +7,15 @@ use comfy_table::{CellAlignment, Table};
 use jiff::Timestamp;
 
 use crate::advice::{Advice, Candidate, Percentile, Reading, WindowAdvice};
-use crate::display::{grouped, percent, percent_below, window};
+use crate::display::{number, percent, percent_below, window};
 
-/// How many logs are named that are none.
+/// How many unreadable logs are named.
 const SHOWN: usize = 3;
-/// From this share on, requests that carry no name make the recommendation doubtful.
+/// From this share on, requests without a user make the recommendation doubtful.
 const DOUBTFUL: f64 = 0.01;
 
 impl Advice {
-    /// All of it, as text.
+    /// The whole advice as text.
     #[must_use]
     pub fn text(&self) -> String {
         let read = [self.head(), self.notes()].concat();
@@ -37,74 +37,80 @@ impl Advice {
         let whose = match self.windows.as_slice() {
             [only] => format!(
                 " of {} users in {} user-windows of {}",
-                grouped(only.users),
-                grouped(only.user_windows),
+                number(only.users),
+                number(only.user_windows),
                 window(only.window_s)
             ),
             _ => String::new(),
         };
-        format!("{} requests{whose}, from {first} to {last}\n", grouped(read.requests))
+        format!("{} requests{whose}, from {first} to {last}\n", number(read.requests))
     }
 
     fn notes(&self) -> String {
         let read = &self.read;
         let mut text = String::new();
-        let mut note = |number: u64, what: &str| {
-            if number > 0 {
-                let _ = writeln!(text, "{} {what}", grouped(number));
+        let mut note = |count: u64, what: &str| {
+            if count > 0 {
+                let _ = writeln!(text, "{} {what}", number(count));
             }
         };
         note(read.not_counted, "requests have empty fields and are left out: no policy counted them");
         note(
             read.without_field,
-            "requests have no field for who is counted and are left out: another log format, or no policy counted them",
+            "requests have no field for the user and are left out: another log format, or no policy counted them",
         );
-        note(read.nameless, "requests name nobody and are left out");
-        note(read.left_out, "requests were not asked for");
+        note(read.without_user, "requests have no user and are left out");
+        note(read.not_selected, "requests are of other policies or paths");
         note(read.malformed, "lines are malformed and left out");
         for line in &read.malformed_first {
             let _ = writeln!(text, "  {} at byte {}: {}", line.log, line.byte, line.text);
         }
-        for log in read.no_logs.iter().take(SHOWN) {
-            let _ = writeln!(text, "  no line of {log} is understood: is it an access log?");
+        for log in read.unreadable.iter().take(SHOWN) {
+            let _ = writeln!(text, "  no line of {log} can be read: is it an access log?");
         }
-        if let Some(more) = read.no_logs.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-            let _ = writeln!(text, "  nor of {more} others");
+        if let Some(more) = read.unreadable.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+            let _ = writeln!(text, "  and no line of {more} other logs");
         }
         for excluded in &read.excluded {
             let _ = match excluded.requests {
-                0 => writeln!(text, "--exclude {} fits nobody", excluded.users),
-                number => writeln!(text, "{} requests of {} are excluded", grouped(number), excluded.users),
+                0 => writeln!(text, "--exclude {} matches no user", excluded.users),
+                requests => {
+                    writeln!(text, "{} requests of {} are excluded", number(requests), excluded.users)
+                }
             };
         }
         for damage in &read.damaged {
-            let _ = writeln!(text, "{} is cut short ({}): what came before counts", damage.log, damage.why);
+            let _ = writeln!(
+                text,
+                "{} is truncated ({}): everything before the cut counts",
+                damage.log, damage.why
+            );
         }
         text
     }
 
-    /// Why this quota.
+    /// The reason for the recommended quota.
     fn reason(&self, of: &WindowAdvice) -> String {
         let best = &of.recommended;
         let mut text = format!(
             "Recommended: {} per {}. It is the smallest quota that refuses less than {} of users and less than {} of \
              user-windows: {} ({} of {}) and {} ({} of {}).\n",
-            grouped(best.quota.into()),
+            number(best.quota),
             window(of.window_s),
             percent(self.limits.users),
             percent(self.limits.windows),
             percent_below(best.users_share, self.limits.users),
-            grouped(best.users),
-            grouped(of.users),
+            number(best.users),
+            number(of.users),
             percent_below(best.user_windows_share, self.limits.windows),
-            grouped(best.user_windows),
-            grouped(of.user_windows),
+            number(best.user_windows),
+            number(of.user_windows),
         );
         if let Some(less) = &of.one_less {
             let _ = writeln!(
                 text,
                 "{} would refuse {} and {}.",
-                grouped(less.quota.into()),
+                number(less.quota),
                 percent(less.users_share),
                 percent(less.user_windows_share)
             );
@@ -112,29 +118,26 @@ impl Advice {
         if best.quota == of.most && best.users == 0 {
             let _ = writeln!(
                 text,
-                "That is the most that anybody took: with {} users and {} user-windows no smaller one stays below both \
-                 limits. Read more of the log, or allow more with --max-users and --max-windows.",
-                grouped(of.users),
-                grouped(of.user_windows)
+                "This is the largest user-window: with {} users and {} user-windows, no smaller quota stays below both \
+                 limits. Read a longer log, or raise --max-users and --max-windows.",
+                number(of.users),
+                number(of.user_windows)
             );
         }
         if let Some(without) = &of.without_top {
             let users = if without.left_out == 1 {
-                "user who took most".to_owned()
+                "user with the largest window".to_owned()
             } else {
-                format!("{} users who took most", without.left_out)
+                format!("{} users with the largest windows", without.left_out)
             };
             let _ = match &without.recommended {
-                Some(best) => writeln!(
-                    text,
-                    "Without the {users}: {} per {}.",
-                    grouped(best.quota.into()),
-                    window(of.window_s)
-                ),
-                None if without.others == 0 => writeln!(text, "Without the {users} nobody is left."),
+                Some(best) => {
+                    writeln!(text, "Without the {users}: {} per {}.", number(best.quota), window(of.window_s))
+                }
+                None if without.others == 0 => writeln!(text, "Without the {users}, no user is left."),
                 None => writeln!(
                     text,
-                    "Memory did not suffice to tell the quota without the {users}: --memory allows more."
+                    "There was not enough memory for a quota without the {users}: raise --memory."
                 ),
             };
         }
@@ -143,10 +146,10 @@ impl Advice {
         if share >= DOUBTFUL {
             let _ = writeln!(
                 text,
-                "Careful: {} of the requests ({}) do not say whom they count for, and no quota above knows them. If this \
-                 policy should have counted them, the quota is too small.",
+                "Careful: {} of the requests ({}) have no user, so all numbers above leave them out. If this policy should \
+                 have counted them, the quota is too small.",
                 percent(share),
-                grouped(unknown)
+                number(unknown)
             );
         }
         text
@@ -158,8 +161,8 @@ impl WindowAdvice {
         format!(
             "Windows of {}: {} users in {} user-windows\n",
             window(self.window_s),
-            grouped(self.users),
-            grouped(self.user_windows)
+            number(self.users),
+            number(self.user_windows)
         )
     }
 
@@ -168,11 +171,11 @@ impl WindowAdvice {
         if let Some(sample) = &self.sample {
             let _ = writeln!(
                 text,
-                "Memory did not suffice for all users: numbers are estimates from {} of them, of some parts one in {}. \
-                 Of the recommended quota the share of users is known to ±{}, that of user-windows to ±{} (one standard \
-                 error). --memory allows more",
-                grouped(sample.users),
-                grouped(sample.one_in),
+                "There was not enough memory for all users: numbers are estimates from a sample of {} users, at least one \
+                 in {}. For the recommended quota, the standard error is ±{} of users and ±{} of user-windows. For exact \
+                 numbers, raise --memory",
+                number(sample.users),
+                number(sample.one_in),
                 percent(sample.users_error),
                 percent(sample.user_windows_error),
             );
@@ -180,9 +183,9 @@ impl WindowAdvice {
         if self.late > 0 {
             let _ = writeln!(
                 text,
-                "{} requests came after their window had been closed to save memory, and count as windows of their own: \
-                 the quota may be too small. --memory or --lateness allow more",
-                grouped(self.late)
+                "{} requests came after their window had been closed to save memory. They count as windows of their own, so \
+                 the quota may be too small: raise --memory or --lateness",
+                number(self.late)
             );
         }
         if self.rounded {
@@ -191,14 +194,14 @@ impl WindowAdvice {
         text
     }
 
-    /// How much most took.
+    /// The table of percentiles.
     fn percentiles(&self) -> String {
-        // 99.9 % is not rounded.
+        // 99.9 % keeps its decimal.
         let shares = self.percentiles.iter().map(|of| format!("{} %", (of.share * 1000.0).round() / 10.0));
         let header = [String::new()].into_iter().chain(shares).chain(["most".to_owned()]);
-        let row = |name: &str, number: fn(&Percentile) -> u32| -> Vec<String> {
-            let numbers = self.percentiles.iter().map(number).chain([self.most]);
-            [name.to_owned()].into_iter().chain(numbers.map(|number| grouped(number.into()))).collect()
+        let row = |name: &str, of: fn(&Percentile) -> u32| -> Vec<String> {
+            let numbers = self.percentiles.iter().map(of).chain([self.most]);
+            [name.to_owned()].into_iter().chain(numbers.map(number)).collect()
         };
         let rows = [
             row("units in a user-window, at most", |of| of.user_windows),
@@ -218,31 +221,31 @@ impl WindowAdvice {
         let mark = if candidate.quota == self.recommended.quota { ">" } else { "" };
         [
             mark.to_owned(),
-            grouped(candidate.quota.into()),
-            grouped(candidate.users),
+            number(candidate.quota),
+            number(candidate.users),
             percent(candidate.users_share),
-            grouped(candidate.user_windows),
+            number(candidate.user_windows),
             percent(candidate.user_windows_share),
-            grouped(candidate.units),
+            number(candidate.units),
             percent(candidate.units_share),
         ]
     }
 
-    /// Who took most.
+    /// The users with the largest windows.
     fn top(&self) -> String {
         let quota = self.recommended.quota;
         let mut text = String::new();
         if self.top_users.is_empty() {
             return text;
         }
-        let _ = writeln!(text, "Most in one window of {}:", window(self.window_s));
-        let width = grouped(self.most.into()).len();
+        let _ = writeln!(text, "Largest windows of {}:", window(self.window_s));
+        let width = number(self.most).len();
         for user in &self.top_users {
             let refused = if user.most > quota { ", refused" } else { "" };
             let _ = writeln!(
                 text,
                 "  {:>width$}  {} (at {}{refused})",
-                grouped(user.most.into()),
+                number(user.most),
                 user.user,
                 time(user.window_ms)
             );

@@ -1,37 +1,37 @@
-//! How a command that talks to the store ends without having done its work.
+//! How a command ends that could not do its work.
 
 use std::process::ExitCode;
 
-use super::words::clean;
-use crate::standard::tell_line;
+use crate::standard::error_line;
+use crate::text::clean;
 
-/// What went wrong, as one who can mend it is told: a sentence, and perhaps lines of help after it.
+/// What went wrong: a sentence, and perhaps lines of help after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The store refused it, or knows no such thing: status 1.
+    /// The store refused the request, or does not know a name in it: status 1.
     Refused(String),
     /// There is no such dial, override or counter: status 1.
     Absent(String),
-    /// The command was given wrongly: status 2.
+    /// The command is wrong: status 2.
     Usage(String),
-    /// Nobody answered, or nobody who speaks as the store does, or the store cannot reach Redis: status 3.
+    /// No server answered, or one that is no store, or the store cannot reach Redis: status 3.
     Unreachable(String),
-    /// Whoever read the output has gone, which is no fault of anyone: status 0.
-    NobodyReads,
+    /// The reader of standard output has gone away. That is no error: status 0.
+    ReaderGone,
 }
 
 impl Failure {
-    /// Tells it on standard error.
-    pub(crate) fn tell(&self) -> ExitCode {
+    /// Writes it to standard error.
+    pub(crate) fn report(&self) -> ExitCode {
         let (text, status) = match self {
             Self::Refused(text) | Self::Absent(text) => (text, 1),
             Self::Usage(text) => (text, 2),
             Self::Unreachable(text) => (text, 3),
-            Self::NobodyReads => return ExitCode::SUCCESS,
+            Self::ReaderGone => return ExitCode::SUCCESS,
         };
         for (i, line) in text.lines().enumerate() {
             let line = clean(line);
-            if i == 0 { tell_line(&format!("quotagate: {line}")) } else { tell_line(&line) }
+            if i == 0 { error_line(&format!("quotagate: {line}")) } else { error_line(&line) }
         }
         ExitCode::from(status)
     }

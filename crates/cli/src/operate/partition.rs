@@ -1,4 +1,5 @@
-//! The argument that names a partition, with secrets asked for where nobody else sees them.
+//! The argument that names a partition. Secrets in it are read without echo, and only their digests
+//! leave this machine.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
 use std::path::PathBuf;
@@ -6,57 +7,63 @@ use std::{env, fs};
 
 use quotagate_quota::request::naming::{DigestKey, Name, Secret};
 
-use super::Session;
+use super::display::say;
 use super::failure::Failure;
-use super::output::say;
+use super::session::Session;
 
 const KEY_VARIABLE: &str = "QUOTAGATE_DIGEST_KEY";
 
 /// Longest secret, in bytes: no header is longer.
 const MAX_SECRET: u64 = 64 * 1024;
 
-/// Which partition.
+/// A partition.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PartitionArgs {
-    /// label=value, joined by commas: jwt.sub=alice, ip=192.0.2.7, or as `top` and access logs show it; * is
-    /// everyone's. %XX is a byte, as in a URL
+    /// label=value, joined by commas, as `top` and access logs show it: jwt.sub=alice,
+    /// ip=192.0.2.7. * is the one counter of a policy without partitions. %XX is a byte, as in a
+    /// URL
     #[arg(required_unless_present = "secret", allow_hyphen_values = true)]
     partition: Option<String>,
-    /// A label whose value is secret, such as header.x-api-key: it is asked for without echo, or read as a line from
-    /// standard input, digested here, and never sent. It is the partition, or stands where PARTITION has its label alone
+    /// A label whose value is secret, such as header.x-api-key. The value is read without echo, or
+    /// as a line from standard input, and only its digest is sent. It is the whole partition, or
+    /// stands where PARTITION has the label alone
     #[arg(long, value_name = "LABEL")]
     secret: Vec<String>,
-    /// The value of a header, cookie or query parameter in PARTITION is no secret: the policy file does not call it one
+    /// The header, cookie or query parameter in PARTITION is no secret, since the policy does not
+    /// mark it `secret`
     #[arg(long)]
     plain: bool,
-    /// A file with the filter's `digest_key` [default: QUOTAGATE_DIGEST_KEY, or what follows from the domain]
+    /// A file with the filter's `digest_key` [default: QUOTAGATE_DIGEST_KEY, else a key derived
+    /// from the domain]
     #[arg(long, value_name = "FILE")]
     digest_key_file: Option<PathBuf>,
 }
 
 impl PartitionArgs {
-    /// The partition as it stands in keys of `policy`; of any, where that is empty.
+    /// The partition as keys of `policy` contain it; as keys of any policy contain it, if `policy`
+    /// is empty.
     ///
     /// # Errors
-    /// When it names nobody, a secret or a key cannot be read, or the domain that a key follows from is not known.
+    /// When it is no partition, when a secret or a key cannot be read, or when the key has to be
+    /// derived from a domain that is not known.
     pub(crate) async fn encode(&self, session: &Session, policy: &str) -> Result<String, Failure> {
-        let unnamed = |error: quotagate_quota::request::naming::NameError| Failure::Usage(error.to_string());
+        let invalid = |error: quotagate_quota::request::naming::NameError| Failure::Usage(error.to_string());
         let mut secrets = Vec::new();
         for label in &self.secret {
-            // Whether there is such a label, before anybody types something.
-            Secret::new(label, vec![b'x']).map_err(unnamed)?;
-            secrets.push(Secret::new(label, ask(label)?).map_err(unnamed)?);
+            // Checks the label before the operator types a secret.
+            Secret::new(label, vec![b'x']).map_err(invalid)?;
+            secrets.push(Secret::new(label, ask(label)?).map_err(invalid)?);
         }
-        let name = Name::parse(self.partition.as_deref().unwrap_or_default(), secrets).map_err(unnamed)?;
+        let name = Name::parse(self.partition.as_deref().unwrap_or_default(), secrets).map_err(invalid)?;
         if let Some(label) = name.written_out().filter(|_| !self.plain) {
             return Err(Failure::Usage(format!(
-                "the value of {label} may be a secret, which would be sent, logged and shown: name it by --secret {label}, \
-                 and it is digested here. If the policy file does not call it `secret`, say --plain"
+                "the value of {label} may be a secret, and would be sent, logged and shown: use --secret {label}, \
+                 which sends a digest. If the policy does not mark it `secret`, add --plain"
             )));
         }
         if let Some(address) = name.single_ipv6() {
             say(&format!(
-                "Mind: clients of IPv6 are counted by their /64 unless the policy says otherwise, and this is one address. \
+                "Note: this is one IPv6 address, but policies count IPv6 clients by their /64 unless they say otherwise. \
                  Its network is ip={address}/64."
             ));
         }
@@ -68,8 +75,8 @@ impl PartitionArgs {
             Some(key) => key,
             None => {
                 say(&format!(
-                    "Digested by the key that follows from the domain {domain}. Where the filter has a `digest_key`, \
-                     this names nobody: give that key by --digest-key-file or {KEY_VARIABLE}."
+                    "Digested with the key derived from the domain {domain}. If the filter has a `digest_key`, this matches \
+                     no client: pass that key with --digest-key-file or {KEY_VARIABLE}."
                 ));
                 DigestKey::derived(&domain)
             }
@@ -77,7 +84,7 @@ impl PartitionArgs {
         Ok(name.encode(&key, &domain, policy))
     }
 
-    /// What a command that is given the same partition, encoded, must say besides.
+    /// The flags that a command needs besides this partition, encoded.
     pub(crate) const fn flags(&self) -> &'static [&'static str] {
         if self.plain { &["--plain"] } else { &[] }
     }
@@ -96,13 +103,13 @@ impl PartitionArgs {
         };
         let key = without_line_end(&text);
         if key.is_empty() {
-            return Err(Failure::Usage(format!("{source} holds no key")));
+            return Err(Failure::Usage(format!("{source} contains no key")));
         }
         Ok(Some(DigestKey::keyed(key)))
     }
 }
 
-/// Asks on a terminal without echo, or reads the next line of standard input.
+/// Reads a secret: on a terminal without echo, else the next line of standard input.
 fn ask(label: &str) -> Result<Vec<u8>, Failure> {
     let unread = |error: io::Error| Failure::Usage(format!("cannot read the secret {label}: {error}"));
     if io::stdin().is_terminal() {
@@ -114,7 +121,7 @@ fn ask(label: &str) -> Result<Vec<u8>, Failure> {
     let secret = without_line_end(&line).to_vec();
     if secret.is_empty() {
         return Err(Failure::Usage(format!(
-            "the secret {label} is to come on standard input, which holds no such line"
+            "the secret {label} is missing: write it as a line to standard input, or run this on a terminal"
         )));
     }
     Ok(secret)
@@ -130,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_end_of_a_line_is_cut_off() {
+    fn only_the_line_end_is_removed_from_a_secret() {
         for (text, secret) in [("a b \n", "a b "), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a", "a"), ("\n", "")] {
             assert_eq!(without_line_end(text.as_bytes()), secret.as_bytes());
         }

@@ -10,7 +10,7 @@ use quotagate_quota::decision::{Admission, Decision};
 use quotagate_quota::evaluate::Check;
 use quotagate_quota::protocol::dials::{MAX_REPORT, Report};
 use quotagate_quota::protocol::{MAX_BODY, MAX_ITEMS, MAX_UNITS, ReserveRequest};
-use quotagate_quota::request::{PeerName, Request};
+use quotagate_quota::request::Request;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, CallId, Submitted, Ticket, Worker};
 use serde_json::{Value, json};
@@ -441,7 +441,7 @@ impl Request for Plain {
     fn metadata(&self, _: &str, _: &[Box<str>]) -> Option<Vec<u8>> {
         None
     }
-    fn peer(&self, _: PeerName) -> Option<Vec<u8>> {
+    fn attribute(&self, _: &[&str]) -> Option<Vec<u8>> {
         None
     }
     fn source_address(&self) -> Option<Vec<u8>> {

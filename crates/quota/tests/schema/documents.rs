@@ -136,18 +136,18 @@ fn every_shipped_document_is_taken() {
             }
         }
     }
-    assert!(found >= 3, "envoy/envoy.yaml, docker/envoy.yaml and the README each hold one, found {found}");
+    assert!(found >= 4, "envoy/envoy.yaml, docker/envoy.yaml, README and docs/ each hold one, found {found}");
 }
 
-/// What people copy from: all YAML under `envoy` and `docker`, and the README.
+/// What people copy from: all YAML under `envoy` and `docker`, the README and `docs`.
 fn shipped() -> Vec<PathBuf> {
-    let mut folders = vec![workspace().join("envoy"), workspace().join("docker")];
+    let mut folders: Vec<PathBuf> = ["envoy", "docker", "docs"].map(|folder| workspace().join(folder)).into();
     let mut shipped = vec![workspace().join("README.md")];
     while let Some(folder) = folders.pop() {
         for file in files(&folder) {
             match file.extension().and_then(|extension| extension.to_str()) {
                 _ if file.is_dir() => folders.push(file),
-                Some("yaml" | "yml") => shipped.push(file),
+                Some("yaml" | "yml" | "md") => shipped.push(file),
                 _ => {}
             }
         }

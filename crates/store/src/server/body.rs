@@ -1,4 +1,4 @@
-//! Bodies of requests: how much, how long, and whether they are what they should be.
+//! Bodies of requests: their size, the time they take, and the JSON in them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::reply::Refusal;
 
 /// The longest that a body may take to arrive.
-const ARRIVAL: Duration = Duration::from_secs(5);
+pub const MAX_ARRIVAL: Duration = Duration::from_secs(5);
 
 /// Receives a body of at most `most` bytes.
 ///
@@ -25,11 +25,11 @@ where
     if body.size_hint().lower() > most as u64 {
         return Err(too_large());
     }
-    match timeout(ARRIVAL, Limited::new(body, most).collect()).await {
+    match timeout(MAX_ARRIVAL, Limited::new(body, most).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(error)) => Err(Refusal::Body(error.to_string())),
-        Err(_) => Err(Refusal::Slow(ARRIVAL.as_secs())),
+        Err(_) => Err(Refusal::Slow(MAX_ARRIVAL.as_secs())),
     }
 }
 
@@ -37,8 +37,8 @@ where
 ///
 /// # Errors
 /// The path of the first wrong field, and what is wrong with it.
-pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    // The path of a wrong field is found in a second pass, which good bodies need not pay for.
+pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    // A second pass finds the path of a wrong field, so good bodies do not pay for it.
     serde_json::from_slice(body).or_else(|_| {
         let mut text = serde_json::Deserializer::from_slice(body);
         let value = serde_path_to_error::deserialize(&mut text).map_err(|error| Refusal::Malformed {

@@ -1,7 +1,7 @@
 //! The reservations of a call while they are carried out.
 //!
-//! They settle one by one, so that one Redis node that hangs fails its own and no others. Whatever is granted
-//! after it was given up, after the caller has its answer, or has gone, is refunded.
+//! They settle one by one, so that one Redis node that hangs fails its own and no others. A grant that
+//! comes after it was given up, or after the caller has its answer or has gone, is refunded.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,37 +9,38 @@ use std::time::Duration;
 use quotagate_quota::protocol::Refund;
 use tokio::sync::Notify;
 
-use super::App;
-use super::reply::{Held, Place};
+use super::endpoint::CallEndpoint;
+use super::hooks::Event;
+use super::reply::{Held, Permit};
 use crate::store::{Batch, Settled, StoreError};
 
 /// A batch under way, shared by the task that carries it out and the caller that waits.
 struct Pending {
-    app: Arc<App>,
+    endpoint: Arc<CallEndpoint>,
     batch: Arc<Batch>,
     /// Kept until the last reservation has settled, whether or not the caller waits.
-    place: Place,
+    permit: Permit,
     state: Mutex<State>,
     done: Notify,
 }
 
 struct State {
-    /// Empty once the caller waits no more.
+    /// Empty once the caller no longer waits.
     settled: Vec<Option<Settled>>,
-    /// So many of them are not settled yet.
+    /// How many of them are not settled yet.
     open: usize,
-    /// Nothing is left to wait for.
+    /// The caller has nothing left to wait for.
     over: bool,
-    /// Granted after nobody waited for it.
+    /// The refunds of grants that came too late for the caller.
     late: Vec<Refund>,
 }
 
-/// The caller's side. Dropped, it gives back what was granted.
+/// The caller's side. When it is dropped, it refunds what was granted.
 pub struct Claim(Arc<Pending>);
 
 /// Starts to carry out `batch` in a task of its own: a caller that goes away does not end it half-way, nor free its
-/// `place`.
-pub fn start(app: &Arc<App>, batch: Batch, place: Place) -> Claim {
+/// `permit`.
+pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: Permit) -> Claim {
     let state = State {
         settled: vec![None; batch.reservations.len()],
         open: batch.reservations.len(),
@@ -47,16 +48,16 @@ pub fn start(app: &Arc<App>, batch: Batch, place: Place) -> Claim {
         late: Vec::new(),
     };
     let pending = Arc::new(Pending {
-        app: Arc::clone(app),
+        endpoint: Arc::clone(endpoint),
         batch: Arc::new(batch),
-        place,
+        permit,
         state: Mutex::new(state),
         done: Notify::new(),
     });
     let working = Arc::clone(&pending);
-    app.tasks.spawn(async move {
-        let Pending { app, batch, done, .. } = &*working;
-        app.store.carry_out(batch, &|at, outcome| working.settle(at, outcome)).await;
+    drop(endpoint.connections.spawn(async move {
+        let Pending { endpoint, batch, done, .. } = &*working;
+        endpoint.store.carry_out(batch, &|at, outcome| working.settle(at, outcome)).await;
         let late = {
             let mut state = working.state();
             state.over = true;
@@ -64,17 +65,17 @@ pub fn start(app: &Arc<App>, batch: Batch, place: Place) -> Claim {
         };
         done.notify_one();
         if !late.is_empty() {
-            app.metrics.undone(late.len());
-            app.store.refund(&late).await;
+            endpoint.hooks.observe(Event::Undone(late.len()));
+            endpoint.store.refund(&late).await;
         }
-    });
+    }));
     Claim(pending)
 }
 
 impl Pending {
     fn settle(&self, at: usize, outcome: Settled) {
         if let Some(ask) = self.batch.reservations.get(at) {
-            self.app.watch.settled(ask, &outcome);
+            self.endpoint.hooks.observe(Event::Settled(ask, &outcome));
         }
         let mut state = self.state();
         if let Some(settled @ None) = state.settled.get_mut(at) {
@@ -110,11 +111,11 @@ impl Claim {
 
     /// Settles as failed what waits for a part of the store that has been silent for a good part of `budget`.
     pub fn give_up_silent(&self, budget: Duration) {
-        let Pending { app, batch, .. } = &*self.0;
+        let Pending { endpoint, batch, .. } = &*self.0;
         let mut state = self.0.state();
         let mut given_up = 0;
         for (settled, ask) in state.settled.iter_mut().zip(&batch.reservations) {
-            if settled.is_none() && app.store.is_silent(&ask.key, budget) {
+            if settled.is_none() && endpoint.store.is_silent(&ask.key, budget) {
                 *settled = Some(Err(StoreError::NoAnswer("its part of the backend is silent".to_owned())));
                 given_up += 1;
             }
@@ -132,7 +133,8 @@ impl Claim {
         let mut state = self.0.state();
         let unsettled = || Err(StoreError::NoAnswer("not within the caller's budget".to_owned()));
         let settled = state.settled.drain(..).map(|outcome| outcome.unwrap_or_else(unsettled)).collect();
-        Held::new(Arc::clone(&self.0.app), Arc::clone(&self.0.batch), Arc::clone(&self.0.place), settled)
+        let Pending { endpoint, batch, permit, .. } = &*self.0;
+        Held::new(Arc::clone(endpoint), Arc::clone(batch), Arc::clone(permit), settled)
     }
 }
 

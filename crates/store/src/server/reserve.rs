@@ -7,9 +7,9 @@ use hyper::body::{Body, Bytes};
 use hyper::{Request, Response, StatusCode};
 use quotagate_quota::protocol::{MAX_BODY, MAX_ITEMS, Refund, ReserveReply, ReserveRequest};
 
-use super::App;
-use super::admin::guard::is_of_page;
-use super::body::{read, receive};
+use super::body::{read_json, receive};
+use super::endpoint::CallEndpoint;
+use super::hooks::Event;
 use super::pending::{self, Claim};
 use super::reply::{Held, Payload, Refusal, json};
 use crate::store::{Batch, CheckedReservation, SECOND_LOOK, StoreError};
@@ -31,7 +31,7 @@ struct Call {
 /// # Errors
 /// Why nothing was granted to the caller.
 pub async fn serve<B>(
-    app: &Arc<App>,
+    endpoint: &Arc<CallEndpoint>,
     request: Request<B>,
     received: Instant,
 ) -> Result<Response<Payload>, Refusal>
@@ -39,58 +39,60 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    app.authorize(request.headers())?;
-    // A page in a browser that can reach this port can be anybody's.
-    if is_of_page(request.headers()) {
-        return Err(Refusal::Page);
-    }
-    let place = Arc::new(Arc::clone(&app.places).try_acquire_owned().map_err(|_| Refusal::Busy)?);
+    endpoint.authorize(request.headers())?;
+    let permit = Arc::new(Arc::clone(&endpoint.permits).try_acquire_owned().map_err(|_| Refusal::Busy)?);
     let body = receive(request.into_body(), MAX_BODY).await?;
-    let Call { budget_ms, batch, faults } = understand(app, &body, received)?;
+    let Call { budget_ms, batch, faults } = understand(endpoint, &body, received)?;
     let deadline = batch.deadline;
     if Instant::now() >= deadline && batch.refunds.is_empty() {
         return Err(Refusal::Late(budget_ms));
     }
-    let claim = pending::start(app, batch, place);
+    let claim = pending::start(endpoint, batch, permit);
     // In time for the answer to arrive: what has settled by then is not lost for what has not.
     let soon = deadline - (deadline - received).div_f64(5.0).min(MARGIN);
-    if wait(app, &claim, received, deadline, soon).await.is_none()
+    if wait(endpoint, &claim, received, deadline, soon).await.is_none()
         && !claim.any()
-        && !app.store.serves_others()
-        && app.alarm.within(deadline, claim.done()).await.is_none()
+        && !endpoint.store.serves_others()
+        && endpoint.deadlines.within(deadline, claim.done()).await.is_none()
     {
         return Err(Refusal::Late(budget_ms));
     }
     let held = claim.take();
-    let dials = held.domain().map_or(0, |domain| app.operate.version(domain));
-    answer(held, dials, faults, budget_ms, deadline, app.store.serves_others())
+    let dials = held.domain().map_or(0, |domain| endpoint.hooks.version(domain));
+    answer(held, dials, faults, budget_ms, deadline, endpoint.store.serves_others())
 }
 
 /// Waits until all is settled, until `soon` at most. In the middle of the caller's time it gives up what waits for a
 /// silent part of the backend, so that the rest is answered in good time.
-async fn wait(app: &App, claim: &Claim, received: Instant, deadline: Instant, soon: Instant) -> Option<()> {
+async fn wait(
+    endpoint: &CallEndpoint,
+    claim: &Claim,
+    received: Instant,
+    deadline: Instant,
+    soon: Instant,
+) -> Option<()> {
     let budget = deadline - received;
     let mut look = received + budget / 2;
     for _ in 0..2 {
-        if app.alarm.within(look.min(soon), claim.done()).await.is_some() {
+        if endpoint.deadlines.within(look.min(soon), claim.done()).await.is_some() {
             return Some(());
         }
         claim.give_up_silent(budget);
         look = Instant::now() + SECOND_LOOK;
     }
-    app.alarm.within(soon, claim.done()).await
+    endpoint.deadlines.within(soon, claim.done()).await
 }
 
-fn understand(app: &App, body: &[u8], received: Instant) -> Result<Call, Refusal> {
-    let request: ReserveRequest = read(body)?;
+fn understand(endpoint: &CallEndpoint, body: &[u8], received: Instant) -> Result<Call, Refusal> {
+    let request: ReserveRequest = read_json(body)?;
     let ReserveRequest { budget_ms, mut refunds, reservations } = request;
     let items = refunds.len().saturating_add(reservations.len());
     if items > MAX_ITEMS {
         return Err(Refusal::TooLarge(format!("a call holds at most {MAX_ITEMS} items, this one {items}")));
     }
-    app.metrics.items(reservations.len(), refunds.len());
+    endpoint.hooks.observe(Event::Received { reservations: reservations.len(), refunds: refunds.len() });
     refunds.retain(is_good);
-    refunds.iter().for_each(|back| app.watch.returned(&back.key, back.units));
+    refunds.iter().for_each(|back| endpoint.hooks.observe(Event::Refunded(back)));
     let mut asks = Vec::with_capacity(reservations.len());
     let mut faults = Vec::with_capacity(reservations.len());
     for reservation in reservations {
@@ -100,7 +102,7 @@ fn understand(app: &App, body: &[u8], received: Instant) -> Result<Call, Refusal
                 faults.push(None);
             }
             Err(invalid) => {
-                app.watch.invalid(&reservation.key);
+                endpoint.hooks.observe(Event::Invalid(&reservation.key));
                 faults.push(Some(invalid.to_string()));
             }
         }

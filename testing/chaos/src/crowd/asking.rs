@@ -10,13 +10,13 @@ use quotagate_support::http::{Client, Request, Response};
 
 use super::VICTIM_WINDOW_S;
 
-/// Threads of the crowd, and connections of each, on all of which one request is under way.
+/// Threads of the crowd, and connections per thread; each connection has one request in flight.
 const THREADS: u64 = 4;
 const CONNECTIONS: usize = 64;
 /// One in so many asks for a lease, the others for a quota that one request spends.
 const LEASES: u64 = 4;
-/// Honest users, their connections, and how often each of these asks: so seldom that its answer is there before, or
-/// requests would wait for one another, longer and longer.
+/// Honest users, their connections, and how often each of these asks: so seldom that its answer is
+/// there before, or requests would wait for one another, longer and longer.
 const HONEST: u32 = 4;
 const HONEST_CONNECTIONS: u32 = 40;
 const BEAT: Duration = Duration::from_secs(1);
@@ -68,8 +68,8 @@ impl Answers {
 /// What honest users saw.
 #[derive(Debug, Clone, Default)]
 pub struct Honest {
-    /// How long answers took from the moment that each request was due: one that had to wait for the answer before it
-    /// has waited.
+    /// How long answers took from the moment that each request was due: one that had to wait for
+    /// the answer before it has waited.
     pub took: Vec<Duration>,
     /// Requests that their quota did not admit.
     pub failed: u64,
@@ -95,7 +95,8 @@ pub(super) enum Who {
     Part(u64),
 }
 
-/// Lets at least so many requests be sent, with one under way on each connection, and waits for the answers.
+/// Lets at least so many requests be sent, with one under way on each connection, and waits for the
+/// answers.
 pub(super) fn ask(port: u16, who: Who, requests: u64) -> Result<Answers> {
     let each = requests.div_ceil(THREADS);
     let threads = (0..THREADS)
@@ -162,7 +163,8 @@ impl Regulars {
         self.shared.seen()
     }
 
-    /// Lets them ask no more: what honest users saw last, and the most that the victim got in one window.
+    /// Lets them ask no more: what honest users saw last, and the most that the victim got in one
+    /// window.
     pub(super) fn home(self) -> Result<(Honest, u64)> {
         self.shared.over.store(true, Relaxed);
         self.honest.into_iter().try_for_each(joined)?;
@@ -202,7 +204,8 @@ fn victim(shared: &Shared, port: u16) -> Result<u64> {
         let response = client.send(&Request::get("/victim").header("x-user", "victim"))?;
         if response.status == 200 {
             let ends: u64 = response.header("x-ratelimit-reset").context("no reset")?.parse()?;
-            // The header is rounded up, and counts from the receipt of the grant: never before the end.
+            // The header is rounded up, and counts from the receipt of the grant: never before the
+            // end.
             if ends / VICTIM_WINDOW_S != window {
                 (window, admitted) = (ends / VICTIM_WINDOW_S, 0);
             }

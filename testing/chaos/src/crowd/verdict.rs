@@ -1,27 +1,29 @@
 //! What must hold of a crowd.
 //!
-//! Every identity is counted: each asks once, so each is admitted with the headers of its quota (one in a hundred may
-//! be too late for the store), and Redis holds a counter of each whose window has not ended. Honest users are
-//! admitted. Memory does not grow once the filter's tables are full.
+//! Every identity is counted: each asks once, so each is admitted with the headers of its quota
+//! (one in a hundred may be too late for the store), and Redis holds a counter of each whose window
+//! has not ended. Honest users are admitted. Memory does not grow once the filter's tables are
+//! full.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{Crowd, Form, Row, VICTIM_QUOTA};
 
-/// So many identities fill a worker's tables: three in four ask for a quota that one request spends, and 16,384 of
-/// those are remembered; the others ask for leases, of which 4,096 are held at most.
+/// So many identities fill a worker's tables: three in four ask for a quota that one request
+/// spends, and 16,384 of those are remembered; the others ask for leases, of which 4,096 are held
+/// at most.
 const FULL: u64 = 24_000;
-/// What may be held beyond that where no window ends: a table that drops nothing takes some 300 bytes a counter, in the
-/// short form 17 MiB.
+/// What may be held beyond that where no window ends: a table that drops nothing takes some 300
+/// bytes a counter, in the short form 17 MiB.
 const GROWTH_KIB: u64 = 8 * 1024;
-/// What the second half of a long crowd may add: while windows end and tables empty and fill again, an Envoy of two
-/// workers comes to hold some 11 MiB more, and then no more.
+/// What the second half of a long crowd may add: while windows end and tables empty and fill again,
+/// an Envoy of two workers comes to hold some 11 MiB more, and then no more.
 const LONG_GROWTH_KIB: u64 = 16 * 1024;
 /// A counter stays in Redis for so long at least.
 const KEPT: Duration = Duration::from_secs(10);
-/// What honest users may wait beside a crowd (99 of 100): so many times what they wait beside one identity that is as
-/// busy, and so much more.
+/// What honest users may wait beside a crowd (99 of 100): so many times what they wait beside one
+/// identity that is as busy, and so much more.
 const SLOWER: u32 = 4;
 const SLOWER_BY: Duration = Duration::from_secs(1);
 
@@ -124,7 +126,7 @@ mod tests {
     type Case = (&'static str, fn(&mut Crowd));
 
     #[test]
-    fn each_thing_that_must_not_be_is_told_alone() {
+    fn each_violation_is_reported_separately() {
         let cases: [Case; 13] = [
             ("1 rows: there is nothing", |crowd| crowd.rows.truncate(1)),
             ("1 answers that are none", |crowd| crowd.answers.other = 1),
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_the_form_is_judged_in_that_form() {
+    fn form_specific_bounds_apply_only_to_that_form() {
         assert_eq!(crowd(Form::Short).faults(), [""; 0]);
         let slow = |form: Form| {
             let mut crowd = crowd(form);

@@ -19,7 +19,8 @@ const CALM: Duration = Duration::from_millis(500);
 
 /// A listener that is replaced drains: each of its connections ends once.
 const DRAINED: Breaks = Breaks { statuses: &[], one_in: 6 };
-/// What waits in a machine that dies is ended by Envoy: with 503, or where the answer has begun by closing.
+/// What waits in a machine that dies is ended by Envoy: with 503, or where the answer has begun by
+/// closing.
 const DIED: Breaks = Breaks { statuses: &[503], one_in: 10 };
 
 /// The faults of this module.

@@ -14,8 +14,8 @@ use crate::rig::Setup;
 const AWAY: Duration = Duration::from_secs(3);
 /// How often scripts are flushed.
 const FLUSH: Duration = Duration::from_millis(100);
-/// Memory for keys while Redis evicts, the size of the keys that fill it, and how many come: four times what fits, so that
-/// keys must go.
+/// Memory for keys while Redis evicts, the size of the keys that fill it, and how many come: four
+/// times what fits, so that keys must go.
 const ROOM: u64 = 300_000;
 const FILLER: usize = 30_000;
 const FILLERS: usize = 40;

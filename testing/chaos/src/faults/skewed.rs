@@ -1,5 +1,5 @@
-//! A primary of a Redis Cluster is gone and no replica takes over, while nine of ten requests are for its slots.
-//! The requests for the slots of the others must not notice.
+//! A primary of a Redis Cluster is gone and no replica takes over, while nine of ten requests are
+//! for its slots. The requests for the slots of the others must not notice.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ const PRIMARY: usize = 0;
 /// In turn. The slots of open-0 belong to another primary.
 const USERS: &[&str] = &["1", "5", "9", "13", "0", "17", "22", "26", "31", "35"];
 const HEALTHY: &[&str] = &["open-0"];
-/// In a shorter fault the moments before the node is given up would be more than a tenth of the time.
+/// In a shorter fault the moments before the node is given up would be more than a tenth of the
+/// time.
 const SHORTEST: Duration = Duration::from_secs(5);
 
 const SKEWED: Setup = Setup {

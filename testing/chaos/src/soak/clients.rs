@@ -1,4 +1,5 @@
-//! The load: clients of every way to count, some with headers that nobody should send, some that leave.
+//! The load: clients of every way to count, some with malformed headers, some that
+//! leave.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -159,7 +160,7 @@ impl Talk {
         }
     }
 
-    /// Sometimes with headers that nobody should send.
+    /// Sometimes with malformed headers.
     fn odd(&mut self, request: Request) -> Request {
         match self.chance.random_range(0..20) {
             0 => request.raw_header(b"x-forwarded-for", b"\xff, 10.0.0.1, ::::"),

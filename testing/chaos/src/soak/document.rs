@@ -1,4 +1,5 @@
-//! The policies of the soak: one for each way to count, each with a path of its own, and a shadow over all of them.
+//! The policies of the soak: one for each way to count, each with a path of its own, and a shadow
+//! over all of them.
 
 use anyhow::Result;
 use quotagate_support::{http::Request, jwt};
@@ -11,7 +12,7 @@ use crate::document::TIMEOUT;
 pub enum Way {
     /// By a header, exactly.
     Exact,
-    /// By a header, with units held ahead.
+    /// By a header, with leases.
     Leased,
     /// By an API key that never leaves the filter.
     Keyed,
@@ -72,8 +73,8 @@ impl Way {
         }
     }
 
-    /// The statuses that its clients may see: 503 is the filter's while the store fails, or Envoy's; 401 a failed log-in,
-    /// or a token that another header has spoiled.
+    /// The statuses that its clients may see: 503 is the filter's while the store fails, or
+    /// Envoy's; 401 a failed log-in, or a token that another header has spoiled.
     #[must_use]
     pub const fn statuses(self) -> &'static [u16] {
         match self {

@@ -1,4 +1,5 @@
-//! What happens during a soak, in turn: stores and Envoys are restarted as in a rolling update, a primary dies.
+//! What happens during a soak, in turn: stores and Envoys are restarted as in a rolling update, a
+//! primary dies.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -30,7 +31,8 @@ pub struct Event {
     pub epoch: (u64, u64),
 }
 
-/// The spans in which a quota may be passed: from the fault until what it lost is of no window any more.
+/// The spans in which a quota may be passed: from the fault until what it lost is of no window any
+/// more.
 #[must_use]
 pub fn excused(events: &[Event]) -> Vec<(u64, u64)> {
     events.iter().filter(|event| event.loses).map(|event| (event.epoch.0, event.epoch.1 + 1)).collect()
@@ -48,8 +50,8 @@ pub fn processes(rig: &Rig) -> Vec<Process> {
     named("Envoy", envoys).chain(named("store", stores)).chain(named("Redis", nodes)).collect()
 }
 
-/// Lets one after the other happen until the time is over; what happened, and how many virtual machines of the filter
-/// were started anew meanwhile.
+/// Lets one after the other happen until the time is over; what happened, and how many virtual
+/// machines of the filter were started anew meanwhile.
 ///
 /// # Errors
 /// When a part does not come up again.
@@ -90,7 +92,7 @@ fn restart_envoy(rig: &mut Rig, i: usize, reloads: &mut u64) -> Result<&'static 
     Ok("an Envoy was restarted")
 }
 
-/// Whoever leads these slots dies; it comes back as a replica.
+/// The primary of these slots is killed; it comes back as a replica.
 fn fail_over(rig: &mut Rig, sampler: &Sampler, slots: usize) -> Result<&'static str> {
     let cluster = rig.cluster()?;
     let (primary, replica) = primaries::pair(cluster, slots)?;

@@ -1,7 +1,9 @@
-//! `cargo xtask soak`: minutes of mixed load under rolling restarts, every window held to its quota.
+//! `cargo xtask soak`: minutes of mixed load under rolling restarts, every window held to its
+//! quota.
 //!
-//! [`document`] are the policies, [`clients`] the load, [`windows`] what was admitted of which quota, [`events`] what
-//! happens meanwhile, [`curves`] what the processes hold, [`picture`] and [`page`] what is shown of it.
+//! [`document`] are the policies, [`clients`] the load, [`windows`] what was admitted of which
+//! quota, [`events`] what happens meanwhile, [`curves`] what the processes hold, [`picture`] and
+//! [`page`] what is shown of it.
 
 pub mod clients;
 pub mod curves;
@@ -20,8 +22,9 @@ use clients::{Clients, LOST, Seen};
 use curves::{Curves, Sampler};
 use events::Event;
 
-/// The longest that an answer may take: the filter waits for quota no longer than [`TIMEOUT`](crate::document::TIMEOUT). The
-/// rest is the machine, on which processes start meanwhile that the load shares it with.
+/// The longest that an answer may take: the filter waits for quota no longer than
+/// [`TIMEOUT`](crate::document::TIMEOUT). The rest is the machine, on which processes start
+/// meanwhile that the load shares it with.
 const SLOWEST: Duration = Duration::from_secs(5);
 
 /// What came of it.
@@ -89,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_may_neither_be_odd_nor_late() {
+    fn odd_or_late_response_is_a_fault() {
         let mut seen = Seen::default();
         seen.windows.admitted((Way::Exact, 0, 0), 400);
         for (way, status) in [(Way::Exact, LOST), (Way::Exact, 429), (Way::Leased, 503), (Way::Tiers, 401)] {

@@ -1,4 +1,5 @@
-//! Memory and descriptors of every process over time, and what happened when. Lengths are in pixels.
+//! Memory and descriptors of every process over time, and what happened when. Lengths are in
+//! pixels.
 
 use std::path::Path;
 
@@ -24,7 +25,8 @@ const GAP_S: f64 = 3.0;
 const COLOURS: [(&str, RGBColor); 3] =
     [("Envoy", RGBColor(8, 81, 156)), ("store", RGBColor(230, 85, 13)), ("Redis", RGBColor(165, 15, 21))];
 
-/// What is shown of which processes; each panel has a scale of its own, or the small ones would not be seen to grow.
+/// What is shown of which processes; each panel has a scale of its own, or the small ones would not
+/// be seen to grow.
 const PANELS: [Panel; 3] = [
     Panel { title: "resident memory of Envoys, MiB", shows: &["Envoy"], value: |point| point.mib },
     Panel {
@@ -167,7 +169,8 @@ mod tests {
         draw(&soaked, &file).unwrap();
         let svg = std::fs::read_to_string(file).unwrap();
         assert!(svg.contains("descriptors") && svg.contains("MiB"));
-        // Of each process two pieces and a legend, in two panels; in each of the three an event and an axis.
+        // Of each process two pieces and a legend, in two panels; in each of the three an event and
+        // an axis.
         assert_eq!(svg.matches("<polyline").count(), 2 * 3 * (2 + 1) + 3 * 2, "{svg}");
         let page = page::page(&soaked, 1);
         assert!(page.contains("| store 2 | 20.0, 71.0, 71.0 | 9, 9, 9 |"), "{page}");

@@ -25,7 +25,8 @@ pub struct Verdict {
 }
 
 impl Windows {
-    /// One unit was admitted; `reset` is what its answer says of the end of its window: rounded up, never before it.
+    /// One unit was admitted; `reset` is what its answer says of the end of its window: rounded up,
+    /// never before it.
     pub fn admitted(&mut self, counter: Counter, reset: u64) {
         let length = counter.0.window_s();
         *self.0.entry((counter, reset / length * length)).or_default() += 1;
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_window_is_held_to_its_quota_unless_it_is_excused() {
+    fn each_window_holds_its_quota_unless_excused() {
         let mut windows = Windows::default();
         let quota = Way::Exact.quota(0);
         for _ in 0..=quota {

@@ -1,5 +1,5 @@
-//! The page in front of a real Envoy with traffic: what it shows is what happens, and what is changed there changes what clients
-//! get.
+//! The page in front of a real Envoy with traffic: what it shows is what happens, and what is
+//! changed there changes what clients get.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ fn of(name: &str) -> Result<Request> {
     Ok(Request::get("/").bearer(&jwt::token(name)?))
 }
 
-/// How many of `caller`'s requests are admitted from now on, until one is refused after the first that was admitted.
+/// How many of `caller`'s requests are admitted from now on, until one is refused after the first
+/// that was admitted.
 fn admitted_from_now(rig: &Rig, caller: &str) -> Result<usize> {
     let request = of(caller)?;
     wait::until_true(&format!("{caller} to be admitted"), LIMIT, || Ok(rig.status(&request)? == 200))?;
@@ -75,7 +76,7 @@ fn numbers_appear_and_move() -> Result<()> {
 }
 
 #[test]
-fn a_dial_that_is_turned_on_the_page_changes_what_clients_get() -> Result<()> {
+fn dial_set_on_the_page_changes_responses() -> Result<()> {
     let rig = Rig::start(per_caller(5))?;
     assert_eq!(admitted_from_now(&rig, "alice")?, 5);
     // Filters tell of themselves while they have traffic.
@@ -106,7 +107,7 @@ fn a_dial_that_is_turned_on_the_page_changes_what_clients_get() -> Result<()> {
 }
 
 #[test]
-fn a_dial_reverts_when_its_time_is_over() -> Result<()> {
+fn dial_reverts_when_it_expires() -> Result<()> {
     let rig = Rig::start(per_caller(2))?;
     assert_eq!(admitted_from_now(&rig, "alice")?, 2);
     let browser = opened(&rig)?;
@@ -121,7 +122,7 @@ fn a_dial_reverts_when_its_time_is_over() -> Result<()> {
 }
 
 #[test]
-fn an_override_that_is_set_on_the_page_is_for_one_partition() -> Result<()> {
+fn override_set_on_the_page_applies_to_one_partition() -> Result<()> {
     let rig = Rig::start(per_caller(3))?;
     assert_eq!(admitted_from_now(&rig, "alice")?, 3);
     assert_eq!(admitted_from_now(&rig, "bob")?, 3);
@@ -144,7 +145,7 @@ fn an_override_that_is_set_on_the_page_is_for_one_partition() -> Result<()> {
 }
 
 #[test]
-fn what_a_client_calls_itself_stays_text() -> Result<()> {
+fn client_names_are_rendered_as_text() -> Result<()> {
     let mut document = per_caller(1);
     document["identities"] = json!({"caller": [{"header": {"name": "x-tenant"}}]});
     let rig = Rig::start(document)?;
@@ -166,7 +167,7 @@ fn what_a_client_calls_itself_stays_text() -> Result<()> {
 }
 
 #[test]
-fn a_backend_that_is_gone_is_the_first_thing_to_see() -> Result<()> {
+fn lost_backend_is_shown_first() -> Result<()> {
     let mut rig = Rig::start(per_caller(5))?;
     let browser = opened_without_traffic(&rig)?;
     browser.wait_for("#health", "Store ready")?;

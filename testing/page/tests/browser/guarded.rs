@@ -26,7 +26,7 @@ fn stored(store: &StoreProcess, path: &str) -> Result<Value> {
 }
 
 #[test]
-fn without_the_token_nothing_is_seen_and_with_it_all() -> Result<()> {
+fn token_is_required_to_see_anything() -> Result<()> {
     let (store, _directory) = guarded()?;
     let browser = Browser::start()?;
     browser.open(&page::address(store.admin_port()))?;
@@ -50,7 +50,7 @@ fn without_the_token_nothing_is_seen_and_with_it_all() -> Result<()> {
 }
 
 #[test]
-fn a_change_with_a_token_that_is_wrong_by_now_is_refused_and_said_so() -> Result<()> {
+fn change_with_a_revoked_token_is_rejected_visibly() -> Result<()> {
     let (store, _directory) = guarded()?;
     let browser = Browser::start()?;
     page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
@@ -67,7 +67,7 @@ fn a_change_with_a_token_that_is_wrong_by_now_is_refused_and_said_so() -> Result
 }
 
 #[test]
-fn what_the_store_refuses_is_shown_at_its_field() -> Result<()> {
+fn faults_of_the_store_are_shown_at_their_field() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
     page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
@@ -120,7 +120,7 @@ const FORM: &str = "
     form.append(field); document.body.append(form); form.submit()";
 
 #[test]
-fn a_page_of_another_origin_can_neither_read_nor_change_anything() -> Result<()> {
+fn page_of_another_origin_can_neither_read_nor_change_anything() -> Result<()> {
     let document = json!({
         "domain": "shop",
         "store": {"cluster": "quota_store", "timeout": "10s", "on_failure": "deny"},
@@ -154,7 +154,7 @@ fn a_page_of_another_origin_can_neither_read_nor_change_anything() -> Result<()>
 }
 
 #[test]
-fn a_name_that_leads_here_by_rebinding_is_refused() -> Result<()> {
+fn rebound_host_name_is_rejected() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start_with(&["--host-resolver-rules=MAP evil.example 127.0.0.1"])?;
     let at = format!("http://evil.example:{}/", store.admin_port());

@@ -1,4 +1,4 @@
-//! Names that somebody chose to harm whoever reads them.
+//! Names that an attacker chose to harm the readers of the page.
 
 use anyhow::Result;
 use quotagate_page::browser::Browser;
@@ -22,7 +22,7 @@ fn hostile() -> Vec<String> {
 }
 
 #[test]
-fn names_stay_text_wherever_they_stand() -> Result<()> {
+fn names_are_rendered_as_text_everywhere() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
     for name in hostile() {
@@ -71,7 +71,7 @@ fn names_stay_text_wherever_they_stand() -> Result<()> {
 }
 
 #[test]
-fn nothing_but_the_page_itself_may_run_and_nothing_leaves_its_origin() -> Result<()> {
+fn page_runs_no_foreign_code_and_contacts_only_its_origin() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
     let made = page::full_snapshot("jwt.sub=alice");

@@ -70,7 +70,7 @@ fn dialogs_are_opened_left_and_left_again_with_keys() -> Result<()> {
 }
 
 #[test]
-fn rows_keep_their_places_and_the_focus_while_one_is_among_them() -> Result<()> {
+fn rows_keep_their_order_while_one_has_the_focus() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
     let mut snapshot = page::full_snapshot("jwt.sub=alice");

@@ -6,7 +6,8 @@ use quotagate_page::page;
 use quotagate_support::store::StoreProcess;
 use serde_json::{Value, json};
 
-/// Every text that is shown, with its contrast to what lies below it, where that is less than it should be (WCAG AA).
+/// Every text that is shown, with its contrast to what lies below it, where that is less than it
+/// should be (WCAG AA).
 const FAINT: &str = "
     const numbers = (colour) => (colour.match(/[\\d.]+/g) ?? []).map(Number);
     const light = ([r, g, b]) => {
@@ -113,7 +114,7 @@ fn no_screen_scrolls_sideways() -> Result<()> {
 }
 
 #[test]
-fn everything_has_a_name() -> Result<()> {
+fn every_control_has_an_accessible_name() -> Result<()> {
     let (_store, browser) = shown()?;
     assert_eq!(browser.run(UNLABELLED, vec![])?, json!([]));
     let chart = "return document.querySelector('svg').getAttribute('aria-label')";
@@ -127,7 +128,7 @@ fn everything_has_a_name() -> Result<()> {
 }
 
 #[test]
-fn an_empty_page_says_what_to_do() -> Result<()> {
+fn empty_page_says_what_to_do() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
     let mut empty = page::full_snapshot("x");

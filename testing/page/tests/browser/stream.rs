@@ -7,7 +7,7 @@ use quotagate_support::store::StoreProcess;
 use serde_json::json;
 
 #[test]
-fn a_stream_that_stalls_is_noticed_and_taken_up_again() -> Result<()> {
+fn stalled_stream_is_noticed_and_resumed() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
     page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
@@ -27,7 +27,7 @@ fn a_stream_that_stalls_is_noticed_and_taken_up_again() -> Result<()> {
 }
 
 #[test]
-fn what_runs_down_is_gone_at_its_end() -> Result<()> {
+fn expired_entries_disappear() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
     let mut overrides = page::one_override("jwt.sub=bob");

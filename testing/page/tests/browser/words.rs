@@ -1,4 +1,5 @@
-//! What the page says about a dial: who shares its quota, what it replaces, and when each dial ends.
+//! What the page says about a dial: who shares its quota, what it replaces, and when each dial
+//! ends.
 
 use anyhow::{Context as _, Result};
 use quotagate_page::browser::Browser;
@@ -25,7 +26,7 @@ fn entry(name: &str) -> Value {
 }
 
 #[test]
-fn a_quota_is_for_each_partition_and_replaces_tiers_where_there_are_some() -> Result<()> {
+fn quota_applies_to_each_partition_and_replaces_tiers() -> Result<()> {
     for (partition_by, tiers, whom) in [
         (json!([entry("caller"), entry("method")]), true, "each caller and method"),
         (json!([]), false, "everybody together"),

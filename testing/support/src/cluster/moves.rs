@@ -4,7 +4,8 @@ use anyhow::{Context, Result};
 
 use super::{Cluster, PRIMARIES, SLOTS};
 
-/// A slot on its way from one node to another. While it moves, the source answers ASK for the keys that it has not.
+/// A slot on its way from one node to another. While it moves, the source answers ASK for the keys
+/// that it has not.
 #[derive(Debug)]
 pub struct SlotMove<'a> {
     cluster: &'a Cluster,

@@ -23,8 +23,8 @@ impl ListenerFile {
         Ok(Self { path: directory.path().join("listeners.json"), _directory: directory })
     }
 
-    /// Publishes the listener of this configuration: written beside the file and moved there, which is what Envoy
-    /// watches for.
+    /// Publishes the listener of this configuration: written beside the file and moved there, which
+    /// is what Envoy watches for.
     ///
     /// # Errors
     /// When the configuration has no listener, or the file cannot be written.

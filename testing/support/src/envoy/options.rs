@@ -61,7 +61,8 @@ pub struct EnvoyOptions {
 }
 
 impl EnvoyOptions {
-    /// The shipped configuration on free ports, one worker, for this upstream and this store on 127.0.0.1.
+    /// The shipped configuration on free ports, one worker, for this upstream and this store on
+    /// 127.0.0.1.
     #[must_use]
     pub fn new(upstream: u16, store: u16) -> Self {
         Self {
@@ -146,7 +147,8 @@ impl EnvoyOptions {
     }
 }
 
-/// The plugin configuration of the Wasm filter within an Envoy configuration shaped like the shipped one.
+/// The plugin configuration of the Wasm filter within an Envoy configuration shaped like the
+/// shipped one.
 ///
 /// # Errors
 /// When it is not there.
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_replaces_the_store() {
+    fn unix_socket_replaces_the_store() {
         let mut options = EnvoyOptions::new(1, 1).bare();
         options = options.store(StoreAddress::Unix("/run/quotagate/store.sock".into()));
         let mut config = options.config().unwrap();

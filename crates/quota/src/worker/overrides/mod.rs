@@ -21,7 +21,7 @@ use super::telemetry::{Counts, Telemetry, report};
 use super::{CallId, Worker};
 use crate::config::{Config, Turned};
 use crate::protocol::Mode;
-use crate::protocol::dials::DIALS_PATH;
+use crate::protocol::dials::TELEMETRY_PATH;
 use crate::time::Monotonic;
 use patch::{Ignored, Reading, Timed};
 use schedule::Schedule;
@@ -58,15 +58,15 @@ pub(super) struct Overrides {
     logged_lagging: bool,
 }
 
-/// A fetch of dials. Send it to the store as a `GET` without a body.
+/// A fetch of dials. Send it to the store as a `POST`, with the report as the body.
 #[derive(Debug)]
 pub struct OutgoingFetch {
     /// Its id in [`Worker::call_ended`] and [`Worker::call_not_sent`].
     pub id: CallId,
     /// The path and the query.
     pub path: String,
-    /// The value of [`REPORT_HEADER`](crate::protocol::dials::REPORT_HEADER): printable ASCII, at most
-    /// [`MAX_REPORT`](crate::protocol::dials::MAX_REPORT) bytes.
+    /// The body, a [`Report`](crate::protocol::dials::Report) as JSON in at most
+    /// [`MAX_REPORT`](crate::protocol::dials::MAX_REPORT) bytes; empty without one.
     pub report: Option<String>,
     /// How long to wait for the reply.
     pub timeout: Duration,
@@ -161,7 +161,7 @@ impl<W> Worker<W> {
         }
         let id = CallId(self.next_serial());
         let timeout = self.config.store.timeout.max(LEAST_TIMEOUT);
-        let path = format!("{DIALS_PATH}?domain={}", self.config.domain);
+        let path = format!("{TELEMETRY_PATH}?domain={}", self.config.domain);
         let Telemetry { tally, refusals, .. } = &mut self.telemetry;
         let counts = tally.take_unreported();
         let Overrides { configured, schedule, newest, reported, turn, .. } = &mut self.overrides;

@@ -1,0 +1,92 @@
+//! `cargo xtask bench`: what a request costs with this filter, with others, and with none.
+//!
+//! Every stack is one Envoy worker in front of the same upstream process. All parts start at the
+//! beginning and idle until it is their turn. In each round every load goes to every stack in turn
+//! (A B C ... A B C ...), after a second of warm-up. Comparisons stay within a round. A measurement
+//! is repeated if other programs used the machine meanwhile. A wrong response ends the run.
+
+mod measure;
+mod micro;
+mod plan;
+mod report;
+mod rig;
+mod session;
+mod stacks;
+
+use std::{
+    cell::Cell,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use quotagate_support::{paths, process, store::StoreProcess, tools};
+use quotagate_workspace::task;
+
+use measure::{cpu, load::Wrk, machine::Circumstances};
+use plan::BenchArgs;
+use report::table::Memory;
+use rig::{Filters, Rig, Running};
+use session::Session;
+use stacks::Stack;
+
+/// Measure what a request costs with the filter, with others, and with none
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench", version)]
+struct Cli {
+    #[command(flatten)]
+    bench: BenchArgs,
+}
+
+fn main() -> ExitCode {
+    match perform(&Cli::parse().bench) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(arguments: &BenchArgs) -> Result<()> {
+    if arguments.micro {
+        return micro::run();
+    }
+    cpu::machine().context("this task reads /proc: it needs Linux")?;
+    let plan = arguments.plan()?;
+    let wrk = tools::wrk()?;
+    let unbatched = plan.stacks.contains(&Stack::H).then(unbatched_filter).transpose()?;
+    let circumstances = Circumstances::of(&wrk)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst)).context("cannot listen for Ctrl-C")?;
+
+    process::raise_file_limit()?;
+    task::step("bench: starting the parts");
+    let rig = Rig::start(&plan.stacks, &Filters { shipped: paths::filter(), unbatched })?;
+    let minutes = plan.time().as_secs().div_ceil(60);
+    task::step(&format!("bench: {} measurements, {minutes} min on a quiet machine", plan.len()));
+    let patience = Cell::new(plan.patience);
+    let session = Session { rig: &rig, wrk: Wrk::new(wrk)?, patience, interrupted: &interrupted };
+    let samples = session.measure(&plan)?;
+    let memory = rig.stacks().iter().map(memory).collect::<Result<Vec<_>>>()?;
+    report::write(&plan, &samples, &memory, &circumstances)
+}
+
+/// Builds the filter that stack H runs. Only this task needs it.
+fn unbatched_filter() -> Result<std::path::PathBuf> {
+    task::visibly(task::cargo().args(["xtask", "build", "--unbatched"]))?;
+    Ok(paths::unbatched_filter())
+}
+
+fn memory(running: &Running) -> Result<Memory> {
+    Ok(Memory {
+        title: format!("{} {}", running.stack, running.stack.title()),
+        envoy: cpu::resident(running.envoy.pid())?,
+        store: running.store.as_ref().map(StoreProcess::pid).map(cpu::resident).transpose()?,
+    })
+}

@@ -1,0 +1,189 @@
+//! How many reservations one Redis executes per second, and what each costs. A PING stands beside
+//! it, since most of a round trip is not the script.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use quotagate_support::{paths, redis::Redis, resp::Reply};
+
+use crate::measure::cpu;
+
+/// Commands of each measurement.
+const COMMANDS: usize = 100_000;
+/// Redis spends at most this on a reservation, in ns.
+const BUDGET: f64 = 15_000.0;
+const WINDOW_S: u64 = 3600;
+const USERS: usize = 1000;
+/// Connections, and commands under way on each.
+const LOADS: [(usize, usize); 4] = [(1, 1), (4, 1), (4, 16), (4, 64)];
+/// The longest that Redis may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One measurement.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured {
+    name: &'static str,
+    connections: usize,
+    pipeline: usize,
+    /// In a second.
+    rate: f64,
+    /// Processor time of Redis for each, in ns.
+    each: f64,
+}
+
+/// Commands that are alike, one a user, and how many lines the reply to each has.
+#[derive(Debug)]
+struct Kind {
+    name: &'static str,
+    commands: Vec<Vec<u8>>,
+    lines: usize,
+}
+
+/// Measures on a Redis of its own.
+pub fn run() -> Result<Vec<Measured>> {
+    let redis = Redis::start()?;
+    let info = redis.cli(&["INFO", "server"])?.lines();
+    let pid = cpu::of_redis(&info).context("Redis names no process")?;
+    let ping = Kind { name: "PING", commands: vec![command(&[b"PING"])], lines: 1 };
+    let reservation = reservation(&redis)?;
+
+    let mut all = Vec::new();
+    for kind in [&ping, &reservation] {
+        for (connections, pipeline) in LOADS {
+            let (before, start) = (cpu::used(pid)?, Instant::now());
+            thread::scope(|scope| {
+                let senders: Vec<_> = (0..connections)
+                    .map(|_| scope.spawn(|| send(redis.port(), kind, COMMANDS / connections, pipeline)))
+                    .collect();
+                senders.into_iter().try_for_each(|sender| match sender.join() {
+                    Ok(sent) => sent,
+                    Err(_) => bail!("a connection's thread panicked"),
+                })
+            })?;
+            let rate = COMMANDS as f64 / start.elapsed().as_secs_f64();
+            let each = cpu::micros(cpu::used(pid)?.saturating_sub(before)) * 1e3 / COMMANDS as f64;
+            all.push(Measured { name: kind.name, connections, pipeline, rate, each });
+        }
+    }
+    counted(&redis)?;
+    Ok(all)
+}
+
+/// Sends so many commands, `pipeline` at a time, and waits for their replies.
+fn send(port: u16, kind: &Kind, commands: usize, pipeline: usize) -> Result<()> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut next = kind.commands.iter().cycle();
+    let mut replies = [0; 16 * 1024];
+    for _ in 0..commands / pipeline {
+        stream.write_all(&next.by_ref().take(pipeline).flatten().copied().collect::<Vec<u8>>())?;
+        let mut lines = 0;
+        while lines < kind.lines * pipeline {
+            let read = stream.read(&mut replies).context("Redis does not answer")?;
+            let part = replies.get(..read).unwrap_or_default();
+            if read == 0 || part.contains(&b'-') {
+                bail!("Redis refuses: {}", String::from_utf8_lossy(part));
+            }
+            lines += part.iter().filter(|&&byte| byte == b'\n').count();
+        }
+    }
+    Ok(())
+}
+
+/// Reserves one unit for each of a thousand users, with the store's own script.
+fn reservation(redis: &Redis) -> Result<Kind> {
+    let source = fs::read_to_string(paths::root().join("crates/store/src/redis/script/counter.lua"))?;
+    let digest = redis.cli(&["SCRIPT", "LOAD", &source])?.lines();
+    let window = window(redis)?;
+    let commands = (0..USERS).map(|user| {
+        let stem = format!("qg:bench:per-user:{{header.x-user=user-{user}}}:");
+        let key = format!("{stem}{window}");
+        command(&[b"EVALSHA", digest.as_bytes(), b"1", key.as_bytes(), &one_unit(window, stem.len())])
+    });
+    // now_ms, granted, used, quota: an array and four integers.
+    Ok(Kind { name: "reservation", commands: commands.collect(), lines: 5 })
+}
+
+/// The number of the window that runs.
+fn window(redis: &Redis) -> Result<u64> {
+    let Reply::List(time) = redis.cli(&["TIME"])? else { bail!("Redis does not know the time") };
+    let seconds: u64 = time.first().context("Redis does not know the time")?.lines().parse()?;
+    Ok(seconds / WINDOW_S)
+}
+
+/// The script's argument for a reservation of one unit: little-endian doubles.
+fn one_unit(window: u64, stem: usize) -> Vec<u8> {
+    let (quota, want, min) = (1e9, 1.0, 1.0);
+    let (offset, spare, count_denied) = (0.0, 0.0, 0.0);
+    let numbers =
+        [window as f64, WINDOW_S as f64, offset, quota, want, min, spare, count_denied, stem as f64];
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// A command in the Redis protocol.
+fn command(words: &[&[u8]]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        out.extend(format!("${}\r\n", word.len()).bytes());
+        out.extend_from_slice(word);
+        out.extend(b"\r\n");
+    }
+    out
+}
+
+/// A script that rejects its arguments would be fast, so check that it counted.
+fn counted(redis: &Redis) -> Result<()> {
+    match redis.cli(&["DBSIZE"])? {
+        Reply::Integer(counters) if usize::try_from(counters) == Ok(USERS) => Ok(()),
+        reply => bail!("the script counted for {reply:?} users, and not for {USERS}"),
+    }
+}
+
+/// As Markdown.
+pub fn table(all: &[Measured]) -> String {
+    let mut lines = vec![
+        "| Redis | connections | pipeline | a second | Redis ns each | budget ns | |".to_owned(),
+        "|---|---:|---:|---:|---:|---:|---|".to_owned(),
+    ];
+    lines.extend(all.iter().map(|measured| {
+        let Measured { name, connections, pipeline, rate, each } = measured;
+        // What a call of one command costs is the network's; the script shows where many share it.
+        let judged = *name == "reservation" && *pipeline > 1;
+        let budget = if judged { format!("{BUDGET:.0}") } else { "-".to_owned() };
+        let verdict = if judged && *each > BUDGET { "above its budget" } else { "" };
+        format!("| {name} | {connections} | {pipeline} | {rate:.0} | {each:.0} | {budget} | {verdict} |")
+    }));
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measured_script_counts_units() {
+        let redis = Redis::start().unwrap();
+        let kind = reservation(&redis).unwrap();
+        assert!(counted(&redis).is_err(), "nothing was sent");
+        send(redis.port(), &kind, 2 * USERS, 16).unwrap();
+        counted(&redis).unwrap();
+        let key = format!("qg:bench:per-user:{{header.x-user=user-7}}:{}", window(&redis).unwrap());
+        assert_eq!(redis.cli(&["GET", &key]).unwrap(), Reply::Text("2".into()));
+        let refused = Kind { name: "-", commands: vec![command(&[b"NO-SUCH-COMMAND"])], lines: 1 };
+        assert!(send(redis.port(), &refused, 16, 16).is_err());
+    }
+
+    #[test]
+    fn only_pipelined_reservations_have_a_budget() {
+        let of = |name, pipeline, each| Measured { name, connections: 4, pipeline, rate: 1.0, each };
+        let text = table(&[of("PING", 16, 9e9), of("reservation", 1, 9e9), of("reservation", 16, 9e9)]);
+        assert_eq!(text.matches("above its budget").count(), 1, "{text}");
+    }
+}

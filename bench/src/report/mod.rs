@@ -1,0 +1,69 @@
+//! The report: tables as Markdown, and a picture.
+
+mod picture;
+mod stats;
+mod summary;
+pub mod table;
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+use quotagate_support::paths;
+use quotagate_workspace::task;
+
+use crate::{
+    measure::{machine::Circumstances, sample::Sample},
+    plan::{Plan, WARM_UP},
+    session::QUIET,
+};
+use table::Memory;
+
+/// Prints the tables, and writes `results.md` and `results.svg`.
+pub fn write(
+    plan: &Plan,
+    samples: &[Sample],
+    memory: &[Memory],
+    circumstances: &Circumstances,
+) -> Result<()> {
+    let groups = summary::groups(samples);
+    let tables =
+        groups.iter().map(table::group).chain([table::memory(memory)]).collect::<Vec<_>>().join("\n");
+    println!("\n{tables}");
+    fs::create_dir_all(&plan.out).with_context(|| format!("cannot make {}", plan.out.display()))?;
+    let markdown = format!(
+        "# What a request costs\n\n![ratios and processor time](results.svg)\n\n{}\n\n{tables}",
+        preface(plan, samples, circumstances)
+    );
+    save(&plan.out.join("results.md"), &markdown)?;
+    let picture = plan.out.join("results.svg");
+    picture::draw(&groups, &circumstances.to_string(), &picture)?;
+    task::note(&format!("written: {}", shown(&picture)));
+    Ok(())
+}
+
+fn preface(plan: &Plan, samples: &[Sample], circumstances: &Circumstances) -> String {
+    let disturbed = samples.iter().filter(|sample| sample.foreign > QUIET).count();
+    let seconds = plan.loads.first().map_or(0, |load| load.seconds);
+    format!(
+        "{circumstances}.\n\nWritten by `cargo xtask bench`. Each stack is one Envoy worker in front of the same upstream \
+         process (an Envoy that answers by itself); wrk, Envoy, upstream, store and Redis share the machine. No stack \
+         verifies tokens; the user is named by the header `x-user`. Every number is the median of {} interleaved \
+         rounds of {seconds} s after {WARM_UP} s of warm-up; ratios and differences are to A of the same round, and \
+         in brackets is their range. I is answered without the upstream, and A is not. Processor time is what `/proc` says of each process, by the requests that \
+         Envoy answered; calls (to the store) and scripts (in Redis) are for each request as well. In {disturbed} of \
+         {} measurements others used more than {:.0} % of the machine.\n",
+        plan.rounds,
+        samples.len(),
+        QUIET * 100.0
+    )
+}
+
+fn save(file: &Path, text: &str) -> Result<()> {
+    fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    task::note(&format!("written: {}", shown(file)));
+    Ok(())
+}
+
+fn shown(file: &Path) -> String {
+    file.strip_prefix(paths::root()).unwrap_or(file).display().to_string()
+}

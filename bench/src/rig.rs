@@ -1,0 +1,164 @@
+//! All that runs while stacks are measured. Every part is started once and idles while it is not
+//! its turn; each is ended by its process id when the value is dropped.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use quotagate_support::{
+    cluster::Cluster,
+    envoy::{Envoy, EnvoyOptions},
+    http::{Client, Request},
+    redis::Redis,
+    resp,
+    store::StoreProcess,
+    wait,
+};
+use quotagate_workspace::task;
+
+use crate::{
+    measure::cpu,
+    stacks::{self, Backend, Due, Stack, USER_HEADER},
+};
+
+/// Until counters are asked for the first time, connections open and Redis may still be loading the
+/// script.
+const READY: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// The parts of all stacks.
+#[derive(Debug)]
+pub struct Rig {
+    stacks: Vec<Running>,
+    upstream: Envoy,
+    // Dropped last: what uses them has gone then.
+    redis: Option<Redis>,
+    cluster: Option<Cluster>,
+}
+
+/// The parts of one stack.
+#[derive(Debug)]
+pub struct Running {
+    /// Which one it is.
+    pub stack: Stack,
+    /// Its Envoy.
+    pub envoy: Envoy,
+    /// Its store.
+    pub store: Option<StoreProcess>,
+    /// Where its store counts.
+    pub redis: Vec<Server>,
+}
+
+/// A Redis server.
+#[derive(Debug, Clone, Copy)]
+pub struct Server {
+    /// Its port on 127.0.0.1.
+    pub port: u16,
+    /// Its process.
+    pub pid: u32,
+}
+
+/// The filters under comparison.
+#[derive(Debug)]
+pub struct Filters {
+    /// As it is shipped.
+    pub shipped: PathBuf,
+    /// With one call for each request.
+    pub unbatched: Option<PathBuf>,
+}
+
+impl Rig {
+    /// Starts what these stacks need, and sees that each answers as it should.
+    pub fn start(stacks: &[Stack], filters: &Filters) -> Result<Self> {
+        let upstream = Envoy::start_config(&stacks::upstream(), 1, "wasm:warn").context("the upstream")?;
+        let needs = |backend| stacks.iter().any(|stack| stack.backend() == Some(backend));
+        let redis = needs(Backend::Redis).then(Redis::start).transpose()?;
+        let cluster = needs(Backend::Cluster).then(Cluster::start).transpose()?;
+        let mut rig = Self { stacks: Vec::new(), upstream, redis, cluster };
+        for &stack in stacks {
+            let running = rig.running(stack, filters).with_context(|| format!("stack {stack}"))?;
+            task::note(&format!("{stack}: {}, http://127.0.0.1:{}", stack.title(), running.envoy.port()));
+            rig.stacks.push(running);
+        }
+        Ok(rig)
+    }
+
+    /// The stacks, in the order asked for.
+    pub fn stacks(&self) -> &[Running] {
+        &self.stacks
+    }
+
+    /// The process of the upstream.
+    pub fn upstream(&self) -> u32 {
+        self.upstream.pid()
+    }
+
+    /// Every process that runs.
+    pub fn processes(&self) -> Vec<u32> {
+        let mut all = vec![self.upstream()];
+        for running in &self.stacks {
+            all.push(running.envoy.pid());
+            all.extend(running.store.as_ref().map(StoreProcess::pid));
+            all.extend(running.redis.iter().map(|server| server.pid));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn running(&self, stack: Stack, filters: &Filters) -> Result<Running> {
+        let (url, ports) = self.backend(stack)?;
+        let store = url.map(|url| StoreProcess::start(&url, &[])).transpose()?;
+        let mut options =
+            EnvoyOptions::new(self.upstream.port(), store.as_ref().map_or(1, StoreProcess::port));
+        options.wasm.clone_from(&filters.shipped);
+        if stack == Stack::H {
+            options.wasm.clone_from(filters.unbatched.as_ref().context("its filter was not built")?);
+        }
+        let envoy = Envoy::start_config(&stack.config(options)?, 1, "wasm:warn")?;
+        let redis = ports.into_iter().map(Server::on).collect::<Result<_>>()?;
+        let running = Running { stack, envoy, store, redis };
+        wait::until_true("the first answer as it should be", READY, || running.answers())?;
+        Ok(running)
+    }
+
+    /// The URL for the store, and the ports of the servers behind it.
+    fn backend(&self, stack: Stack) -> Result<(Option<String>, Vec<u16>)> {
+        Ok(match stack.backend() {
+            None => (None, Vec::new()),
+            Some(Backend::Memory) => (Some("memory:".to_owned()), Vec::new()),
+            Some(Backend::Redis) => {
+                let redis = self.redis.as_ref().context("no Redis was started")?;
+                (Some(redis.url()), vec![redis.port()])
+            }
+            Some(Backend::Cluster) => {
+                let cluster = self.cluster.as_ref().context("no Redis Cluster was started")?;
+                (Some(cluster.url()), cluster.ports())
+            }
+        })
+    }
+}
+
+impl Running {
+    /// Whether a request of the first user gets what it should get.
+    fn answers(&self) -> Result<bool> {
+        let request = Request::get("/api/items").header(USER_HEADER, "user-1");
+        let response = Client::connect(self.envoy.port())?.send(&request)?;
+        let counted = response.header("ratelimit").is_some();
+        let right = match self.stack.due() {
+            Due::Uncounted => response.status == 200 && !counted,
+            Due::Counted => response.status == 200 && counted,
+            Due::Refused => response.status == 429 && counted,
+        };
+        if !right {
+            bail!("status {}, quota headers: {counted}", response.status);
+        }
+        Ok(true)
+    }
+}
+
+impl Server {
+    fn on(port: u16) -> Result<Self> {
+        let info = resp::command(port, &["INFO", "server"])?.lines();
+        let pid = cpu::of_redis(&info).with_context(|| format!("Redis on port {port} names no process"))?;
+        Ok(Self { port, pid })
+    }
+}

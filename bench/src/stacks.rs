@@ -1,0 +1,232 @@
+//! What is compared: Envoys that differ in one filter and in what stands behind it, and in nothing
+//! else.
+//!
+//! All come from the shipped configuration, without its `jwt_authn`: a header names the user.
+
+use std::fmt;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use quotagate_support::{envoy::EnvoyOptions, yaml};
+use serde_json::{Value, json};
+
+/// The header that names the user.
+pub const USER_HEADER: &str = "x-user";
+/// No measurement reaches this quota.
+const PLENTY: u64 = 1_000_000_000;
+const FILTERS: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
+const JWT: &str = "envoy.filters.http.jwt_authn";
+
+/// One of the things compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[value(rename_all = "UPPER")]
+pub enum Stack {
+    /// No filter: what the others are compared with.
+    A,
+    /// Envoy's own local rate limit.
+    B,
+    /// The filter, where no policy applies.
+    C,
+    /// Exact quotas, counted in the store's memory.
+    D,
+    /// Exact quotas, counted in Redis.
+    E,
+    /// Exact quotas, counted in a Redis Cluster.
+    F,
+    /// Quotas with leases, counted in Redis.
+    G,
+    /// As E, with one call for each request.
+    H,
+    /// Requests beyond a quota, counted in Redis.
+    I,
+    /// As G, for users of whom each asks seldom: what each takes in ten seconds is held.
+    J,
+}
+
+/// Where a store counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// In its memory.
+    Memory,
+    /// In one Redis.
+    Redis,
+    /// In a Redis Cluster.
+    Cluster,
+}
+
+/// What a request is to get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// 200 without a word of quotas.
+    Uncounted,
+    /// 200 with quota headers.
+    Counted,
+    /// 429, but for the first request of each user.
+    Refused,
+}
+
+impl Stack {
+    /// What it is, in a few words.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::A => "no filter",
+            Self::B => "Envoy local_ratelimit (not shared)",
+            Self::C => "quotagate, no policy applies",
+            Self::D => "quotagate exact, store in memory",
+            Self::E => "quotagate exact, Redis",
+            Self::F => "quotagate exact, Redis Cluster",
+            Self::G => "quotagate lease, Redis",
+            Self::H => "quotagate exact, a call a request",
+            Self::I => "quotagate, quota used up, Redis",
+            Self::J => "quotagate lease of 10 s, Redis",
+        }
+    }
+
+    /// Where its store counts; `None` without a store.
+    pub const fn backend(self) -> Option<Backend> {
+        match self {
+            Self::A | Self::B | Self::C => None,
+            Self::D => Some(Backend::Memory),
+            Self::E | Self::G | Self::H | Self::I | Self::J => Some(Backend::Redis),
+            Self::F => Some(Backend::Cluster),
+        }
+    }
+
+    /// What its requests are to get.
+    pub const fn due(self) -> Due {
+        match self {
+            Self::A | Self::B | Self::C => Due::Uncounted,
+            Self::D | Self::E | Self::F | Self::G | Self::H | Self::J => Due::Counted,
+            Self::I => Due::Refused,
+        }
+    }
+
+    /// The filter's configuration; `None` without the filter.
+    fn document(self) -> Option<Value> {
+        let quota = if self.due() == Due::Refused { 1 } else { PLENTY };
+        let path = if self.due() == Due::Uncounted { "/of-no-request/" } else { "/" };
+        let mut policy = json!({
+            "name": "per-user", "match": { "path": { "prefix": path } }, "partition_by": ["user"],
+            "quota": quota, "window": "1h",
+        });
+        match self {
+            Self::A | Self::B => return None,
+            Self::G => {
+                policy.as_object_mut()?.insert("precision".to_owned(), json!("lease"));
+            }
+            Self::J => {
+                let fields = policy.as_object_mut()?;
+                fields.insert("precision".to_owned(), json!("lease"));
+                fields.insert("lease".to_owned(), json!({ "ahead": "10s" }));
+            }
+            Self::C | Self::D | Self::E | Self::F | Self::H | Self::I => {}
+        }
+        Some(json!({
+            "domain": format!("bench-{self}").to_lowercase(),
+            // A request that could not be counted would be cheap: it is to fail the measurement
+            // instead.
+            "store": { "cluster": "quota_store", "timeout": "1s", "on_failure": "deny" },
+            "identities": { "user": [{ "header": { "name": USER_HEADER } }] },
+            "policies": [policy],
+            "response": { "headers": ["ietf", "x_ratelimit"] },
+        }))
+    }
+
+    /// The configuration of its Envoy. `options` say where upstream and store are, and which filter
+    /// it is.
+    pub fn config(self, mut options: EnvoyOptions) -> Result<Value> {
+        options.document = self.document();
+        options.bare = options.document.is_none();
+        let mut config = options.config()?;
+        let filters = yaml::at(&mut config, FILTERS)?.as_array_mut().context("http_filters is no list")?;
+        filters.retain(|filter| filter.get("name").and_then(Value::as_str) != Some(JWT));
+        if self == Self::B {
+            filters.insert(0, local_rate_limit());
+        }
+        Ok(config)
+    }
+}
+
+impl fmt::Display for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+fn local_rate_limit() -> Value {
+    let always = json!({ "default_value": { "numerator": 100, "denominator": "HUNDRED" } });
+    json!({
+        "name": "envoy.filters.http.local_ratelimit",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
+            "stat_prefix": "local",
+            "token_bucket": { "max_tokens": PLENTY, "tokens_per_fill": PLENTY, "fill_interval": "1s" },
+            "filter_enabled": always, "filter_enforced": always,
+        },
+    })
+}
+
+/// The upstream: an Envoy that answers by itself, on any port.
+pub fn upstream() -> Value {
+    let any = json!({ "socket_address": { "address": "127.0.0.1", "port_value": 0 } });
+    let manager = json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "upstream",
+        "route_config": { "virtual_hosts": [{
+            "name": "all", "domains": ["*"],
+            "routes": [{
+                "match": { "prefix": "/" },
+                "direct_response": { "status": 200, "body": { "inline_string": "an item of the upstream\n" } },
+            }],
+        }] },
+        "http_filters": [{
+            "name": "envoy.filters.http.router",
+            "typed_config": { "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router" },
+        }],
+    });
+    json!({
+        "admin": { "address": any },
+        "static_resources": { "listeners": [{
+            "name": "upstream", "address": any,
+            "filter_chains": [{ "filters": [{
+                "name": "envoy.filters.network.http_connection_manager", "typed_config": manager,
+            }] }],
+        }] },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(stack: Stack) -> Vec<String> {
+        let mut config = stack.config(EnvoyOptions::new(1, 2)).unwrap();
+        let filters = yaml::at(&mut config, FILTERS).unwrap().as_array().unwrap();
+        filters.iter().map(|f| f["name"].as_str().unwrap().rsplit('.').next().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn stacks_differ_in_one_filter() {
+        for stack in Stack::value_variants() {
+            let own = match stack {
+                Stack::A => vec!["router"],
+                Stack::B => vec!["local_ratelimit", "router"],
+                _ => vec!["wasm", "router"],
+            };
+            assert_eq!(names(*stack), own, "{stack}");
+        }
+    }
+
+    #[test]
+    fn only_the_stack_without_quota_refuses() {
+        for stack in Stack::value_variants() {
+            let quota = stack.document().map(|document| document["policies"][0]["quota"].as_u64().unwrap());
+            match stack.due() {
+                Due::Refused => assert_eq!(quota, Some(1)),
+                Due::Counted => assert_eq!(quota, Some(PLENTY)),
+                Due::Uncounted => assert_eq!(stack.backend(), None),
+            }
+            assert_eq!(stack.backend().is_some(), stack.due() != Due::Uncounted);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! `quotagate check`: validates policy documents without Envoy, with the code of the filter.
+
+mod documents;
+mod report;
+mod yaml;
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{fs, io};
+
+use quotagate_quota::config::{self, Config, Fault};
+use serde_json::json;
+
+use self::documents::{Content, Document};
+use self::report::{Finding, Report, Severity, Summary};
+use self::yaml::{Node, Position, Tree, Unreadable};
+use crate::standard::{error_line, print, write};
+
+/// The flags of `quotagate check`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Policy documents, or configurations of Envoy, Istio or Envoy Gateway that contain some, as
+    /// JSON or YAML; `-` reads standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Fail on warnings, too
+    #[arg(long)]
+    strict: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the faults of the documents, and warnings about likely mistakes, each on a line with its
+/// position.
+///
+/// The status is 0 without faults, 1 with faults or if no file contains a policy document, 2 if a
+/// file cannot be read.
+///
+/// # Errors
+/// One sentence when standard output cannot be written.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
+    let mut is_readable = true;
+    let reports: Vec<Report> = args
+        .files
+        .iter()
+        .map(|file| {
+            let name = file.display().to_string();
+            read(file).map(|text| check(&name, &text)).unwrap_or_else(|error| {
+                is_readable = false;
+                Report::unreadable(name, &error)
+            })
+        })
+        .collect();
+    let limit = if args.strict { Severity::Warning } else { Severity::Fault };
+    let has_documents = reports.iter().any(|report| !report.documents.is_empty());
+    let is_valid = has_documents && !reports.iter().any(|report| report.has(limit));
+    if args.json {
+        let all = json!({"valid": is_valid, "files": reports});
+        let text = serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?;
+        print(&(text + "\n"))?;
+    } else {
+        for report in &reports {
+            report.lines().iter().for_each(|line| error_line(line));
+            write(&report.to_string())?;
+        }
+        if reports.iter().all(|report| report.documents.is_empty() && report.findings.is_empty()) {
+            error_line(
+                "quotagate: no file contains a policy document: it needs the fields domain, store and policies",
+            );
+        }
+    }
+    Ok(match (is_readable, is_valid) {
+        (false, _) => ExitCode::from(2),
+        (true, false) => ExitCode::FAILURE,
+        (true, true) => ExitCode::SUCCESS,
+    })
+}
+
+fn read(file: &Path) -> io::Result<String> {
+    if file.as_os_str() == "-" {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text)?;
+        Ok(text)
+    } else {
+        fs::read_to_string(file)
+    }
+}
+
+/// Checks a file with this text.
+fn check(name: &str, text: &str) -> Report {
+    let mut report = Report::new(name);
+    let roots = match yaml::read(text) {
+        Ok(roots) => roots,
+        Err(Unreadable { at, message }) => {
+            report.findings.push(Finding::of_file(at, message));
+            return report;
+        }
+    };
+    for document in roots.iter().flat_map(|root| documents::find(root, text)) {
+        check_document(&document, &mut report);
+    }
+    report.findings.sort_by_key(|finding| (finding.line, finding.column));
+    report
+}
+
+/// Checks a document and adds the findings to the report.
+fn check_document(document: &Document<'_>, report: &mut Report) {
+    let number = report.documents.len() + 1;
+    let Document { path, content } = document;
+    match content {
+        Content::Plain(node) => {
+            let text = node.value.json().to_string();
+            report.documents.push(Summary::of(path, node.referenced.into(), node));
+            report.findings.extend(findings(&text, node, number, |at| at));
+        }
+        Content::Text(embedded) => match embedded.read() {
+            Ok(node) => {
+                report.documents.push(Summary::of(path, embedded.start(), &node));
+                report.findings.extend(findings(embedded.text(), &node, number, |at| embedded.position(at)));
+            }
+            Err(Unreadable { at, message }) => {
+                report.documents.push(Summary::unreadable(path, embedded.start()));
+                report.findings.push(Finding { document: Some(number), ..Finding::of_file(at, message) });
+            }
+        },
+    }
+}
+
+/// The findings of the filter's own parser. `text` is the JSON of the document, and `node` is the
+/// same with positions. `in_file` converts these to positions in the file.
+fn findings(text: &str, node: &Node, number: usize, in_file: impl Fn(Position) -> Position) -> Vec<Finding> {
+    let finding = |fault: &Fault, severity| {
+        let at = in_file(locate(node, &fault.path));
+        Finding {
+            severity,
+            document: Some(number),
+            policy: policy(node, &fault.path).map(str::to_owned),
+            path: Some(fault.path.clone()),
+            ..Finding::of_file(Some(at), fault.message.clone())
+        }
+    };
+    let (faults, warnings) = match Config::parse(text.as_bytes()) {
+        Ok(config) => (Vec::new(), config.warnings().to_vec()),
+        Err(faults) => (faults.iter().cloned().collect(), faults.warnings().to_vec()),
+    };
+    let faults = faults.iter().map(|fault| finding(fault, Severity::Fault));
+    faults.chain(warnings.iter().map(|warning| finding(warning, Severity::Warning))).collect()
+}
+
+/// The position of the value at this path, or of the nearest value around it.
+fn locate(root: &Node, path: &str) -> Position {
+    let (mut node, mut here, mut at) = (root, String::new(), root.referenced);
+    let leads = |inner: &str| {
+        path.strip_prefix(inner).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    loop {
+        let next = match &node.value {
+            Tree::Scalar(_) => None,
+            Tree::List(elements) => elements.iter().enumerate().find_map(|(i, element)| {
+                let inner = config::element_path(&here, i);
+                leads(&inner).then_some((element, inner, element.referenced))
+            }),
+            Tree::Map(members) => members.iter().find_map(|(name, value)| {
+                let inner = config::member_path(&here, &name.value);
+                leads(&inner).then_some((value, inner, name.referenced))
+            }),
+        };
+        match next {
+            Some(next) => (node, here, at) = next,
+            None => return at.into(),
+        }
+    }
+}
+
+/// The name of the policy that a path belongs to.
+fn policy<'n>(root: &'n Node, path: &str) -> Option<&'n str> {
+    let (number, _) = path.strip_prefix("policies[")?.split_once(']')?;
+    let Tree::List(policies) = &root.value.get("policies")?.value else { return None };
+    policies.get(number.parse::<usize>().ok()?)?.value.get("name")?.value.text()
+}
+
+#[cfg(test)]
+mod tests;

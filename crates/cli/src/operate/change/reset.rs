@@ -1,0 +1,98 @@
+//! `quotagate reset`: deletes a counter.
+
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal as _};
+
+use hyper::Method;
+use quotagate_control::api::{self, Changed, Reset, Usage, UsageReply};
+
+use crate::operate::display::{quota, say};
+use crate::operate::failure::Failure;
+use crate::operate::partition::PartitionArgs;
+use crate::operate::session::{Common, Session};
+use crate::standard::error_text;
+use crate::text::{duration, number};
+
+/// The flags of `quotagate reset`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The name of a policy
+    policy: String,
+    #[command(flatten)]
+    partition: PartitionArgs,
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Asks for confirmation and resets the counter.
+///
+/// # Errors
+/// When the operator declines or cannot be asked, when there is no such counter, or the store does
+/// not answer.
+pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
+    if !args.yes && !io::stdin().is_terminal() {
+        return Err(Failure::Usage(
+            "reset asks before it deletes a counter: without a terminal, add --yes".to_owned(),
+        ));
+    }
+    let partition = args.partition.encode(&session, &args.policy).await?;
+    if !args.yes {
+        confirm(args, &partition, &session).await?;
+    }
+    let change = Reset {
+        domain: session.client.domain.clone(),
+        policy: args.policy.clone(),
+        partition,
+        by: session.by.clone(),
+    };
+    let answer = session.client.change::<Changed>(Method::POST, api::RESET, &change).await?;
+    session.changed(&answer)?;
+    if !session.output.json {
+        say("Proxies that know the counter as used up recheck it within a second.");
+    }
+    Ok(())
+}
+
+/// Says what will be deleted, and waits for a yes.
+async fn confirm(args: &Args, partition: &str, session: &Session) -> Result<(), Failure> {
+    let found = session.client.get::<UsageReply>(api::USAGE, &[("partition", Some(partition))]).await;
+    let found = match found {
+        Ok(found) => found.value.found,
+        Err(Failure::Absent(_)) => Vec::new(),
+        Err(failure) => return Err(failure),
+    };
+    // The store may list the entries in another order, and other partitions that contain this one.
+    let entries = |partition: &str| partition.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
+    let is_meant =
+        |usage: &&Usage| usage.policy == args.policy && entries(&usage.partition) == entries(partition);
+    let Some(usage) = found.iter().find(is_meant) else {
+        let boards = session.client.boards().await?.value;
+        if boards.iter().all(|board| board.policies.iter().all(|policy| policy.name != args.policy)) {
+            // The store refuses an unknown policy, and suggests names.
+            return Ok(());
+        }
+        return Err(Failure::Refused(format!(
+            "{} has no counter for {partition} now: there is nothing to reset",
+            args.policy
+        )));
+    };
+    say(&format!(
+        "{partition} has used {} of {} units of {}; its window ends in {}.",
+        number(usage.used),
+        quota(usage),
+        args.policy,
+        duration(usage.reset_ms)
+    ));
+    say(
+        "Reset deletes this counter, so that the whole quota is available again until then. Later windows are not affected.",
+    );
+    let mut answer = String::new();
+    let read = error_text("Reset it? [y/N] ").and_then(|()| io::stdin().read_line(&mut answer));
+    match (read, answer.trim()) {
+        (Ok(_), "y" | "Y" | "yes" | "Yes") => Ok(()),
+        _ => Err(Failure::Refused("nothing was changed".to_owned())),
+    }
+}

@@ -1,0 +1,9 @@
+//! How answers of the store are shown: tables, sentences, JSON.
+
+mod output;
+mod table;
+mod words;
+
+pub(crate) use self::output::{Output, say, size};
+pub(crate) use self::table::{Table, Weight};
+pub(crate) use self::words::{ends, full, mode, on_failure, quota, weight, without_effect};

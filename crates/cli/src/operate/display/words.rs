@@ -1,0 +1,91 @@
+//! How values of the admin API are written in tables and sentences.
+
+use quotagate_control::api::{OverrideEntry, Usage};
+use quotagate_quota::protocol::{Mode, OnFailure};
+
+use super::Weight;
+use crate::text::{duration, number};
+
+/// A mode, as policies write it.
+pub(crate) const fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Shadow => "shadow",
+        Mode::Off => "off",
+    }
+}
+
+/// A failure mode, as policies write it.
+pub(crate) const fn on_failure(on_failure: OnFailure) -> &'static str {
+    match on_failure {
+        OnFailure::Allow => "allow",
+        OnFailure::Deny => "deny",
+        OnFailure::Local => "local",
+    }
+}
+
+/// When a dial or an override ends.
+pub(crate) fn ends(remaining_ms: Option<u64>) -> String {
+    remaining_ms.map_or_else(|| "when cleared".to_owned(), |ms| format!("in {}", duration(ms)))
+}
+
+/// The quota in force, or `unlimited`.
+pub(crate) fn quota(usage: &Usage) -> String {
+    usage.quota.map_or_else(|| "unlimited".to_owned(), number)
+}
+
+/// The used part of the quota in percent; empty where it is unlimited.
+pub(crate) fn full(usage: &Usage) -> String {
+    match usage.quota {
+        Some(0) => "100 %".to_owned(),
+        Some(quota) => format!("{} %", u128::from(usage.used) * 100 / u128::from(quota)),
+        None => String::new(),
+    }
+}
+
+/// A used-up quota is alarming, one that is used to nine tenths is notable.
+pub(crate) fn weight(usage: &Usage) -> Weight {
+    match usage.quota {
+        Some(quota) if usage.used >= quota => Weight::Alarming,
+        Some(quota) if usage.used >= quota - quota / 10 => Weight::Notable,
+        Some(_) | None => Weight::Plain,
+    }
+}
+
+/// A warning about an override that matches no request, with the reason.
+pub(crate) fn without_effect(entry: &OverrideEntry) -> Option<String> {
+    let why = entry.unmatched.as_ref()?;
+    Some(format!("The override of {} in {} matches no request: {why}.", entry.partition, entry.policy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quotagate_control::api::QuotaFrom;
+
+    #[test]
+    fn usage_is_shown_in_percent_and_stands_out_from_nine_tenths_on() {
+        for (used, quota, text, stands_out) in [
+            (0, Some(100), "0 %", Weight::Plain),
+            (89, Some(100), "89 %", Weight::Plain),
+            (90, Some(100), "90 %", Weight::Notable),
+            (100, Some(100), "100 %", Weight::Alarming),
+            (130, Some(100), "130 %", Weight::Alarming),
+            (0, Some(0), "100 %", Weight::Alarming),
+            (u64::MAX, Some(1), "1844674407370955161500 %", Weight::Alarming),
+            (7, None, "", Weight::Plain),
+        ] {
+            let usage = Usage {
+                domain: "shop".into(),
+                policy: "p".into(),
+                partition: "*".into(),
+                used,
+                quota,
+                quota_from: QuotaFrom::Policy,
+                window_s: 60,
+                reset_ms: 1,
+            };
+            assert_eq!((full(&usage).as_str(), weight(&usage)), (text, stands_out), "{used} of {quota:?}");
+        }
+    }
+}

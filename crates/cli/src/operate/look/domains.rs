@@ -1,0 +1,74 @@
+//! `quotagate domains`: the domains that filters have reported.
+
+use hyper::Method;
+use quotagate_control::api::{self, Changed, DomainInfo, ForgetDomain};
+
+use crate::operate::display::{Table, Weight, say};
+use crate::operate::failure::Failure;
+use crate::operate::session::{Common, Session};
+use crate::text::{duration, number};
+
+/// The flags of `quotagate domains`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Forget a domain that no filter reports any more: its policies and its name, not its counters
+    Forget(Forget),
+}
+
+#[derive(Debug, clap::Args)]
+struct Forget {
+    /// The domain
+    name: String,
+}
+
+/// Shows the domains, or forgets one.
+///
+/// # Errors
+/// When the store refuses it, or does not answer.
+pub(crate) async fn run(args: &Args, mut session: Session) -> Result<(), Failure> {
+    match &args.command {
+        None => list(&session).await,
+        Some(Command::Forget(args)) => {
+            // The client suggests a domain if this name has a typing error.
+            session.client.domain = Some(args.name.clone());
+            forget(&args.name, &session).await
+        }
+    }
+}
+
+async fn list(session: &Session) -> Result<(), Failure> {
+    let answer = session.client.domains().await?;
+    if session.output.json {
+        return session.output.json(&answer.raw);
+    }
+    if answer.value.is_empty() {
+        say("No filter has reported a domain yet: each does so with its first requests, and then every 5 s.");
+        return Ok(());
+    }
+    let headings = ["domain", "policies", "dials", "overrides", "last report"];
+    let mut table = Table::new(&headings, &[1, 2, 3]);
+    for info in answer.value {
+        let DomainInfo { domain, policies, dials, overrides, silent_ms } = info;
+        let last = format!("{} ago", duration(silent_ms));
+        table.row(Weight::Plain, [domain, number(policies), number(dials), number(overrides), last]);
+    }
+    session.output.print(&table.render(session.output.colour))
+}
+
+async fn forget(name: &str, session: &Session) -> Result<(), Failure> {
+    let change = ForgetDomain { domain: name.to_owned(), by: session.by.clone() };
+    let answer = session.client.change::<Changed>(Method::DELETE, api::DOMAINS, &change).await?;
+    session.changed(&answer)?;
+    if !session.output.json {
+        say("Its counters end with their windows. The domain is known again as soon as a filter reports it.");
+    }
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! The commands that show what the store knows.
+
+pub(super) mod domains;
+pub(super) mod history;
+pub(super) mod top;
+pub(super) mod usage;

@@ -1,0 +1,214 @@
+//! `quotagate top`: the partitions closest to their quotas, and those refused most.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use console::truncate_str;
+use quotagate_control::api::{self, Top, Uncounted};
+use tokio::time::{Instant, sleep_until};
+
+use crate::operate::client::Answer;
+use crate::operate::display::{Output, Table, Weight, full, quota, say, size, weight};
+use crate::operate::failure::Failure;
+use crate::operate::session::{Common, Session};
+use crate::text::{clean, duration, moment, number};
+
+/// How often the screen is drawn.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Moves the cursor to the upper left corner, and clears everything below.
+const HOME_AND_CLEAR: &str = "\u{1b}[H\u{1b}[J";
+
+/// The flags of `quotagate top`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Show partitions of this policy only
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Rows of each table
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    limit: u64,
+    /// Draw it every 2 s until Ctrl-C; with --json, print a line each time
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Shows the tables, once or until Ctrl-C.
+///
+/// # Errors
+/// When the store refuses, or does not answer at first.
+pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
+    if !args.watch {
+        let answer = ask(args, &session).await?;
+        return show(&answer, session.output);
+    }
+    if !session.output.terminal && !session.output.json {
+        return Err(Failure::Usage(
+            "--watch draws on a terminal: elsewhere, add --json or leave it out".to_owned(),
+        ));
+    }
+    tokio::select! {
+        ended = watch(args, &session) => ended,
+        // If no handler can be installed, Ctrl-C ends the process as usual.
+        Ok(()) = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+async fn watch(args: &Args, session: &Session) -> Result<(), Failure> {
+    let mut answer = ask(args, session).await?;
+    loop {
+        let next = Instant::now() + EVERY;
+        if session.output.json {
+            // One line, for programs.
+            Output { terminal: false, ..session.output }.json(&answer.raw)?;
+        } else {
+            let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let at = moment(u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
+            let heading = format!("{}, {at} UTC, every 2 s until Ctrl-C", session.client.address);
+            let screen = screen(&heading, &answer.value, session.output.colour, size());
+            session.output.print(&format!("{HOME_AND_CLEAR}{screen}"))?;
+        }
+        sleep_until(next).await;
+        // While a store restarts, the last tables stay on the screen.
+        answer = loop {
+            match ask(args, session).await {
+                Ok(answer) => break answer,
+                Err(Failure::Unreachable(why)) => {
+                    say(why.lines().next().unwrap_or_default());
+                    sleep_until(Instant::now() + EVERY).await;
+                }
+                Err(failure) => return Err(failure),
+            }
+        };
+    }
+}
+
+async fn ask(args: &Args, session: &Session) -> Result<Answer<Top>, Failure> {
+    let limit = args.limit.to_string();
+    session.client.get(api::TOP, &[("policy", args.policy.as_deref()), ("limit", Some(&limit))]).await
+}
+
+fn show(answer: &Answer<Top>, output: Output) -> Result<(), Failure> {
+    if output.json {
+        return output.json(&answer.raw);
+    }
+    if answer.value == Top::default() {
+        say(
+            "This store has counted no requests lately. It knows only those that it counted itself: ask the other stores, too.",
+        );
+        return Ok(());
+    }
+    output.print(&text(&answer.value, output.colour))
+}
+
+/// The screen of a terminal with `size` rows and columns. Each table is cut to leave room for the
+/// others.
+fn screen(heading: &str, top: &Top, colour: bool, size: Option<(usize, usize)>) -> String {
+    let draw = |top: &Top| format!("{}\n\n{}", clean(heading), text(top, colour));
+    let Some((rows, columns)) = size else { return draw(top) };
+    let mut top = top.clone();
+    let mut drawn = draw(&top);
+    let longest = top.fullest.len().max(top.refused.len()).max(top.uncounted.len());
+    let mut kept = longest.min(rows);
+    while drawn.lines().count() > rows && kept > 0 {
+        top.fullest.truncate(kept);
+        top.refused.truncate(kept);
+        top.uncounted.truncate(kept);
+        drawn = draw(&top);
+        kept -= 1;
+    }
+    clip(&drawn, rows, columns)
+}
+
+/// All tables. Policies are shown with their domains if there are several.
+fn text(top: &Top, colour: bool) -> String {
+    let listed = top.fullest.iter().map(|u| &u.domain).chain(top.refused.iter().map(|r| &r.domain));
+    let mut domains = listed.chain(top.uncounted.iter().map(|u| &u.domain));
+    let first = domains.next();
+    let several = domains.any(|domain| Some(domain) != first);
+    let name =
+        |domain: &str, policy: &str| if several { format!("{domain}:{policy}") } else { policy.to_owned() };
+    let mut out = "Fullest in their current window\n".to_owned();
+    if top.fullest.is_empty() {
+        out.push_str(" (none)\n");
+    } else {
+        let mut table =
+            Table::new(&["full", "used", "quota", "ends in", "policy", "partition"], &[0, 1, 2, 3]);
+        for usage in &top.fullest {
+            let row = [
+                full(usage),
+                number(usage.used),
+                quota(usage),
+                duration(usage.reset_ms),
+                name(&usage.domain, &usage.policy),
+                usage.partition.clone(),
+            ];
+            table.row(weight(usage), row);
+        }
+        out.push_str(&table.render(colour));
+    }
+    out.push_str("\nMost refused in the last five minutes\n");
+    if top.refused.is_empty() {
+        out.push_str(" (none)\n");
+    } else {
+        out.push_str(&refusals(top, colour, name));
+    }
+    if !top.uncounted.is_empty() {
+        out.push_str("\nNot counted, or without an identity, in the last five minutes\n");
+        let mut table = Table::new(&["requests", "policy", "reason"], &[0]);
+        for Uncounted { domain, policy, store_error, missing_identity } in &top.uncounted {
+            let reasons = [
+                (store_error, "the store failed: on_failure decided", Weight::Alarming),
+                (missing_identity, "they had no identity: on_missing decided", Weight::Notable),
+            ];
+            for (count, why, weight) in reasons.into_iter().filter(|(count, ..)| **count > 0) {
+                table.row(weight, [number(*count), name(domain, policy), why.to_owned()]);
+            }
+        }
+        out.push_str(&table.render(colour));
+    }
+    out
+}
+
+fn refusals(top: &Top, colour: bool, name: impl Fn(&str, &str) -> String) -> String {
+    let mut table = Table::new(&["requests", "policy", "partition"], &[0]);
+    for refused in &top.refused {
+        let requests = match refused.error {
+            0 => number(refused.requests),
+            error => {
+                format!("{} to {}", number(refused.requests.saturating_sub(error)), number(refused.requests))
+            }
+        };
+        table.row(
+            Weight::Plain,
+            [requests, name(&refused.domain, &refused.policy), refused.partition.clone()],
+        );
+    }
+    table.render(colour)
+}
+
+/// The first rows of a text, each cut to the width of the terminal: a longer line would wrap and
+/// scroll the first ones away.
+fn clip(text: &str, rows: usize, columns: usize) -> String {
+    let lines: Vec<_> = text.lines().take(rows).map(|line| truncate_str(line, columns, "…")).collect();
+    // A line feed after the last row would scroll.
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_at_the_edge_and_colours_end() {
+        assert_eq!(clip("abcdef\nabc\nlast\n", 2, 4), "abc…\nabc");
+        assert_eq!(clip("\u{1b}[31mabcdef\u{1b}[0m\n", 9, 4), "\u{1b}[31mabc…\u{1b}[0m");
+        assert_eq!(clip("\u{1b}[31mabcd\u{1b}[0m", 9, 4), "\u{1b}[31mabcd\u{1b}[0m");
+        assert_eq!(
+            (clip("", 3, 3), clip("ab", 0, 3), clip("äöü", 1, 2)),
+            ("".into(), "".into(), "ä…".into())
+        );
+        assert_eq!(clip("ab", 1, 1), "…");
+    }
+}

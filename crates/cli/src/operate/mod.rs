@@ -1,0 +1,53 @@
+//! The commands that call the admin address of a running store.
+//!
+//! Data goes to standard output, words about it to standard error. Exit status: 0 done, 1 refused
+//! or not found, 2 the command is wrong, 3 no store answered, or the store cannot reach Redis.
+
+mod change;
+mod client;
+mod display;
+mod failure;
+mod look;
+mod partition;
+mod session;
+
+use std::process::ExitCode;
+
+use change::{dial, overrides, reset};
+use look::{domains, history, top, usage};
+
+/// One of these commands.
+#[derive(clap::Subcommand)]
+pub(crate) enum Operation {
+    /// Change a policy on the running fleet within 10 s, without a new configuration
+    Dial(dial::Args),
+    /// Set a runtime override for one partition of a policy: another quota, unlimited or blocked
+    Override(overrides::Args),
+    /// Show how much of each policy's quota a partition has used
+    Usage(usage::Args),
+    /// Delete the counter of a partition, so that its quota starts afresh
+    Reset(reset::Args),
+    /// Show the partitions that are fullest, and those that are refused most
+    Top(top::Args),
+    /// Show changes of dials, overrides and counters, newest first
+    History(history::Args),
+    /// Show the domains that filters have reported, or forget one
+    Domains(domains::Args),
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(operation: &Operation) -> ExitCode {
+    let done = match operation {
+        Operation::Dial(args) => args.common.session(|session| dial::run(args, session)),
+        Operation::Override(args) => args.common.session(|session| overrides::run(args, session)),
+        Operation::Usage(args) => args.common.session(|session| usage::run(args, session)),
+        Operation::Reset(args) => args.common.session(|session| reset::run(args, session)),
+        Operation::Top(args) => args.common.session(|session| top::run(args, session)),
+        Operation::History(args) => args.common.session(|session| history::run(args, session)),
+        Operation::Domains(args) => args.common.session(|session| domains::run(args, session)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,198 @@
+//! `quotagate serve`: the store as a process.
+
+mod tokens;
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use humantime::format_duration;
+use quotagate_control::{App, serve as serve_store};
+use quotagate_store::secret::PasswordFile;
+use quotagate_store::server::{ListenAddr, Listener, Tokens, raise_file_limit};
+use quotagate_store::url::StoreUrl;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tracing::Level;
+
+use crate::values;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The address for Envoy's calls: host:port (port 0: any free one) or unix:/path.sock
+    #[arg(long, env = "QUOTAGATE_LISTEN", default_value = "127.0.0.1:9180", value_name = "ADDR")]
+    listen: ListenAddr,
+    /// The address for operators: the live page at /, the admin API at /v1/, /healthz, /readyz,
+    /// /metrics
+    #[arg(long, env = "QUOTAGATE_ADMIN", default_value = "127.0.0.1:9181", value_name = "ADDR")]
+    admin: ListenAddr,
+    /// The prefix of every key in Redis
+    #[arg(long, env = "QUOTAGATE_PREFIX", default_value = "qg", value_parser = prefix)]
+    prefix: String,
+    /// A file with bearer tokens for Envoy, one per line; a call needs one of them [default: calls
+    /// need none]
+    #[arg(long, env = "QUOTAGATE_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// A file with bearer tokens for operators, one per line [default: those of --token-file]
+    #[arg(long, env = "QUOTAGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// A host name of the admin address, in addition to localhost and IP addresses; repeatable, or
+    /// separated by commas
+    #[arg(long, env = "QUOTAGATE_ADMIN_HOSTS", value_name = "NAME", value_delimiter = ',', value_parser = host)]
+    admin_host: Vec<String>,
+    /// The store of the counters: memory:, redis://[user:password@]host:port/db, rediss:// (TLS),
+    /// redis+unix:///path.sock, redis-cluster://h1:p1,h2:p2, rediss-cluster://,
+    /// redis-sentinel://h1,h2/mymaster; parameters after a ?: client_cert, client_key, server_name,
+    /// sentinel_user, sentinel_password_file
+    // A string, so that no error of the argument parser shows the password in it.
+    #[arg(
+        long,
+        env = "QUOTAGATE_STORE",
+        default_value = "memory:",
+        value_name = "URL",
+        hide_env_values = true
+    )]
+    store: String,
+    /// A file with the password for the store URL, read for each connection
+    #[arg(long, env = "QUOTAGATE_PASSWORD_FILE", value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Threads that serve calls, 1 to 64 [default: one per four processors, at least 1]
+    #[arg(long, env = "QUOTAGATE_THREADS", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: Option<u8>,
+    /// How long to serve after SIGTERM while connections are asked to close: 0s to 1h
+    #[arg(long, env = "QUOTAGATE_DRAIN", default_value = "5s", value_name = "TIME", value_parser = drain)]
+    drain: Duration,
+    /// The log level on standard error: error, warn, info, debug, trace
+    #[arg(long, env = "QUOTAGATE_LOG", default_value = "info", value_name = "LEVEL")]
+    log: Level,
+}
+
+fn prefix(text: &str) -> Result<String, &'static str> {
+    if quotagate_store::valid_prefix(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be 1 to 64 of the characters A-Z a-z 0-9 . _ -")
+    }
+}
+
+fn host(text: &str) -> Result<String, &'static str> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if (1..=253).contains(&text.len()) && text.bytes().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be a host name without a port, such as store.example.com")
+    }
+}
+
+fn drain(text: &str) -> Result<Duration, String> {
+    values::duration(text, Duration::ZERO, Duration::from_secs(3600))
+}
+
+/// Runs the store until SIGTERM, or until SIGINT without draining. A second signal ends it at once.
+///
+/// # Errors
+/// One sentence about a wrong flag or a failed system call, without credentials.
+pub fn run(args: Args) -> Result<(), String> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .with_max_level(args.log)
+        .init();
+    let runtime = runtime(args.threads).map_err(|error| format!("cannot start: {error}"))?;
+    let done = runtime.block_on(serve(args));
+    // A name lookup that hangs must not delay the end.
+    runtime.shutdown_background();
+    done
+}
+
+/// A call is cheapest with one thread, since nothing moves between threads. One thread serves some
+/// thousand calls per second, each with many requests, and an Envoy on the same machine needs the
+/// other processors more.
+fn runtime(threads: Option<u8>) -> io::Result<Runtime> {
+    let threads = threads.map_or_else(
+        || available_parallelism().map_or(1, |processors| (processors.get() / 4).max(1)),
+        usize::from,
+    );
+    let mut builder = match threads {
+        1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    builder.worker_threads(threads).enable_all().build()
+}
+
+/// The store URL, with its password.
+fn store_url(args: &Args) -> Result<StoreUrl, String> {
+    let url: StoreUrl = args.store.parse().map_err(|error| format!("--store: {error}"))?;
+    url.read_files().map_err(|error| format!("--store: {error}"))?;
+    let Some(file) = &args.password_file else {
+        if url.holds_password() && env::args_os().any(|argument| shows(&argument, &args.store)) {
+            tracing::warn!(
+                "every user of this machine can read the password on the command line: put the URL into \
+                 QUOTAGATE_STORE, or the password into a file and pass that with --password-file"
+            );
+        }
+        return Ok(url);
+    };
+    let password = PasswordFile::open(file).map_err(|error| format!("--password-file: {error}"))?;
+    url.with_password_file(password).map_err(|error| format!("--password-file: {error}"))
+}
+
+/// Whether this argument ends with that value.
+fn shows(argument: &OsStr, value: &str) -> bool {
+    argument.to_str().is_some_and(|argument| argument.ends_with(value))
+}
+
+async fn serve(args: Args) -> Result<(), String> {
+    let url = store_url(&args)?;
+    if let Err(error) = raise_file_limit() {
+        tracing::warn!("cannot raise the limit of open files: {error}");
+    }
+    let tokens = args.token_file.as_deref().map(Tokens::from_file).transpose();
+    let tokens = tokens.map_err(|error| format!("--token-file: {error}"))?;
+    let admin_tokens = args.admin_token_file.as_deref().map(Tokens::from_file).transpose();
+    let admin_tokens = admin_tokens.map_err(|error| format!("--admin-token-file: {error}"))?;
+    let files: Vec<Tokens> = [&tokens, &admin_tokens].into_iter().flatten().cloned().collect();
+    let bind = async |flag: &str, address: &ListenAddr| {
+        let cannot = |error| format!("{flag}: cannot listen on {address}: {error}");
+        Listener::bind(address).await.map_err(cannot)
+    };
+    let calls = bind("--listen", &args.listen).await?;
+    let admin = bind("--admin", &args.admin).await?;
+    let cannot = |error| format!("cannot start: {error}");
+    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+    let hangup = signal(SignalKind::hangup()).map_err(cannot)?;
+    let (end, ending) = oneshot::channel();
+    let signals = async {
+        let mut next = async || {
+            tokio::select! {
+                _ = terminate.recv() => args.drain,
+                // Ctrl-C: an operator is waiting.
+                _ = interrupt.recv() => Duration::ZERO,
+            }
+        };
+        let drain = next().await;
+        tracing::info!(
+            "stopping: serving for another {}, then answering accepted calls",
+            format_duration(drain)
+        );
+        // The receiver exists, since the server is running.
+        let _ = end.send(drain);
+        next().await;
+    };
+    tracing::info!("listening on {}, admin on {}, store {url}", calls.address(), admin.address());
+    let store = quotagate_store::open(&url, &args.prefix);
+    let app = App::new(store, tokens).admin_tokens(admin_tokens).admin_hosts(args.admin_host);
+    let server = serve_store(calls, admin, app, async { ending.await.unwrap_or_default() });
+    tokio::select! {
+        () = server => tracing::info!("stopped"),
+        () = tokens::keep_read(files, hangup) => {}
+        () = signals => tracing::warn!("stopped at once after a second signal"),
+    }
+    Ok(())
+}

@@ -1,0 +1,13 @@
+//! The `quotagate` command: every test starts the real process.
+
+#![cfg(test)]
+
+mod advise;
+mod check;
+mod operate;
+mod ports;
+mod readiness;
+mod schema;
+mod secrets;
+mod serve;
+mod tls;

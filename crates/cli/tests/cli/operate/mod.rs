@@ -1,0 +1,9 @@
+//! The operators' commands against a real store, in memory and on Redis: tables, JSON and exit
+//! statuses.
+
+mod dials;
+mod domains;
+mod failures;
+mod fleet;
+mod partitions;
+mod terminal;

@@ -1,0 +1,334 @@
+//! `quotagate usage`, `override`, `reset` and `top`.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use quotagate_quota::protocol::dials::PartitionEntry;
+use quotagate_support::store::StoreOptions;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::fleet::{Fleet, command, row, run, undo};
+
+#[test]
+fn usage_finds_a_partition_by_its_plain_or_encoded_name() {
+    for fleet in [Fleet::memory(), Fleet::redis()] {
+        fleet.reserve("per-caller", "jwt.sub=Ann%20Smith", 1000, 950);
+        fleet.reserve("log-ins", "jwt.sub=Ann%20Smith", 3, 3);
+        for name in ["jwt.sub=Ann Smith", "jwt.sub=Ann%20Smith"] {
+            let usage = fleet.done(&["usage", name]);
+            assert!(usage.err.contains("jwt.sub=Ann%20Smith"), "{usage:?}");
+            let line = |policy: &str| {
+                let line = usage
+                    .out
+                    .lines()
+                    .find(|line| line.contains(policy))
+                    .unwrap_or_else(|| panic!("{usage:?}"));
+                line.split("  ")
+                    .map(str::trim)
+                    .filter(|cell| !cell.is_empty())
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(line("per-caller")[..5], ["shop", "per-caller", "950", "1,000", "95 %"]);
+            assert_eq!(line("log-ins")[..5], ["shop", "log-ins", "3", "3", "100 %"]);
+        }
+        let found = fleet.json(&["usage", "jwt.sub=Ann Smith"]);
+        assert_eq!(found["found"].as_array().map(Vec::len), Some(2), "{found}");
+        let absent_name = fleet.run(&["usage", "header.x-api-key=abc", "--plain"]);
+        assert_eq!(absent_name.status, 1, "{absent_name:?}");
+        assert!(absent_name.err.contains("quotagate top"), "{absent_name:?}");
+        assert!(absent_name.err.contains("quotagate usage --secret header.x-api-key"), "{absent_name:?}");
+    }
+}
+
+#[test]
+fn a_secret_is_read_from_standard_input_and_only_its_digest_is_sent() {
+    let fleet = Fleet::memory();
+    // HMAC-SHA-256 of the value under "Jefe", of RFC 4231.
+    let (secret, digest) = ("what do ya want for nothing?", "~5bdcc146bf60754e6a042426089575c7");
+    fleet.reserve("per-key", &format!("header.x-api-key={digest}"), 1000, 5);
+    let arguments = ["usage", "--secret", "header.X-API-Key", "--json"];
+    let mut keyed = command(&arguments);
+    keyed.env("QUOTAGATE_ADMIN", fleet.admin()).env("QUOTAGATE_DIGEST_KEY", "Jefe");
+    let done = run(&mut keyed, format!("{secret}\n").as_bytes());
+    assert_eq!(done.status, 0, "{done:?}");
+    let usage: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(
+        (&usage["found"][0]["policy"], &usage["found"][0]["used"]),
+        (&json!("per-key"), &json!(5)),
+        "{usage}"
+    );
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("key");
+    std::fs::write(&file, "Jefe\n").unwrap();
+    let file = file.to_str().unwrap();
+    let mut set = command(&["override", "set", "per-key", "--secret", "header.x-api-key", "--blocked"]);
+    set.args(["--digest-key-file", file]).env("QUOTAGATE_ADMIN", fleet.admin());
+    let done = run(&mut set, secret.as_bytes());
+    assert!(done.status == 0 && done.err.contains(digest), "{done:?}");
+    // Without a key, the command derives one from the domain and says so.
+    let mut derived = command(&["usage", "--secret", "header.x-api-key"]);
+    let other = run(derived.env("QUOTAGATE_ADMIN", fleet.admin()), secret.as_bytes());
+    assert!(other.status == 1 && other.err.contains("derived from the domain shop"), "{other:?}");
+    assert!(!format!("{done:?}{other:?}{}", fleet.store.log()).contains(secret));
+}
+
+#[test]
+fn possible_secrets_are_refused_without_plain() {
+    let fleet = Fleet::memory();
+    let secret = "TOPSECRET";
+    for label in ["header.x-api-key", "cookie.session", "query.key"] {
+        for name in [format!("{label}={secret}"), format!("ip=192.0.2.1,{label}={secret}")] {
+            for arguments in [
+                &["override", "set", "per-key", &name, "--blocked"][..],
+                &["override", "clear", "per-key", &name],
+                &["reset", "per-key", &name, "--yes"],
+                &["usage", &name],
+            ] {
+                let done = fleet.run(arguments);
+                assert_eq!(done.status, 2, "{arguments:?}: {done:?}");
+                assert!(done.err.contains(&format!("--secret {label}")), "{done:?}");
+                assert!(done.err.contains("--plain") && !done.err.contains(secret), "{done:?}");
+            }
+        }
+    }
+    assert!(!fleet.store.log().contains(secret));
+    // A digest is no secret, and neither is every header.
+    let digest = "header.x-api-key=~5bdcc146bf60754e6a042426089575c7";
+    fleet.done(&["override", "set", "per-key", digest, "--blocked"]);
+    let set = fleet.done(&["override", "set", "per-key", "header.x-plan=gold", "--plain", "--quota", "5"]);
+    assert!(set.err.contains("quotagate override clear per-key header.x-plan=gold --plain"), "{set:?}");
+    fleet.done(&["override", "clear", "per-key", "header.x-plan=gold", "--plain"]);
+}
+
+#[test]
+fn a_partition_may_begin_with_a_missing_value() {
+    let fleet = Fleet::memory();
+    let name = "-,ip=192.0.2.1";
+    fleet.reserve("per-caller", name, 10, 10);
+    assert!(fleet.done(&["usage", name]).out.contains("per-caller"));
+    assert!(fleet.done(&["usage", name, "--json"]).out.contains(name));
+    let set = fleet.done(&["override", "set", "per-caller", name, "--quota", "20", "--for", "1h"]);
+    assert!(set.err.contains("quotagate override clear per-caller -,ip=192.0.2.1"), "{set:?}");
+    fleet.done(&["override", "clear", "per-caller", name]);
+    fleet.done(&["reset", "per-caller", name, "-y"]);
+    let absent = fleet.run(&["reset", "-y", "per-caller", "-"]);
+    assert!(absent.status == 1 && absent.err.contains("counts nothing of -"), "{absent:?}");
+    // A flag is still no partition.
+    for arguments in [&["override", "set", "p", "--blocked"][..], &["usage", "--json"], &["reset", "p", "-y"]]
+    {
+        let done = fleet.run(arguments);
+        assert!(done.status == 2 && done.err.contains("PARTITION"), "{arguments:?}: {done:?}");
+    }
+}
+
+#[test]
+fn an_override_is_restored_by_the_printed_command() {
+    let fleet = Fleet::memory();
+    let name = "jwt.sub=alice";
+    fleet.done(&["override", "set", "per-key", name, "--quota", "1500", "--by", "bob"]);
+    let timed = fleet.done(&["override", "set", "per-key", name, "--unlimited", "--for", "1h"]);
+    assert!(timed.err.contains("Before, bob had set quota 1,500, until cleared."), "{timed:?}");
+    undo(&fleet, &timed);
+    assert_eq!(fleet.json(&["override", "list"])[0]["allow"], json!({"quota": 1500}));
+    fleet.done(&["override", "set", "per-key", name, "--unlimited", "--for", "1h"]);
+    let blocked = fleet.done(&["override", "set", "per-key", name, "--blocked"]);
+    assert!(blocked.err.contains("had set unlimited, for another 1 h."), "{blocked:?}");
+    assert!(blocked.err.contains("Undo it (its time starts when you run that): "), "{blocked:?}");
+    undo(&fleet, &blocked);
+    let listed = fleet.json(&["override", "list"])[0].clone();
+    assert!(
+        listed["allow"] == json!("unlimited") && listed["remaining_ms"].as_u64() > Some(3_500_000),
+        "{listed}"
+    );
+    // Overrides of other partitions and policies do not matter.
+    let other = fleet.done(&["override", "set", "per-caller", name, "--blocked"]);
+    assert!(!other.err.contains("Before"), "{other:?}");
+    undo(&fleet, &other);
+    assert_eq!(fleet.json(&["override", "list", "--policy", "per-caller"]), json!([]));
+}
+
+#[test]
+fn an_override_is_set_shown_and_cleared() {
+    for (fleet, durable) in [(Fleet::memory(), false), (Fleet::redis(), true)] {
+        let empty = fleet.done(&["override", "list"]);
+        assert!(empty.out.is_empty() && empty.err.contains("quotagate override set"), "{empty:?}");
+        let set = fleet.done(&[
+            "override",
+            "set",
+            "per-caller",
+            "jwt.sub=Ann Smith",
+            "--quota",
+            "5000",
+            "--for",
+            "1h",
+        ]);
+        assert!(set.out.contains("jwt.sub=Ann%20Smith") && set.out.contains("5000"), "{set:?}");
+        assert!(set.err.contains("ends in 1 h"), "{set:?}");
+        assert!(set.err.contains("quotagate override clear per-caller jwt.sub=Ann%20Smith"), "{set:?}");
+        assert_eq!(set.err.contains("in memory"), !durable, "{set:?}");
+        fleet.done(&["override", "set", "log-ins", "ip=2001:DB8::7/64", "--blocked"]);
+        let single = fleet.done(&["override", "set", "per-key", "ip=2001:db8::7", "--unlimited"]);
+        assert!(single.err.contains("Its network is ip=2001:db8::7/64"), "{single:?}");
+
+        let granted = fleet.reserve("per-caller", "jwt.sub=Ann%20Smith", 1000, 3000);
+        assert_eq!((&granted["granted"], &granted["quota"]), (&json!(3000), &json!(5000)), "{granted}");
+        assert_eq!(fleet.reserve("log-ins", "ip=2001:db8::/64", 1000, 1)["granted"], json!(0));
+
+        let list = fleet.done(&["override", "list"]);
+        let line = |partition: &str| {
+            let line =
+                list.out.lines().find(|line| line.ends_with(partition)).unwrap_or_else(|| panic!("{list:?}"));
+            line.to_owned()
+        };
+        assert!(line("jwt.sub=Ann%20Smith").contains("5,000"), "{list:?}");
+        assert!(line("ip=2001:db8::/64").contains("blocked") && line("ip=2001:db8::7").contains("unlimited"));
+        let one = fleet.done(&["override", "list", "--policy", "log-ins"]);
+        assert_eq!(one.out.lines().count(), 2, "{one:?}");
+        let listed = fleet.json(&["override", "list", "--policy", "per-caller"]);
+        assert_eq!(listed[0]["allow"], json!({"quota": 5000}), "{listed}");
+
+        fleet.done(&["override", "clear", "per-caller", "jwt.sub=Ann Smith"]);
+        assert_eq!(fleet.run(&["override", "clear", "per-caller", "jwt.sub=Ann Smith"]).status, 1);
+        let unknown = fleet.run(&["override", "set", "per-caler", "*", "--blocked"]);
+        assert!(unknown.status == 1 && unknown.err.contains("Did you mean per-caller?"), "{unknown:?}");
+    }
+}
+
+/// The report of a policy by caller and method.
+fn caller_and_method() -> [PartitionEntry; 2] {
+    [("caller", "jwt.sub"), ("method", "method")]
+        .map(|(name, form)| PartitionEntry { name: name.to_owned(), forms: vec![form.to_owned()] })
+}
+
+#[test]
+fn overrides_need_the_entries_of_the_policy_in_any_order() {
+    let fleet = Fleet::memory();
+    fleet.tell_of("shop", &["per-method"], Some(&caller_and_method()));
+    let wrong = fleet.run(&["override", "set", "per-method", "jwt.sub=mallory", "--blocked"]);
+    assert_eq!(wrong.status, 1, "{wrong:?}");
+    let form = "policy per-method counts by caller, method: name both, as jwt.sub=mallory,method=GET";
+    assert!(wrong.err.contains(form), "{wrong:?}");
+    fleet.done(&["override", "set", "per-method", "jwt.sub=mallory,method=GET", "--quota", "5"]);
+    let replaced = fleet.done(&["override", "set", "per-method", "method=get,jwt.sub=mallory", "--blocked"]);
+    assert!(replaced.err.contains("had set quota 5"), "the same partition: {replaced:?}");
+    assert_eq!(fleet.json(&["override", "list"]).as_array().map(Vec::len), Some(1));
+    undo(&fleet, &replaced);
+    fleet.tell_of("shop", &["per-method"], Some(&[]));
+    let list = fleet.done(&["override", "list"]);
+    let unmatched =
+        "The override of jwt.sub=mallory,method=GET in per-method matches no request: policy per-method has";
+    assert!(list.err.contains(unmatched), "{list:?}");
+}
+
+#[test]
+fn usage_finds_every_partition_that_contains_an_entry() {
+    for fleet in [Fleet::memory(), Fleet::redis()] {
+        fleet.tell_of("shop", &["per-method"], Some(&caller_and_method()));
+        fleet.reserve("per-method", "jwt.sub=bob,method=GET", 10, 10);
+        fleet.reserve("per-method", "jwt.sub=bobby,method=GET", 10, 1);
+        fleet.reserve("per-caller", "jwt.sub=bob", 10, 2);
+        let usage = fleet.done(&["usage", "jwt.sub=bob"]);
+        let full =
+            usage.out.lines().find(|line| line.ends_with("jwt.sub=bob,method=GET")).unwrap_or_default();
+        assert!(full.contains("per-method") && full.contains("100 %"), "{usage:?}");
+        assert_eq!(usage.out.lines().count(), 3, "{usage:?}");
+        fleet.done(&["override", "set", "per-caller", "jwt.sub=bob", "--blocked"]);
+        fleet.tell_of("shop", &["per-caller"], Some(&caller_and_method()));
+        let usage = fleet.done(&["usage", "jwt.sub=bob"]);
+        assert!(usage.err.contains("override of jwt.sub=bob in per-caller matches no request"), "{usage:?}");
+    }
+}
+
+#[test]
+fn reset_makes_the_whole_quota_available_again() {
+    for fleet in [Fleet::memory(), Fleet::redis()] {
+        fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+        assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 1)["granted"], json!(0));
+        let done = fleet.done(&["reset", "per-caller", "jwt.sub=alice", "--yes"]);
+        assert!(done.out.contains("jwt.sub=alice") && done.err.contains("within a second"), "{done:?}");
+        assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 10)["granted"], json!(10));
+        let absent_name = fleet.run(&["reset", "per-caller", "jwt.sub=bob", "--yes"]);
+        assert_eq!(absent_name.status, 1, "{absent_name:?}");
+        let history = fleet.done(&["history"]);
+        assert!(history.out.contains("jwt.sub=alice"), "{history:?}");
+    }
+}
+
+#[test]
+fn top_sorts_by_fullness_and_by_refusals() {
+    let fleet = Fleet::memory();
+    let absent_name = fleet.done(&["top"]);
+    assert!(
+        absent_name.out.is_empty() && absent_name.err.contains("counted no requests lately"),
+        "{absent_name:?}"
+    );
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+    fleet.reserve("per-caller", "jwt.sub=bob", 10, 4);
+    assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 1)["granted"], json!(0));
+    let top = fleet.done(&["top"]);
+    assert_eq!(row(&top.out, "100 %")[..3], ["100 %", "10", "10"]);
+    assert!(top.out.find("alice").unwrap() < top.out.find("bob").unwrap(), "{top:?}");
+    let (_, refused) = top.out.split_once("Most refused").unwrap();
+    assert!(refused.contains("jwt.sub=alice") && !refused.contains("bob"), "{top:?}");
+    assert_eq!(fleet.json(&["top", "--limit", "1"])["fullest"].as_array().map(Vec::len), Some(1));
+    assert!(!fleet.done(&["top", "--policy", "log-ins"]).out.contains("alice"));
+}
+
+#[test]
+fn top_shows_requests_that_were_not_counted() {
+    let fleet = Fleet::memory();
+    let counts = |name: &str, missing_identity, store_error| {
+        let policy = json!({"name": name, "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce",
+                            "on_failure": "allow", "missing_identity": missing_identity, "store_error": store_error});
+        serde_json::from_value(policy).unwrap()
+    };
+    fleet.report("shop", vec![counts("per-caller", 3, 4000), counts("log-ins", 0, 0)]);
+    let top = fleet.done(&["top"]);
+    let (_, uncounted) =
+        top.out.split_once("Not counted, or without an identity, in the last five minutes").unwrap();
+    assert_eq!(row(uncounted, "4,000")[1], "per-caller", "{top:?}");
+    assert!(uncounted.contains("the store failed") && uncounted.contains("had no identity"), "{top:?}");
+    assert!(!uncounted.contains("log-ins"), "{top:?}");
+}
+
+#[test]
+fn top_watch_runs_until_ctrl_c_and_survives_its_store() {
+    let fleet = Fleet::memory();
+    fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
+    let mut watch = command(&["top", "--watch", "--json"]);
+    watch.env("QUOTAGATE_ADMIN", fleet.admin()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = watch.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    for _ in 0..2 {
+        let top: Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
+        assert_eq!(top["fullest"][0]["partition"], json!("jwt.sub=alice"), "{top}");
+    }
+    drop(fleet);
+    let said = BufReader::new(child.stderr.take().unwrap()).lines().next().unwrap().unwrap();
+    assert!(said.contains("cannot reach the store"), "{said}");
+    let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_digest_needs_a_known_domain() {
+    let fleet = Fleet::silent(&StoreOptions::new("memory:"), None);
+    let ask = |arguments: &[&str]| {
+        let mut command = command(&[&["usage", "--secret", "header.k"], arguments].concat());
+        run(command.env("QUOTAGATE_ADMIN", fleet.admin()), b"secret\n")
+    };
+    let none = ask(&[]);
+    assert!(none.status == 1 && none.err.contains("--domain"), "{none:?}");
+    fleet.tell("shop", &["p"]);
+    fleet.tell("bank", &["p"]);
+    let several = ask(&[]);
+    assert!(
+        several.status == 1 && several.err.contains("choose one with --domain: bank, shop"),
+        "{several:?}"
+    );
+    assert!(ask(&["--domain", "bank"]).err.contains("the domain bank"));
+}

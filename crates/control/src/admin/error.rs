@@ -1,0 +1,110 @@
+//! Why the admin address refuses a request.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::http::header::{ALLOW, HeaderValue, WWW_AUTHENTICATE};
+use axum::response::{IntoResponse, Response};
+use quotagate_store::server::{Refusal as BodyRefusal, STORE_HEADER};
+
+use crate::api::ErrorReply;
+use crate::operate::Fault;
+
+/// Why a request is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Nothing is at this path.
+    #[error("there is nothing at this path")]
+    NoSuchPath,
+    /// A proxy calls where operators ask.
+    #[error(
+        "this is a store's admin address, where operators ask: proxies call its call address (--listen of `quotagate serve`)"
+    )]
+    AdminAddress,
+    /// Another method is needed: those of the path.
+    #[error("this path takes {0} only")]
+    Method(String),
+    /// The token is missing or wrong.
+    #[error("the bearer token is missing or wrong")]
+    Token,
+    /// The name that was asked for is not known to be ours.
+    #[error(
+        "{0:?} is not a name of this address: ask for it by its IP address or as localhost, or start the store with \
+         --admin-host and this name"
+    )]
+    Host(String),
+    /// Other machines can reach the admin address, and there is no token.
+    #[error(
+        "other machines can reach the admin address and no token is set, so dials, overrides and usage are not served: \
+         give the store a token (--admin-token-file), or keep --admin on loopback or a Unix socket"
+    )]
+    Open,
+    /// A web page of another site calls.
+    #[error("a page of another site calls: its Origin or Sec-Fetch-Site header says so")]
+    Origin,
+    /// Too many listen to events.
+    #[error("{0} listen to events already")]
+    Listeners(usize),
+    /// A change that is no JSON.
+    #[error("a change needs Content-Type: application/json")]
+    NotJson,
+    /// The server failed.
+    #[error("the store failed")]
+    Failed,
+    /// The body cannot be read, or a parameter.
+    #[error(transparent)]
+    Body(#[from] BodyRefusal),
+    /// What an operator wishes cannot be.
+    #[error(transparent)]
+    Wish(#[from] Fault),
+}
+
+impl Refusal {
+    /// A parameter of the query is wrong.
+    pub fn parameter(name: &str, reason: impl Into<String>) -> Self {
+        Self::Body(BodyRefusal::Malformed { field: name.to_owned(), reason: reason.into() })
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::NoSuchPath => StatusCode::NOT_FOUND,
+            Self::AdminAddress | Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
+            Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Token => StatusCode::UNAUTHORIZED,
+            Self::Open | Self::Origin => StatusCode::FORBIDDEN,
+            Self::Listeners(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Body(refusal) => refusal.status(),
+            Self::Wish(fault) => match fault {
+                Fault::Invalid { .. } => StatusCode::BAD_REQUEST,
+                Fault::Unknown { .. } | Fault::Absent(_) => StatusCode::NOT_FOUND,
+                Fault::Full(_) | Fault::InUse(_) | Fault::Contended => StatusCode::CONFLICT,
+                Fault::Store(error) if error.is_outage() => StatusCode::SERVICE_UNAVAILABLE,
+                Fault::Store(_) => StatusCode::BAD_GATEWAY,
+            },
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut reply = ErrorReply { error: self.to_string(), ..ErrorReply::default() };
+        let status = self.status();
+        let header = match self {
+            Self::Method(methods) => HeaderValue::try_from(methods).ok().map(|methods| (ALLOW, methods)),
+            Self::Token => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
+            Self::Body(refusal) => {
+                reply.field = refusal.field().map(str::to_owned);
+                None
+            }
+            Self::Wish(Fault::Invalid { field, known, .. } | Fault::Unknown { field, known, .. }) => {
+                (reply.field, reply.known) = (Some(field.to_owned()), known);
+                None
+            }
+            _ => None,
+        };
+        let mut response = (status, [(STORE_HEADER, "1")], Json(reply)).into_response();
+        response.headers_mut().extend(header);
+        response
+    }
+}

@@ -1,0 +1,119 @@
+//! The live page: `GET /` of the admin address.
+//!
+//! One file with its style and script inside. It holds no data, and is served to everyone; what it shows it fetches by itself,
+//! with the token that a person types. The `Content-Security-Policy` lets this style and this script run and nothing else, by
+//! their digests, and lets them talk to this origin alone.
+
+use std::sync::LazyLock;
+
+use axum::http::header::{self, HeaderName, HeaderValue};
+use axum::response::{Html, IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+
+const PAGE: &str = include_str!("page.html");
+
+static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+    // Digests are ASCII. A policy that were none would leave the page without its script, not without its guard.
+    HeaderValue::from_str(&policy(PAGE)).unwrap_or(HeaderValue::from_static("default-src 'none'"))
+});
+
+/// The page.
+pub async fn serve() -> Response {
+    let mut response = Html(PAGE).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());
+    let fixed = [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+    ];
+    headers.extend(fixed.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    response
+}
+
+fn policy(page: &str) -> String {
+    let [script, style] = ["script", "style"].map(|element| sources(page, element));
+    format!(
+        "default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; img-src data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+         trusted-types 'none'"
+    )
+}
+
+/// The digests of all elements of this name, as a source list.
+fn sources(page: &str, element: &str) -> String {
+    let (open, close) = (format!("<{element}>"), format!("</{element}>"));
+    let inside = page.split(&open).skip(1).filter_map(|rest| Some(rest.split_once(&close)?.0));
+    let digests: Vec<String> =
+        inside.map(|text| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)))).collect();
+    if digests.is_empty() { "'none'".to_owned() } else { digests.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_style_and_the_script_of_the_page_may_run() {
+        let policy = policy("<style>b{}</style><p>x</p><script>1</script>");
+        // printf 'b{}' | openssl dgst -sha256 -binary | base64
+        assert!(
+            policy.contains("style-src 'sha256-7yqHVAesot11p6HczDsgKRipvI5UPgs97z80zNXlans=';"),
+            "{policy}"
+        );
+        assert!(
+            policy.contains("script-src 'sha256-a4ayc/80/OGda4BO/1o/V0etpOqiLx1JwB5S3beHW0s=';"),
+            "{policy}"
+        );
+        assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
+        assert!(super::policy("<p>x</p>").contains("script-src 'none'; style-src 'none';"));
+    }
+
+    #[test]
+    fn the_page_has_one_style_and_one_script_and_asks_nobody_else() {
+        for element in ["style", "script"] {
+            assert_eq!(PAGE.matches(&format!("<{element}")).count(), 1, "{element}");
+            assert_eq!(sources(PAGE, element).matches("'sha256-").count(), 1, "{element}");
+        }
+        // The name space of SVG is fetched by nobody.
+        let addresses = PAGE.replace("http://www.w3.org/2000/svg", "");
+        for foreign in ["http:", "https:", "//cdn", "url(", "@import", "localStorage"] {
+            assert!(!addresses.contains(foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn text_enters_the_page_as_text_only() {
+        for way in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "Function(",
+            " style=",
+            " onclick=",
+        ] {
+            assert!(!PAGE.contains(way), "{way}");
+        }
+    }
+
+    #[tokio::test]
+    async fn it_is_served_with_its_guards() {
+        let response = serve().await;
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        assert_eq!(header("content-type"), Some("text/html; charset=utf-8"));
+        assert_eq!(header("content-security-policy"), Some(policy(PAGE).as_str()));
+        assert_eq!(header("cache-control"), Some("no-store"));
+        assert_eq!(header("referrer-policy"), Some("no-referrer"));
+        assert_eq!(header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(header("cross-origin-opener-policy"), Some("same-origin"));
+        assert_eq!(header("cross-origin-resource-policy"), Some("same-origin"));
+    }
+}

@@ -1,0 +1,66 @@
+//! All that operating knows, fed by the calls that the store answers.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use quotagate_quota::protocol::dials::DialsReply;
+use quotagate_store::server::{Connections, Event, Hooks};
+use quotagate_store::store::Store;
+
+use crate::admin::events::Events;
+use crate::metrics::Metrics;
+use crate::operate::Operate;
+use crate::watch::Watch;
+
+/// What the admin address serves, and what calls are told of.
+pub struct Control {
+    pub store: Arc<dyn Store>,
+    pub operate: Arc<Operate>,
+    pub watch: Watch,
+    pub events: Events,
+    pub metrics: Metrics,
+    pub connections: Arc<Connections>,
+}
+
+impl Control {
+    /// Over `store`, of which nothing is known yet.
+    pub fn new(store: Arc<dyn Store>, connections: Arc<Connections>) -> Self {
+        let watch = Watch::default();
+        let metrics = Metrics::new(&*store, &watch);
+        let operate = Arc::new(Operate::new(Arc::clone(&store)));
+        Self { store, operate, watch, events: Events::default(), metrics, connections }
+    }
+}
+
+impl Hooks for Control {
+    fn observe(&self, event: Event<'_>) {
+        match event {
+            Event::Received { reservations, refunds } => self.metrics.items(reservations, refunds),
+            Event::Invalid(key) => self.watch.invalid(key),
+            Event::Refunded(refund) => self.watch.returned(&refund.key, refund.units),
+            Event::Settled(ask, settled) => self.watch.settled(ask, settled),
+            Event::Undone(grants) => self.metrics.undone(grants),
+            Event::Answered { status, took } => self.metrics.call(status, took),
+        }
+    }
+
+    fn version(&self, domain: &str) -> u64 {
+        self.operate.version(domain)
+    }
+
+    fn dials<'a>(&'a self, domain: &'a str, report: &'a [u8]) -> BoxFuture<'a, Result<DialsReply, String>> {
+        async move {
+            let cached = self.operate.wanted(domain).await.map_err(|full| full.to_string())?;
+            // Nothing is decided by a report, so an unreadable one counts as none.
+            if let Some(report) = cached.learn(report) {
+                self.watch.reported(domain, &report);
+                if cached.is_due() {
+                    let (operate, cached) = (Arc::clone(&self.operate), Arc::clone(&cached));
+                    drop(self.connections.spawn(async move { operate.write_down(&cached).await }));
+                }
+            }
+            cached.reply().ok_or_else(|| "the dials cannot be read".to_owned())
+        }
+        .boxed()
+    }
+}

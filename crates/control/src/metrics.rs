@@ -1,0 +1,163 @@
+//! What the server counts of itself, in Prometheus' text formats.
+
+mod format;
+mod plain;
+#[cfg(target_os = "linux")]
+mod process;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+use quotagate_store::store::Store;
+
+pub use self::format::Format;
+use crate::operate::Operate;
+use crate::watch::Watch;
+
+/// Upper bounds in seconds of the time that a call took.
+const BOUNDS: [f64; 13] =
+    [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
+/// Upper bounds of the reservations of a call.
+const ITEMS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Status {
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Backend {
+    backend: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Domain {
+    domain: String,
+}
+
+/// The counters of a server, and those of its backend.
+pub struct Metrics {
+    registry: Registry,
+    calls: Family<Status, Counter>,
+    served: Counter,
+    seconds: Histogram,
+    items: Histogram,
+    returns: Counter,
+    undone: Counter,
+    ready: Gauge,
+    dials: Family<Domain, Gauge>,
+    overrides: Family<Domain, Gauge>,
+    /// One writes them at a time: nobody reads gauges that another has just cleared.
+    writing: Mutex<()>,
+    total: Total,
+}
+
+/// Calls that were served, and the microseconds that they took.
+#[derive(Default)]
+struct Total {
+    calls: AtomicU64,
+    micros: AtomicU64,
+}
+
+impl Metrics {
+    /// Zeroes, with what `store` measures of itself and what `watch` sees.
+    pub fn new(store: &dyn Store, watch: &Watch) -> Self {
+        let mut all = Registry::default();
+        #[cfg(target_os = "linux")]
+        all.register_collector(Box::new(process::ProcessMetrics));
+        let registry = all.sub_registry_with_prefix("quotagate_store");
+        let calls = Family::<Status, Counter>::default();
+        let seconds = Family::<Backend, Histogram>::new_with_constructor(|| Histogram::new(BOUNDS));
+        let metrics = Self {
+            served: calls.get_or_create_owned(&Status { status: 200 }),
+            seconds: seconds.get_or_create_owned(&Backend { backend: store.control().backend() }),
+            items: Histogram::new(ITEMS),
+            returns: Counter::default(),
+            undone: Counter::default(),
+            ready: Gauge::default(),
+            dials: Family::default(),
+            overrides: Family::default(),
+            writing: Mutex::default(),
+            total: Total::default(),
+            registry: Registry::default(),
+            calls: calls.clone(),
+        };
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The version of the store", build);
+        registry.register("calls", "Calls of /v1/reserve by the status of their answer", calls);
+        registry.register("returns", "Returns received", metrics.returns.clone());
+        let help = "Grants that were refunded because nobody waited for them any more";
+        registry.register("grants_undone", help, metrics.undone.clone());
+        registry.register("call_seconds", "Time from receipt of a call to its answer", seconds);
+        registry.register("call_reservations", "Reservations of a call", metrics.items.clone());
+        registry.register("ready", "1 while every request can be counted, else 0", metrics.ready.clone());
+        let help = "Dials in force, also of domains without traffic";
+        registry.register("dials", help, metrics.dials.clone());
+        let help = "Overrides in force, as far as their index tells, also of domains without traffic";
+        registry.register("overrides", help, metrics.overrides.clone());
+        watch.register(registry);
+        store.register(registry);
+        Self { registry: all, ..metrics }
+    }
+
+    /// Counts a call that was answered with `status` after `took`.
+    pub fn call(&self, status: u16, took: Duration) {
+        if status == 200 {
+            self.served.inc();
+        } else {
+            self.calls.get_or_create(&Status { status }).inc();
+        }
+        self.seconds.observe(took.as_secs_f64());
+        self.total.calls.fetch_add(1, Relaxed);
+        self.total.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or_default(), Relaxed);
+    }
+
+    /// Calls until now, and the microseconds that they took.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.total.calls.load(Relaxed), self.total.micros.load(Relaxed))
+    }
+
+    /// Counts the reservations and the returns of a call.
+    pub fn items(&self, reservations: usize, returns: usize) {
+        self.items.observe(reservations as f64);
+        self.returns.inc_by(u64::try_from(returns).unwrap_or(u64::MAX));
+    }
+
+    /// Counts grants returned by the server itself.
+    pub fn undone(&self, count: usize) {
+        self.undone.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    /// The text that Prometheus reads.
+    pub fn render(&self, store: &dyn Store, operate: &Operate, format: Format) -> String {
+        // It guards nothing that a panic could break.
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.ready.set(store.health().faults.is_empty().into());
+        let (dials, overrides) = (&self.dials, &self.overrides);
+        dials.clear();
+        overrides.clear();
+        for (domain, turned, overridden) in operate.in_force() {
+            let domain = Domain { domain };
+            dials.get_or_create(&domain).set(i64::try_from(turned).unwrap_or(i64::MAX));
+            overrides.get_or_create(&domain).set(i64::try_from(overridden).unwrap_or(i64::MAX));
+        }
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        if encode(&mut text, &self.registry).is_err() {
+            tracing::error!("cannot write the metrics");
+        }
+        match format {
+            Format::Open => text,
+            Format::Plain => plain::of(&text),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! All that is known of domains at one moment.
+//!
+//! Of [`MAX_DOMAINS`] domains what was read is kept, so that their overrides are read again only with a new version.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use tokio::time::{sleep, timeout};
+
+use super::names::{Written, merged};
+use super::view::View;
+use super::{Fault, MAX_DOMAINS, Operate};
+use crate::api::Board;
+use quotagate_store::store::StoreError;
+
+/// How long a glance waits for the names, and then for the domains, all together.
+const GLANCE: Duration = Duration::from_millis(500);
+/// How old the policies of a glance may be, where nothing was changed.
+const POLICIES: Duration = Duration::from_secs(10);
+
+/// How often domains without traffic are read, for the gauges of `/metrics`, and how soon after a failure.
+const QUIET: Duration = Duration::from_secs(10);
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// What was last read for boards, by domain.
+#[derive(Default)]
+pub struct Kept(Mutex<HashMap<String, Arc<Read>>>);
+
+/// What was read of a domain.
+struct Read {
+    view: Arc<View>,
+    written: Written,
+    written_at: Instant,
+}
+
+/// How exact a board must be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// All is read.
+    Close,
+    /// Policies may be [`POLICIES`] old, and a domain at hand is as it was last read.
+    Glance,
+}
+
+impl Kept {
+    fn get(&self, domain: &str) -> Option<Arc<Read>> {
+        self.lock().get(domain).cloned()
+    }
+
+    fn keep(&self, domain: &str, read: &Arc<Read>) {
+        let mut kept = self.lock();
+        if kept.len() < MAX_DOMAINS || kept.contains_key(domain) {
+            kept.insert(domain.to_owned(), Arc::clone(read));
+        }
+    }
+
+    /// Drops what was read of a domain.
+    pub fn forget(&self, domain: &str) {
+        self.lock().remove(domain);
+    }
+
+    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Read>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Operate {
+    /// The board of a domain, or of all that can be read.
+    ///
+    /// # Errors
+    /// Where the domain is not known, or the backend fails for all of them.
+    pub async fn boards(&self, domain: Option<&str>) -> Result<Vec<Board>, Fault> {
+        let names = match domain {
+            Some(domain) => vec![self.domain(Some(domain)).await?],
+            None => self.domains().await?,
+        };
+        let (mut boards, mut failed) = (Vec::new(), None);
+        let reads = join_all(names.iter().map(|domain| self.read(domain, Look::Close))).await;
+        for (domain, read) in names.iter().zip(reads) {
+            match read {
+                Ok(read) => boards.push(self.board(domain, &read)),
+                Err(error) => {
+                    tracing::warn!("no board of {domain}: {error}");
+                    failed = Some(error);
+                }
+            }
+        }
+        match failed {
+            Some(error) if boards.is_empty() => Err(error.into()),
+            _ => Ok(boards),
+        }
+    }
+
+    /// All boards, within a second: what cannot be read in time is as it was last read. `last` are the domains of the
+    /// last glance.
+    pub async fn glance(&self, last: &mut Vec<String>) -> Vec<Board> {
+        if let Ok(Ok(names)) = timeout(GLANCE, self.domains()).await {
+            self.kept.lock().retain(|domain, _| names.contains(domain));
+            *last = names;
+        }
+        let reads = last.iter().map(|domain| async move {
+            let read = match timeout(GLANCE, self.read(domain, Look::Glance)).await {
+                Ok(Ok(read)) => Some(read),
+                _ => self.kept.get(domain),
+            };
+            Some(self.board(domain, &*read?))
+        });
+        join_all(reads).await.into_iter().flatten().collect()
+    }
+
+    /// Reads every domain that filters have reported now and then, for ever: a dial stays in the metrics while nobody calls.
+    pub(super) async fn keep_quiet(&self) {
+        loop {
+            let whole = self.read_quiet().await;
+            sleep(if whole { QUIET } else { AFTER_FAILURE }).await;
+        }
+    }
+
+    /// Reads every domain that filters have reported, [`MAX_DOMAINS`] at most; whether all could be read.
+    pub(super) async fn read_quiet(&self) -> bool {
+        let Ok(Ok(names)) = timeout(GLANCE, self.domains()).await else { return false };
+        self.kept.lock().retain(|domain, _| names.contains(domain));
+        let mut whole = true;
+        for domain in names.iter().take(MAX_DOMAINS) {
+            whole &= matches!(timeout(GLANCE, self.read(domain, Look::Glance)).await, Ok(Ok(_)));
+        }
+        whole
+    }
+
+    /// What was last read of each domain.
+    pub(super) fn last_views(&self) -> BTreeMap<String, Arc<View>> {
+        let kept = self.kept.lock();
+        kept.iter().map(|(domain, read)| (domain.clone(), Arc::clone(&read.view))).collect()
+    }
+
+    async fn read(&self, domain: &str, look: Look) -> Result<Arc<Read>, StoreError> {
+        let last = self.kept.get(domain);
+        let at_hand = || self.cache.get(domain).and_then(|cached| cached.fresh());
+        let view = match at_hand().filter(|_| look == Look::Glance) {
+            Some(view) => view,
+            None => Arc::new(self.view(domain, last.as_ref().map(|last| &*last.view)).await?),
+        };
+        let same = |last: &&Arc<Read>| {
+            look == Look::Glance
+                && last.view.version() == view.version()
+                && last.written_at.elapsed() < POLICIES
+        };
+        let (written, written_at) = match last.as_ref().filter(same) {
+            Some(last) => (Arc::clone(&last.written), last.written_at),
+            None => (self.written(domain).await?, Instant::now()),
+        };
+        let read = Arc::new(Read { view, written, written_at });
+        self.kept.keep(domain, &read);
+        Ok(read)
+    }
+
+    fn board(&self, domain: &str, read: &Read) -> Board {
+        let Read { view, written, .. } = read;
+        let now = view.now();
+        let dials = view.dials().iter().filter_map(|(policy, dial)| dial.entry(policy, now)).collect();
+        Board {
+            domain: domain.to_owned(),
+            version: view.version(),
+            durable: self.control().durable(),
+            policies: merged(written, self.cache.get(domain).as_deref()),
+            dials,
+            overrides: u64::try_from(view.overrides.count_at(now)).unwrap_or(u64::MAX),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What filters tell of their policies, kept in this process and written where other stores find it: when it is new, has
+//! changed, or was written ten minutes ago.
+//!
+//! Bounds: [`MAX_NAMES`] domains that were told of within [`REMEMBERED`], and [`MAX_POLICIES`] policies of each. What is
+//! older makes room, and goes by itself where nobody writes any more.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use quotagate_quota::protocol::dials::{MAX_PARTITION_BY, MAX_REPORT, PartitionEntry, PolicyReport, Report};
+use quotagate_quota::protocol::{MAX_UNITS, Window};
+
+use quotagate_store::key::{is_domain, is_policy};
+
+use super::record::{DomainRecord, read_policy, write};
+use super::{Cached, MAX_NAMES, MAX_POLICIES, Operate, REMEMBERED, REPORTED, millis};
+use crate::api::PolicyInfo;
+use quotagate_store::control::{Field, HashName, Snapshot, Upsert};
+use quotagate_store::store::StoreError;
+
+/// How often an entry is written that has not changed.
+const REWRITE: Duration = Duration::from_secs(600);
+/// How often an entry is written that filters do not agree on.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// The policies of a domain that filters told this store of: at most [`MAX_POLICIES`].
+#[derive(Default)]
+pub struct Known(BTreeMap<String, Told>);
+
+struct Told {
+    info: PolicyInfo,
+    /// What was last written, and when.
+    written: Option<(PolicyInfo, Instant)>,
+}
+
+impl Told {
+    fn is_due(&self) -> bool {
+        self.written.as_ref().is_none_or(|(written, at)| {
+            let same = PolicyInfo { seen_ms: written.seen_ms, ..self.info.clone() } == *written;
+            at.elapsed() > if same { REWRITE } else { AGAIN }
+        })
+    }
+}
+
+impl Cached {
+    /// Reads a report, and learns its policies. What is no report is `None`.
+    pub fn learn(&self, text: &[u8]) -> Option<Report> {
+        if text.len() > MAX_REPORT {
+            return None;
+        }
+        let mut report: Report = serde_json::from_slice(text).ok()?;
+        report.policies.retain(is_sound);
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seen_ms = millis(self.now().unwrap_or_else(now));
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for policy in &report.policies {
+            let room = known.0.len() < MAX_POLICIES;
+            match known.0.get_mut(&policy.name) {
+                Some(told) => told.info = info(policy, told.info.partition_by.take(), seen_ms),
+                None if room => {
+                    let told = Told { info: info(policy, None, seen_ms), written: None };
+                    known.0.insert(policy.name.clone(), told);
+                }
+                None => {}
+            }
+        }
+        Some(report)
+    }
+
+    /// The policies that filters told this store of lately. Older ones are written where all stores find them, unless an
+    /// operator has removed them since.
+    pub fn policies(&self) -> Vec<PolicyInfo> {
+        let since = self.now().map_or(0, |now| millis(now.saturating_sub(REPORTED)));
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.0.values().map(|told| told.info.clone()).filter(|info| info.seen_ms >= since).collect()
+    }
+
+    /// What is to be written, which counts as written from now on.
+    fn due(&self) -> Vec<Field> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = known.0.values_mut().filter(|told| told.is_due());
+        due.map(|told| {
+            told.written = Some((told.info.clone(), Instant::now()));
+            (told.info.name.clone(), write(&told.info))
+        })
+        .collect()
+    }
+
+    /// Whether anything is to be written.
+    pub fn is_due(&self) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).0.values().any(Told::is_due)
+    }
+
+    /// Forgets all that filters told this store.
+    pub(super) fn forget_reports(&self) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Known::default();
+    }
+
+    fn forget_written(&self) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.0.values_mut().for_each(|told| told.written = None);
+    }
+}
+
+impl Operate {
+    /// Writes what filters told of `cached` where other stores find it.
+    pub async fn write_down(&self, cached: &Cached) {
+        let due = cached.due();
+        let Some(seen_ms) = cached.now().map(millis).filter(|_| !due.is_empty()) else { return };
+        let domain = (cached.name.to_string(), write(&DomainRecord { seen_ms }));
+        let written = async {
+            let known = self.control().read(HashName::Domains, "").await?;
+            let (live, dead) = sorted(&known, |name, value| {
+                let seen = serde_json::from_slice::<DomainRecord>(value).ok().map(|seen| seen.seen_ms);
+                seen.filter(|_| is_domain(name))
+            });
+            if live >= MAX_NAMES && (known.get(&domain.0).is_none() || dead.contains(&domain.0)) {
+                tracing::debug!(
+                    "{MAX_NAMES} domains are told of already: {} is not written down",
+                    cached.name
+                );
+                return Ok(());
+            }
+            self.write_to(HashName::Domains, "", &[domain], dead, MAX_NAMES).await?;
+            let known = self.control().read(HashName::Policies, &cached.name).await?;
+            let (_, dead) =
+                sorted(&known, |name, value| read_policy(name, value).map(|policy| policy.seen_ms));
+            self.write_to(HashName::Policies, &cached.name, &due, dead, MAX_POLICIES).await
+        };
+        match written.await {
+            Ok(()) => {}
+            // It is told of again in ten minutes; this store knows it meanwhile.
+            Err(StoreError::Refused(reason)) => {
+                tracing::debug!("cannot write what filters told of {}: {reason}", cached.name);
+            }
+            Err(_) => cached.forget_written(),
+        }
+    }
+
+    async fn write_to(
+        &self,
+        hash: HashName,
+        domain: &str,
+        fields: &[Field],
+        dead: Vec<String>,
+        most: usize,
+    ) -> Result<(), StoreError> {
+        let upsert = Upsert { delete: dead, fields: fields.to_vec(), max_fields: most, keep_for: REMEMBERED };
+        self.control().upsert(hash, domain, &upsert).await
+    }
+}
+
+/// How many of the fields were told of lately, and the names of the rest.
+fn sorted(snapshot: &Snapshot, seen_ms: impl Fn(&str, &[u8]) -> Option<u64>) -> (usize, Vec<String>) {
+    let since = millis(snapshot.now.saturating_sub(REMEMBERED));
+    let is_dead = |(name, value): &&Field| seen_ms(name, value).is_none_or(|seen| seen < since);
+    let dead: Vec<_> = snapshot.fields.iter().filter(is_dead).map(|(name, _)| name.clone()).collect();
+    (snapshot.fields.len().saturating_sub(dead.len()), dead)
+}
+
+fn is_sound(policy: &PolicyReport) -> bool {
+    is_policy(&policy.name) && policy.quota <= MAX_UNITS && Window::new(policy.window_s, 0).is_some()
+}
+
+/// What is known of a policy now. A report that does not say what it counts by leaves what was `said` before.
+fn info(policy: &PolicyReport, said: Option<Vec<PartitionEntry>>, seen_ms: u64) -> PolicyInfo {
+    let PolicyReport { quota, window_s, stagger, mode, on_failure, tiers, .. } = *policy;
+    let partition_by = policy.partition_by.clone().filter(|entries| is_printable(entries)).or(said);
+    let name = policy.name.clone();
+    PolicyInfo { name, quota, window_s, stagger, mode, on_failure, partition_by, tiers, seen_ms }
+}
+
+/// Whether it can be kept in a field, and shown.
+fn is_printable(entries: &[PartitionEntry]) -> bool {
+    let graphic = |text: &String| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+    entries.iter().all(|entry| graphic(&entry.name) && entry.forms.iter().all(graphic))
+        && write(&entries).len() <= MAX_PARTITION_BY
+}

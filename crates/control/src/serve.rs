@@ -1,0 +1,100 @@
+//! The one entry: a store that serves proxies and operators.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quotagate_store::server::{CallEndpoint, Connections, Hooks, Listener, Tokens, connection_limits};
+use quotagate_store::store::Store;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::admin::guard::{Guard, Reach};
+use crate::admin::{self, events};
+use crate::control::Control;
+
+/// What [`serve`] serves, and to whom.
+///
+/// Make one with [`new`](Self::new), add to it, and hand it to [`serve`].
+pub struct App {
+    store: Arc<dyn Store>,
+    tokens: Option<Tokens>,
+    guard: Guard,
+}
+
+impl App {
+    /// Serves `store` to callers and operators who show one of `tokens`, or to everyone where they
+    /// are `None`.
+    pub fn new(store: Arc<dyn Store>, tokens: Option<Tokens>) -> Self {
+        let guard = Guard { tokens: tokens.clone(), hosts: Vec::new() };
+        Self { store, tokens, guard }
+    }
+
+    /// Asks operators for one of these tokens instead, which callers do not have.
+    #[must_use]
+    pub fn admin_tokens(mut self, tokens: Option<Tokens>) -> Self {
+        self.guard.tokens = tokens.or(self.guard.tokens);
+        self
+    }
+
+    /// Lets operators use these names of the admin address, beside IP addresses and `localhost`.
+    #[must_use]
+    pub fn admin_hosts(mut self, hosts: Vec<String>) -> Self {
+        self.guard.hosts = hosts;
+        self
+    }
+}
+
+/// Serves proxies on `calls` and operators on `admin` until `shutdown`, which yields how long to
+/// drain. Needs a Tokio runtime.
+///
+/// The order is: open a store, bind both addresses, make an [`App`], call this. The future owns
+/// everything, so dropping it stops the server at once. When `shutdown` ends,
+/// 1. the server drains: `/readyz` fails, connections are asked to close, and new ones are still
+///    served, so that no caller loses a call before it has found another store;
+/// 2. after the drain it accepts nothing more, and answers what it accepted for at most 5 s.
+///
+/// ```
+/// use std::time::Duration;
+/// use quotagate_control::{App, serve};
+/// use quotagate_store::server::Listener;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = quotagate_store::open(&"memory:".parse()?, "qg");
+/// let calls = Listener::bind(&"127.0.0.1:0".parse()?).await?;
+/// let admin = Listener::bind(&"127.0.0.1:0".parse()?).await?;
+/// println!("proxies call {}, operators ask {}", calls.address(), admin.address());
+///
+/// let (stop, stopped) = tokio::sync::oneshot::channel::<Duration>();
+/// let shutdown = async { stopped.await.unwrap_or_default() };
+/// let server = tokio::spawn(serve(calls, admin, App::new(store, None), shutdown));
+///
+/// stop.send(Duration::ZERO).expect("the server runs");
+/// server.await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub async fn serve(calls: Listener, admin: Listener, app: App, shutdown: impl Future<Output = Duration>) {
+    let App { store, tokens, guard } = app;
+    let connections = Arc::new(Connections::default());
+    let control = Arc::new(Control::new(Arc::clone(&store), Arc::clone(&connections)));
+    let hooks: Arc<dyn Hooks> = Arc::clone(&control) as _;
+    let endpoint = CallEndpoint::new(store, Arc::clone(&connections)).tokens(tokens).hooks(hooks);
+    let _background = AbortOnDropHandle::new(tokio::spawn({
+        let control = Arc::clone(&control);
+        async move {
+            tokio::join!(control.operate.keep_fresh(), control.watch.keep_swept(), events::publish(&control))
+        }
+    }));
+    let reach = Reach::of(admin.address());
+    if !guard.serves(reach) {
+        tracing::warn!("{}", admin::Refusal::Open);
+    }
+    let router = admin::router(control, guard, reach);
+    let operators = Arc::clone(&connections);
+    let accepting = async move {
+        let respond = move |request| admin::respond(router.clone(), request);
+        let limit = connection_limits().admin;
+        tokio::join!(endpoint.accept(calls), operators.accept(&admin, limit, respond));
+    };
+    connections.run(accepting, shutdown).await;
+}

@@ -1,0 +1,236 @@
+//! What a store sees go by: reservations and units by policy, how full the windows of partitions are, who is refused most.
+//! Nothing is decided by it.
+//!
+//! Bounds: `MAX_PAIRS` pairs of domain and policy, of which the rest is `other`; `table::MAX_WATCHED` partitions in
+//! their current window; `top::KEPT` keys a slice of the sketch of refusals. A store sees what it is asked itself: of a
+//! partition that several stores serve, each knows the counter as it was when it was last asked.
+
+mod pair;
+mod table;
+mod top;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use quotagate_quota::protocol::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
+
+use self::pair::{Families, Pair};
+use self::table::{Sight, Table};
+use self::top::Sketch;
+use crate::api::{QuotaFrom, Rates, Refused, Top, Uncounted, Usage};
+use quotagate_store::key::{is_domain, is_policy};
+use quotagate_store::store::{CheckedReservation, Settled};
+
+/// Pairs of domain and policy that are told apart.
+const MAX_PAIRS: usize = 1024;
+/// The domain and the policy of what is beyond.
+const OTHER: &str = "other";
+/// Most partitions of a list.
+const MAX_LISTED: usize = 100;
+
+/// All that is seen.
+#[derive(Default)]
+pub struct Watch {
+    families: Families,
+    /// By `<domain>:<policy>`.
+    pairs: RwLock<HashMap<Box<str>, Arc<Pair>>>,
+    table: Table,
+    refused: Mutex<Sketch>,
+    watched: Gauge,
+    unwatched: Counter,
+}
+
+impl Watch {
+    /// Adds what it measures to `registry`.
+    pub fn register(&self, registry: &mut Registry) {
+        self.families.register(registry);
+        let help = "Partitions that are watched in their current window";
+        registry.register("partitions_watched", help, self.watched.clone());
+        let help = "Reservations of partitions that found no place to be watched";
+        registry.register("partitions_unwatched", help, self.unwatched.clone());
+    }
+
+    /// A reservation was carried out, or was not.
+    pub fn settled(&self, ask: &CheckedReservation, settled: &Settled) {
+        let Some((pair, partition)) = self.pair_of(&ask.key) else { return };
+        pair.settled(ask, settled);
+        let Ok(grant) = settled else { return };
+        // How many wait for it is not known: one of them at least is refused where not all is granted, unless in shadow mode.
+        if grant.granted < ask.want && !ask.shadow {
+            self.refused().add(&ask.key, 1, Instant::now());
+        }
+        if !partition.is_empty() {
+            match self.table.see(ask, grant) {
+                Sight::Watched => {}
+                Sight::Ended(fullness) => pair.ended(fullness),
+                Sight::NoPlace => drop(self.unwatched.inc()),
+            }
+        }
+    }
+
+    /// A reservation was refused for its values.
+    pub fn invalid(&self, key: &str) {
+        if let Some((pair, _)) = self.pair_of(key) {
+            pair.invalid();
+        }
+    }
+
+    /// Units come back.
+    pub fn returned(&self, key: &str, units: u64) {
+        if let Some((pair, _)) = self.pair_of(key) {
+            pair.returned(units);
+        }
+    }
+
+    /// A filter has told of its requests in this domain.
+    pub fn reported(&self, domain: &str, report: &Report) {
+        let now = Instant::now();
+        for policy in &report.policies {
+            self.pair(&format!("{domain}:{}", policy.name)).reported(policy, now);
+        }
+        for refusals in report.refused.iter().take(MAX_REFUSALS) {
+            let own = refusals.key.strip_prefix(domain).is_some_and(|rest| rest.starts_with(':'));
+            let graphic = refusals.key.bytes().all(|b| b.is_ascii_graphic());
+            if own && graphic && refusals.key.len() <= MAX_REPORTED_KEY && parts(&refusals.key).is_some() {
+                self.refused().add(&refusals.key, refusals.requests.min(pair::MOST), now);
+            }
+        }
+    }
+
+    /// Ends the watch over windows that are over.
+    pub fn sweep(&self, now: Instant) {
+        self.table.sweep(now, |key, fullness| {
+            if let Some((pair, _)) = self.pair_of(key) {
+                pair.ended(fullness);
+            }
+        });
+        self.watched.set(i64::try_from(self.table.len()).unwrap_or(i64::MAX));
+    }
+
+    /// Sweeps once a second, for ever.
+    pub async fn keep_swept(&self) {
+        let mut ticks = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            ticks.tick().await;
+            self.sweep(Instant::now());
+        }
+    }
+
+    /// The quota that a reservation of this key last said in this window, as far as it is watched.
+    pub fn quota(&self, key: &str, number: u64) -> Option<u64> {
+        self.table.asked(key, number)
+    }
+
+    /// A dial of a policy, or of all, was turned: what reservations said of its quota holds no more.
+    pub fn forget(&self, domain: &str, policy: &str) {
+        let meant = |key: &str| {
+            parts(key).is_some_and(|(of, name, _)| of == domain && (policy == ALL_POLICIES || policy == name))
+        };
+        self.table.forget_asked(meant);
+    }
+
+    /// The partitions that stand out, of one domain and policy where they are given.
+    pub fn top(&self, domain: Option<&str>, policy: Option<&str>, limit: usize) -> Top {
+        let limit = limit.clamp(1, MAX_LISTED);
+        let now = Instant::now();
+        let wanted = |key: &str| {
+            parts(key).is_some_and(|(of, name, _)| {
+                domain.is_none_or(|domain| domain == of) && policy.is_none_or(|policy| policy == name)
+            })
+        };
+        let usage = |(key, seen): (Box<str>, table::Seen)| {
+            let (domain, policy, partition) = parts(&key)?;
+            Some(Usage {
+                domain: domain.to_owned(),
+                policy: policy.to_owned(),
+                partition: partition.to_owned(),
+                used: seen.used,
+                quota: Some(seen.quota),
+                quota_from: match seen.asked {
+                    Some(asked) if asked != seen.quota => QuotaFrom::Override,
+                    _ => QuotaFrom::Reservation,
+                },
+                window_s: seen.window_s,
+                reset_ms: u64::try_from(seen.end.saturating_duration_since(now).as_millis()).unwrap_or(0),
+            })
+        };
+        let refused = |(key, requests, error): (Box<str>, u64, u64)| {
+            let (domain, policy, partition) = parts(&key)?;
+            let (domain, policy, partition) = (domain.to_owned(), policy.to_owned(), partition.to_owned());
+            Some(Refused { domain, policy, partition, requests, error })
+        };
+        let fullest = self.table.fullest(limit, now, wanted).into_iter().filter_map(usage).collect();
+        let most = self.refused().most(limit, now, wanted);
+        Top {
+            fullest,
+            refused: most.into_iter().filter_map(refused).collect(),
+            uncounted: self.uncounted(domain, policy, limit, now),
+        }
+    }
+
+    /// The policies with the most requests that they could not count, or that named nobody, the most first.
+    fn uncounted(
+        &self,
+        domain: Option<&str>,
+        policy: Option<&str>,
+        limit: usize,
+        now: Instant,
+    ) -> Vec<Uncounted> {
+        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |of: &Uncounted| {
+            domain.is_none_or(|domain| domain == of.domain) && policy.is_none_or(|policy| policy == of.policy)
+        };
+        let mut all: Vec<_> = pairs.values().filter_map(|pair| pair.uncounted(now)).filter(wanted).collect();
+        all.sort_by(|one, other| {
+            let sum = |of: &Uncounted| of.store_error.saturating_add(of.missing_identity);
+            let name = |of: &Uncounted| (of.domain.clone(), of.policy.clone());
+            sum(other).cmp(&sum(one)).then_with(|| name(one).cmp(&name(other)))
+        });
+        all.truncate(limit);
+        all
+    }
+
+    /// Requests per second by policy, as filters reported them.
+    pub fn rates(&self) -> Vec<Rates> {
+        let now = Instant::now();
+        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        let mut rates: Vec<_> = pairs.values().filter_map(|pair| pair.rates(now)).collect();
+        rates.sort_by(|one, other| (&one.domain, &one.policy).cmp(&(&other.domain, &other.policy)));
+        rates
+    }
+
+    /// The pair of a counter's key, and its partition.
+    fn pair_of<'a>(&self, key: &'a str) -> Option<(Arc<Pair>, &'a str)> {
+        let (name, partition) = key.split_once(":{")?;
+        Some((self.pair(name), partition))
+    }
+
+    fn pair(&self, name: &str) -> Arc<Pair> {
+        if let Some(pair) = self.pairs.read().unwrap_or_else(PoisonError::into_inner).get(name) {
+            return Arc::clone(pair);
+        }
+        let (domain, policy) = name.split_once(':').unwrap_or((OTHER, OTHER));
+        let mut pairs = self.pairs.write().unwrap_or_else(PoisonError::into_inner);
+        let known = is_domain(domain) && is_policy(policy) && pairs.len() < MAX_PAIRS;
+        let (domain, policy) = if known { (domain, policy) } else { (OTHER, OTHER) };
+        let name = format!("{domain}:{policy}").into_boxed_str();
+        let make = || Arc::new(self.families.pair(domain, policy));
+        Arc::clone(pairs.entry(name).or_insert_with(make))
+    }
+
+    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    fn refused(&self) -> MutexGuard<'_, Sketch> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Domain, policy and partition of a counter's key.
+fn parts(key: &str) -> Option<(&str, &str, &str)> {
+    let (name, partition) = key.strip_suffix('}')?.split_once(":{")?;
+    let (domain, policy) = name.split_once(':')?;
+    Some((domain, policy, partition))
+}

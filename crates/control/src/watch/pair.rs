@@ -1,0 +1,294 @@
+//! One policy of one domain: its numbers for Prometheus, and its requests of the last five minutes.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use quotagate_quota::protocol::dials::PolicyReport;
+
+use crate::api::{Rates, Uncounted};
+use quotagate_store::store::{CheckedReservation, Settled};
+
+/// The most that one report counts of anything: no worker serves as many requests between two.
+pub const MOST: u64 = 100_000_000;
+/// The time of one value of the rates, and how many there are.
+const STEP: Duration = Duration::from_secs(5);
+const STEPS: usize = 60;
+/// Upper bounds of the part of a quota that is used.
+const FULLNESS: [f64; 9] = [0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 0.99, 1.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Named {
+    domain: String,
+    policy: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    domain: String,
+    policy: String,
+    outcome: &'static str,
+}
+
+/// The metrics of all pairs.
+pub struct Families {
+    reservations: Family<Outcome, Counter>,
+    requests: Family<Outcome, Counter>,
+    missing_identity: Family<Named, Counter>,
+    granted: Family<Named, Counter>,
+    refused: Family<Named, Counter>,
+    returned: Family<Named, Counter>,
+    fullness: Family<Named, Histogram>,
+}
+
+impl Default for Families {
+    fn default() -> Self {
+        Self {
+            reservations: Family::default(),
+            requests: Family::default(),
+            missing_identity: Family::default(),
+            granted: Family::default(),
+            refused: Family::default(),
+            returned: Family::default(),
+            fullness: Family::new_with_constructor(|| Histogram::new(FULLNESS)),
+        }
+    }
+}
+
+impl Families {
+    /// Adds them to `registry`.
+    pub fn register(&self, registry: &mut Registry) {
+        let help = "Reservations by what became of them";
+        registry.register("reservations", help, self.reservations.clone());
+        let help = "Requests by what became of them, as filters report them";
+        registry.register("requests", help, self.requests.clone());
+        let help = "Requests that named nobody, whatever became of them, as filters report them";
+        registry.register("missing_identity", help, self.missing_identity.clone());
+        registry.register("units_granted", "Units granted", self.granted.clone());
+        registry.register("units_refused", "Units wanted and not granted", self.refused.clone());
+        registry.register("units_returned", "Units given back", self.returned.clone());
+        let help = "The part of its quota that a partition had used when its window ended";
+        registry.register("window_fullness", help, self.fullness.clone());
+    }
+
+    /// Those of one pair.
+    pub fn pair(&self, domain: &str, policy: &str) -> Pair {
+        let named = Named { domain: domain.to_owned(), policy: policy.to_owned() };
+        let of = |family: &Family<Outcome, Counter>, outcome| {
+            let Named { domain, policy } = named.clone();
+            family.get_or_create_owned(&Outcome { domain, policy, outcome })
+        };
+        let outcome = |outcome| of(&self.reservations, outcome);
+        let request = |outcome| of(&self.requests, outcome);
+        Pair {
+            granted: outcome("granted"),
+            refused: outcome("refused"),
+            no_spare: outcome("no_spare"),
+            invalid: outcome("invalid"),
+            unreachable: outcome("unreachable"),
+            failed: outcome("failed"),
+            requests: [
+                request("admitted"),
+                request("refused"),
+                request("shadow_refused"),
+                self.missing_identity.get_or_create_owned(&named),
+                request("store_error"),
+            ],
+            units_granted: self.granted.get_or_create_owned(&named),
+            units_refused: self.refused.get_or_create_owned(&named),
+            units_returned: self.returned.get_or_create_owned(&named),
+            fullness: self.fullness.get_or_create_owned(&named),
+            recent: Mutex::default(),
+            named,
+        }
+    }
+}
+
+/// One policy of one domain.
+pub struct Pair {
+    named: Named,
+    granted: Counter,
+    refused: Counter,
+    no_spare: Counter,
+    invalid: Counter,
+    unreachable: Counter,
+    failed: Counter,
+    /// In the order of [`PolicyReport`]'s counts.
+    requests: [Counter; 5],
+    units_granted: Counter,
+    units_refused: Counter,
+    units_returned: Counter,
+    fullness: Histogram,
+    recent: Mutex<VecDeque<Step>>,
+}
+
+/// What was reported within [`STEP`].
+struct Step {
+    begun: Instant,
+    counts: Counts,
+}
+
+/// Requests by what became of them, in the order of [`PolicyReport`]'s counts.
+type Counts = [u64; 5];
+
+impl Step {
+    const fn at(begun: Instant) -> Self {
+        Self { begun, counts: [0; 5] }
+    }
+}
+
+impl Pair {
+    /// A reservation was carried out, or was not.
+    pub fn settled(&self, ask: &CheckedReservation, settled: &Settled) {
+        match settled {
+            Ok(grant) => {
+                let outcome = match grant.granted {
+                    0 if ask.want == 0 => &self.no_spare,
+                    0 => &self.refused,
+                    _ => &self.granted,
+                };
+                outcome.inc();
+                self.units_granted.inc_by(grant.granted);
+                self.units_refused.inc_by(ask.want.saturating_sub(grant.granted));
+            }
+            Err(error) if error.is_outage() => drop(self.unreachable.inc()),
+            Err(_) => drop(self.failed.inc()),
+        }
+    }
+
+    /// A reservation was refused for its values.
+    pub fn invalid(&self) {
+        self.invalid.inc();
+    }
+
+    /// Units came back.
+    pub fn returned(&self, units: u64) {
+        self.units_returned.inc_by(units);
+    }
+
+    /// A window of a partition has ended.
+    pub fn ended(&self, fullness: f64) {
+        self.fullness.observe(fullness);
+    }
+
+    /// A filter has told of its requests.
+    pub fn reported(&self, report: &PolicyReport, now: Instant) {
+        let PolicyReport { admitted, refused, shadow_refused, missing_identity, store_error, .. } = *report;
+        let counts = [admitted, refused, shadow_refused, missing_identity, store_error];
+        for (counter, count) in self.requests.iter().zip(counts) {
+            counter.inc_by(count.min(MOST));
+        }
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        advance(&mut recent, now);
+        if recent.is_empty() {
+            recent.push_back(Step::at(now));
+        }
+        if let Some(step) = recent.back_mut() {
+            for (sum, count) in step.counts.iter_mut().zip(counts) {
+                *sum = sum.saturating_add(count.min(MOST));
+            }
+        }
+    }
+
+    /// Its requests of the last five minutes that it could not count, or that named nobody; `None` where there were none.
+    pub fn uncounted(&self, now: Instant) -> Option<Uncounted> {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        advance(&mut recent, now);
+        let (mut missing_identity, mut store_error) = (0_u64, 0_u64);
+        for Step { counts: [.., missing, failed], .. } in recent.iter() {
+            missing_identity = missing_identity.saturating_add(*missing);
+            store_error = store_error.saturating_add(*failed);
+        }
+        let Named { domain, policy } = self.named.clone();
+        let uncounted = Uncounted { domain, policy, store_error, missing_identity };
+        (missing_identity > 0 || store_error > 0).then_some(uncounted)
+    }
+
+    /// Its requests per second; `None` where no filter reported any within the last five minutes.
+    pub fn rates(&self, now: Instant) -> Option<Rates> {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        advance(&mut recent, now);
+        // The last step is not over.
+        let whole: Vec<_> = recent.iter().rev().skip(1).rev().collect();
+        if whole.is_empty() {
+            return None;
+        }
+        let a_second = |of: fn(&Counts) -> u64| -> Vec<f64> {
+            whole.iter().map(|step| of(&step.counts) as f64 / STEP.as_secs_f64()).collect()
+        };
+        let Named { domain, policy } = self.named.clone();
+        Some(Rates {
+            domain,
+            policy,
+            admitted: a_second(|[admitted, ..]| *admitted),
+            refused: a_second(|[_, refused, ..]| *refused),
+            shadow_refused: a_second(|[_, _, shadow_refused, ..]| *shadow_refused),
+            missing_identity: a_second(|[.., missing_identity, _]| *missing_identity),
+            store_error: a_second(|[.., store_error]| *store_error),
+        })
+    }
+}
+
+/// Begins the steps that have come since the last one, and forgets those that are too old.
+fn advance(recent: &mut VecDeque<Step>, now: Instant) {
+    while let Some(begun) = recent.back().map(|step| step.begun + STEP).filter(|begun| *begun <= now) {
+        if now.saturating_duration_since(begun) > STEP * 60 {
+            recent.clear();
+            return;
+        }
+        recent.push_back(Step::at(begun));
+        if recent.len() > STEPS {
+            recent.pop_front();
+        }
+    }
+    if recent.iter().all(|step| step.counts == [0; 5]) {
+        recent.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quotagate_quota::protocol::{Mode, OnFailure};
+
+    use super::*;
+
+    #[test]
+    fn rates_are_of_whole_steps_of_the_last_five_minutes() {
+        let (pair, now) = (Families::default().pair("d", "p"), Instant::now());
+        let report = |admitted| PolicyReport {
+            name: "p".to_owned(),
+            quota: 1,
+            window_s: 1,
+            stagger: false,
+            mode: Mode::Enforce,
+            on_failure: OnFailure::Allow,
+            partition_by: None,
+            tiers: false,
+            admitted,
+            refused: 5,
+            shadow_refused: 5,
+            missing_identity: 1,
+            store_error: 2,
+        };
+        let at = |seconds| now + Duration::from_secs(seconds);
+        assert!(pair.rates(at(0)).is_none());
+        pair.reported(&report(10), at(0));
+        pair.reported(&report(20), at(4));
+        pair.reported(&report(50), at(12));
+        let rates = pair.rates(at(15)).unwrap();
+        assert_eq!((rates.admitted, rates.refused), (vec![6.0, 0.0, 10.0], vec![2.0, 0.0, 1.0]));
+        assert_eq!((rates.shadow_refused, rates.store_error), (vec![2.0, 0.0, 1.0], vec![0.8, 0.0, 0.4]));
+        let uncounted = pair.uncounted(at(15)).unwrap();
+        assert_eq!((uncounted.missing_identity, uncounted.store_error), (3, 6));
+        assert_eq!(pair.rates(at(299)).unwrap().admitted.len(), STEPS - 1);
+        assert_eq!(pair.rates(at(304)).unwrap().admitted.first(), Some(&0.0));
+        assert!(pair.rates(at(700)).is_none() && pair.uncounted(at(700)).is_none());
+        pair.reported(&PolicyReport { admitted: u64::MAX, ..report(0) }, at(701));
+        assert_eq!(pair.requests.first().unwrap().get(), 80 + MOST);
+    }
+}

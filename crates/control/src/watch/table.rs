@@ -1,0 +1,220 @@
+//! Partitions in their current window, as reservations were last answered.
+//!
+//! Bound: [`MAX_WATCHED`]; a new one then finds no place until a window ends.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use quotagate_quota::protocol::{Grant, MAX_UNITS};
+
+use quotagate_store::store::CheckedReservation;
+
+/// Most partitions.
+pub const MAX_WATCHED: usize = 1 << 16;
+/// Parts of the table, each behind a lock of its own.
+const SHARDS: usize = 16;
+
+/// The table.
+pub struct Table {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+}
+
+type Shard = HashMap<Box<str>, Seen>;
+
+/// What was last seen of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Units used.
+    pub used: u64,
+    /// The quota in force.
+    pub quota: u64,
+    /// What the reservation said, which an override may have changed; `None` once a dial was turned.
+    pub asked: Option<u64>,
+    /// Length of the window in seconds.
+    pub window_s: u32,
+    /// The number of the window.
+    pub number: u64,
+    /// When it ends.
+    pub end: Instant,
+}
+
+/// What became of an answer that was seen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sight {
+    /// Its partition is watched.
+    Watched,
+    /// The same, and the window that was watched before it is over: so full it was.
+    Ended(f64),
+    /// There is no place for it.
+    NoPlace,
+}
+
+impl Seen {
+    /// The part of its quota that is used.
+    fn fullness(&self) -> f64 {
+        if self.quota == 0 { 1.0 } else { self.used as f64 / self.quota as f64 }
+    }
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
+        Self { shards, hasher: RandomState::new() }
+    }
+}
+
+impl Table {
+    /// A reservation was answered. What has no end of units is not watched.
+    pub fn see(&self, ask: &CheckedReservation, grant: &Grant) -> Sight {
+        if grant.quota >= MAX_UNITS {
+            return Sight::Watched;
+        }
+        let end = Instant::now() + Duration::from_millis(grant.reset_ms);
+        let (used, quota, number) = (grant.used, grant.quota, grant.window);
+        let asked = Some(ask.quota);
+        let seen = Seen { used, quota, asked, window_s: ask.window_s, number, end };
+        let Some(mut shard) = self.shard(&ask.key) else { return Sight::NoPlace };
+        let room = shard.len() < MAX_WATCHED / SHARDS;
+        match shard.get_mut(ask.key.as_str()) {
+            // An answer that was overtaken by the next window's.
+            Some(old) if old.window_s == seen.window_s && old.number > number => {}
+            Some(old) => {
+                let old = std::mem::replace(old, seen);
+                // A busy partition is seen in its next window before anybody has swept.
+                if (old.window_s, old.number) != (seen.window_s, number) {
+                    return Sight::Ended(old.fullness());
+                }
+            }
+            None if room => drop(shard.insert(ask.key.as_str().into(), seen)),
+            None => return Sight::NoPlace,
+        }
+        Sight::Watched
+    }
+
+    /// Takes out those whose window is over, and tells how full it was.
+    pub fn sweep(&self, now: Instant, mut ended: impl FnMut(&str, f64)) {
+        for shard in &self.shards {
+            lock(shard).retain(|key, seen| {
+                let runs = now < seen.end;
+                if !runs {
+                    ended(key, seen.fullness());
+                }
+                runs
+            });
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    /// The quota that a reservation of a key said in the window of this number.
+    pub fn asked(&self, key: &str, number: u64) -> Option<u64> {
+        let shard = self.shard(key)?;
+        shard.get(key).filter(|seen| seen.number == number)?.asked
+    }
+
+    /// Forgets what reservations said of keys that are `meant`.
+    pub fn forget_asked(&self, meant: impl Fn(&str) -> bool) {
+        for shard in &self.shards {
+            lock(shard).iter_mut().filter(|(key, _)| meant(key)).for_each(|(_, seen)| seen.asked = None);
+        }
+    }
+
+    /// The fullest among those `wanted`, the fullest first.
+    pub fn fullest(
+        &self,
+        limit: usize,
+        now: Instant,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Vec<(Box<str>, Seen)> {
+        let mut best: Vec<(Box<str>, Seen)> = Vec::new();
+        let fuller = |one: &(Box<str>, Seen), other: &(Box<str>, Seen)| {
+            other.1.fullness().total_cmp(&one.1.fullness()).then_with(|| one.0.cmp(&other.0))
+        };
+        for shard in &self.shards {
+            let shard = lock(shard);
+            let here = shard.iter().filter(|(key, seen)| now < seen.end && wanted(key));
+            let mut here: Vec<_> = here.map(|(key, seen)| (seen.fullness(), key)).collect();
+            here.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(other.1)));
+            let first = here.iter().take(limit);
+            best.extend(first.filter_map(|(_, key)| Some(((*key).clone(), *shard.get(*key)?))));
+        }
+        best.sort_by(fuller);
+        best.truncate(limit);
+        best
+    }
+
+    fn shard(&self, key: &str) -> Option<MutexGuard<'_, Shard>> {
+        let place = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).ok()?;
+        self.shards.get(place).map(lock)
+    }
+}
+
+/// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use quotagate_quota::protocol::Reservation;
+
+    use super::*;
+
+    fn see(table: &Table, partition: &str, used: u64, window: u64) -> Sight {
+        let ask = CheckedReservation::new(Reservation {
+            key: format!("d:p:{{{partition}}}"),
+            window_s: 60,
+            offset_s: 0,
+            quota: 10,
+            want: 1,
+            min: 1,
+            spare: 0,
+            count_denied: false,
+            shadow: false,
+        });
+        table.see(&ask.unwrap(), &Grant { granted: 1, used, quota: 10, reset_ms: 60_000, window })
+    }
+
+    #[test]
+    fn the_fullest_come_first_and_windows_end() {
+        let (table, now) = (Table::default(), Instant::now());
+        for (partition, used, window) in [("a", 3, 7), ("b", 10, 7), ("c", 5, 7), ("a", 4, 7), ("b", 1, 6)] {
+            assert_eq!(see(&table, partition, used, window), Sight::Watched);
+        }
+        let found = table.fullest(2, now, |_| true);
+        let found: Vec<_> = found.iter().map(|(key, seen)| (&**key, seen.used)).collect();
+        assert_eq!(found, [("d:p:{b}", 10), ("d:p:{c}", 5)]);
+        assert_eq!((table.asked("d:p:{a}", 7), table.asked("d:p:{a}", 8)), (Some(10), None));
+        let mut ended = Vec::new();
+        table.sweep(now, |key, fullness| ended.push((key.to_owned(), fullness)));
+        assert!(ended.is_empty() && table.len() == 3);
+        table.sweep(now + Duration::from_secs(61), |key, fullness| ended.push((key.to_owned(), fullness)));
+        ended.sort_by(|one, other| one.0.cmp(&other.0));
+        let expected = [("a", 0.4), ("b", 1.0), ("c", 0.5)].map(|(p, f)| (format!("d:p:{{{p}}}"), f));
+        assert_eq!((ended.as_slice(), table.len()), (&expected[..], 0));
+    }
+
+    #[test]
+    fn a_window_that_is_followed_at_once_is_told_of_as_well() {
+        let table = Table::default();
+        assert_eq!(see(&table, "a", 9, 7), Sight::Watched);
+        assert_eq!(see(&table, "a", 1, 8), Sight::Ended(0.9));
+        assert_eq!(see(&table, "a", 9, 7), Sight::Watched, "overtaken by the next window's");
+        assert_eq!(see(&table, "a", 2, 8), Sight::Watched);
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let table = Table::default();
+        let finds_place = |name: &str| see(&table, name, 1, 1) != Sight::NoPlace;
+        let watched = (0..MAX_WATCHED + 5000).filter(|n| finds_place(&n.to_string())).count();
+        assert!(watched == table.len() && watched <= MAX_WATCHED && watched > MAX_WATCHED / 2, "{watched}");
+        assert!(!(0..50_000).all(|n| finds_place(&format!("x{n}"))));
+    }
+}

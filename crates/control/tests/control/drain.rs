@@ -1,0 +1,45 @@
+//! What operators see while the server drains.
+
+use std::time::Duration;
+
+use crate::common::{open, until};
+use crate::http::{host, read, send};
+use crate::served::Served;
+use http_body_util::Full;
+use hyper::{Request, StatusCode};
+use serde_json::Value;
+
+/// Longer than a test takes.
+const LONG: Duration = Duration::from_secs(60);
+
+async fn start() -> Served {
+    Served::start(open("memory:").await).await
+}
+
+async fn begin_to_drain(server: &mut Served) {
+    server.stop.take().unwrap().send(LONG).unwrap();
+    until("it is not ready", Duration::from_secs(5), async || {
+        let (status, reply) = server.get("/readyz").await;
+        let told = reply["faults"].to_string().contains("the store is ending");
+        (status == StatusCode::SERVICE_UNAVAILABLE && told).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_draining_server_is_alive_and_not_ready() {
+    let mut server = start().await;
+    begin_to_drain(&mut server).await;
+    assert_eq!(server.get("/healthz").await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn listeners_of_the_live_page_end_when_the_server_drains() {
+    let mut server = start().await;
+    let request = Request::get("/v1/events").header("host", host(&server.admin));
+    let events = send(&server.admin, request.body(Full::default()).unwrap()).await;
+    begin_to_drain(&mut server).await;
+    let ended = tokio::time::timeout(Duration::from_secs(5), read(events)).await;
+    let (status, _): (StatusCode, Value) = ended.expect("the stream of events goes on");
+    assert_eq!(status, StatusCode::OK);
+}

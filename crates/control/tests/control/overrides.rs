@@ -1,0 +1,256 @@
+//! Setting and clearing an override takes several steps: what becomes of it where one fails, or somebody acts between.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::common::{one, open, take, until};
+use crate::http::host;
+use crate::operators::told;
+use crate::served::Served;
+use crate::slow::{Before, Slow, Step};
+use futures_util::future::FutureExt;
+use quotagate_control::api::{Allow, ClearOverride, Reset, SetOverride};
+use quotagate_control::operate::{Fault, Operate};
+use quotagate_quota::protocol::Reservation;
+use quotagate_store::control::{HashName, Key};
+use quotagate_store::store::{Store, StoreError};
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+const PARTITION: &str = "jwt.sub=mallory";
+const KEY: &str = "d:p:{jwt.sub=mallory}";
+
+fn set(allow: Allow) -> SetOverride {
+    SetOverride {
+        domain: Some("d".to_owned()),
+        policy: "p".to_owned(),
+        partition: PARTITION.to_owned(),
+        allow,
+        for_ms: None,
+        by: "ann".to_owned(),
+    }
+}
+
+fn clear() -> ClearOverride {
+    ClearOverride {
+        domain: Some("d".to_owned()),
+        policy: "p".to_owned(),
+        partition: PARTITION.to_owned(),
+        by: "ben".to_owned(),
+    }
+}
+
+/// A store in which `error` befalls a step once it is told to.
+async fn failing(step: Step, error: StoreError) -> (Arc<dyn Store>, Arc<AtomicBool>) {
+    let fails = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&fails);
+    let before: Before = Box::new(move |of| {
+        let error = error.clone();
+        let hit = of == step && now.swap(false, Relaxed);
+        async move { if hit { Err(error) } else { Ok(()) } }.boxed()
+    });
+    (Arc::new(Slow { inner: open("memory:").await, before }), fails)
+}
+
+async fn history(operate: &Operate) -> Vec<String> {
+    operate.history(Some("d"), 9).await.unwrap().into_iter().map(|event| event.done).collect()
+}
+
+async fn in_force(store: &Arc<dyn Store>) -> Option<String> {
+    store.control().get(Key::Override(KEY)).await.unwrap().value
+}
+
+#[tokio::test]
+async fn an_override_that_was_refused_leaves_no_trace() {
+    let (store, fails) = failing(Step::Set, StoreError::Refused("NOPERM".to_owned())).await;
+    let operate = told(&store, "d", &["p"]).await;
+    fails.store(true, Relaxed);
+    operate.set_override(&set(Allow::Blocked)).await.unwrap_err();
+    assert_eq!(in_force(&store).await, None);
+    assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields, []);
+    assert_eq!((history(&operate).await, operate.boards(Some("d")).await.unwrap()[0].version), (vec![], 0));
+}
+
+#[tokio::test]
+async fn one_that_was_to_be_replaced_stays_as_it_is_listed() {
+    let (store, fails) = failing(Step::Set, StoreError::Refused("NOPERM".to_owned())).await;
+    let operate = told(&store, "d", &["p"]).await;
+    operate.set_override(&SetOverride { for_ms: Some(60_000), ..set(Allow::Quota(7)) }).await.unwrap();
+    let before = store.control().read(HashName::Overrides, "d").await.unwrap().fields;
+    fails.store(true, Relaxed);
+    operate.set_override(&set(Allow::Blocked)).await.unwrap_err();
+    assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields, before);
+    assert_eq!(in_force(&store).await.as_deref(), Some("7"));
+    assert_eq!(history(&operate).await, ["set override p jwt.sub=mallory: quota 7, for 1m"]);
+}
+
+#[tokio::test]
+async fn one_that_may_be_set_is_listed_and_told_of_as_tried() {
+    let (store, fails) = failing(Step::Set, StoreError::NoAnswer("late".to_owned())).await;
+    let operate = told(&store, "d", &["p"]).await;
+    fails.store(true, Relaxed);
+    operate.set_override(&set(Allow::Blocked)).await.unwrap_err();
+    assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields.len(), 1);
+    let tried = "tried to set override p jwt.sub=mallory: blocked; the backend did not answer";
+    assert_eq!(history(&operate).await, [tried]);
+}
+
+#[tokio::test]
+async fn one_that_history_cannot_tell_of_says_so_and_can_be_cleared() {
+    let (store, fails) = failing(Step::Told, StoreError::Refused("full".to_owned())).await;
+    let operate = told(&store, "d", &["p"]).await;
+    fails.store(true, Relaxed);
+    let fault = operate.set_override(&set(Allow::Blocked)).await.unwrap_err();
+    assert!(fault.to_string().contains("full; the override is in force and listed, but"), "{fault}");
+    assert_eq!(operate.overrides(Some("d"), None, 9).await.unwrap().len(), 1);
+    operate.clear_override(&clear()).await.unwrap();
+    assert_eq!((in_force(&store).await, history(&operate).await.len()), (None, 1));
+}
+
+#[tokio::test]
+async fn a_clear_that_history_cannot_tell_of_says_so_and_is_made_good_by_another() {
+    let (store, fails) = failing(Step::Told, StoreError::Refused("full".to_owned())).await;
+    let operate = told(&store, "d", &["p"]).await;
+    operate.set_override(&set(Allow::Blocked)).await.unwrap();
+    fails.store(true, Relaxed);
+    let fault = operate.clear_override(&clear()).await.unwrap_err();
+    assert!(fault.to_string().contains("full; the override is cleared, but"), "{fault}");
+    assert_eq!(operate.clear_override(&clear()).await.unwrap().version, 2);
+    assert_eq!(history(&operate).await[0], "cleared override p jwt.sub=mallory");
+}
+
+#[tokio::test]
+async fn a_clear_between_the_steps_of_a_set_leaves_nothing_in_force_unlisted() {
+    let inner = open("memory:").await;
+    let other = Arc::new(told(&inner, "d", &["p"]).await);
+    let once = Arc::new(AtomicBool::new(false));
+    let before: Before = Box::new(move |step| {
+        let (other, first) = (Arc::clone(&other), step == Step::Set && !once.swap(true, Relaxed));
+        async move {
+            if first {
+                // The entry is there and the override is not.
+                other.clear_override(&clear()).await.unwrap();
+            }
+            Ok(())
+        }
+        .boxed()
+    });
+    let store: Arc<dyn Store> = Arc::new(Slow { inner, before });
+    let operate = told(&store, "d", &["p"]).await;
+    operate.set_override(&set(Allow::Blocked)).await.unwrap();
+    assert_eq!(in_force(&store).await.as_deref(), Some("blocked"));
+    let listed = operate.overrides(Some("d"), None, 9).await.unwrap();
+    assert_eq!(listed.len(), 1, "in force and not listed");
+    let said = ["set override p jwt.sub=mallory: blocked", "cleared override p jwt.sub=mallory"];
+    assert_eq!(history(&operate).await, said);
+}
+
+#[tokio::test]
+async fn a_set_between_the_steps_of_a_clear_is_cleared_too() {
+    let inner = open("memory:").await;
+    let other = Arc::new(told(&inner, "d", &["p"]).await);
+    other.set_override(&set(Allow::Quota(7))).await.unwrap();
+    let (again, once) = (Arc::clone(&other), Arc::new(AtomicBool::new(false)));
+    let before: Before = Box::new(move |step| {
+        let (other, first) = (Arc::clone(&again), step == Step::Told && !once.swap(true, Relaxed));
+        async move {
+            if first {
+                // The override is gone and the entry is not.
+                other.set_override(&set(Allow::Blocked)).await.unwrap();
+            }
+            Ok(())
+        }
+        .boxed()
+    });
+    let store: Arc<dyn Store> = Arc::new(Slow { inner, before });
+    let operate = told(&store, "d", &["p"]).await;
+    operate.clear_override(&clear()).await.unwrap();
+    assert_eq!(in_force(&store).await, None);
+    assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields, []);
+    assert_eq!(history(&operate).await[0], "cleared override p jwt.sub=mallory");
+    assert!(matches!(other.clear_override(&clear()).await, Err(Fault::Absent(_))));
+}
+
+#[tokio::test]
+async fn a_change_outlives_the_connection_it_came_by() {
+    let (reached, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, wait) = (Arc::clone(&reached), Arc::clone(&go));
+    let before: Before = Box::new(move |step| {
+        let (tell, wait) = (Arc::clone(&tell), Arc::clone(&wait));
+        async move {
+            if step == Step::Set {
+                tell.notify_one();
+                wait.notified().await;
+            }
+            Ok(())
+        }
+        .boxed()
+    });
+    let store: Arc<dyn Store> = Arc::new(Slow { inner: open("memory:").await, before });
+    told(&store, "d", &["p"]).await;
+    let server = Served::start(Arc::clone(&store)).await;
+    let own = host(&server.admin);
+    let body = json!({"policy": "p", "partition": PARTITION, "allow": "blocked", "by": "ann"}).to_string();
+    let head = format!("PUT /v1/overrides HTTP/1.1\r\nhost: {own}\r\ncontent-type: application/json\r\n");
+    let mut stream = TcpStream::connect(&own).await.unwrap();
+    let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(request.as_bytes()).await.unwrap();
+    reached.notified().await;
+    drop(stream);
+    // A round trip on another connection, and one more: the server has seen the end of the first one.
+    for _ in 0..2 {
+        assert_eq!(server.get("/v1/boards").await.0, 200);
+    }
+    go.notify_one();
+    until("history tells of it", Duration::from_secs(5), async || {
+        let (_, history) = server.get("/v1/history").await;
+        (history[0]["done"] == "set override p jwt.sub=mallory: blocked").then_some(())
+    })
+    .await;
+    assert_eq!(in_force(&store).await.as_deref(), Some("blocked"));
+}
+
+#[tokio::test]
+async fn partitions_are_named_as_the_filter_counts_them() {
+    let store = open("memory:").await;
+    let operate = told(&store, "d", &["p"]).await;
+    for (typed, counted) in [
+        ("ip=2001:DB8::1", "ip=2001:db8::1"),
+        ("jwt.sub=a|b", "jwt.sub=a%7Cb"),
+        ("jwt.sub=k%c3%a4se", "jwt.sub=k%C3%A4se"),
+        ("*", "*"),
+    ] {
+        let made = operate
+            .set_override(&SetOverride { partition: typed.to_owned(), ..set(Allow::Quota(7)) })
+            .await
+            .unwrap();
+        assert_eq!(made.done, format!("set override p {counted}: quota 7"));
+        let key = format!("d:p:{{{counted}}}");
+        let grant = one(&*store, &Reservation { key, window_s: 3600, ..take("", 5, 1) }).await;
+        assert_eq!((grant.used, grant.quota), (1, 7), "{counted}");
+        let usage = operate.usage(Some("d"), typed, &|_, _| None).await.unwrap();
+        assert_eq!((usage.found[0].partition.as_str(), usage.found[0].used), (counted, 1));
+        let domain = Some("d".to_owned());
+        let (policy, partition, by) = ("p".to_owned(), typed.to_owned(), "ann".to_owned());
+        let reset = Reset { domain, policy, partition, by };
+        assert_eq!(
+            operate.reset(&reset).await.unwrap().done,
+            format!("reset p {counted}, 1 units were used")
+        );
+        let Reset { domain, policy, partition, by } = reset;
+        let clear = ClearOverride { domain, policy, partition, by };
+        assert_eq!(
+            operate.clear_override(&clear).await.unwrap().done,
+            format!("cleared override p {counted}")
+        );
+    }
+    let long = format!("jwt.sub={}", "a".repeat(200));
+    let fault =
+        operate.set_override(&SetOverride { partition: long, ..set(Allow::Blocked) }).await.unwrap_err();
+    assert!(fault.to_string().contains("a digest of it"), "{fault}");
+    let fault = operate.usage(Some("d"), "alice", &|_, _| None).await.unwrap_err();
+    assert!(fault.to_string().contains("lacks its label"), "{fault}");
+}

@@ -1,0 +1,155 @@
+//! The idle timeout of a connection, and the time that it has to fetch its answers.
+//!
+//! A caller that fetches no answer would hold its memory, and its permit among the calls under way,
+//! for ever. Each connection is checked now and then, so that no call costs a timer.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::time::sleep_until;
+
+/// The longest that a connection may take to its first request.
+const FIRST_REQUEST: Duration = Duration::from_secs(10);
+/// The idle timeout: from an answer until the whole head of the next request has arrived.
+const IDLE: Duration = Duration::from_secs(60);
+/// The longest that it may take to fetch bytes of an answer; noticed within twice that.
+const FETCH: Duration = Duration::from_secs(5);
+
+/// What a connection keeps the server waiting for.
+pub struct Connection {
+    state: Mutex<State>,
+    /// Holds a permit once the connection made a request of HTTP/2.
+    http2: Notify,
+}
+
+struct State {
+    /// Requests that are being answered.
+    under_way: usize,
+    /// When it must have made its next request, unless one is under way.
+    next_request: Instant,
+    /// Since when there are bytes that it has not fetched, and a number that keeps equal times apart.
+    unfetched: BTreeSet<(Instant, u64)>,
+    number: u64,
+}
+
+/// A request that is being answered, until this is dropped.
+pub struct Answering(Arc<Connection>);
+
+/// Bytes of an answer that are not fetched, until this is dropped.
+pub struct Unfetched {
+    connection: Arc<Connection>,
+    since: (Instant, u64),
+}
+
+impl Connection {
+    /// A connection that was just made.
+    pub fn new() -> Self {
+        let next_request = Instant::now() + FIRST_REQUEST;
+        let state = State { under_way: 0, next_request, unfetched: BTreeSet::new(), number: 0 };
+        Self { state: Mutex::new(state), http2: Notify::new() }
+    }
+
+    /// It speaks HTTP/2.
+    pub fn speaks_http2(&self) {
+        self.http2.notify_one();
+    }
+
+    /// Returns once the connection is known to speak HTTP/2. One task may wait.
+    pub async fn http2(&self) {
+        self.http2.notified().await;
+    }
+
+    /// It has made a request.
+    pub fn answering(self: &Arc<Self>) -> Answering {
+        self.state().under_way += 1;
+        Answering(Arc::clone(self))
+    }
+
+    /// Bytes of an answer are ready for it.
+    pub fn unfetched(self: &Arc<Self>) -> Unfetched {
+        let mut state = self.state();
+        state.number = state.number.wrapping_add(1);
+        let since = (Instant::now(), state.number);
+        state.unfetched.insert(since);
+        Unfetched { connection: Arc::clone(self), since }
+    }
+
+    /// Returns when the connection has kept the server waiting for too long.
+    pub async fn timed_out(&self) {
+        loop {
+            let now = Instant::now();
+            let limit = self.state().limit();
+            match limit {
+                Some(limit) if limit <= now => return,
+                limit => {
+                    // There may be an unfetched answer by then.
+                    let check = now + FETCH;
+                    sleep_until(limit.map_or(check, |limit| limit.min(check)).into()).await;
+                }
+            }
+        }
+    }
+
+    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// When the connection must be closed, if nothing changes.
+    fn limit(&self) -> Option<Instant> {
+        match self.unfetched.first() {
+            Some(&(since, _)) => Some(since + FETCH),
+            None => (self.under_way == 0).then_some(self.next_request),
+        }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.under_way = state.under_way.saturating_sub(1);
+        state.next_request = Instant::now() + IDLE;
+    }
+}
+
+impl Drop for Unfetched {
+    fn drop(&mut self) {
+        let mut state = self.connection.state();
+        state.unfetched.remove(&self.since);
+        state.next_request = Instant::now() + IDLE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_stays_open_while_it_makes_requests_and_fetches_answers() {
+        let connection = Arc::new(Connection::new());
+        let limit = || {
+            let limit = connection.state().limit();
+            limit.map(|limit| limit.saturating_duration_since(Instant::now()))
+        };
+        let about =
+            |expected: Duration| limit().is_some_and(|left| left <= expected && left + FETCH > expected);
+        assert!(about(FIRST_REQUEST));
+        let (one, two) = (connection.answering(), connection.answering());
+        assert_eq!(limit(), None, "it waits for the server");
+        let old = connection.unfetched();
+        let young = connection.unfetched();
+        let since = |answer: &Unfetched| Some(answer.since.0 + FETCH);
+        assert_eq!(connection.state().limit(), since(&old), "whatever else is under way");
+        drop(one);
+        drop(old);
+        assert_eq!(connection.state().limit(), since(&young));
+        drop(young);
+        assert_eq!(limit(), None);
+        drop(two);
+        assert!(about(IDLE));
+    }
+}

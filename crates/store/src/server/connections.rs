@@ -1,0 +1,182 @@
+//! The connections of all addresses of a server, and their end in two steps: it drains, then it
+//! closes.
+//!
+//! A connection must not be closed while a request may be on its way to it: that request would
+//! fail. HTTP/2 has a message for it (GOAWAY), which each connection gets as soon as the server
+//! drains. An HTTP/1.1 connection learns it from `connection: close` in its next answer; the
+//! second step closes those that stay idle.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::{Body, Incoming};
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Request, Response, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::connection::Connection;
+use super::listener::Listener;
+use super::tracked::Tracked;
+
+/// Most calls at once of one HTTP/2 connection.
+const STREAMS: u32 = 128;
+/// Most bytes of an HTTP/1.1 head, and of the part of a body that arrived and is not read yet.
+const HEAD: usize = 64 * 1024;
+/// How often an HTTP/2 connection is probed, and how long it may take to answer.
+const PROBE: Duration = Duration::from_secs(20);
+/// How long accepted calls may take to be answered, once nothing more is accepted.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+/// The connections of a server, and the work that outlives them.
+///
+/// [`accept`](Self::accept) serves one listener; [`run`](Self::run) goes on until the shutdown and
+/// ends all connections of all listeners.
+#[derive(Default)]
+pub struct Connections {
+    draining: CancellationToken,
+    closing: CancellationToken,
+    open: TaskTracker,
+    work: TaskTracker,
+}
+
+impl Connections {
+    /// Whether the end has begun.
+    pub fn is_draining(&self) -> bool {
+        self.draining.is_cancelled()
+    }
+
+    /// Cancelled when the end begins.
+    pub fn draining(&self) -> CancellationToken {
+        self.draining.clone()
+    }
+
+    /// Starts work that goes on when its connection ends. The end waits for it.
+    pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.work.spawn(work)
+    }
+
+    /// Runs `accepting` until `shutdown`, which yields how long to drain.
+    ///
+    /// While the server drains it asks its connections to close and still serves new ones, so that
+    /// no caller loses a call before it has found another store. Then it drops `accepting`, which
+    /// owns the listeners, and answers what it accepted for at most 5 s.
+    pub async fn run(&self, accepting: impl Future<Output = ()>, shutdown: impl Future<Output = Duration>) {
+        {
+            let mut accepting = pin!(accepting);
+            let drain = tokio::select! {
+                () = &mut accepting => Duration::ZERO,
+                drain = shutdown => drain,
+            };
+            self.draining.cancel();
+            // Accepting never ends by itself.
+            let _ = timeout(drain, accepting).await;
+        }
+        self.closing.cancel();
+        let end = tokio::time::Instant::now() + LAST_ANSWERS;
+        self.open.close();
+        let mut answered = timeout_at(end, self.open.wait()).await.is_ok();
+        self.work.close();
+        answered &= timeout_at(end, self.work.wait()).await.is_ok();
+        if !answered {
+            let limit = LAST_ANSWERS.as_secs();
+            tracing::warn!("gave up calls that were still under way after {limit} s");
+        }
+    }
+
+    /// Accepts at most `most` connections at once, and answers their requests with `respond`.
+    /// Never returns.
+    pub async fn accept<S, F, B>(&self, listener: &Listener, most: usize, respond: S)
+    where
+        S: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
+    {
+        let permits = Arc::new(Semaphore::new(most));
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        // The idle timeout of the connection bounds the time for a head.
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PROBE)
+            .keep_alive_timeout(PROBE)
+            .max_concurrent_streams(STREAMS);
+        loop {
+            // The semaphore is never closed.
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+            let stream = match listener.accept().await {
+                Ok(stream) => stream,
+                Err(error) => {
+                    // Most likely no file descriptor is free: other connections must end first.
+                    tracing::warn!("cannot accept a connection: {error}");
+                    sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let connection = Arc::new(Connection::new());
+            let (answering, draining) = (Arc::clone(&connection), self.draining());
+            let respond = respond.clone();
+            let service = service_fn(move |request: Request<Incoming>| {
+                let (connection, draining) = (Arc::clone(&answering), draining.clone());
+                let is_http2 = request.version() == Version::HTTP_2;
+                let answering = connection.answering();
+                let response = respond(request);
+                async move {
+                    if is_http2 {
+                        connection.speaks_http2();
+                    }
+                    let mut response = response.await;
+                    if !is_http2 && draining.is_cancelled() {
+                        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
+                    Ok::<_, Infallible>(response.map(|body| Tracked::new(body, connection, answering)))
+                }
+            });
+            let serving = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+            let (draining, closing) = (self.draining(), self.closing.clone());
+            self.open.spawn(async move {
+                let _permit = permit;
+                let mut serving = pin!(serving);
+                let mut timed_out = pin!(connection.timed_out());
+                let mut asked_to_close = false;
+                let must_close = async || {
+                    draining.cancelled().await;
+                    tokio::select! {
+                        () = connection.http2() => {}
+                        () = closing.cancelled() => {}
+                    }
+                };
+                loop {
+                    tokio::select! {
+                        biased;
+                        ended = serving.as_mut() => {
+                            if let Err(error) = ended {
+                                tracing::debug!("a connection ended: {error}");
+                            }
+                            return;
+                        }
+                        () = &mut timed_out => {
+                            tracing::debug!("closed a connection at its idle timeout");
+                            return;
+                        }
+                        () = must_close(), if !asked_to_close => {
+                            asked_to_close = true;
+                            serving.as_mut().graceful_shutdown();
+                        }
+                    }
+                }
+            });
+        }
+    }
+}

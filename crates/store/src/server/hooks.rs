@@ -1,0 +1,64 @@
+//! What the call endpoint tells the crate that operates it, and what it asks.
+
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use quotagate_quota::protocol::Refund;
+use quotagate_quota::protocol::dials::DialsReply;
+
+use crate::store::{CheckedReservation, Settled};
+
+/// Watches calls, and knows what operators have changed. `()` watches nothing and knows no change.
+pub trait Hooks: Send + Sync + 'static {
+    /// Something happened. Runs on the path of every call, so it must be quick and must not block.
+    fn observe(&self, event: Event<'_>);
+
+    /// The version of a domain's dials and runtime overrides, as far as it is at hand; else 0.
+    fn version(&self, domain: &str) -> u64;
+
+    /// Takes a proxy's report, which may be empty or unreadable, and answers with the dials of its
+    /// domain. The name of the domain has been checked.
+    ///
+    /// # Errors
+    /// Why the dials are not known now. The proxy gets status 503 and this text.
+    fn dials<'a>(&'a self, domain: &'a str, report: &'a [u8]) -> BoxFuture<'a, Result<DialsReply, String>>;
+}
+
+/// What happens to a call.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A call with so many items arrived.
+    Received {
+        /// Its reservations, good or not.
+        reservations: usize,
+        /// Its refunds, good or not.
+        refunds: usize,
+    },
+    /// A reservation with this key has a field out of its bounds.
+    Invalid(&'a str),
+    /// A refund will be carried out.
+    Refunded(&'a Refund),
+    /// A reservation was carried out, or failed.
+    Settled(&'a CheckedReservation, &'a Settled),
+    /// So many grants are refunded, because no caller waits for them any more.
+    Undone(usize),
+    /// A call of `/v1/reserve` was answered.
+    Answered {
+        /// The status code of the answer.
+        status: u16,
+        /// The time since the call arrived.
+        took: Duration,
+    },
+}
+
+impl Hooks for () {
+    fn observe(&self, _: Event<'_>) {}
+
+    fn version(&self, _: &str) -> u64 {
+        0
+    }
+
+    fn dials<'a>(&'a self, _: &'a str, _: &'a [u8]) -> BoxFuture<'a, Result<DialsReply, String>> {
+        ready(Ok(DialsReply::default())).boxed()
+    }
+}

@@ -1,0 +1,153 @@
+//! Where the server listens: a TCP address or a Unix socket.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket, UnixStream};
+
+/// Most connections that wait to be accepted; the system may allow fewer. When a store comes back,
+/// the workers of all Envoys connect at once, and one that is turned away retries after a second.
+const BACKLOG: u32 = 4096;
+
+/// An address to listen on: `host:port` (port 0: any free one) or `unix:/path.sock`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddr {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// Why an address is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be host:port, such as 127.0.0.1:9180, or unix:/path.sock")]
+pub struct ListenAddrError;
+
+impl FromStr for ListenAddr {
+    type Err = ListenAddrError;
+
+    fn from_str(text: &str) -> Result<Self, ListenAddrError> {
+        match text.strip_prefix("unix:") {
+            Some("") => Err(ListenAddrError),
+            Some(path) => Ok(Self::Unix(path.into())),
+            None => {
+                let mut found = text.to_socket_addrs().map_err(|_| ListenAddrError)?;
+                found.next().map(Self::Tcp).ok_or(ListenAddrError)
+            }
+        }
+    }
+}
+
+impl fmt::Display for ListenAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "http://{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A bound address. The file of a Unix socket is removed when this is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    inner: Inner,
+    address: ListenAddr,
+}
+
+#[derive(Debug)]
+enum Inner {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// An accepted connection.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+impl Listener {
+    /// Binds `address`. A Unix socket's file without a listener is replaced.
+    ///
+    /// # Errors
+    /// When the address is in use or not allowed.
+    pub async fn bind(address: &ListenAddr) -> io::Result<Self> {
+        match address {
+            ListenAddr::Tcp(wanted) => {
+                let socket = if wanted.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+                // Connections of a store that ended still linger on its port.
+                socket.set_reuseaddr(true)?;
+                socket.bind(*wanted)?;
+                let listener = socket.listen(BACKLOG)?;
+                let address = ListenAddr::Tcp(listener.local_addr()?);
+                Ok(Self { inner: Inner::Tcp(listener), address })
+            }
+            ListenAddr::Unix(path) => {
+                let stale = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+                    && UnixStream::connect(path)
+                        .await
+                        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+                if stale {
+                    std::fs::remove_file(path)?;
+                }
+                let socket = UnixSocket::new_stream()?;
+                socket.bind(path)?;
+                let listener = socket.listen(BACKLOG)?;
+                Ok(Self { inner: Inner::Unix(listener), address: address.clone() })
+            }
+        }
+    }
+
+    /// The address that was bound, with the port that was found.
+    pub const fn address(&self) -> &ListenAddr {
+        &self.address
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// Why accepting failed: because of that connection, or of the process (too many open files).
+    pub async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        match &self.inner {
+            Inner::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok(Box::new(stream))
+            }
+            Inner::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let ListenAddr::Unix(path) = &self.address
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::debug!("cannot remove {}: {error}", path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_shown() {
+        for (text, shown) in [
+            ("127.0.0.1:9180", "http://127.0.0.1:9180"),
+            ("[::1]:0", "http://[::1]:0"),
+            ("unix:/run/q.sock", "unix:/run/q.sock"),
+        ] {
+            assert_eq!(text.parse::<ListenAddr>().unwrap().to_string(), shown);
+        }
+        for bad in ["", "unix:", "9180", "127.0.0.1", "127.0.0.1:port", "/run/q.sock"] {
+            assert!(bad.parse::<ListenAddr>().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What several tests need: reservations in few words, and polling.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quotagate_quota::protocol::{Grant, MAX_WINDOW_S, Refund, Reservation};
+use quotagate_store::store::{Batch, CheckedReservation, Settled, Store};
+use quotagate_support::process::Process;
+use quotagate_support::redis::Redis;
+use quotagate_support::{ports, tools};
+
+/// A window that does not end while a test runs.
+pub const LONG: u32 = MAX_WINDOW_S;
+
+pub fn take(key: &str, quota: u64, want: u64) -> Reservation {
+    Reservation {
+        key: format!("test:p:{{{key}}}"),
+        window_s: LONG,
+        offset_s: 0,
+        quota,
+        want,
+        min: 1,
+        spare: 0,
+        count_denied: false,
+        shadow: false,
+    }
+}
+
+pub fn back(of: &Reservation, grant: Grant, units: u64) -> Refund {
+    Refund { key: of.key.clone(), window_s: of.window_s, window: grant.window, units }
+}
+
+pub fn batch(returns: Vec<Refund>, reservations: Vec<Reservation>) -> Batch {
+    let asks = reservations.into_iter().map(|r| CheckedReservation::new(r).unwrap()).collect();
+    Batch { deadline: Instant::now() + Duration::from_secs(5), refunds: returns, reservations: asks }
+}
+
+pub async fn try_one(store: &dyn Store, reservation: &Reservation) -> Settled {
+    store.reserve(&batch(vec![], vec![reservation.clone()])).await.remove(0)
+}
+
+pub async fn one(store: &dyn Store, reservation: &Reservation) -> Grant {
+    try_one(store, reservation).await.unwrap()
+}
+
+/// Units granted and units used.
+pub async fn numbers(store: &dyn Store, reservation: &Reservation) -> (u64, u64) {
+    let grant = one(store, reservation).await;
+    (grant.granted, grant.used)
+}
+
+/// Polls until there is a value; panics with `what` after `limit`.
+pub async fn until<T>(what: &str, limit: Duration, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(value) = poll().await {
+            return value;
+        }
+        assert!(Instant::now() < end, "not within {limit:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Opens a backend and waits until it is ready.
+pub async fn open(url: &str) -> Arc<dyn Store> {
+    let store = quotagate_store::open(&url.parse().unwrap(), "qg");
+    until("the store is ready", Duration::from_secs(10), async || {
+        let health = store.health();
+        (health.faults.is_empty() && health.warnings.is_empty()).then_some(())
+    })
+    .await;
+    store
+}
+
+/// A sentinel of its own over `primary`, ended when dropped.
+pub fn sentinel(primary: &Redis, directory: &Path) -> (Process, u16) {
+    sentinel_with(primary, directory, "")
+}
+
+/// The same, with further lines in its configuration.
+pub fn sentinel_with(primary: &Redis, directory: &Path, lines: &str) -> (Process, u16) {
+    let port = ports::free().unwrap();
+    let file = directory.join("sentinel.conf");
+    let watched = format!("sentinel monitor mymaster 127.0.0.1 {} 1", primary.port());
+    let quick = "sentinel down-after-milliseconds mymaster 300\nsentinel failover-timeout mymaster 2000";
+    std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\n{watched}\n{quick}\n{lines}\n")).unwrap();
+    let mut command = Command::new(tools::redis_server().unwrap());
+    command.arg(&file).arg("--sentinel").arg("--dir").arg(directory);
+    (Process::spawn("Sentinel", &mut command, &directory.join("sentinel.log")).unwrap(), port)
+}

@@ -1,0 +1,16 @@
+//! The store against its real backends, and its call endpoint over HTTP.
+
+#![cfg(test)]
+
+mod acl;
+mod calls;
+mod cluster;
+mod common;
+mod conformance;
+mod differential;
+mod drain;
+mod http;
+mod redis;
+mod rights;
+mod server;
+mod undeclared;

@@ -1,0 +1,400 @@
+//! What only a real Redis can show: keys and their time to live, overrides, lost scripts, lost servers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use crate::common::{back, numbers, one, open, sentinel, sentinel_with, take, try_one, until};
+use quotagate_quota::protocol::{MAX_UNITS, Reservation};
+use quotagate_store::store::{Store, StoreError};
+use quotagate_support::redis::Redis;
+use quotagate_support::{ports, resp};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+fn text(redis: &Redis, command: &[&str]) -> String {
+    redis.cli(command).unwrap().lines().trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_ends_ten_seconds_after_its_window() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    let ask = Reservation { window_s: 3600, offset_s: 60, ..take("ttl", 9, 2) };
+    let grant = one(&*store, &ask).await;
+    let key = format!("qg:test:p:{{ttl}}:{}", grant.window);
+    assert_eq!(text(&redis, &["KEYS", "*"]), key, "one key, and no other");
+    assert_eq!(text(&redis, &["GET", &key]), "2");
+    let ends_well = |what: &str| {
+        let ttl: u64 = text(&redis, &["PTTL", &key]).parse().unwrap();
+        let wanted = grant.reset_ms + 10_000;
+        assert!(ttl <= wanted && ttl + 5_000 > wanted, "{what}: {ttl} of {wanted}");
+    };
+    ends_well("created");
+    store.refund(&[back(&ask, grant, 1)]).await;
+    ends_well("after a return");
+    text(&redis, &["PERSIST", &key]);
+    one(&*store, &ask).await;
+    ends_well("mended");
+    one(&*store, &Reservation { quota: 0, ..ask }).await;
+    text(&redis, &["PERSIST", &key]);
+    assert_eq!(
+        one(&*store, &Reservation { window_s: 3600, offset_s: 60, ..take("ttl", 0, 1) }).await.granted,
+        0
+    );
+    ends_well("mended by a refusal");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overrides_take_the_place_of_the_quota() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    let ask = take("vip", 5, 4);
+    for (value, expected) in
+        [("7", (4, 4, 7)), ("blocked", (0, 4, 0)), ("unlimited", (4, 8, MAX_UNITS)), ("nonsense", (0, 8, 5))]
+    {
+        text(&redis, &["SET", "qg:test:p:{vip}:override", value]);
+        let grant = one(&*store, &ask).await;
+        assert_eq!((grant.granted, grant.used, grant.quota), expected, "{value}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_script_is_sent_again() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    for used in 1..5 {
+        text(&redis, &["SCRIPT", "FLUSH"]);
+        assert_eq!(numbers(&*store, &take("flush", 9, 1)).await, (1, used));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_that_is_no_number_fails_alone() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    let grant = one(&*store, &take("sound", 9, 1)).await;
+    for spoiled in [&["SET", "text"][..], &["SET", "1.5"], &["RPUSH", "1"]] {
+        let key = format!("qg:test:p:{{broken}}:{}", grant.window);
+        text(&redis, &["DEL", &key]);
+        text(&redis, &[spoiled[0], &key, spoiled[1]]);
+        let asks = vec![take("sound", 99, 1), take("broken", 99, 1), take("sound", 99, 1)];
+        let returns = vec![back(&take("broken", 99, 1), grant, 1)];
+        let settled = store.reserve(&crate::common::batch(returns, asks)).await;
+        assert!(matches!(&settled[1], Err(StoreError::Refused(_))), "{spoiled:?}: {settled:?}");
+        assert_eq!((settled[0].as_ref().unwrap().granted, settled[2].as_ref().unwrap().granted), (1, 1));
+    }
+    assert_eq!(numbers(&*store, &take("sound", 99, 1)).await, (1, 8), "and the others are counted once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_share_an_address_are_asked_for_one_counter_at_a_time() {
+    // A cluster of one node, spoken to as if it were none: it refuses a command with keys of several slots.
+    let redis = Redis::start_with(&["--cluster-enabled", "yes"]).unwrap();
+    text(&redis, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    until("the cluster is up", Duration::from_secs(5), async || {
+        text(&redis, &["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(())
+    })
+    .await;
+    let store = open(&redis.url()).await;
+    for used in 1..4 {
+        let asks = (0..40).map(|n| take(&format!("apart{n}"), 9, 1)).collect();
+        for outcome in store.reserve(&crate::common::batch(vec![], asks)).await {
+            assert_eq!(outcome.map(|grant| (grant.granted, grant.used)), Ok((1, used)));
+        }
+    }
+    let grant = one(&*store, &take("apart0", 9, 1)).await;
+    store.refund(&[0, 1].map(|n| back(&take(&format!("apart{n}"), 9, 1), grant, 2))).await;
+    assert_eq!(numbers(&*store, &take("apart0", 9, 1)).await, (1, 3));
+    assert_eq!(numbers(&*store, &take("apart1", 9, 1)).await, (1, 2));
+}
+
+/// How many calls of the script ten counters take. A probe that runs meanwhile is set aside: it takes so many calls, and
+/// sends the only `DECRBY` here.
+async fn calls_for_ten(redis: &Redis, store: &dyn Store, of_a_probe: usize) -> usize {
+    text(redis, &["CONFIG", "RESETSTAT"]);
+    let asks = (0..10).map(|n| take(&format!("ten{n}"), 99, 1)).collect();
+    for outcome in store.reserve(&crate::common::batch(vec![], asks)).await {
+        assert_eq!(outcome.map(|grant| grant.granted), Ok(1));
+    }
+    let stats = text(redis, &["INFO", "commandstats"]);
+    let calls = |name: &str| {
+        let number = |line: &str| line.strip_prefix(name)?.split(['=', ',']).nth(1)?.parse::<usize>().ok();
+        stats.lines().filter_map(number).sum::<usize>()
+    };
+    calls("cmdstat_eval") - of_a_probe * calls("cmdstat_decrby")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_counters_share_a_call_again_after_the_script_was_lost() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    assert_eq!(calls_for_ten(&redis, &*store, 1).await, 1);
+    text(&redis, &["SCRIPT", "FLUSH"]);
+    assert!(calls_for_ten(&redis, &*store, 1).await > 1, "each was asked for again");
+    assert_eq!(calls_for_ten(&redis, &*store, 1).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_counters_share_a_call_again_after_a_redis_that_was_loading_its_data() {
+    // Slow enough to be met at it, and answering meanwhile: the time, but no script.
+    let slow = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
+    let slow = [&slow[..], &["--rdbcompression", "no"]].concat();
+    let mut redis = Redis::start_with(&slow).unwrap();
+    let store = open(&redis.url()).await;
+    assert_eq!(calls_for_ten(&redis, &*store, 1).await, 1);
+    text(&redis, &["EVAL", "for i = 1, 150 do redis.call('SET', i, ('x'):rep(100)) end", "0"]);
+    text(&redis, &["SAVE"]);
+    redis.restart().unwrap();
+    until("it serves", Duration::from_secs(10), async || try_one(&*store, &take("loaded", 99, 1)).await.ok())
+        .await;
+    // The first of them may find no script, where it was forgotten.
+    calls_for_ten(&redis, &*store, 1).await;
+    assert_eq!(calls_for_ten(&redis, &*store, 1).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_script_can_be_loaded_counters_are_asked_for_one_at_a_time() {
+    let redis = Redis::start().unwrap();
+    text(&redis, &["ACL", "SETUSER", "plain", "on", ">secret", "~*", "+@all", "-script"]);
+    let store = open(&format!("redis://plain:secret@127.0.0.1:{}", redis.port())).await;
+    // The first of them find no script and send its text.
+    calls_for_ten(&redis, &*store, 4).await;
+    assert_eq!(calls_for_ten(&redis, &*store, 4).await, 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unix_socket_leads_to_redis() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("redis.sock").display().to_string();
+    let redis = Redis::start_with(&["--unixsocket", &socket]).unwrap();
+    text(&redis, &["ACL", "SETUSER", "app", "on", ">s3cret/&+", "~*", "+@all"]);
+    let store = open(&format!("redis+unix://app:s3cret%2F&+@{socket}?db=3")).await;
+    assert_eq!(numbers(&*store, &take("socket", 9, 2)).await, (2, 2));
+    assert!(text(&redis, &["INFO", "keyspace"]).contains("db3:keys=1"));
+    let store = quotagate_store::open(&format!("redis+unix://{socket}.no").parse().unwrap(), "qg");
+    assert!(try_one(&*store, &take("socket", 9, 1)).await.unwrap_err().is_outage());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_heals_within_two_seconds_of_the_return_of_redis() {
+    let mut redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    let ask = take("heal", 99, 1);
+    one(&*store, &ask).await;
+    redis.stop().unwrap();
+    until("the loss is reported", Duration::from_secs(2), async || {
+        let lost = try_one(&*store, &ask).await;
+        assert!(lost.as_ref().is_err_and(StoreError::is_outage), "{lost:?}");
+        (!store.health().faults.is_empty()).then_some(())
+    })
+    .await;
+    redis.restart().unwrap();
+    until("it serves again", Duration::from_secs(2), async || try_one(&*store, &ask).await.ok()).await;
+    assert_eq!(store.health().faults, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_waits_for_a_redis_that_is_absent_at_start() {
+    let mut redis = Redis::start().unwrap();
+    redis.stop().unwrap();
+    let store = quotagate_store::open(&redis.url().parse().unwrap(), "qg");
+    assert!(try_one(&*store, &take("absent", 9, 1)).await.unwrap_err().is_outage());
+    assert!(!store.health().faults.is_empty());
+    redis.restart().unwrap();
+    until("it serves", Duration::from_secs(2), async || try_one(&*store, &take("absent", 9, 1)).await.ok())
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_redis_holds_nobody_up_for_ever() {
+    let mut redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    redis.freeze().unwrap();
+    let settled = tokio::time::timeout(Duration::from_secs(2), try_one(&*store, &take("ice", 9, 1))).await;
+    assert!(settled.unwrap().unwrap_err().is_outage());
+    redis.thaw().unwrap();
+    until("it serves", Duration::from_secs(2), async || try_one(&*store, &take("ice", 9, 1)).await.ok())
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eviction_is_warned_of() {
+    let redis = Redis::start_with(&["--maxmemory-policy", "allkeys-lru"]).unwrap();
+    let store = quotagate_store::open(&redis.url().parse().unwrap(), "qg");
+    let warnings = until("a warning", Duration::from_secs(2), async || {
+        Some(store.health().warnings).filter(|warnings| !warnings.is_empty())
+    })
+    .await;
+    assert!(warnings[0].contains("allkeys-lru"), "{warnings:?}");
+    assert!(try_one(&*store, &take("evict", 9, 1)).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eviction_is_warned_of_while_it_lasts_though_it_was_set_later() {
+    let redis = Redis::start().unwrap();
+    let store = open(&redis.url()).await;
+    assert!(store.health().warnings.is_empty());
+    for (policy, warned) in [("volatile-lru", true), ("noeviction", false)] {
+        text(&redis, &["CONFIG", "SET", "maxmemory-policy", policy]);
+        until(policy, Duration::from_secs(20), async || {
+            let warnings = store.health().warnings.join("\n");
+            (warnings.contains(policy) == warned && warnings.is_empty() != warned).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_is_needed_and_never_shown() {
+    let redis = Redis::start().unwrap();
+    text(&redis, &["ACL", "SETUSER", "app", "on", ">s3cret/%", "~*", "+@all"]);
+    let at = |login: &str| redis.url().replace("redis://", &format!("redis://{login}@"));
+    let store = open(&at("app:s3cret%2F%25")).await;
+    assert_eq!(numbers(&*store, &take("acl", 9, 1)).await, (1, 1));
+    let store = quotagate_store::open(&at("app:wr0ng").parse().unwrap(), "qg");
+    let error = try_one(&*store, &take("acl", 9, 1)).await.unwrap_err().to_string();
+    assert!(!error.contains("wr0ng"), "{error}");
+}
+
+/// Never over: a command whose answer was lost is not sent again.
+#[tokio::test(flavor = "multi_thread")]
+async fn neither_a_reservation_nor_a_return_is_repeated_when_its_answer_is_lost() {
+    let redis = Redis::start().unwrap();
+    let direct = open(&redis.url()).await;
+    let ask = take("once", 99, 10);
+    let first = one(&*direct, &ask).await;
+    let (port, cut) = proxy(redis.port()).await;
+    let store = open(&format!("redis://127.0.0.1:{port}")).await;
+    for (returned, used) in [(0, 20), (1, 29)] {
+        cut.store(true, SeqCst);
+        let returns = if returned > 0 { vec![back(&ask, first, returned)] } else { vec![] };
+        let lost = store.reserve(&crate::common::batch(returns, vec![ask.clone()])).await;
+        assert!(matches!(lost[0], Err(StoreError::NoAnswer(_))), "{lost:?}");
+        assert!(!cut.load(SeqCst));
+        let look = Reservation { quota: 0, ..ask.clone() };
+        until("it is connected again", Duration::from_secs(2), async || try_one(&*store, &look).await.ok())
+            .await;
+        assert_eq!(one(&*direct, &look).await.used, used);
+    }
+}
+
+/// Forwards to Redis. Where `cut` is set, the next call of the script is carried out, and the connection ends
+/// in place of its answer.
+async fn proxy(port: u16) -> (u16, Arc<AtomicBool>) {
+    let cut = Arc::new(AtomicBool::new(false));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own = listener.local_addr().unwrap().port();
+    let cutting = Arc::clone(&cut);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { continue };
+            tokio::spawn(forward(client, server, Arc::clone(&cutting)));
+        }
+    });
+    (own, cut)
+}
+
+async fn forward(mut client: TcpStream, mut server: TcpStream, cut: Arc<AtomicBool>) -> std::io::Result<()> {
+    let (mut asked, mut answered) = (vec![0; 65536], vec![0; 65536]);
+    loop {
+        tokio::select! {
+            count = client.read(&mut asked) => {
+                let Some(bytes @ [_, ..]) = asked.get(..count?) else { return Ok(()) };
+                server.write_all(bytes).await?;
+                if bytes.windows(7).any(|word| word == b"EVALSHA") && cut.swap(false, SeqCst) {
+                    return server.read(&mut answered).await.map(drop);
+                }
+            }
+            count = server.read(&mut answered) => {
+                let Some(bytes @ [_, ..]) = answered.get(..count?) else { return Ok(()) };
+                client.write_all(bytes).await?;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_may_have_a_password_of_their_own() {
+    let primary = Redis::start().unwrap();
+    text(&primary, &["ACL", "SETUSER", "app", "on", ">of-the-primary", "~*", "+@all"]);
+    let directory = tempfile::tempdir().unwrap();
+    let lines = "requirepass of-the-sentinels\nuser watch on >of-watch +sentinel|get-master-addr-by-name";
+    let (_sentinel, port) = sentinel_with(&primary, directory.path(), lines);
+    let [default, watch, wrong] = ["of-the-sentinels", "of-watch", "wr0ng"].map(|password| {
+        let file = directory.path().join(password);
+        std::fs::write(&file, format!("{password}\n")).unwrap();
+        file.display().to_string()
+    });
+    let url = |parameters: &str| {
+        format!("redis-sentinel://app:of-the-primary@127.0.0.1:{port}/mymaster{parameters}")
+    };
+    let ask = take("sentinel", 99, 1);
+    let store = open(&url(&format!("?sentinel_password_file={default}"))).await;
+    assert_eq!(numbers(&*store, &ask).await, (1, 1));
+    let store = open(&url(&format!("?sentinel_user=watch&sentinel_password_file={watch}"))).await;
+    assert_eq!(numbers(&*store, &ask).await, (1, 2));
+    for parameters in [String::new(), format!("?sentinel_password_file={wrong}")] {
+        let store = quotagate_store::open(&url(&parameters).parse().unwrap(), "qg");
+        let error = try_one(&*store, &ask).await.unwrap_err().to_string();
+        assert!(!error.contains("wr0ng") && !error.contains("of-the"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_lead_to_the_new_primary() {
+    let mut primary = Redis::start().unwrap();
+    let follows =
+        ["--replicaof", "127.0.0.1", &primary.port().to_string(), "--repl-diskless-sync-delay", "0"];
+    let replica = Redis::start_with(&follows).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (_sentinel, port) = sentinel(&primary, directory.path());
+    // The first sentinel named is one that is gone.
+    let store =
+        open(&format!("redis-sentinel://127.0.0.1:{},127.0.0.1:{port}/mymaster", ports::free().unwrap()))
+            .await;
+    let ask = take("sentinel", 99, 5);
+    assert_eq!(numbers(&*store, &ask).await, (5, 5));
+    let known = async || resp::command(port, &["SENTINEL", "REPLICAS", "mymaster"]).unwrap().lines();
+    until("the sentinel knows the replica, which has the counter", Duration::from_secs(15), async || {
+        let found = known().await.contains(&replica.port().to_string());
+        (found && text(&replica, &["DBSIZE"]) == "1").then_some(())
+    })
+    .await;
+    primary.stop().unwrap();
+    let grant =
+        until("the new primary serves", Duration::from_secs(20), async || try_one(&*store, &ask).await.ok())
+            .await;
+    assert_eq!((grant.granted, grant.used), (5, 10));
+}
+
+/// Sentinels may not agree while the network is split, and the old primary knows nothing of the new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_follows_most_sentinels_though_its_primary_still_answers() {
+    let (old, new) = (Redis::start().unwrap(), Redis::start().unwrap());
+    let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let sentinels = directories.each_ref().map(|directory| sentinel(&old, directory.path()));
+    let ports = sentinels.each_ref().map(|(_, port)| *port);
+    for port in ports {
+        until("a sentinel answers", Duration::from_secs(10), async || resp::command(port, &["PING"]).ok())
+            .await;
+    }
+    let named = ports.map(|port| format!("127.0.0.1:{port}")).join(",");
+    let store = open(&format!("redis-sentinel://{named}/mymaster")).await;
+    let ask = take("split", 99, 5);
+    assert_eq!(numbers(&*store, &ask).await, (5, 5));
+    let follow = |port: u16| {
+        let to = new.port().to_string();
+        resp::command(port, &["SENTINEL", "REMOVE", "mymaster"]).unwrap();
+        resp::command(port, &["SENTINEL", "MONITOR", "mymaster", "127.0.0.1", &to, "2"]).unwrap();
+    };
+    follow(ports[1]);
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(numbers(&*store, &ask).await, (5, 10), "one of three is a minority");
+    follow(ports[2]);
+    until("the store leaves the old primary", Duration::from_secs(15), async || {
+        (text(&new, &["DBSIZE"]) != "0" || try_one(&*store, &ask).await.ok()?.used == 5).then_some(())
+    })
+    .await;
+    assert_eq!(store.health().faults, [""; 0]);
+}

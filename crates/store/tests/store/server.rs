@@ -1,0 +1,350 @@
+//! The HTTP service: what it answers, and that no grant is lost with its caller.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use crate::calls::Calls;
+use crate::common::{one, take, until};
+use crate::http::read;
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt};
+use http_body_util::Full;
+use hyper::client::conn::{http1, http2};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use quotagate_quota::protocol::{Refund, Reservation};
+use quotagate_store::control::ControlStore;
+use quotagate_store::memory::{Memory, steady_clock};
+use quotagate_store::server::{ListenAddr, Listener, Tokens};
+use quotagate_store::store::{Batch, Health, Settle, Store};
+use serde_json::{Value, json};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Semaphore;
+
+/// Counts at once, and answers when the gate is opened.
+struct Gated {
+    memory: Memory,
+    gate: Semaphore,
+    entered: AtomicUsize,
+}
+
+impl Store for Gated {
+    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
+        async move {
+            let settled = self.memory.reserve(batch).await;
+            self.entered.fetch_add(1, SeqCst);
+            // The gate holds up all but those that are marked to be quick.
+            let quick = |at: &usize| batch.reservations[*at].key.contains(":quick:");
+            (0..settled.len()).filter(quick).for_each(|at| settle(at, settled[at].clone()));
+            self.gate.acquire().await.unwrap().forget();
+            (0..settled.len()).filter(|at| !quick(at)).for_each(|at| settle(at, settled[at].clone()));
+        }
+        .boxed()
+    }
+
+    fn refund<'a>(&'a self, returns: &'a [Refund]) -> BoxFuture<'a, ()> {
+        self.memory.refund(returns)
+    }
+
+    fn health(&self) -> Health {
+        Health::default()
+    }
+
+    fn control(&self) -> &dyn ControlStore {
+        self.memory.control()
+    }
+}
+
+struct Server {
+    store: Arc<Gated>,
+    calls: Calls,
+}
+
+impl Server {
+    async fn start() -> Self {
+        Self::with("127.0.0.1:0", None).await
+    }
+
+    async fn with(listen: &str, tokens: Option<Tokens>) -> Self {
+        let memory = Memory::new(steady_clock());
+        let store = Arc::new(Gated { memory, gate: Semaphore::new(1000), entered: AtomicUsize::new(0) });
+        let calls = Calls::with(Arc::clone(&store) as Arc<dyn Store>, listen, tokens).await;
+        Self { store, calls }
+    }
+
+    fn close_gate(&self) {
+        self.store.gate.forget_permits(1000);
+    }
+
+    async fn entered(&self, count: usize) {
+        let store = &self.store;
+        until("the call reaches the store", Duration::from_secs(5), async || {
+            (store.entered.load(SeqCst) >= count).then_some(())
+        })
+        .await;
+    }
+
+    async fn used(&self, key: &str) -> u64 {
+        one(&self.store.memory, &take(key, 0, 1)).await.used
+    }
+
+    async fn post(&self, body: &Value) -> (StatusCode, Value) {
+        call(&self.calls.address, post(body.to_string().into())).await
+    }
+}
+
+fn post(body: Bytes) -> Request<Full<Bytes>> {
+    Request::post("http://store/v1/reserve").header("host", "store").body(Full::new(body)).unwrap()
+}
+
+fn get(path: &str) -> Request<Full<Bytes>> {
+    Request::get(format!("http://store{path}")).header("host", "store").body(Full::default()).unwrap()
+}
+
+fn request(reservations: &[Reservation]) -> Value {
+    json!({"budget_ms": 5000, "reservations": reservations})
+}
+
+async fn h1(address: &ListenAddr) -> http1::SendRequest<Full<Bytes>> {
+    match address {
+        ListenAddr::Tcp(address) => {
+            let (send, connection) =
+                http1::handshake(TokioIo::new(TcpStream::connect(address).await.unwrap())).await.unwrap();
+            tokio::spawn(connection);
+            send
+        }
+        ListenAddr::Unix(path) => {
+            let (send, connection) =
+                http1::handshake(TokioIo::new(UnixStream::connect(path).await.unwrap())).await.unwrap();
+            tokio::spawn(connection);
+            send
+        }
+    }
+}
+
+async fn h2(address: &ListenAddr) -> http2::SendRequest<Full<Bytes>> {
+    let ListenAddr::Tcp(address) = address else { panic!("HTTP/2 over TCP only") };
+    let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (send, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    send
+}
+
+async fn call(address: &ListenAddr, request: Request<Full<Bytes>>) -> (StatusCode, Value) {
+    read(h1(address).await.send_request(request).await.unwrap()).await
+}
+
+#[tokio::test]
+async fn the_same_port_speaks_both_versions_of_http() {
+    let server = Server::start().await;
+    let body = request(&[take("a", 5, 3), take("b", 5, 9)]).to_string();
+    let (status, reply) =
+        read(h2(&server.calls.address).await.send_request(post(body.clone().into())).await.unwrap()).await;
+    assert_eq!(status, 200);
+    assert_eq!(reply["grants"][0]["granted"], 3);
+    assert_eq!(reply["grants"][1]["granted"], 5);
+    assert_eq!(reply["dials"], 0);
+    let (status, reply) = call(&server.calls.address, post(body.into())).await;
+    assert_eq!((status, &reply["grants"][0]["used"]), (StatusCode::OK, &json!(5)));
+}
+
+#[tokio::test]
+async fn a_unix_socket_serves_and_is_cleaned_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("q.sock");
+    let listen = format!("unix:{}", path.display());
+    // A file whose listener is gone.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let mut server = Server::with(&listen, None).await;
+    let (status, reply) = server.post(&request(&[take("u", 5, 3)])).await;
+    assert_eq!((status, &reply["grants"][0]["granted"]), (StatusCode::OK, &json!(3)));
+    let second = Listener::bind(&listen.parse().unwrap()).await;
+    assert!(second.is_err(), "somebody listens there");
+    server.calls.stop.take();
+    server.calls.running.await.unwrap();
+    assert!(!Path::new(&path).exists());
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_call_is_refused_whole() {
+    let server = Server::start().await;
+    let good = json!(take("x", 5, 1));
+    let with = |field: &str, value: Value| {
+        let mut item = good.clone();
+        item[field] = value;
+        json!({"budget_ms": 50, "reservations": [good.clone(), item]})
+    };
+    let mut lacking = good.clone();
+    lacking.as_object_mut().unwrap().remove("want");
+    for (body, field) in [
+        (json!({"reservations": [good.clone()]}), "."),
+        (json!({"budget_ms": 50, "reservations": [good.clone()], "more": 1}), "more"),
+        (json!({"budget_ms": "50", "reservations": [good.clone()]}), "budget_ms"),
+        (json!({"budget_ms": 50, "reservations": good.clone()}), "reservations"),
+        (json!({"budget_ms": 50, "reservations": [good.clone(), lacking]}), "reservations[1]"),
+        (with("want", json!(-1)), "reservations[1].want"),
+        (with("want", json!(1.5)), "reservations[1].want"),
+        (with("key", json!(7)), "reservations[1].key"),
+        (with("wont", json!(1)), "reservations[1].wont"),
+        (with("count_denied", json!("yes")), "reservations[1].count_denied"),
+    ] {
+        let (status, reply) = server.post(&body).await;
+        assert_eq!(status, 400, "{body} {reply}");
+        assert_eq!(reply["field"], field, "{reply}");
+        assert!(reply["error"].as_str().unwrap().starts_with(field), "{reply}");
+    }
+    for text in ["", "{", "[]", "null", "{\"budget_ms\":1} {}", "\u{0}"] {
+        let (status, reply) = call(&server.calls.address, post(text.into())).await;
+        assert_eq!(status, 400, "{text:?} {reply}");
+    }
+    assert_eq!(server.used("x").await, 0);
+}
+
+#[tokio::test]
+async fn a_call_that_is_too_large_is_refused() {
+    let server = Server::start().await;
+    let (status, _) = call(&server.calls.address, post(vec![b' '; 1024 * 1024 + 1].into())).await;
+    assert_eq!(status, 413);
+    let many: Vec<_> = (0..1024).map(|_| take("m", 9999, 1)).collect();
+    let mut body = request(&many);
+    assert_eq!(server.post(&body).await.0, 200);
+    body["refunds"] = json!([{"key": "test:p:{m}", "window_s": 60, "window": 1, "units": 1}]);
+    assert_eq!(server.post(&body).await.0, 413);
+    assert_eq!(server.used("m").await, 1024);
+}
+
+#[tokio::test]
+async fn an_item_out_of_bounds_fails_alone() {
+    let server = Server::start().await;
+    let bad = Reservation { min: 9, ..take("bad", 5, 1) };
+    let odd = Reservation { key: "a b".to_owned(), ..take("odd", 5, 1) };
+    let mut body = request(&[take("g", 5, 2), bad, take("h", 5, 3), odd]);
+    body["refunds"] = json!([{"key": "nonsense", "window_s": 60, "window": 1, "units": 1}]);
+    let (status, reply) = server.post(&body).await;
+    assert_eq!(status, 200);
+    let grants = reply["grants"].as_array().unwrap();
+    assert_eq!((&grants[0]["granted"], &grants[2]["granted"]), (&json!(2), &json!(3)));
+    assert!(grants[1]["error"].as_str().unwrap().starts_with("min: "), "{reply}");
+    assert!(grants[3]["error"].as_str().unwrap().starts_with("key: "), "{reply}");
+}
+
+#[tokio::test]
+async fn the_token_is_asked_for() {
+    let server = Server::with("127.0.0.1:0", Tokens::new(b"s3cret")).await;
+    let body = || Bytes::from(request(&[take("t", 5, 1)]).to_string());
+    for (shown, expected) in
+        [(None, 401), (Some("Bearer wrong"), 401), (Some("s3cret"), 401), (Some("Bearer s3cret"), 200)]
+    {
+        let mut request = post(body());
+        if let Some(shown) = shown {
+            request.headers_mut().insert("authorization", shown.parse().unwrap());
+        }
+        assert_eq!(call(&server.calls.address, request).await.0, expected, "{shown:?}");
+    }
+    assert_eq!(server.used("t").await, 1);
+}
+
+#[tokio::test]
+async fn other_paths_and_methods_are_named() {
+    let server = Server::start().await;
+    let (status, reply) = call(&server.calls.address, get("/v1/reserve")).await;
+    assert_eq!(
+        (status, &reply["error"]),
+        (StatusCode::METHOD_NOT_ALLOWED, &json!("this path takes POST only"))
+    );
+    assert_eq!(call(&server.calls.address, get("/nothing")).await.0, 404);
+}
+
+#[tokio::test]
+async fn a_grant_that_comes_after_the_budget_is_returned() {
+    let server = Server::start().await;
+    server.close_gate();
+    let mut body = request(&[take("slow", 5, 3)]);
+    body["budget_ms"] = json!(30);
+    let (status, reply) = server.post(&body).await;
+    assert_eq!(status, 504, "{reply}");
+    assert_eq!(server.used("slow").await, 3);
+    server.store.gate.add_permits(1);
+    until("the return", Duration::from_secs(2), async || (server.used("slow").await == 0).then_some(()))
+        .await;
+    body["budget_ms"] = json!(0);
+    assert_eq!(server.post(&body).await.0, 504);
+    assert_eq!(server.store.entered.load(SeqCst), 1, "nothing is started without a budget");
+}
+
+#[tokio::test]
+async fn what_hangs_holds_up_nothing_else_of_its_call() {
+    let server = Server::start().await;
+    server.close_gate();
+    let slow = take("slow", 5, 3);
+    let quick = Reservation { key: "test:quick:{*}".to_owned(), ..slow.clone() };
+    let mut body = request(&[slow, quick]);
+    body["budget_ms"] = json!(100);
+    let (status, reply) = server.post(&body).await;
+    assert_eq!(status, 200, "{reply}");
+    assert!(reply["grants"][0]["error"].is_string(), "{reply}");
+    assert_eq!(reply["grants"][1]["granted"], 3, "{reply}");
+    assert_eq!(server.used("slow").await, 3);
+    server.store.gate.add_permits(1);
+    until("the late grant's return", Duration::from_secs(2), async || {
+        (server.used("slow").await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(server.store.memory.len(), 1, "the counter of the late grant is gone");
+}
+
+#[tokio::test]
+async fn the_grant_of_a_caller_that_has_gone_is_returned() {
+    let server = Server::start().await;
+    server.close_gate();
+    let body = request(&[take("gone", 9, 3)]).to_string();
+    let mut first = h1(&server.calls.address).await;
+    let waiting = tokio::spawn(async move { first.send_request(post(body.into())).await.is_ok() });
+    server.entered(1).await;
+    waiting.abort();
+    // A stream that is reset, on a connection that lives on.
+    let body = request(&[take("reset", 9, 4)]).to_string();
+    let mut second = h2(&server.calls.address).await;
+    let mut kept = second.clone();
+    let waiting = tokio::spawn(async move { second.send_request(post(body.into())).await.is_ok() });
+    server.entered(2).await;
+    waiting.abort();
+    let body = request(&[take("kept", 9, 5)]).to_string();
+    let answered =
+        tokio::spawn(async move { read(kept.send_request(post(body.into())).await.unwrap()).await });
+    server.entered(3).await;
+    assert_eq!((server.used("gone").await, server.used("reset").await), (3, 4));
+    server.store.gate.add_permits(3);
+    assert_eq!(answered.await.unwrap().1["grants"][0]["granted"], 5);
+    until("the returns", Duration::from_secs(2), async || {
+        (server.used("gone").await + server.used("reset").await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(server.used("kept").await, 5);
+}
+
+#[tokio::test]
+async fn what_was_accepted_is_answered_before_the_end() {
+    let mut server = Server::start().await;
+    server.close_gate();
+    let (one, two) =
+        (request(&[take("drain", 9, 3)]).to_string(), request(&[take("drain", 9, 4)]).to_string());
+    let (mut first, mut second) = (h1(&server.calls.address).await, h2(&server.calls.address).await);
+    let one = tokio::spawn(async move { read(first.send_request(post(one.into())).await.unwrap()).await });
+    let two = tokio::spawn(async move { read(second.send_request(post(two.into())).await.unwrap()).await });
+    server.entered(2).await;
+    server.calls.stop.take();
+    let ListenAddr::Tcp(address) = server.calls.address else { panic!() };
+    until("nothing more is accepted", Duration::from_secs(2), async || {
+        TcpStream::connect(address).await.err()
+    })
+    .await;
+    assert!(!server.calls.running.is_finished());
+    server.store.gate.add_permits(2);
+    assert_eq!(one.await.unwrap().1["grants"][0]["granted"], 3);
+    assert_eq!(two.await.unwrap().1["grants"][0]["granted"], 4);
+    server.calls.running.await.unwrap();
+    assert_eq!(server.store.memory.len(), 1);
+}

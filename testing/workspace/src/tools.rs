@@ -1,0 +1,97 @@
+//! Finds the programs that the tests and the demo start.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Result, bail};
+
+use crate::paths;
+
+/// The Envoy that the project is tested with, and that `cargo xtask setup` fetches.
+pub const ENVOY_VERSION: &str = "1.40.0";
+
+/// Where `cargo xtask setup` puts a program that it fetches in a pinned version.
+#[must_use]
+pub fn fetched(program: &str, version: &str) -> PathBuf {
+    paths::tools().join(format!("{program}-{version}")).join(program)
+}
+
+/// Envoy: the one that the variable `ENVOY` names, else `envoy` on PATH, else the fetched one.
+///
+/// # Errors
+/// When there is none.
+pub fn envoy() -> Result<PathBuf> {
+    if let Some(path) = env::var_os("ENVOY").filter(|path| !path.is_empty()) {
+        let path = PathBuf::from(path);
+        if !is_program(&path) {
+            bail!("ENVOY is set to {}, which is no program: correct or unset it", path.display());
+        }
+        return Ok(path);
+    }
+    let fetched = fetched("envoy", ENVOY_VERSION);
+    match on_path("envoy") {
+        Some(path) => Ok(path),
+        None if is_program(&fetched) => Ok(fetched),
+        None => bail!("there is no Envoy on this machine: run `cargo xtask setup`"),
+    }
+}
+
+/// `redis-server` or `valkey-server` on PATH.
+///
+/// # Errors
+/// When there is none.
+pub fn redis_server() -> Result<PathBuf> {
+    match on_path("redis-server").or_else(|| on_path("valkey-server")) {
+        Some(path) => Ok(path),
+        None => bail!("neither redis-server nor valkey-server is on PATH: run `cargo xtask setup`"),
+    }
+}
+
+/// `chromium` and the `chromedriver` that leads it, on PATH.
+///
+/// # Errors
+/// When one of them is missing.
+pub fn chromium() -> Result<(PathBuf, PathBuf)> {
+    let browser = on_path("chromium").or_else(|| on_path("google-chrome"));
+    match (browser, on_path("chromedriver")) {
+        (Some(browser), Some(driver)) => Ok((browser, driver)),
+        (None, _) => bail!("chromium is not on PATH: run `cargo xtask setup`"),
+        (_, None) => bail!("chromedriver is not on PATH: run `cargo xtask setup`"),
+    }
+}
+
+/// `wrk` on PATH, which sends the load of `cargo xtask bench`.
+///
+/// # Errors
+/// When there is none.
+pub fn wrk() -> Result<PathBuf> {
+    match on_path("wrk") {
+        Some(path) => Ok(path),
+        None => bail!("wrk is not on PATH: run `cargo xtask setup --bench`"),
+    }
+}
+
+/// The first program of this name on PATH.
+#[must_use]
+pub fn on_path(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|directory| directory.join(name)).find(|path| is_program(path))
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_on_path() {
+        assert!(on_path("sh").is_some());
+        assert!(on_path("no-such-program-here").is_none());
+    }
+}

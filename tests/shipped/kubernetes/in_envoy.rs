@@ -1,0 +1,117 @@
+//! What the documents hold for Envoy and the filter, in a real Envoy.
+
+use anyhow::{Context, Result};
+use quotagate_support::{
+    envoy::{self, Envoy, EnvoyOptions},
+    http::{Client, Request},
+    jwt,
+    store::StoreProcess,
+    upstream::Upstream,
+    yaml,
+};
+use serde_json::{Value, json};
+
+use super::{STORE_CLUSTER, document};
+
+/// The shipped Envoy configuration with this plugin's document, and the claims where that control
+/// plane leaves them.
+fn options(
+    upstream: &Upstream,
+    store: &StoreProcess,
+    mut document: Value,
+    payload: &'static str,
+) -> EnvoyOptions {
+    document["store"]["timeout"] = json!("10s");
+    document["store"]["on_failure"] = json!("deny");
+    // So long that no test meets its end.
+    document["policies"][0]["window"] = json!("366d");
+    EnvoyOptions::new(upstream.port(), store.port()).document(document).edit(move |config| {
+        let filters = yaml::at(envoy::manager(config)?, "/http_filters")?;
+        let jwt = yaml::named(filters, "envoy.filters.http.jwt_authn")?;
+        *yaml::at(jwt, "/typed_config/providers/demo/payload_in_metadata")? = json!(payload);
+        Ok(())
+    })
+}
+
+/// Alice and Bob are counted, each for themselves.
+fn assert_counts(envoy: &Envoy) -> Result<()> {
+    let mut client = Client::connect(envoy.port())?;
+    for (subject, remaining) in [("alice", "99"), ("alice", "98"), ("bob", "99")] {
+        let response = client.send(&Request::get("/").bearer(&jwt::token(subject)?))?;
+        assert_eq!((response.status, response.header("x-ratelimit-remaining")), (200, Some(remaining)));
+    }
+    Ok(())
+}
+
+#[test]
+fn plugin_counts_through_a_cluster_with_istios_name() -> Result<()> {
+    let (store, upstream) = (StoreProcess::start("memory:", &[])?, Upstream::start()?);
+    let plugin = document("istio/wasmplugin.yaml", "WasmPlugin")["spec"]["pluginConfig"].clone();
+    assert_eq!(plugin["store"]["cluster"], STORE_CLUSTER);
+    let options = options(&upstream, &store, plugin, "payload").edit(|config| {
+        let clusters = yaml::at(config, "/static_resources/clusters")?;
+        *yaml::at(yaml::named(clusters, "quota_store")?, "/name")? = json!(STORE_CLUSTER);
+        *yaml::at(yaml::named(clusters, STORE_CLUSTER)?, "/load_assignment/cluster_name")? =
+            json!(STORE_CLUSTER);
+        Ok(())
+    });
+    assert_counts(&Envoy::start(&options)?)
+}
+
+/// Puts a cluster of a document in place of the shipped one; only its address is the test's.
+fn with_cluster(options: EnvoyOptions, cluster: &Value) -> EnvoyOptions {
+    let cluster = cluster.clone();
+    options.edit(move |config| {
+        let clusters = yaml::at(config, "/static_resources/clusters")?;
+        let shipped = yaml::named(clusters, "quota_store")?;
+        let endpoints = shipped["load_assignment"]["endpoints"].clone();
+        *shipped = cluster.clone();
+        shipped["load_assignment"]["endpoints"] = endpoints;
+        Ok(())
+    })
+}
+
+#[test]
+fn patches_of_the_envoy_filter_work_in_envoy() -> Result<()> {
+    let (store, upstream) = (StoreProcess::start("memory:", &[])?, Upstream::start()?);
+    let mut plugin = document("istio/wasmplugin.yaml", "WasmPlugin")["spec"]["pluginConfig"].clone();
+    plugin["store"]["cluster"] = json!("quota_store");
+    let patches = document("istio/envoyfilter.yaml", "EnvoyFilter")["spec"]["configPatches"].clone();
+    let value = |target: &str| {
+        let patch = patches.as_array().unwrap().iter().find(|patch| patch["applyTo"] == target).unwrap();
+        patch["patch"]["value"].clone()
+    };
+    let (manager, route) =
+        (value("NETWORK_FILTER")["typed_config"].clone(), value("HTTP_ROUTE")["route"].clone());
+    let options = with_cluster(options(&upstream, &store, plugin, "payload"), &value("CLUSTER"));
+    let options = options.edit(move |config| {
+        let shipped = envoy::manager(config)?.as_object_mut().context("no object")?;
+        shipped.extend(manager.as_object().context("no object")?.clone());
+        let shipped = yaml::at(envoy::manager(config)?, "/route_config/virtual_hosts/0/routes/0/route")?;
+        let shipped = shipped.as_object_mut().context("no object")?;
+        shipped.extend(route.as_object().context("no object")?.clone());
+        Ok(())
+    });
+    assert_counts(&Envoy::start(&options)?)
+}
+
+#[test]
+fn documents_for_envoy_gateway_work_in_envoy() -> Result<()> {
+    let (store, upstream) = (StoreProcess::start("memory:", &[])?, Upstream::start()?);
+    let plugin = document("gateway/quotas.yaml", "EnvoyExtensionPolicy")["spec"]["wasm"][0]["config"].clone();
+    let provider =
+        document("gateway/quotas.yaml", "SecurityPolicy")["spec"]["jwt"]["providers"][0]["name"].clone();
+    assert_eq!(provider, "issuer");
+    let patch = document("gateway/quotas.yaml", "EnvoyProxy")["spec"]["bootstrap"]["jsonPatches"][0].clone();
+    assert_eq!((&patch["op"], &patch["path"]), (&json!("add"), &json!("/static_resources/clusters/-")));
+    // Envoy Gateway passes the document on as a text.
+    let options =
+        with_cluster(options(&upstream, &store, plugin, "issuer"), &patch["value"]).edit(|config| {
+            let configuration = yaml::at(envoy::filter(config)?, "/configuration")?;
+            let text = configuration["value"].to_string();
+            *configuration =
+                json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": text});
+            Ok(())
+        });
+    assert_counts(&Envoy::start(&options)?)
+}

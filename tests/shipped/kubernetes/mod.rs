@@ -1,0 +1,75 @@
+//! The documents for Istio and Envoy Gateway: every field is one that the APIs know, and what is in
+//! them for Envoy and the filter works there. No cluster runs here; the files say so.
+
+mod deployment;
+mod fields;
+mod gateway_api;
+mod in_envoy;
+
+use std::{fs, path::PathBuf};
+
+use quotagate_quota::config::Config;
+use quotagate_support::{envoy, paths, yaml};
+use serde_json::Value;
+
+pub const STORE_CLUSTER: &str = "outbound|9180||quotagate-store.quotagate.svc.cluster.local";
+
+/// All files below `envoy/istio` and `envoy/gateway`.
+pub fn files() -> Vec<PathBuf> {
+    let directories = ["istio", "gateway"].map(|name| paths::root().join("envoy").join(name));
+    let mut files: Vec<PathBuf> = directories
+        .iter()
+        .flat_map(|directory| fs::read_dir(directory).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort_unstable();
+    files
+}
+
+/// The document of this kind in this file.
+pub fn document(file: &str, kind: &str) -> Value {
+    let documents = yaml::read_all(&paths::root().join("envoy").join(file)).unwrap();
+    documents.into_iter().find(|document| document["kind"] == kind).unwrap()
+}
+
+#[test]
+fn files_that_were_not_run_say_so_at_the_top() {
+    for file in files() {
+        let text = fs::read_to_string(&file).unwrap();
+        let head: String = text.lines().take_while(|line| line.starts_with('#')).collect();
+        let head = head.replace('#', "");
+        assert!(head.contains("not run"), "{}: {head}", file.display());
+    }
+}
+
+#[test]
+fn stream_bounds_apply_to_named_listeners_and_equal_the_shipped_ones() {
+    let patches = document("istio/envoyfilter.yaml", "EnvoyFilter")["spec"]["configPatches"].clone();
+    let patch =
+        |target: &str| patches.as_array().unwrap().iter().find(|patch| patch["applyTo"] == target).unwrap();
+    let (route, manager) = (patch("HTTP_ROUTE"), patch("NETWORK_FILTER"));
+    assert!(route["match"]["routeConfiguration"]["vhost"]["name"].is_string(), "{route}");
+    assert!(manager["match"]["listener"]["portNumber"].is_number(), "{manager}");
+    let mut own = yaml::read(&paths::envoy_config()).unwrap();
+    let own = envoy::manager(&mut own).unwrap();
+    assert_eq!(own["stream_idle_timeout"], Value::Null, "Envoy's own, for routes that name none");
+    let own_route = &own["route_config"]["virtual_hosts"][0]["routes"][0]["route"];
+    assert_eq!(route["patch"]["value"]["route"]["idle_timeout"], own_route["idle_timeout"]);
+    let windows = &manager["patch"]["value"]["typed_config"]["http2_protocol_options"];
+    assert_eq!(*windows, own["http2_protocol_options"]);
+    assert_eq!(windows["initial_connection_window_size"], 1 << 20);
+    let limit = "max_request_headers_kb";
+    assert!(own[limit].is_number());
+    assert_eq!(manager["patch"]["value"]["typed_config"][limit], own[limit]);
+}
+
+#[test]
+fn both_plugins_carry_a_valid_policy_document() {
+    let istio = document("istio/wasmplugin.yaml", "WasmPlugin")["spec"]["pluginConfig"].clone();
+    let gateway =
+        document("gateway/quotas.yaml", "EnvoyExtensionPolicy")["spec"]["wasm"][0]["config"].clone();
+    for document in [istio, gateway] {
+        let config = Config::parse(document.to_string().as_bytes()).unwrap();
+        assert!(config.warnings().is_empty(), "{:?}", config.warnings());
+    }
+}

@@ -1,0 +1,10 @@
+//! Everything that people copy, mount or deploy, against the real programs: Envoy configurations,
+//! Kubernetes documents, Compose, images, systemd, dashboards, alerts and documents.
+
+#![cfg(test)]
+
+mod configurations;
+mod documents;
+mod kubernetes;
+mod observability;
+mod packaging;

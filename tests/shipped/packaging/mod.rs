@@ -1,0 +1,58 @@
+//! What people deploy: the compose file, the Dockerfile, the systemd unit and what they mount, as
+//! far as a test can see without a container engine.
+
+mod compose;
+mod envoy;
+mod images;
+mod redis_cluster;
+mod systemd;
+
+use std::fs;
+
+use quotagate_support::{paths, yaml};
+use serde_json::Value;
+
+/// The services that do their work and end.
+pub const ONE_SHOT: [&str; 2] = ["redis-run_script", "admin-token"];
+
+pub const REDIS_NODES: [&str; 6] = ["redis-1", "redis-2", "redis-3", "redis-4", "redis-5", "redis-6"];
+
+/// The services, with what they take over from the `x-` parts (`<<`).
+pub fn services() -> Vec<(String, Value)> {
+    let compose = compose();
+    let services = compose["services"].as_object().unwrap();
+    services.iter().map(|(name, service)| (name.clone(), merged(service))).collect()
+}
+
+/// A YAML parser may leave merge keys to its user.
+fn merged(service: &Value) -> Value {
+    let mut all = service.clone();
+    if let Some(base) = all.as_object_mut().unwrap().remove("<<") {
+        for (key, value) in merged(&base).as_object().unwrap() {
+            all.as_object_mut().unwrap().entry(key).or_insert(value.clone());
+        }
+    }
+    all
+}
+
+pub fn service(name: &str) -> Value {
+    services().into_iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("no service {name}")).1
+}
+
+pub fn strings(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// A duration as these files write it: `10s`.
+pub fn seconds(text: &str) -> u64 {
+    text.trim().strip_suffix('s').and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+}
+
+pub fn compose() -> Value {
+    yaml::read(&paths::root().join("docker-compose.yml")).unwrap()
+}
+
+/// The text of a file of the source tree.
+pub fn text(name: &str) -> String {
+    fs::read_to_string(paths::root().join(name)).unwrap()
+}

@@ -1,0 +1,127 @@
+//! `cargo xtask build`: what people deploy, and the faster builds for tests and the demo.
+
+mod artifacts;
+mod exports;
+
+use std::{env, fs, path::Path};
+
+use anyhow::{Context, Result};
+use quotagate_workspace::{paths, task};
+
+use crate::setup::WASM_TARGET;
+pub use artifacts::Artifact;
+
+/// What is written to, by a rename: the file may be in use.
+const HALF: &str = "part";
+/// How the filter is built for deployment. A faster build would save no time: most of it is spent
+/// on crates that are needed in any case.
+const DEPLOYED: &[&str] = &["--profile", "wasm"];
+
+/// Builds `dist/quotagate.wasm` and `dist/quotagate`, optimised as they are deployed.
+pub fn release() -> Result<()> {
+    let dist = paths::dist();
+    filter(&dist.join(paths::FILTER), DEPLOYED)?;
+    task::step("build: the store and the commands");
+    let built = artifacts::build(task::cargo().args([
+        "build",
+        "--locked",
+        "--package",
+        "quotagate-cli",
+        "--release",
+    ]))?;
+    place(executable(&built, "quotagate")?, &dist.join(paths::COMMAND))
+}
+
+/// Builds all that the tests run, and the tests. The filter is the one that is deployed; the
+/// command comes from the profile of the tests, with the features of the whole workspace, so that
+/// nothing is compiled for it alone.
+pub fn tests() -> Result<Vec<Artifact>> {
+    let parts = paths::tests();
+    filter(&parts.join(paths::FILTER), DEPLOYED)?;
+    panicking()?;
+    task::step("build: the command and the tests");
+    let built = artifacts::build(task::cargo().args(["test", "--workspace", "--locked", "--no-run"]))?;
+    place(executable(&built, "quotagate")?, &parts.join(paths::COMMAND))?;
+    Ok(built)
+}
+
+/// Builds what the demo runs: the filter as it is deployed, the command without optimisation.
+pub fn demo() -> Result<()> {
+    task::step("build: the store and the demo");
+    let packages = ["build", "--locked", "--package", "quotagate-cli", "--package", "quotagate-demo"];
+    demo_from(&artifacts::build(task::cargo().args(packages))?)
+}
+
+/// Places what the demo runs out of a build that has it, such as that of the tests.
+pub fn demo_from(built: &[Artifact]) -> Result<()> {
+    let parts = paths::demo();
+    filter(&parts.join(paths::FILTER), DEPLOYED)?;
+    place(executable(built, "quotagate")?, &parts.join(paths::COMMAND))?;
+    place(executable(built, "quotagate-demo")?, &parts.join(paths::DEMO))
+}
+
+/// Builds the filter with a request header that kills its VM, for tests of what happens next.
+/// `dist/` never sees it.
+pub fn panicking() -> Result<()> {
+    filter(&paths::panicking_filter(), &["--profile", "wasm", "--features", "panic-hook"])
+}
+
+/// Builds the filter without batching, for `cargo xtask bench` to compare with. A compiler flag
+/// switches batching off, not an option of the filter. `dist/` never sees it.
+pub fn unbatched() -> Result<()> {
+    let file = paths::unbatched_filter();
+    let folder = file.parent().context("the file has a folder")?;
+    // The user's own flags stay, or the filters would differ in more than batching.
+    let flags = [env::var("RUSTFLAGS").unwrap_or_default().as_str(), "--cfg quotagate_unbatched"].join(" ");
+    let mut cargo = cargo_for_filter();
+    cargo.args(["--profile", "wasm", "--target-dir"]).arg(folder).env("RUSTFLAGS", flags);
+    place_filter(&artifacts::build(&mut cargo)?, &file)
+}
+
+fn filter(file: &Path, arguments: &[&str]) -> Result<()> {
+    let name = file.strip_prefix(paths::root()).unwrap_or(file);
+    task::step(&format!("build: the filter, {}", name.display()));
+    place_filter(&artifacts::build(cargo_for_filter().args(arguments))?, file)
+}
+
+fn cargo_for_filter() -> std::process::Command {
+    let mut cargo = task::cargo();
+    cargo.args(["build", "--locked", "--package", "quotagate", "--lib", "--target", WASM_TARGET]);
+    cargo
+}
+
+/// Puts a built filter in its place, with the callbacks that it needs.
+fn place_filter(built: &[Artifact], file: &Path) -> Result<()> {
+    let mut files =
+        built.iter().filter(|artifact| artifact.name == "quotagate").flat_map(|artifact| &artifact.files);
+    let built = files.find(|file| file.extension().is_some_and(|extension| extension == "wasm"));
+    let built = built.context("Cargo built no filter")?;
+    let module = fs::read(built).with_context(|| format!("cannot read {}", built.display()))?;
+    let module = exports::prune(&module).with_context(|| format!("{} is no filter", built.display()))?;
+    write(file, |half| Ok(fs::write(half, &module)?))
+}
+
+fn executable<'a>(built: &'a [Artifact], name: &str) -> Result<&'a Path> {
+    let mut found = built.iter().filter(|artifact| artifact.name == name && !artifact.test);
+    found
+        .find_map(|artifact| artifact.executable.as_deref())
+        .with_context(|| format!("Cargo built no {name}"))
+}
+
+fn place(built: &Path, file: &Path) -> Result<()> {
+    write(file, |half| {
+        fs::copy(built, half).map(drop).with_context(|| format!("cannot copy {}", built.display()))
+    })
+}
+
+/// Writes a file under another name and renames it: the file may be in use.
+fn write(file: &Path, content: impl Fn(&Path) -> Result<()>) -> Result<()> {
+    fs::create_dir_all(file.parent().context("the file has a folder")?)?;
+    let half = file.with_extension(HALF);
+    content(&half).with_context(|| format!("cannot write {}", half.display()))?;
+    fs::rename(&half, file)?;
+    let size = fs::metadata(file)?.len();
+    let name = file.strip_prefix(paths::root()).unwrap_or(file);
+    task::note(&format!("{} ({} KiB)", name.display(), size.div_ceil(1024)));
+    Ok(())
+}

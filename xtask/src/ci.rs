@@ -1,0 +1,73 @@
+//! `cargo xtask check` and `cargo xtask ci`.
+
+use std::{net::TcpListener, process::Command};
+
+use anyhow::{Result, bail};
+use quotagate_workspace::{task, tools};
+
+use crate::{
+    build, demo, deny, lint,
+    setup::{self, Consent, Part, WASM_TARGET},
+    test,
+};
+
+/// The crates whose tests need nothing but Rust.
+const PURE: [&str; 2] = ["quotagate-quota", "quotagate-advise"];
+
+/// What a change must pass before it is worth a run of everything.
+pub fn check() -> Result<()> {
+    lints()?;
+    task::step("test: the pure crates");
+    let mut cargo = task::cargo();
+    cargo.args(["test", "--locked", "--quiet"]).args(PURE.iter().flat_map(|package| ["--package", package]));
+    task::visibly(&mut cargo)
+}
+
+/// What a change must pass.
+pub fn run(consent: Consent) -> Result<()> {
+    lints()?;
+    task::step("documentation");
+    let doc = ["doc", "--workspace", "--no-deps", "--locked"];
+    task::visibly(task::cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))?;
+    deny::run()?;
+    let built = test::run(consent)?;
+    build::demo_from(&built)?;
+    demo::start(free_port(10_000)?, true)
+}
+
+/// Format, prose and lints.
+fn lints() -> Result<()> {
+    components()?;
+    setup::run(&[Part::WasmTarget], Consent::NotGiven)?;
+    task::step("format");
+    task::visibly(task::cargo().args(["fmt", "--all", "--check"]))?;
+    lint::run()?;
+    task::step("lints: everything, on this machine");
+    let lints = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+    task::visibly(task::cargo().args(lints))?;
+    task::step("lints: the filter, as Wasm");
+    let lints = ["clippy", "--package", "quotagate", "--lib", "--locked", "--target", WASM_TARGET];
+    task::visibly(task::cargo().args(lints).args(["--all-features", "--", "-D", "warnings"]))
+}
+
+/// The usual port, or a free one where it is taken.
+fn free_port(usual: u16) -> Result<u16> {
+    let listener =
+        TcpListener::bind(("127.0.0.1", usual)).or_else(|_| TcpListener::bind(("127.0.0.1", 0)))?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// A minimal Rust has neither formatter nor lints.
+fn components() -> Result<()> {
+    let missing = |tool: &str| !task::succeeds(task::cargo().args([tool, "--version"]));
+    if !missing("fmt") && !missing("clippy") {
+        return Ok(());
+    }
+    if tools::on_path("rustup").is_none() {
+        bail!(
+            "rustfmt and clippy are missing and there is no rustup to add them: install them as you did Rust"
+        );
+    }
+    task::step("rustup adds rustfmt and clippy");
+    task::visibly(Command::new("rustup").args(["component", "add", "rustfmt", "clippy"]))
+}

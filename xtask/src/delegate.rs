@@ -1,0 +1,90 @@
+//! Tasks that a package of their own performs: it is built and run with the user's arguments.
+
+use std::ffi::OsString;
+
+use anyhow::Result;
+use clap::{Arg, Command, value_parser};
+use quotagate_workspace::{paths, task};
+
+use crate::{
+    build,
+    setup::{self, Consent, Part},
+};
+
+/// One of these tasks.
+pub struct Task {
+    /// The task as the user types it.
+    pub name: &'static str,
+    about: &'static str,
+    /// How Cargo finds the program.
+    program: &'static [&'static str],
+    /// What must be installed.
+    needs: &'static [Part],
+    /// What must be built.
+    builds: &'static [fn() -> Result<()>],
+}
+
+/// Measurements of what is released run the release build; the panicking filter comes with the
+/// tests'.
+pub const TASKS: &[Task] = &[
+    Task {
+        name: "bench",
+        about: "Measure what a request costs with the filter, with others, and with none (Linux)",
+        program: &["--package", "quotagate-bench"],
+        needs: &[Part::WasmTarget, Part::Envoy, Part::Redis, Part::Wrk],
+        builds: &[build::release],
+    },
+    Task {
+        name: "scale",
+        about: "Simulate a fleet in virtual time, exact quotas against leases",
+        program: &["--release", "--package", "quotagate-scale"],
+        needs: &[],
+        builds: &[],
+    },
+    Task {
+        name: "chaos",
+        about: "Inject faults into a running system under load",
+        program: &["--package", "quotagate-chaos"],
+        needs: &[Part::WasmTarget, Part::Envoy, Part::Redis],
+        builds: &[build::release, build::panicking],
+    },
+    Task {
+        name: "soak",
+        about: "Minutes of mixed load under rolling restarts, every window held to its quota",
+        program: &["--package", "quotagate-chaos", "--bin", "soak"],
+        needs: &[Part::WasmTarget, Part::Envoy, Part::Redis],
+        builds: &[build::release],
+    },
+    Task {
+        name: "screenshot",
+        about: "Take the picture of the live page under real traffic: docs/live-page.png",
+        program: &["--package", "quotagate-page", "--example", "screenshot"],
+        needs: &[Part::WasmTarget, Part::Envoy, Part::Redis, Part::Chromium],
+        builds: &[build::release],
+    },
+];
+
+impl Task {
+    /// Its command line.
+    pub fn command(&self) -> Command {
+        let arguments = Arg::new("arguments")
+            .value_parser(value_parser!(OsString))
+            .num_args(0..)
+            .trailing_var_arg(true)
+            .allow_hyphen_values(true)
+            .help("Passed on to the task; `-- --help` lists them");
+        Command::new(self.name).about(self.about).arg(arguments)
+    }
+
+    /// Sets up, builds and runs it.
+    pub fn run<'a>(&self, arguments: impl Iterator<Item = &'a OsString>) -> Result<()> {
+        if !self.needs.is_empty() {
+            setup::run(self.needs, Consent::NotGiven)?;
+        }
+        self.builds.iter().try_for_each(|build| build())?;
+        task::step(&format!("{}: {}", self.name, self.about));
+        let mut cargo = task::cargo();
+        cargo.args(["run", "--quiet", "--locked"]).args(self.program).arg("--").args(arguments);
+        task::replace_by(cargo.env(paths::PARTS, paths::dist()))
+    }
+}

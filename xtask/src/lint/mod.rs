@@ -1,0 +1,84 @@
+//! The prose lint: line widths, words that the style guide replaces, and spelling.
+
+mod markdown;
+mod rust;
+mod words;
+
+use std::{env, fs, process::Command};
+
+use anyhow::{Context, Result, bail};
+use quotagate_workspace::{paths, task};
+
+use crate::setup::pip::{self, TYPOS};
+
+/// Prose wraps here, in Markdown and in comments.
+const WIDTH: usize = 100;
+/// Written by tasks, not by people.
+const GENERATED: [&str; 2] = ["docs/bench/results.md", "docs/reference/policy.md"];
+
+/// A line that breaks a rule.
+#[derive(Debug, PartialEq, Eq)]
+struct Fault {
+    /// Counted from 1.
+    line: usize,
+    rule: String,
+}
+
+/// Checks every file that Git tracks.
+pub fn run() -> Result<()> {
+    task::step("prose: widths, words, spelling");
+    let listed = task::printed(Command::new("git").args(["ls-files"]).current_dir(paths::root()))?;
+    let mut found = 0_usize;
+    for name in listed.lines().filter(|name| !GENERATED.contains(name)) {
+        let check = match name.rsplit_once('.') {
+            Some((_, "md")) => markdown::faults,
+            Some((_, "rs")) => rust::faults,
+            _ => continue,
+        };
+        let Ok(text) = fs::read_to_string(paths::root().join(name)) else { continue };
+        for Fault { line, rule } in check(&text) {
+            eprintln!("{name}:{line}: {rule}");
+            found += 1;
+        }
+    }
+    spelling()?;
+    if found > 0 {
+        bail!("{found} lines break a rule of prose; CONTRIBUTING.md explains them");
+    }
+    Ok(())
+}
+
+/// Spelling, by the rules of `typos.toml`. Without pip only CI insists on it.
+fn spelling() -> Result<()> {
+    let tool = match pip::program(&TYPOS) {
+        Ok(tool) => tool,
+        Err(why) if env::var_os("CI").is_none() => {
+            task::note(&format!("spelling is not checked: {why:#}"));
+            return Ok(());
+        }
+        Err(why) => return Err(why),
+    };
+    task::visibly(Command::new(tool).arg("--format=brief").current_dir(paths::root()))
+        .context("misspelt words; `typos.toml` lists exceptions")
+}
+
+/// A line that is too long, unless it is one word that cannot be wrapped.
+fn too_long(line: &str) -> Option<String> {
+    let length = line.chars().count();
+    let can_wrap = line.trim_start_matches([' ', '/', '!', '*', '-', '>']).contains(' ');
+    (length > WIDTH && can_wrap).then(|| format!("{length} columns: wrap at {WIDTH}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_faults_unless_they_are_one_word() {
+        let words = "word ".repeat(20);
+        assert_eq!(too_long(words.trim_end()), None);
+        assert_eq!(too_long(&format!("{words}x")), Some("101 columns: wrap at 100".to_owned()));
+        assert_eq!(too_long(&format!("- {}", "x".repeat(200))), None);
+        assert_eq!(too_long(&"µ".repeat(100)), None, "columns are characters");
+    }
+}

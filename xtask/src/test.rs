@@ -1,0 +1,142 @@
+//! `cargo xtask test`: everything that a release needs.
+//!
+//! Most tests wait for processes and timers rather than compute, so two lanes of test binaries run
+//! side by side. The tests that measure what load and faults do to clients run alone afterwards.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail};
+use quotagate_workspace::{paths, task};
+
+use crate::{
+    build::{self, Artifact},
+    setup::{self, Consent, Part},
+};
+
+/// The package whose binaries make up the first lane: end to end, adapters, what is shipped.
+const FIRST: &str = "";
+/// The package whose tests run alone.
+const ALONE: &str = "testing/chaos";
+
+/// Sets up, builds, and runs every test; returns what was built.
+pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
+    setup::run(Part::ALL, consent)?;
+    let built = build::tests()?;
+    task::step("test: everything");
+    let binaries: Vec<Binary> = built.iter().filter_map(Binary::of).collect();
+    let (alone, shared): (Vec<_>, Vec<_>) = binaries.iter().partition(|binary| binary.is_in(ALONE));
+    let (first, second): (Vec<_>, Vec<_>) = shared.into_iter().partition(|binary| binary.is_in(FIRST));
+    let failed = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for lane in [&first, &second] {
+            scope.spawn(|| lane.iter().for_each(|binary| binary.run_into(&failed)));
+        }
+    });
+    alone.iter().for_each(|binary| binary.run_into(&failed));
+    let examples = task::visibly(task::cargo().args(["test", "--workspace", "--locked", "--doc"]));
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if !failed.is_empty() {
+        bail!("tests failed in {}", failed.join(", "));
+    }
+    examples?;
+    Ok(built)
+}
+
+/// A test binary.
+struct Binary {
+    /// The folder of its package.
+    package: PathBuf,
+    program: PathBuf,
+    /// The package and the target, for messages.
+    name: String,
+}
+
+impl Binary {
+    fn of(artifact: &Artifact) -> Option<Self> {
+        let program = artifact.executable.clone().filter(|_| artifact.test)?;
+        let package = artifact.package.clone();
+        let folder = package.strip_prefix(paths::root()).unwrap_or(&package).display();
+        let name = format!("{folder}/{}", artifact.name).trim_start_matches('/').to_owned();
+        Some(Self { package, program, name })
+    }
+
+    fn is_in(&self, folder: &str) -> bool {
+        self.package == paths::root().join(folder).components().collect::<PathBuf>()
+    }
+
+    /// Runs it in the folder of its package, as Cargo does, and shows its output in one piece.
+    fn run_into(&self, failed: &Mutex<Vec<String>>) {
+        let begun = Instant::now();
+        let passed = output(&self.program, &self.package).and_then(|(passed, text)| {
+            let seconds = begun.elapsed().as_secs_f32();
+            let mut out = io::stdout().lock();
+            writeln!(out, "     Running {} ({seconds:.1} s)", self.name)?;
+            out.write_all(&text)?;
+            Ok(passed)
+        });
+        let why = match passed {
+            Ok(true) => return,
+            Ok(false) => self.name.clone(),
+            Err(error) => format!("{} ({error:#})", self.name),
+        };
+        failed.lock().unwrap_or_else(PoisonError::into_inner).push(why);
+    }
+}
+
+/// Whether a program succeeds, and what it prints on both streams.
+fn output(program: &Path, folder: &Path) -> Result<(bool, Vec<u8>)> {
+    let (mut reader, writer) = io::pipe().context("cannot make a pipe")?;
+    let mut command = Command::new(program);
+    command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).stdin(Stdio::null());
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
+    // The command holds the writing ends: without them, reading ends with the child.
+    drop(command);
+    let mut text = Vec::new();
+    io::Read::read_to_end(&mut reader, &mut text)?;
+    Ok((child.wait()?.success(), text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_has_both_streams_and_the_status() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = |code: &str| {
+            let program = directory.path().join(code);
+            std::fs::write(&program, format!("#!/bin/sh\necho one; echo two >&2; exit {code}\n")).unwrap();
+            let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(&program, permissions).unwrap();
+            output(&program, directory.path()).unwrap()
+        };
+        assert_eq!(run("0"), (true, b"one\ntwo\n".to_vec()));
+        assert!(!run("3").0);
+    }
+
+    #[test]
+    fn only_test_binaries_run_and_lanes_follow_the_package() {
+        let mut artifact = Artifact {
+            name: "e2e".to_owned(),
+            test: true,
+            executable: Some(PathBuf::from("/t/e2e")),
+            files: Vec::new(),
+            package: paths::root(),
+        };
+        let binary = Binary::of(&artifact).unwrap();
+        assert!(binary.is_in(FIRST) && !binary.is_in(ALONE) && binary.name == "e2e");
+        artifact.package = paths::root().join(ALONE);
+        let binary = Binary::of(&artifact).unwrap();
+        assert!(binary.is_in(ALONE) && binary.name == "testing/chaos/e2e");
+        artifact.test = false;
+        assert!(Binary::of(&artifact).is_none());
+    }
+}
