@@ -5,25 +5,18 @@
 //! value is dropped. Nothing sleeps for a fixed time: what has to become true is polled, with a
 //! deadline, and an error carries the end of the process' log.
 
-pub mod access_log;
-pub mod cluster;
-pub mod edits;
 pub mod envoy;
 pub mod hostile_store;
 pub mod http;
-pub mod http2;
-pub mod jwt;
-mod message;
 pub mod ports;
 pub mod process;
-pub mod prometheus;
 pub mod redis;
-pub mod resp;
-pub mod rights;
 pub mod store;
 pub mod tls;
 pub mod upstream;
 pub mod wait;
-pub mod yaml;
 
+pub use envoy::{access_log, edits, prometheus, yaml};
+pub use http::{http2, jwt};
 pub use quotagate_workspace::{paths, tools};
+pub use redis::{cluster, resp, rights};

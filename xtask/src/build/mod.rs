@@ -48,8 +48,10 @@ pub fn tests() -> Result<Vec<Artifact>> {
 /// Builds what the demo runs: the filter as it is deployed, the command without optimisation.
 pub fn demo() -> Result<()> {
     task::step("build: the store and the demo");
-    let packages = ["build", "--locked", "--package", "quotagate-cli", "--package", "quotagate-demo"];
-    demo_from(&artifacts::build(task::cargo().args(packages))?)
+    let mut cargo = task::cargo();
+    cargo.args(["build", "--locked", "--profile", "demo"]);
+    cargo.args(["--package", "quotagate-cli", "--package", "quotagate-demo"]);
+    demo_from(&artifacts::build(&mut cargo)?)
 }
 
 /// Places what the demo runs out of a build that has it, such as that of the tests.

@@ -241,9 +241,9 @@ impl World {
         let back = admission.answered(ending, &self.config);
         let enforced = |policy| admission.standings.iter().any(|s| s.policy == policy && s.enforced);
         for held in back.iter().filter(|held| enforced(held.policy)) {
-            self.units.entry(held.counter.key.to_string()).or_default().spent -= held.units;
+            self.units.entry(held.counter.key.to_string()).or_default().spent -= held.units.amount;
         }
-        self.worker.give_back(back, self.now);
+        self.worker.refund(back, self.now);
     }
 
     fn settle(&mut self) {

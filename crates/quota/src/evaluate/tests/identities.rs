@@ -140,6 +140,7 @@ fn every_source_is_read_and_named_in_the_key() {
         (json!({"cookie": {"name": "SID"}}), "cookie", b"x=1; SID=a%2Fb", "{cookie.SID=a/b}"),
         (json!({"query": {"name": "api key"}}), ":path", b"/?api+key=a%2Fb", "{query.api%20key=a/b}"),
         (json!({"client_ip": {}}), "address", b"192.0.2.7:1", "{ip=192.0.2.7}"),
+        (json!({"sni": {}}), "connection.requested_server_name", b"Shop.Example.", "{sni=shop.example}"),
         (
             json!({"client_ip": {"ipv6_prefix": 48}}),
             "address",
@@ -227,6 +228,7 @@ fn no_two_sources_share_a_label() {
         json!({"peer": {"san": "dns"}}),
         json!({"peer": {"subject": true}}),
         json!({"client_ip": {}}),
+        json!({"sni": {}}),
     ];
     let policies: Vec<_> = (0..sources.len()).map(|i| json!({"partition_by": [format!("i{i}")]})).collect();
     let identities = sources.iter().enumerate().map(|(i, source)| (format!("i{i}"), json!([source])));

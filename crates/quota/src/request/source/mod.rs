@@ -10,6 +10,7 @@ mod jwt;
 mod metadata;
 mod peer;
 mod query;
+mod sni;
 
 #[cfg(test)]
 pub(crate) use jwt::JWT_AUTHN;
@@ -25,8 +26,16 @@ use super::percent;
 use crate::document::{Group, Node, Object, Type, suggest};
 
 /// All kinds of sources, in the order of messages and of the reference.
-pub(crate) static ALL: [&Kind; 7] =
-    [&jwt::KIND, &metadata::KIND, &peer::KIND, &client_ip::KIND, &header::KIND, &cookie::KIND, &query::KIND];
+pub(crate) static ALL: [&Kind; 8] = [
+    &jwt::KIND,
+    &metadata::KIND,
+    &peer::KIND,
+    &client_ip::KIND,
+    &header::KIND,
+    &cookie::KIND,
+    &query::KIND,
+    &sni::KIND,
+];
 
 /// A kind of sources.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ pub const BAD: &[(&str, &[Expected])] = &[
         "source-none",
         &[(
             "identities.caller[0]",
-            "must have exactly one of jwt, metadata, peer, client_ip, header, cookie, query, has none of them",
+            "must have exactly one of jwt, metadata, peer, client_ip, header, cookie, query, sni, has none of them",
         )],
     ),
     ("source-two", &[("identities.caller[0]", "has jwt, client_ip")]),

@@ -135,21 +135,27 @@ impl Map {
         });
     }
 
-    /// Reads the map from the first node that answers, a known one or a seed.
     async fn refresh(&self) -> Result<(), String> {
+        let ranges = self.ask().await?;
+        self.adopt(&ranges);
+        Ok(())
+    }
+
+    /// Asks for the map until a node answers, a known one or a seed.
+    async fn ask(&self) -> Result<Vec<Range>, String> {
         let known = self.nodes();
         let turn = self.turn.fetch_add(1, Relaxed);
         let mut last = "no node answers".to_owned();
         for node in known.iter().cycle().skip(turn % known.len().max(1)).take(known.len()) {
             match self.ask_node(node).await {
-                Some(Ok(ranges)) => return Ok(self.adopt(&ranges)),
+                Some(Ok(ranges)) => return Ok(ranges),
                 Some(Err(why)) => last = why,
                 None => {}
             }
         }
         for seed in &self.seeds {
             match self.ask_seed(seed).await {
-                Ok(ranges) => return Ok(self.adopt(&ranges)),
+                Ok(ranges) => return Ok(ranges),
                 Err(why) => last = why,
             }
         }

@@ -1,7 +1,11 @@
 //! Real Envoy.
 
+pub mod access_log;
+pub mod edits;
 mod listeners;
 mod options;
+pub mod prometheus;
+pub mod yaml;
 
 use std::{
     fs,

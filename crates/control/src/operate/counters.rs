@@ -4,20 +4,22 @@
 //! back as returns, which a counter takes off as far as it can.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use quotagate_quota::protocol::Window;
 
-use super::cache::understand;
-use super::names::clean;
-use super::overrides::{canonical, check_partition, counted, read_allow, unmatched as no_match};
+use super::directory::clean;
+use super::history::History;
+use super::overrides::{Overrides, canonical, check_partition, counted, read_allow, unmatched as no_match};
 use super::shape::arrange;
-use super::{Fault, Operate, millis, record};
+use super::view::understand;
+use super::{Fault, millis};
 use crate::api::{
     Allow, Changed, Event, MAX_FOUND, OverrideEntry, PolicyInfo, QuotaFrom, Reset, Usage, UsageReply,
 };
-use quotagate_store::control::{Change, FoundKeys, HashName, Key, KeyState};
+use quotagate_store::control::{FoundKeys, HashName, Key, KeyState};
 use quotagate_store::store::StoreError;
 
 /// Counters that are looked at together.
@@ -40,7 +42,17 @@ struct Candidates {
     incomplete: Option<String>,
 }
 
-impl Operate {
+/// Counters of partitions in their current windows.
+pub struct Counters {
+    history: Arc<History>,
+    overrides: Arc<Overrides>,
+}
+
+impl Counters {
+    pub(super) const fn new(history: Arc<History>, overrides: Arc<Overrides>) -> Self {
+        Self { history, overrides }
+    }
+
     /// The counters of all partitions that contain a party, composite ones too, and its overrides that match nothing.
     ///
     /// # Errors
@@ -53,19 +65,16 @@ impl Operate {
     ) -> Result<UsageReply, Fault> {
         let party = &*canonical("", "any", party)?;
         check_partition("", "any", party)?;
-        let names = match domain {
-            Some(domain) => vec![self.domain(Some(domain)).await?],
-            None => self.domains().await?,
-        };
+        let names = self.overrides.directory.some_or_all(domain).await?;
         let mut reply = UsageReply::default();
         let until = Instant::now() + SEARCH;
         for domain in &names {
-            let dials = self.control().read(HashName::Dials, domain).await?;
+            let dials = self.history.control().read(HashName::Dials, domain).await?;
             let now = dials.now;
             let turned = understand(&dials).0;
             let turned = turned.into_iter().filter(|(_, dial)| dial.left_at(now).is_some());
             let quotas: Vec<_> = turned.filter_map(|(name, dial)| Some((name, dial.quota?))).collect();
-            let policies = self.policies(domain).await?;
+            let policies = self.overrides.directory.policies(domain).await?;
             let Candidates { partitions, unmatched, incomplete } =
                 self.candidates(domain, party, &policies, until).await?;
             reply.incomplete = reply.incomplete.or(incomplete);
@@ -88,7 +97,7 @@ impl Operate {
                 }
             }
             for (field, value) in unmatched {
-                let entry = self.listed(domain, &field, &value).await?;
+                let entry = self.overrides.listed(domain, &field, &value).await?;
                 reply.unmatched.extend(entry.map(|entry| OverrideEntry {
                     unmatched: no_match(&policies, &entry.policy, &entry.partition),
                     ..entry
@@ -131,7 +140,7 @@ impl Operate {
         let Some(first) = entries.iter().find(|entry| entry.contains('=')) else { return Ok(found) };
         let search = async {
             if Instant::now() < until {
-                return self.control().find(domain, first, MAX_FOUND).await;
+                return self.history.control().find(domain, first, MAX_FOUND).await;
             }
             let reason = "there was no time to search every domain: choose one by --domain".to_owned();
             Ok(FoundKeys { keys: Vec::new(), incomplete: Some(reason) })
@@ -156,7 +165,7 @@ impl Operate {
             let policy = head.split_once(':').map_or(head, |(_, policy)| policy);
             found.partitions.insert((policy.to_owned(), partition.to_owned()));
         }
-        let snapshot = self.control().read(HashName::Overrides, domain).await?;
+        let snapshot = self.history.control().read(HashName::Overrides, domain).await?;
         for (field, value) in snapshot.fields {
             let parts = field.strip_suffix('}').and_then(|field| field.split_once(":{"));
             let Some((policy, partition)) = parts.filter(|(_, partition)| contains(partition)) else {
@@ -182,7 +191,7 @@ impl Operate {
         let key = check_partition(domain, &policy.name, partition)?;
         let Some(window) = window(policy, partition) else { return Ok(None) };
         let (number, now, counter) = self.current(&key, window).await?;
-        let over = self.control().get(Key::Override(&key)).await?;
+        let over = self.history.control().get(Key::Override(&key)).await?;
         let over = over.value.as_deref().and_then(read_allow);
         if counter.is_none() && over.is_none() {
             return Ok(None);
@@ -212,7 +221,7 @@ impl Operate {
         let (mut number, mut seen) = (0, KeyState::default());
         for _ in 0..TRIES {
             let key = Key::Counter { key, window_s: window.seconds(), number };
-            seen = self.control().get(key).await?;
+            seen = self.history.control().get(key).await?;
             let current = window.number_at(seen.now);
             if current == number {
                 break;
@@ -229,7 +238,7 @@ impl Operate {
     /// Where a name is not known, there is no counter, or the backend fails.
     pub async fn reset(&self, wish: &Reset) -> Result<Changed, Fault> {
         check_partition("", &wish.policy, &canonical("", &wish.policy, &wish.partition)?)?;
-        let (domain, policy) = self.place(wish.domain.as_deref(), &wish.policy).await?;
+        let (domain, policy) = self.overrides.directory.place(wish.domain.as_deref(), &wish.policy).await?;
         let partition = counted(&domain, &policy, &wish.partition)?;
         let key = check_partition(&domain, &wish.policy, &partition)?;
         let absent = || {
@@ -239,30 +248,14 @@ impl Operate {
         let window = window(&policy, &partition).ok_or_else(absent)?;
         let (number, now, used) = self.current(&key, window).await?;
         let key = Key::Counter { key: &key, window_s: window.seconds(), number };
-        if !self.control().delete(key).await? {
+        if !self.history.control().delete(key).await? {
             return Err(absent());
         }
-        let by = clean(&wish.by);
         let used = used.map_or_else(String::new, |used| format!(", {used} units were used"));
         let done = format!("reset {} {partition}{used}", wish.policy);
-        let version = self.tell(&domain, Event { at_ms: millis(now), by, done: done.clone() }).await?;
-        Ok(Changed { domain, version, durable: self.control().durable(), done, partition: Some(partition) })
-    }
-
-    /// Tells history of what was done elsewhere than in a hash of the domain.
-    pub(super) async fn tell(&self, domain: &str, event: Event) -> Result<u64, Fault> {
-        tracing::info!("{}, by {}, in {domain}", event.done, event.by);
-        // Nothing has this name: the field is not there before and not there afterwards.
-        let change = Change {
-            hash: HashName::Dials,
-            field: "#".to_owned(),
-            old: None,
-            new: None,
-            event: Some(record::write(&event)),
-        };
-        let version = self.control().change(domain, &change).await?.ok_or(Fault::Contended)?;
-        self.reread(domain).await;
-        Ok(version)
+        let event = Event { at_ms: millis(now), by: clean(&wish.by), done };
+        let made = self.history.record(&domain, event).await?;
+        Ok(self.history.reply(domain, made, Some(partition)))
     }
 }
 

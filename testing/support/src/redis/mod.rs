@@ -1,17 +1,16 @@
 //! One real Redis (or Valkey) without persistence.
 
+pub mod cluster;
+pub mod resp;
+pub mod rights;
+
 use std::{path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::{
-    ports,
-    process::Process,
-    resp::{self, Reply},
-    tools,
-};
+use crate::{ports, process::Process, resp::Reply, tools};
 
 const START: Duration = Duration::from_secs(10);
 const STOP: Duration = Duration::from_secs(10);

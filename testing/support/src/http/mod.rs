@@ -1,6 +1,10 @@
 //! A small blocking HTTP/1.1 client that sends exactly the bytes it is given and shows exactly what
 //! came back.
 
+pub mod http2;
+pub mod jwt;
+pub(crate) mod message;
+
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
@@ -14,8 +18,8 @@ use anyhow::{Context, Result, bail};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::message::MAX_HEADERS;
-pub use crate::message::{Request, Response};
+use crate::http::message::MAX_HEADERS;
+pub use crate::http::message::{Request, Response};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const SWITCHING_PROTOCOLS: u16 = 101;
@@ -65,8 +69,16 @@ impl Client {
     /// # Errors
     /// When nothing listens there.
     pub fn connect_tls(port: u16, config: &Arc<ClientConfig>) -> Result<Self> {
+        Self::connect_tls_to("localhost", port, config)
+    }
+
+    /// The same, as to a server of this name.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub fn connect_tls_to(name: &str, port: u16, config: &Arc<ClientConfig>) -> Result<Self> {
         let stream = tcp(Ipv4Addr::LOCALHOST.into(), (Ipv4Addr::LOCALHOST, port).into())?;
-        let connection = ClientConnection::new(Arc::clone(config), "localhost".try_into()?)?;
+        let connection = ClientConnection::new(Arc::clone(config), name.to_owned().try_into()?)?;
         Self::over(Stream::Tls(Box::new(StreamOwned::new(connection, stream))))
     }
 

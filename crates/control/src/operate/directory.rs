@@ -6,15 +6,41 @@ use std::sync::Arc;
 use quotagate_store::key::is_domain;
 
 use super::record::{DomainRecord, read_policy};
-use super::{Cached, Fault, MAX_NAMES, Operate, REMEMBERED, millis};
+use super::views::{Views, Watched};
+use super::{Fault, MAX_NAMES, REMEMBERED, millis};
 use crate::api::{MAX_BY, PolicyInfo};
-use quotagate_store::control::HashName;
-use quotagate_store::store::StoreError;
+use quotagate_store::control::{ControlStore, HashName};
+use quotagate_store::store::{Store, StoreError};
 
 /// Policies that were written down.
 pub(super) type Written = Arc<[PolicyInfo]>;
 
-impl Operate {
+/// The domains and policies that proxies have reported, to this store or another.
+pub struct Directory {
+    store: Arc<dyn Store>,
+    pub(super) views: Arc<Views>,
+}
+
+impl Directory {
+    pub(super) const fn new(store: Arc<dyn Store>, views: Arc<Views>) -> Self {
+        Self { store, views }
+    }
+
+    pub(super) fn control(&self) -> &dyn ControlStore {
+        self.store.control()
+    }
+
+    /// The domain that is meant, or else all.
+    ///
+    /// # Errors
+    /// Where the domain is not known, or the backend fails.
+    pub(super) async fn some_or_all(&self, domain: Option<&str>) -> Result<Vec<String>, Fault> {
+        match domain {
+            Some(domain) => Ok(vec![self.domain(Some(domain)).await?]),
+            None => self.domains().await,
+        }
+    }
+
     /// The names of all domains that filters have told of.
     pub async fn domains(&self) -> Result<Vec<String>, Fault> {
         let snapshot = self.control().read(HashName::Domains, "").await?;
@@ -26,7 +52,7 @@ impl Operate {
                 names.insert(name.clone());
             }
         }
-        let here = self.cache.all().into_iter().filter(|cached| !cached.policies().is_empty());
+        let here = self.views.all().into_iter().filter(|cached| !cached.policies().is_empty());
         names.extend(here.map(|cached| cached.name.to_string()));
         Ok(names.into_iter().take(MAX_NAMES).collect())
     }
@@ -38,7 +64,7 @@ impl Operate {
     /// Where it is not known, or several are and none is given.
     pub async fn domain(&self, given: Option<&str>) -> Result<String, Fault> {
         if let Some(given) = given.filter(|given| is_domain(given)) {
-            let here = self.cache.get(given).is_some_and(|cached| !cached.policies().is_empty());
+            let here = self.views.get(given).is_some_and(|cached| !cached.policies().is_empty());
             if here || !self.written(given).await?.is_empty() {
                 return Ok(given.to_owned());
             }
@@ -65,7 +91,7 @@ impl Operate {
     /// All policies of a domain, by name: as this store was told, or another.
     pub async fn policies(&self, domain: &str) -> Result<Vec<PolicyInfo>, Fault> {
         let written = self.written(domain).await?;
-        Ok(merged(&written, self.cache.get(domain).as_deref()))
+        Ok(merged(&written, self.views.get(domain).as_deref()))
     }
 
     /// The policies of a domain that were written down, by this store or another.
@@ -97,10 +123,7 @@ impl Operate {
     /// # Errors
     /// Where it is not, with the names that are.
     pub async fn check_policy(&self, domain: Option<&str>, name: &str) -> Result<(), Fault> {
-        let domains = match domain {
-            Some(domain) => vec![self.domain(Some(domain)).await?],
-            None => self.domains().await?,
-        };
+        let domains = self.some_or_all(domain).await?;
         let mut known = BTreeSet::new();
         for domain in &domains {
             known.extend(self.policies(domain).await?.into_iter().map(|policy| policy.name));
@@ -125,8 +148,8 @@ impl Operate {
 }
 
 /// All policies by name, each as it was last told of: those that were written down, and those that this store was told of.
-pub(super) fn merged(written: &[PolicyInfo], here: Option<&Cached>) -> Vec<PolicyInfo> {
-    let here = here.map(Cached::policies).unwrap_or_default();
+pub(super) fn merged(written: &[PolicyInfo], here: Option<&Watched>) -> Vec<PolicyInfo> {
+    let here = here.map(Watched::policies).unwrap_or_default();
     let mut policies: BTreeMap<String, PolicyInfo> = BTreeMap::new();
     for mut policy in written.iter().cloned().chain(here) {
         let known = policies.get(&policy.name);

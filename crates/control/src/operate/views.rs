@@ -11,14 +11,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use quotagate_quota::protocol::dials::DialsReply;
+use quotagate_store::control::ControlStore;
+use quotagate_store::store::{Store, StoreError};
 use tokio::time::{timeout, timeout_at};
 
+use super::MAX_DOMAINS;
 use super::reports::Known;
 use super::view::View;
-use super::{MAX_DOMAINS, Operate};
-use quotagate_store::store::StoreError;
-
-pub(super) use super::view::understand;
 
 /// How long a domain is read for that nobody asks for.
 const WANTED: Duration = Duration::from_secs(60);
@@ -33,9 +32,11 @@ const PATIENCE: Duration = Duration::from_millis(700);
 /// The longest that one such try to read takes.
 const TRY: Duration = Duration::from_millis(600);
 
-/// The domains at hand: [`MAX_DOMAINS`].
-#[derive(Default)]
-pub struct Cache(RwLock<HashMap<Box<str>, Arc<Cached>>>);
+/// The domains that proxies ask for: at most [`MAX_DOMAINS`].
+pub struct Views {
+    store: Arc<dyn Store>,
+    watched: RwLock<HashMap<Box<str>, Arc<Watched>>>,
+}
 
 /// Too many domains are asked for at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +44,7 @@ pub struct Cache(RwLock<HashMap<Box<str>, Arc<Cached>>>);
 pub struct Full;
 
 /// A domain at hand.
-pub struct Cached {
+pub struct Watched {
     /// Its name.
     pub name: Box<str>,
     version: AtomicU64,
@@ -64,7 +65,7 @@ struct State {
     not_before: Instant,
 }
 
-impl Cached {
+impl Watched {
     fn new(name: &str) -> Self {
         let now = Instant::now();
         Self {
@@ -92,8 +93,13 @@ impl Cached {
         self.view().map(|view| view.now())
     }
 
-    fn view(&self) -> Option<Arc<View>> {
+    pub(super) fn view(&self) -> Option<Arc<View>> {
         self.state().view.clone()
+    }
+
+    /// Whether proxies asked for it within the last minute.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.state().asked + WANTED > Instant::now()
     }
 
     /// What was read of it lately.
@@ -124,61 +130,46 @@ impl Cached {
     }
 }
 
-impl Cache {
+impl Views {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, watched: RwLock::default() }
+    }
+
+    pub(super) fn control(&self) -> &dyn ControlStore {
+        self.store.control()
+    }
+
     /// The domains at hand.
-    pub fn all(&self) -> Vec<Arc<Cached>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    pub fn all(&self) -> Vec<Arc<Watched>> {
+        self.watched.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// A domain, where it is at hand.
-    pub fn get(&self, domain: &str) -> Option<Arc<Cached>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(domain).cloned()
+    pub fn get(&self, domain: &str) -> Option<Arc<Watched>> {
+        self.watched.read().unwrap_or_else(PoisonError::into_inner).get(domain).cloned()
     }
 
     /// A domain, which is at hand from now on.
-    fn want(&self, domain: &str) -> Result<Arc<Cached>, Full> {
+    fn want(&self, domain: &str) -> Result<Arc<Watched>, Full> {
         let now = Instant::now();
         if let Some(cached) = self.get(domain) {
             cached.state().asked = now;
             return Ok(cached);
         }
-        let mut domains = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut domains = self.watched.write().unwrap_or_else(PoisonError::into_inner);
         if domains.len() >= MAX_DOMAINS {
             domains.retain(|_, cached| cached.state().asked + WANTED > now);
             if domains.len() >= MAX_DOMAINS {
                 return Err(Full);
             }
         }
-        Ok(Arc::clone(domains.entry(domain.into()).or_insert_with(|| Arc::new(Cached::new(domain)))))
+        Ok(Arc::clone(domains.entry(domain.into()).or_insert_with(|| Arc::new(Watched::new(domain)))))
     }
-}
 
-impl Operate {
     /// The version of a domain that is at hand; 0 of any other.
     pub fn version(&self, domain: &str) -> u64 {
-        let domains = self.cache.0.read().unwrap_or_else(PoisonError::into_inner);
+        let domains = self.watched.read().unwrap_or_else(PoisonError::into_inner);
         domains.get(domain).map_or(0, |cached| cached.version.load(Relaxed))
-    }
-
-    /// Of each domain that filters have reported, and of each that is asked for, how many dials and overrides are in force.
-    pub fn in_force(&self) -> Vec<(String, usize, usize)> {
-        let mut views = self.last_views();
-        let now = Instant::now();
-        for cached in self.cache.all() {
-            let wanted = cached.state().asked + WANTED > now;
-            let Some(view) = cached.view() else { continue };
-            match views.get_mut(&*cached.name) {
-                Some(last) if last.at >= view.at => {}
-                Some(last) => *last = view,
-                None if wanted => drop(views.insert(cached.name.to_string(), view)),
-                None => {}
-            }
-        }
-        let count = |(name, view): (String, Arc<View>)| {
-            let now = view.now();
-            (name, view.dials_at(now), view.overrides.count_at(now))
-        };
-        views.into_iter().map(count).collect()
     }
 
     /// A domain that a filter asks for, as it was within the last two seconds if the backend lets it be read. Who asks
@@ -186,8 +177,8 @@ impl Operate {
     ///
     /// # Errors
     /// Where too many others are asked for.
-    pub async fn wanted(&self, domain: &str) -> Result<Arc<Cached>, Full> {
-        let cached = self.cache.want(domain)?;
+    pub async fn wanted(&self, domain: &str) -> Result<Arc<Watched>, Full> {
+        let cached = self.want(domain)?;
         if cached.is_stale() {
             let until = tokio::time::Instant::now() + PATIENCE;
             let read = timeout_at(until, async {
@@ -203,22 +194,18 @@ impl Operate {
         Ok(cached)
     }
 
-    /// Reads what is at hand once a second, and what is quiet now and then, for ever.
+    /// Reads what proxies ask for once a second. Never returns.
     pub async fn keep_fresh(&self) {
-        tokio::join!(self.keep_wanted(), self.keep_quiet());
-    }
-
-    async fn keep_wanted(&self) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let now = Instant::now();
-            let due = |cached: &Arc<Cached>| {
+            let due = |cached: &Arc<Watched>| {
                 let state = cached.state();
                 state.asked + WANTED > now && state.not_before <= now
             };
-            let all: Vec<_> = self.cache.all().into_iter().filter(due).collect();
+            let all: Vec<_> = self.all().into_iter().filter(due).collect();
             join_all(all.iter().map(|cached| async {
                 let _turn = cached.reading.lock().await;
                 self.read_into(cached).await;
@@ -229,13 +216,13 @@ impl Operate {
 
     /// Reads a domain anew after a change, where it is at hand.
     pub(super) async fn reread(&self, domain: &str) {
-        if let Some(cached) = self.cache.get(domain) {
+        if let Some(cached) = self.get(domain) {
             let _turn = cached.reading.lock().await;
             self.read_into(&cached).await;
         }
     }
 
-    async fn read_into(&self, cached: &Cached) {
+    async fn read_into(&self, cached: &Watched) {
         match self.view(&cached.name, cached.view().as_deref()).await {
             Ok(view) => {
                 cached.complain(view.complaint.clone());
@@ -259,6 +246,7 @@ impl Operate {
 mod tests {
     use super::*;
     use crate::api::{ClearDial, SetDial};
+    use crate::operate::Operate;
 
     const REPORT: &[u8] =
         br#"{"policies":[{"name":"p","quota":5,"window_s":60,"stagger":false,"mode":"enforce",
@@ -267,21 +255,21 @@ mod tests {
     #[tokio::test]
     async fn a_domain_that_no_filter_has_reported_has_gauges_while_it_is_asked_for() {
         let operate = Operate::new(quotagate_store::open(&"memory:".parse().unwrap(), "qg"));
-        let cached = operate.wanted("gone").await.unwrap();
-        assert_eq!(operate.in_force(), [("gone".to_owned(), 0, 0)]);
+        let cached = operate.views.wanted("gone").await.unwrap();
+        assert_eq!(operate.boards.in_force(), [("gone".to_owned(), 0, 0)]);
         cached.state().asked = Instant::now().checked_sub(WANTED).unwrap();
-        assert_eq!(operate.in_force(), []);
-        operate.wanted("gone").await.unwrap();
-        assert_eq!(operate.in_force().len(), 1);
+        assert_eq!(operate.boards.in_force(), []);
+        operate.views.wanted("gone").await.unwrap();
+        assert_eq!(operate.boards.in_force().len(), 1);
     }
 
     #[tokio::test]
     async fn gauges_outlive_the_traffic_of_their_domain_and_the_store() {
         let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
         let operate = Operate::new(Arc::clone(&store));
-        let cached = operate.wanted("shop").await.unwrap();
+        let cached = operate.views.wanted("shop").await.unwrap();
         cached.learn(REPORT).unwrap();
-        operate.write_down(&cached).await;
+        operate.directory.write_down(&cached).await;
         let dial = SetDial {
             domain: None,
             policy: "p".to_owned(),
@@ -291,16 +279,16 @@ mod tests {
             for_ms: None,
             by: "ann".to_owned(),
         };
-        operate.set_dial(&dial).await.unwrap();
+        operate.dials.set(&dial).await.unwrap();
         cached.state().asked = Instant::now().checked_sub(WANTED).unwrap();
-        assert!(operate.read_quiet().await);
-        assert_eq!(operate.in_force(), [("shop".to_owned(), 1, 0)]);
+        assert!(operate.boards.read_quiet().await);
+        assert_eq!(operate.boards.in_force(), [("shop".to_owned(), 1, 0)]);
         let started_anew = Operate::new(store);
-        assert!(started_anew.read_quiet().await);
-        assert_eq!(started_anew.in_force(), [("shop".to_owned(), 1, 0)], "nobody asked this one");
+        assert!(started_anew.boards.read_quiet().await);
+        assert_eq!(started_anew.boards.in_force(), [("shop".to_owned(), 1, 0)], "nobody asked this one");
         let clear = ClearDial { domain: None, policy: "p".to_owned(), by: "ann".to_owned() };
-        operate.clear_dial(&clear).await.unwrap();
-        assert!(started_anew.read_quiet().await);
-        assert_eq!(started_anew.in_force(), [("shop".to_owned(), 0, 0)]);
+        operate.dials.clear(&clear).await.unwrap();
+        assert!(started_anew.boards.read_quiet().await);
+        assert_eq!(started_anew.boards.in_force(), [("shop".to_owned(), 0, 0)]);
     }
 }
