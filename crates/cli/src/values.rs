@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use humantime::format_duration;
+use quotagate_quota::duration::{format, parse};
 use quotagate_quota::protocol::MAX_UNITS;
 
 /// Longest duration that a flag takes, and longest window of a policy: 366 days.
@@ -11,15 +11,14 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// Smallest size that a flag takes, in bytes.
 const MIN_BYTES: usize = 1 << 20;
 
-/// A duration from `min` to `max`: `90s`, `1h30m`, `7d`.
+/// A duration from `min` to `max`, spelled as in policies: `90s`, `1h30m`, `7d`.
 ///
 /// # Errors
 /// One sentence for the person who typed it.
 pub(crate) fn duration(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).ok().filter(|time| (min..=max).contains(time));
+    let time = parse(text).ok().filter(|time| (min..=max).contains(time));
     time.ok_or_else(|| {
-        let max = if max == LONGEST { "366d".to_owned() } else { format_duration(max).to_string() };
-        format!("must be a duration from {} to {max}, such as 30s, 15m or 1h", format_duration(min))
+        format!("must be a duration from {} to {}, such as 30s, 15m or 1h", format(min), format(max))
     })
 }
 

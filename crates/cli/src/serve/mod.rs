@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use humantime::format_duration;
 use quotagate_control::{App, serve as serve_store};
+use quotagate_quota::duration;
 use quotagate_store::secret::PasswordFile;
 use quotagate_store::server::{ListenAddr, Listener, Tokens, raise_file_limit};
 use quotagate_store::url::StoreUrl;
@@ -179,7 +179,7 @@ async fn serve(args: Args) -> Result<(), String> {
         let drain = next().await;
         tracing::info!(
             "stopping: serving for another {}, then answering accepted calls",
-            format_duration(drain)
+            duration::format(drain)
         );
         // The receiver exists, since the server is running.
         let _ = end.send(drain);

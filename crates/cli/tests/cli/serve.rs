@@ -30,7 +30,7 @@ fn ready(arguments: &[&str]) -> (Child, String, String) {
 fn the_log_has_the_addresses_and_sigterm_ends_the_store() {
     for threads in ["1", "2"] {
         let addresses = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--threads", threads];
-        let (mut child, listen, admin) = ready(&[&addresses[..], &["--drain", "0"]].concat());
+        let (mut child, listen, admin) = ready(&[&addresses[..], &["--drain", "0s"]].concat());
         assert!(!listen.ends_with(":0"), "{listen}");
         let mut stream = TcpStream::connect(&admin).unwrap();
         stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
@@ -100,6 +100,7 @@ fn errors_are_one_sentence_without_the_password() {
         (vec!["--listen", "nonsense"], "--listen"),
         (vec!["--threads", "0"], "invalid value '0' for '--threads <N>': 0 is not in 1..=64"),
         (vec!["--drain", "2h"], "must be a duration from 0s to 1h, such as 30s, 15m or 1h"),
+        (vec!["--drain", "0"], "must be a duration from 0s to 1h"),
         (vec!["--drain", "5"], "must be a duration from 0s to 1h, such as 30s, 15m or 1h"),
         (vec!["--token-file", "/no/such/file"], "--token-file: /no/such/file cannot be read"),
         (
