@@ -1,18 +1,17 @@
-//! What a request is, read from the host when asked.
+//! The facts of a request, read from the host when a policy needs them.
 
 use std::cell::{Cell, OnceCell};
 
-use quotagate_quota::request::{PeerName, Request};
+use quotagate_quota::request::Request;
 
 use crate::headers::HeaderMap;
 use crate::host;
 
 /// The request of the active stream, in its `on_http_request_headers`.
 ///
-/// The host's getter tells the first value of a header only, and a second one must be seen. So the first header
-/// that is asked for fetches all of them, for about the price of two, and each later one costs no host call. The
-/// policies ask for much the same of each request: where they asked for several the last time, pseudo-headers
-/// are taken out of all of them from the beginning.
+/// Envoy's getter returns only the first value of a header, but the filter must see a second one. So the first header
+/// that a policy needs fetches all of them, which costs about as much as two, and later ones cost no host call. Policies
+/// need similar facts of every request: if the last one needed several headers, this one fetches all at once.
 pub struct Facts {
     headers: OnceCell<HeaderMap>,
     reading: Reading,
@@ -22,19 +21,19 @@ pub struct Facts {
 /// How pseudo-headers are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Each by itself, as long as no header is asked for.
+    /// One by one, until a policy needs another header.
     Single,
-    /// Out of all headers.
+    /// From all headers.
     All,
 }
 
 impl Facts {
-    /// Nothing is fetched yet.
+    /// Fetches nothing yet.
     pub fn new(reading: Reading) -> Self {
         Self { headers: OnceCell::new(), reading, asked: Cell::new(0) }
     }
 
-    /// What would have cost the least, of headers of ordinary size.
+    /// The reading that would have cost the least, for headers of ordinary size.
     pub fn best_reading(&self) -> Reading {
         if self.asked.get() > 1 { Reading::All } else { Reading::Single }
     }
@@ -47,7 +46,7 @@ impl Facts {
         self.asked.set(self.asked.get() + 1);
     }
 
-    /// A header that HTTP/2 begins with `:`, and that is there once.
+    /// A header whose name begins with `:` in HTTP/2, which occurs once.
     fn pseudo_header(&self, name: &str) -> Option<Vec<u8>> {
         self.ask();
         if self.reading == Reading::All || self.headers.get().is_some() {
@@ -82,13 +81,8 @@ impl Request for Facts {
         host::property(&keys)
     }
 
-    fn peer(&self, name: PeerName) -> Option<Vec<u8>> {
-        let name = match name {
-            PeerName::UriSan => "uri_san_peer_certificate",
-            PeerName::DnsSan => "dns_san_peer_certificate",
-            PeerName::Subject => "subject_peer_certificate",
-        };
-        host::property(&["connection", name])
+    fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {
+        host::property(path)
     }
 
     fn source_address(&self) -> Option<Vec<u8>> {

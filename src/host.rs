@@ -7,7 +7,7 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::types::{Action, BufferType, MapType, Status};
 use quotagate_quota::access_log::Entry;
 use quotagate_quota::answered::{Answered, is_grpc};
-use quotagate_quota::protocol::{self, dials::REPORT_HEADER};
+use quotagate_quota::protocol;
 use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingFetch};
 
@@ -255,33 +255,34 @@ pub fn call_store(
     body: &[u8],
     timeout: Duration,
 ) -> Result<u32, CallFault<'static>> {
-    let headers =
-        [(":method", "POST"), (":path", protocol::RESERVE_PATH), ("content-type", "application/json")];
-    send_to_store(store, &headers, Some(body), timeout)
+    send_to_store(store, protocol::RESERVE_PATH, body, timeout)
 }
 
-/// Sends a fetch of dials, likewise.
+/// Sends a report and fetches dials with it.
 ///
 /// # Errors
 /// Why it cannot leave.
 pub fn fetch_from_store(store: &StoreAddress<'_>, fetch: &OutgoingFetch) -> Result<u32, CallFault<'static>> {
-    let mut headers = vec![(":method", "GET"), (":path", &*fetch.path)];
-    headers.extend(fetch.report.as_deref().map(|report| (REPORT_HEADER, report)));
-    send_to_store(store, &headers, None, fetch.timeout)
+    let report = fetch.report.as_deref().unwrap_or_default();
+    send_to_store(store, &fetch.path, report.as_bytes(), fetch.timeout)
 }
 
 fn send_to_store(
     store: &StoreAddress<'_>,
-    headers: &[(&str, &str)],
-    body: Option<&[u8]>,
+    path: &str,
+    body: &[u8],
     timeout: Duration,
 ) -> Result<u32, CallFault<'static>> {
-    let mut headers = headers.to_vec();
-    // Not the cluster: its name may hold what an authority must not (`outbound|9180||store.svc`).
-    headers.push((":authority", "quotagate"));
+    let mut headers = vec![
+        (":method", "POST"),
+        (":path", path),
+        // Not the cluster: its name may hold what an authority must not (`outbound|9180||store.svc`).
+        (":authority", "quotagate"),
+        ("content-type", "application/json"),
+    ];
     headers.extend(store.authorization.map(|value| ("authorization", value)));
     // All else that a bad argument could be is there.
-    let sent = hostcalls::dispatch_http_call(store.cluster, headers, body, Vec::new(), timeout);
+    let sent = hostcalls::dispatch_http_call(store.cluster, headers, Some(body), Vec::new(), timeout);
     sent.map_err(|status| match status {
         Status::BadArgument => CallFault::NoCluster,
         _ => CallFault::NoHost,

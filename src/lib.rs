@@ -1,15 +1,15 @@
 //! The filter: quotagate inside Envoy.
 //!
-//! This crate alone knows the proxy-wasm ABI. It turns host callbacks into events for
-//! [`quotagate_quota::worker::Worker`] and carries out what comes back; it decides nothing itself.
+//! Only this crate knows the proxy-wasm ABI. It turns Envoy's callbacks into events for
+//! [`quotagate_quota::worker::Worker`] and carries out its decisions. It decides nothing itself.
 //!
-//! - `entry`: where the host comes in.
-//! - `host`: the host calls, each with every status handled; `headers`: header maps as the host writes them.
-//! - `facts`: what a request is, read from the host.
-//! - `stream`: one request; `waiting`: the same, as the root finds it when its call returns.
+//! - `entry`: the entry point of the module.
+//! - `host`: host calls with every status handled; `headers`: header maps as the ABI serializes them.
+//! - `facts`: the facts of a request, read from Envoy.
+//! - `stream`: one request; `waiting`: how the root finds it when its call returns.
 //! - `root`: the root context of one worker; `plugin`: what it shares with its streams.
-//! - `redirects`: requests that Envoy serves again after an internal redirect.
-//! - `statistics`: Envoy's counters of what was decided.
+//! - `redirects`: requests that Envoy redirected internally.
+//! - `statistics`: Envoy's counters of decisions and calls.
 //! - `panic_hook`: kills a VM, in builds for tests only.
 
 mod entry;

@@ -1,4 +1,4 @@
-//! What one worker's root and its streams share: the worker of the pure core, its calls, its clock.
+//! What one Envoy worker's root and its streams share: the worker of the pure core, its calls and its clock.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
@@ -20,16 +20,16 @@ use crate::redirects::Redirects;
 use crate::statistics::Statistics;
 use crate::waiting::Waiting;
 
-/// How often a worker looks at what waits for time to pass. Envoy keeps a period from 10 ms on.
+/// The period of ticks. Envoy keeps periods of 10 ms and more.
 const TICK: Duration = Duration::from_millis(10);
-/// So many ticks without work stop the ticking.
+/// Ticking stops after so many ticks without work.
 const IDLE_TICKS: u32 = 100;
-/// Most streams resumed or answered in one callback: the host nests what follows from each on the stack.
+/// Most streams resumed or answered in one callback, since Envoy nests what follows from each on the stack.
 const MAX_RESUMES: usize = 32;
-/// Most calls whose outcome is awaited; those beyond are of a root that is drained and will not hear of them.
+/// Most calls under way. More than these belong to a drained root, and their replies never arrive.
 const MAX_CALLS: usize = 16 * MAX_IN_FLIGHT;
 
-/// What a root shares with its streams.
+/// The state that a root shares with its streams.
 pub struct Plugin {
     pub root: u32,
     pub worker: RefCell<Worker<Waiting>>,
@@ -37,16 +37,16 @@ pub struct Plugin {
     cluster: Box<str>,
     authorization: Option<Box<str>>,
     statistics: RefCell<Statistics>,
-    /// What suited the last request's headers.
+    /// How the last request would have been read most cheaply.
     pub reading: Cell<Reading>,
-    /// Requests that Envoy serves again.
+    /// Requests that Envoy redirected internally.
     pub redirects: Redirects,
     calls: RefCell<Vec<(u32, CallId)>>,
-    /// An own queue: a message to it is a fresh callback on this worker. Made with the first stream, so that
-    /// the main thread, which serves none, has none.
+    /// A shared queue of this root: a message to it causes a new callback on this worker. It is registered with the first
+    /// decision that needs it, so that the main thread has none.
     queue: Cell<Option<u32>>,
-    /// A message is in it.
-    called_back: Cell<bool>,
+    /// Whether a message is in the queue.
+    callback_pending: Cell<bool>,
     ticking: Cell<bool>,
     idle_ticks: Cell<u32>,
     origin: Instant,
@@ -54,7 +54,7 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// The plugin of the root context `root`.
+    /// The state of the root context `root`.
     pub fn new(root: u32, config: Config) -> Self {
         let random = RandomState::new().hash_one(root);
         let authorization = config.store.token.as_ref().map(|token| format!("Bearer {token}").into());
@@ -68,7 +68,7 @@ impl Plugin {
             redirects: Redirects::new(random),
             calls: RefCell::default(),
             queue: Cell::new(None),
-            called_back: Cell::new(false),
+            callback_pending: Cell::new(false),
             ticking: Cell::new(false),
             idle_ticks: Cell::new(0),
             origin: Instant::now(),
@@ -76,7 +76,7 @@ impl Plugin {
         }
     }
 
-    /// Now, for the pure core.
+    /// The time for the worker.
     pub fn now(&self) -> Monotonic {
         Monotonic::new(self.origin.elapsed())
     }
@@ -86,13 +86,13 @@ impl Plugin {
         Rc::clone(self.worker.borrow().config())
     }
 
-    /// Now, for a response.
+    /// The time for response headers.
     pub fn response_time(&self) -> Now {
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Now { monotonic: self.now(), epoch }
     }
 
-    /// Sends the calls and the fetch of dials that are due, and logs what is to be said of those that failed. The active context is the root.
+    /// Sends the calls and the fetch of dials that are due, and logs notices. The active context must be the root.
     pub fn dispatch(&self) {
         let mut worker = self.worker.borrow_mut();
         let now = self.now();
@@ -133,7 +133,7 @@ impl Plugin {
         }
     }
 
-    /// Lets time be heard of again, if something waits for it. In a callback of the root or of one of its streams.
+    /// Starts ticking if the worker needs it. Call it in a callback of the root or of one of its streams.
     pub fn wake(&self) {
         if !self.ticking.get() && !self.worker.borrow().is_idle() {
             self.ticking.set(true);
@@ -141,21 +141,21 @@ impl Plugin {
         }
     }
 
-    /// Takes back what requests held and do not need.
-    pub fn give_back(&self, held: Vec<Held>) {
+    /// Refunds units that requests held.
+    pub fn refund(&self, held: Vec<Held>) {
         let now = self.now();
-        self.worker.borrow_mut().give_back(held, now);
+        self.worker.borrow_mut().refund(held, now);
         self.wake();
     }
 
-    /// A request that was admitted `earlier` and then redirected has lost its client.
+    /// The client left after its request was admitted `earlier` and redirected.
     pub fn abandon(&self, earlier: Option<Admission>) {
         if let Some(mut earlier) = earlier {
-            self.give_back(earlier.answered(Answered::Abandoned, &self.config()));
+            self.refund(earlier.answered(Answered::Abandoned, &self.config()));
         }
     }
 
-    /// The decision on a request that was counted `earlier`, before it was redirected.
+    /// Joins a decision to the admission from before the request was redirected.
     pub fn join(&self, earlier: Option<Admission>, decision: Decision) -> Decision {
         match (earlier, decision) {
             (Some(mut earlier), Decision::Admit(admission)) => {
@@ -163,14 +163,14 @@ impl Plugin {
                 Decision::Admit(earlier)
             }
             (Some(earlier), refused) => {
-                self.give_back(earlier.held);
+                self.refund(earlier.held);
                 refused
             }
             (None, decision) => decision,
         }
     }
 
-    /// Counts for statistics that these policies found no identity.
+    /// Counts for metrics that these policies found no identity.
     pub fn count_missing(&self, policies: &[usize]) {
         if policies.is_empty() {
             return;
@@ -181,7 +181,7 @@ impl Plugin {
         self.wake();
     }
 
-    /// Adds to Envoy's statistics what has been counted since the last time.
+    /// Adds the worker's counts to Envoy's metrics.
     pub fn flush_statistics(&self) {
         let tally = self.worker.borrow_mut().take_tally();
         if !tally.is_empty() {
@@ -190,7 +190,7 @@ impl Plugin {
         }
     }
 
-    /// Resumes or answers requests that are decided, and comes back for those that are too many.
+    /// Resumes or answers decided requests, at most [`MAX_RESUMES`], and schedules a callback for the rest.
     pub fn answer(&self) {
         let mut resumed = 0;
         let config = self.config();
@@ -201,40 +201,40 @@ impl Plugin {
                 resumed += 1;
             }
         }
-        self.come_back_to_answer();
+        self.schedule_answers();
         host::enter(self.root);
     }
 
-    /// Takes the message of a callback by `queue`; `false` if that is not the queue by which this root comes back.
+    /// Takes the message that caused a callback. `false`: `queue` is not the queue of this root.
     pub fn take_message(&self, queue: u32) -> bool {
         let own = self.queue.get() == Some(queue);
         if own {
-            self.called_back.set(false);
-            // The message says nothing; taking it empties the queue.
+            self.callback_pending.set(false);
+            // The message is empty. Taking it empties the queue.
             let _ = hostcalls::dequeue_shared_queue(queue);
         }
         own
     }
 
-    /// Asks for a callback of its own, if decisions are left.
-    pub fn come_back_to_answer(&self) {
-        if self.called_back.get() || !self.worker.borrow().has_decisions() {
+    /// Schedules a callback if decisions are left.
+    pub fn schedule_answers(&self) {
+        if self.callback_pending.get() || !self.worker.borrow().has_decisions() {
             return;
         }
         let queue = self.queue.get().or_else(|| {
             hostcalls::register_shared_queue(&format!("quotagate.{:016x}.{}", self.random, self.root)).ok()
         });
         self.queue.set(queue);
-        // Without the queue, or a place in it, the next tick answers.
-        let called = queue.is_some_and(|queue| hostcalls::enqueue_shared_queue(queue, None).is_ok());
-        self.called_back.set(called);
+        // Without the queue, or room in it, the next tick answers.
+        let pending = queue.is_some_and(|queue| hostcalls::enqueue_shared_queue(queue, None).is_ok());
+        self.callback_pending.set(pending);
     }
 
-    /// The call that a token stands for, which it then does no more.
+    /// Takes out the call with this token of the host.
     pub fn take_call(&self, token: u32) -> Option<CallId> {
         let mut calls = self.calls.borrow_mut();
-        let place = calls.iter().position(|(known, _)| *known == token)?;
-        Some(calls.remove(place).1)
+        let index = calls.iter().position(|(known, _)| *known == token)?;
+        Some(calls.remove(index).1)
     }
 
     /// Stops the ticking after a second without work.
@@ -250,6 +250,6 @@ impl Plugin {
 }
 
 fn set_tick(period: Duration) {
-    // The host has no error for this.
+    // Envoy reports no error for this.
     let _ = hostcalls::set_tick_period(period);
 }

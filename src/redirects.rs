@@ -1,7 +1,7 @@
 //! Internal redirects: Envoy ends the stream of a request, and serves the same request again with another stream.
 //!
-//! What the first stream was counted by is kept for the second one, so that each policy counts the request once. Envoy
-//! carries a mark from one to the other, in filter state that lives as long as the request: the id of the first stream.
+//! The filter keeps the admission of the first stream for the second, so that each policy counts the request once. A mark
+//! with the id of the first stream travels in filter state that lives as long as the request.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,26 +10,26 @@ use quotagate_quota::decision::Admission;
 
 use crate::host;
 
-/// Most requests that were redirected and have not come back. What makes room is counted again.
+/// Most redirected requests that have not come back. The oldest makes room, and is counted again.
 const MAX: usize = 64;
 
-/// The requests of one root that were redirected and have not come back.
+/// The redirected requests of one root that have not come back.
 pub struct Redirects {
-    /// The name of the mark. Each root has its own, since another plugin may serve the same request.
+    /// The name of the mark. It differs by root, since another plugin may serve the same request.
     mark: String,
     kept: RefCell<VecDeque<(u32, Admission)>>,
 }
 
 impl Redirects {
-    /// None yet. In a callback of the root; `random` tells it from others.
+    /// None yet. Call it in a callback of the root; `random` distinguishes roots.
     pub fn new(random: u64) -> Self {
         let mark = format!("quotagate.redirected.{random:016x}");
         host::declare_for_request(&mark);
         Self { mark, kept: RefCell::default() }
     }
 
-    /// Keeps what counted the active stream `id`, which ends for a redirect. Returns the oldest entry where there was no
-    /// room: refund its units.
+    /// Keeps the admission of the active stream `id`, which ends with a redirect. Returns the oldest admission if there was
+    /// no room: refund its units.
     pub fn keep(&self, id: u32, admission: Admission) -> Option<Admission> {
         let mut kept = self.kept.borrow_mut();
         let oldest = if kept.len() < MAX { None } else { kept.pop_front() };
@@ -38,7 +38,7 @@ impl Redirects {
         oldest.map(|(_, admission)| admission)
     }
 
-    /// What the request of the active stream was counted by before it was redirected.
+    /// Takes the admission of the active stream's request from before its redirect.
     pub fn take(&self) -> Option<Admission> {
         let mut kept = self.kept.borrow_mut();
         if kept.is_empty() {

@@ -67,11 +67,11 @@ impl RootContext for Root {
         let Some(plugin) = &self.plugin else { return };
         host::enter(self.id);
         plugin.dispatch();
-        // From within a stream's callback nobody is answered: that stream may be among them.
+        // In a stream's callback no stream is answered, since it may be that one.
         if plugin.take_message(queue) {
             plugin.answer();
         } else {
-            plugin.come_back_to_answer();
+            plugin.schedule_answers();
         }
     }
 

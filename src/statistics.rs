@@ -1,6 +1,6 @@
-//! Envoy's counters of what was decided, by policy and outcome, and of what became of calls.
+//! Envoy's counters of decisions, by policy and outcome, and of calls.
 //!
-//! They are defined when first needed; what another worker has defined under the same name is the same counter.
+//! They are defined when first needed. Workers that define the same name share the counter.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use quotagate_quota::config::Config;
 use quotagate_quota::stats;
 use quotagate_quota::worker::Counted;
 
-/// The host's ids of the counters so far.
+/// Envoy's ids of the counters defined so far.
 #[derive(Debug, Default)]
 pub struct Statistics(BTreeMap<Counted, u32>);
 
 impl Statistics {
-    /// Adds what has been counted.
+    /// Adds the counts of a worker.
     pub fn add(&mut self, config: &Config, tally: Vec<(Counted, u64)>) {
         for (counted, count) in tally {
             let Some(id) = self.counter(config, counted) else { continue };
-            // The id is the host's own, and a sum of single requests fits.
+            // The id is Envoy's own, and a count of requests fits.
             let _ = hostcalls::increment_metric(id, i64::try_from(count).unwrap_or(i64::MAX));
         }
     }

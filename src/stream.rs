@@ -1,4 +1,4 @@
-//! One request: its facts go to the worker, and the worker's decision is carried out on it.
+//! One request: reads its facts, submits it to the worker, and carries out the decision.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ pub struct Stream {
     id: u32,
     plugin: Rc<Plugin>,
     phase: Rc<RefCell<Phase>>,
-    /// It has response headers, the upstream's or others.
+    /// Whether it has response headers, from the upstream or from Envoy.
     has_response: bool,
 }
 
@@ -33,7 +33,7 @@ impl Stream {
         Self { id, plugin, phase: Rc::new(RefCell::new(Phase::Uncounted)), has_response: false }
     }
 
-    /// Carries out what is decided while the request's own callback runs.
+    /// Carries out a decision while the request's own callback runs.
     fn decided(&self, decision: Decision, config: &Config) -> Action {
         host::note(access_log::entry(config, &decision));
         let answer = response::answer(config, &decision, || self.plugin.response_time());
@@ -48,7 +48,7 @@ impl Stream {
         action
     }
 
-    /// What follows the headers waits as long as they do.
+    /// Body and trailers wait as long as the headers do.
     fn keep_back(&self) -> Action {
         match *self.phase.borrow() {
             Phase::Waiting(..) => Action::Pause,
@@ -56,7 +56,7 @@ impl Stream {
         }
     }
 
-    /// Takes what the request was counted by, if its stream ends since Envoy serves it again.
+    /// Takes the admission if the stream ends because of an internal redirect.
     fn redirected(&self) -> Option<Admission> {
         let is_admitted = matches!(&*self.phase.borrow(), Phase::Decided(Decision::Admit(_)));
         if self.has_response || !is_admitted || !host::is_redirected() {
@@ -68,8 +68,8 @@ impl Stream {
         }
     }
 
-    /// Settles the units that are held for the answer: refunds those that do not count with it. `answered` says how it
-    /// is answered; its argument, whether a gRPC status matters. Returns whether any were held.
+    /// Refunds the held units that the answer does not count. `answered` reads the answer; its argument says whether a
+    /// gRPC status matters. Returns whether there were held units.
     fn settle(&self, answered: impl FnOnce(bool) -> Option<Answered>) -> bool {
         let mut phase = self.phase.borrow_mut();
         let Phase::Decided(Decision::Admit(admission)) = &mut *phase else { return false };
@@ -78,7 +78,7 @@ impl Stream {
         }
         let config = self.plugin.config();
         if let Some(answered) = answered(admission.counts_by_grpc(&config)) {
-            self.plugin.give_back(admission.answered(answered, &config));
+            self.plugin.refund(admission.answered(answered, &config));
         }
         true
     }
@@ -99,7 +99,7 @@ impl HttpContext for Stream {
         let mut checks = match checks {
             Ok(checks) => checks,
             Err(missing) => {
-                plugin.give_back(earlier.map(|earlier| earlier.held).unwrap_or_default());
+                plugin.refund(earlier.map(|earlier| earlier.held).unwrap_or_default());
                 host::note(access_log::missing_identity(&config, missing.policy));
                 host::send(&response::missing_identity(&config, missing.policy));
                 return Action::Pause;
@@ -135,7 +135,7 @@ impl HttpContext for Stream {
         }
     }
 
-    // Envoy calls the next two of a request that waits only in a module that Cargo alone has built, and only with
+    // Envoy calls the next two for a waiting request only if Cargo alone built the module and the plugin sets
     // `allow_on_headers_stop_iteration`: see `host::quotagate_on_request_headers`.
     fn on_http_request_body(&mut self, _size: usize, _end: bool) -> Action {
         self.keep_back()
@@ -181,14 +181,14 @@ impl Context for Stream {
                 self.plugin.worker.borrow_mut().cancel(*ticket, self.plugin.now());
                 self.plugin.abandon(earlier.take());
             }
-            Phase::Unreached(held) => self.plugin.give_back(std::mem::take(held)),
+            Phase::Unreached(held) => self.plugin.refund(std::mem::take(held)),
             Phase::Uncounted | Phase::Decided(_) => {}
         }
         if let Some(admission) = self.redirected() {
             let oldest = self.plugin.redirects.keep(self.id, admission);
-            self.plugin.give_back(oldest.map(|oldest| oldest.held).unwrap_or_default());
+            self.plugin.refund(oldest.map(|oldest| oldest.held).unwrap_or_default());
         }
-        // What has not come by now never will, and the access log is written.
+        // No answer comes any more, and Envoy writes the access log now.
         self.settle(|_| Some(Answered::Abandoned));
         self.plugin.wake();
         true

@@ -1,4 +1,4 @@
-//! A request that waits, or is counted while it runs, as the root finds it again.
+//! How the root finds a request again that waits, or that shadow policies count while it runs.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,34 +12,33 @@ use quotagate_quota::worker::Ticket;
 use crate::host;
 use crate::plugin::Plugin;
 
-/// How far a request is.
+/// The state of a request.
 #[derive(Debug)]
 pub enum Phase {
-    /// Nothing counts it, or the filter has answered it for want of an identity.
+    /// No policy counts it, or the filter answered it because of a missing identity.
     Uncounted,
-    /// Paused. Where it was redirected, with what it was counted by before.
+    /// Paused. After a redirect, with the admission from before it.
     Waiting(Ticket, Option<Admission>),
-    /// Admitted when the stream was gone: it never reaches the upstream, and these units are to be refunded.
+    /// Admitted after the stream was gone: it never reaches the upstream, so these units must be refunded.
     Unreached(Vec<Held>),
-    /// Let through, or answered by the filter. Policies that only count may not have heard from the store yet.
+    /// Admitted, or answered by the filter. Shadow policies may still wait for the store.
     Decided(Decision),
 }
 
-/// How the root finds a request.
+/// A request of a worker.
 pub struct Waiting {
     pub stream: u32,
     pub phase: Rc<RefCell<Phase>>,
 }
 
 impl Waiting {
-    /// Carries out what became of the request, from a callback of the root. Whether the host was called to let it
-    /// go on, or to answer it.
+    /// Carries out the decision, in a callback of the root. Returns whether it resumed or answered the stream.
     pub fn carry_out(self, decision: Decision, plugin: &Plugin, config: &Config) -> bool {
-        // A stream that is gone needs nothing, and whatever is active instead must not get it. Envoy says that a
-        // stream is done before it is gone, and `Worker::cancel` has then taken its units back.
+        // A stream that is gone needs nothing, and the stream that is active instead must not get its answer. `on_done`
+        // ran before, and `Worker::cancel` refunded the units.
         let there = host::enter(self.stream);
         let (decision, paused) = match self.phase.replace(Phase::Uncounted) {
-            // It has gone on, and this is what the policies say that only count.
+            // It went on, and this is what shadow policies say.
             Phase::Decided(mut decided) => {
                 if let (Decision::Admit(admission), Decision::Admit(counted)) = (&mut decided, decision) {
                     admission.join(counted);

@@ -23,18 +23,17 @@ fn dials_are_fetched_with_the_first_request_and_a_report() {
     start(&format!("{},{}", policy("p", ""), policy("o", r#","mode":"off""#)));
     assert_eq!(fetches(), 0, "not without traffic");
     request(2);
-    let mut headers = host(|h| h.fetches[0].clone());
-    let report = headers.iter().position(|(name, _)| name == "x-quotagate-report").expect("a report");
-    let (_, report) = headers.remove(report);
+    let (mut headers, report) = host(|h| h.fetches[0].clone());
     headers.sort();
     let expected = [
         (":authority", "quotagate"),
-        (":method", "GET"),
-        (":path", "/v1/dials?domain=d"),
+        (":method", "POST"),
+        (":path", "/v1/telemetry?domain=d"),
         ("authorization", "Bearer s3cret"),
+        ("content-type", "application/json"),
     ];
     assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    let report: Value = serde_json::from_str(&report).unwrap();
+    let report: Value = serde_json::from_slice(&report).unwrap();
     let names: Vec<_> = report["policies"].as_array().unwrap().iter().map(|p| p["name"].clone()).collect();
     assert_eq!(names, ["p", "o"]);
     for id in 3..20 {

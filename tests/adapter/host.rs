@@ -46,8 +46,8 @@ pub struct Host {
     pub calls: Vec<(u32, Vec<u8>)>,
     /// The headers of the last call.
     pub call_headers: Vec<(String, String)>,
-    /// The headers of each fetch of dials.
-    pub fetches: Vec<Vec<(String, String)>>,
+    /// The headers and the body of each fetch of dials.
+    pub fetches: Vec<(Vec<(String, String)>, Vec<u8>)>,
     pub refuse_calls: bool,
     /// It answers calls itself, in place of a store that does not.
     pub answers_itself: bool,

@@ -2,6 +2,8 @@
 
 use std::slice;
 
+use quotagate_quota::protocol::dials::TELEMETRY_PATH;
+
 use crate::host::{Answer, FETCHES, HOST, Host, QUEUE, ROOT, host};
 
 unsafe extern "C" {
@@ -235,10 +237,12 @@ unsafe extern "C" fn proxy_http_call(
             return INTERNAL_FAILURE;
         }
         let headers = pairs(unsafe { bytes(headers, headers_size) });
-        if headers.contains(&(":method".to_owned(), "GET".to_owned())) {
-            assert_eq!((h.active, body_size), (ROOT, 0), "a fetch is the root's, and has no body");
+        let is_fetch =
+            |(name, value): &(String, String)| name == ":path" && value.starts_with(TELEMETRY_PATH);
+        if headers.iter().any(is_fetch) {
+            assert_eq!(h.active, ROOT, "a fetch is the root's");
             unsafe { *token = FETCHES + h.fetches.len() as u32 };
-            h.fetches.push(headers);
+            h.fetches.push((headers, unsafe { bytes(body, body_size) }.to_vec()));
             return OK;
         }
         h.calls.push((h.active, unsafe { bytes(body, body_size) }.to_vec()));

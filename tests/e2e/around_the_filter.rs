@@ -1,5 +1,5 @@
-//! What stands around the filter in Envoy: other filters, retries, mirrors, missing routes, ECDS, upstream filters.
-//! `docs/operate/around-the-filter.md` names what is tested here.
+//! What stands around the filter in Envoy: other filters, retries, mirrors, missing routes, ECDS,
+//! upstream filters. `docs/operate/around-the-filter.md` names what is tested here.
 
 use std::fs;
 use std::path::Path;
@@ -142,7 +142,8 @@ fn with_grpc_web_in_front_the_status_in_trailers_counts() -> Result<()> {
     Ok(())
 }
 
-/// Writes a filter's configuration as ECDS has it, beside the file and then in its place, which is what Envoy watches.
+/// Writes a filter's configuration as ECDS has it. Envoy watches for files that are moved into
+/// place, so it is written beside the file first.
 fn publish(file: &Path, filter: &Value) -> Result<()> {
     let resource = json!({
         "@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",

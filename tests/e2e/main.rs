@@ -62,6 +62,7 @@ mod redirects;
 #[cfg(test)]
 mod rig;
 #[cfg(test)]
+mod server_names;
 mod store_tls;
 #[cfg(test)]
 mod two_proxies;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use quotagate_quota::protocol::dials::{DIALS_PATH, PolicyReport, REPORT_HEADER, Report};
+use quotagate_quota::protocol::dials::{PolicyReport, Report, TELEMETRY_PATH};
 use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_support::envoy::{Envoy, EnvoyOptions};
 use quotagate_support::http::{self, Request};
@@ -134,8 +134,8 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
         missing_identity: 2,
         store_error: 1,
     };
-    let report = serde_json::to_string(&Report { policies: vec![policy], refused: Vec::new() })?;
-    let told = Request::get(&format!("{DIALS_PATH}?domain=shop")).header(REPORT_HEADER, report);
+    let report = serde_json::to_vec(&Report { policies: vec![policy], refused: Vec::new() })?;
+    let told = Request::post(&format!("{TELEMETRY_PATH}?domain=shop"), &report);
     assert_eq!(http::Client::connect(store.port())?.send(&told)?.status, 200);
     let dial = json!({"policy": "*", "mode": "shadow", "by": "ann"});
     let wish = json!({"policy": "per-caller", "partition": "jwt.sub=alice", "allow": "blocked", "by": "ann"});

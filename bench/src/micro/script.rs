@@ -99,7 +99,7 @@ fn send(port: u16, kind: &Kind, commands: usize, pipeline: usize) -> Result<()> 
 
 /// Reserves one unit for each of a thousand users, with the store's own script.
 fn reservation(redis: &Redis) -> Result<Kind> {
-    let source = fs::read_to_string(paths::root().join("crates/store/src/redis/counter.lua"))?;
+    let source = fs::read_to_string(paths::root().join("crates/store/src/redis/script/counter.lua"))?;
     let digest = redis.cli(&["SCRIPT", "LOAD", &source])?.lines();
     let window = window(redis)?;
     let commands = (0..USERS).map(|user| {

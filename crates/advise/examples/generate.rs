@@ -1,7 +1,7 @@
 //! Writes an access log as Envoy would, for measuring: `generate --bytes 2000000000 > access.log`.
 //!
-//! A week of requests of users whose popularity follows Zipf's law, nearly in order of time: a line is written when its
-//! request ends. The same arguments give the same bytes.
+//! A week of requests of users with a popularity by Zipf's law, nearly in order of time: Envoy
+//! writes a line when the request ends. The same arguments give the same bytes.
 
 use std::io::{self, BufWriter, Write as _};
 
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let zipf = Zipf::new(users, EXPONENT)?;
     let mut out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
     let (mut written, mut now) = (0, BEGIN_MS);
-    // So that it spans a week, however long it is.
+    // The log spans a week at any size.
     let gap = (7.0 * 86_400_000.0 * 390.0 / bytes as f64).max(0.000_1);
     let mut passed = 0.0;
     while written < bytes {

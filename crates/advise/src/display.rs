@@ -48,8 +48,8 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{text} %")
 }
 
-/// An untrusted text for a terminal: cut, and without control characters or characters that are invisible or change the
-/// direction of text.
+/// An untrusted text for a terminal: cut, and without control characters or characters that are
+/// invisible or change the direction of text.
 pub(crate) fn shown(line: &[u8]) -> String {
     let line = String::from_utf8_lossy(line.get(..LENGTH * 4).unwrap_or(line)).into_owned();
     let mut text: String =

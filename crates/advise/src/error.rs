@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Why there is no advice.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// What was asked for does not fit together.
+    /// Options contradict each other.
     #[error("{0}")]
     Usage(String),
     /// A log cannot be read.
@@ -16,34 +16,35 @@ pub enum Error {
     Unreadable {
         /// The log.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// No line of any log looks like a request.
+    /// No line of any log can be read as a request.
     #[error(
-        "{} is no access log that can be read: its first line is {line:?}{lack}. Expected is a JSON object a line, such as \
-         {EXAMPLE}, or text with --format, such as {FORMAT:?}; other names are told by --time-field and --key-field", path.display()
+        "{} is not an access log in the expected format: its first line is {line:?}{lack}. Expected is one JSON object per \
+         line, such as {EXAMPLE}, or text with --format, such as {FORMAT:?}. If your fields have other names, use \
+         --time-field and --key-field", path.display()
     )]
     NoLog {
-        /// The first of them.
+        /// The first log with lines.
         path: PathBuf,
-        /// How it begins.
+        /// Its first line.
         line: String,
-        /// What text lines lack to be read, in brackets; or nothing.
+        /// What the line lacks, in parentheses, or nothing.
         lack: String,
     },
-    /// The log holds what several policies counted.
-    #[error("the log has requests of several policies, {0} and {1} among them: say which with --policy")]
+    /// Several policies counted the requests of the log.
+    #[error("the log has requests of several policies, such as {0} and {1}: choose one with --policy")]
     SeveralPolicies(String, String),
-    /// Nothing was counted.
+    /// No request was counted.
     #[error("there is nothing to advise on: {0}")]
     Nothing(String),
-    /// A fault of ours.
-    #[error("a thread has come to an unexpected end: please report this")]
+    /// A bug of the advisor.
+    #[error("a thread panicked: please report this")]
     Panicked,
 }
 
-/// A format with what is needed, where a client cannot shift it.
+/// A format with the necessary fields in front, where no client can shift them.
 const FORMAT: &str = "[%START_TIME%] %FILTER_STATE(wasm.quotagate.partition:PLAIN)% %FILTER_STATE(wasm.quotagate.policy:PLAIN)% ...";
-/// A line as `envoy/access_log.yaml` has it, without what is not read.
+/// A line of the format in `envoy/access_log.yaml`, with the necessary fields only.
 const EXAMPLE: &str = "{\"time\":\"2026-01-31T12:00:00.000Z\",\"quota_policy\":\"per-caller\",\"quota_partition\":\"jwt.sub=alice\"}";

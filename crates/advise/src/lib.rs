@@ -1,20 +1,38 @@
-//! The quota advisor: reads access logs and says whom each quota would have refused.
+//! The quota advisor: reads access logs and recommends the smallest quota that refuses almost no
+//! users.
 //!
-//! A **user** is whoever a request is counted for, by default the filter's partition. A **user-window** is what one user
-//! asked for in one window, fixed as the store's are: `floor(time / window)`, on the log's own clock, by when requests
-//! began. It is refused by a quota that it exceeds, and a user is refused if any of its windows is. What was refused when the
-//! log was written counts too: it was asked for.
+//! A **user** is the party that a request is counted for, by default the partition that the filter
+//! logs. A **user-window** is one user in one window. Windows are fixed like the store's,
+//! `floor(time / window)`, on the log's own clock, by the time at which requests began. A quota
+//! refuses a user-window with more units than the quota, and it refuses a user if it refuses any of
+//! that user's windows. Requests that were refused when the log was written count, too.
 //!
-//! Logs are read once, on all processors, in bounded memory: [`Options::memory`] for tables, and besides
+//! Logs are read once, on all processors, in bounded memory: [`Options::memory`] for tables, and in
+//! addition
 //!
-//! - about 5 MiB a thread;
-//! - for each open log, at most 256 of them, what its decompression takes (nothing; 0.3 MiB for gzip; for zstd its window, 8 MiB
-//!   and less unless it was packed with `--long`, 128 MiB at most), and the line that its last chunk ended in (2 MiB at most);
-//! - for each user that [`Options::show_users`] or [`Options::without_top`] asks for, up to 64 names of 256 bytes and as many
-//!   small entries;
-//! - where costs make many thousands of different large counts, up to 3 MiB for each of 64 parts of the users, twice.
+//! - about 5 MiB per thread;
+//! - for each open log, 256 at most, the memory of its decompression (none; 0.3 MiB for gzip; for
+//!   zstd its window, up to 8 MiB, or 128 MiB if it was packed with `--long`), and one unfinished
+//!   line (2 MiB at most);
+//! - for each user of [`Options::show_users`] or [`Options::without_top`], up to 64 names of 256
+//!   bytes and as many small entries;
+//! - if costs make many thousands of different large counts, up to 3 MiB for each of 64 shards of
+//!   the users, twice.
 //!
-//! While everything fits, all numbers are exact, whatever order the lines have; `count/shard.rs` says what happens then.
+//! While all counts fit, all numbers are exact for any order of lines. `count/shard.rs` describes
+//! what happens then.
+//!
+//! ```no_run
+//! use quotagate_advise::{Options, advise};
+//!
+//! let logs = vec!["access.log".into(), "access.log.1.gz".into()];
+//! let advice = advise(&Options { logs, windows_s: vec![60, 3600], ..Options::default() })?;
+//! for window in &advice.windows {
+//!     println!("{} per {} s", window.recommended.quota, window.window_s);
+//! }
+//! println!("{}", advice.text());
+//! # Ok::<(), quotagate_advise::Error>(())
+//! ```
 
 mod advice;
 mod count;
@@ -37,7 +55,7 @@ pub use self::options::{Limits, Options};
 /// Reads the logs and judges quotas.
 ///
 /// # Errors
-/// When a log cannot be read or is none, or nothing in it can be counted.
+/// When a log cannot be read or is no access log, or when no request can be counted.
 pub fn advise(options: &Options) -> Result<Advice, Error> {
     advice::of(options, run::run(options)?)
 }

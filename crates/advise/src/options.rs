@@ -9,36 +9,36 @@ use crate::line::{Fields, Only};
 /// What to read, and what to advise on.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The logs; `-` is standard input.
+    /// Paths of the logs; `-` is standard input.
     pub logs: Vec<PathBuf>,
     /// How lines are read.
     pub fields: Fields,
     /// Which requests are counted.
     pub only: Only,
-    /// Users that are left out: names, or beginnings of names with `*` behind.
+    /// Users to leave out: names, or prefixes of names that end in `*`.
     pub exclude: Vec<String>,
-    /// Lengths of the windows in seconds; each is judged by itself.
+    /// Lengths of the windows in seconds. Each gets advice of its own.
     pub windows_s: Vec<u32>,
-    /// The quotas to judge; empty: a ladder up to the most that anybody took.
+    /// The quotas to judge. If empty, a ladder up to the largest user-window.
     pub quotas: Vec<u32>,
     /// How much the recommended quota may refuse.
     pub limits: Limits,
-    /// How many of the users who took most are named.
+    /// How many of the users with the largest windows are named.
     pub show_users: usize,
-    /// Judge also without so many of the users who took most.
+    /// How many of the users with the largest windows a second recommendation leaves out.
     pub without_top: usize,
-    /// Most bytes of tables, shared by all windows.
+    /// Bytes of tables at most, for all windows together.
     pub memory: usize,
-    /// How late lines are expected at most, in seconds, once memory is scarce.
+    /// How late a line may come, in seconds. It matters once memory is scarce.
     pub lateness_s: u32,
-    /// How many threads read.
+    /// Threads that read.
     pub threads: usize,
-    /// Whether to show on a terminal how far reading has come.
+    /// Whether to show progress on a terminal.
     pub progress: bool,
 }
 
 impl Default for Options {
-    /// A minute, no log, and what `quotagate advise` takes unless told otherwise, with one thread.
+    /// One window of a minute, no log, one thread, and the defaults of `quotagate advise`.
     fn default() -> Self {
         Self {
             logs: Vec::new(),
@@ -65,11 +65,11 @@ impl Options {
     }
 }
 
-/// The shares that a recommended quota must stay below.
+/// The recommended quota refuses less than these shares.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Limits {
-    /// Of users, 0.001 for 0.1 %.
+    /// Share of users: 0.001 for 0.1 %.
     pub users: f64,
-    /// Of user-windows.
+    /// Share of user-windows.
     pub windows: f64,
 }

@@ -1,4 +1,4 @@
-//! `quotagate advise`: access logs in, a quota out.
+//! `quotagate advise`: recommends a quota from access logs.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -13,89 +13,90 @@ use quotagate_store::server::raise_file_limit;
 use crate::standard::{error_line, print};
 use crate::values::{bytes, percent, seconds};
 
-/// The most users that are named or left out.
+/// Largest value of `--show-users` and `--without-top`.
 const MOST_USERS: u64 = 100;
 
 /// The flags of `quotagate advise`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Access logs of Envoy, JSON or text, plain, gzip or zstd; `-` reads standard input
+    /// Access logs of Envoy, as JSON or text, plain, gzip or zstd; `-` reads standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
-    /// The window that a quota is asked for: 10s, 1m, 1h, 1d; or several of them
+    /// The window of the quota: 10s, 1m, 1h30m, 1d; several give a quota each
     #[arg(long, default_value = "1m", value_delimiter = ',', value_name = "TIME,TIME", value_parser = seconds)]
     window: Vec<u32>,
-    /// Judge these quotas; without it a ladder up to the most that anybody took
+    /// Judge these quotas [default: a ladder up to the largest use in one window]
     #[arg(long, value_delimiter = ',', value_name = "N,N")]
     quota: Vec<u32>,
-    /// Read only what this policy counted
+    /// Count only requests that this policy counted
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Leave out this user, or with `*` at its end all whose names begin so
+    /// Leave out this user; with `*` at the end, all users with that prefix
     #[arg(long, value_name = "USER")]
     exclude: Vec<String>,
-    /// Name so many of the users who took most in one window
+    /// Name the N users with the largest windows
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(..=MOST_USERS))]
     show_users: usize,
-    /// Tell the quota also without so many of the users who took most
+    /// Also recommend a quota without the N users with the largest windows
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(..=MOST_USERS))]
     without_top: usize,
-    /// Read only requests whose path begins so
+    /// Count only requests whose path has this prefix
     #[arg(long, value_name = "PREFIX")]
     path: Option<String>,
-    /// The recommended quota refuses less than so many percent of users
+    /// The recommended quota refuses less than this percentage of users
     #[arg(long, default_value_t = 0.1, value_name = "PERCENT", value_parser = percent)]
     max_users: f64,
-    /// The recommended quota refuses less than so many percent of user-windows
+    /// The recommended quota refuses less than this percentage of user-windows
     #[arg(long, default_value_t = 0.01, value_name = "PERCENT", value_parser = percent)]
     max_windows: f64,
-    /// The format string of text lines, as Envoy was given it
+    /// The format string of text lines, as in the Envoy configuration [default: Envoy's default]
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
-    /// When a request began: a JSON field (with dots between nested names), or an operator of --format
+    /// The field of the time: a JSON field, with dots between nested names, or an operator of
+    /// --format
     #[arg(long, value_name = "FIELD")]
     time_field: Option<String>,
-    /// How that is written, in the notation of strftime; without it RFC 3339 or a number
+    /// The format of times, in the notation of strftime [default: RFC 3339 or a number]
     #[arg(long, value_name = "FORMAT")]
     time_format: Option<String>,
-    /// Who is counted; without it the filter's partition
+    /// The field of the user [default: the partition that the filter logs]
     #[arg(long, value_name = "FIELD")]
     key_field: Option<String>,
-    /// The policy that counted
+    /// The field of the policy
     #[arg(long, value_name = "FIELD")]
     policy_field: Option<String>,
-    /// The path
+    /// The field of the path
     #[arg(long, value_name = "FIELD")]
     path_field: Option<String>,
-    /// How many units a request takes; without it one
+    /// The field of the cost in units [default: each request costs one]
     #[arg(long, value_name = "FIELD")]
     cost_field: Option<String>,
-    /// The most memory for counts; with less than they need, numbers are estimates, and it says so
+    /// Memory for counts; if it does not suffice, numbers are estimates, and the output says so
     #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = bytes)]
     memory: usize,
-    /// How much later than others a line may come, once memory is scarce
+    /// How late a line may come once memory is scarce
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = seconds)]
     lateness: u32,
-    /// Threads that read; without it one for each processor
+    /// Threads that read [default: one per processor]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Draw a picture into this file, too; of several windows one each, with the window in its name
+    /// Draw a picture into this file; with several windows, one each with the window in its name
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
 
 /// Prints the advice.
 ///
-/// The status is 0, or 1 where there is nothing to advise on.
+/// The status is 0, or 1 if there is nothing to advise on.
 ///
 /// # Errors
-/// One sentence on what is wrong with the flags or the logs.
+/// One sentence about a wrong flag or an unreadable log.
 pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     let (json, plot) = (args.json, args.plot.clone());
-    // Where that is refused, fewer logs are open at once.
+    // With the lower limit, fewer logs are open at once.
     let _ = raise_file_limit();
     let advice = match quotagate_advise::advise(&options(args)) {
         Ok(advice) => advice,

@@ -34,7 +34,11 @@ enum Command {
     /// Read access logs and recommend a quota
     Advise(advise::Args),
     /// Print the JSON Schema of the policy document, for editors
-    Schema,
+    Schema {
+        /// Print the reference page of the document instead, in Markdown
+        #[arg(long)]
+        markdown: bool,
+    },
     #[command(flatten)]
     Operate(operate::Operation),
     /// Print a script with which a shell completes these commands
@@ -59,7 +63,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(&args),
         Command::Advise(args) => advise::run(args),
-        Command::Schema => print(&schema::text()),
+        Command::Schema { markdown } => print(&if markdown { schema::page() } else { schema::text() }),
         Command::Operate(operation) => Ok(operate::run(&operation)),
         Command::Completions { shell } => completions(shell),
     };

@@ -1,7 +1,7 @@
 //! Standard output and standard error.
 //!
-//! Their reader may have gone away, or their disk may be full. That changes nothing about work that is done already: messages
-//! are lost then, and only data that cannot be written is an error.
+//! Their reader may have gone away, or their disk may be full. That changes nothing about work that
+//! is done already: messages are lost then, and only data that cannot be written is an error.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

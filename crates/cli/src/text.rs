@@ -4,7 +4,8 @@ use indicatif::HumanCount;
 use jiff::Timestamp;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
-/// Control characters, and characters of Unicode that are invisible or change the direction of text.
+/// Control characters, and characters of Unicode that are invisible or change the direction of
+/// text.
 pub(crate) fn is_harmful(c: char) -> bool {
     use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, Unassigned};
     matches!(

@@ -44,7 +44,8 @@ pub(crate) fn seconds(text: &str) -> Result<u32, String> {
     u32::try_from(time.as_secs()).map_err(|error| error.to_string())
 }
 
-/// A number of units. It may have separators, as [`crate::text::number`] writes them: `5000`, `5,000`, `5 000`, `5_000`.
+/// A number of units. It may have separators, as [`crate::text::number`] writes them: `5000`,
+/// `5,000`, `5 000`, `5_000`.
 ///
 /// # Errors
 /// One sentence for the person who typed it.

@@ -18,7 +18,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use hyper::body::Incoming;
 use quotagate_quota::protocol::RESERVE_PATH;
-use quotagate_quota::protocol::dials::DIALS_PATH;
+use quotagate_quota::protocol::dials::TELEMETRY_PATH;
 use serde::Serialize;
 use tower::ServiceExt;
 use tower_http::set_header::SetResponseHeaderLayer;
@@ -64,8 +64,7 @@ async fn admit(
     let (guard, reach) = &*admission;
     match request.uri().path() {
         // A proxy was given the wrong address.
-        RESERVE_PATH => return Err(Refusal::AdminAddress),
-        DIALS_PATH if request.method() == "GET" => return Err(Refusal::AdminAddress),
+        RESERVE_PATH | TELEMETRY_PATH => return Err(Refusal::AdminAddress),
         path if path.starts_with(api::ROOT) => guard.check(&request, *reach)?,
         _ => {}
     }

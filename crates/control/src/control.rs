@@ -15,7 +15,7 @@ use crate::watch::Watch;
 /// What the admin address serves, and what calls are told of.
 pub struct Control {
     pub store: Arc<dyn Store>,
-    pub operate: Arc<Operate>,
+    pub operate: Operate,
     pub watch: Watch,
     pub events: Events,
     pub metrics: Metrics,
@@ -27,7 +27,7 @@ impl Control {
     pub fn new(store: Arc<dyn Store>, connections: Arc<Connections>) -> Self {
         let watch = Watch::default();
         let metrics = Metrics::new(&*store, &watch);
-        let operate = Arc::new(Operate::new(Arc::clone(&store)));
+        let operate = Operate::new(Arc::clone(&store));
         Self { store, operate, watch, events: Events::default(), metrics, connections }
     }
 }
@@ -45,18 +45,19 @@ impl Hooks for Control {
     }
 
     fn version(&self, domain: &str) -> u64 {
-        self.operate.version(domain)
+        self.operate.views.version(domain)
     }
 
     fn dials<'a>(&'a self, domain: &'a str, report: &'a [u8]) -> BoxFuture<'a, Result<DialsReply, String>> {
         async move {
-            let cached = self.operate.wanted(domain).await.map_err(|full| full.to_string())?;
+            let cached = self.operate.views.wanted(domain).await.map_err(|full| full.to_string())?;
             // Nothing is decided by a report, so an unreadable one counts as none.
             if let Some(report) = cached.learn(report) {
                 self.watch.reported(domain, &report);
                 if cached.is_due() {
-                    let (operate, cached) = (Arc::clone(&self.operate), Arc::clone(&cached));
-                    drop(self.connections.spawn(async move { operate.write_down(&cached).await }));
+                    let (directory, cached) = (Arc::clone(&self.operate.directory), Arc::clone(&cached));
+                    let write_down = async move { directory.write_down(&cached).await };
+                    drop(self.connections.spawn(write_down));
                 }
             }
             cached.reply().ok_or_else(|| "the dials cannot be read".to_owned())

@@ -145,7 +145,7 @@ impl Metrics {
         let (dials, overrides) = (&self.dials, &self.overrides);
         dials.clear();
         overrides.clear();
-        for (domain, turned, overridden) in operate.in_force() {
+        for (domain, turned, overridden) in operate.boards.in_force() {
             let domain = Domain { domain };
             dials.get_or_create(&domain).set(i64::try_from(turned).unwrap_or(i64::MAX));
             overrides.get_or_create(&domain).set(i64::try_from(overridden).unwrap_or(i64::MAX));

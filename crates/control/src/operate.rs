@@ -11,28 +11,34 @@
 //! are known and [`MAX_OVERRIDES`] overrides kept.
 
 mod boards;
-mod cache;
+mod counters;
 mod dials;
+mod directory;
 mod domains;
 mod fault;
-mod names;
+mod history;
 mod overrides;
 mod record;
 mod reports;
 mod shape;
-mod usage;
 mod view;
+mod views;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::Event;
-use quotagate_store::control::{Change, ControlStore, HashName};
+pub use quotagate_store::control::MAX_OVERRIDES;
 use quotagate_store::store::Store;
 
-pub use self::cache::{Cached, Full};
+pub use self::boards::Boards;
+pub use self::counters::{Counters, LastQuota};
+pub use self::dials::Dials;
+pub use self::directory::Directory;
+pub use self::domains::Domains;
 pub use self::fault::Fault;
-pub use quotagate_store::control::MAX_OVERRIDES;
+pub use self::history::History;
+pub use self::overrides::Overrides;
+pub use self::views::{Full, Views, Watched};
 
 /// Domains whose dials are kept at hand.
 pub const MAX_DOMAINS: usize = 64;
@@ -48,63 +54,52 @@ const REPORTED: Duration = Duration::from_secs(15 * 60);
 /// How often a change is tried that others are quicker with.
 const TRIES: u32 = 16;
 
-/// Operators' view of a store.
+/// Operators' view of a store: one part for each thing that they change or see.
+///
+/// Make one with [`new`](Self::new), and keep [`keep_fresh`](Self::keep_fresh) running beside it.
 pub struct Operate {
-    store: Arc<dyn Store>,
-    cache: cache::Cache,
-    kept: boards::Kept,
-}
-
-/// A change that is to be made: what a field shall hold, and what is said of it.
-struct Edit {
-    new: Option<Vec<u8>>,
-    done: String,
-}
-
-/// What was made.
-struct Made {
-    version: u64,
-    done: String,
+    /// What proxies are told of each domain.
+    pub views: Arc<Views>,
+    /// Which domains and policies there are.
+    pub directory: Arc<Directory>,
+    /// What was changed, by whom.
+    pub history: Arc<History>,
+    /// Dials of policies.
+    pub dials: Dials,
+    /// Runtime overrides of partitions.
+    pub overrides: Arc<Overrides>,
+    /// Counters of partitions.
+    pub counters: Counters,
+    /// All that is known of a domain.
+    pub boards: Arc<Boards>,
+    /// The list of domains.
+    pub domains: Domains,
 }
 
 impl Operate {
     /// Over `store`, with nothing at hand yet.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, cache: cache::Cache::default(), kept: boards::Kept::default() }
-    }
-
-    fn control(&self) -> &dyn ControlStore {
-        self.store.control()
-    }
-
-    /// Changes one field to what `edit` makes of its value and of the backend's time, and tells history.
-    async fn change(
-        &self,
-        domain: &str,
-        hash: HashName,
-        field: &str,
-        by: &str,
-        edit: impl Fn(Option<&[u8]>, Duration) -> Result<Edit, Fault>,
-    ) -> Result<Made, Fault> {
-        for _ in 0..TRIES {
-            let snapshot = self.control().read(hash, domain).await?;
-            let old = snapshot.get(field);
-            let Edit { new, done } = edit(old, snapshot.now)?;
-            let event = Event { at_ms: millis(snapshot.now), by: by.to_owned(), done };
-            let change = Change {
-                hash,
-                field: field.to_owned(),
-                old: old.map(<[u8]>::to_vec),
-                new,
-                event: Some(record::write(&event)),
-            };
-            if let Some(version) = self.control().change(domain, &change).await? {
-                tracing::info!("{}, by {}, in {domain}", event.done, event.by);
-                self.reread(domain).await;
-                return Ok(Made { version, done: event.done });
-            }
+        let views = Arc::new(Views::new(Arc::clone(&store)));
+        let directory = Arc::new(Directory::new(Arc::clone(&store), Arc::clone(&views)));
+        let history = Arc::new(History::new(store, Arc::clone(&views), Arc::clone(&directory)));
+        let overrides = Arc::new(Overrides::new(Arc::clone(&directory), Arc::clone(&history)));
+        let boards = Arc::new(Boards::new(Arc::clone(&directory), Arc::clone(&views)));
+        Self {
+            dials: Dials::new(Arc::clone(&directory), Arc::clone(&history)),
+            counters: Counters::new(Arc::clone(&history), Arc::clone(&overrides)),
+            domains: Domains::new(Arc::clone(&history), Arc::clone(&boards)),
+            views,
+            directory,
+            history,
+            overrides,
+            boards,
         }
-        Err(Fault::Contended)
+    }
+
+    /// Reads the domains that proxies ask for once a second, and the others now and then. Never
+    /// returns.
+    pub async fn keep_fresh(&self) {
+        tokio::join!(self.views.keep_fresh(), self.boards.keep_quiet());
     }
 }
 

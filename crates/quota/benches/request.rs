@@ -13,7 +13,7 @@ use quotagate_quota::config::Config;
 use quotagate_quota::decision::Decision;
 use quotagate_quota::evaluate::Check;
 use quotagate_quota::protocol::{Grant, ReserveReply, ReserveRequest};
-use quotagate_quota::request::{PeerName, Request};
+use quotagate_quota::request::Request;
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{CallId, Submitted, Worker};
@@ -52,7 +52,7 @@ impl Request for User {
     fn metadata(&self, _filter: &str, _path: &[Box<str>]) -> Option<Vec<u8>> {
         None
     }
-    fn peer(&self, _name: PeerName) -> Option<Vec<u8>> {
+    fn attribute(&self, _path: &[&str]) -> Option<Vec<u8>> {
         None
     }
     fn source_address(&self) -> Option<Vec<u8>> {
@@ -82,8 +82,8 @@ impl Request for OnPath {
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
         User(7).metadata(filter, path)
     }
-    fn peer(&self, name: PeerName) -> Option<Vec<u8>> {
-        User(7).peer(name)
+    fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {
+        User(7).attribute(path)
     }
     fn source_address(&self) -> Option<Vec<u8>> {
         User(7).source_address()

@@ -114,7 +114,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::decision::{Admission, Refusal};
+    use crate::decision::{Admission, Balance, Refusal};
     use crate::time::Monotonic;
 
     fn config() -> Config {
@@ -129,7 +129,7 @@ mod tests {
     fn standing(policy: usize, granted: bool, quota: u64, remaining: u64) -> Standing {
         let key = format!("shop:p:{{header.x=p{policy}}}").into();
         let resets = Monotonic::new(Duration::from_secs(1));
-        Standing { policy, key, granted, enforced: policy < 2, quota, remaining, resets }
+        Standing { policy, key, granted, enforced: policy < 2, balance: Balance { quota, remaining, resets } }
     }
 
     fn uncounted(policy: usize) -> Uncounted {

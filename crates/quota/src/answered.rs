@@ -4,7 +4,7 @@
 //! trailers. Its HTTP status is 200 whether it failed or not.
 
 use crate::config::{Abandoned, Answers, Config, Count};
-use crate::decision::{Admission, Held};
+use crate::decision::{Admission, Balance, Held};
 
 /// What is known of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +101,9 @@ impl Admission {
         }
         for standing in &mut self.standings {
             let refunded = refunds.iter().filter(|held| held.policy == standing.policy);
-            let units: u64 = refunded.map(|held| held.units).sum();
-            standing.remaining = standing.remaining.saturating_add(units).min(standing.quota);
+            let units: u64 = refunded.map(|held| held.units.amount).sum();
+            let balance = standing.balance.plus(units);
+            standing.balance = Balance { remaining: balance.remaining.min(balance.quota), ..balance };
         }
         refunds
     }

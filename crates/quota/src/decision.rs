@@ -1,4 +1,4 @@
-//! What becomes of a request, and what is known of it afterwards.
+//! The decision on a request: what to do with it, where it stands with each policy, and which units it holds.
 
 use std::rc::Rc;
 
@@ -10,48 +10,57 @@ use crate::time::Monotonic;
 pub enum Decision {
     /// Let it through.
     Admit(Admission),
-    /// Answer 429.
+    /// Answer as `response.denied` says, 429 by default.
     Refuse(Refusal),
-    /// The store failed and this policy says `on_failure: deny`: answer 503.
+    /// Answer 503: the store failed, and this policy has `on_failure: deny`.
     Unavailable(Uncounted),
 }
 
-/// Where a request stands that is let through.
+/// What policies say of an admitted request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// With each policy that counted it or, in shadow mode, would have refused it, in the order of the policies.
+    /// One for each policy that counted the request or, in shadow mode, would have refused it; in the order of the
+    /// policies.
     pub standings: Vec<Standing>,
-    /// Units that it keeps only if it is answered as its policy says. [`answered`](Self::answered) settles them.
+    /// Units that count only with certain answers. [`answered`](Self::answered) settles them.
     pub held: Vec<Held>,
-    /// The first policy that could not count it, because the store failed.
+    /// The first policy that could not count the request because the store failed.
     pub uncounted: Option<Uncounted>,
-    /// Policies in shadow mode that have not counted it: the store has not answered yet, or failed.
+    /// Policies in shadow mode that have not counted the request: the store has not answered yet, or failed.
     pub pending: Vec<Uncounted>,
 }
 
 /// Why and until when a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// With the policies that are known, in the order of the policies; at least one is enforced and refuses.
+    /// One for each policy that the worker knows enough of, in the order of the policies. At least one is enforced and
+    /// refuses.
     pub standings: Vec<Standing>,
     /// When the last of the refusing policies resets.
     pub until: Monotonic,
 }
 
-/// Where a request stands with one policy.
+/// What one policy says of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The policy's place in the configuration.
+    /// The index of the policy in the configuration.
     pub policy: usize,
     /// The counter: `<domain>:<policy>:{<partition>}`.
     pub key: Rc<str>,
     /// Whether the policy grants the request's cost.
     pub granted: bool,
-    /// Whether it may refuse the request; what dials turned since its arrival changes nothing.
+    /// Whether it was enforced when the request arrived. Later dials do not change that.
     pub enforced: bool,
+    /// What is left after this request, including units that the worker has leased.
+    pub balance: Balance,
+}
+
+/// What a counter has left in its current window, as far as the worker knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Balance {
     /// The quota in force, in units.
     pub quota: u64,
-    /// Units left after this request, as far as the worker knows, those included that it holds itself.
+    /// Units left.
     pub remaining: u64,
     /// The end of the window, never too early.
     pub resets: Monotonic,
@@ -60,44 +69,67 @@ pub struct Standing {
 /// A policy that has not counted a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uncounted {
-    /// The policy's place in the configuration.
+    /// The index of the policy in the configuration.
     pub policy: usize,
-    /// The counter.
+    /// The counter: `<domain>:<policy>:{<partition>}`.
     pub key: Rc<str>,
 }
 
-/// Units that a request has got of a policy that counts by answer. They are refunded through
-/// [`Worker::give_back`](crate::worker::Worker::give_back), or are spent.
+/// Units of an admitted request whose policy counts by answer. The answer spends them, or
+/// [`Worker::refund`](crate::worker::Worker::refund) takes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The policy's place in the configuration.
+    /// The index of the policy in the configuration.
     pub policy: usize,
     /// The counter.
     pub counter: Counter,
-    /// The number of the window that granted them.
-    pub window: u64,
-    /// How many.
-    pub units: u64,
-    /// Until when another request may spend them.
-    pub until: Monotonic,
-    /// When that window ends, at the latest.
-    pub ends: Monotonic,
+    /// The units.
+    pub units: Units,
 }
 
-/// What is counted of the decisions of a policy, for statistics.
+/// Units of one window of a counter that the store granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Units {
+    /// How many.
+    pub amount: u64,
+    /// The number of the window that granted them.
+    pub window: u64,
+    /// Other requests may spend them until then, never after the end of the window.
+    pub spendable_until: Monotonic,
+    /// The end of the window, never too early. Later the store takes no refund.
+    pub resets: Monotonic,
+}
+
+impl Units {
+    /// The same, but so many.
+    #[must_use]
+    pub const fn of(self, amount: u64) -> Self {
+        Self { amount, ..self }
+    }
+}
+
+impl Balance {
+    /// The same with so many more units left.
+    #[must_use]
+    pub const fn plus(self, units: u64) -> Self {
+        Self { remaining: self.remaining.saturating_add(units), ..self }
+    }
+}
+
+/// What a policy made of a request, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// It counted a request that was let through.
+    /// It counted a request that was admitted.
     Admitted,
     /// It refused a request.
     Refused,
-    /// It would have refused a request, were it not in shadow mode.
+    /// In shadow mode, it would have refused a request.
     ShadowRefused,
-    /// It found no identity, whatever its `on_missing` made of that.
+    /// It found no identity, whatever its `on_missing` says.
     MissingIdentity,
-    /// It could not count a request, because the store failed.
+    /// It could not count a request because the store failed.
     StoreError,
-    /// It admitted or refused, in shadow mode too, without a call. Such a request is counted by that outcome as well.
+    /// It decided without a call. The request counts under its other outcome, too.
     FromLedger,
 }
 
@@ -112,7 +144,7 @@ impl Outcome {
         Self::FromLedger,
     ];
 
-    /// Its name in statistics.
+    /// Its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Admitted => "admitted",
@@ -126,14 +158,14 @@ impl Outcome {
 }
 
 impl Admission {
-    /// Whether it says something of the policy at this index.
+    /// Whether it has a standing with this policy, or waits for one.
     pub fn knows(&self, policy: usize) -> bool {
         self.standings.iter().any(|standing| standing.policy == policy)
             || self.pending.iter().any(|pending| pending.policy == policy)
     }
 
-    /// Adds what other policies say of the same request: those that only count and have now heard from the store, or
-    /// those of a request that was redirected.
+    /// Adds what other policies say of the same request: shadow policies that the store has now answered, or the
+    /// policies of a request that was redirected.
     pub fn join(&mut self, counted: Self) {
         self.standings.extend(counted.standings);
         self.standings.sort_by_key(|standing| standing.policy);

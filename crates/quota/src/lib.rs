@@ -12,6 +12,8 @@ pub mod access_log;
 pub mod answered;
 pub mod config;
 pub mod decision;
+mod document;
+pub mod duration;
 pub mod evaluate;
 pub mod protocol;
 pub mod request;

@@ -1,8 +1,24 @@
-//! The pure core cannot name its host, and the filter carries nothing that only commands and tests need.
+//! Crates depend on each other in one direction, the pure core cannot name its host, and the filter
+//! carries nothing that only commands and tests need.
 
 #![cfg(test)]
 
 use std::process::Command;
+
+use serde_json::Value;
+
+/// Which crates of this workspace a crate of the product may depend on.
+const DIRECTIONS: &[(&str, &[&str])] = &[
+    ("quotagate", &["quotagate-quota"]),
+    ("quotagate-quota", &[]),
+    ("quotagate-store", &["quotagate-quota"]),
+    ("quotagate-control", &["quotagate-quota", "quotagate-store"]),
+    ("quotagate-native", &["quotagate-quota", "quotagate-store"]),
+    ("quotagate-advise", &[]),
+    ("quotagate-cli", &["quotagate-advise", "quotagate-control", "quotagate-quota", "quotagate-store"]),
+];
+/// Which of them its tests may depend on besides.
+const TESTS: &[(&str, &[&str])] = &[("quotagate-advise", &["quotagate-quota"])];
 
 /// All that `package` is built of, a line each.
 fn tree(package: &str) -> String {
@@ -29,7 +45,60 @@ fn the_core_depends_on_no_host_runtime_or_database() {
 }
 
 #[test]
-fn the_filter_has_no_schema() {
-    assert!(!has(&tree("quotagate"), "schemars"));
-    assert!(has(&tree("quotagate-cli"), "schemars"));
+fn only_the_command_has_the_schema() {
+    assert!(!features("quotagate").contains("schema"));
+    assert!(features("quotagate-cli").contains("schema"));
+}
+
+/// The features that `package` needs of the core.
+fn features(package: &str) -> String {
+    let mut tree = Command::new(env!("CARGO"));
+    tree.args(["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--format", "{p} {f}"]);
+    let output =
+        tree.args(["--offline", "--locked"]).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let core = tree.lines().find(|line| line.starts_with("quotagate-quota ")).unwrap();
+    // The path of the package may hold any word.
+    core.rsplit(')').next().unwrap().to_owned()
+}
+
+fn of<'a>(table: &[(&str, &'a [&'a str])], package: &str) -> Option<&'a [&'a str]> {
+    table.iter().find(|(name, _)| *name == package).map(|(_, names)| *names)
+}
+
+#[test]
+fn crates_of_the_product_depend_in_one_direction() {
+    let mut metadata = Command::new(env!("CARGO"));
+    metadata.args(["metadata", "--no-deps", "--format-version", "1", "--offline", "--locked"]);
+    let output = metadata.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
+    let own: Vec<String> = packages.iter().map(name).collect();
+    let mut checked = 0;
+    for package in packages {
+        let package_name = name(package);
+        let Some(allowed) = of(DIRECTIONS, &package_name) else {
+            // Crates for tests and tasks may depend on everything.
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let dependency_name = name(dependency);
+            let is_dev = dependency["kind"] == "dev";
+            let is_product = of(DIRECTIONS, &dependency_name).is_some();
+            let is_itself = dependency_name == package_name;
+            if is_itself || !own.contains(&dependency_name) || (is_dev && !is_product) {
+                continue;
+            }
+            let in_tests = if is_dev { of(TESTS, &package_name).unwrap_or_default() } else { &[] };
+            assert!(
+                allowed.iter().chain(in_tests).any(|name| *name == dependency_name),
+                "{package_name} must not depend on {dependency_name}"
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked >= 8, "only {checked} dependencies were found");
 }

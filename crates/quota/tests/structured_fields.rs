@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::{Decision, Refusal, Standing};
+use quotagate_quota::decision::{Balance, Decision, Refusal, Standing};
 use quotagate_quota::response::{Now, answer, quota_headers};
 use quotagate_quota::time::Monotonic;
 use serde_json::{Value, json};
@@ -82,9 +82,7 @@ fn case(random: &mut Random, now: Monotonic) -> (Config, Vec<Standing>, Vec<Show
             key: "d:p:{*}".into(),
             granted: random.below(2) == 0,
             enforced: mode == "enforce",
-            quota,
-            remaining,
-            resets: now + left,
+            balance: Balance { quota, remaining, resets: now + left },
         });
         if mode == "enforce" {
             let (quota, remaining) = (quota.min(MAX_INTEGER), remaining.min(MAX_INTEGER));

@@ -132,10 +132,8 @@ fn a_network_within_an_earlier_one_never_counts() {
     let policies = policy(json!({"partition_by": ["ip"], "overrides": overrides}));
     expect(
         json!({"identities": {"ip": [{"client_ip": {}}]}, "policies": policies}),
-        &[
-            "policies[0].overrides[2].network: never counts: policies[0].overrides[1] comes first and holds for \
-           all of 10.0.0.0/8",
-        ],
+        &["policies[0].overrides[2].network: never counts: policies[0].overrides[1] comes first and covers \
+           all of 10.0.0.0/8"],
     );
 }
 

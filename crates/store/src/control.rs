@@ -1,10 +1,10 @@
 //! Where the changes of operators are kept, and where operators see counters.
 //!
-//! A backend stores bytes: a few hashes and a history for each domain, single counters and runtime overrides. What a
-//! dial or an override means is decided above all backends.
+//! A backend stores bytes: a few hashes and a history for each domain, single counters and runtime
+//! overrides. What a dial or an override means is decided above all backends.
 //!
-//! Bounds: a reader gets at most [`MAX_FIELDS`] fields of a hash, each of at most [`MAX_VALUE`] bytes. Further fields
-//! are counted in [`Snapshot::left_out`].
+//! Bounds: a reader gets at most [`MAX_FIELDS`] fields of a hash, each of at most [`MAX_VALUE`]
+//! bytes. Further fields are counted in [`Snapshot::left_out`].
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ pub trait ControlStore: Send + Sync {
     /// Reads a whole hash.
     fn read<'a>(&'a self, hash: HashName, domain: &'a str) -> Reply<'a, Snapshot>;
 
-    /// Makes a change in one step and returns the version after it. Returns `None`, and changes nothing, if the field
-    /// no longer holds [`Change::old`].
+    /// Makes a change in one step and returns the version after it. Returns `None`, and changes
+    /// nothing, if the field no longer holds [`Change::old`].
     fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>>;
 
     /// Deletes fields and sets others in one step, without a new version and without history.

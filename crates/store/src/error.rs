@@ -6,7 +6,8 @@ pub enum StoreError {
     /// It was never sent, or never executed: there is no connection, or the backend is not ready.
     #[error("backend unreachable: {0}")]
     Unreachable(String),
-    /// It was sent, and no answer came. It may have taken units, which stay taken until the window ends.
+    /// It was sent, and no answer came. It may have taken units, which stay taken until the window
+    /// ends.
     #[error("no answer from the backend: {0}")]
     NoAnswer(String),
     /// The caller's budget was over before it was sent.
@@ -24,5 +25,10 @@ impl StoreError {
     /// Whether the backend is down, as opposed to a fault of one reservation.
     pub const fn is_outage(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::NoAnswer(_))
+    }
+
+    /// The error for a reply that no script of the store gives.
+    pub(crate) fn unexpected_reply() -> Self {
+        Self::Refused("an unexpected reply to a script of the store".to_owned())
     }
 }

@@ -1,26 +1,28 @@
 //! The store of quotagate: keeps the counters, in memory, in Redis or in Redis Cluster.
 //!
-//! [`store`] says what every backend does for filters, [`control`] what for operators; [`memory`] and
-//! [`redis`] are the backends, which [`url`] names, with [`password`]s in files. [`server`] is the
-//! address that proxies call. [`open`] makes a backend of a URL. Operating is the crate
+//! [`store`] says what every backend does for filters, [`control`] what for operators; [`memory`]
+//! and [`redis`] are the backends, which [`url`] names, with [`secret`]s in files. [`server`] is
+//! the address that proxies call. [`open`] makes a backend of a URL. Operating is the crate
 //! `quotagate-control`.
 
 use std::sync::Arc;
 
+pub mod address;
 pub mod control;
 mod error;
 pub mod key;
 mod login;
 pub mod memory;
-pub mod password;
 pub mod redis;
+pub mod secret;
 pub mod server;
 pub mod store;
 pub mod url;
 
-/// Opens the backend that `url` names; it connects by itself, now or as soon as it can. Needs a Tokio runtime.
+/// Opens the backend that `url` names. The backend connects in the background, now or as soon as it
+/// can. Needs a Tokio runtime.
 ///
-/// `prefix` is the first part of every key in Redis: [`valid_prefix`].
+/// Every key in Redis begins with `prefix`, which must be a [`valid_prefix`].
 pub fn open(url: &url::StoreUrl, prefix: &str) -> Arc<dyn store::Store> {
     match redis::Redis::start(url, prefix) {
         Some(redis) => Arc::new(redis),
@@ -32,7 +34,8 @@ pub fn open(url: &url::StoreUrl, prefix: &str) -> Arc<dyn store::Store> {
     }
 }
 
-/// Whether `prefix` may begin every key: 1 to 64 of `[A-Za-z0-9._-]`, so that it cannot change the hash slot.
+/// Whether `prefix` may begin every key: 1 to 64 of `[A-Za-z0-9._-]`, so that it cannot change the
+/// hash slot.
 pub fn valid_prefix(prefix: &str) -> bool {
     (1..=64).contains(&prefix.len())
         && prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))

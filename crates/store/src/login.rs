@@ -1,7 +1,7 @@
 //! How the store logs in to Redis and to its sentinels.
 //!
-//! Files are read for each connection, so that what was exchanged in them holds for the next one. A connection that
-//! stands stays as it is.
+//! Files are read for each connection, so that a new password or certificate is in use with the
+//! next connection. Open connections stay as they are.
 
 use std::fmt;
 use std::fs;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::FutureExt;
+use percent_encoding::percent_decode_str;
 use redis::aio::MultiplexedConnection;
 use redis::io::AsyncDNSResolver;
 use redis::io::tcp::TcpSettings;
@@ -21,61 +22,67 @@ use redis::{
 use tokio::net::lookup_host;
 use tokio::task::spawn_blocking;
 
-use crate::password::PasswordFile;
-use crate::url::HostPort;
+use crate::address::HostPort;
+use crate::secret::PasswordFile;
 
-/// How to speak to the servers of a store URL.
+/// How to connect and log in to the servers of a store URL.
 #[derive(Clone, Default)]
 pub struct Login {
-    /// With TLS.
+    /// Whether to use TLS.
     pub tls: bool,
-    /// Whom to log in as.
+    /// The store's user and password.
     pub credentials: Credentials,
-    /// Whom to log in as to sentinels; without one, nobody, and `credentials` where they ask for a password.
+    /// The user and password for sentinels. Without them the store does not log in there, except
+    /// with `credentials` to a sentinel that asks for a password.
     pub sentinel: Option<Credentials>,
-    /// What to show servers that ask for a certificate.
+    /// The certificate for servers that ask for one.
     pub certificate: Option<ClientCertificate>,
-    /// The name that certificates of servers must be good for, whatever their address.
+    /// The name for which the certificates of servers must be valid, instead of their address.
     pub server_name: Option<String>,
-    /// The database.
+    /// The number of the database.
     pub database: u32,
 }
 
 /// A user and a password.
 #[derive(Clone, Default)]
 pub struct Credentials {
-    /// The user; without one, Redis takes the password for that of `default`.
+    /// The user. Without one, Redis checks the password of the user `default`.
     pub user: Option<String>,
     /// The password.
     pub password: Option<Password>,
 }
 
-/// A password, or where it stands.
+/// A text is not percent-encoded `user:password`.
+#[derive(Debug, thiserror::Error)]
+#[error("not percent-encoded user:password")]
+pub struct NotCredentials;
+
+/// A password, or the file that holds it.
 #[derive(Clone)]
 pub enum Password {
-    /// It itself.
+    /// The password itself.
     Text(String),
     /// The file that holds it.
     File(Arc<PasswordFile>),
 }
 
-/// The files of a client's certificate.
+/// The files of a client certificate.
 #[derive(Clone, Debug)]
 pub struct ClientCertificate {
-    /// The certificate and those that lead to its authority, in PEM.
+    /// The certificate and the certificates up to its authority, in PEM.
     pub chain: PathBuf,
     /// Its private key, in PEM.
     pub key: PathBuf,
 }
 
-/// What a server is to whoever connects to it.
+/// Which credentials a server gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// A server with counters.
+    /// A server with counters: its own.
     Server,
-    /// A sentinel.
+    /// A sentinel: those for sentinels, if there are any.
     Sentinel,
-    /// A sentinel that wants to see the credentials of the servers.
+    /// A sentinel that asks for a password: those of the servers.
     GuardedSentinel,
 }
 
@@ -88,7 +95,7 @@ impl Login {
     /// Connects to the server at `address`.
     ///
     /// # Errors
-    /// What kept it from connecting, without credentials.
+    /// Why it cannot connect, without credentials.
     pub async fn connect(
         &self,
         address: &HostPort,
@@ -112,10 +119,10 @@ impl Login {
         }
     }
 
-    /// Connects to the server whose Unix socket is at `path`.
+    /// Connects to the server with a Unix socket at `path`.
     ///
     /// # Errors
-    /// What kept it from connecting, without credentials.
+    /// Why it cannot connect, without credentials.
     pub async fn connect_unix(
         &self,
         path: &Path,
@@ -142,7 +149,7 @@ impl Login {
                 settings = settings.set_password(password.read().await?);
             }
         }
-        // A call must not wait for the answer to the one before it.
+        // Small commands leave at once, without waiting for the answer to the one before.
         let at_once = TcpSettings::default().set_nodelay(true);
         let to = to.set_tcp_settings(at_once).set_redis_settings(settings);
         let client = match &self.certificate {
@@ -157,19 +164,18 @@ impl Credentials {
     /// Reads `user:password`, percent-encoded.
     ///
     /// # Errors
-    /// When it is something else.
-    pub fn parse(text: &str) -> Result<Self, RedisError> {
-        let wrong =
-            || RedisError::from((ErrorKind::InvalidClientConfig, "not percent-encoded user:password"));
+    /// When it is something else. The error never shows the text.
+    pub fn parse(text: &str) -> Result<Self, NotCredentials> {
+        // These end the credentials of a URL. A password that contains one must be percent-encoded.
         if text.contains(['/', '?', '#']) {
-            return Err(wrong());
+            return Err(NotCredentials);
         }
-        // Redis' own reader of URLs decodes them.
-        let info = format!("redis://{text}@localhost").into_connection_info().map_err(|_| wrong())?;
-        let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
-        let settings = info.redis_settings();
-        let password = given(settings.password()).map(Password::Text);
-        Ok(Self { user: given(settings.username()), password })
+        let (user, password) = text.split_once(':').unwrap_or((text, ""));
+        let decode = |text: &str| match percent_decode_str(text).decode_utf8() {
+            Ok(text) => Ok((!text.is_empty()).then(|| text.into_owned())),
+            Err(_) => Err(NotCredentials),
+        };
+        Ok(Self { user: decode(user)?, password: decode(password)?.map(Password::Text) })
     }
 }
 
@@ -179,7 +185,10 @@ impl Password {
             Self::Text(password) => Ok(password.clone()),
             Self::File(file) => {
                 let file = Arc::clone(file);
-                blocking(move || file.read().map_err(|error| error.to_string())).await
+                blocking(move || {
+                    file.read().map(|password| password.0.clone()).map_err(|error| error.to_string())
+                })
+                .await
             }
         }
     }
@@ -189,7 +198,7 @@ impl ClientCertificate {
     /// Reads both files.
     ///
     /// # Errors
-    /// Which one cannot be read.
+    /// The first file that cannot be read, and why.
     pub fn load(&self) -> Result<TlsCertificates, String> {
         let read = |path: &Path| {
             fs::read(path).map_err(|error: io::Error| format!("{} cannot be read: {error}", path.display()))
@@ -204,7 +213,7 @@ impl ClientCertificate {
     }
 }
 
-/// Reads files where a slow disk holds up no call.
+/// Reads files on a thread where a slow disk delays no call.
 async fn blocking<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, RedisError> {
@@ -213,7 +222,7 @@ async fn blocking<T: Send + 'static>(
     read.map_err(wrong)
 }
 
-/// Finds the server at this address, whatever name its certificate must be good for.
+/// Resolves every name to this address, so that a certificate can be checked for another name.
 struct At(HostPort);
 
 impl AsyncDNSResolver for At {

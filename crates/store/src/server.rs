@@ -26,4 +26,4 @@ pub use self::file_limit::{ConnectionLimits, connection_limits, raise_file_limit
 pub use self::hooks::{Event, Hooks};
 pub use self::listener::{ListenAddr, ListenAddrError, Listener};
 pub use self::reply::{Refusal, STORE_HEADER};
-pub use self::token::{TokenError, Tokens};
+pub use self::token::Tokens;

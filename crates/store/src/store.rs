@@ -10,8 +10,8 @@ use quotagate_quota::protocol::{Grant, Invalid, Refund, Reservation, Window};
 use crate::control::ControlStore;
 pub use crate::error::StoreError;
 
-/// The pause between two looks at a backend that seems silent. A process that was stopped for a moment reads the
-/// answers that wait for it meanwhile.
+/// The pause between two looks at a backend that seems silent. A process that was stopped for a
+/// moment reads the answers that wait for it meanwhile.
 pub const SECOND_LOOK: Duration = Duration::from_millis(5);
 
 /// The outcome of one reservation.
@@ -21,15 +21,75 @@ pub type Settled = Result<Grant, StoreError>;
 pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
 
 /// Where counters are kept.
+///
+/// # Call order
+///
+/// [Open](crate::open) a store once and share it: every method takes `&self` and may be called
+/// concurrently, at any time. A store that is not connected yet answers with errors. Then, for each
+/// call:
+///
+/// 1. [`carry_out`](Self::carry_out) or [`reserve`](Self::reserve) a [`Batch`]. The caller owns the
+///    granted units.
+/// 2. [`refund`](Self::refund) the units that were not spent, as soon as that is known, or with the
+///    next batch.
+///
+/// # Units
+///
+/// A counter belongs to a key and to a window. `quota`, `want`, `min`, `spare`, `granted` and
+/// `used` are units of it. The sum of grants minus refunds never exceeds the quota of the window.
+/// Lengths of windows are in seconds, times until their end in milliseconds. The backend's clock
+/// decides which window is the current one.
+///
+/// # Errors
+///
+/// Each reservation fails on its own, with a [`StoreError`]. Only after [`StoreError::NoAnswer`]
+/// the units may have been taken all the same: never send that reservation again.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// use quotagate_quota::protocol::Reservation;
+/// use quotagate_store::memory::{Memory, steady_clock};
+/// use quotagate_store::store::{Batch, CheckedReservation, Store};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = Memory::new(steady_clock());
+/// let reservation = CheckedReservation::new(Reservation {
+///     key: "shop:per-user:{alice}".to_owned(),
+///     window_s: 86_400,
+///     offset_s: 0,
+///     quota: 10,
+///     want: 4,
+///     min: 1,
+///     spare: 0,
+///     count_denied: false,
+///     shadow: false,
+/// })?;
+/// let deadline = Instant::now() + Duration::from_millis(100);
+/// let batch = Batch { deadline, refunds: vec![], reservations: vec![reservation.clone()] };
+///
+/// let grant = store.reserve(&batch).await.remove(0)?;
+/// assert_eq!((grant.granted, grant.used), (4, 4));
+///
+/// // Three of the four units were not spent.
+/// let mut refund = reservation.refund_of(&grant).ok_or("nothing was granted")?;
+/// refund.units = 3;
+/// store.refund(&[refund]).await;
+/// assert_eq!(store.reserve(&batch).await.remove(0)?.used, 5);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Store: Send + Sync + 'static {
-    /// Carries out the refunds of `batch`, then its reservations. Calls `settle` once for each reservation, as soon as
-    /// its outcome is known: one that hangs delays no other.
+    /// Carries out the refunds of `batch`, then its reservations. Calls `settle` once for each
+    /// reservation, as soon as its outcome is known: one that hangs delays no other.
     ///
-    /// Nothing is started after the deadline. Run the future to its end: a reservation that was sent
-    /// and whose grant nobody reads stays taken until its window ends.
+    /// Refunds are sent even after the deadline; no reservation is. Run the future to its end: a
+    /// reservation that was sent and whose grant nobody reads stays taken until its window ends.
     fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()>;
 
-    /// Carries out `batch` and waits for all of it. The outcomes have the order of the reservations.
+    /// Carries out `batch` and waits for all of it. The outcomes have the order of the
+    /// reservations.
     fn reserve<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Vec<Settled>> {
         async move {
             let outcomes = Mutex::new(vec![None; batch.reservations.len()]);
@@ -56,8 +116,9 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
-    /// Whether the server of this counter has been silent for a good part of a call's `budget`, while other counters
-    /// may be served. Ask twice, [`SECOND_LOOK`] apart: the first call only raises the suspicion.
+    /// Whether the server of this counter has been silent for a good part of a call's `budget`,
+    /// while other counters may be served. Ask twice, [`SECOND_LOOK`] apart: the first call only
+    /// raises the suspicion.
     fn is_silent(&self, _key: &str, _budget: Duration) -> bool {
         false
     }

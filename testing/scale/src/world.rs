@@ -202,7 +202,7 @@ impl World {
         match decision {
             Decision::Admit(Admission { standings, .. }) => {
                 for standing in standings.iter().filter(|standing| standing.granted) {
-                    self.audit.admit(partition, standing.resets)?;
+                    self.audit.admit(partition, standing.balance.resets)?;
                 }
             }
             Decision::Refuse(_) => self.measured.refused += 1,

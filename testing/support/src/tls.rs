@@ -130,7 +130,7 @@ impl Authority {
     /// When no certificate can be made.
     pub fn listener(&self) -> Result<impl Fn(&mut Value) -> Result<()> + use<>> {
         let [certificate, key] = ["server.pem", "server.key"].map(|name| self.file.with_file_name(name));
-        self.issue(&Holder::names(&["localhost"]))?.write(&certificate, &key)?;
+        self.issue(&Holder::names(&["localhost", "*.shop.example"]))?.write(&certificate, &key)?;
         let snippet = edits::snippet_around("mtls.yaml")?;
         let files = [
             ("/tls_certificates/0/certificate_chain/filename", certificate),

@@ -1,4 +1,4 @@
-//! What a quota would have refused of what was counted, and which quotas are looked at.
+//! What a quota would have refused, and which quotas are judged.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use super::model::{Candidate, Percentile};
 use crate::count::Tally;
 use crate::options::{Limits, Options};
 
-/// Points of a curve.
+/// Points of the picture.
 const POINTS: u32 = 200;
 
-/// What the quotas that were asked for would have refused, or a ladder of them; and the recommended one.
+/// Judges the quotas of the options, or a ladder of quotas, and the recommended one.
 pub(crate) fn candidates(options: &Options, judge: &Judge, recommended: u32) -> Vec<Candidate> {
     if !options.quotas.is_empty() {
         let quotas: BTreeSet<u32> = options.quotas.iter().copied().chain([recommended]).collect();
@@ -20,12 +20,12 @@ pub(crate) fn candidates(options: &Options, judge: &Judge, recommended: u32) -> 
     quotas.extend(ladder().find(|quota| *quota >= most));
     quotas.insert(recommended);
     let all: Vec<Candidate> = quotas.into_iter().map(|quota| judge.candidate(quota)).collect();
-    // Of those that refuse most users one is enough.
+    // Of the quotas that refuse most users, one row is enough.
     let hopeless = all.iter().take_while(|candidate| candidate.users_share > 0.5).count();
     all.into_iter().skip(hopeless.saturating_sub(1)).collect()
 }
 
-/// Close to each other, from 1 to the most that anybody took.
+/// Judges quotas at small distances, from 1 to the largest user-window.
 pub(crate) fn curve(judge: &Judge) -> Vec<Candidate> {
     let most = judge.windows.most().max(1);
     let quotas =
@@ -40,16 +40,16 @@ fn ladder() -> impl Iterator<Item = u32> {
     decades.flat_map(|decade| [1, 2, 3, 5, 7].into_iter().filter_map(move |step| decade.checked_mul(step)))
 }
 
-/// Sizes in order, and what lies above each.
+/// Sorted sizes, with the number and the sum of the larger ones.
 pub(crate) struct Sizes {
-    /// Size, how many things are larger, and by how much all together.
+    /// A size, how many are larger, and by how much in sum.
     steps: Vec<(u32, u64, u128)>,
     number: u64,
     sum: u128,
 }
 
 impl Sizes {
-    /// Of what was counted.
+    /// Sorts the sizes of a tally.
     pub(crate) fn of(tally: &Tally) -> Self {
         let sizes: Vec<(u32, u64)> = tally.iter().collect();
         let mut steps = Vec::with_capacity(sizes.len());
@@ -63,7 +63,7 @@ impl Sizes {
         Self { steps, number, sum }
     }
 
-    /// How many things there are.
+    /// How many there are.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -73,7 +73,7 @@ impl Sizes {
         self.steps.last().map_or(0, |(size, ..)| *size)
     }
 
-    /// How many things are larger than this, and by how much all together.
+    /// How many sizes are larger than this, and by how much in sum.
     fn above(&self, quota: u32) -> (u64, u128) {
         let next = self.steps.partition_point(|(size, ..)| *size <= quota);
         match next.checked_sub(1).and_then(|last| self.steps.get(last)) {
@@ -84,7 +84,7 @@ impl Sizes {
         }
     }
 
-    /// The smallest size that so many of them do not exceed.
+    /// The smallest size that `per_mille` thousandths do not exceed.
     fn percentile(&self, per_mille: u16) -> u32 {
         let enough = |above: u64| {
             u128::from(self.number - above) * 1000 >= u128::from(self.number) * u128::from(per_mille)
@@ -93,7 +93,7 @@ impl Sizes {
         found.map_or(self.most(), |(size, ..)| *size)
     }
 
-    /// The smallest size that leaves less than this share above it; at least 1.
+    /// The smallest size with a share below `limit` above it; at least 1.
     fn smallest(&self, limit: f64) -> u32 {
         let little = |above: u64| share(above, self.number) < limit;
         let found = self.steps.iter().find(|(_, above, _)| little(*above));
@@ -108,12 +108,12 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// The smallest quota that keeps both limits.
+    /// The smallest quota that stays below both limits.
     pub(crate) fn smallest(&self, limits: Limits) -> u32 {
         self.users.smallest(limits.users).max(self.windows.smallest(limits.windows))
     }
 
-    /// What so many of a thousand did not exceed.
+    /// The units that `per_mille` thousandths did not exceed.
     pub(crate) fn percentile(&self, per_mille: u16) -> Percentile {
         Percentile {
             share: f64::from(per_mille) / 1000.0,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_above_is_counted() {
+    fn larger_sizes_are_counted_and_summed() {
         let sizes = sizes(&[(2, 10), (5, 3), (2000, 1)]);
         assert_eq!((sizes.number(), sizes.most()), (14, 2000));
         let above: Vec<_> = [0, 1, 2, 3, 5, 1999, 2000, u32::MAX].map(|quota| sizes.above(quota)).into();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_sizes_that_so_many_do_not_exceed() {
+    fn percentiles_are_sizes_that_a_share_does_not_exceed() {
         let sizes = sizes(&[(1, 5), (2, 4), (7, 1)]);
         assert_eq!([500, 900, 990, 999].map(|per_mille| sizes.percentile(per_mille)), [1, 2, 7, 7]);
     }

@@ -1,4 +1,5 @@
-//! From counts to advice: what each quota would have refused, and the smallest one that refuses little enough.
+//! From counts to advice: what each quota would have refused, and the smallest quota within the
+//! limits.
 
 mod judge;
 mod model;
@@ -19,12 +20,12 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::run::{Outcome, Read};
 
-/// What is told of: half, nine in ten, and so on.
+/// Percentiles in the advice, in thousandths.
 const PERCENTILES: [u16; 4] = [500, 900, 990, 999];
 
-/// Judges what was counted.
+/// Judges the counts.
 pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
-    let Outcome { read, counted, policy, no_logs, damaged } = outcome;
+    let Outcome { read, counted, policy, unreadable, damaged } = outcome;
     let Some((first_ms, last_ms)) = read.span else {
         return Err(Error::Nothing(why_nothing(options, &read)));
     };
@@ -50,21 +51,21 @@ pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
     Ok(Advice {
         limits: options.limits,
         windows,
-        snippet: snippet::of(options, policy.as_deref(), read.somebody.as_deref(), &quotas),
+        snippet: snippet::of(options, policy.as_deref(), read.partition.as_deref(), &quotas),
         policy,
         read: Reading {
             lines: read.lines,
             bytes: read.bytes,
             requests: read.requests,
             units: read.units,
-            without_field: read.no_field,
+            without_field: read.without_field,
             not_counted: read.not_counted,
-            nameless: read.nameless,
+            without_user: read.without_user,
             excluded,
-            left_out: read.other,
+            not_selected: read.not_selected,
             malformed: read.malformed.number(),
             malformed_first,
-            no_logs: no_logs.into_iter().map(|log| log.display().to_string()).collect(),
+            unreadable: unreadable.into_iter().map(|log| log.display().to_string()).collect(),
             damaged,
             first_ms,
             last_ms,
@@ -115,7 +116,7 @@ fn without_top(options: &Options, counted: &Counted) -> Option<WithoutTop> {
 
 fn top_user(options: &Options, window_s: u32, taker: &Taker) -> TopUser {
     let user = if options.fields.key_is_secret() {
-        // What a program that hashes the value (`xxhsum -H3`) finds as well.
+        // `xxhsum -H3` gives the same hash.
         format!("~{:016x}", taker.user)
     } else {
         shown(&taker.name)
@@ -123,18 +124,18 @@ fn top_user(options: &Options, window_s: u32, taker: &Taker) -> TopUser {
     TopUser { user, most: taker.units, window_ms: i64::from(taker.window) * i64::from(window_s) * 1000 }
 }
 
-/// What became of the lines, where nothing was counted.
+/// Why no request was counted: the kinds of lines.
 fn why_nothing(options: &Options, read: &Read) -> String {
     if read.lines == 0 {
         return "no line was read".to_owned();
     }
     let key = options.fields.key.as_deref().unwrap_or("quota_partition");
     let kinds = [
-        (read.no_field, format!("have no field {key}")),
-        (read.not_counted, format!("have nothing in {key}: no policy counted them")),
-        (read.nameless, format!("name nobody in {key}")),
+        (read.without_field, format!("have no field {key}")),
+        (read.not_counted, format!("have an empty field {key}: no policy counted them")),
+        (read.without_user, format!("have no user in {key}")),
         (read.excluded.iter().sum(), "are excluded".to_owned()),
-        (read.other, "are not asked for".to_owned()),
+        (read.not_selected, "are of other policies or paths".to_owned()),
         (read.malformed.number(), "are malformed".to_owned()),
     ];
     let kinds = kinds.into_iter().filter(|(number, _)| *number > 0);

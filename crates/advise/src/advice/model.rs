@@ -1,4 +1,4 @@
-//! What the advisor says, as data: the JSON of `quotagate advise --json`.
+//! The advice as data: the JSON of `quotagate advise --json`.
 
 use serde::Serialize;
 
@@ -10,48 +10,48 @@ use crate::options::Limits;
 pub struct Candidate {
     /// The quota.
     pub quota: u32,
-    /// Users with at least one window above it.
+    /// Users whom it would have refused at least once.
     pub users: u64,
-    /// Their share.
+    /// Their share of all.
     pub users_share: f64,
-    /// User-windows above it.
+    /// User-windows with more units than the quota.
     pub user_windows: u64,
-    /// Their share.
+    /// Their share of all.
     pub user_windows_share: f64,
-    /// Units above it: requests, unless costs are read.
+    /// Units beyond the quota. Without costs, a unit is a request.
     pub units: u64,
-    /// Their share.
+    /// Their share of all.
     pub units_share: f64,
 }
 
 /// What was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reading {
-    /// Lines that are not empty.
+    /// Lines, except empty ones.
     pub lines: u64,
     /// Bytes, decompressed.
     pub bytes: u64,
     /// Requests that were counted.
     pub requests: u64,
-    /// Units that they asked for.
+    /// Their units.
     pub units: u64,
-    /// Requests whose lines have no field for who is counted.
+    /// Requests without the field for the user.
     pub without_field: u64,
-    /// Requests with empty fields: no policy counted them, or the fields were lost.
+    /// Requests with empty fields: no policy counted them, or their fields were lost.
     pub not_counted: u64,
-    /// Requests that name nobody, though a policy applied, or a field of one's own is read.
-    pub nameless: u64,
-    /// Requests of users who are left out.
+    /// Requests with a policy but without a user, or with an empty field of `--key-field`.
+    pub without_user: u64,
+    /// Requests of excluded users.
     pub excluded: Vec<Excluded>,
-    /// Requests that were not asked for.
-    pub left_out: u64,
-    /// Lines that are not understood.
+    /// Requests of other policies or paths than those selected.
+    pub not_selected: u64,
+    /// Lines that cannot be read.
     pub malformed: u64,
     /// The first few of them.
     pub malformed_first: Vec<MalformedLine>,
-    /// Logs that have lines, and none that is understood.
-    pub no_logs: Vec<String>,
-    /// Logs that were cut short.
+    /// Logs with lines, none of which can be read.
+    pub unreadable: Vec<String>,
+    /// Truncated logs.
     pub damaged: Vec<Damage>,
     /// When the first request began, in milliseconds since the Unix epoch.
     pub first_ms: i64,
@@ -59,113 +59,114 @@ pub struct Reading {
     pub last_ms: i64,
 }
 
-/// Users who are left out.
+/// Excluded users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Excluded {
-    /// Their name, or the beginning of their names with `*` behind.
+    /// Their name, or a prefix of their names that ends in `*`.
     pub users: String,
-    /// Their requests.
+    /// The number of their requests.
     pub requests: u64,
 }
 
-/// A line that is not understood.
+/// A line that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MalformedLine {
     /// Its log.
     pub log: String,
-    /// Where it begins in the decompressed log.
+    /// Its position in the decompressed log, in bytes.
     pub byte: u64,
-    /// Its beginning.
+    /// Its beginning, with harmful characters replaced.
     pub text: String,
 }
 
-/// A log that was cut short: what came before counts.
+/// A truncated log. Everything before the cut counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Damage {
     /// The log.
     pub log: String,
-    /// How.
+    /// The error that ended it.
     pub why: String,
 }
 
-/// What there is to say.
+/// The advice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// The only policy that the log names.
+    /// The only policy in the log.
     pub policy: Option<String>,
     /// What was read.
     pub read: Reading,
-    /// The limits that were asked for.
+    /// The limits from the options.
     pub limits: Limits,
-    /// What there is to say of each length of windows, in the order in which they were asked for.
+    /// The advice for each length of windows, in the order of the options.
     pub windows: Vec<WindowAdvice>,
-    /// A policy in shadow mode for each of them, as YAML.
+    /// A policy in shadow mode for each length of windows, as YAML.
     pub snippet: String,
 }
 
-/// What there is to say of one length of windows.
+/// The advice for one length of windows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WindowAdvice {
     /// Length of the window in seconds.
     pub window_s: u32,
-    /// All users.
+    /// The number of users.
     pub users: u64,
-    /// All user-windows.
+    /// The number of user-windows.
     pub user_windows: u64,
-    /// The most units that anybody took in a window.
+    /// The units of the largest user-window.
     pub most: u32,
-    /// Requests that came after their window had been closed to save memory: counted as a window of their own.
+    /// Requests that came after their window had been closed to save memory. They count as windows
+    /// of their own.
     pub late: u64,
-    /// Whether counts of 1,024 and more were rounded up, by less than 0.05 %.
+    /// Whether counts of 1,024 and more are rounded up, by less than 0.05 %.
     pub rounded: bool,
-    /// Set where memory did not suffice for all users.
+    /// The sample, if memory did not suffice for all users.
     pub sample: Option<Sample>,
-    /// How many units most took at most.
+    /// Units that given shares of users and user-windows did not exceed.
     pub percentiles: Vec<Percentile>,
-    /// The quotas, from the smallest on.
+    /// The judged quotas, the smallest first.
     pub candidates: Vec<Candidate>,
-    /// The smallest quota that keeps both limits.
+    /// The smallest quota that stays below both limits.
     pub recommended: Candidate,
-    /// What the next smaller one would have refused; none for 1.
+    /// The quota one smaller; none below 1.
     pub one_less: Option<Candidate>,
-    /// The recommendation without the users who took most, if that was asked for.
+    /// The recommendation without the users with the largest windows, if the options ask for it.
     pub without_top: Option<WithoutTop>,
-    /// The users who took most, the largest first.
+    /// The users with the largest windows, the largest first.
     pub top_users: Vec<TopUser>,
-    /// The quotas of the picture.
+    /// The points of the picture.
     #[serde(skip)]
     pub(crate) curve: Vec<Candidate>,
 }
 
-/// How many units most took at most.
+/// Units that a share of users and user-windows did not exceed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Percentile {
-    /// So many of them: 0.99 for 99 %.
+    /// The share: 0.99 for 99 %.
     pub share: f64,
-    /// Of the user-windows.
+    /// Units that this share of user-windows did not exceed.
     pub user_windows: u32,
-    /// Of the users, in their largest window.
+    /// Units that this share of users did not exceed in their largest windows.
     pub users: u32,
 }
 
-/// The recommendation without the users who took most.
+/// The recommendation without the users with the largest windows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WithoutTop {
-    /// How many users that leaves out.
+    /// How many users it leaves out.
     pub left_out: usize,
-    /// How many users are left.
+    /// The number of all other users.
     pub others: u64,
-    /// The smallest quota that keeps both limits for the others; none where nobody is left, or memory did not suffice to
-    /// tell.
+    /// The smallest quota that stays below both limits for the others. None if there are no others,
+    /// or if memory did not suffice.
     pub recommended: Option<Candidate>,
 }
 
-/// A user who took much.
+/// A user with a large window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TopUser {
-    /// As the log names it, cut; a digest where the field may hold a secret.
+    /// The beginning of the name in the log; a hash if the field may hold a secret.
     pub user: String,
-    /// The most units that it took in a window.
+    /// The units of its largest window.
     pub most: u32,
     /// When that window began, in milliseconds since the Unix epoch.
     pub window_ms: i64,

@@ -1,25 +1,26 @@
-//! How far estimates from a sample of the users may be from the truth.
+//! Standard errors of estimates from a sample of the users.
 //!
-//! Users are chosen one by one, each with a probability of 1 in its part's weight. So of the share of users the variance follows
-//! from the weights alone. A user comes with all its windows, and how they hang together is not kept; but the parts are
-//! random groups of users, and how much their own shares differ tells it, for whole users with all their windows: the variance of the share of
-//! user-windows is estimated from that.
+//! Each user is in the sample with a probability of 1 in its shard's weight, independently of the
+//! others. So the variance of the share of users follows from the weights alone. A user is in the
+//! sample with all windows or none, and the counts do not keep which windows belong together. But
+//! the shards are random groups of whole users, so the variance of the share of user-windows is
+//! estimated from the differences between shards. Their own tallies are coarse (`Tally::coarse`),
+//! which is precise enough for an error.
 //!
-//! The parts' own numbers are coarse (`Tally::coarse`), which is enough for an error.
-//!
-//! A sample knows nothing of users who are not in it: no error is less than what one more of them would change. A handful of users who
-//! take most of all windows are in it or not, and estimates from it may be further off than any such error.
+//! A sample knows nothing about users outside it, so no error is smaller than the effect of one
+//! more user. If a handful of users take most of the windows, the truth may be further off than the
+//! error.
 
 use serde::Serialize;
 
 use crate::count::Counted;
 
-/// Numbers of users and windows are estimates from a uniform sample of the users.
+/// A uniform sample of the users. The numbers of users and windows are estimates from it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
-    /// Users that were looked at.
+    /// Users in the sample.
     pub users: u64,
-    /// Of some parts of all users one in so many, of none fewer.
+    /// Each shard has at least one of this many users in the sample.
     pub one_in: u64,
     /// Standard error of the share of users that the recommended quota refuses.
     pub users_error: f64,
@@ -27,7 +28,7 @@ pub struct Sample {
     pub user_windows_error: f64,
 }
 
-/// The shares that a quota refuses, as estimated.
+/// The estimated shares that a quota refuses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shares {
     /// Of all users.
@@ -37,7 +38,8 @@ pub(crate) struct Shares {
 }
 
 impl Sample {
-    /// What was looked at, and the errors of what is said of `quota`, of so many users in all.
+    /// The sample, and the errors of the estimated `shares` of `quota`, with this many users in
+    /// all.
     pub(crate) fn of(counted: &Counted, quota: u32, shares: Shares, users: u64) -> Self {
         let (mut of_users, mut of_windows) = (0.0, 0.0);
         let windows = counted.windows.above(0).1.max(1) as f64;

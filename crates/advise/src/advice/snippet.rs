@@ -1,22 +1,22 @@
-//! The policy that follows from the advice, in shadow mode, ready for the policy document.
+//! The recommended policy in shadow mode, ready for the policy document.
 
 use std::fmt::Write as _;
 
 use crate::display::window;
 use crate::options::Options;
 
-/// A list of policies, as YAML: one for each window, of these seconds, with its quota.
+/// The policies as YAML: one for each window in seconds with its quota.
 pub(crate) fn of(
     options: &Options,
     policy: Option<&str>,
-    somebody: Option<&str>,
+    partition: Option<&str>,
     quotas: &[(u32, u32)],
 ) -> String {
     let policy = options.only.policy.as_deref().or(policy).filter(|name| is_name(name)).unwrap_or("advised");
-    // What the partition says is counted; that a client chose the rest of it, is no matter for a comment.
-    let label = somebody.and_then(|partition| partition.split_once('=')).map(|(label, _)| label);
+    // Only the label goes into a comment: a client may have chosen the value.
+    let label = partition.and_then(|partition| partition.split_once('=')).map(|(label, _)| label);
     let label = label.filter(|label| label.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)));
-    let whom = match label {
+    let counted_by = match label {
         Some(label) => format!("the identity that the log names {label}"),
         None => "the identity that the log names".to_owned(),
     };
@@ -27,8 +27,8 @@ pub(crate) fn of(
         let name = if quotas.len() > 1 && is_name(&of_window) { &of_window } else { policy };
         let _ = write!(
             text,
-            "  - name: {name}\n    partition_by: [caller] # {whom}\n    quota: {quota}\n    window: {window}\n    \
-             mode: shadow # counts and refuses nobody: watch shadow_refused, then leave this line out\n"
+            "  - name: {name}\n    partition_by: [caller] # {counted_by}\n    quota: {quota}\n    window: {window}\n    \
+             mode: shadow # counts and never refuses: watch shadow_refused, then remove this line\n"
         );
     }
     text

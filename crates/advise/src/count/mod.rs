@@ -1,4 +1,5 @@
-//! Counts by user and window, shared by all threads: the users in 64 parts, each behind a lock of its own.
+//! Counts by user and window, shared by all threads: the users in 64 shards, each behind a lock of
+//! its own.
 
 mod shard;
 mod taken;
@@ -18,10 +19,10 @@ pub(crate) use self::top::Taker;
 
 use self::shard::Shard;
 
-/// Parts of the users.
+/// Shards of the users.
 const SHARDS: usize = 64;
 
-/// What all users took.
+/// The units of all users in all windows.
 pub(crate) struct Counts {
     shards: Vec<Mutex<Shard>>,
     /// Counts of windows that were closed to save memory.
@@ -30,18 +31,18 @@ pub(crate) struct Counts {
     top: usize,
 }
 
-/// What one thread has read and not yet handed over, by part.
+/// Requests that one thread has read and not yet counted, by shard.
 pub(crate) struct Batch(Vec<Part>);
 
 #[derive(Default)]
 struct Part {
     taken: Vec<Taken>,
-    /// Whose each is; empty where names are not needed.
+    /// The name of each user; empty if names are not needed.
     names: Vec<Rc<[u8]>>,
 }
 
 impl Counts {
-    /// Tables of at most this many bytes in all, and so many of the users who took most.
+    /// Tables of `budget` bytes at most, and the names of the `top` users with the largest windows.
     pub(crate) fn new(budget: usize, top: usize) -> Self {
         let shard = || Mutex::new(Shard::new(budget / SHARDS, top));
         Self {
@@ -52,7 +53,7 @@ impl Counts {
         }
     }
 
-    /// Counts a batch, and empties it. No line is expected any more for windows below `open`.
+    /// Counts a batch and empties it. No more lines are expected for windows below `open`.
     pub(crate) fn add(&self, batch: &mut Batch, open: u32) {
         for (shard, part) in self.shards.iter().zip(&mut batch.0) {
             if part.taken.is_empty() {
@@ -76,19 +77,20 @@ impl Counts {
         self.pressed.load(Ordering::Relaxed)
     }
 
-    /// Whether names are needed.
+    /// Whether the names of users are needed.
     pub(crate) fn wants_names(&self) -> bool {
         self.top > 0
     }
 
-    /// All windows closed, with so many threads; also without the first `but` of the users who took most.
+    /// Closes all windows on this many threads. Also tallies all users but the first `but` with the
+    /// largest windows.
     pub(crate) fn finish(self, threads: usize, but: usize) -> Counted {
         let mut top = Vec::new();
         let mut parts: Vec<Vec<Shard>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
-        for (place, shard) in self.shards.into_iter().enumerate() {
+        for (index, shard) in self.shards.into_iter().enumerate() {
             let mut shard = shard.into_inner().unwrap_or_else(PoisonError::into_inner);
             top.extend(shard.take_top());
-            let part = place % parts.len();
+            let part = index % parts.len();
             if let Some(part) = parts.get_mut(part) {
                 part.push(shard);
             }
@@ -98,7 +100,7 @@ impl Counts {
         let finished = thread::scope(|scope| {
             let start = |part| scope.spawn(|| gather(part, &but));
             let handles: Vec<_> = parts.into_iter().map(start).collect();
-            // A thread that panicked is a fault of ours; nothing of it is kept.
+            // A thread panics only on a bug; its counts are dropped.
             handles.into_iter().filter_map(|handle| handle.join().ok()).collect::<Vec<_>>()
         });
         let closed = self.closed.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +145,7 @@ impl Batch {
         Self((0..SHARDS).map(|_| Part::default()).collect())
     }
 
-    /// Keeps it for the part that the user belongs to.
+    /// Adds units to the shard of the user.
     pub(crate) fn push(&mut self, taken: Taken, name: Option<Rc<[u8]>>) {
         let part = usize::try_from(taken.user >> 58).unwrap_or_default();
         if let Some(part) = self.0.get_mut(part) {

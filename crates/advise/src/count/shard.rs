@@ -1,13 +1,14 @@
-//! A part of all users: what each took in which window, within a bound of memory.
+//! A shard of all users: their counts in each window, within a bound of memory.
 //!
-//! Every count is kept for as long as there is room, so lines may come in any order. Then windows are **closed** that no line
-//! is expected for any more: their counts go into a tally, and of each user only the largest stays. If that is not
-//! enough, half of the users are forgotten: those that remain are a uniform **sample** (by a hash of their names), and each stands
-//! for two, four, eight, ...
+//! The shard keeps every count as long as there is room, so lines may come in any order. Then it
+//! **closes** windows for which no more lines are expected: their counts go into a tally, and only
+//! the largest count of each user stays. If that is not enough, it drops half of the users. The
+//! others are a uniform **sample** by a hash of the name, and each stands for two, four, eight, ...
+//! users.
 //!
-//! Memory: `budget` bytes of tables, and for a short time while a table grows or windows are closed as much again: one part of
-//! 64 for each thread. A count takes 17 bytes, a user 13,
-//! and tables are at least three eighths full when they have grown.
+//! Memory: `budget` bytes of tables, and as much again for a short time while a table grows or
+//! windows are closed, in one shard per thread. A count takes 17 bytes and a user 13. Tables are at
+//! least three eighths full when they have grown.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -18,12 +19,12 @@ use super::taken::{Taken, spread};
 use super::tally::Tally;
 use super::top::{Taker, Top};
 
-/// The most halvings; never reached with a sensible budget.
+/// The most halvings of the users. No sensible budget reaches it.
 const MAX_LEVEL: u32 = 40;
-/// The smallest table, whatever the budget.
+/// The smallest table, for any budget.
 const SMALLEST: usize = 64;
 
-/// The most that a user took in any closed window.
+/// The largest count of a user in closed windows.
 #[derive(Clone, Copy)]
 struct Most {
     /// The user's hash in two halves, so that an entry has 12 bytes.
@@ -31,11 +32,11 @@ struct Most {
     units: u32,
 }
 
-/// A part of all users.
+/// A shard of all users.
 pub(crate) struct Shard {
     counts: HashTable<Taken>,
     users: HashTable<Most>,
-    /// Units of each user and window that is closed, for the error of a sample.
+    /// Units of each user in each closed window, for the error of a sample.
     own: Tally,
     /// One user in 2^level is kept.
     level: u32,
@@ -46,56 +47,56 @@ pub(crate) struct Shard {
     top: Top,
 }
 
-/// What became of a part.
+/// The counts of one shard, or of all.
 #[derive(Debug, Default)]
 pub(crate) struct Result {
-    /// Units of each user and window that was not closed before.
+    /// Units of each user in each window that was not closed before.
     pub(crate) windows: Tally,
-    /// The most units of each user in a window.
+    /// Units of the largest window of each user.
     pub(crate) users: Tally,
-    /// Users that were really looked at.
+    /// Users in the sample, or all users.
     pub(crate) kept: u64,
-    /// One user in 2^level was looked at.
+    /// One user in 2^level is in the sample.
     pub(crate) level: u32,
     /// Requests that came after their window was closed.
     pub(crate) late: u64,
-    /// Of all parts, those of whose users a sample was looked at.
+    /// The shards with a sample of their users.
     pub(crate) sampled: Vec<Sampled>,
-    /// The users who took most, the largest first.
+    /// The users with the largest windows, the largest first.
     pub(crate) top: Vec<Taker>,
-    /// The same without some of them; none where that was not asked for, or windows were closed before.
+    /// The same without some of them. None if that is not needed, or if windows were closed early.
     pub(crate) without: Option<Without>,
 }
 
-/// What all took but some.
+/// The counts of all users but some.
 #[derive(Debug, Default)]
 pub(crate) struct Without {
-    /// Units of each user and window.
+    /// Units of each user in each window.
     pub(crate) windows: Tally,
-    /// The most units of each user in a window.
+    /// Units of the largest window of each user.
     pub(crate) users: Tally,
 }
 
-/// A part of whose users a sample was looked at: its own numbers, coarse.
+/// A shard with a sample of its users, and its own coarse tallies.
 #[derive(Debug)]
 pub(crate) struct Sampled {
-    /// Units of each user and window.
+    /// Units of each user in each window.
     pub(crate) windows: Tally,
-    /// The most units of each user in a window.
+    /// Units of the largest window of each user.
     pub(crate) users: Tally,
-    /// How many users each that was looked at stands for.
+    /// How many users each sampled one stands for.
     pub(crate) weight: u64,
 }
 
 impl Shard {
-    /// A part with at most this many bytes of tables, which knows so many of the users who took most.
+    /// A shard with tables of `budget` bytes at most, and the names of `top` users.
     pub(crate) fn new(budget: usize, top: usize) -> Self {
         let (counts, users, own) = (HashTable::new(), HashTable::new(), Tally::coarse());
         Self { counts, users, own, level: 0, closed: 0, late: 0, budget, top: Top::new(top) }
     }
 
-    /// Adds units of the user with this name; where room is needed, windows below `open` may be closed, and are added to
-    /// `closed`. True if it was.
+    /// Adds units of the user with this name. If there is no room, it may close windows below
+    /// `open` into `closed`. Returns true if the budget was too small.
     pub(crate) fn add(&mut self, taken: Taken, name: &[u8], open: u32, closed: &Mutex<Tally>) -> bool {
         if !sampled(taken.user, self.level) {
             return false;
@@ -116,19 +117,19 @@ impl Shard {
         pressed
     }
 
-    /// The users who took most, as far as they are looked at; they are forgotten here.
+    /// Takes the users with the largest windows, as far as they are in the sample.
     pub(crate) fn take_top(&mut self) -> Vec<Taker> {
         let level = self.level;
         std::mem::take(&mut self.top).into_users().filter(|taker| sampled(taker.user, level)).collect()
     }
 
-    /// Closes all windows; where some users are given, it is also told what the others took.
+    /// Closes all windows. Also tallies all users except `but`, unless that is empty.
     pub(crate) fn finish(mut self, but: &HashSet<u64>) -> Result {
         let counts = std::mem::take(&mut self.counts);
-        // Each table is freed before the next part's turn comes: this one may grow.
+        // This table is freed before the next shard is closed, so it may grow.
         self.budget = usize::MAX;
         let mut windows = Tally::default();
-        // Whose windows were closed before is not known any more.
+        // The users of windows that were closed early are unknown.
         let mut without = (!but.is_empty() && self.closed == 0 && self.level == 0).then(Without::default);
         for taken in counts {
             if let Some(without) = without.as_mut().filter(|_| !but.contains(&taken.user)) {
@@ -150,7 +151,7 @@ impl Shard {
         Result { windows, users, kept, level: self.level, late: self.late, sampled, top, without }
     }
 
-    /// Sees that one more count fits; true if the budget was in the way.
+    /// Makes room for one more count. Returns true if the budget was too small.
     fn make_room(&mut self, open: u32, closed: &Mutex<Tally>) -> bool {
         let grown = self.counts.allocation_size() * 2 + self.users.allocation_size();
         if self.counts.capacity() < SMALLEST || grown <= self.budget {
@@ -224,8 +225,8 @@ fn halves(user: u64) -> [u32; 2] {
     [(user >> 32) as u32, user as u32]
 }
 
-/// Whether a user belongs to the sample of this level, which is a part of that of every lower level. The bits are others
-/// than those that choose the part.
+/// Whether a user belongs to the sample of this level, which is a part of that of every lower
+/// level. The bits are others than those that choose the part.
 fn sampled(user: u64, level: u32) -> bool {
     user & ((1 << level) - 1) == 0
 }
@@ -239,7 +240,7 @@ mod tests {
         xxhash_rust::xxh3::xxh3_64(&number.to_le_bytes())
     }
 
-    /// A part that is alone.
+    /// A shard without others.
     struct Alone(Shard, Mutex<Tally>);
 
     impl Alone {
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_windows_make_room_and_nothing_is_lost() {
+    fn closed_windows_make_room_without_loss() {
         let mut shard = Alone::new(64 << 10);
         let mut pressed = false;
         for window in 0..1000 {
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_for_a_closed_window_is_told() {
+    fn requests_for_a_closed_window_are_reported() {
         let mut shard = Alone::new(16 << 10);
         for window in 0..2000 {
             shard.add(Taken { user: user(1), window, units: 1 }, window);
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_users_a_sample_stands_for_all() {
+    fn a_sample_stands_for_too_many_users() {
         for (users, windows) in [(200_000, 1), (20_000, 10)] {
             let mut shard = Alone::new(256 << 10);
             for window in 0..windows {

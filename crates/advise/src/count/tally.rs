@@ -1,8 +1,9 @@
-//! How many things had which size: exact, or rounded up by less than 0.05 % where there are very many sizes.
+//! A histogram of sizes: exact, or rounded up by less than 0.05 % if there are very many sizes.
 //!
-//! Sizes below 1,024 have a place each; of larger ones at most 65,536 are told apart exactly. Beyond that every larger size
-//! is rounded up to its first 12 bits, which leaves fewer than 45,056 of them. Memory: at most about 3 MiB. A coarse one rounds to 6
-//! bits from the first: less than 3.2 % up, and at most about 40 KiB.
+//! Each size below 1,024 has a slot. Larger sizes are exact while there are at most 65,536
+//! different ones. Beyond that, each is rounded up to its first 12 bits, which leaves fewer than
+//! 45,056. Memory: about 3 MiB at most. A coarse tally rounds to 6 bits from the beginning: by less
+//! than 3.2 %, with 40 KiB at most.
 
 use std::collections::BTreeMap;
 
@@ -11,36 +12,36 @@ const DISTINCT: usize = 65_536;
 const BITS: u32 = 12;
 const COARSE_BITS: u32 = 6;
 
-/// Sizes, and how many things had each.
+/// Sizes, with the number of each.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     small: Vec<u64>,
     large: BTreeMap<u32, u64>,
-    /// Sizes from [`SMALL`] on are rounded up to so many bits.
+    /// The bits that sizes from [`SMALL`] on are rounded up to.
     bits: Option<u32>,
 }
 
 impl Tally {
-    /// One that rounds all but small sizes.
+    /// A tally that rounds all but small sizes.
     pub(crate) fn coarse() -> Self {
         Self { bits: Some(COARSE_BITS), ..Self::default() }
     }
 
-    /// The same numbers in a coarse one.
+    /// A coarse copy.
     pub(crate) fn coarsened(&self) -> Self {
         let mut coarse = Self::coarse();
         self.iter().for_each(|(size, number)| coarse.add(size, number));
         coarse
     }
 
-    /// Counts `number` things of this size.
+    /// Counts `number` occurrences of this size.
     pub(crate) fn add(&mut self, size: u32, number: u64) {
-        let place = size as usize;
-        if place < SMALL {
+        let index = size as usize;
+        if index < SMALL {
             if self.small.is_empty() {
                 self.small.resize(SMALL, 0);
             }
-            if let Some(count) = self.small.get_mut(place) {
+            if let Some(count) = self.small.get_mut(index) {
                 *count += number;
             }
             return;
@@ -52,7 +53,7 @@ impl Tally {
         }
     }
 
-    /// Takes over what another has counted.
+    /// Adds the counts of another tally.
     pub(crate) fn merge(&mut self, other: &Self) {
         if let (Some(bits), None) = (other.bits, self.bits) {
             self.round(bits);
@@ -62,7 +63,7 @@ impl Tally {
         }
     }
 
-    /// Sizes from the smallest on, each with a number above 0.
+    /// The sizes that occurred, smallest first, with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u64)> {
         let small = (0_u32..).zip(&self.small).map(|(size, number)| (size, *number));
         small
@@ -70,14 +71,14 @@ impl Tally {
             .filter(|(_, number)| *number > 0)
     }
 
-    /// How many things are larger than this, and how many there are.
+    /// How many are larger than this, and how many there are.
     pub(crate) fn above(&self, size: u32) -> (u64, u64) {
         self.iter().fold((0, 0), |(above, all), (other, number)| {
             (above + if other > size { number } else { 0 }, all + number)
         })
     }
 
-    /// Whether sizes of 1,024 and more were rounded up.
+    /// Whether sizes of 1,024 and more are rounded up.
     pub(crate) fn is_rounded(&self) -> bool {
         self.bits.is_some()
     }
@@ -90,7 +91,7 @@ impl Tally {
     }
 }
 
-/// The next number that has only zeros behind its first `bits`.
+/// The next number that has only zeros after its first `bits`.
 fn round_up(size: u32, bits: u32) -> u32 {
     let zeros = (u32::BITS - size.leading_zeros()).saturating_sub(bits);
     let grain = 1_u32 << zeros;
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_exact_while_there_are_few() {
+    fn few_sizes_are_exact() {
         let mut tally = Tally::default();
         for size in [3, 1, 1023, 1024, 3, u32::MAX] {
             tally.add(size, 2);
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coarse_one_is_small_and_not_far_off() {
+    fn a_coarse_tally_is_small_and_nearly_exact() {
         let mut tally = Tally::default();
         (0..200_000_u32).for_each(|step| tally.add(1 + step * 20_000, 1));
         let coarse = tally.coarsened();
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn many_sizes_are_rounded_up_by_little_and_stay_few() {
+    fn many_sizes_are_rounded_up_slightly() {
         let mut tally = Tally::default();
         for step in 0..200_000_u32 {
             tally.add(1 + step * 20_000, 1);

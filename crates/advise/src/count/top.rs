@@ -1,41 +1,43 @@
-//! The users who took most in one window, with their names: exact, in memory for that many users and names.
+//! The users with the largest windows, with their names: exact, in memory for that many users and
+//! names.
 //!
-//! Counts only grow, so a user belongs to them from the moment when its largest count is reached, and its name is at hand then.
+//! Counts only grow. So a user enters the list with the request that reaches its largest count, and
+//! that request has the name.
 
 use std::collections::HashMap;
 
 use super::taken::Taken;
 
-/// How much of a name is kept.
+/// Longest part of a name that is kept, in bytes.
 const NAME: usize = 256;
 
-/// A user, and the most that it took in one window.
+/// A user and its largest window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Taker {
     pub(crate) user: u64,
     pub(crate) units: u32,
-    /// The number of that window.
+    /// The number of the window.
     pub(crate) window: u32,
     /// The beginning of its name.
     pub(crate) name: Box<[u8]>,
 }
 
-/// The users who took most.
+/// The users with the largest windows.
 #[derive(Debug, Default)]
 pub(crate) struct Top {
     wanted: usize,
     users: HashMap<u64, Taker>,
-    /// What the last of them took, and who that is: of equals, the one with the smaller number is later.
+    /// The units and the hash of the last of them. Among equals, the smaller hash comes later.
     least: Option<(u32, u64)>,
 }
 
 impl Top {
-    /// So many of them.
+    /// A list of this many users.
     pub(crate) fn new(wanted: usize) -> Self {
         Self { wanted, ..Self::default() }
     }
 
-    /// Sees what a user has taken of a window so far, all together.
+    /// Sees the sum of a user in a window so far.
     pub(crate) fn see(&mut self, sum: Taken, name: &[u8]) {
         if self.wanted == 0 || self.least.is_some_and(|least| (sum.units, sum.user) <= least) {
             return;
@@ -68,7 +70,7 @@ impl Top {
     }
 }
 
-/// The first so many of all, the largest first.
+/// The first `wanted` of all, the largest first.
 pub(crate) fn first(mut all: Vec<Taker>, wanted: usize) -> Vec<Taker> {
     all.sort_unstable_by_key(|taker| std::cmp::Reverse((taker.units, taker.user)));
     all.truncate(wanted);
@@ -80,13 +82,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_takes_most_is_kept_in_any_order() {
+    fn the_largest_users_are_kept_for_any_order() {
         let mut sums: Vec<(u64, u32, u32)> = (0..50)
             .flat_map(|user| (1..=20).map(move |units| (user, units * (user as u32 % 7), units)))
             .collect();
         for round in 0..3 {
             let mut top = Top::new(5);
-            // As sums grow: of one user and window never a smaller one later.
+            // Sums of one user and window only grow.
             sums.sort_by_key(|(user, units, _)| (*units, user.wrapping_mul(round * 7919 + 1) % 53));
             for (user, units, window) in &sums {
                 let sum = Taken { user: *user, window: *window, units: *units };

@@ -1,14 +1,14 @@
-//! Cuts the bytes of a log into chunks of whole lines.
+//! Cuts a log into chunks of whole lines.
 
 use std::io::{ErrorKind, Read as _};
 use std::ops::Deref;
 
 use super::open::Bytes;
 
-/// Bytes of a chunk, and so of the longest line; a longer one is malformed.
+/// Bytes of a chunk, and of the longest line. A longer line is malformed.
 pub(crate) const CHUNK: usize = 2 * 1024 * 1024;
 
-/// Whole lines, in room for [`CHUNK`] bytes that is set to zero once and then kept.
+/// Whole lines, in a buffer of [`CHUNK`] bytes that is reused.
 pub(crate) struct Chunk {
     room: Vec<u8>,
     length: usize,
@@ -17,21 +17,21 @@ pub(crate) struct Chunk {
 /// The bytes of a log.
 pub(crate) struct Chunks {
     source: Bytes,
-    /// The beginning of a line whose end is not read yet.
+    /// The beginning of an unfinished line.
     carried: Vec<u8>,
-    /// Whether the rest of a line that is too long is being left out.
+    /// Whether the rest of a line that is too long is skipped.
     skipping: bool,
     offset: u64,
-    /// Set once everything is read, with what cut it short, if anything did.
+    /// Set at the end of the log, with the error that truncated it, if any.
     end: Option<Option<String>>,
 }
 
 /// What [`Chunks::next`] has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Filled {
-    /// Where the chunk begins in the decompressed log.
+    /// The position of the chunk in the decompressed log.
     pub(crate) offset: u64,
-    /// Lines that were left out, since they are too long.
+    /// Lines that were skipped because they are too long.
     pub(crate) too_long: u64,
 }
 
@@ -40,7 +40,7 @@ impl Chunks {
         Self { source, carried: Vec::new(), skipping: false, offset: 0, end: None }
     }
 
-    /// Reads the next chunk into `chunk`, whatever was in it: it is empty only at the end.
+    /// Replaces `chunk` by the next one. It is empty only at the end of the log.
     pub(crate) fn next(&mut self, chunk: &mut Chunk) -> Filled {
         let mut filled = Filled { offset: self.offset, too_long: 0 };
         chunk.begin(&self.carried);
@@ -54,7 +54,7 @@ impl Chunks {
                     continue;
                 };
                 filled.offset += end as u64 + 1;
-                chunk.leave_out(end + 1);
+                chunk.remove(end + 1);
                 self.skipping = false;
                 continue;
             }
@@ -75,7 +75,7 @@ impl Chunks {
                 }
             }
         }
-        // What a line lacks that was cut off, nobody knows.
+        // A truncated log ends with an incomplete line.
         if matches!(self.end, Some(Some(_))) {
             chunk.length = memchr::memrchr(b'\n', chunk).map_or(0, |last| last + 1);
         }
@@ -83,12 +83,12 @@ impl Chunks {
         filled
     }
 
-    /// What cut the log short, once all is read.
+    /// The error that truncated the log, at its end.
     pub(crate) fn damage(&self) -> Option<&str> {
         self.end.as_ref()?.as_deref()
     }
 
-    /// Whether all is read.
+    /// Whether the log is finished.
     pub(crate) fn is_over(&self) -> bool {
         self.end.is_some()
     }
@@ -100,7 +100,7 @@ impl Chunk {
         Self { room: vec![0; CHUNK], length: 0 }
     }
 
-    /// Begins with these bytes, of which there are fewer than it has room for.
+    /// Begins with these bytes, which must fit.
     fn begin(&mut self, bytes: &[u8]) {
         self.length = self.room.get_mut(..bytes.len()).map_or(0, |room| {
             room.copy_from_slice(bytes);
@@ -108,7 +108,8 @@ impl Chunk {
         });
     }
 
-    /// Reads until it is full or the log is over: then what ended it, if anything but its end did.
+    /// Reads until the buffer is full or the log ends. Then it returns the error that truncated the
+    /// log, if any.
     fn fill(&mut self, source: &mut Bytes) -> Option<Option<String>> {
         while let Some(room) = self.room.get_mut(self.length..).filter(|room| !room.is_empty()) {
             match source.read(room) {
@@ -121,8 +122,8 @@ impl Chunk {
         None
     }
 
-    /// Leaves out so many bytes at its beginning.
-    fn leave_out(&mut self, bytes: usize) {
+    /// Removes bytes at the beginning.
+    fn remove(&mut self, bytes: usize) {
         self.room.copy_within(bytes.min(self.length)..self.length, 0);
         self.length = self.length.saturating_sub(bytes);
     }
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_left_out() {
+    fn a_line_that_is_too_long_is_skipped() {
         let long = vec![b'x'; CHUNK * 2 + 5];
         let text = [b"one\n".as_slice(), &long, b"\ntwo\n"].concat();
         let (found, too_long, _) = all(Cursor::new(text));
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_damage_is_kept() {
+    fn lines_before_the_damage_are_kept() {
         struct Broken;
         impl Read for Broken {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

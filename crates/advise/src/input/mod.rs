@@ -1,4 +1,4 @@
-//! Where lines come from: several logs at once, compressed or not, cut into chunks.
+//! Reads several logs at once, compressed or not, in chunks of whole lines.
 
 mod chunks;
 mod open;

@@ -1,4 +1,4 @@
-//! Opens logs, whatever they are compressed with: that is known by their first bytes, not by their names.
+//! Opens logs. Their first bytes tell the compression, not their names.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
@@ -10,13 +10,13 @@ use flate2::bufread::MultiGzDecoder;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// What is read of a compressed file at once.
+/// Bytes of a compressed file that are read at once.
 const BUFFER: usize = 256 * 1024;
 
 /// The bytes of a log, decompressed.
 pub(crate) type Bytes = Box<dyn Read + Send>;
 
-/// How much was read of all files, in bytes as they lie on the disk.
+/// Bytes read of all files, as stored on disk.
 pub(crate) type Progress = Arc<AtomicU64>;
 
 /// Opens a file; `-` is standard input.
@@ -30,7 +30,7 @@ pub(crate) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Whether the file can be read from its beginning again.
+/// Whether the file can be read twice.
 pub(crate) fn is_seekable(path: &Path) -> bool {
     !is_stdin(path) && path.metadata().is_ok_and(|data| data.is_file())
 }

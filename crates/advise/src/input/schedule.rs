@@ -1,12 +1,13 @@
-//! Which log is read next, so that logs of several proxies are read side by side and rotated ones one after another:
-//! always the one that has got least far in time.
+//! Decides which log is read next: always the one that is furthest behind in time. So logs of
+//! several proxies are read side by side, and rotated logs one after another.
 //!
-//! Whoever needs lines reads and decompresses them itself, so several logs are decompressed at once. While memory is
-//! scarce no log is read far ahead of the others.
+//! The thread that needs lines reads and decompresses them itself, so several logs are decompressed
+//! at once. While memory is scarce, no log is read far ahead of the others.
 //!
-//! One chunk a thread, and at most [`OPEN`] open logs, or as many as the system allows: where more overlap in time, the rest
-//! waits until one of these is over. No count is wrong by that, but windows that began before what waits stay open,
-//! so that more memory is needed for exact numbers.
+//! A thread reads one chunk at a time. At most [`OPEN`] logs are open, or as many as the system
+//! allows: if more overlap in time, the rest waits until one of them is finished. Counts stay
+//! correct, but windows that began before a waiting log stay open, so exact numbers need more
+//! memory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,12 +17,12 @@ use super::chunks::{Chunk, Chunks};
 use super::open::{self, Progress};
 use crate::line::Reader;
 
-/// How many lines are looked at for a time at either end of a chunk.
+/// How many lines at either end of a chunk are searched for a time.
 const LOOK: usize = 200;
 
-/// The most logs that are open at once; each holds what decompressing it takes.
+/// The most logs that are open at once. Each takes memory for its decompression.
 const OPEN: usize = 256;
-/// What the system says where a process, or all of them, may open no more files: ENFILE and EMFILE.
+/// ENFILE and EMFILE: the system, or this process, may open no more files.
 const TOO_MANY: [i32; 2] = [23, 24];
 
 /// The logs, shared by all threads.
@@ -35,11 +36,11 @@ pub(crate) struct Schedule<'r> {
     changed: Condvar,
 }
 
-/// What was wrong with logs.
+/// Errors of logs.
 pub(crate) struct Faults {
-    /// The one that could not be read.
+    /// The log that could not be read.
     pub(crate) failure: Option<(PathBuf, io::Error)>,
-    /// Those that were cut short, with the reasons.
+    /// Truncated logs, with the reasons.
     pub(crate) damaged: Vec<(PathBuf, String)>,
 }
 
@@ -47,14 +48,14 @@ struct State {
     logs: Vec<Log>,
     /// The most logs that may be open.
     open: usize,
-    /// The first time of the chunk that each thread is at.
+    /// The first time in the current chunk of each thread.
     under_way: Vec<Option<i64>>,
     damage: Vec<(usize, String)>,
     failure: Option<(usize, io::Error)>,
     stopped: bool,
 }
 
-/// A log, and how far it was read: a time in milliseconds.
+/// A log, and the time in milliseconds that reading has reached.
 enum Log {
     Closed(i64),
     Open(i64, Chunks),
@@ -63,19 +64,19 @@ enum Log {
     Done,
 }
 
-/// A chunk's place.
+/// The position of a chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
-    /// The number of its log.
+    /// The index of its log.
     pub(crate) log: usize,
-    /// Where it begins in the decompressed log.
+    /// Its position in the decompressed log, in bytes.
     pub(crate) offset: u64,
-    /// Lines that were left out before it, since they are too long.
+    /// Lines before it that were skipped because they are too long.
     pub(crate) too_long: u64,
 }
 
 impl<'r> Schedule<'r> {
-    /// Looks at the beginning of each log.
+    /// Reads the first time of each log.
     ///
     /// # Errors
     /// The log that cannot be read.
@@ -145,20 +146,20 @@ impl<'r> Schedule<'r> {
         }
     }
 
-    /// Nothing that is still to come began before this time, but for what is late.
+    /// The time that reading has reached: all later lines began after it, except late ones.
     pub(crate) fn reached(&self) -> i64 {
         let state = self.lock();
         let under_way = state.under_way.iter().flatten().copied();
         state.logs.iter().filter_map(Log::reached).chain(under_way).min().unwrap_or(i64::MAX)
     }
 
-    /// Lets every thread come to its end.
+    /// Ends all threads.
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_all();
     }
 
-    /// The log that could not be read, and those that were cut short, with the reasons.
+    /// The errors of all logs.
     pub(crate) fn faults(self) -> Faults {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let path = |number: usize| self.paths.get(number).cloned().unwrap_or_default();
@@ -167,7 +168,7 @@ impl<'r> Schedule<'r> {
         Faults { failure, damaged }
     }
 
-    /// Takes the log that is to be read; waits where a thread has taken it.
+    /// Takes the next log to read, and waits while another thread has it.
     fn choose(&self, thread: usize, scarce: impl Fn() -> bool) -> Option<(usize, i64, Option<Chunks>)> {
         let mut state = self.lock();
         if let Some(under_way) = state.under_way.get_mut(thread) {
@@ -194,7 +195,8 @@ impl<'r> Schedule<'r> {
         }
     }
 
-    /// Lets a log that cannot be opened wait until another one is over; false where no other is open.
+    /// Closes a log that cannot be opened until another one is finished. Returns false if no other
+    /// is open.
     fn wait_for_others(&self, number: usize, reached: i64) -> bool {
         let mut state = self.lock();
         state.set(number, Log::Closed(reached));
@@ -226,7 +228,7 @@ impl State {
     }
 
     fn set(&mut self, number: usize, log: Log) -> Log {
-        self.logs.get_mut(number).map_or(Log::Done, |place| std::mem::replace(place, log))
+        self.logs.get_mut(number).map_or(Log::Done, |slot| std::mem::replace(slot, log))
     }
 }
 
@@ -239,7 +241,7 @@ impl Log {
     }
 }
 
-/// When the first request of a log began; none where it can be read only once, or tells nothing.
+/// The time of the first request in a log. None if the log can be read only once, or has no time.
 fn first_time(path: &Path, reader: &Reader) -> io::Result<Option<i64>> {
     if !open::is_seekable(path) {
         return Ok(None);
@@ -259,23 +261,23 @@ mod tests {
     use crate::line::{Fields, Only};
     use std::fs;
 
-    /// Logs of the same minute with two chunks each; however few may be open, all is read, and nothing waits for ever.
     #[test]
-    fn few_logs_are_open_at_once() {
+    fn logs_are_read_completely_with_any_limit_of_open_logs() {
+        // Logs of the same minute, each with two chunks.
         let directory = tempfile::tempdir().unwrap();
-        let paths: Vec<PathBuf> = (0..7).map(|place| directory.path().join(format!("{place}"))).collect();
-        for (place, path) in paths.iter().enumerate() {
+        let paths: Vec<PathBuf> = (0..7).map(|index| directory.path().join(format!("{index}"))).collect();
+        for (index, path) in paths.iter().enumerate() {
             let line = |second: usize| {
                 let fill = "x".repeat(1 << 20);
                 format!(
                     "{{\"time\":\"2026-11-21T22:55:{second:02}Z\",\"quota_partition\":\"u\",\"fill\":\"{fill}\"}}\n"
                 )
             };
-            fs::write(path, [line(place), line(place + 20), line(place + 40)].concat()).unwrap();
+            fs::write(path, [line(index), line(index + 20), line(index + 40)].concat()).unwrap();
         }
         let reader = Reader::new(&Fields::default(), &Only::default()).unwrap();
         for (most, scarce) in [(1, true), (3, true), (3, false), (100, false)] {
-            // None may be ahead of what has its turn.
+            // With 0, no log may be read ahead of the others.
             let schedule = Schedule::new(&paths, &reader, &Progress::default(), 1, 0).unwrap();
             schedule.lock().open = most;
             let (mut chunk, mut seen, mut lines) = (Chunk::new(), 0, 0);

@@ -1,44 +1,44 @@
-//! Which fields of a line are read, and which requests are asked for.
+//! Which fields of a line are read, and which requests are selected.
 
-/// Names of what is read of a line; what is absent has the name that `envoy/access_log.yaml` gives it, or in text the
-/// operator that stands there.
+/// Names of the fields to read: of members in JSON, with dots between nested names, and of
+/// operators in text. An absent name is the one in `envoy/access_log.yaml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
-    /// The format string that text lines were written with; none: Envoy's default.
+    /// The format string of text lines; none: Envoy's default.
     pub format: Option<String>,
-    /// When the request began.
+    /// The time at which the request began.
     pub time: Option<String>,
-    /// How times are written, in the notation of strftime.
+    /// The format of times, in the notation of strftime.
     pub time_format: Option<String>,
-    /// Who is counted.
+    /// The user whom the request is counted for.
     pub key: Option<String>,
-    /// The policy that counted.
+    /// The policy that counted the request.
     pub policy: Option<String>,
-    /// The path.
+    /// The path of the request.
     pub path: Option<String>,
-    /// How many units the request takes; none: one.
+    /// The cost of the request in units; none: one.
     pub cost: Option<String>,
 }
 
 impl Fields {
-    /// Whether what names users may be a secret: a field of one's own that is called like one. (In the filter's own field
-    /// secrets are digests.)
+    /// Whether the names of users may be secrets: the field has the name of a secret. In the
+    /// filter's own field, secrets are digests.
     pub(crate) fn key_is_secret(&self) -> bool {
         let name = self.key.as_deref().unwrap_or_default().to_ascii_lowercase().replace('_', "-");
         SECRETS.iter().any(|secret| name.contains(secret))
     }
 }
 
-/// What fields are called that may hold secrets.
+/// Parts of the names of fields that may hold secrets.
 const SECRETS: [&str; 8] =
     ["authorization", "cookie", "api-key", "apikey", "token", "secret", "password", "session"];
 
-/// Which requests are read.
+/// Which requests are counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Only {
-    /// Those that this policy counted.
+    /// Only those that this policy counted.
     pub policy: Option<String>,
-    /// Those whose path begins so.
+    /// Only those with this prefix of the path.
     pub path: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What one line of a log says: who asked, when, for how much.
+//! Reads one line of a log: the time, the user and the cost of a request.
 
 mod fields;
 mod json;
@@ -19,45 +19,45 @@ use self::text::Format;
 use self::time::TimeFormat;
 use crate::display::shown;
 
-/// A request that is to be counted.
+/// A request to count.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request<'l> {
     pub(crate) time_ms: i64,
     pub(crate) key: Cow<'l, [u8]>,
-    /// Absent where the log names none, or other fields than the filter's are read.
+    /// Absent if the log names none, or if other fields than the filter's are read.
     pub(crate) policy: Option<Cow<'l, [u8]>>,
     pub(crate) cost: u32,
 }
 
-/// What a line is.
+/// The meaning of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line<'l> {
-    /// A request to be counted.
+    /// A request to count.
     Request(Request<'l>),
-    /// A request of nobody that can be told.
-    Nobody(Nobody),
-    /// A request that is not asked for.
-    Other,
-    /// Not written in the format.
+    /// A request without a user.
+    Unidentified(Missing),
+    /// A request of another policy or path than those selected.
+    NotSelected,
+    /// The line does not have the format.
     Malformed,
 }
 
-/// Why nobody can be told.
+/// What a line without a user lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nobody {
-    /// The line has no such field.
-    NoField,
-    /// The field is empty, and so is that of the policy.
-    NotCounted,
-    /// The field is empty, though a policy applied, or a field of its own is read.
-    Nameless,
+pub(crate) enum Missing {
+    /// The field of the user.
+    Field,
+    /// A user and a policy: both fields are empty, so no policy counted the request.
+    UserAndPolicy,
+    /// A user, although a policy is named or the field is not the filter's.
+    User,
 }
 
 /// Reads lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     names: [Option<String>; NUMBER],
-    /// Without a format text is not understood: the operator that it lacks.
+    /// The format of text lines, or the operator that it lacks.
     text: Result<Format, String>,
     json_dash: Dash,
     text_dash: Dash,
@@ -66,36 +66,36 @@ pub(crate) struct Reader {
     only: Only,
 }
 
-/// What `-` is as the name of a user.
+/// The meaning of `-` as the name of a user.
 ///
-/// The filter writes it for all requests that share a counter since they lack an identity (`on_missing: shared`); Envoy writes
-/// it into text for what is not there, and `null` into JSON.
+/// The filter writes it for all requests that share a counter because they lack an identity
+/// (`on_missing: shared`). Envoy writes it into text for a missing value, and `null` into JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dash {
     /// The shared user.
     Shared,
-    /// The shared user where a policy or its decision is logged.
+    /// The shared user, if the line names a policy or a decision of one.
     SharedOfPolicy,
-    /// Nobody.
-    Nobody,
+    /// A missing user.
+    Missing,
 }
 
-/// How many names are shown of the fields that a line has.
+/// How many names of fields an error lists.
 const SHOWN: usize = 12;
 
 const DASH: &[u8] = b"-";
-/// The decision on requests that were refused before anybody was counted.
+/// The decision on requests that were refused because they lack an identity.
 const MISSING_IDENTITY: &[u8] = b"missing_identity";
 
 impl Reader {
     /// A reader of lines with these fields.
     ///
     /// # Errors
-    /// A sentence on what does not fit together.
+    /// A sentence about fields or a format that contradict each other.
     pub(crate) fn new(fields: &Fields, only: &Only) -> Result<Self, String> {
         let name =
             |given: &Option<String>, shipped: &str| Some(given.clone().unwrap_or_else(|| shipped.to_owned()));
-        // Whoever counts by something else than the filter's partition asks nothing about its policies.
+        // With another field for the user, policies do not matter unless the options name one.
         let by_policy = fields.policy.is_some() || fields.key.is_none() || only.policy.is_some();
         let names = [
             name(&fields.time, "time"),
@@ -103,7 +103,7 @@ impl Reader {
             if by_policy { name(&fields.policy, "quota_policy") } else { None },
             if only.path.is_some() { name(&fields.path, "path") } else { None },
             fields.cost.clone(),
-            // In JSON nothing depends on it.
+            // JSON has no need for the decision.
             None,
         ];
         let mut format = Format::parse(fields.format.as_deref().unwrap_or(text::DEFAULT))?;
@@ -119,21 +119,21 @@ impl Reader {
         let json_dash = match (fields.key.is_some(), by_policy) {
             (false, _) => Dash::Shared,
             (true, true) => Dash::SharedOfPolicy,
-            (true, false) => Dash::Nobody,
+            (true, false) => Dash::Missing,
         };
         let of_filter = fields.key.as_ref().is_none_or(|key| *key == quota("partition"));
-        let text_dash = if of_filter { Dash::SharedOfPolicy } else { Dash::Nobody };
+        let text_dash = if of_filter { Dash::SharedOfPolicy } else { Dash::Missing };
         let text = missing.map_or(Ok(format), Err);
         let times = given.unwrap_or(TimeFormat::Known);
         Ok(Self { names, text, json_dash, text_dash, times, text_times, only: only.clone() })
     }
 
-    /// The operator for want of which no text line is understood, if there is one.
+    /// The operator that the format lacks to read text lines, if any.
     pub(crate) fn text_lacks(&self) -> Option<&str> {
         self.text.as_ref().err().map(String::as_str)
     }
 
-    /// What a line is; its line end may be there or not.
+    /// Reads a line, with or without its line end.
     pub(crate) fn read<'l>(&self, line: &'l [u8]) -> Line<'l> {
         let line = line.trim_ascii();
         let (found, times) = if line.starts_with(b"{") {
@@ -144,7 +144,7 @@ impl Reader {
         found.and_then(|found| self.judge(&found, times, line.starts_with(b"{"))).unwrap_or(Line::Malformed)
     }
 
-    /// When a line's request began, if it says so.
+    /// The time at which the request of a line began.
     pub(crate) fn time(&self, line: &[u8]) -> Option<i64> {
         match self.read(line) {
             Line::Request(request) => Some(request.time_ms),
@@ -152,7 +152,7 @@ impl Reader {
         }
     }
 
-    /// Why a line of JSON says no time; none where it does, or is no such line.
+    /// Why a JSON line has no time. None if it has one, or if it is no JSON line.
     pub(crate) fn why_no_time(&self, line: &[u8]) -> Option<String> {
         let line = line.trim_ascii();
         let found = json::find(line, &self.paths()).filter(|_| line.starts_with(b"{"))?;
@@ -161,7 +161,7 @@ impl Reader {
             let names = json::names(line).map(|name| format!("{:?}", shown(name.as_bytes())));
             let names: Vec<String> = names.take(SHOWN).collect();
             return Some(format!(
-                "it has no field {name:?} for the time, but {}: name its field with --time-field",
+                "it has no field {name:?} for the time; its fields are {}: choose one with --time-field",
                 names.join(", ")
             ));
         };
@@ -169,7 +169,7 @@ impl Reader {
         let is_time = self.times.milliseconds(&text).is_some_and(|time| time >= 0);
         (!is_time).then(|| {
             format!(
-                "its field {name:?} is {:?}, which is no time: say with --time-format how times are written",
+                "its field {name:?} is {:?}, which is no known time: describe it with --time-format",
                 shown(&text)
             )
         })
@@ -180,22 +180,22 @@ impl Reader {
     }
 
     fn judge<'l>(&self, found: &Found<'l>, times: &TimeFormat, json: bool) -> Option<Line<'l>> {
-        let written = |place: usize| -> Option<Cow<'l, [u8]>> {
-            let raw = found.get(place).copied().flatten()?;
+        let written = |field: usize| -> Option<Cow<'l, [u8]>> {
+            let raw = found.get(field).copied().flatten()?;
             let text = if json { json::text(raw)? } else { Cow::Borrowed(raw) };
             (!text.is_empty()).then_some(text)
         };
-        // What Envoy writes for what is not there.
-        let text = |place: usize| written(place).filter(|text| **text != *DASH);
+        // Envoy writes a dash for a missing value.
+        let text = |field: usize| written(field).filter(|text| **text != *DASH);
         let time_ms = times.milliseconds(&text(TIME)?).filter(|time| *time >= 0)?;
         let policy = text(POLICY);
         if let Some(only) = &self.only.path
             && !text(PATH).is_some_and(|path| path.starts_with(only.as_bytes()))
         {
-            return Some(Line::Other);
+            return Some(Line::NotSelected);
         }
         let dash = if json { self.json_dash } else { self.text_dash };
-        let is_somebody = |key: &Cow<'l, [u8]>| {
+        let is_user = |key: &Cow<'l, [u8]>| {
             **key != *DASH
                 || match dash {
                     Dash::Shared => true,
@@ -203,29 +203,29 @@ impl Reader {
                         Some(decision) => *decision != *MISSING_IDENTITY,
                         None => policy.is_some(),
                     },
-                    Dash::Nobody => false,
+                    Dash::Missing => false,
                 }
         };
-        let key = written(KEY).filter(is_somebody);
+        let key = written(KEY).filter(is_user);
         if let Some(only) = &self.only.policy
             && policy.as_deref() != Some(only.as_bytes())
             && (policy.is_some() || key.is_some())
         {
-            return Some(Line::Other);
+            return Some(Line::NotSelected);
         }
         let Some(key) = key else {
             let has_field = found.get(KEY).copied().flatten().is_some();
-            return Some(Line::Nobody(match (policy, self.names.get(POLICY)) {
-                (None, _) if !has_field => Nobody::NoField,
-                (None, Some(Some(_))) => Nobody::NotCounted,
-                _ => Nobody::Nameless,
+            return Some(Line::Unidentified(match (policy, self.names.get(POLICY)) {
+                (None, _) if !has_field => Missing::Field,
+                (None, Some(Some(_))) => Missing::UserAndPolicy,
+                _ => Missing::User,
             }));
         };
         Some(Line::Request(Request { time_ms, key, policy, cost: cost(text(COST).as_deref()) }))
     }
 }
 
-/// As the filter takes it: what is no whole number of at least 1 is 1.
+/// The cost as the filter reads it: anything but a whole number of at least 1 is 1.
 fn cost(text: Option<&[u8]>) -> u32 {
     let number = text.and_then(|text| str::from_utf8(text).ok()).and_then(|text| text.parse::<u64>().ok());
     number.map_or(1, |number| u32::try_from(number.max(1)).unwrap_or(u32::MAX))

@@ -1,10 +1,10 @@
-//! Which operators of a format string say what is to be read.
+//! Finds the operators of a format string for the fields to read.
 
 use super::fields::{COST, DECISION, Fields, KEY, NUMBER, PATH, POLICY, TIME};
 use super::text::Format;
 use super::time::TimeFormat;
 
-/// Wants of a format what lines must say; the name of what it lacks.
+/// Selects the operators of all fields. Returns the operator that the format lacks, if any.
 pub(super) fn want(format: &mut Format, fields: &Fields, names: &[Option<String>; NUMBER]) -> Option<String> {
     let is_time = |name: &str| name == "START_TIME" || name.starts_with("START_TIME(");
     let is_path = |name: &str| name.starts_with("PATH(") || name == "PATH" || name.ends_with(":PATH)");
@@ -15,13 +15,13 @@ pub(super) fn want(format: &mut Format, fields: &Fields, names: &[Option<String>
     if !found {
         return Some(fields.time.clone().unwrap_or_else(|| "%START_TIME%".to_owned()));
     }
-    for (place, given, shipped) in
+    for (field, given, shipped) in
         [(KEY, &fields.key, quota("partition")), (POLICY, &fields.policy, quota("policy"))]
     {
         let name = given.clone().unwrap_or(shipped);
-        let needed = place == KEY || given.is_some();
-        if names.get(place).is_some_and(Option::is_some)
-            && !format.want(|other| other == name, place)
+        let needed = field == KEY || given.is_some();
+        if names.get(field).is_some_and(Option::is_some)
+            && !format.want(|other| other == name, field)
             && needed
         {
             return Some(format!("%{name}%"));
@@ -36,14 +36,14 @@ pub(super) fn want(format: &mut Format, fields: &Fields, names: &[Option<String>
             return Some("%PATH%".to_owned());
         }
     }
-    // Without it `-` says less.
+    // The decision tells whether `-` is a user. A format may do without it.
     let decision = quota("decision");
     format.want(|name| name == decision, DECISION);
     let cost = fields.cost.as_ref()?;
     (!format.want(|name| name == cost, COST)).then(|| format!("%{cost}%"))
 }
 
-/// The operator for what the filter leaves.
+/// The operator for a filter state field of the filter.
 pub(super) fn quota(field: &str) -> String {
     format!("FILTER_STATE(wasm.quotagate.{field}:PLAIN)")
 }

@@ -1,4 +1,4 @@
-//! What a line is read as.
+//! How lines are read.
 
 use super::*;
 
@@ -17,24 +17,24 @@ fn request<'l>(key: &'l str, policy: Option<&'l str>, cost: u32) -> Line<'l> {
 fn the_shipped_format_is_read() {
     assert_eq!(shipped().read(SHIPPED.as_bytes()), request("jwt.sub=alice", Some("per-caller"), 1));
     let unnamed = SHIPPED.replace("\"jwt.sub=alice\"", "null");
-    assert_eq!(shipped().read(unnamed.as_bytes()), Line::Nobody(Nobody::Nameless));
+    assert_eq!(shipped().read(unnamed.as_bytes()), Line::Unidentified(Missing::User));
     for bad in ["", "{}", "hello", &SHIPPED.replace("2026", "MMXXVI"), &SHIPPED[..100]] {
         assert_eq!(shipped().read(bad.as_bytes()), Line::Malformed, "{bad}");
     }
 }
 
 #[test]
-fn other_requests_are_left_out() {
+fn requests_of_other_policies_and_paths_are_not_selected() {
     let only = |policy: Option<&str>, path: Option<&str>| {
         let only = Only { policy: policy.map(str::to_owned), path: path.map(str::to_owned) };
-        Reader::new(&Fields::default(), &only).unwrap().read(SHIPPED.as_bytes()) == Line::Other
+        Reader::new(&Fields::default(), &only).unwrap().read(SHIPPED.as_bytes()) == Line::NotSelected
     };
     assert!(!only(Some("per-caller"), Some("/a")));
     assert!(only(Some("per-ip"), None) && only(None, Some("/b")));
 }
 
 #[test]
-fn names_and_costs_can_be_told() {
+fn field_names_and_costs_can_be_given() {
     let fields = Fields {
         time: Some("at".to_owned()),
         key: Some("user.id".to_owned()),
@@ -58,15 +58,15 @@ fn text_is_read_by_its_format() {
     let reader = Reader::new(&fields, &only).unwrap();
     let line = "[2026-11-21 22:55:41.123] ip=192.0.2.7 per-ip \"/a/b\"\r\n";
     assert_eq!(reader.read(line.as_bytes()), request("ip=192.0.2.7", Some("per-ip"), 1));
-    assert_eq!(reader.read(line.replace("/a/b", "/b").as_bytes()), Line::Other);
+    assert_eq!(reader.read(line.replace("/a/b", "/b").as_bytes()), Line::NotSelected);
     assert_eq!(
         reader.read(line.replace("ip=192.0.2.7 per-ip", "- -").as_bytes()),
-        Line::Nobody(Nobody::NotCounted)
+        Line::Unidentified(Missing::UserAndPolicy)
     );
 }
 
 #[test]
-fn who_shares_a_counter_is_somebody() {
+fn a_dash_is_a_user_if_a_policy_counted_it() {
     let shared = SHIPPED.replace("jwt.sub=alice", "-");
     assert_eq!(shipped().read(shared.as_bytes()), request("-", Some("per-caller"), 1));
     let reader = |key: &str, policy: Option<&str>, format: Option<&str>| {
@@ -78,41 +78,41 @@ fn who_shares_a_counter_is_somebody() {
         };
         Reader::new(&fields, &Only::default()).unwrap()
     };
-    // Of other fields none knows what it means, unless a policy is there too.
+    // In other fields a dash is a user only if the line names a policy.
     let renamed = shared.replace("quota_", "q_");
-    assert_eq!(reader("q_partition", None, None).read(renamed.as_bytes()), Line::Nobody(Nobody::Nameless));
+    assert_eq!(reader("q_partition", None, None).read(renamed.as_bytes()), Line::Unidentified(Missing::User));
     let named = reader("q_partition", Some("q_policy"), None);
     assert_eq!(named.read(renamed.as_bytes()), request("-", Some("per-caller"), 1));
     assert_eq!(
         named.read(renamed.replace("\"per-caller\"", "null").as_bytes()),
-        Line::Nobody(Nobody::NotCounted)
+        Line::Unidentified(Missing::UserAndPolicy)
     );
 
     let all = "%START_TIME% %FILTER_STATE(wasm.quotagate.decision:PLAIN)% \
                %FILTER_STATE(wasm.quotagate.policy:PLAIN)% %FILTER_STATE(wasm.quotagate.partition:PLAIN)%";
     let (time, all) = ("2026-11-21T22:55:41.123Z", reader("", None, Some(all)));
     assert_eq!(all.read(format!("{time} admitted per-ip -").as_bytes()), request("-", Some("per-ip"), 1));
-    assert_eq!(all.read(format!("{time} - - -").as_bytes()), Line::Nobody(Nobody::NotCounted));
+    assert_eq!(all.read(format!("{time} - - -").as_bytes()), Line::Unidentified(Missing::UserAndPolicy));
     assert_eq!(
         all.read(format!("{time} missing_identity per-ip -").as_bytes()),
-        Line::Nobody(Nobody::Nameless)
+        Line::Unidentified(Missing::User)
     );
     let alone = reader("", None, Some("%START_TIME% %FILTER_STATE(wasm.quotagate.partition:PLAIN)%"));
-    assert_eq!(alone.read(format!("{time} -").as_bytes()), Line::Nobody(Nobody::NotCounted));
-    // The header that is not there, whoever counted the request.
+    assert_eq!(alone.read(format!("{time} -").as_bytes()), Line::Unidentified(Missing::UserAndPolicy));
+    // The dash of a missing header, whatever policy counted the request.
     let header = "%START_TIME% %REQ(X-USER)% %FILTER_STATE(wasm.quotagate.policy:PLAIN)%";
     let header = reader("REQ(X-USER)", Some("FILTER_STATE(wasm.quotagate.policy:PLAIN)"), Some(header));
-    assert_eq!(header.read(format!("{time} - per-ip").as_bytes()), Line::Nobody(Nobody::Nameless));
+    assert_eq!(header.read(format!("{time} - per-ip").as_bytes()), Line::Unidentified(Missing::User));
 }
 
 #[test]
-fn one_operator_may_be_read_for_several_things() {
+fn one_operator_may_serve_several_fields() {
     let line = "[2026-11-21T22:55:41.123Z] \"GET /api/x HTTP/1.1\" 200 - 0 5 3 2 \"192.0.2.7\" \"c\" \"i\" \"a\" \"b\"";
     let path = Some("REQ(X-ENVOY-ORIGINAL-PATH?:PATH)".to_owned());
     let only = Only { path: Some("/api".to_owned()), ..Only::default() };
     let reader = Reader::new(&Fields { key: path, ..Fields::default() }, &only).unwrap();
     assert_eq!(reader.read(line.as_bytes()), request("/api/x", None, 1));
-    assert_eq!(reader.read(line.replace("/api", "/b").as_bytes()), Line::Other);
+    assert_eq!(reader.read(line.replace("/api", "/b").as_bytes()), Line::NotSelected);
     assert_eq!(reader.text_lacks(), None);
     let key = Some("REQ(X-USER)".to_owned());
     let reader = Reader::new(&Fields { key, ..Fields::default() }, &only).unwrap();
@@ -132,14 +132,14 @@ fn the_default_format_needs_a_key() {
 }
 
 #[test]
-fn fields_that_may_hold_secrets_are_known() {
+fn fields_with_names_of_secrets_are_recognized() {
     let is_secret = |key: &str| Fields { key: Some(key.to_owned()), ..Fields::default() }.key_is_secret();
     assert!(["REQ(AUTHORIZATION)", "REQ(X-API-KEY)", "api_key", "user.sessionId"].into_iter().all(is_secret));
     assert!(!is_secret("user.id") && !Fields::default().key_is_secret());
 }
 
 #[test]
-fn it_is_told_why_a_line_of_json_says_no_time() {
+fn an_error_says_why_a_json_line_has_no_time() {
     let reader = |time: Option<&str>| {
         let fields = Fields { time: time.map(str::to_owned), ..Fields::default() };
         Reader::new(&fields, &Only::default()).unwrap()
@@ -157,12 +157,12 @@ fn it_is_told_why_a_line_of_json_says_no_time() {
 }
 
 #[test]
-fn requests_of_nobody_are_told_apart() {
+fn requests_without_a_user_are_classified() {
     let uncounted = SHIPPED.replace("\"per-caller\"", "null").replace("\"jwt.sub=alice\"", "null");
     let other_format = "{\"time\":\"2026-11-21T22:55:41.123Z\",\"path\":\"/\"}";
     let only = Only { policy: Some("per-caller".to_owned()), path: None };
     for reader in [shipped(), Reader::new(&Fields::default(), &only).unwrap()] {
-        assert_eq!(reader.read(uncounted.as_bytes()), Line::Nobody(Nobody::NotCounted));
-        assert_eq!(reader.read(other_format.as_bytes()), Line::Nobody(Nobody::NoField));
+        assert_eq!(reader.read(uncounted.as_bytes()), Line::Unidentified(Missing::UserAndPolicy));
+        assert_eq!(reader.read(other_format.as_bytes()), Line::Unidentified(Missing::Field));
     }
 }

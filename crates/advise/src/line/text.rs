@@ -1,44 +1,44 @@
-//! Finds a few values in a line of text, by the format string that Envoy wrote it with.
+//! Finds a few values in a line of text by its format string.
 //!
-//! A value ends where the text that follows it in the format first comes. So a value that clients choose (a path, a
-//! user agent) can shift what stands behind it: fields that matter belong in front of it. Reading stops at the last one
-//! that is wanted.
+//! A value ends where the text after it in the format first occurs. So a value from a client, such
+//! as a path or a user agent, can shift all values after it: fields that matter belong in front.
+//! Reading stops after the last selected value.
 
 use memchr::memmem::Finder;
 
 use super::fields::NUMBER;
 use super::json::Found;
 
-/// What Envoy writes unless told otherwise.
+/// Envoy's default format.
 pub(crate) const DEFAULT: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%\" \
      %RESPONSE_CODE% %RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% \
      %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% \"%REQ(X-FORWARDED-FOR)%\" \"%REQ(USER-AGENT)%\" \"%REQ(X-REQUEST-ID)%\" \
      \"%REQ(:AUTHORITY)%\" \"%UPSTREAM_HOST%\"";
 
-/// A format string, taken apart.
+/// A parsed format string.
 #[derive(Clone, Debug)]
 pub(crate) struct Format {
-    /// What stands before the first value.
+    /// The text before the first value.
     head: Vec<u8>,
     values: Vec<Field>,
 }
 
-/// An operator of Envoy, and the text behind it.
+/// An operator of Envoy, and the text after it.
 #[derive(Clone, Debug)]
 struct Field {
-    /// As in the format, without percent signs and length: `REQ(X-FORWARDED-FOR)`.
+    /// The operator without percent signs and length: `REQ(X-FORWARDED-FOR)`.
     name: String,
-    /// The places of what is wanted of it.
-    places: Vec<usize>,
-    /// None: it is the last, and reaches to the end of the line.
+    /// Indexes of the fields that it is read for.
+    fields: Vec<usize>,
+    /// The text after it; none for the last value, which ends with the line.
     end: Option<Finder<'static>>,
 }
 
 impl Format {
-    /// Takes a format string apart.
+    /// Parses a format string.
     ///
     /// # Errors
-    /// A sentence on what is wrong with it.
+    /// A sentence about the mistake in it.
     pub(crate) fn parse(format: &str) -> Result<Self, String> {
         let mut pieces = pieces(format.trim_end_matches('\n'))?.into_iter().peekable();
         let head = pieces.next_if(|piece| matches!(piece, Piece::Text(_)));
@@ -50,39 +50,39 @@ impl Format {
                 Some(Piece::Text(text)) => Some(Finder::new(text.as_bytes()).into_owned()),
                 Some(Piece::Operator(next)) => {
                     return Err(format!(
-                        "nothing stands between %{name}% and %{next}%, so none knows where one ends"
+                        "there is no text between %{name}% and %{next}%, so the end of the first value is unknown"
                     ));
                 }
             };
-            values.push(Field { name, places: Vec::new(), end });
+            values.push(Field { name, fields: Vec::new(), end });
         }
         Ok(Self { head: head.into_bytes(), values })
     }
 
-    /// The names of its operators, in order.
+    /// The operators in order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.values.iter().map(|field| field.name.as_str())
     }
 
-    /// Wants this operator's value at that place of what is found, beside others that it is wanted for; false if the format
-    /// has no such operator.
-    pub(crate) fn want(&mut self, is: impl Fn(&str) -> bool, place: usize) -> bool {
-        let field = self.values.iter_mut().find(|field| is(&field.name));
-        field.map(|field| field.places.push(place)).is_some()
+    /// Selects the first matching operator for the field with this index. An operator may serve
+    /// several fields. Returns false if none matches.
+    pub(crate) fn want(&mut self, is: impl Fn(&str) -> bool, field: usize) -> bool {
+        let value = self.values.iter_mut().find(|value| is(&value.name));
+        value.map(|value| value.fields.push(field)).is_some()
     }
 
-    /// Forgets what stands behind the last value that is wanted.
+    /// Drops everything after the last selected value.
     pub(crate) fn stop_early(&mut self) {
-        let last = self.values.iter().rposition(|field| !field.places.is_empty());
+        let last = self.values.iter().rposition(|value| !value.fields.is_empty());
         self.values.truncate(last.map_or(0, |last| last + 1));
     }
 
-    /// The values that are wanted; none if the line was not written with this format.
+    /// The selected values; none if the line does not have this format.
     pub(crate) fn find<'l>(&self, line: &'l [u8]) -> Option<Found<'l>> {
         let mut rest = line.strip_prefix(self.head.as_slice())?;
         let mut found = [None; NUMBER];
-        for field in &self.values {
-            let value = match &field.end {
+        for part in &self.values {
+            let value = match &part.end {
                 None => std::mem::take(&mut rest),
                 Some(end) => {
                     let (value, behind) = rest.split_at_checked(end.find(rest)?)?;
@@ -90,8 +90,8 @@ impl Format {
                     value
                 }
             };
-            for place in &field.places {
-                if let Some(slot) = found.get_mut(*place) {
+            for field in &part.fields {
+                if let Some(slot) = found.get_mut(*field) {
                     *slot = Some(value);
                 }
             }
@@ -132,7 +132,8 @@ fn pieces(format: &str) -> Result<Vec<Piece>, String> {
     Ok(pieces)
 }
 
-/// The operator's name with its arguments, and what follows its percent sign. Arguments may hold such signs.
+/// The operator with its arguments, and the text after its percent sign. Arguments may contain
+/// percent signs.
 fn operator(text: &str) -> Option<(&str, &str)> {
     let mut depth = 0_usize;
     for (at, character) in text.char_indices() {
@@ -141,7 +142,7 @@ fn operator(text: &str) -> Option<(&str, &str)> {
             ')' => depth = depth.checked_sub(1)?,
             '%' if depth == 0 => {
                 let inner = text.get(..at)?;
-                // `:10` is the length to cut the value to.
+                // `:10` cuts the value to ten characters.
                 let length = |tail: &str| !tail.is_empty() && tail.bytes().all(|byte| byte.is_ascii_digit());
                 let name =
                     inner.rsplit_once(':').filter(|(_, tail)| length(tail)).map_or(inner, |(name, _)| name);
@@ -163,8 +164,8 @@ mod tests {
 
     fn find(format: &str, wanted: &[&str], line: &str) -> Option<Vec<String>> {
         let mut format = Format::parse(format).unwrap();
-        for (place, name) in wanted.iter().enumerate() {
-            assert!(format.want(|other| other == *name, place), "{name}");
+        for (field, name) in wanted.iter().enumerate() {
+            assert!(format.want(|other| other == *name, field), "{name}");
         }
         format.stop_early();
         let found = format.find(line.as_bytes())?;
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_lengths_and_percent_signs_are_understood() {
+    fn arguments_lengths_and_percent_signs_are_parsed() {
         let format = "100%% %START_TIME(%d/%b/%Y:%H:%M:%S %z)%|%FILTER_STATE(a.b:PLAIN):64%\n";
         let wanted = ["START_TIME(%d/%b/%Y:%H:%M:%S %z)", "FILTER_STATE(a.b:PLAIN)"];
         assert_eq!(
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_formats_are_told() {
+    fn bad_formats_are_refused_with_the_operator() {
         assert!(Format::parse("%A%%B%").unwrap_err().contains("between %A% and %B%"));
         assert!(Format::parse("%A(x%").unwrap_err().contains("no end"));
         assert!(Format::parse("%START_TIME").unwrap_err().contains("no end"));

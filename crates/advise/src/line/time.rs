@@ -1,23 +1,24 @@
-//! When a request began, as logs write it: milliseconds since the Unix epoch.
+//! Times in logs, as milliseconds since the Unix epoch.
 //!
-//! Known without being told: RFC 3339 (what Envoy writes unless told otherwise), and numbers, which are seconds,
-//! milliseconds, microseconds or nanoseconds by their size. Anything else needs its format, in the notation of strftime.
+//! Without a format, a time is RFC 3339, Envoy's default, or a number: seconds, milliseconds,
+//! microseconds or nanoseconds, depending on its size. Other times need a format in the notation of
+//! strftime.
 
 use jiff::fmt::strtime::BrokenDownTime;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// How times are written.
+/// The format of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TimeFormat {
     /// RFC 3339 or a number.
     Known,
-    /// As `strftime` writes it; UTC where it names no offset.
+    /// A format of `strftime`; UTC if it has no offset.
     Strftime(String),
 }
 
 impl TimeFormat {
-    /// The time that these bytes are, if they are one.
+    /// The time in these bytes.
     pub(crate) fn milliseconds(&self, bytes: &[u8]) -> Option<i64> {
         match self {
             Self::Known => rfc_3339(bytes).or_else(|| number(bytes)),
@@ -67,7 +68,8 @@ fn fraction(bytes: &[u8]) -> (i64, &[u8]) {
     (places.fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')), rest)
 }
 
-/// Days since 1970-01-01 in the Gregorian calendar: years begin in March, so that a leap day is the last of its year.
+/// Days since 1970-01-01 in the Gregorian calendar: years begin in March, so that a leap day is the
+/// last of its year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_writes_is_read() {
+    fn rfc_3339_is_parsed() {
         for text in
             ["2026-11-21T22:55:41.123Z", "2026-11-21T22:55:41.123456Z", "2026-11-21T23:55:41.123+01:00"]
         {
@@ -129,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_by_their_size() {
+    fn the_unit_of_a_number_follows_from_its_size() {
         for text in ["1795301741.123", "1795301741123", "1795301741123456", "1795301741123456789"] {
             assert_eq!(known(text), Some(1_795_301_741_123), "{text}");
         }
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn other_texts_are_no_times() {
         let bad = [
             "",
             "-",
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn other_formats_are_told() {
+    fn other_formats_are_given_in_strftime_notation() {
         let format = TimeFormat::Strftime("%d/%b/%Y:%H:%M:%S %z".to_owned());
         assert_eq!(format.milliseconds(b"21/Nov/2026:23:55:41 +0100"), Some(1_795_301_741_000));
         assert_eq!(format.milliseconds(b"2026-11-21T22:55:41Z"), None);

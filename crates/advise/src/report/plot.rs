@@ -1,4 +1,4 @@
-//! The advice as a picture: shares refused against the quota, both on logarithmic axes.
+//! The advice as a picture: the shares that a quota refuses, on logarithmic axes.
 
 use std::iter::once;
 
@@ -14,7 +14,7 @@ use crate::advice::{Advice, Candidate, WindowAdvice};
 use crate::display::{number, percent, window};
 
 const SIZE: (u32, u32) = (900, 520);
-/// Colours that differ in lightness too. The picture brings its white background along, for dark pages.
+/// Colours that also differ in lightness. The picture has a white background, for dark pages.
 const USERS: RGBColor = RGBColor(8, 81, 156);
 const WINDOWS: RGBColor = RGBColor(217, 95, 2);
 const MARK: RGBColor = RGBColor(35, 132, 67);
@@ -24,10 +24,10 @@ type Drawn<'a> =
     Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as plotters::backend::DrawingBackend>::ErrorType>>;
 
 impl Advice {
-    /// The pictures, as SVG: one for each length of windows, with its name.
+    /// The pictures as SVG: one for each length of windows, with that length.
     ///
     /// # Errors
-    /// A sentence, when one cannot be drawn.
+    /// A sentence, if a picture cannot be drawn.
     pub fn plots(&self) -> Result<Vec<(String, String)>, String> {
         let plot = |of: &WindowAdvice| {
             let mut text = String::new();
@@ -51,7 +51,7 @@ impl Advice {
         let bottom = 10_f64.powf((least / 1.5).log10().floor()).max(1e-9);
         let mut chart = ChartBuilder::on(area)
             .margin(20)
-            // The numbers at the right end stand in the middle of their lines.
+            // Room for half of the last number on the axis.
             .margin_right(50)
             .caption(self.title(of), ("sans-serif", 18))
             .x_label_area_size(45)
@@ -82,7 +82,7 @@ impl Advice {
             chart.draw_series(once(PathElement::new(line, style(colour, 3))))?;
             let above = share(&of.recommended).max(bottom);
             chart.draw_series(once(Circle::new((best, above), 5, colour.filled())))?;
-            // The limit, as dashes.
+            // A dashed line for the limit.
             let dashes = (0..60).map(|i| right.powf(f64::from(i) / 60.0));
             let dash = |from: f64| {
                 PathElement::new([(from, limit), (from * right.powf(0.008), limit)], style(colour, 1))
@@ -93,7 +93,7 @@ impl Advice {
             chart.draw_series(once(Text::new(text, (first.0 * 1.04, limit * 0.93), font)))?;
         }
         let said = format!("{} per {}", number(of.recommended.quota), window(of.window_s));
-        // On the side of the line that has the room.
+        // On the side of the line with more room.
         let (at, side) =
             if best > right.sqrt() { (best / 1.04, HPos::Right) } else { (best * 1.04, HPos::Left) };
         let style = ("sans-serif", 16).into_font().color(&MARK).pos(Pos::new(side, VPos::Top));
@@ -113,8 +113,8 @@ impl Advice {
 }
 
 fn legend<'a>(area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>) -> Drawn<'a> {
-    for (place, (name, colour)) in (0..).zip([("users refused", USERS), ("user-windows refused", WINDOWS)]) {
-        let (left, y) = (110, 385 + 22 * place);
+    for (row, (name, colour)) in (0..).zip([("users refused", USERS), ("user-windows refused", WINDOWS)]) {
+        let (left, y) = (110, 385 + 22 * row);
         area.draw(&PathElement::new(
             [(left, y + 6), (left + 24, y + 6)],
             ShapeStyle::from(&colour).stroke_width(3),

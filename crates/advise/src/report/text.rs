@@ -1,4 +1,4 @@
-//! The advice as text for people.
+//! The advice as text.
 
 use std::fmt::Write as _;
 
@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use crate::advice::{Advice, Candidate, Percentile, Reading, WindowAdvice};
 use crate::display::{number, percent, percent_below, window};
 
-/// How many logs are named that are none.
+/// How many unreadable logs are named.
 const SHOWN: usize = 3;
-/// From this share on, requests that carry no name make the recommendation doubtful.
+/// From this share on, requests without a user make the recommendation doubtful.
 const DOUBTFUL: f64 = 0.01;
 
 impl Advice {
-    /// All of it, as text.
+    /// The whole advice as text.
     #[must_use]
     pub fn text(&self) -> String {
         let read = [self.head(), self.notes()].concat();
@@ -57,35 +57,39 @@ impl Advice {
         note(read.not_counted, "requests have empty fields and are left out: no policy counted them");
         note(
             read.without_field,
-            "requests have no field for who is counted and are left out: another log format, or no policy counted them",
+            "requests have no field for the user and are left out: another log format, or no policy counted them",
         );
-        note(read.nameless, "requests name nobody and are left out");
-        note(read.left_out, "requests were not asked for");
+        note(read.without_user, "requests have no user and are left out");
+        note(read.not_selected, "requests are of other policies or paths");
         note(read.malformed, "lines are malformed and left out");
         for line in &read.malformed_first {
             let _ = writeln!(text, "  {} at byte {}: {}", line.log, line.byte, line.text);
         }
-        for log in read.no_logs.iter().take(SHOWN) {
-            let _ = writeln!(text, "  no line of {log} is understood: is it an access log?");
+        for log in read.unreadable.iter().take(SHOWN) {
+            let _ = writeln!(text, "  no line of {log} can be read: is it an access log?");
         }
-        if let Some(more) = read.no_logs.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-            let _ = writeln!(text, "  nor of {more} others");
+        if let Some(more) = read.unreadable.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+            let _ = writeln!(text, "  and no line of {more} other logs");
         }
         for excluded in &read.excluded {
             let _ = match excluded.requests {
-                0 => writeln!(text, "--exclude {} fits nobody", excluded.users),
+                0 => writeln!(text, "--exclude {} matches no user", excluded.users),
                 requests => {
                     writeln!(text, "{} requests of {} are excluded", number(requests), excluded.users)
                 }
             };
         }
         for damage in &read.damaged {
-            let _ = writeln!(text, "{} is cut short ({}): what came before counts", damage.log, damage.why);
+            let _ = writeln!(
+                text,
+                "{} is truncated ({}): everything before the cut counts",
+                damage.log, damage.why
+            );
         }
         text
     }
 
-    /// Why this quota.
+    /// The reason for the recommended quota.
     fn reason(&self, of: &WindowAdvice) -> String {
         let best = &of.recommended;
         let mut text = format!(
@@ -114,26 +118,26 @@ impl Advice {
         if best.quota == of.most && best.users == 0 {
             let _ = writeln!(
                 text,
-                "That is the most that anybody took: with {} users and {} user-windows no smaller one stays below both \
-                 limits. Read more of the log, or allow more with --max-users and --max-windows.",
+                "This is the largest user-window: with {} users and {} user-windows, no smaller quota stays below both \
+                 limits. Read a longer log, or raise --max-users and --max-windows.",
                 number(of.users),
                 number(of.user_windows)
             );
         }
         if let Some(without) = &of.without_top {
             let users = if without.left_out == 1 {
-                "user who took most".to_owned()
+                "user with the largest window".to_owned()
             } else {
-                format!("{} users who took most", without.left_out)
+                format!("{} users with the largest windows", without.left_out)
             };
             let _ = match &without.recommended {
                 Some(best) => {
                     writeln!(text, "Without the {users}: {} per {}.", number(best.quota), window(of.window_s))
                 }
-                None if without.others == 0 => writeln!(text, "Without the {users} nobody is left."),
+                None if without.others == 0 => writeln!(text, "Without the {users}, no user is left."),
                 None => writeln!(
                     text,
-                    "Memory did not suffice to tell the quota without the {users}: --memory allows more."
+                    "There was not enough memory for a quota without the {users}: raise --memory."
                 ),
             };
         }
@@ -142,8 +146,8 @@ impl Advice {
         if share >= DOUBTFUL {
             let _ = writeln!(
                 text,
-                "Careful: {} of the requests ({}) do not say whom they count for, and no quota above knows them. If this \
-                 policy should have counted them, the quota is too small.",
+                "Careful: {} of the requests ({}) have no user, so all numbers above leave them out. If this policy should \
+                 have counted them, the quota is too small.",
                 percent(share),
                 number(unknown)
             );
@@ -167,9 +171,9 @@ impl WindowAdvice {
         if let Some(sample) = &self.sample {
             let _ = writeln!(
                 text,
-                "Memory did not suffice for all users: numbers are estimates from {} of them, of some parts one in {}. \
-                 Of the recommended quota the share of users is known to ±{}, that of user-windows to ±{} (one standard \
-                 error). --memory allows more",
+                "There was not enough memory for all users: numbers are estimates from a sample of {} users, at least one \
+                 in {}. For the recommended quota, the standard error is ±{} of users and ±{} of user-windows. For exact \
+                 numbers, raise --memory",
                 number(sample.users),
                 number(sample.one_in),
                 percent(sample.users_error),
@@ -179,8 +183,8 @@ impl WindowAdvice {
         if self.late > 0 {
             let _ = writeln!(
                 text,
-                "{} requests came after their window had been closed to save memory, and count as windows of their own: \
-                 the quota may be too small. --memory or --lateness allow more",
+                "{} requests came after their window had been closed to save memory. They count as windows of their own, so \
+                 the quota may be too small: raise --memory or --lateness",
                 number(self.late)
             );
         }
@@ -190,9 +194,9 @@ impl WindowAdvice {
         text
     }
 
-    /// How much most took.
+    /// The table of percentiles.
     fn percentiles(&self) -> String {
-        // 99.9 % is not rounded.
+        // 99.9 % keeps its decimal.
         let shares = self.percentiles.iter().map(|of| format!("{} %", (of.share * 1000.0).round() / 10.0));
         let header = [String::new()].into_iter().chain(shares).chain(["most".to_owned()]);
         let row = |name: &str, of: fn(&Percentile) -> u32| -> Vec<String> {
@@ -227,14 +231,14 @@ impl WindowAdvice {
         ]
     }
 
-    /// Who took most.
+    /// The users with the largest windows.
     fn top(&self) -> String {
         let quota = self.recommended.quota;
         let mut text = String::new();
         if self.top_users.is_empty() {
             return text;
         }
-        let _ = writeln!(text, "Most in one window of {}:", window(self.window_s));
+        let _ = writeln!(text, "Largest windows of {}:", window(self.window_s));
         let width = number(self.most).len();
         for user in &self.top_users {
             let refused = if user.most > quota { ", refused" } else { "" };

@@ -1,20 +1,20 @@
-//! Users who are left out.
+//! Users to leave out.
 
-/// Names, or beginnings of names.
+/// Names, and prefixes of names.
 #[derive(Debug)]
 pub(crate) struct Exclude(Vec<Pattern>);
 
 #[derive(Debug)]
 enum Pattern {
     Name(Vec<u8>),
-    Beginning(Vec<u8>),
+    Prefix(Vec<u8>),
 }
 
 impl Exclude {
-    /// What ends in `*` is a beginning.
+    /// A pattern that ends in `*` is a prefix.
     pub(crate) fn new(patterns: &[String]) -> Self {
         let pattern = |text: &String| match text.strip_suffix('*') {
-            Some(beginning) => Pattern::Beginning(beginning.into()),
+            Some(prefix) => Pattern::Prefix(prefix.into()),
             None => Pattern::Name(text.as_bytes().into()),
         };
         Self(patterns.iter().map(pattern).collect())
@@ -25,11 +25,11 @@ impl Exclude {
         self.0.len()
     }
 
-    /// The number of the first pattern that fits this user.
+    /// The index of the first pattern that matches this user.
     pub(crate) fn find(&self, user: &[u8]) -> Option<usize> {
         self.0.iter().position(|pattern| match pattern {
             Pattern::Name(name) => name == user,
-            Pattern::Beginning(beginning) => user.starts_with(beginning),
+            Pattern::Prefix(prefix) => user.starts_with(prefix),
         })
     }
 }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_beginnings_fit() {
+    fn names_and_prefixes_match() {
         let exclude = Exclude::new(&["jwt.sub=eve".to_owned(), "ip=192.0.2.*".to_owned()]);
         let users = ["jwt.sub=eve", "jwt.sub=eve2", "ip=192.0.2.7", "ip=192.0.20.7", ""];
         assert_eq!(users.map(|user| exclude.find(user.as_bytes())), [Some(0), None, Some(1), None, None]);

@@ -1,39 +1,39 @@
-//! Lines that are not understood: counted, and the first few shown.
+//! Lines that cannot be read: their number, and the first few.
 
 use std::collections::BTreeMap;
 
 use crate::display::shown;
 
-/// How many are shown.
+/// How many are kept.
 const SHOWN: usize = 3;
 
 /// Malformed lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Malformed {
     number: u64,
-    /// By log and place in it.
+    /// By log and position in it.
     first: BTreeMap<(usize, u64), String>,
 }
 
 impl Malformed {
-    /// Counts a line of this log, at this byte.
+    /// Counts the line at `offset` of a log.
     pub(crate) fn add(&mut self, log: usize, offset: u64, line: &[u8]) {
         self.number += 1;
-        let place = (log, offset);
-        if self.first.len() < SHOWN || self.first.last_key_value().is_some_and(|(last, _)| place < *last) {
-            self.first.insert(place, shown(line));
+        let position = (log, offset);
+        if self.first.len() < SHOWN || self.first.last_key_value().is_some_and(|(last, _)| position < *last) {
+            self.first.insert(position, shown(line));
             if self.first.len() > SHOWN {
                 self.first.pop_last();
             }
         }
     }
 
-    /// Counts lines that are too long to be shown.
+    /// Counts lines that are too long to keep.
     pub(crate) fn add_too_long(&mut self, number: u64) {
         self.number += number;
     }
 
-    /// Takes over what another has found.
+    /// Adds the lines of another thread.
     pub(crate) fn merge(&mut self, other: Self) {
         self.number += other.number;
         self.first.extend(other.first);
@@ -47,7 +47,7 @@ impl Malformed {
         self.number
     }
 
-    /// The first few: log, byte, and what stands there.
+    /// The first few: log, byte and text.
     pub(crate) fn first(&self) -> impl Iterator<Item = (usize, u64, &str)> {
         self.first.iter().map(|((log, offset), line)| (*log, *offset, line.as_str()))
     }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_lines_are_kept_whatever_thread_finds_them() {
+    fn the_first_lines_are_kept_for_any_order_of_threads() {
         let mut one = Malformed::default();
         for offset in [50, 40, 30, 20] {
             one.add(1, offset, b"x");

@@ -1,4 +1,4 @@
-//! Reads logs on all processors and counts.
+//! Reads logs on all processors and counts requests.
 
 mod exclude;
 mod malformed;
@@ -20,19 +20,19 @@ use crate::count::{Batch, Counted, Counts, Taken};
 use crate::display::shown;
 use crate::error::Error;
 use crate::input::{Chunk, Faults, Piece, Progress, Schedule};
-use crate::line::{Line, Nobody, Reader, Request};
+use crate::line::{Line, Missing, Reader, Request};
 use crate::options::Options;
 
-/// What was read and counted.
+/// Totals and counts of all logs.
 pub(crate) struct Outcome {
     pub(crate) read: Read,
     /// One for each window.
     pub(crate) counted: Vec<Counted>,
-    /// The only policy that was seen.
+    /// The only policy in the logs.
     pub(crate) policy: Option<String>,
-    /// Logs that have lines, and none that is understood.
-    pub(crate) no_logs: Vec<PathBuf>,
-    /// Logs that were cut short, and how.
+    /// Logs with lines, none of which can be read.
+    pub(crate) unreadable: Vec<PathBuf>,
+    /// Truncated logs, with the error that ended them.
     pub(crate) damaged: Vec<(PathBuf, String)>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     let mut read = Read::default();
     reads.into_iter().for_each(|other| read.merge(other));
     let path = |number: usize| options.logs.get(number).cloned().unwrap_or_default();
-    if read.understood.is_empty()
+    if read.readable.is_empty()
         && let Some(first) = read.with_lines.first()
     {
         let shown = read.malformed.first().next();
@@ -88,11 +88,11 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
         };
         return Err(Error::NoLog { path: path(log), line: line.to_owned(), lack: lack.unwrap_or_default() });
     }
-    let no_logs = read.with_lines.difference(&read.understood).map(|log| path(*log)).collect();
+    let unreadable = read.with_lines.difference(&read.readable).map(|log| path(*log)).collect();
     let policy = policy.into_inner().map(|name| shown(&name));
     let counted =
         windows.into_iter().map(|window| window.counts.finish(threads, options.without_top)).collect();
-    Ok(Outcome { read, counted, policy, no_logs, damaged })
+    Ok(Outcome { read, counted, policy, unreadable, damaged })
 }
 
 struct Job<'a> {
@@ -102,34 +102,34 @@ struct Job<'a> {
     exclude: Exclude,
     lateness_ms: i64,
     policy: OnceLock<Vec<u8>>,
-    /// Why a line of JSON says no time.
+    /// Why a JSON line has no time.
     no_time: OnceLock<String>,
     failure: Mutex<Option<Error>>,
     bar: Bar,
 }
 
-/// A length of windows, and what was counted in such.
+/// The counts for one length of windows.
 struct Window {
     ms: i64,
     counts: Counts,
 }
 
 impl Window {
-    /// The windows share the memory.
+    /// Each window gets an equal part of the memory.
     fn new(options: &Options, seconds: u32) -> Self {
         let memory = options.memory / options.windows_s.len().max(1);
         let top = options.show_users.max(options.without_top);
         Self { ms: i64::from(seconds) * 1000, counts: Counts::new(memory, top) }
     }
 
-    /// The number of the window at this time; none before 1970 and long after the year 2100.
+    /// The number of the window at this time; none before 1970 and long after 2100.
     fn number(&self, time_ms: i64) -> Option<u32> {
         u32::try_from(time_ms.div_euclid(self.ms)).ok()
     }
 }
 
 impl Job<'_> {
-    /// What one thread does.
+    /// The work of one thread.
     fn work(&self, thread: usize) -> Read {
         let _end = StopAtPanic(self.schedule);
         let mut batches: Vec<Batch> = self.windows.iter().map(|_| Batch::new()).collect();
@@ -150,7 +150,7 @@ impl Job<'_> {
                 read.with_lines.insert(piece.log);
             }
             if lines > read.malformed.number() - before.1 {
-                read.understood.insert(piece.log);
+                read.readable.insert(piece.log);
             }
             let open = self.schedule.reached().saturating_sub(self.lateness_ms).max(0);
             for (window, batch) in self.windows.iter().zip(&mut batches) {
@@ -182,10 +182,10 @@ impl Job<'_> {
                     }
                     None => read.malformed.add(piece.log, offset, line),
                 },
-                Line::Nobody(Nobody::NoField) => read.no_field += 1,
-                Line::Nobody(Nobody::NotCounted) => read.not_counted += 1,
-                Line::Nobody(Nobody::Nameless) => read.nameless += 1,
-                Line::Other => read.other += 1,
+                Line::Unidentified(Missing::Field) => read.without_field += 1,
+                Line::Unidentified(Missing::UserAndPolicy) => read.not_counted += 1,
+                Line::Unidentified(Missing::User) => read.without_user += 1,
+                Line::NotSelected => read.not_selected += 1,
                 Line::Malformed => {
                     if self.no_time.get().is_none()
                         && let Some(why) = self.reader.why_no_time(line)
@@ -199,7 +199,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Counts a request in each of its windows; false where one of them has no number.
+    /// Counts a request in its window of each length; false if one of them has no number.
     fn push(&self, request: &Request<'_>, batches: &mut [Batch]) -> bool {
         let (user, units) = (xxh3_64(&request.key), request.cost);
         if self.windows.iter().any(|window| window.number(request.time_ms).is_none()) {
@@ -215,7 +215,7 @@ impl Job<'_> {
         true
     }
 
-    /// One quota is for one policy.
+    /// Fails at the second policy: one quota is for one policy.
     fn check_policy(&self, request: &Request<'_>) -> Result<(), Error> {
         let Some(name) = &request.policy else { return Ok(()) };
         let first = self.policy.get_or_init(|| name.to_vec());
@@ -231,7 +231,7 @@ impl Job<'_> {
     }
 }
 
-/// Lets no thread wait for one that is gone.
+/// Ends the other threads if this one panics.
 struct StopAtPanic<'a>(&'a Schedule<'a>);
 
 impl Drop for StopAtPanic<'_> {

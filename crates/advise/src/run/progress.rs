@@ -1,4 +1,4 @@
-//! How far reading has come, on a terminal; nothing elsewhere.
+//! A progress bar on a terminal.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -10,14 +10,15 @@ use crate::input::Progress;
 const KNOWN: &str = "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
 const UNKNOWN: &str = "{spinner} {bytes}, {bytes_per_sec}, for {elapsed}";
 
-/// A bar on standard error, removed at its end.
+/// A bar on standard error that disappears at the end.
 pub(crate) struct Bar {
     bar: ProgressBar,
     progress: Progress,
 }
 
 impl Bar {
-    /// A bar as long as these logs, where that is known. It is drawn on a terminal only.
+    /// A bar for these logs. It has a length if all sizes are known, and is drawn on a terminal
+    /// only.
     pub(crate) fn new(logs: &[PathBuf], progress: &Progress, wanted: bool) -> Self {
         let size = |log: &PathBuf| log.metadata().ok().filter(|data| data.is_file()).map(|data| data.len());
         let total: Option<u64> = logs.iter().map(size).sum();
@@ -30,7 +31,7 @@ impl Bar {
         Self { bar, progress: Progress::clone(progress) }
     }
 
-    /// Shows how far reading has come.
+    /// Redraws the bar.
     pub(crate) fn update(&self) {
         self.bar.set_position(self.progress.load(Ordering::Relaxed));
     }

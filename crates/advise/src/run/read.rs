@@ -1,4 +1,4 @@
-//! What one thread has read, and the same of all threads.
+//! Totals of what one thread, or all threads, have read.
 
 use std::collections::BTreeSet;
 
@@ -6,34 +6,34 @@ use super::malformed::Malformed;
 use crate::display::shown;
 use crate::line::Request;
 
-/// What was read.
+/// Totals of what was read.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) lines: u64,
     pub(crate) bytes: u64,
     /// Requests that were counted.
     pub(crate) requests: u64,
-    /// Units that they took.
+    /// Their units.
     pub(crate) units: u64,
-    /// Requests whose lines have no field for who is counted.
-    pub(crate) no_field: u64,
-    /// Requests that no policy counted.
+    /// Requests without the field for the user.
+    pub(crate) without_field: u64,
+    /// Requests with empty fields.
     pub(crate) not_counted: u64,
-    /// Requests that name nobody.
-    pub(crate) nameless: u64,
-    /// Requests of users who are left out, by what leaves them out.
+    /// Requests with a policy but without a user.
+    pub(crate) without_user: u64,
+    /// Requests of excluded users, by pattern.
     pub(crate) excluded: Vec<u64>,
-    /// Requests that were not asked for.
-    pub(crate) other: u64,
+    /// Requests of other policies or paths.
+    pub(crate) not_selected: u64,
     pub(crate) malformed: Malformed,
-    /// The numbers of the logs that have lines.
+    /// Indexes of logs with lines.
     pub(super) with_lines: BTreeSet<usize>,
-    /// Those that have a line that is understood.
-    pub(super) understood: BTreeSet<usize>,
+    /// Indexes of logs with a line that can be read.
+    pub(super) readable: BTreeSet<usize>,
     /// When the first and the last request began, in milliseconds since the Unix epoch.
     pub(crate) span: Option<(i64, i64)>,
-    /// A name of somebody who was counted.
-    pub(crate) somebody: Option<String>,
+    /// The partition of any counted request.
+    pub(crate) partition: Option<String>,
 }
 
 impl Read {
@@ -43,9 +43,9 @@ impl Read {
         self.units += u64::from(request.cost);
         let (first, last) = self.span.unwrap_or((request.time_ms, request.time_ms));
         self.span = Some((first.min(request.time_ms), last.max(request.time_ms)));
-        // Who shares a counter for want of a name tells least.
-        if self.somebody.as_deref().is_none_or(|name| name == "-") {
-            self.somebody = Some(shown(&request.key));
+        // `-` is shared by callers without an identity: any other partition says more.
+        if self.partition.as_deref().is_none_or(|name| name == "-") {
+            self.partition = Some(shown(&request.key));
         }
     }
 
@@ -55,19 +55,19 @@ impl Read {
         self.bytes += other.bytes;
         self.requests += other.requests;
         self.units += other.units;
-        self.no_field += other.no_field;
+        self.without_field += other.without_field;
         self.not_counted += other.not_counted;
-        self.nameless += other.nameless;
+        self.without_user += other.without_user;
         self.excluded.resize(self.excluded.len().max(other.excluded.len()), 0);
         self.excluded.iter_mut().zip(other.excluded).for_each(|(count, other)| *count += other);
-        self.other += other.other;
+        self.not_selected += other.not_selected;
         self.malformed.merge(other.malformed);
         self.with_lines.extend(other.with_lines);
-        self.understood.extend(other.understood);
+        self.readable.extend(other.readable);
         self.span = match (self.span, other.span) {
             (Some(one), Some(two)) => Some((one.0.min(two.0), one.1.max(two.1))),
             (one, two) => one.or(two),
         };
-        self.somebody = self.somebody.take().or(other.somebody);
+        self.partition = self.partition.take().or(other.partition);
     }
 }

@@ -1,17 +1,17 @@
-//! The same, as simply as can be.
+//! The same numbers by a plain computation.
 
 use std::collections::HashMap;
 
 use quotagate_advise::{Advice, Limits};
 
-/// Everything that was asked for: the smallest quota, and for a quota the users, windows and units above it.
+/// All user-windows: the smallest quota, and for a quota the users, windows and units above it.
 pub struct Brute {
     pub windows: Vec<u64>,
     pub users: Vec<u64>,
 }
 
 impl Brute {
-    /// Of requests: user, number of the window, cost.
+    /// Sums requests: user, number of the window, cost.
     pub fn of(requests: impl Iterator<Item = (u32, u64, u32)>) -> Self {
         let mut windows: HashMap<(u32, u64), u64> = HashMap::new();
         for (user, window, cost) in requests {

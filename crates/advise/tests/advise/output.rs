@@ -1,4 +1,4 @@
-//! What people see: the whole text, the picture, and a snippet that the filter accepts.
+//! The text, the picture, and a snippet that the filter accepts.
 
 use std::fs;
 
@@ -6,7 +6,8 @@ use quotagate_advise::{Advice, Fields, Only, Options, advise};
 use quotagate_quota::config::Config;
 use serde_json::{Value, json};
 
-/// Two users with one request a minute, and one with twelve; somebody's nonsense, and a request of nobody.
+/// Advice on two users with one request a minute, one user with twelve, a malformed line and a
+/// request without a user.
 fn advice(options: Options) -> Advice {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
@@ -24,7 +25,7 @@ fn advice(options: Options) -> Advice {
 }
 
 #[test]
-fn the_text_says_everything() {
+fn the_text_is_complete() {
     let expected = include_str!("output.txt");
     assert_eq!(advice(Options::default()).text(), expected);
 }
@@ -42,7 +43,7 @@ fn the_snippet_is_a_policy_in_shadow_mode() {
 }
 
 #[test]
-fn several_windows_are_judged_in_one_run() {
+fn several_windows_get_advice_in_one_run() {
     let advice = advice(Options { windows_s: vec![5, 60], ..Options::default() });
     let quotas: Vec<_> =
         advice.windows.iter().map(|window| (window.window_s, window.recommended.quota)).collect();
@@ -60,7 +61,7 @@ fn several_windows_are_judged_in_one_run() {
 }
 
 #[test]
-fn the_users_who_took_most_are_named_and_left_out() {
+fn users_with_the_largest_windows_are_named_and_left_out() {
     let with = advice(Options { show_users: 2, without_top: 1, ..Options::default() });
     let top = &with.windows[0].top_users;
     assert_eq!((top[0].user.as_str(), top[0].most, top[0].window_ms), ("jwt.sub=eve", 12, 1_795_301_700_000));
@@ -68,7 +69,7 @@ fn the_users_who_took_most_are_named_and_left_out() {
     let without = with.windows[0].without_top.as_ref().unwrap();
     assert_eq!((without.left_out, without.recommended.as_ref().unwrap().quota), (1, 1));
     let text = with.text();
-    assert!(text.contains("Without the user who took most: 1 per 1m.\n"), "{text}");
+    assert!(text.contains("Without the user with the largest window: 1 per 1m.\n"), "{text}");
     assert!(text.contains("  12  jwt.sub=eve (at 2026-11-21T22:55:00Z)\n"), "{text}");
 
     let exclude = ["jwt.sub=e*", "jwt.sub=nobody"].map(str::to_owned).to_vec();
@@ -76,11 +77,11 @@ fn the_users_who_took_most_are_named_and_left_out() {
     assert_eq!((without.read.requests, without.windows[0].recommended.quota), (2, 1));
     let text = without.text();
     assert!(text.contains("\n12 requests of jwt.sub=e* are excluded\n"), "{text}");
-    assert!(text.contains("\n--exclude jwt.sub=nobody fits nobody\n"), "{text}");
+    assert!(text.contains("\n--exclude jwt.sub=nobody matches no user\n"), "{text}");
 }
 
 #[test]
-fn names_out_of_a_field_that_may_hold_secrets_are_not_shown() {
+fn names_from_a_field_of_secrets_are_hashed() {
     let fields = Fields { key: Some("api_key".to_owned()), ..Fields::default() };
     let advice = of(
         "{\"time\":1795301741,\"api_key\":\"hunter2\"}\n",
@@ -94,26 +95,26 @@ fn names_out_of_a_field_that_may_hold_secrets_are_not_shown() {
 }
 
 #[test]
-fn requests_without_fields_make_the_recommendation_doubtful_aloud() {
+fn requests_without_a_user_make_the_recommendation_doubtful() {
     let counted = "{\"time\":1795301741,\"quota_policy\":\"p\",\"quota_partition\":\"jwt.sub=a\"}\n";
     let lost = "{\"time\":1795301741,\"quota_policy\":null,\"quota_partition\":null}\n".repeat(9);
     let only = Only { policy: Some("p".to_owned()), path: None };
     for only in [Only::default(), only] {
         let advice = of(&format!("{counted}{lost}"), Options { only, ..Options::default() });
-        assert_eq!((advice.read.requests, advice.read.not_counted, advice.read.left_out), (1, 9, 0));
+        assert_eq!((advice.read.requests, advice.read.not_counted, advice.read.not_selected), (1, 9, 0));
         let text = advice.text();
         assert!(
             text.contains("\n9 requests have empty fields and are left out: no policy counted them\n"),
             "{text}"
         );
-        assert!(text.contains("Careful: 90 % of the requests (9) do not say whom they count for"), "{text}");
+        assert!(text.contains("Careful: 90 % of the requests (9) have no user"), "{text}");
     }
     let other = of(&format!("{counted}{}", "{\"time\":1795301741}\n".repeat(9)), Options::default());
     assert_eq!((other.read.without_field, other.read.not_counted), (9, 0));
     assert!(of(&counted.repeat(9), Options::default()).text().matches("Careful").next().is_none());
 }
 
-/// What there is to say of a log with this text.
+/// The advice on a log with this text.
 fn of(text: &str, options: Options) -> Advice {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
@@ -122,7 +123,7 @@ fn of(text: &str, options: Options) -> Advice {
 }
 
 #[test]
-fn the_picture_marks_the_recommendation_and_clips_nothing() {
+fn the_picture_marks_the_recommendation_and_clips_no_text() {
     let fields = Fields { key: Some("user".to_owned()), cost: Some("cost".to_owned()), ..Fields::default() };
     let log = "{\"time\":1795301741,\"user\":\"a\",\"cost\":1}\n{\"time\":1795301741,\"user\":\"b\",\"cost\":987654321}\n";
     let advice = of(log, Options { fields, ..Options::default() });

@@ -1,5 +1,5 @@
-//! The advisor against a computation that keeps everything and sorts it, over random logs: out of order, in several
-//! files, compressed, with lines that are nobody's or nonsense.
+//! The advisor against a computation that keeps and sorts everything, over random logs: out of
+//! order, in several files, compressed, with requests without a user and malformed lines.
 
 use std::fs;
 use std::io::Write as _;
@@ -31,23 +31,23 @@ pub(crate) fn options(logs: Vec<PathBuf>) -> Options {
 #[derive(Clone, Debug)]
 enum Entry {
     Request { user: u8, at_ms: u64, cost: u32 },
-    Nobody(u64),
-    Nonsense(Vec<u8>),
+    Unidentified(u64),
+    Malformed(Vec<u8>),
 }
 
 fn entry() -> impl Strategy<Value = Entry> {
     let at = || 0..120_000_u64;
     prop_oneof![
         12 => (0..30_u8, at(), prop_oneof![8 => Just(1_u32), 1 => 1..5000_u32]).prop_map(|(user, at, cost)| Entry::Request {
-            // A few ask far more often than the others.
+            // A few users send far more requests than the others.
             user: (u16::from(user) * u16::from(user) / 30) as u8,
             at_ms: BEGIN_MS + at,
             cost,
         }),
-        1 => at().prop_map(|at| Entry::Nobody(BEGIN_MS + at)),
+        1 => at().prop_map(|at| Entry::Unidentified(BEGIN_MS + at)),
         1 => prop::collection::vec(any::<u8>().prop_filter("no line end", |byte| *byte != b'\n'), 1..20)
             .prop_filter("not blank, not compressed", |line| !line.trim_ascii().is_empty() && !b"\x1f(".contains(&line[0]))
-            .prop_map(Entry::Nonsense),
+            .prop_map(Entry::Malformed),
     ]
 }
 
@@ -62,7 +62,7 @@ fn written(entry: &Entry, format: Format) -> Vec<u8> {
         let seconds = at / 1000 - BEGIN_MS / 1000;
         format!("2026-11-21T22:{:02}:{:02}.{:03}Z", 55 + seconds / 60, seconds % 60, at % 1000)
     };
-    // The first is whoever shares a counter for want of a name.
+    // User 0 stands for all callers without an identity, who share a counter.
     let name = |user: u8, prefix: &str| if user == 0 { "-".to_owned() } else { format!("{prefix}{user}") };
     match (entry, format) {
         (Entry::Request { user, at_ms, cost }, Format::Json) => format!(
@@ -73,11 +73,11 @@ fn written(entry: &Entry, format: Format) -> Vec<u8> {
         (Entry::Request { user, at_ms, cost }, Format::Text) => {
             format!("[{}] \"GET x\" {} p {cost}", time(*at_ms), name(*user, "jwt.sub=u"))
         }
-        (Entry::Nobody(at), Format::Json) => {
+        (Entry::Unidentified(at), Format::Json) => {
             format!("{{\"quota_partition\":null,\"time\":\"{}\"}}", time(*at))
         }
-        (Entry::Nobody(at), Format::Text) => format!("[{}] \"GET x\" - - -", time(*at)),
-        (Entry::Nonsense(line), _) => return line.clone(),
+        (Entry::Unidentified(at), Format::Text) => format!("[{}] \"GET x\" - - -", time(*at)),
+        (Entry::Malformed(line), _) => return line.clone(),
     }
     .into_bytes()
 }
@@ -111,13 +111,13 @@ fn pack(text: &[u8], packing: Packing) -> Vec<u8> {
 /// Writes entries into as many logs as there are packings, by turns.
 fn logs(directory: &Path, entries: &[Entry], format: Format, packings: &[Packing]) -> Vec<PathBuf> {
     let mut texts = vec![Vec::new(); packings.len()];
-    for (place, entry) in entries.iter().enumerate() {
-        let text = &mut texts[place % packings.len()];
+    for (index, entry) in entries.iter().enumerate() {
+        let text = &mut texts[index % packings.len()];
         text.extend(written(entry, format));
         text.extend(b"\n");
     }
-    let write = |(place, (text, packing)): (usize, (Vec<u8>, &Packing))| {
-        let path = directory.join(format!("log-{place}"));
+    let write = |(index, (text, packing)): (usize, (Vec<u8>, &Packing))| {
+        let path = directory.join(format!("log-{index}"));
         fs::write(&path, pack(&text, *packing)).unwrap();
         path
     };
@@ -127,7 +127,7 @@ fn logs(directory: &Path, entries: &[Entry], format: Format, packings: &[Packing
 fn brute(entries: &[Entry], window_ms: u64) -> Brute {
     let request = |entry: &Entry| match entry {
         Entry::Request { user, at_ms, cost } => Some((u32::from(*user), at_ms / window_ms, *cost)),
-        Entry::Nobody(_) | Entry::Nonsense(_) => None,
+        Entry::Unidentified(_) | Entry::Malformed(_) => None,
     };
     Brute::of(entries.iter().filter_map(request))
 }
@@ -140,7 +140,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn it_counts_what_brute_force_counts(
+    fn counts_equal_a_plain_computation(
         entries in prop::collection::vec(entry(), 0..400),
         text: bool,
         packings in prop::collection::vec(packing(), 1..4),
@@ -161,7 +161,7 @@ proptest! {
                 return Ok(());
             }
             Err(Error::NoLog { .. }) => {
-                prop_assert!(entries.iter().all(|entry| matches!(entry, Entry::Nonsense(_))));
+                prop_assert!(entries.iter().all(|entry| matches!(entry, Entry::Malformed(_))));
                 return Ok(());
             }
             Err(error) => panic!("{error}"),
@@ -169,11 +169,11 @@ proptest! {
         brute(&entries, 10_000).check(&advice);
         let count = |kind: fn(&Entry) -> bool| entries.iter().filter(|entry| kind(entry)).count() as u64;
         prop_assert_eq!(advice.read.requests, requests as u64);
-        prop_assert_eq!(advice.read.malformed, count(|entry| matches!(entry, Entry::Nonsense(_))));
-        prop_assert_eq!(advice.read.not_counted, count(|entry| matches!(entry, Entry::Nobody(_))));
-        let understood = |place: usize| entries.iter().skip(place).step_by(packings.len()).any(|entry| !matches!(entry, Entry::Nonsense(_)));
-        let no_logs = (0..packings.len().min(entries.len())).filter(|place| !understood(*place)).count();
-        prop_assert_eq!(advice.read.no_logs.len(), no_logs);
+        prop_assert_eq!(advice.read.malformed, count(|entry| matches!(entry, Entry::Malformed(_))));
+        prop_assert_eq!(advice.read.not_counted, count(|entry| matches!(entry, Entry::Unidentified(_))));
+        let readable = |log: usize| entries.iter().skip(log).step_by(packings.len()).any(|entry| !matches!(entry, Entry::Malformed(_)));
+        let unreadable = (0..packings.len().min(entries.len())).filter(|log| !readable(*log)).count();
+        prop_assert_eq!(advice.read.unreadable.len(), unreadable);
         let window = &advice.windows[0];
         prop_assert!(window.sample.is_none() && !window.rounded && window.late == 0);
     }
@@ -198,7 +198,7 @@ proptest! {
     }
 }
 
-/// Logs of two proxies for an hour, and of a third, rotated: windows add up over all of them.
+/// Logs of two proxies for an hour, and rotated logs of a third.
 #[test]
 fn windows_add_up_over_logs_read_by_several_threads() {
     let directory = tempfile::tempdir().unwrap();
@@ -209,17 +209,17 @@ fn windows_add_up_over_logs_read_by_several_threads() {
         let user = (step * step % 251) as u8;
         entries.push(Entry::Request { user, at_ms, cost: 1 });
         // One line in a thousand is late.
-        let place = if step % 3 < 2 { (step % 3) as usize } else { 2 + usize::from(step > 60_000) };
+        let log = if step % 3 < 2 { (step % 3) as usize } else { 2 + usize::from(step > 60_000) };
         let line = String::from_utf8(written(entries.last().unwrap(), Format::Json)).unwrap();
-        texts[place].push_str(
+        texts[log].push_str(
             &line.replace("\"cost\"", "\"agent\":\"Mozilla/5.0 (X11; Linux x86_64) 0123456789\",\"cost\""),
         );
-        texts[place].push('\n');
+        texts[log].push('\n');
     }
-    // The later one of the rotated logs comes first.
+    // The later of the rotated logs is the first argument.
     texts.reverse();
     let paths: Vec<PathBuf> =
-        (0..texts.len()).map(|place| directory.path().join(format!("{place}.log"))).collect();
+        (0..texts.len()).map(|log| directory.path().join(format!("{log}.log"))).collect();
     paths.iter().zip(&texts).for_each(|(path, text)| fs::write(path, text).unwrap());
     let mut options = options(paths);
     options.windows_s = vec![1];
@@ -228,14 +228,14 @@ fn windows_add_up_over_logs_read_by_several_threads() {
     let advice = advise(&options).unwrap();
     brute(&entries, 1000).check(&advice);
     assert_eq!((advice.windows[0].late, &advice.windows[0].sample), (0, &None));
-    // Where windows must be closed on the way, none is closed that a line is still to come for.
+    // Windows that are closed early must have no more lines to come.
     options.memory = 512 << 10;
     let advice = advise(&options).unwrap();
     assert!(advice.windows[0].sample.is_some() && advice.windows[0].late == 0, "{:?}", advice.windows[0]);
 }
 
 #[test]
-fn a_log_that_is_cut_short_counts_as_far_as_it_goes() {
+fn a_truncated_log_counts_up_to_the_cut() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("cut");
     let entries: Vec<Entry> =
@@ -249,13 +249,13 @@ fn a_log_that_is_cut_short_counts_as_far_as_it_goes() {
         let read = advice.read.requests;
         assert!(read > 1000 && read < 20_000, "{packing:?}: {read}");
         assert_eq!((advice.read.damaged.len(), advice.read.malformed), (1, 0));
-        assert!(advice.text().contains("is cut short"), "{}", advice.text());
+        assert!(advice.text().contains("is truncated"), "{}", advice.text());
         brute(&entries[..read as usize], 10_000).check(&advice);
     }
 }
 
 #[test]
-fn what_is_no_log_is_told_what_was_expected() {
+fn errors_about_other_files_show_the_expected_format() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("picture.png");
     fs::write(&path, b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR").unwrap();
@@ -268,9 +268,9 @@ fn what_is_no_log_is_told_what_was_expected() {
     assert!(matches!(advise(&options(vec![directory.path().to_owned()])), Err(Error::Unreadable { .. })));
 }
 
-/// Such as what Envoy itself says when it starts, or a line that another process cut off.
+/// Such as the messages of Envoy at its start, or a line that another process truncated.
 #[test]
-fn a_log_without_a_line_that_is_understood_stops_no_other() {
+fn an_unreadable_log_does_not_stop_the_others() {
     let directory = tempfile::tempdir().unwrap();
     let (log, nonsense) = (directory.path().join("log"), directory.path().join("nonsense"));
     let line = written(&Entry::Request { user: 1, at_ms: BEGIN_MS, cost: 1 }, Format::Json);
@@ -280,8 +280,8 @@ fn a_log_without_a_line_that_is_understood_stops_no_other() {
     fs::write(&nonsense, "user\u{1b}:1").unwrap();
     let advice = advise(&options(vec![nonsense.clone(), log])).unwrap();
     assert_eq!((advice.read.requests, advice.read.malformed), (1, 100_001));
-    assert_eq!(advice.read.no_logs, [nonsense.display().to_string()]);
-    assert!(advice.text().contains(&format!("no line of {} is understood", nonsense.display())));
+    assert_eq!(advice.read.unreadable, [nonsense.display().to_string()]);
+    assert!(advice.text().contains(&format!("no line of {} can be read", nonsense.display())));
     let error = advise(&options(vec![nonsense])).unwrap_err();
     assert!(error.to_string().contains("has no %FILTER_STATE(wasm.quotagate.partition:PLAIN)%"), "{error}");
 }
@@ -299,5 +299,5 @@ fn requests_of_several_policies_need_a_choice() {
     assert!(matches!(&error, Error::SeveralPolicies(..)), "{error}");
     options.only.policy = Some("q".to_owned());
     let advice = advise(&options).unwrap();
-    assert_eq!((advice.read.requests, advice.read.left_out), (1, 1));
+    assert_eq!((advice.read.requests, advice.read.not_selected), (1, 1));
 }

@@ -1,4 +1,4 @@
-//! Estimates from a sample of the users against the truth: as far from it as they say.
+//! Estimates from a sample of the users, against the truth and their own errors.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,13 +9,14 @@ const USERS: usize = 12_000;
 const WINDOWS: usize = 40;
 const POPULATIONS: usize = 12;
 
-/// One user in twenty asks in every window for more than one; the others once or twice for one.
+/// One user in twenty has several units in every window. The others have one unit in one or two
+/// windows.
 fn windows_of(user: usize) -> usize {
     if user.is_multiple_of(20) { WINDOWS } else { 1 + user % 2 }
 }
 
 #[test]
-fn estimates_are_as_far_off_as_they_say() {
+fn standard_errors_match_the_real_deviations() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     let windows: usize = (0..USERS).map(windows_of).sum();
@@ -28,7 +29,7 @@ fn estimates_are_as_far_off_as_they_say() {
             let time = format!("2026-11-21T22:{:02}:{:02}Z", seconds / 60, seconds % 60);
             for user in (0..USERS).filter(|user| window < windows_of(*user)) {
                 let cost = if user.is_multiple_of(20) { 5 } else { 1 };
-                // Another name is another choice of who is in the sample.
+                // Other names make another sample.
                 let _ = writeln!(
                     text,
                     "{{\"time\":\"{time}\",\"quota_partition\":\"{population}.{user}\",\"cost\":{cost}}}"
@@ -59,6 +60,6 @@ fn estimates_are_as_far_off_as_they_say() {
             *square += off * off / POPULATIONS as f64;
         }
     }
-    // On average one standard error: neither less than the truth, nor so much that it says nothing.
+    // On average one standard error: neither too small, nor so large that it means nothing.
     assert!(squares.iter().all(|square| (0.3..2.2).contains(square)), "{squares:?}");
 }

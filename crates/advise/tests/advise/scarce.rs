@@ -1,4 +1,5 @@
-//! With less memory than all counts need: what is exact still is, and what is estimated keeps to its error.
+//! With less memory than all counts need: exact numbers stay exact, and estimates stay within their
+//! errors.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +15,7 @@ const BEGIN_S: u64 = 1_795_300_000;
 /// A request: user, second, cost.
 type Request = (u32, u64, u32);
 
-/// Half of the users in each second, one after another; a few of them ask for much.
+/// Half of the users in each second, one after another. A few have high costs.
 fn requests(users: u32) -> Vec<Request> {
     let cost = |user: u32, second: u64| 1 + (u64::from(user) * 7 + second) as u32 % 5 + 40 / (1 + user % 97);
     (0..SECONDS)
@@ -25,7 +26,7 @@ fn requests(users: u32) -> Vec<Request> {
         .collect()
 }
 
-/// A line is as long as one of an access log, so that as many are read at once.
+/// Lines are as long as those of an access log, so that a chunk has as many.
 fn run(requests: impl Iterator<Item = Request>, memory: usize) -> Advice {
     let mut text = String::new();
     for (user, second, cost) in requests {
@@ -41,13 +42,13 @@ fn run(requests: impl Iterator<Item = Request>, memory: usize) -> Advice {
         cost: operator("COST"),
         ..Fields::default()
     };
-    // With several threads it depends on the machine how much is being read at once, and so has to be kept.
+    // With several threads, the memory that is needed would depend on the speed of the machine.
     let scarce =
         Options { fields, windows_s: vec![1], lateness_s: 5, memory, threads: 1, ..options(vec![path]) };
     advise(&scarce).unwrap()
 }
 
-/// How many counts there are, and that they need more than the memory.
+/// The number of counts, which need more than the memory.
 fn brute(requests: &[Request], memory: usize) -> Brute {
     let brute = Brute::of(requests.iter().copied());
     assert!(brute.windows.len() * 17 > memory, "{} counts", brute.windows.len());
@@ -55,16 +56,17 @@ fn brute(requests: &[Request], memory: usize) -> Brute {
 }
 
 #[test]
-fn closed_windows_are_exact_and_so_are_lines_out_of_order() {
+fn closed_windows_are_exact_for_lines_out_of_order() {
     let memory = 4 << 20;
     let requests = requests(2000);
-    // Each line some seconds behind its place, and of a third of the users a second one, others in between.
-    let place =
+    // Each line is some seconds late. A third of the users has a second line, with others in
+    // between.
+    let line =
         |(user, second, cost): Request, behind: u32| (second * 10 + u64::from(behind), (user, second, cost));
     let again =
-        requests.iter().filter(|(user, ..)| user % 3 == 0).map(|request| place(*request, 40 + request.0 % 7));
+        requests.iter().filter(|(user, ..)| user % 3 == 0).map(|request| line(*request, 40 + request.0 % 7));
     let mut placed: Vec<(u64, Request)> =
-        requests.iter().map(|request| place(*request, request.0 * request.0 % 37)).chain(again).collect();
+        requests.iter().map(|request| line(*request, request.0 * request.0 % 37)).chain(again).collect();
     placed.sort_unstable();
     let requests: Vec<Request> = placed.into_iter().map(|(_, request)| request).collect();
     let brute = brute(&requests, memory);
@@ -77,7 +79,7 @@ fn closed_windows_are_exact_and_so_are_lines_out_of_order() {
 fn lines_for_closed_windows_count_as_windows_of_their_own() {
     let memory = 4 << 20;
     let requests = requests(2000);
-    // What comes at the end for the first second is told apart from it by a second that nobody else has.
+    // The late lines at the end are for the first second, which no other line has.
     let late = || (0..2000).step_by(2).map(|user| (user, 100));
     let apart: Vec<Request> =
         requests.iter().copied().chain(late().map(|(user, cost)| (user, SECONDS, cost))).collect();
@@ -87,7 +89,7 @@ fn lines_for_closed_windows_count_as_windows_of_their_own() {
 }
 
 #[test]
-fn of_a_sample_the_error_is_what_it_says() {
+fn estimates_from_a_sample_stay_within_their_errors() {
     let memory = 2 << 20;
     let requests = requests(40_000).into_iter().filter(|(_, second, _)| *second < 30).collect::<Vec<_>>();
     let brute = brute(&requests, memory);
@@ -98,7 +100,7 @@ fn of_a_sample_the_error_is_what_it_says() {
     let close = |estimate: f64, truth: f64, error: f64| {
         assert!((estimate - truth).abs() <= 4.0 * error, "{estimate} for {truth}, ± {error}: {advice:?}");
     };
-    // Each user is in it with a chance of its own, so the number of all has an error, too.
+    // Each user is sampled independently, so the number of users has an error, too.
     let (all, looked_at) = (brute.users.len() as f64, sample.users as f64);
     close(window.users as f64, all, all / looked_at.sqrt());
     for candidate in &window.candidates {

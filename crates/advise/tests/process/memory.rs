@@ -1,4 +1,4 @@
-//! What a run holds at most, whatever the log: every byte of the heap is counted.
+//! The most memory of a run, for any log: every byte of the heap is counted.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs::File;
@@ -20,7 +20,7 @@ static MOST: AtomicUsize = AtomicUsize::new(0);
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The system's allocator, with a count of what is held and of the most that was.
+/// The system's allocator, with a count of the bytes that are allocated now and of their maximum.
 struct Counting;
 
 fn add(bytes: usize) {
@@ -31,7 +31,7 @@ fn subtract(bytes: usize) {
     HELD.fetch_sub(bytes, Relaxed);
 }
 
-// SAFETY: every call goes to the system's allocator as it came; counting allocates nothing.
+// SAFETY: every call goes to the system's allocator unchanged, and counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Where it must be moved, both are there for a while.
+        // While a block moves, both copies are allocated.
         add(size);
         // SAFETY: the caller keeps the contract of `realloc`.
         let block = unsafe { System.realloc(block, layout, size) };
@@ -70,7 +70,7 @@ fn write(path: &Path, lines: impl Iterator<Item = (u32, u32, u32)>) {
     file.flush().unwrap();
 }
 
-/// The advice, and the most bytes that were held on the way to it.
+/// The advice, and the most bytes that were allocated for it.
 fn run(path: &Path, memory: usize) -> (Advice, usize) {
     let operator = |name: &str| Some(format!("REQ({name})"));
     let options = Options {
@@ -94,7 +94,7 @@ fn run(path: &Path, memory: usize) -> (Advice, usize) {
     (advice, MOST.load(Relaxed) - before)
 }
 
-/// Sees that it holds what it may, and no more.
+/// Asserts that a run stays within its bound.
 fn bounded(path: &Path) -> Advice {
     let (advice, most) = run(path, MEMORY);
     assert!(most <= ALLOWED, "{most} bytes, of {ALLOWED}");
@@ -107,7 +107,7 @@ fn memory_of_a_run_stays_within_its_bound() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
 
-    // Three million users in one window, which need several times as much.
+    // Three million users in one window, which need several times the bound.
     write(&path, (0..3_000_000).map(|user| (0, user, 1)));
     let (advice, most) = run(&path, 1 << 30);
     assert_eq!((advice.windows[0].users, &advice.windows[0].sample), (3_000_000, &None));

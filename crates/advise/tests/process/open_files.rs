@@ -19,10 +19,10 @@ fn more_logs_than_open_files_allowed_are_all_read() {
         let time = format!("2026-11-21T22:55:{second:02}.000Z");
         format!("{{\"time\":\"{time}\",\"quota_partition\":\"u{user}\",\"fill\":\"{fill}\"}}\n")
     };
-    let write = |place: usize| {
-        let path = directory.path().join(format!("{place}"));
+    let write = |log: usize| {
+        let path = directory.path().join(format!("{log}"));
         // A user has the requests of four logs.
-        fs::write(&path, [0, 20, 40].map(|second| line(place % 6, second)).concat()).unwrap();
+        fs::write(&path, [0, 20, 40].map(|second| line(log % 6, second)).concat()).unwrap();
         path
     };
     let logs: Vec<PathBuf> = (0..LOGS).map(write).collect();

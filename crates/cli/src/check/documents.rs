@@ -1,4 +1,5 @@
-//! Policy documents, wherever they stand: alone, or in a configuration of Envoy, Istio or Envoy Gateway.
+//! Finds policy documents: a whole file, or parts of a configuration of Envoy, Istio or Envoy
+//! Gateway.
 
 use quotagate_quota::config;
 use serde_json::error::Category;
@@ -6,53 +7,55 @@ use serde_saphyr::Spanned;
 
 use super::yaml::{self, Node, Position, Tree, Unreadable};
 
-/// The fields that a document must have; two of them tell it from everything else.
+/// The fields that a document must have. A value with two of them is taken for a document.
 const REQUIRED: [&str; 3] = ["domain", "store", "policies"];
 
-/// Where plugins have their configuration.
+/// The fields in which plugins have their configuration.
 const CONFIGURATIONS: [&str; 4] = ["configuration", "pluginConfig", "config", "filter_config"];
 
-/// What marks the configuration of our own plugin, however little of it is right.
+/// A text beside a plugin's configuration that shows it to be ours, even if the document in it is
+/// mostly wrong.
 const OURS: &str = "quotagate";
 
-/// A policy document and where it stands.
+/// A policy document in a file.
 #[derive(Debug)]
 pub(super) struct Document<'n> {
-    /// Its path in what contains it; empty where it stands alone.
+    /// Its path in the surrounding configuration; empty if the file is the document.
     pub(super) path: String,
     pub(super) content: Content<'n>,
 }
 
-/// How a document is written.
+/// The form of a document.
 #[derive(Debug)]
 pub(super) enum Content<'n> {
-    /// As YAML or JSON in the file itself.
+    /// YAML or JSON of the file itself.
     Plain(&'n Node),
-    /// As the text of a `google.protobuf.StringValue`, which Envoy hands over as it is.
+    /// The text of a `google.protobuf.StringValue`, which Envoy passes to the filter unchanged.
     Text(Embedded<'n>),
 }
 
-/// A text in a file.
+/// A document in a string of the file.
 #[derive(Debug)]
 pub(super) struct Embedded<'n> {
     node: &'n Node,
     text: &'n str,
-    /// By how many lines and columns the text is further on in the file, where the file has the same lines.
+    /// The lines and columns to add to a position in the text for its position in the file. None if
+    /// the file does not contain the same lines.
     shift: Option<(u64, u64)>,
 }
 
 impl Embedded<'_> {
-    /// The JSON that it is, with positions in the text.
+    /// The JSON in the text, with positions in the text.
     ///
     /// # Errors
-    /// Why it is none, and where in the file.
+    /// Why it is no JSON, with the position in the file.
     pub(super) fn read(&self) -> Result<Node, Unreadable> {
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(self.text) {
             let at = Position { line: error.line() as u64, column: error.column() as u64 };
             let message = error.to_string();
             let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
             let yaml = if matches!(error.classify(), Category::Syntax) && yaml::read(self.text).is_ok() {
-                ", and YAML is not read in a StringValue: write JSON, or use google.protobuf.Struct"
+                ": a StringValue cannot contain YAML; write JSON, or use google.protobuf.Struct"
             } else {
                 ""
             };
@@ -61,7 +64,7 @@ impl Embedded<'_> {
                 message: format!("must be JSON: {message}{yaml}"),
             });
         }
-        // JSON is YAML, and only the reader of YAML knows where values stand.
+        // JSON is YAML, and only the YAML parser keeps positions.
         let read = yaml::read(self.text).map_err(|Unreadable { at, message }| Unreadable {
             at: at.map(|at| self.position(at)),
             message,
@@ -72,17 +75,17 @@ impl Embedded<'_> {
         })
     }
 
-    /// The text itself.
+    /// The text.
     pub(super) fn text(&self) -> &str {
         self.text
     }
 
-    /// Where it begins in the file.
+    /// The position in the file at which the text begins.
     pub(super) fn start(&self) -> Position {
         self.position(Position { line: 1, column: 1 })
     }
 
-    /// The place in the file of a place in the text.
+    /// The position in the file for a position in the text.
     pub(super) fn position(&self, at: Position) -> Position {
         match self.shift {
             Some((lines, columns)) => Position { line: lines + at.line, column: columns + at.column },
@@ -109,7 +112,8 @@ struct Search<'s, 'n> {
 }
 
 impl<'n> Search<'_, 'n> {
-    /// Keeps documents at and below this value, which is one if it has so many of the required fields.
+    /// Keeps the documents at and below this value. It is one itself if it has `enough` of the
+    /// required fields.
     fn at(&mut self, node: &'n Node, path: &str, enough: usize) {
         if has(|name| node.value.get(name).is_some(), enough) {
             self.keep(path.to_owned(), Content::Plain(node));
@@ -150,7 +154,7 @@ impl<'n> Search<'_, 'n> {
         let embedded = Embedded { node, text, shift: shift(node, text, self.text) };
         let is_document = match yaml::read(text).ok().as_deref() {
             Some([document, ..]) => has(|name| document.value.get(name).is_some(), enough),
-            // Of our own plugin even a text that cannot be read is kept, for its mistakes.
+            // A text of our own plugin is kept even if it cannot be parsed, to report that.
             Some([]) | None => enough == 1,
         };
         if is_document {
@@ -167,7 +171,7 @@ fn has(field: impl Fn(&str) -> bool, enough: usize) -> bool {
     REQUIRED.iter().filter(|name| field(name)).count() >= enough
 }
 
-/// Whether anything beside this member names us.
+/// Whether any other member mentions this filter.
 fn is_ours(members: &[(Spanned<String>, Node)], but: &str) -> bool {
     members.iter().any(|(name, value)| name.value != but && mentions(&value.value))
 }
@@ -180,7 +184,8 @@ fn mentions(tree: &Tree) -> bool {
     }
 }
 
-/// By how many lines and columns a text is further on in the file: known of literal blocks (`|`), which keep their lines.
+/// The lines and columns between a text and its file. Known only for literal blocks (`|`), which
+/// keep their lines.
 fn shift(node: &Node, text: &str, file: &str) -> Option<(u64, u64)> {
     let before = node.referenced.line().checked_sub(1)?;
     let mut lines = file.lines().skip(usize::try_from(before).ok()?);

@@ -1,4 +1,4 @@
-//! `quotagate check`: the faults of policy documents without Envoy, in the filter's own words.
+//! `quotagate check`: validates policy documents without Envoy, with the code of the filter.
 
 mod documents;
 mod report;
@@ -20,8 +20,8 @@ use crate::standard::{error_line, print, write};
 /// The flags of `quotagate check`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Policy documents, or configurations of Envoy, Istio or Envoy Gateway that contain some; JSON or YAML; `-` reads
-    /// standard input
+    /// Policy documents, or configurations of Envoy, Istio or Envoy Gateway that contain some, as
+    /// JSON or YAML; `-` reads standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Fail on warnings, too
@@ -32,9 +32,11 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Prints what is wrong with the documents, and what is misleading: one line each, with its place.
+/// Prints the faults of the documents, and warnings about likely mistakes, each on a line with its
+/// position.
 ///
-/// The status is 0 if nothing is wrong, 1 if something is or no file holds a policy document, 2 if a file cannot be read.
+/// The status is 0 without faults, 1 with faults or if no file contains a policy document, 2 if a
+/// file cannot be read.
 ///
 /// # Errors
 /// One sentence when standard output cannot be written.
@@ -52,10 +54,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
         })
         .collect();
     let limit = if args.strict { Severity::Warning } else { Severity::Fault };
-    let holds_some = reports.iter().any(|report| !report.documents.is_empty());
-    let is_good = holds_some && !reports.iter().any(|report| report.has(limit));
+    let has_documents = reports.iter().any(|report| !report.documents.is_empty());
+    let is_valid = has_documents && !reports.iter().any(|report| report.has(limit));
     if args.json {
-        let all = json!({"good": is_good, "files": reports});
+        let all = json!({"valid": is_valid, "files": reports});
         let text = serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?;
         print(&(text + "\n"))?;
     } else {
@@ -65,11 +67,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
         }
         if reports.iter().all(|report| report.documents.is_empty() && report.findings.is_empty()) {
             error_line(
-                "quotagate: there is nothing to check: a policy document has the fields domain, store and policies",
+                "quotagate: no file contains a policy document: it needs the fields domain, store and policies",
             );
         }
     }
-    Ok(match (is_readable, is_good) {
+    Ok(match (is_readable, is_valid) {
         (false, _) => ExitCode::from(2),
         (true, false) => ExitCode::FAILURE,
         (true, true) => ExitCode::SUCCESS,
@@ -86,7 +88,7 @@ fn read(file: &Path) -> io::Result<String> {
     }
 }
 
-/// What is to be said of a file with this text.
+/// Checks a file with this text.
 fn check(name: &str, text: &str) -> Report {
     let mut report = Report::new(name);
     let roots = match yaml::read(text) {
@@ -97,14 +99,14 @@ fn check(name: &str, text: &str) -> Report {
         }
     };
     for document in roots.iter().flat_map(|root| documents::find(root, text)) {
-        judge(&document, &mut report);
+        check_document(&document, &mut report);
     }
     report.findings.sort_by_key(|finding| (finding.line, finding.column));
     report
 }
 
-/// Adds what is to be said of a document.
-fn judge(document: &Document<'_>, report: &mut Report) {
+/// Checks a document and adds the findings to the report.
+fn check_document(document: &Document<'_>, report: &mut Report) {
     let number = report.documents.len() + 1;
     let Document { path, content } = document;
     match content {
@@ -126,8 +128,8 @@ fn judge(document: &Document<'_>, report: &mut Report) {
     }
 }
 
-/// What the filter says of a document. `text` is its JSON and `node` the same with positions, from which `in_file` makes
-/// those in the file.
+/// The findings of the filter's own parser. `text` is the JSON of the document, and `node` is the
+/// same with positions. `in_file` converts these to positions in the file.
 fn findings(text: &str, node: &Node, number: usize, in_file: impl Fn(Position) -> Position) -> Vec<Finding> {
     let finding = |fault: &Fault, severity| {
         let at = in_file(locate(node, &fault.path));
@@ -147,7 +149,7 @@ fn findings(text: &str, node: &Node, number: usize, in_file: impl Fn(Position) -
     faults.chain(warnings.iter().map(|warning| finding(warning, Severity::Warning))).collect()
 }
 
-/// Where the value at a fault's path stands, or the nearest one around it.
+/// The position of the value at this path, or of the nearest value around it.
 fn locate(root: &Node, path: &str) -> Position {
     let (mut node, mut here, mut at) = (root, String::new(), root.referenced);
     let leads = |inner: &str| {
@@ -172,7 +174,7 @@ fn locate(root: &Node, path: &str) -> Position {
     }
 }
 
-/// The name of the policy that a path leads into.
+/// The name of the policy that a path belongs to.
 fn policy<'n>(root: &'n Node, path: &str) -> Option<&'n str> {
     let (number, _) = path.strip_prefix("policies[")?.split_once(']')?;
     let Tree::List(policies) = &root.value.get("policies")?.value else { return None };

@@ -1,4 +1,4 @@
-//! What is to be said of a file.
+//! The result of checking a file.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::yaml::{Node, Position, Tree};
 use crate::text::clean;
 
-/// What is to be said of a file.
+/// The result of checking a file.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     /// The file's name.
@@ -22,13 +22,13 @@ pub(super) struct Report {
 /// A policy document.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
-    /// The line in which it begins.
+    /// Its first line.
     pub(super) line: u64,
-    /// Its path in what contains it; empty where it stands alone.
+    /// Its path in the surrounding configuration; empty if the file is the document.
     pub(super) path: String,
     /// Its domain, if it has one.
     pub(super) domain: Option<String>,
-    /// How many policies it has.
+    /// The number of its policies.
     pub(super) policies: usize,
 }
 
@@ -36,10 +36,10 @@ pub(super) struct Summary {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
-    /// Absent where the fault has no place in the file.
+    /// Absent if the finding has no position in the file.
     pub(super) line: Option<u64>,
     pub(super) column: Option<u64>,
-    /// The number of the policy document, from 1; absent where the file as a whole is at fault.
+    /// The number of the policy document, from 1; absent for a finding about the whole file.
     pub(super) document: Option<usize>,
     /// The name of the policy.
     pub(super) policy: Option<String>,
@@ -52,14 +52,14 @@ pub(super) struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Severity {
-    /// Allowed, and probably not what was meant.
+    /// The filter accepts it, but it is probably a mistake.
     Warning,
-    /// The filter refuses the document.
+    /// The filter rejects the document.
     Fault,
 }
 
 impl Finding {
-    /// A fault of the file as a whole.
+    /// A fault of the whole file.
     pub(super) fn of_file(at: Option<Position>, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Fault,
@@ -74,7 +74,7 @@ impl Finding {
 }
 
 impl Summary {
-    /// Of a document with this content, which begins there.
+    /// The summary of a document with this content that begins at `at`.
     pub(super) fn of(path: &str, at: Position, node: &Node) -> Self {
         let domain = node.value.get("domain").and_then(|domain| domain.value.text());
         let policies = match node.value.get("policies").map(|policies| &policies.value) {
@@ -84,25 +84,25 @@ impl Summary {
         Self { domain: domain.map(str::to_owned), policies, ..Self::unreadable(path, at) }
     }
 
-    /// Of a document that cannot be read.
+    /// The summary of a document that cannot be parsed.
     pub(super) fn unreadable(path: &str, at: Position) -> Self {
         Self { line: at.line, path: path.to_owned(), domain: None, policies: 0 }
     }
 }
 
 impl Report {
-    /// Of a file of which nothing is known yet.
+    /// An empty report.
     pub(super) fn new(file: &str) -> Self {
         Self { file: file.to_owned(), documents: Vec::new(), findings: Vec::new() }
     }
 
-    /// Of a file that cannot be read.
+    /// The report of a file that cannot be read.
     pub(super) fn unreadable(file: String, error: &io::Error) -> Self {
         let finding = Finding::of_file(None, format!("cannot be read: {error}"));
         Self { file, documents: Vec::new(), findings: vec![finding] }
     }
 
-    /// Whether anything is as bad as this.
+    /// Whether any finding is at least this severe.
     pub(super) fn has(&self, severity: Severity) -> bool {
         self.findings.iter().any(|finding| finding.severity >= severity)
     }
@@ -137,7 +137,7 @@ impl Report {
     }
 }
 
-/// What is good in a file, one line for each document.
+/// The documents without faults, one line each.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.documents.is_empty() && self.findings.is_empty() {
@@ -154,7 +154,7 @@ impl fmt::Display for Report {
                 write!(f, ":{}", document.line)?;
             }
             let noun = if document.policies == 1 { "policy" } else { "policies" };
-            write!(f, ": good, with {} {noun}", document.policies)?;
+            write!(f, ": valid, with {} {noun}", document.policies)?;
             if let Some(domain) = document.domain.as_ref().filter(|_| self.documents.len() > 1) {
                 write!(f, " in domain {domain:?}")?;
             }

@@ -1,4 +1,4 @@
-//! What `quotagate check` says of documents, alone and in what contains them.
+//! Findings of `quotagate check` in documents, alone and in surrounding configurations.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,39 +15,39 @@ policies:
     window: 1m
 ";
 
-/// The same in JSON, with a quota that is no number in line 4.
+/// The same in JSON, with an invalid quota in line 4.
 const BAD_JSON: &str = r#"{
   "domain": "shop", "store": {"cluster": "s"},
   "policies": [{"name": "a", "partition_by": [], "window": "1m",
     "quota": "many"}]
 }"#;
 
-/// Each fault and warning as a line.
-fn said(text: &str) -> Vec<String> {
+/// The findings, one line each.
+fn lines(text: &str) -> Vec<String> {
     check("f", text).lines()
 }
 
-/// `text`, `by` columns to the right, behind its first line too.
+/// `text`, indented by `by` columns.
 fn indented(text: &str, by: usize) -> String {
     text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
 }
 
-fn good(report: &Report) -> bool {
+fn is_valid(report: &Report) -> bool {
     !report.documents.is_empty() && !report.has(Severity::Fault)
 }
 
 #[test]
 fn yaml_and_json_are_read() {
     let report = check("f", GOOD);
-    assert!(good(&report) && report.findings.is_empty(), "{report:?}");
-    assert_eq!(report.to_string(), "f: good, with 1 policy\n");
-    assert!(good(&check("f", r#"{"domain":"d","store":{"cluster":"s"},"policies":[]}"#)));
+    assert!(is_valid(&report) && report.findings.is_empty(), "{report:?}");
+    assert_eq!(report.to_string(), "f: valid, with 1 policy\n");
+    assert!(is_valid(&check("f", r#"{"domain":"d","store":{"cluster":"s"},"policies":[]}"#)));
 }
 
 #[test]
-fn every_fault_has_its_line_and_the_name_of_its_policy() {
+fn faults_have_a_line_and_the_name_of_the_policy() {
     let bad = GOOD.replace("shop", "Shop!").replace("quota: 5", "quota: -5").replace("    window: 1m\n", "");
-    let found = said(&bad);
+    let found = lines(&bad);
     let expected = [
         "f:1:1: domain: must match ",
         "f:4:5: policies[0].window (policy \"a\"): is required",
@@ -60,10 +60,10 @@ fn every_fault_has_its_line_and_the_name_of_its_policy() {
 }
 
 #[test]
-fn names_that_look_like_paths_are_located() {
+fn names_that_look_like_paths_have_positions() {
     let tiers =
         "    tiers:\n      source: {jwt: {claim: plan}}\n      quotas:\n        a: 1\n        \"a.b\": x\n";
-    let found = said(&format!("{GOOD}{tiers}"));
+    let found = lines(&format!("{GOOD}{tiers}"));
     assert!(
         matches!(found.as_slice(), [one] if one.starts_with("f:12:9: policies[0].tiers.quotas[\"a.b\"] (policy \"a\"): ")),
         "{found:#?}"
@@ -71,11 +71,11 @@ fn names_that_look_like_paths_are_located() {
 }
 
 #[test]
-fn warnings_are_given_of_good_and_of_bad_documents() {
+fn valid_and_invalid_documents_get_warnings() {
     let misleading = format!("{GOOD}digest_key: short\n");
-    for (text, is_good) in [(misleading.clone(), true), (misleading.replace("shop", "Shop!"), false)] {
+    for (text, valid) in [(misleading.clone(), true), (misleading.replace("shop", "Shop!"), false)] {
         let report = check("f", &text);
-        assert_eq!(good(&report), is_good);
+        assert_eq!(is_valid(&report), valid);
         assert!(report.has(Severity::Warning));
         assert!(
             report.lines().iter().any(|line| line.starts_with("f:8:1: warning: digest_key: ")),
@@ -85,14 +85,14 @@ fn warnings_are_given_of_good_and_of_bad_documents() {
 }
 
 #[test]
-fn a_field_given_twice_is_told_in_plain_words() {
-    assert_eq!(said(&format!("{GOOD}    quota: 6\n")), ["f:8:5: the field \"quota\" is given twice"]);
-    assert_eq!(said("{\"domain\": 1,\n \"domain\": 2}"), ["f:2:2: the field \"domain\" is given twice"]);
+fn a_field_given_twice_is_a_fault_in_plain_words() {
+    assert_eq!(lines(&format!("{GOOD}    quota: 6\n")), ["f:8:5: the field \"quota\" is given twice"]);
+    assert_eq!(lines("{\"domain\": 1,\n \"domain\": 2}"), ["f:2:2: the field \"domain\" is given twice"]);
 }
 
 #[test]
-fn control_characters_of_a_file_reach_no_terminal() {
-    let found = said(&GOOD.replace("name: a", "\"na\\e[31mme\": a"));
+fn control_characters_of_a_file_are_escaped() {
+    let found = lines(&GOOD.replace("name: a", "\"na\\e[31mme\": a"));
     assert!(!found.is_empty() && found.iter().all(|line| !line.contains('\u{1b}')), "{found:?}");
 }
 
@@ -140,13 +140,13 @@ fn containers(document: &str) -> [(&'static str, String); 5] {
 }
 
 #[test]
-fn a_document_is_found_in_what_contains_it() {
+fn documents_are_found_in_surrounding_configurations() {
     let bad = GOOD.replace("quota: 5", "quota: -5");
     for ((kind, text), (_, bad)) in containers(GOOD).into_iter().zip(containers(&bad)) {
         let report = check("f", &text);
-        assert!(good(&report) && report.findings.is_empty(), "{kind}: {report:?}");
+        assert!(is_valid(&report) && report.findings.is_empty(), "{kind}: {report:?}");
         let line = 1 + bad.lines().position(|line| line.contains("quota: -5")).unwrap();
-        let found = said(&bad);
+        let found = lines(&bad);
         assert!(
             matches!(found.as_slice(), [one] if one.starts_with(&format!("f:{line}:"))
                 && one.contains(": policies[0].quota (policy \"a\"): ")),
@@ -156,18 +156,18 @@ fn a_document_is_found_in_what_contains_it() {
 }
 
 #[test]
-fn of_our_own_plugin_a_document_is_found_however_little_is_right() {
+fn a_broken_document_of_our_own_plugin_is_found() {
     for (kind, text) in containers("domain: shop\npolicy: []\n") {
-        let found = said(&text);
+        let found = lines(&text);
         assert!(found.iter().any(|line| line.contains(": policies: is required")), "{kind}: {found:?}");
     }
-    // Somebody else's plugin, which has a domain.
+    // A plugin of another project that has a field `domain`.
     let (_, other) = containers("domain: shop\n").into_iter().next().unwrap();
     let other = check("f", &other.replace("quotagate", "other"));
     assert!(other.documents.is_empty() && other.findings.is_empty(), "{other:?}");
 }
 
-/// A configuration with this value of a StringValue, which begins behind `value:`.
+/// A configuration with a StringValue of this value.
 fn string_value(value: &str) -> String {
     format!(
         "name: quotagate\nconfiguration:\n  \"@type\": type.googleapis.com/google.protobuf.StringValue\n  value: {value}\n"
@@ -175,31 +175,31 @@ fn string_value(value: &str) -> String {
 }
 
 #[test]
-fn text_in_a_string_value_is_read_as_the_filter_reads_it() {
+fn string_values_are_parsed_as_the_filter_parses_them() {
     let block = string_value(&format!("|\n{}", indented(BAD_JSON, 4)));
-    let found = said(&block);
+    let found = lines(&block);
     assert!(
         matches!(found.as_slice(), [one] if one.starts_with("f:8:9: policies[0].quota (policy \"a\"): ")),
         "{found:?}"
     );
-    assert!(good(&check("f", &block.replace("many", "50"))));
-    // In one line, all of it stands in that line.
+    assert!(is_valid(&check("f", &block.replace("many", "50"))));
+    // All findings in a text of one line have the position of that line.
     let line = string_value(&format!("'{}'", BAD_JSON.replace('\n', " ")));
-    let found = said(&line);
+    let found = lines(&line);
     assert!(matches!(found.as_slice(), [one] if one.starts_with("f:4:10: policies[0].quota")), "{found:?}");
-    // Envoy does not make JSON of this YAML.
-    let found = said(&string_value(&format!("|\n{}", indented(GOOD, 4))));
+    // Envoy passes the text on, and the filter parses JSON only.
+    let found = lines(&string_value(&format!("|\n{}", indented(GOOD, 4))));
     assert!(
         matches!(found.as_slice(), [one] if one.starts_with("f:5:5: must be JSON: ") && one.contains("google.protobuf.Struct")),
         "{found:?}"
     );
-    let found = said(&string_value(&format!("|\n{}", indented(&BAD_JSON.replace("},\n", "}\n"), 4))));
+    let found = lines(&string_value(&format!("|\n{}", indented(&BAD_JSON.replace("},\n", "}\n"), 4))));
     assert!(
         matches!(found.as_slice(), [one] if one.starts_with("f:7:") && !one.contains(" at line ")),
         "{found:?}"
     );
     let twice = BAD_JSON.replace("\"quota\": \"many\"", "\"quota\": 1, \"quota\": 2");
-    let found = said(&string_value(&format!("|\n{}", indented(&twice, 4))));
+    let found = lines(&string_value(&format!("|\n{}", indented(&twice, 4))));
     assert!(
         matches!(found.as_slice(), [one] if one.starts_with("f:8:") && one.ends_with("the field \"quota\" is given twice")),
         "{found:?}"
@@ -207,7 +207,7 @@ fn text_in_a_string_value_is_read_as_the_filter_reads_it() {
 }
 
 #[test]
-fn of_several_documents_the_one_at_fault_is_named() {
+fn faults_name_the_document_if_there_are_several() {
     let text =
         format!("{GOOD}---\n{}---\n{GOOD}", GOOD.replace("quota: 5", "quota: -5").replace("shop", "other"));
     let report = check("f", &text);
@@ -218,12 +218,12 @@ fn of_several_documents_the_one_at_fault_is_named() {
     );
     assert_eq!(
         report.to_string(),
-        "f:1: good, with 1 policy in domain \"shop\"\nf:17: good, with 1 policy in domain \"shop\"\n"
+        "f:1: valid, with 1 policy in domain \"shop\"\nf:17: valid, with 1 policy in domain \"shop\"\n"
     );
 }
 
 #[test]
-fn what_is_no_document_is_told_so() {
+fn files_without_a_document_are_reported() {
     assert!(check("f", "a: [").has(Severity::Fault));
     for text in ["", "static_resources: {}", "- 1", "text"] {
         let report = check("f", text);
@@ -245,7 +245,7 @@ fn files(directory: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn every_shipped_file_is_accepted_without_a_warning() {
+fn shipped_files_have_no_faults_or_warnings() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut shipped = Vec::new();
     files(&root.join("envoy"), &mut shipped);

@@ -1,4 +1,4 @@
-//! YAML and JSON as a tree that knows where each value stands.
+//! YAML and JSON as a tree in which each value knows its position.
 
 use std::fmt;
 
@@ -6,38 +6,38 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{Error, Location, MessageFormatter as _, Spanned, UserMessageFormatter};
 
-/// A place in a text; both numbers begin at 1.
+/// A position in a text; both numbers begin at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) line: u64,
     pub(super) column: u64,
 }
 
-/// Why a text is no YAML, and where.
+/// Why a text is no YAML, with the position.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable {
     pub(super) at: Option<Position>,
     pub(super) message: String,
 }
 
-/// A value and where it stands.
+/// A value and its position.
 pub(super) type Node = Spanned<Tree>;
 
-/// A value whose parts know where they stand.
+/// A value whose parts know their positions.
 #[derive(Debug)]
 pub(super) enum Tree {
-    /// What holds no other values.
+    /// A value that contains no others.
     Scalar(Value),
     /// A sequence.
     List(Vec<Node>),
-    /// A mapping, in the order of the text.
+    /// A mapping in the order of the text.
     Map(Vec<(Spanned<String>, Node)>),
 }
 
-/// Reads all documents of a text; those that are empty are left out.
+/// Parses all documents of a text, empty ones excepted.
 ///
 /// # Errors
-/// The first mistake.
+/// The first syntax error.
 pub(super) fn read(text: &str) -> Result<Vec<Node>, Unreadable> {
     serde_saphyr::from_multiple(text).map_err(|error| {
         let error = error.without_snippet();
@@ -58,7 +58,7 @@ impl Tree {
         members.iter().find(|(key, _)| key.value == name).map(|(_, value)| value)
     }
 
-    /// The text that this is.
+    /// The text, if this is one.
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Scalar(Value::String(text)) => Some(text),
@@ -66,7 +66,7 @@ impl Tree {
         }
     }
 
-    /// The same without positions.
+    /// The same value without positions.
     pub(super) fn json(&self) -> Value {
         match self {
             Self::Scalar(value) => value.clone(),
@@ -144,13 +144,13 @@ impl<'de> Visitor<'de> for TreeVisitor {
 mod tests {
     use super::*;
 
-    fn mistake(text: &str) -> (Option<(u64, u64)>, String) {
+    fn syntax_error(text: &str) -> (Option<(u64, u64)>, String) {
         let Unreadable { at, message } = read(text).unwrap_err();
         (at.map(|at| (at.line, at.column)), message)
     }
 
     #[test]
-    fn every_value_and_name_knows_its_line() {
+    fn values_and_names_have_positions() {
         let text = "a: 1\nb:\n  - x\n  - {c: [true, null, -1, 1.5]}\n---\n\"d\": >\n  folded\n  text\n";
         let documents = read(text).unwrap();
         let json: Vec<Value> = documents.iter().map(|document| document.value.json()).collect();
@@ -168,11 +168,11 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_with_its_place_and_without_the_parsers_internals() {
+    fn syntax_errors_have_a_position_and_plain_words() {
         let twice = "domain: shop\nstore:\n  cluster: a\n  cluster: b\n";
-        assert_eq!(mistake(twice), (Some((4, 3)), "the field \"cluster\" is given twice".to_owned()));
+        assert_eq!(syntax_error(twice), (Some((4, 3)), "the field \"cluster\" is given twice".to_owned()));
         for text in ["a: [", "a: b: c", "a: *b", "a:\n\t- b", "{a: 1, a: 2}"] {
-            let (at, message) = mistake(text);
+            let (at, message) = syntax_error(text);
             assert!(
                 at.is_some() && !message.contains("Policy") && !message.contains('\n'),
                 "{text}: {message}"
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_texts_are_refused() {
+    fn alias_bombs_and_deep_nesting_are_refused() {
         let bomb: String = (0..40).fold("a0: &a0 [x]\n".to_owned(), |text, i| {
             text + &format!("a{}: &a{} [*a{i}, *a{i}, *a{i}]\n", i + 1, i + 1)
         });

@@ -1,7 +1,7 @@
 //! The commands that call the admin address of a running store.
 //!
-//! Data goes to standard output, words about it to standard error. Exit status: 0 done, 1 refused or not found, 2 the
-//! command is wrong, 3 no store answered, or the store cannot reach Redis.
+//! Data goes to standard output, words about it to standard error. Exit status: 0 done, 1 refused
+//! or not found, 2 the command is wrong, 3 no store answered, or the store cannot reach Redis.
 
 mod change;
 mod client;

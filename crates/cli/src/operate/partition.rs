@@ -1,4 +1,5 @@
-//! The argument that names a partition. Secrets in it are read without echo, and only their digests leave this machine.
+//! The argument that names a partition. Secrets in it are read without echo, and only their digests
+//! leave this machine.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
 use std::path::PathBuf;
@@ -18,29 +19,33 @@ const MAX_SECRET: u64 = 64 * 1024;
 /// A partition.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PartitionArgs {
-    /// label=value, joined by commas, as `top` and access logs show it: jwt.sub=alice, ip=192.0.2.7. * is the one
-    /// counter of a policy without partitions. %XX is a byte, as in a URL
+    /// label=value, joined by commas, as `top` and access logs show it: jwt.sub=alice,
+    /// ip=192.0.2.7. * is the one counter of a policy without partitions. %XX is a byte, as in a
+    /// URL
     #[arg(required_unless_present = "secret", allow_hyphen_values = true)]
     partition: Option<String>,
-    /// A label whose value is secret, such as header.x-api-key. The value is read without echo, or as a line from
-    /// standard input, and only its digest is sent. It is the whole partition, or stands where PARTITION has the label
-    /// alone
+    /// A label whose value is secret, such as header.x-api-key. The value is read without echo, or
+    /// as a line from standard input, and only its digest is sent. It is the whole partition, or
+    /// stands where PARTITION has the label alone
     #[arg(long, value_name = "LABEL")]
     secret: Vec<String>,
-    /// The header, cookie or query parameter in PARTITION is no secret, since the policy does not mark it `secret`
+    /// The header, cookie or query parameter in PARTITION is no secret, since the policy does not
+    /// mark it `secret`
     #[arg(long)]
     plain: bool,
-    /// A file with the filter's `digest_key` [default: QUOTAGATE_DIGEST_KEY, else a key derived from the domain]
+    /// A file with the filter's `digest_key` [default: QUOTAGATE_DIGEST_KEY, else a key derived
+    /// from the domain]
     #[arg(long, value_name = "FILE")]
     digest_key_file: Option<PathBuf>,
 }
 
 impl PartitionArgs {
-    /// The partition as keys of `policy` contain it; as keys of any policy contain it, if `policy` is empty.
+    /// The partition as keys of `policy` contain it; as keys of any policy contain it, if `policy`
+    /// is empty.
     ///
     /// # Errors
-    /// When it is no partition, when a secret or a key cannot be read, or when the key has to be derived from a domain that
-    /// is not known.
+    /// When it is no partition, when a secret or a key cannot be read, or when the key has to be
+    /// derived from a domain that is not known.
     pub(crate) async fn encode(&self, session: &Session, policy: &str) -> Result<String, Failure> {
         let invalid = |error: quotagate_quota::request::naming::NameError| Failure::Usage(error.to_string());
         let mut secrets = Vec::new();

@@ -21,11 +21,11 @@ pub(crate) struct Common {
     /// The store's admin address: host:port, http://host:port or unix:/path.sock
     #[arg(long, env = ADMIN.0, default_value = ADMIN.1, value_name = "ADDR", global = true)]
     admin: AdminAddr,
-    /// A file with the token that the store requires [default: QUOTAGATE_TOKEN, then the file named by
-    /// QUOTAGATE_ADMIN_TOKEN_FILE or QUOTAGATE_TOKEN_FILE]
+    /// A file with the token that the store requires [default: QUOTAGATE_TOKEN, then the file named
+    /// by QUOTAGATE_ADMIN_TOKEN_FILE or QUOTAGATE_TOKEN_FILE]
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
-    /// The domain; required for changes where the store knows several
+    /// The domain [default: all domains; for a change, the only domain that the store knows]
     #[arg(long, env = "QUOTAGATE_DOMAIN", value_name = "NAME", global = true)]
     domain: Option<String>,
     /// Print the store's JSON unchanged; indented on a terminal

@@ -1,4 +1,4 @@
-//! `quotagate serve`.
+//! `quotagate serve`: the store as a process.
 
 mod tokens;
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use humantime::format_duration;
 use quotagate_control::{App, serve as serve_store};
-use quotagate_store::password::PasswordFile;
+use quotagate_store::secret::PasswordFile;
 use quotagate_store::server::{ListenAddr, Listener, Tokens, raise_file_limit};
 use quotagate_store::url::StoreUrl;
 use tokio::runtime::{Builder, Runtime};
@@ -23,29 +23,32 @@ use crate::values;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where Envoy calls: host:port (port 0: any free one) or unix:/path.sock
+    /// The address for Envoy's calls: host:port (port 0: any free one) or unix:/path.sock
     #[arg(long, env = "QUOTAGATE_LISTEN", default_value = "127.0.0.1:9180", value_name = "ADDR")]
     listen: ListenAddr,
-    /// Where operators look and turn: the live page at /, /v1/ for the commands, /healthz, /readyz, /metrics
+    /// The address for operators: the live page at /, the admin API at /v1/, /healthz, /readyz,
+    /// /metrics
     #[arg(long, env = "QUOTAGATE_ADMIN", default_value = "127.0.0.1:9181", value_name = "ADDR")]
     admin: ListenAddr,
-    /// The first part of every key in Redis
+    /// The prefix of every key in Redis
     #[arg(long, env = "QUOTAGATE_PREFIX", default_value = "qg", value_parser = prefix)]
     prefix: String,
-    /// A file with bearer tokens, one on each line; callers must show one of them [default: none needed]
+    /// A file with bearer tokens for Envoy, one per line; a call needs one of them [default: calls
+    /// need none]
     #[arg(long, env = "QUOTAGATE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// A file with bearer tokens, one on each line; operators must show one of them [default: those of --token-file]
+    /// A file with bearer tokens for operators, one per line [default: those of --token-file]
     #[arg(long, env = "QUOTAGATE_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
-    /// A name by which operators ask for the admin address, beside localhost and addresses of IP; repeatable, or
+    /// A host name of the admin address, in addition to localhost and IP addresses; repeatable, or
     /// separated by commas
     #[arg(long, env = "QUOTAGATE_ADMIN_HOSTS", value_name = "NAME", value_delimiter = ',', value_parser = host)]
     admin_host: Vec<String>,
-    /// Where counters are kept: memory:, redis://[user:password@]host:port/db, rediss:// (TLS),
-    /// redis+unix:///path.sock, redis-cluster://h1:p1,h2:p2, rediss-cluster://, redis-sentinel://h1,h2/mymaster;
-    /// with parameters behind a ?: client_cert, client_key, server_name, sentinel_user, sentinel_password_file
-    // Parsed later, so that no message of the parser shows the password in it.
+    /// The store of the counters: memory:, redis://[user:password@]host:port/db, rediss:// (TLS),
+    /// redis+unix:///path.sock, redis-cluster://h1:p1,h2:p2, rediss-cluster://,
+    /// redis-sentinel://h1,h2/mymaster; parameters after a ?: client_cert, client_key, server_name,
+    /// sentinel_user, sentinel_password_file
+    // A string, so that no error of the argument parser shows the password in it.
     #[arg(
         long,
         env = "QUOTAGATE_STORE",
@@ -54,16 +57,16 @@ pub struct Args {
         hide_env_values = true
     )]
     store: String,
-    /// A file with the password of the store URL's user, for a URL that holds none; read for each connection
+    /// A file with the password for the store URL, read for each connection
     #[arg(long, env = "QUOTAGATE_PASSWORD_FILE", value_name = "FILE")]
     password_file: Option<PathBuf>,
-    /// Threads that serve calls, 1 to 64 [default: one for every four processors, at least 1]
+    /// Threads that serve calls, 1 to 64 [default: one per four processors, at least 1]
     #[arg(long, env = "QUOTAGATE_THREADS", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: Option<u8>,
-    /// How long to go on serving after SIGTERM, while callers are asked to leave: 0s to 1h
+    /// How long to serve after SIGTERM while connections are asked to close: 0s to 1h
     #[arg(long, env = "QUOTAGATE_DRAIN", default_value = "5s", value_name = "TIME", value_parser = drain)]
     drain: Duration,
-    /// How much to log on stderr: error, warn, info, debug, trace
+    /// The log level on standard error: error, warn, info, debug, trace
     #[arg(long, env = "QUOTAGATE_LOG", default_value = "info", value_name = "LEVEL")]
     log: Level,
 }
@@ -81,7 +84,7 @@ fn host(text: &str) -> Result<String, &'static str> {
     if (1..=253).contains(&text.len()) && text.bytes().all(plain) {
         Ok(text.to_owned())
     } else {
-        Err("must be the name of a host, without a port")
+        Err("must be a host name without a port, such as store.example.com")
     }
 }
 
@@ -89,10 +92,10 @@ fn drain(text: &str) -> Result<Duration, String> {
     values::duration(text, Duration::ZERO, Duration::from_secs(3600))
 }
 
-/// Runs the store until SIGTERM, or without draining until SIGINT; a second signal ends it at once.
+/// Runs the store until SIGTERM, or until SIGINT without draining. A second signal ends it at once.
 ///
 /// # Errors
-/// One sentence that says what is wrong with the flags or with the machine, without credentials.
+/// One sentence about a wrong flag or a failed system call, without credentials.
 pub fn run(args: Args) -> Result<(), String> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -102,13 +105,14 @@ pub fn run(args: Args) -> Result<(), String> {
         .init();
     let runtime = runtime(args.threads).map_err(|error| format!("cannot start: {error}"))?;
     let done = runtime.block_on(serve(args));
-    // A name that is still being looked up must not hold up the end.
+    // A name lookup that hangs must not delay the end.
     runtime.shutdown_background();
     done
 }
 
-/// One thread hands nothing over to another, so that a call costs least. It carries some thousand calls a second,
-/// each for the requests that gathered meanwhile, and an Envoy on the same machine needs the other processors more.
+/// A call is cheapest with one thread, since nothing moves between threads. One thread serves some
+/// thousand calls per second, each with many requests, and an Envoy on the same machine needs the
+/// other processors more.
 fn runtime(threads: Option<u8>) -> io::Result<Runtime> {
     let threads = threads.map_or_else(
         || available_parallelism().map_or(1, |processors| (processors.get() / 4).max(1)),
@@ -121,7 +125,7 @@ fn runtime(threads: Option<u8>) -> io::Result<Runtime> {
     builder.worker_threads(threads).enable_all().build()
 }
 
-/// Where counters are kept, and the password for it.
+/// The store URL, with its password.
 fn store_url(args: &Args) -> Result<StoreUrl, String> {
     let url: StoreUrl = args.store.parse().map_err(|error| format!("--store: {error}"))?;
     url.read_files().map_err(|error| format!("--store: {error}"))?;
@@ -129,7 +133,7 @@ fn store_url(args: &Args) -> Result<StoreUrl, String> {
         if url.holds_password() && env::args_os().any(|argument| shows(&argument, &args.store)) {
             tracing::warn!(
                 "every user of this machine can read the password on the command line: put the URL into \
-                 QUOTAGATE_STORE, or the password into a file for --password-file"
+                 QUOTAGATE_STORE, or the password into a file and pass that with --password-file"
             );
         }
         return Ok(url);
@@ -138,7 +142,7 @@ fn store_url(args: &Args) -> Result<StoreUrl, String> {
     url.with_password_file(password).map_err(|error| format!("--password-file: {error}"))
 }
 
-/// Whether this argument is, or ends with, that value.
+/// Whether this argument ends with that value.
 fn shows(argument: &OsStr, value: &str) -> bool {
     argument.to_str().is_some_and(|argument| argument.ends_with(value))
 }
@@ -168,16 +172,16 @@ async fn serve(args: Args) -> Result<(), String> {
         let mut next = async || {
             tokio::select! {
                 _ = terminate.recv() => args.drain,
-                // Somebody sits in front of it and waits.
+                // Ctrl-C: an operator is waiting.
                 _ = interrupt.recv() => Duration::ZERO,
             }
         };
         let drain = next().await;
         tracing::info!(
-            "ending: serving for {} more, then answering what was accepted",
+            "stopping: serving for another {}, then answering accepted calls",
             format_duration(drain)
         );
-        // The server runs, and so the receiver is there.
+        // The receiver exists, since the server is running.
         let _ = end.send(drain);
         next().await;
     };
@@ -186,9 +190,9 @@ async fn serve(args: Args) -> Result<(), String> {
     let app = App::new(store, tokens).admin_tokens(admin_tokens).admin_hosts(args.admin_host);
     let server = serve_store(calls, admin, app, async { ending.await.unwrap_or_default() });
     tokio::select! {
-        () = server => tracing::info!("ended"),
+        () = server => tracing::info!("stopped"),
         () = tokens::keep_read(files, hangup) => {}
-        () = signals => tracing::warn!("ended at once, because a second signal asked for it"),
+        () = signals => tracing::warn!("stopped at once after a second signal"),
     }
     Ok(())
 }

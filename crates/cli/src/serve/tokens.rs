@@ -1,4 +1,4 @@
-//! Token files are read again, so that tokens are exchanged without a restart.
+//! Reads token files again, so that tokens can be rotated without a restart.
 
 use std::time::Duration;
 
@@ -7,20 +7,22 @@ use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-/// How often a file is looked at. It is small, so it is compared by its content.
+/// How often the files are read. They are small, so they are compared by content.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Reads the files of `tokens` again every two seconds, and at once on `hangup` (SIGHUP). Never returns.
+/// Reads the files of `tokens` every two seconds, and at once on `hangup` (SIGHUP). Never returns.
 ///
-/// The password of Redis needs no such care: it is read for each connection.
+/// Passwords of Redis are not among them: the store reads those for each connection.
 pub async fn keep_read(tokens: Vec<Tokens>, mut hangup: Signal) {
     loop {
         tokio::select! {
-            Some(()) = hangup.recv() => tracing::info!("SIGHUP: reading token files again; files of passwords and certificates are read for each connection"),
+            Some(()) = hangup.recv() => tracing::info!(
+                "SIGHUP: reading token files again; password and certificate files are read for each connection"
+            ),
             () = sleep(EVERY) => {}
         }
         let tokens = tokens.clone();
-        // A disk that hangs holds up no call, and a panic there leaves the tokens as they are.
+        // A disk that hangs does not delay calls. After a panic the tokens stay as they are.
         let _ = spawn_blocking(move || tokens.iter().for_each(Tokens::read_again)).await;
     }
 }

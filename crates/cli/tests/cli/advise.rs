@@ -1,4 +1,4 @@
-//! `quotagate advise` as people and scripts run it: what it reads, what it prints, how it ends.
+//! `quotagate advise`: its input, its output and its exit status.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// Alice and nine others, a request each; Alice asks twice more.
+/// Alice has three requests, nine other users one each.
 fn log() -> String {
     let line = |user: &str, second: usize| {
         format!(
@@ -18,7 +18,7 @@ fn log() -> String {
     others + &line("alice", 10) + &line("alice", 11) + &line("alice", 12)
 }
 
-/// What gzip makes of it: the product only reads.
+/// The text, compressed by gzip.
 fn gzip(text: &str) -> Vec<u8> {
     piped(Command::new("gzip").arg("--stdout"), text.as_bytes()).stdout
 }
@@ -29,23 +29,23 @@ fn advise(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it with this on standard input.
+/// Runs the command with this input.
 fn piped(command: &mut Command, input: &[u8]) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Who does not want it has closed it.
+    // The command may have closed its input.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
 
-/// Runs it, and sees that it ends so: what it says on both outputs.
+/// Runs the command, asserts its exit status, and returns both outputs.
 fn ends(status: i32, arguments: &[&str]) -> (String, String) {
     let output = piped(&mut advise(arguments), b"");
     assert_eq!(output.status.code(), Some(status), "{arguments:?}: {output:?}");
     (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Writes files into a directory: their paths.
+/// Writes files into a directory, and returns their paths.
 fn write<const N: usize>(directory: &Path, files: [(&str, &[u8]); N]) -> [String; N] {
     files.map(|(name, bytes)| {
         let path = directory.join(name);
@@ -55,19 +55,19 @@ fn write<const N: usize>(directory: &Path, files: [(&str, &[u8]); N]) -> [String
 }
 
 #[test]
-fn a_log_gives_a_table_a_quota_with_its_reason_and_a_policy() {
+fn output_has_a_table_a_recommendation_and_a_policy() {
     let directory = tempfile::tempdir().unwrap();
     let [file] = write(directory.path(), [("access.log", log().as_bytes())]);
     let (out, err) = ends(0, &[&file]);
     assert!(out.starts_with("12 requests of 10 users in 10 user-windows of 1m, from "), "{out}");
     assert!(out.contains(">  ") && out.contains("Recommended: 3 per 1m."), "{out}");
     assert!(out.contains("  - name: per-caller\n") && out.contains("    mode: shadow # "), "{out}");
-    // Nothing of a progress bar where nobody sees it.
+    // Without a terminal there is no progress bar.
     assert_eq!(err, "");
 }
 
 #[test]
-fn scripts_read_json() {
+fn json_has_candidates_and_the_recommendation() {
     let directory = tempfile::tempdir().unwrap();
     let [file] = write(directory.path(), [("access.log", log().as_bytes())]);
     let (out, err) = ends(0, &["--json", "--quota", "1,2", "--window", "10s", &file]);
@@ -81,7 +81,7 @@ fn scripts_read_json() {
 }
 
 #[test]
-fn a_picture_is_drawn_beside_the_text() {
+fn plot_writes_a_picture() {
     let directory = tempfile::tempdir().unwrap();
     let [file] = write(directory.path(), [("access.log", log().as_bytes())]);
     let plot = directory.path().join("quota.svg");
@@ -93,7 +93,7 @@ fn a_picture_is_drawn_beside_the_text() {
 }
 
 #[test]
-fn standard_input_is_read_whatever_it_is_packed_with() {
+fn standard_input_may_be_compressed() {
     for bytes in [log().into_bytes(), gzip(&log())] {
         let output = piped(&mut advise(&["--json", "-"]), &bytes);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -115,17 +115,17 @@ fn windows_add_up_over_files() {
 }
 
 #[test]
-fn of_a_file_that_is_cut_short_the_beginning_counts_and_it_says_so() {
+fn a_truncated_file_counts_up_to_the_cut_with_a_note() {
     let directory = tempfile::tempdir().unwrap();
     let packed = gzip(&log().repeat(5000));
     let [file] = write(directory.path(), [("access.log.gz", &packed[..packed.len() / 2])]);
     let (out, _) = ends(0, &[&file]);
-    assert!(out.contains(&format!("{file} is cut short")), "{out}");
+    assert!(out.contains(&format!("{file} is truncated")), "{out}");
     assert!(out.contains("Recommended: "), "{out}");
 }
 
 #[test]
-fn where_there_is_nothing_to_advise_on_the_status_is_1() {
+fn nothing_to_advise_on_ends_with_status_1() {
     let directory = tempfile::tempdir().unwrap();
     let nobody = b"{\"time\":\"2026-01-31T12:00:00.000Z\",\"quota_partition\":null}\n";
     let [empty, nobody, some] =
@@ -133,8 +133,8 @@ fn where_there_is_nothing_to_advise_on_the_status_is_1() {
     for (arguments, why) in [
         (vec![empty.as_str()], "no line was read"),
         (vec!["-"], "no line was read"),
-        (vec![&nobody], "of 1 lines 1 have nothing in quota_partition: no policy counted them"),
-        (vec!["--policy", "other", &some], "12 are not asked for"),
+        (vec![&nobody], "of 1 lines 1 have an empty field quota_partition: no policy counted them"),
+        (vec!["--policy", "other", &some], "12 are of other policies or paths"),
     ] {
         let (out, err) = ends(1, &arguments);
         assert!(out.is_empty() && err.starts_with("quotagate: there is nothing to advise on: "), "{err}");
@@ -143,7 +143,7 @@ fn where_there_is_nothing_to_advise_on_the_status_is_1() {
 }
 
 #[test]
-fn bad_usage_and_what_cannot_be_read_have_status_2_and_one_sentence() {
+fn bad_flags_and_unreadable_files_end_with_status_2() {
     let directory = tempfile::tempdir().unwrap();
     let several = log() + &log().replace("per-caller", "other");
     let missing = directory.path().join("missing").to_str().unwrap().to_owned();
@@ -158,7 +158,7 @@ fn bad_usage_and_what_cannot_be_read_have_status_2_and_one_sentence() {
         (vec!["--nonsense", &log], "unexpected argument '--nonsense'"),
         (vec![&log, &missing], "cannot read "),
         (vec![folder], "cannot read "),
-        (vec![&several], "say which with --policy"),
+        (vec![&several], "choose one with --policy"),
         (vec![], "required"),
     ] {
         let (out, err) = ends(2, &arguments);
@@ -167,7 +167,7 @@ fn bad_usage_and_what_cannot_be_read_have_status_2_and_one_sentence() {
 }
 
 #[test]
-fn several_windows_and_the_users_who_took_most_are_asked_for_by_flags() {
+fn flags_select_windows_and_users() {
     let directory = tempfile::tempdir().unwrap();
     let [file] = write(directory.path(), [("access.log", log().as_bytes())]);
     let plot = directory.path().join("quota.svg");
@@ -193,7 +193,7 @@ fn several_windows_and_the_users_who_took_most_are_asked_for_by_flags() {
         "Windows of 1m: ",
         "Windows of 1h: ",
         "  3  jwt.sub=alice (at 2026-01-31T12:00:00Z)",
-        "Without the user who took most: 1 per 1m.",
+        "Without the user with the largest window: 1 per 1m.",
     ] {
         assert!(out.contains(part), "{part}: {out}");
     }
@@ -210,16 +210,16 @@ fn several_windows_and_the_users_who_took_most_are_asked_for_by_flags() {
 }
 
 #[test]
-fn an_unknown_field_for_the_time_is_named() {
+fn an_unknown_time_field_is_reported_with_the_known_fields() {
     let directory = tempfile::tempdir().unwrap();
     let [file] = write(directory.path(), [("access.log", log().as_bytes())]);
     let (_, err) = ends(2, &["--time-field", "when", &file]);
-    assert!(err.contains("it has no field \"when\" for the time, but \""), "{err}");
-    assert!(err.contains("\"quota_partition\"") && err.contains("name its field with --time-field"), "{err}");
+    assert!(err.contains("it has no field \"when\" for the time; its fields are \""), "{err}");
+    assert!(err.contains("\"quota_partition\"") && err.contains("choose one with --time-field"), "{err}");
 }
 
 #[test]
-fn a_file_that_is_no_log_is_told_what_was_expected() {
+fn errors_about_other_files_show_the_expected_format() {
     let directory = tempfile::tempdir().unwrap();
     let [picture, random] = write(
         directory.path(),
@@ -229,14 +229,14 @@ fn a_file_that_is_no_log_is_told_what_was_expected() {
         ],
     );
     let (out, err) = ends(2, &[&picture]);
-    assert!(out.is_empty() && err.contains("picture.png is no access log"), "{err}");
+    assert!(out.is_empty() && err.contains("picture.png is not an access log"), "{err}");
     assert!(err.contains("{\"time\":\"2026-01-31T12:00:00.000Z\"") && err.contains("--key-field"), "{err}");
     assert!(!err.contains('\u{1b}'), "{err}");
     let (_, err) = ends(2, &[&random]);
     assert!(err.contains("cannot read ") && err.contains("broken.gz"), "{err}");
 }
 
-/// `quotagate advise FILE` on a terminal, which shows both outputs.
+/// Runs `quotagate advise FILE` on a terminal, which shows both outputs.
 fn on_a_terminal(file: &str) -> String {
     let line = format!("{} advise {file}", env!("CARGO_BIN_EXE_quotagate"));
     let mut script = Command::new("script");
@@ -247,14 +247,14 @@ fn on_a_terminal(file: &str) -> String {
 }
 
 #[test]
-fn a_terminal_sees_how_far_it_has_come_and_then_the_advice_alone() {
+fn a_terminal_shows_progress_and_then_the_advice_alone() {
     let directory = tempfile::tempdir().unwrap();
-    // Enough that the bar is drawn more than once.
+    // Large enough to draw the bar more than once.
     let [file] = write(directory.path(), [("access.log", log().repeat(20_000).as_bytes())]);
     let seen = on_a_terminal(&file);
     let (bar, advice) = seen.rsplit_once("240,000 requests of").unwrap();
     assert!(bar.contains(" of 22.43 MiB, ") && bar.contains("/s, "), "{bar:?}");
-    // The line that it stood in is wiped.
+    // Its line is cleared at the end.
     assert!(bar.matches(" left").count() > 1 && bar.ends_with("\r\u{1b}[2K"), "{bar:?}");
     assert!(advice.contains("Recommended: ") && !advice.contains(" left"), "{advice}");
 

@@ -1,4 +1,4 @@
-//! `quotagate check` as people and scripts run it: what it prints where, and how it ends.
+//! `quotagate check`: its output and its exit status.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const GOOD: &str = r#"{"domain": "shop", "store": {"cluster": "s"}, "policies": []}"#;
 
-/// Runs it on these files, and sees that it ends so: what it says on both outputs.
+/// Runs the command, asserts its exit status, and returns both outputs.
 fn ends(status: i32, directory: &Path, arguments: &[&str]) -> (String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quotagate"));
     let output = command.arg("check").args(arguments).current_dir(directory).output().unwrap();
@@ -31,54 +31,54 @@ fn directory() -> tempfile::TempDir {
 }
 
 #[test]
-fn several_files_are_checked_and_one_fault_fails_them() {
+fn one_fault_in_several_files_fails_the_check() {
     let directory = directory();
     let (out, err) = ends(0, directory.path(), &["good.json", "other.yaml"]);
-    assert_eq!(out, "good.json: good, with 0 policies\nother.yaml: no policy document\n");
+    assert_eq!(out, "good.json: valid, with 0 policies\nother.yaml: no policy document\n");
     assert_eq!(err, "");
     let (out, err) = ends(1, directory.path(), &["bad.json", "good.json"]);
-    assert_eq!(out, "good.json: good, with 0 policies\n");
+    assert_eq!(out, "good.json: valid, with 0 policies\n");
     assert!(err.starts_with("bad.json:1:2: domain: must match ") && err.lines().count() == 1, "{err}");
     let (out, err) = ends(2, directory.path(), &["missing.json", "good.json"]);
-    assert_eq!(out, "good.json: good, with 0 policies\n");
+    assert_eq!(out, "good.json: valid, with 0 policies\n");
     assert!(err.starts_with("missing.json: cannot be read: "), "{err}");
 }
 
 #[test]
-fn warnings_fail_where_that_is_asked_for() {
+fn strict_fails_on_warnings() {
     let directory = directory();
     let (out, err) = ends(0, directory.path(), &["misleading.json"]);
-    assert_eq!(out, "misleading.json: good, with 0 policies\n");
+    assert_eq!(out, "misleading.json: valid, with 0 policies\n");
     assert!(err.starts_with("misleading.json:2:1: warning: digest_key: "), "{err}");
     assert_eq!(ends(1, directory.path(), &["--strict", "misleading.json"]), (out, err));
     ends(0, directory.path(), &["--strict", "good.json"]);
 }
 
 #[test]
-fn where_nothing_was_checked_the_status_is_1() {
+fn files_without_a_policy_document_end_with_status_1() {
     let directory = directory();
     let (out, err) = ends(1, directory.path(), &["other.yaml"]);
     assert_eq!(out, "other.yaml: no policy document\n");
-    assert!(err.starts_with("quotagate: there is nothing to check: "), "{err}");
+    assert!(err.starts_with("quotagate: no file contains a policy document: "), "{err}");
 }
 
 #[test]
-fn scripts_read_json() {
+fn json_has_findings_with_positions() {
     let directory = directory();
     let (out, err) = ends(1, directory.path(), &["--json", "bad.json", "good.json"]);
     assert_eq!(err, "");
     let report: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(report["good"], false);
+    assert_eq!(report["valid"], false);
     let fault = &report["files"][0]["findings"][0];
-    let place = ["severity", "line", "column", "document", "path"].map(|name| fault[name].clone());
-    assert_eq!(place, [json!("fault"), json!(1), json!(2), json!(1), json!("domain")]);
+    let position = ["severity", "line", "column", "document", "path"].map(|name| fault[name].clone());
+    assert_eq!(position, [json!("fault"), json!(1), json!(2), json!(1), json!("domain")]);
     assert_eq!(report["files"][1]["documents"][0]["domain"], "shop");
     let (out, _) = ends(0, directory.path(), &["--json", "misleading.json"]);
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(
-        (&report["good"], &report["files"][0]["findings"][0]["severity"]),
+        (&report["valid"], &report["files"][0]["findings"][0]["severity"]),
         (&json!(true), &json!("warning"))
     );
     let (out, _) = ends(1, directory.path(), &["--json", "--strict", "misleading.json"]);
-    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["good"], false);
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["valid"], false);
 }

@@ -1,4 +1,4 @@
-//! The `quotagate` command as people and scripts run it: every test starts the real process.
+//! The `quotagate` command: every test starts the real process.
 
 #![cfg(test)]
 

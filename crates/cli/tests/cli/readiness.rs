@@ -1,4 +1,4 @@
-//! `/readyz`, `quotagate_store_ready` and the log while Redis answers and does not count.
+//! `/readyz`, `quotagate_store_ready` and the log while Redis answers but cannot count.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn start(url: &str) -> StoreProcess {
     StoreProcess::start_with(&options).unwrap()
 }
 
-/// Status and text of `/readyz`, with this query.
+/// The status and the text of `/readyz` with this query.
 fn readiness(store: &StoreProcess, query: &str) -> (u16, String) {
     let reply = http::get(store.admin_port(), &format!("/readyz{query}")).unwrap();
     (reply.status, reply.text())
@@ -49,7 +49,7 @@ fn a_redis_that_refuses_writes_is_not_ready_and_is_logged_once() {
     let cli = |command: &[&str]| drop(redis.cli(command).unwrap());
     let directory = redis.cli(&["CONFIG", "GET", "dir"]).unwrap().lines();
     let directory = directory.lines().last().unwrap();
-    // A snapshot cannot be saved where a folder has its name.
+    // A folder with its name prevents a snapshot from being saved.
     std::fs::create_dir(format!("{directory}/dump.rdb")).unwrap();
     for (code, begin, end) in [
         ("OOM", vec![&["CONFIG", "SET", "maxmemory", "1"][..]], &["CONFIG", "SET", "maxmemory", "0"]),
@@ -67,7 +67,7 @@ fn a_redis_that_refuses_writes_is_not_ready_and_is_logged_once() {
         begin.into_iter().for_each(cli);
         wait_until(&store, 503, code);
         assert_eq!(readiness(&store, "?partial").0, 200, "{code}: it still answers for full counters");
-        // It stays as it is over several probes.
+        // Further probes do not change that.
         sleep(Duration::from_millis(2500));
         assert_eq!(readiness(&store, "").0, 503);
         cli(end);
@@ -84,7 +84,7 @@ fn a_replica_is_named_and_stays_not_ready_until_it_is_a_primary() {
     let redis = Redis::start().unwrap();
     let gone = ports::free().unwrap().to_string();
     redis.cli(&["REPLICAOF", "127.0.0.1", &gone]).unwrap();
-    // A replica that takes writes would count on its own.
+    // A writable replica would count on its own.
     for read_only in ["yes", "no"] {
         redis.cli(&["CONFIG", "SET", "replica-read-only", read_only]).unwrap();
         let store = start(&redis.url());
@@ -119,7 +119,7 @@ fn a_replica_is_named_and_stays_not_ready_until_it_is_a_primary() {
 }
 
 #[test]
-fn a_node_of_a_cluster_is_not_ready_as_a_lone_redis() {
+fn a_cluster_node_is_not_ready_as_a_single_redis() {
     let cluster = Cluster::start().unwrap();
     for port in &cluster.ports()[..3] {
         let store = start(&format!("redis://127.0.0.1:{port}"));
@@ -129,7 +129,7 @@ fn a_node_of_a_cluster_is_not_ready_as_a_lone_redis() {
 }
 
 #[test]
-fn a_node_that_joins_a_cluster_is_not_ready_as_a_lone_redis() {
+fn a_redis_that_joins_a_cluster_is_not_ready_as_a_single_redis() {
     let cluster = Cluster::unformed(&[]).unwrap();
     let url = |port: &u16| format!("redis://127.0.0.1:{port}");
     let stores: Vec<_> = cluster.ports()[..3].iter().map(|port| start(&url(port))).collect();
@@ -143,7 +143,7 @@ fn a_cluster_without_one_primary_is_not_ready_and_serves_the_rest() {
     let mut cluster = Cluster::start_with(&["--cluster-require-full-coverage", "no"]).unwrap();
     let store = start(&cluster.url());
     wait_until(&store, 200, "");
-    // The replica first, so that nobody takes over.
+    // The replica first, so that it does not take over.
     for node in [3, 0] {
         cluster.kill_node(node).unwrap();
     }
@@ -158,7 +158,7 @@ fn a_cluster_without_one_primary_is_not_ready_and_serves_the_rest() {
 }
 
 #[test]
-fn a_cluster_that_wants_all_its_slots_is_not_ready_without_one_primary() {
+fn a_cluster_with_full_coverage_is_not_ready_without_one_primary() {
     let mut cluster = Cluster::start().unwrap();
     let store = start(&cluster.url());
     wait_until(&store, 200, "");

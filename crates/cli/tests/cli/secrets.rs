@@ -1,4 +1,4 @@
-//! Tokens and passwords are exchanged while `quotagate serve` runs, and nobody is turned away meanwhile.
+//! Tokens and passwords are rotated while `quotagate serve` runs, without refusing calls.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use quotagate_support::store::{StoreOptions, StoreProcess};
 use quotagate_support::wait;
 use serde_json::json;
 
-/// A store looks at its token files every two seconds; the rest is a slow machine's.
+/// A store reads its token files every two seconds. A slow machine may take longer.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn start(store: &str, arguments: &[&str]) -> StoreProcess {
@@ -24,7 +24,7 @@ fn hang_up(store: &StoreProcess) {
     assert!(Command::new("kill").arg("-HUP").arg(store.pid().to_string()).status().unwrap().success());
 }
 
-/// The status of a call and of a look at the boards, with this token.
+/// The statuses of a call and of the admin API, with this token.
 fn statuses(store: &StoreProcess, token: &str) -> (u16, u16) {
     let call = Request::post("/v1/reserve", br#"{"budget_ms": 5000, "reservations": []}"#).bearer(token);
     let called = Client::connect(store.port()).unwrap().send(&call).unwrap().status;
@@ -33,7 +33,7 @@ fn statuses(store: &StoreProcess, token: &str) -> (u16, u16) {
 }
 
 #[test]
-fn tokens_are_exchanged_while_the_store_runs() {
+fn tokens_are_rotated_while_the_store_runs() {
     let directory = tempfile::tempdir().unwrap();
     let [calls, admin] = ["calls", "admin"].map(|name| directory.path().join(name));
     let path = |path: &Path| path.to_str().unwrap().to_owned();
@@ -45,15 +45,15 @@ fn tokens_are_exchanged_while_the_store_runs() {
         [valid("old-call"), valid("old-admin"), valid("new-call")],
         [(200, 401), (401, 200), (401, 401)]
     );
-    // By itself: both are valid while callers change from one to the other.
+    // Without a signal. Both tokens are valid while callers change from one to the other.
     fs::write(&calls, "old-call\nnew-call\n").unwrap();
     wait::until_true("the new token is valid", LIMIT, || Ok(valid("new-call") == (200, 401))).unwrap();
     assert_eq!(valid("old-call"), (200, 401));
-    // What is no token file leaves everything as it is.
+    // An invalid token file changes nothing.
     fs::write(&admin, "").unwrap();
     hang_up(&store);
     let says = |text: &str| wait::until_true(text, LIMIT, || Ok(store.log().contains(text))).unwrap();
-    says("the tokens that it held before stay valid");
+    says("its last good content stays in use");
     assert_eq!(valid("old-admin"), (401, 200));
     fs::write(&calls, "new-call\n").unwrap();
     fs::write(&admin, "new-admin\n").unwrap();
@@ -68,7 +68,7 @@ fn tokens_are_exchanged_while_the_store_runs() {
     }
 }
 
-/// Takes one of nine units: units used.
+/// Takes one of nine units, and returns the used units.
 fn reserve(store: &StoreProcess) -> Option<u64> {
     let reservation = json!({"key": "shop:p:{a}", "window_s": MAX_WINDOW_S, "quota": 9, "want": 1, "min": 1});
     let body = json!({"budget_ms": 5000, "reservations": [reservation]}).to_string();
@@ -78,7 +78,7 @@ fn reserve(store: &StoreProcess) -> Option<u64> {
 }
 
 #[test]
-fn a_new_connection_to_redis_shows_the_password_that_the_file_holds_by_then() {
+fn new_connections_to_redis_use_the_current_password_in_the_file() {
     let redis = Redis::start().unwrap();
     let allow = |passwords: &[&str]| {
         let command = ["ACL", "SETUSER", "shop", "on", "resetpass", "~*", "+@all"];

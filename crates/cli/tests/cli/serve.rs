@@ -1,4 +1,4 @@
-//! `quotagate serve` as a process: its ready line, its ends, its complaints.
+//! `quotagate serve` as a process: its first log line, its end and its errors.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +16,7 @@ fn refused(arguments: &[&str]) -> Output {
     output
 }
 
-/// Starts it, and reads the addresses in its ready line.
+/// Starts the store, and reads the addresses in its first log line.
 fn ready(arguments: &[&str]) -> (Child, String, String) {
     let mut child = quotagate(arguments).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
@@ -27,7 +27,7 @@ fn ready(arguments: &[&str]) -> (Child, String, String) {
 }
 
 #[test]
-fn it_says_where_it_listens_and_ends_on_sigterm() {
+fn the_log_has_the_addresses_and_sigterm_ends_the_store() {
     for threads in ["1", "2"] {
         let addresses = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--threads", threads];
         let (mut child, listen, admin) = ready(&[&addresses[..], &["--drain", "0"]].concat());
@@ -48,7 +48,7 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
-/// Asks for /readyz over a connection that may be kept: the status, and whether the answer asks to close it.
+/// `GET /readyz` on a connection: the status, and whether the answer asks to close it.
 fn ask(stream: &mut TcpStream) -> Option<(String, bool)> {
     stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n").ok()?;
     let mut bytes = vec![0; 4096];
@@ -59,7 +59,7 @@ fn ask(stream: &mut TcpStream) -> Option<(String, bool)> {
 }
 
 #[test]
-fn sigterm_breaks_no_kept_connection_and_a_second_one_ends_the_drain() {
+fn sigterm_keeps_idle_connections_and_a_second_one_ends_the_drain() {
     let (mut child, listen, admin) =
         ready(&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", "memory:"]);
     let mut kept = TcpStream::connect(&admin).unwrap();
@@ -76,14 +76,14 @@ fn sigterm_breaks_no_kept_connection_and_a_second_one_ends_the_drain() {
 }
 
 #[test]
-fn sigint_ends_it_without_draining() {
+fn sigint_ends_the_store_without_draining() {
     let (mut child, ..) = ready(&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--drain", "1h"]);
     signal(&child, "-INT");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
-fn what_is_wrong_is_said_in_one_sentence_without_the_password() {
+fn errors_are_one_sentence_without_the_password() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let file = directory.path().join(name);
@@ -101,7 +101,7 @@ fn what_is_wrong_is_said_in_one_sentence_without_the_password() {
         (vec!["--threads", "0"], "invalid value '0' for '--threads <N>': 0 is not in 1..=64"),
         (vec!["--drain", "2h"], "must be a duration from 0s to 1h, such as 30s, 15m or 1h"),
         (vec!["--drain", "5"], "must be a duration from 0s to 1h, such as 30s, 15m or 1h"),
-        (vec!["--token-file", "/no/such/file"], "--token-file: cannot read the token file /no/such/file"),
+        (vec!["--token-file", "/no/such/file"], "--token-file: /no/such/file cannot be read"),
         (
             vec!["--password-file", "/no/such/file"],
             "--password-file: /no/such/file cannot be read: No such file",
@@ -116,7 +116,7 @@ fn what_is_wrong_is_said_in_one_sentence_without_the_password() {
         ),
         (
             vec!["--store", "redis-sentinel://s/m?sentinel_password_file=/no/such/file"],
-            "--store: the store URL names a sentinel_password_file that does not do: /no/such/file cannot be read",
+            "--store: the store URL names a sentinel_password_file that cannot be used: /no/such/file cannot be read",
         ),
         (vec!["--store", "redis://::1:6379"], "write it as [::1]:6379"),
         (vec!["--password-file", &none], "must hold one line of at most 64 KiB, the password"),
@@ -135,7 +135,7 @@ fn what_is_wrong_is_said_in_one_sentence_without_the_password() {
 }
 
 #[test]
-fn the_environment_sets_what_flags_do_not() {
+fn the_environment_sets_flags() {
     let output = quotagate(&[]).env("QUOTAGATE_STORE", "redis://:s3cret@").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(!String::from_utf8(output.stderr).unwrap().contains("s3cret"));
@@ -143,7 +143,7 @@ fn the_environment_sets_what_flags_do_not() {
     assert!(!String::from_utf8(help.stdout).unwrap().contains("s3cret"));
 }
 
-/// What it says of itself when it is started with these arguments, and `QUOTAGATE_STORE`.
+/// The log up to the first line with addresses, with these arguments and `QUOTAGATE_STORE`.
 fn first_words(arguments: &[&str], variable: &str) -> String {
     let addresses = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
     let mut command = quotagate(&[&addresses, arguments].concat());
@@ -162,7 +162,7 @@ fn first_words(arguments: &[&str], variable: &str) -> String {
 }
 
 #[test]
-fn a_password_that_all_can_read_is_warned_of() {
+fn a_password_on_the_command_line_is_warned_of() {
     let url = "redis://u:s3cret@127.0.0.1:1";
     let on_the_command_line =
         [first_words(&["--store", url], "memory:"), first_words(&[&format!("--store={url}")], "memory:")];

@@ -1,5 +1,5 @@
-//! `quotagate serve` in front of a Redis that speaks only TLS: whom it trusts, and what it says of those it
-//! does not. The processes are real, and so are the certificates, of authorities made for each test.
+//! `quotagate serve` with a Redis that speaks TLS only: trusted and refused certificates, and the
+//! log. Processes and certificates are real; each test makes its own authorities.
 
 use std::fs;
 use std::path::Path;
@@ -17,13 +17,13 @@ use serde_json::json;
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// A port can be lost to another process between finding and binding it.
+/// Another process may take a free port before it is bound.
 const ATTEMPTS: usize = 5;
 const PASSWORD: &str = "s3cret-of-the-shop";
-/// What the one user that may log in may do.
+/// The rights of the only user that may log in.
 const ALL: &str = "~* &* +@all";
 
-/// What makes a Redis show a certificate of `authority` for these names.
+/// The arguments of a Redis with a certificate of `authority` for these names.
 fn arguments(authority: &Authority, directory: &Path, names: &[&str]) -> Vec<String> {
     let (certificate, key) = (directory.join("server.pem"), directory.join("server.key"));
     authority.issue(&Holder::names(names)).unwrap().write(&certificate, &key).unwrap();
@@ -43,7 +43,7 @@ fn new_authority(directory: &TempDir, name: &str) -> Authority {
     Authority::new(directory.path(), name).unwrap()
 }
 
-/// A Redis with TLS alone.
+/// A Redis that speaks TLS only.
 struct TlsRedis {
     port: u16,
     _process: Process,
@@ -54,12 +54,12 @@ impl TlsRedis {
         Self::start_for(directory, authority, names, ALL)
     }
 
-    /// One whose only user has these rights.
+    /// A Redis whose only user has these rights.
     fn start_for(directory: &Path, authority: &Authority, names: &[&str], rights: &str) -> Self {
         Self::start_as(directory, arguments(authority, directory, names), rights)
     }
 
-    /// One with these arguments for TLS.
+    /// A Redis with these arguments for TLS.
     fn start_as(directory: &Path, tls: Vec<String>, rights: &str) -> Self {
         let mut attempts = (0..ATTEMPTS).map(|attempt| {
             let port = ports::free().unwrap();
@@ -87,7 +87,7 @@ impl TlsRedis {
     }
 }
 
-/// A store that says all it can, and trusts `authority` alone.
+/// A store that logs everything, and trusts `authority` alone.
 fn store(url: &str, authority: &Authority) -> StoreProcess {
     let options = StoreOptions::new(url)
         .program(env!("CARGO_BIN_EXE_quotagate"))
@@ -97,7 +97,7 @@ fn store(url: &str, authority: &Authority) -> StoreProcess {
     StoreProcess::start_with(&options).unwrap()
 }
 
-/// Takes one of nine units from the counter `key`: units granted and units used.
+/// Takes one of nine units of the counter `key`, and returns the granted and the used units.
 fn reserve(store: &StoreProcess, key: &str) -> (u64, u64) {
     let reservation = json!({"key": key, "window_s": MAX_WINDOW_S, "quota": 9, "want": 1, "min": 1});
     let body = json!({"budget_ms": 5000, "reservations": [reservation]}).to_string();
@@ -117,7 +117,8 @@ fn wait_until_ready(store: &StoreProcess) {
     ready.unwrap_or_else(|error| panic!("{error:#}\n{}", store.log()));
 }
 
-/// The store is not ready, says `why` in `/readyz` and in its log, and nowhere shows a `password`.
+/// Asserts that the store is not ready, that `/readyz` and the log contain `why`, and that neither
+/// shows a `password`.
 fn assert_refuses(mut store: StoreProcess, why: &str, password: &str) {
     let what = format!("the store is not ready and says {why}");
     let answer = wait::until(&what, LIMIT, || {
@@ -137,7 +138,7 @@ fn assert_refuses(mut store: StoreProcess, why: &str, password: &str) {
 }
 
 #[test]
-fn a_server_whose_authority_is_named_in_ssl_cert_file_is_trusted() {
+fn the_authority_in_ssl_cert_file_is_trusted() {
     let directory = TempDir::new().unwrap();
     let authority = new_authority(&directory, "authority");
     let redis = TlsRedis::start(directory.path(), &authority, &["localhost", "127.0.0.1"]);
@@ -151,7 +152,7 @@ fn a_server_whose_authority_is_named_in_ssl_cert_file_is_trusted() {
 }
 
 #[test]
-fn with_few_rights_and_secrets_in_files_it_counts_and_shows_no_secret() {
+fn the_store_counts_with_few_rights_and_shows_no_secret() {
     let directory = TempDir::new().unwrap();
     let authority = new_authority(&directory, "authority");
     let rights = rights::documented().unwrap().one.join(" ");
@@ -191,11 +192,12 @@ fn with_few_rights_and_secrets_in_files_it_counts_and_shows_no_secret() {
 }
 
 #[test]
-fn the_nodes_of_a_cluster_are_trusted_in_the_same_way() {
+fn cluster_nodes_are_trusted_in_the_same_way() {
     let directory = TempDir::new().unwrap();
     let authority = new_authority(&directory, "authority");
     let [port, bus] = [(); 2].map(|()| ports::free().unwrap().to_string());
-    // The port without TLS is there to give out the slots; the map names the other one to who asks with TLS.
+    // The port without TLS is needed to assign slots. Clients with TLS get the other port from the
+    // slot map.
     let mut arguments = arguments(&authority, directory.path(), &["localhost", "127.0.0.1"]);
     let cluster = ["--tls-port", &port, "--cluster-enabled", "yes", "--tls-cluster", "yes"];
     arguments.extend(cluster.map(str::to_owned));
@@ -222,7 +224,7 @@ fn a_certificate_of_an_unknown_authority_is_refused() {
     let redis = TlsRedis::start(directory.path(), &stranger, &["localhost"]);
     let url = redis.url("localhost", PASSWORD);
     assert_refuses(store(&url, &authority), "UnknownIssuer", PASSWORD);
-    // It was for the authority alone.
+    // Only the authority was the reason.
     wait_until_ready(&store(&url, &stranger));
 }
 
@@ -236,7 +238,7 @@ fn a_certificate_for_another_name_is_refused() {
 }
 
 #[test]
-fn a_name_of_its_own_is_asked_of_a_server_whatever_its_address() {
+fn server_name_replaces_the_host_in_the_check() {
     let directory = TempDir::new().unwrap();
     let authority = new_authority(&directory, "authority");
     let redis = TlsRedis::start(directory.path(), &authority, &["redis.example"]);
@@ -249,7 +251,7 @@ fn a_name_of_its_own_is_asked_of_a_server_whatever_its_address() {
 }
 
 #[test]
-fn a_server_that_asks_for_a_certificate_is_shown_one() {
+fn a_client_certificate_is_shown_on_request() {
     let directory = TempDir::new().unwrap();
     let authority = new_authority(&directory, "authority");
     let mut tls = arguments(&authority, directory.path(), &["localhost"]);
@@ -262,7 +264,7 @@ fn a_server_that_asks_for_a_certificate_is_shown_one() {
     let with = store(&shown, &authority);
     wait_until_ready(&with);
     assert_eq!(reserve(&with, "shop:p:{alice}"), (1, 1));
-    // The server ends the connection of a client without one; how that reads is not ours.
+    // The server ends the connection of a client without one. The error depends on its TLS library.
     let without = store(&url, &authority);
     let refused =
         wait::until_true("it is refused", LIMIT, || Ok(without.log().contains("cannot connect to redis")));
@@ -271,7 +273,7 @@ fn a_server_that_asks_for_a_certificate_is_shown_one() {
 }
 
 #[test]
-fn a_wrong_password_is_said_and_not_shown() {
+fn a_wrong_password_is_reported_and_not_shown() {
     let directory = TempDir::new().unwrap();
     let authority = new_authority(&directory, "authority");
     let redis = TlsRedis::start(directory.path(), &authority, &["localhost"]);

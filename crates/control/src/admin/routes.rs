@@ -41,12 +41,12 @@ pub fn router() -> Router<Arc<Control>> {
 }
 
 async fn boards(State(app): App, asked: Asked) -> Reply<Vec<api::Board>> {
-    Ok(Json(app.operate.boards(asked.domain()).await?))
+    Ok(Json(app.operate.boards.read_all(asked.domain()).await?))
 }
 
 async fn set_dial(State(app): App, Body(wish): Body<api::SetDial>) -> Reply<Changed> {
     change(app, async move |app| {
-        let made = app.operate.set_dial(&wish).await?;
+        let made = app.operate.dials.set(&wish).await?;
         app.watch.forget(&made.domain, &wish.policy);
         Ok(made)
     })
@@ -55,7 +55,7 @@ async fn set_dial(State(app): App, Body(wish): Body<api::SetDial>) -> Reply<Chan
 
 async fn clear_dial(State(app): App, Body(wish): Body<api::ClearDial>) -> Reply<Changed> {
     change(app, async move |app| {
-        let made = app.operate.clear_dial(&wish).await?;
+        let made = app.operate.dials.clear(&wish).await?;
         app.watch.forget(&made.domain, &wish.policy);
         Ok(made)
     })
@@ -64,34 +64,34 @@ async fn clear_dial(State(app): App, Body(wish): Body<api::ClearDial>) -> Reply<
 
 async fn overrides(State(app): App, asked: Asked) -> Reply<Vec<api::OverrideEntry>> {
     let (domain, policy) = (asked.domain(), asked.policy());
-    let found = app.operate.overrides(domain, policy, asked.limit.unwrap_or(usize::MAX)).await?;
+    let found = app.operate.overrides.list(domain, policy, asked.limit.unwrap_or(usize::MAX)).await?;
     if let Some(policy) = policy.filter(|_| found.is_empty()) {
-        app.operate.check_policy(domain, policy).await?;
+        app.operate.directory.check_policy(domain, policy).await?;
     }
     Ok(Json(found))
 }
 
 async fn set_override(State(app): App, Body(wish): Body<api::SetOverride>) -> Reply<Changed> {
-    change(app, async move |app| app.operate.set_override(&wish).await).await
+    change(app, async move |app| app.operate.overrides.set(&wish).await).await
 }
 
 async fn clear_override(State(app): App, Body(wish): Body<api::ClearOverride>) -> Reply<Changed> {
-    change(app, async move |app| app.operate.clear_override(&wish).await).await
+    change(app, async move |app| app.operate.overrides.clear(&wish).await).await
 }
 
 async fn history(State(app): App, asked: Asked) -> Reply<Vec<api::Event>> {
     let limit = asked.limit.unwrap_or(CHANGES);
-    Ok(Json(app.operate.history(asked.domain(), limit).await?))
+    Ok(Json(app.operate.history.list(asked.domain(), limit).await?))
 }
 
 async fn usage(State(app): App, asked: Asked) -> Reply<api::UsageReply> {
     let last = |key: &str, number| app.watch.quota(key, number);
     let partition = asked.partition.as_deref().unwrap_or_default();
-    Ok(Json(app.operate.usage(asked.domain(), partition, &last).await?))
+    Ok(Json(app.operate.counters.usage(asked.domain(), partition, &last).await?))
 }
 
 async fn reset(State(app): App, Body(wish): Body<api::Reset>) -> Reply<Changed> {
-    change(app, async move |app| app.operate.reset(&wish).await).await
+    change(app, async move |app| app.operate.counters.reset(&wish).await).await
 }
 
 async fn top(State(app): App, asked: Asked) -> Reply<api::Top> {
@@ -100,8 +100,8 @@ async fn top(State(app): App, asked: Asked) -> Reply<api::Top> {
     // An empty answer to a name with a typing error would look like a quiet policy.
     if top.fullest.is_empty() && top.refused.is_empty() {
         match (domain, policy) {
-            (_, Some(policy)) => app.operate.check_policy(domain, policy).await?,
-            (Some(domain), None) => drop(app.operate.domain(Some(domain)).await?),
+            (_, Some(policy)) => app.operate.directory.check_policy(domain, policy).await?,
+            (Some(domain), None) => drop(app.operate.directory.domain(Some(domain)).await?),
             (None, None) => {}
         }
     }
@@ -109,11 +109,11 @@ async fn top(State(app): App, asked: Asked) -> Reply<api::Top> {
 }
 
 async fn domains(State(app): App) -> Reply<Vec<api::DomainInfo>> {
-    Ok(Json(app.operate.domain_list().await?))
+    Ok(Json(app.operate.domains.list().await?))
 }
 
 async fn forget_domain(State(app): App, Body(wish): Body<api::ForgetDomain>) -> Reply<Changed> {
-    change(app, async move |app| app.operate.forget_domain(&wish).await).await
+    change(app, async move |app| app.operate.domains.forget(&wish).await).await
 }
 
 /// Makes a change in a task of its own, so that a connection that ends does not end it half-way.

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
-use super::names::{Written, merged};
+use super::directory::{Directory, Written, merged};
 use super::view::View;
-use super::{Fault, MAX_DOMAINS, Operate};
+use super::views::Views;
+use super::{Fault, MAX_DOMAINS};
 use crate::api::Board;
 use quotagate_store::store::StoreError;
 
@@ -24,9 +25,16 @@ const POLICIES: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(10);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
+/// All that is known of domains at one moment.
+pub struct Boards {
+    pub(super) directory: Arc<Directory>,
+    pub(super) views: Arc<Views>,
+    kept: Kept,
+}
+
 /// What was last read for boards, by domain.
 #[derive(Default)]
-pub struct Kept(Mutex<HashMap<String, Arc<Read>>>);
+struct Kept(Mutex<HashMap<String, Arc<Read>>>);
 
 /// What was read of a domain.
 struct Read {
@@ -56,27 +64,23 @@ impl Kept {
         }
     }
 
-    /// Drops what was read of a domain.
-    pub fn forget(&self, domain: &str) {
-        self.lock().remove(domain);
-    }
-
     /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Read>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Operate {
+impl Boards {
+    pub(super) fn new(directory: Arc<Directory>, views: Arc<Views>) -> Self {
+        Self { directory, views, kept: Kept::default() }
+    }
+
     /// The board of a domain, or of all that can be read.
     ///
     /// # Errors
     /// Where the domain is not known, or the backend fails for all of them.
-    pub async fn boards(&self, domain: Option<&str>) -> Result<Vec<Board>, Fault> {
-        let names = match domain {
-            Some(domain) => vec![self.domain(Some(domain)).await?],
-            None => self.domains().await?,
-        };
+    pub async fn read_all(&self, domain: Option<&str>) -> Result<Vec<Board>, Fault> {
+        let names = self.directory.some_or_all(domain).await?;
         let (mut boards, mut failed) = (Vec::new(), None);
         let reads = join_all(names.iter().map(|domain| self.read(domain, Look::Close))).await;
         for (domain, read) in names.iter().zip(reads) {
@@ -97,7 +101,7 @@ impl Operate {
     /// All boards, within a second: what cannot be read in time is as it was last read. `last` are the domains of the
     /// last glance.
     pub async fn glance(&self, last: &mut Vec<String>) -> Vec<Board> {
-        if let Ok(Ok(names)) = timeout(GLANCE, self.domains()).await {
+        if let Ok(Ok(names)) = timeout(GLANCE, self.directory.domains()).await {
             self.kept.lock().retain(|domain, _| names.contains(domain));
             *last = names;
         }
@@ -121,7 +125,7 @@ impl Operate {
 
     /// Reads every domain that filters have reported, [`MAX_DOMAINS`] at most; whether all could be read.
     pub(super) async fn read_quiet(&self) -> bool {
-        let Ok(Ok(names)) = timeout(GLANCE, self.domains()).await else { return false };
+        let Ok(Ok(names)) = timeout(GLANCE, self.directory.domains()).await else { return false };
         self.kept.lock().retain(|domain, _| names.contains(domain));
         let mut whole = true;
         for domain in names.iter().take(MAX_DOMAINS) {
@@ -130,18 +134,42 @@ impl Operate {
         whole
     }
 
+    /// Drops what was read of a domain.
+    pub(super) fn forget(&self, domain: &str) {
+        self.kept.lock().remove(domain);
+    }
+
+    /// Of each domain that filters have reported, and of each that is asked for, how many dials and overrides are in force.
+    pub fn in_force(&self) -> Vec<(String, usize, usize)> {
+        let mut views = self.last_views();
+        for cached in self.views.all() {
+            let Some(view) = cached.view() else { continue };
+            match views.get_mut(&*cached.name) {
+                Some(last) if last.at >= view.at => {}
+                Some(last) => *last = view,
+                None if cached.is_wanted() => drop(views.insert(cached.name.to_string(), view)),
+                None => {}
+            }
+        }
+        let count = |(name, view): (String, Arc<View>)| {
+            let now = view.now();
+            (name, view.dials_at(now), view.overrides.count_at(now))
+        };
+        views.into_iter().map(count).collect()
+    }
+
     /// What was last read of each domain.
-    pub(super) fn last_views(&self) -> BTreeMap<String, Arc<View>> {
+    fn last_views(&self) -> BTreeMap<String, Arc<View>> {
         let kept = self.kept.lock();
         kept.iter().map(|(domain, read)| (domain.clone(), Arc::clone(&read.view))).collect()
     }
 
     async fn read(&self, domain: &str, look: Look) -> Result<Arc<Read>, StoreError> {
         let last = self.kept.get(domain);
-        let at_hand = || self.cache.get(domain).and_then(|cached| cached.fresh());
+        let at_hand = || self.views.get(domain).and_then(|cached| cached.fresh());
         let view = match at_hand().filter(|_| look == Look::Glance) {
             Some(view) => view,
-            None => Arc::new(self.view(domain, last.as_ref().map(|last| &*last.view)).await?),
+            None => Arc::new(self.views.view(domain, last.as_ref().map(|last| &*last.view)).await?),
         };
         let same = |last: &&Arc<Read>| {
             look == Look::Glance
@@ -150,7 +178,7 @@ impl Operate {
         };
         let (written, written_at) = match last.as_ref().filter(same) {
             Some(last) => (Arc::clone(&last.written), last.written_at),
-            None => (self.written(domain).await?, Instant::now()),
+            None => (self.directory.written(domain).await?, Instant::now()),
         };
         let read = Arc::new(Read { view, written, written_at });
         self.kept.keep(domain, &read);
@@ -164,8 +192,8 @@ impl Operate {
         Board {
             domain: domain.to_owned(),
             version: view.version(),
-            durable: self.control().durable(),
-            policies: merged(written, self.cache.get(domain).as_deref()),
+            durable: self.directory.control().durable(),
+            policies: merged(written, self.views.get(domain).as_deref()),
             dials,
             overrides: u64::try_from(view.overrides.count_at(now)).unwrap_or(u64::MAX),
         }

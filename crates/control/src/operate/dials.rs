@@ -1,28 +1,40 @@
 //! Turning and clearing dials.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quotagate_quota::protocol::MAX_UNITS;
 use quotagate_quota::protocol::dials::ALL_POLICIES;
 
-use super::names::clean;
 use quotagate_store::key::is_policy;
 
+use super::directory::{Directory, clean};
+use super::history::{Edit, History};
 use super::record::{DialRecord, span, write};
-use super::{Edit, Fault, Made, Operate, millis};
-use crate::api::{Changed, ClearDial, Event, MAX_FOR_MS, MAX_HISTORY, SetDial};
+use super::{Fault, millis};
+use crate::api::{Changed, ClearDial, Event, MAX_FOR_MS, SetDial};
 use quotagate_store::control::{Change, HashName};
 
-impl Operate {
+/// Dials: what operators change of a policy, or of all.
+pub struct Dials {
+    directory: Arc<Directory>,
+    history: Arc<History>,
+}
+
+impl Dials {
+    pub(super) const fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
+        Self { directory, history }
+    }
+
     /// Turns a dial.
     ///
     /// # Errors
     /// Where a name is not known, a value is out of its bounds, or the backend fails.
-    pub async fn set_dial(&self, wish: &SetDial) -> Result<Changed, Fault> {
+    pub async fn set(&self, wish: &SetDial) -> Result<Changed, Fault> {
         check(wish)?;
         let domain = match wish.policy.as_str() {
-            ALL_POLICIES => self.domain(wish.domain.as_deref()).await?,
-            policy => self.place(wish.domain.as_deref(), policy).await?.0,
+            ALL_POLICIES => self.directory.domain(wish.domain.as_deref()).await?,
+            policy => self.directory.place(wish.domain.as_deref(), policy).await?.0,
         };
         let by = clean(&wish.by);
         let turn = |old: Option<&[u8]>, now: Duration| {
@@ -44,16 +56,16 @@ impl Operate {
             let done = format!("set dial {}: {}{time}", wish.policy, dial.words());
             Ok(Edit { new: Some(write(&dial)), done })
         };
-        let made = self.change(&domain, HashName::Dials, &wish.policy, &by, turn).await?;
-        Ok(self.changed(domain, made))
+        let made = self.history.change(&domain, HashName::Dials, &wish.policy, &by, turn).await?;
+        Ok(self.history.reply(domain, made, None))
     }
 
     /// Clears a dial.
     ///
     /// # Errors
     /// Where there is none, or the backend fails.
-    pub async fn clear_dial(&self, wish: &ClearDial) -> Result<Changed, Fault> {
-        let domain = self.domain(wish.domain.as_deref()).await?;
+    pub async fn clear(&self, wish: &ClearDial) -> Result<Changed, Fault> {
+        let domain = self.directory.domain(wish.domain.as_deref()).await?;
         let by = clean(&wish.by);
         let spoilt = format!("cleared dial {}, which could not be read", wish.policy);
         let named = wish.policy == ALL_POLICIES || is_policy(&wish.policy);
@@ -66,50 +78,34 @@ impl Operate {
             };
             Ok(Edit { new: None, done })
         };
-        match self.change(&domain, HashName::Dials, &wish.policy, &by, clear).await {
+        match self.history.change(&domain, HashName::Dials, &wish.policy, &by, clear).await {
             Err(Fault::Absent(_)) if named && self.drop_unread(&domain, &wish.policy).await? => {
-                let now = self.control().read(HashName::Dials, &domain).await?.now;
+                let now = self.history.control().read(HashName::Dials, &domain).await?.now;
                 let event = Event { at_ms: millis(now), by, done: spoilt.clone() };
-                let version = self.tell(&domain, event).await?;
-                Ok(self.changed(domain, Made { version, done: spoilt }))
+                let made = self.history.record(&domain, event).await?;
+                Ok(self.history.reply(domain, made, None))
             }
             Err(absent @ Fault::Absent(_)) if wish.policy != ALL_POLICIES => {
-                self.check_policy(Some(&domain), &wish.policy).await?;
+                self.directory.check_policy(Some(&domain), &wish.policy).await?;
                 Err(absent)
             }
             made => {
                 let made = made?;
-                Ok(self.changed(domain, made))
+                Ok(self.history.reply(domain, made, None))
             }
         }
     }
 
     /// Deletes a field that is so spoilt that the backend leaves it out; whether there was one.
     async fn drop_unread(&self, domain: &str, field: &str) -> Result<bool, Fault> {
-        let before = self.control().read(HashName::Dials, domain).await?;
+        let before = self.history.control().read(HashName::Dials, domain).await?;
         if before.left_out == 0 || before.get(field).is_some() {
             return Ok(false);
         }
         let field = field.to_owned();
         let change = Change { hash: HashName::Dials, field, old: None, new: None, event: None };
-        self.control().change(domain, &change).await?;
-        Ok(self.control().read(HashName::Dials, domain).await?.left_out < before.left_out)
-    }
-
-    /// What was done in a domain, the newest first.
-    ///
-    /// # Errors
-    /// Where the domain is not known, or the backend fails.
-    pub async fn history(&self, domain: Option<&str>, limit: usize) -> Result<Vec<Event>, Fault> {
-        let domain = self.domain(domain).await?;
-        let entries = self.control().history(&domain, limit.clamp(1, MAX_HISTORY)).await?;
-        let read = |entry: Vec<u8>| serde_json::from_slice::<Event>(&entry).ok();
-        Ok(entries.into_iter().filter_map(read).collect())
-    }
-
-    pub(super) fn changed(&self, domain: String, made: Made) -> Changed {
-        let durable = self.control().durable();
-        Changed { domain, version: made.version, durable, done: made.done, partition: None }
+        self.history.control().change(domain, &change).await?;
+        Ok(self.history.control().read(HashName::Dials, domain).await?.left_out < before.left_out)
     }
 }
 

@@ -1,20 +1,34 @@
 //! The domains that filters have reported, and how an operator removes one that is gone.
 
-use super::names::clean;
+use std::sync::Arc;
+
+use super::boards::Boards;
+use super::directory::clean;
+use super::history::History;
 use super::record::DomainRecord;
-use super::{Fault, MAX_NAMES, MAX_POLICIES, Operate, REMEMBERED, REPORTED, millis, record};
+use super::{Fault, MAX_NAMES, MAX_POLICIES, REMEMBERED, REPORTED, millis, record};
 use crate::api::{Changed, DomainInfo, Event, ForgetDomain};
 use quotagate_store::control::{HashName, Upsert};
 
-impl Operate {
+/// The list of domains.
+pub struct Domains {
+    history: Arc<History>,
+    boards: Arc<Boards>,
+}
+
+impl Domains {
+    pub(super) const fn new(history: Arc<History>, boards: Arc<Boards>) -> Self {
+        Self { history, boards }
+    }
+
     /// Every domain that is known, by name.
     ///
     /// # Errors
     /// Where the backend fails.
-    pub async fn domain_list(&self) -> Result<Vec<DomainInfo>, Fault> {
-        let snapshot = self.control().read(HashName::Domains, "").await?;
+    pub async fn list(&self) -> Result<Vec<DomainInfo>, Fault> {
+        let snapshot = self.history.control().read(HashName::Domains, "").await?;
         let now = millis(snapshot.now);
-        let boards = self.boards(None).await?;
+        let boards = self.boards.read_all(None).await?;
         let list = boards.into_iter().map(|board| {
             let record = snapshot.get(&board.domain);
             let record = record.and_then(|value| serde_json::from_slice::<DomainRecord>(value).ok());
@@ -36,24 +50,24 @@ impl Operate {
     ///
     /// # Errors
     /// Where the domain is not known or is in use, or the backend fails.
-    pub async fn forget_domain(&self, wish: &ForgetDomain) -> Result<Changed, Fault> {
-        let domain = self.domain(Some(&wish.domain)).await?;
-        let list = self.domain_list().await?;
+    pub async fn forget(&self, wish: &ForgetDomain) -> Result<Changed, Fault> {
+        let domain = self.boards.directory.domain(Some(&wish.domain)).await?;
+        let list = self.list().await?;
         // A domain that cannot be read, or that another operator has just forgotten, is in no list.
         check_unused(list.iter().find(|info| info.domain == domain).ok_or(Fault::Contended)?)?;
-        let policies = self.control().read(HashName::Policies, &domain).await?;
+        let policies = self.history.control().read(HashName::Policies, &domain).await?;
         let names = policies.fields.into_iter().map(|(name, _)| name).collect();
         self.remove(HashName::Policies, &domain, names, MAX_POLICIES).await?;
         self.remove(HashName::Domains, "", vec![domain.clone()], MAX_NAMES).await?;
-        self.kept.forget(&domain);
-        if let Some(cached) = self.cache.get(&domain) {
+        self.boards.forget(&domain);
+        if let Some(cached) = self.boards.views.get(&domain) {
             cached.forget_reports();
         }
+        let now = self.history.control().read(HashName::Domains, "").await?.now;
         let done = format!("forgot domain {domain}");
-        let now = self.control().read(HashName::Domains, "").await?.now;
-        let event = Event { at_ms: millis(now), by: clean(&wish.by), done: done.clone() };
-        let version = self.tell(&domain, event).await?;
-        Ok(self.changed(domain, super::Made { version, done }))
+        let event = Event { at_ms: millis(now), by: clean(&wish.by), done };
+        let made = self.history.record(&domain, event).await?;
+        Ok(self.history.reply(domain, made, None))
     }
 
     async fn remove(
@@ -64,7 +78,7 @@ impl Operate {
         most: usize,
     ) -> Result<(), Fault> {
         let upsert = Upsert { delete: dead, fields: Vec::new(), max_fields: most, keep_for: REMEMBERED };
-        Ok(self.control().upsert(hash, domain, &upsert).await?)
+        Ok(self.history.control().upsert(hash, domain, &upsert).await?)
     }
 }
 

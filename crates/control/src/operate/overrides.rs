@@ -5,6 +5,7 @@
 //! index where its entry is the same still; else begin anew. History tells of what was done, and of a wish without answer
 //! that it was tried.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -14,10 +15,11 @@ use quotagate_quota::request::naming::{DigestKey, Name};
 use quotagate_store::key::is_policy;
 
 use super::dials::check_time;
-use super::names::clean;
+use super::directory::{Directory, clean};
+use super::history::{History, Made};
 use super::record::{OverrideRecord, left_at, span, write};
 use super::shape::arrange;
-use super::{Fault, MAX_OVERRIDES, Made, Operate, TRIES, millis};
+use super::{Fault, MAX_OVERRIDES, TRIES, millis};
 use crate::api::{Allow, Changed, ClearOverride, Event, OverrideEntry, PolicyInfo, SetOverride};
 use quotagate_store::control::{Change, HashName, Key};
 use quotagate_store::store::StoreError;
@@ -27,18 +29,28 @@ const TOGETHER: usize = 64;
 /// An entry that is younger may be of an override that is just being set.
 const YOUNG: Duration = Duration::from_secs(10);
 
-impl Operate {
+/// Runtime overrides of single partitions.
+pub struct Overrides {
+    pub(super) directory: Arc<Directory>,
+    history: Arc<History>,
+}
+
+impl Overrides {
+    pub(super) const fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
+        Self { directory, history }
+    }
+
     /// Sets an override, in place of one that is there.
     ///
     /// # Errors
     /// Where a name is not known, a value is out of its bounds, or the backend fails.
-    pub async fn set_override(&self, wish: &SetOverride) -> Result<Changed, Fault> {
+    pub async fn set(&self, wish: &SetOverride) -> Result<Changed, Fault> {
         if matches!(wish.allow, Allow::Quota(quota) if quota > MAX_UNITS) {
             return Err(Fault::invalid("allow", format!("a quota must be 0 to {MAX_UNITS}")));
         }
         check_time(wish.for_ms)?;
         check_partition("", &wish.policy, &canonical("", &wish.policy, &wish.partition)?)?;
-        let (domain, policy) = self.place(wish.domain.as_deref(), &wish.policy).await?;
+        let (domain, policy) = self.directory.place(wish.domain.as_deref(), &wish.policy).await?;
         let partition = counted(&domain, &policy, &wish.partition)?;
         let key = check_partition(&domain, &wish.policy, &partition)?;
         let by = clean(&wish.by);
@@ -51,7 +63,7 @@ impl Operate {
         let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
         let what = format!("override {} {partition}: {}{time}", wish.policy, words(wish.allow));
         for _ in 0..TRIES {
-            let snapshot = self.control().read(HashName::Overrides, &domain).await?;
+            let snapshot = self.history.control().read(HashName::Overrides, &domain).await?;
             let old = snapshot.get(&field).map(<[u8]>::to_vec);
             if old.is_none() && snapshot.fields.len() >= MAX_OVERRIDES {
                 return Err(Fault::Full(format!(
@@ -62,11 +74,11 @@ impl Operate {
             let at_ms = millis(snapshot.now);
             let entry = write(&OverrideRecord { allow: wish.allow, until_ms, by: by.clone(), at_ms });
             let listing = index(&field, old.clone(), Some(entry.clone()));
-            if self.control().change(&domain, &listing).await?.is_none() {
+            if self.history.control().change(&domain, &listing).await?.is_none() {
                 continue;
             }
             let event = |done: String| Event { at_ms, by: by.clone(), done };
-            if let Err(error) = self.control().set_override(&key, &value, wish.for_ms).await {
+            if let Err(error) = self.history.control().set_override(&key, &value, wish.for_ms).await {
                 let doubtful = matches!(error, StoreError::NoAnswer(_));
                 let undo = if doubtful {
                     // It may be in force, so it stays listed; who lists it finds out.
@@ -75,7 +87,7 @@ impl Operate {
                 } else {
                     index(&field, Some(entry), old)
                 };
-                if let Err(second) = self.control().change(&domain, &undo).await {
+                if let Err(second) = self.history.control().change(&domain, &undo).await {
                     tracing::warn!(
                         "the list of overrides of {domain} may name one that is not set: {second}"
                     );
@@ -86,7 +98,7 @@ impl Operate {
             let event = event(format!("set {what}"));
             let said =
                 Change { event: Some(write(&event)), ..index(&field, Some(entry.clone()), Some(entry)) };
-            let told = self.control().change(&domain, &said).await;
+            let told = self.history.control().change(&domain, &said).await;
             if let Some(version) =
                 told.map_err(|error| untold(error, "the override is in force and listed"))?
             {
@@ -100,30 +112,36 @@ impl Operate {
     ///
     /// # Errors
     /// Where there is none, or the backend fails.
-    pub async fn clear_override(&self, wish: &ClearOverride) -> Result<Changed, Fault> {
-        let domain = self.domain(wish.domain.as_deref()).await?;
+    pub async fn clear(&self, wish: &ClearOverride) -> Result<Changed, Fault> {
+        let domain = self.directory.domain(wish.domain.as_deref()).await?;
         let partition = self.cleared(&domain, wish).await?;
         let key = check_partition(&domain, &wish.policy, &partition)?;
         let by = clean(&wish.by);
         let field = field(&wish.policy, &partition);
         let mut was = false;
         for _ in 0..TRIES {
-            let snapshot = self.control().read(HashName::Overrides, &domain).await?;
+            let snapshot = self.history.control().read(HashName::Overrides, &domain).await?;
             let old = snapshot.get(&field).map(<[u8]>::to_vec);
             // Nothing is cleared that could not be told of: this changes nothing where it works.
-            if self.control().change(&domain, &index(&field, old.clone(), old.clone())).await?.is_none() {
+            if self
+                .history
+                .control()
+                .change(&domain, &index(&field, old.clone(), old.clone()))
+                .await?
+                .is_none()
+            {
                 continue;
             }
-            was |= self.control().delete(Key::Override(&key)).await?;
+            was |= self.history.control().delete(Key::Override(&key)).await?;
             if old.is_none() && !was {
-                self.check_policy(Some(&domain), &wish.policy).await?;
+                self.directory.check_policy(Some(&domain), &wish.policy).await?;
                 let Ok(shown) = serde_json::to_string(&partition) else { return Err(Fault::Contended) };
                 return Err(Fault::Absent(format!("{} has no override of {shown} in {domain}", wish.policy)));
             }
             let done = format!("cleared override {} {partition}", wish.policy);
             let event = Event { at_ms: millis(snapshot.now), by: by.clone(), done };
             let gone = Change { event: Some(write(&event)), ..index(&field, old, None) };
-            let told = self.control().change(&domain, &gone).await;
+            let told = self.history.control().change(&domain, &gone).await;
             if let Some(version) = told.map_err(|error| untold(error, "the override is cleared"))? {
                 return Ok(self.made(domain, version, event, partition).await);
             }
@@ -135,41 +153,35 @@ impl Operate {
     /// the policy no longer counts can be cleared too. Else in the order of the policy.
     async fn cleared(&self, domain: &str, wish: &ClearOverride) -> Result<String, Fault> {
         let partition = canonical(domain, &wish.policy, &wish.partition)?;
-        let snapshot = self.control().read(HashName::Overrides, domain).await?;
+        let snapshot = self.history.control().read(HashName::Overrides, domain).await?;
         if snapshot.get(&field(&wish.policy, &partition)).is_some() {
             return Ok(partition);
         }
-        let policies = self.policies(domain).await?;
+        let policies = self.directory.policies(domain).await?;
         let policy = policies.iter().find(|policy| policy.name == wish.policy);
         Ok(policy.and_then(|policy| arrange(policy, &partition).ok()).unwrap_or(partition))
     }
 
-    /// A change is made, and history tells of it.
     async fn made(&self, domain: String, version: u64, event: Event, partition: String) -> Changed {
-        tracing::info!("{}, by {}, in {domain}", event.done, event.by);
-        self.reread(&domain).await;
-        let changed = self.changed(domain, Made { version, done: event.done });
-        Changed { partition: Some(partition), ..changed }
+        self.history.changed(&domain, &event).await;
+        self.history.reply(domain, Made { version, done: event.done }, Some(partition))
     }
 
     /// The overrides in force, by policy and partition, `limit` at most. Entries of those that have ended are dropped.
     ///
     /// # Errors
     /// Where the domain is not known, or the backend fails.
-    pub async fn overrides(
+    pub async fn list(
         &self,
         domain: Option<&str>,
         policy: Option<&str>,
         limit: usize,
     ) -> Result<Vec<OverrideEntry>, Fault> {
-        let names = match domain {
-            Some(domain) => vec![self.domain(Some(domain)).await?],
-            None => self.domains().await?,
-        };
+        let names = self.directory.some_or_all(domain).await?;
         let mut all = Vec::new();
         for domain in names {
-            let snapshot = self.control().read(HashName::Overrides, &domain).await?;
-            let policies = self.policies(&domain).await?;
+            let snapshot = self.history.control().read(HashName::Overrides, &domain).await?;
+            let policies = self.directory.policies(&domain).await?;
             let named = |field: &str| field.split_once(":{").is_some_and(|(name, _)| Some(name) == policy);
             let mut wanted = snapshot.fields;
             wanted.retain(|(field, _)| policy.is_none() || named(field));
@@ -208,11 +220,11 @@ impl Operate {
             return Ok(None);
         };
         let Ok(key) = check_partition(domain, policy, partition) else { return Ok(None) };
-        let seen = self.control().get(Key::Override(&key)).await?;
+        let seen = self.history.control().get(Key::Override(&key)).await?;
         let Some(allow) = seen.value.as_deref().and_then(read_allow) else {
             let old = entry.at_ms.saturating_add(millis(YOUNG)) < millis(seen.now);
             if seen.value.is_none() && (old || left_at(entry.until_ms, seen.now).is_none()) {
-                self.control().change(domain, &index(field, Some(value.to_vec()), None)).await?;
+                self.history.control().change(domain, &index(field, Some(value.to_vec()), None)).await?;
             }
             return Ok(None);
         };

@@ -13,8 +13,10 @@ use quotagate_quota::protocol::{MAX_UNITS, Window};
 
 use quotagate_store::key::{is_domain, is_policy};
 
+use super::directory::Directory;
 use super::record::{DomainRecord, read_policy, write};
-use super::{Cached, MAX_NAMES, MAX_POLICIES, Operate, REMEMBERED, REPORTED, millis};
+use super::views::Watched;
+use super::{MAX_NAMES, MAX_POLICIES, REMEMBERED, REPORTED, millis};
 use crate::api::PolicyInfo;
 use quotagate_store::control::{Field, HashName, Snapshot, Upsert};
 use quotagate_store::store::StoreError;
@@ -43,7 +45,7 @@ impl Told {
     }
 }
 
-impl Cached {
+impl Watched {
     /// Reads a report, and learns its policies. What is no report is `None`.
     pub fn learn(&self, text: &[u8]) -> Option<Report> {
         if text.len() > MAX_REPORT {
@@ -103,9 +105,9 @@ impl Cached {
     }
 }
 
-impl Operate {
+impl Directory {
     /// Writes what filters told of `cached` where other stores find it.
-    pub async fn write_down(&self, cached: &Cached) {
+    pub async fn write_down(&self, cached: &Watched) {
         let due = cached.due();
         let Some(seen_ms) = cached.now().map(millis).filter(|_| !due.is_empty()) else { return };
         let domain = (cached.name.to_string(), write(&DomainRecord { seen_ms }));

@@ -11,8 +11,9 @@ use quotagate_quota::protocol::dials::{Dial, DialsReply, MAX_REPLY};
 
 use quotagate_store::key::is_policy;
 
+use super::millis;
 use super::record::{DialRecord, OverrideRecord, left_at, write};
-use super::{Operate, millis};
+use super::views::Views;
 use quotagate_store::control::{HashName, Snapshot};
 use quotagate_store::store::StoreError;
 
@@ -131,7 +132,7 @@ impl View {
     }
 }
 
-impl Operate {
+impl Views {
     /// Reads a domain, of which `last` was read before.
     pub(super) async fn view(&self, domain: &str, last: Option<&View>) -> Result<View, StoreError> {
         let snapshot = self.control().read(HashName::Dials, domain).await?;

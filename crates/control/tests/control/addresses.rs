@@ -41,7 +41,7 @@ async fn each_address_names_the_other_one() {
         assert!(status == 421 && error.contains("a store's call address"), "{path} {status} {reply}");
     }
     // A proxy asks by the name of its cluster.
-    for path in ["/v1/reserve", "/v1/dials?domain=test"] {
+    for path in ["/v1/reserve", "/v1/telemetry?domain=test"] {
         let (status, reply) = call(&server.admin, get(path)).await;
         let error = reply["error"].as_str().unwrap_or_default();
         assert!(status == 421 && error.contains("a store's admin address"), "{path} {status} {reply}");

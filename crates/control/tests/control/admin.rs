@@ -128,7 +128,7 @@ async fn operators_show_a_token_and_probes_do_not() {
 async fn a_page_cannot_ask_for_dials() {
     let server = memory().await;
     for (name, value) in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
-        let request = Request::get("/v1/dials?domain=test").header("host", "store").header(name, value);
+        let request = Request::post("/v1/telemetry?domain=test").header("host", "store").header(name, value);
         let request = request.body(Full::<Bytes>::default()).unwrap();
         assert_eq!(read(send(&server.calls, request).await).await.0, 403, "{name}");
     }

@@ -37,18 +37,21 @@ async fn every_store_forgets_a_domain() {
     let store: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(clock)));
     let (one, other) = (told(&store, "gone", &["p"]).await, told(&store, "gone", &["p", "q"]).await);
     let forget = ForgetDomain { domain: "gone".to_owned(), by: "ann".to_owned() };
-    let early = one.forget_domain(&forget).await.unwrap_err();
+    let early = one.domains.forget(&forget).await.unwrap_err();
     assert!(matches!(early, Fault::InUse(_)), "{early:?}");
     hours.store(1, Relaxed);
     // What a store has at hand is read again after two seconds.
     tokio::time::sleep(Duration::from_millis(2100)).await;
-    let late = other.wanted("gone").await.unwrap();
-    assert_eq!(one.forget_domain(&forget).await.unwrap().done, "forgot domain gone");
-    assert_eq!((one.domains().await.unwrap(), other.domains().await.unwrap()), (vec![], vec![]));
-    assert!(matches!(other.domain(Some("gone")).await, Err(Fault::Unknown { .. })));
+    let late = other.views.wanted("gone").await.unwrap();
+    assert_eq!(one.domains.forget(&forget).await.unwrap().done, "forgot domain gone");
+    assert_eq!(
+        (one.directory.domains().await.unwrap(), other.directory.domains().await.unwrap()),
+        (vec![], vec![])
+    );
+    assert!(matches!(other.directory.domain(Some("gone")).await, Err(Fault::Unknown { .. })));
     // A report brings it back, wherever it arrives.
     late.learn(&report(&["p"])).unwrap();
-    assert_eq!(other.domains().await.unwrap(), ["gone"]);
+    assert_eq!(other.directory.domains().await.unwrap(), ["gone"]);
 }
 
 /// Domains that were told of at this time.
@@ -89,7 +92,7 @@ async fn what_is_told_of_is_bounded(store: Arc<dyn Store>) {
     control.upsert(HashName::Domains, "", &seen("dead", 1)).await.unwrap();
     let operate = told(&store, "alive", &["p"]).await;
     assert_eq!(names(control, HashName::Domains, "").await, ["alive"], "those of long ago made room");
-    assert_eq!(operate.domains().await.unwrap(), ["alive"]);
+    assert_eq!(operate.directory.domains().await.unwrap(), ["alive"]);
     let now = u64::try_from(control.read(HashName::Domains, "").await.unwrap().now.as_millis()).unwrap();
     control.upsert(HashName::Domains, "", &seen("live", now)).await.unwrap();
     told(&store, "late", &["p"]).await;
@@ -120,7 +123,7 @@ async fn after_a_pause_a_filter_is_told_of_what_is_turned_now() {
     let one = told(&store, "pause", &["a"]).await;
     let other = Operate::new(Arc::clone(&store));
     assert_eq!(reply(&other, "pause").await.version, 0);
-    one.set_dial(&SetDial { quota: Some(9), ..set("pause", "a") }).await.unwrap();
+    one.dials.set(&SetDial { quota: Some(9), ..set("pause", "a") }).await.unwrap();
     // Nothing keeps it fresh.
     until("what is old is read again", Duration::from_secs(5), async || {
         (reply(&other, "pause").await.version == 1).then_some(())
@@ -133,15 +136,15 @@ async fn a_redis_that_hangs_keeps_neither_filters_nor_the_page_waiting() {
     let mut redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     let operate = told(&store, "hangs", &["p"]).await;
-    operate.set_dial(&SetDial { quota: Some(9), ..set("hangs", "p") }).await.unwrap();
+    operate.dials.set(&SetDial { quota: Some(9), ..set("hangs", "p") }).await.unwrap();
     let (page, mut domains) = (Operate::new(Arc::clone(&store)), Vec::new());
-    assert_eq!(page.glance(&mut domains).await[0].dials.len(), 1);
+    assert_eq!(page.boards.glance(&mut domains).await[0].dials.len(), 1);
     redis.freeze().unwrap();
     let began = Instant::now();
-    let boards = page.glance(&mut domains).await;
+    let boards = page.boards.glance(&mut domains).await;
     let glance = began.elapsed();
     let began = Instant::now();
-    let all = join_all((0..8).map(|_| operate.wanted("never-read"))).await;
+    let all = join_all((0..8).map(|_| operate.views.wanted("never-read"))).await;
     let took = began.elapsed();
     redis.thaw().unwrap();
     assert_eq!((boards[0].domain.as_str(), boards[0].dials.len()), ("hangs", 1), "as last read");
@@ -155,16 +158,16 @@ async fn boards_read_overrides_again_with_a_new_version_only() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     let operate = told(&store, "many", &["p"]).await;
-    operate.set_override(&over("many", "jwt.sub=a")).await.unwrap();
+    operate.overrides.set(&over("many", "jwt.sub=a")).await.unwrap();
     let mut domains = Vec::new();
     let mut both = async || {
-        let glance = operate.glance(&mut domains).await[0].overrides;
-        (glance, operate.boards(None).await.unwrap()[0].overrides)
+        let glance = operate.boards.glance(&mut domains).await[0].overrides;
+        (glance, operate.boards.read_all(None).await.unwrap()[0].overrides)
     };
     assert_eq!(both().await, (1, 1));
     redis.cli(&["HSET", "qg:overrides:{many}", "p:{jwt.sub=b}", "{\"allow\":\"blocked\"}"]).unwrap();
     assert_eq!(both().await, (1, 1), "it was not read");
-    operate.set_override(&over("many", "jwt.sub=c")).await.unwrap();
+    operate.overrides.set(&over("many", "jwt.sub=c")).await.unwrap();
     assert_eq!(both().await, (3, 3));
 }
 
@@ -176,8 +179,8 @@ async fn a_domain_that_cannot_be_read_keeps_no_other_from_its_board() {
     told(&store, "good", &["p"]).await;
     redis.cli(&["ACL", "SETUSER", "default", "resetkeys", "~*good*", "~*domains*"]).unwrap();
     let operate = Operate::new(Arc::clone(&store));
-    let boards = operate.boards(None).await.unwrap();
+    let boards = operate.boards.read_all(None).await.unwrap();
     assert_eq!(boards.iter().map(|board| board.domain.as_str()).collect::<Vec<_>>(), ["good"]);
-    assert_eq!(operate.glance(&mut Vec::new()).await.len(), 1);
-    assert!(operate.boards(Some("bad")).await.is_err());
+    assert_eq!(operate.boards.glance(&mut Vec::new()).await.len(), 1);
+    assert!(operate.boards.read_all(Some("bad")).await.is_err());
 }

@@ -16,7 +16,7 @@ async fn dials_are_turned_while_their_slot_moves() {
     let operate = told(&store, "moving", &["a"]).await;
     let turn = async |quota| {
         let wish = SetDial { quota: Some(quota), ..set("moving", "a") };
-        let made = operate.set_dial(&wish).await.unwrap();
+        let made = operate.dials.set(&wish).await.unwrap();
         let told = reply(&operate, "moving").await;
         assert_eq!((told.version, told.dials[0].quota), (made.version, Some(quota)));
         made.version
@@ -29,7 +29,7 @@ async fn dials_are_turned_while_their_slot_moves() {
     assert_eq!(turn(3).await, 3);
     slot.end().unwrap();
     assert_eq!(turn(4).await, 4);
-    assert_eq!(operate.history(Some("moving"), 9).await.unwrap().len(), 4, "each was made once");
+    assert_eq!(operate.history.list(Some("moving"), 9).await.unwrap().len(), 4, "each was made once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,7 +41,7 @@ async fn dials_outlive_the_loss_of_their_primary() {
         .find(|name| SlotMove::of(&cluster, name).unwrap().from() == 0)
         .unwrap();
     let operate = told(&store, &domain, &["a"]).await;
-    operate.set_dial(&SetDial { quota: Some(8), ..set(&domain, "a") }).await.unwrap();
+    operate.dials.set(&SetDial { quota: Some(8), ..set(&domain, "a") }).await.unwrap();
     until("the replica has it", Duration::from_secs(5), async || {
         let info = cluster.cli(0, &["INFO", "replication"]).unwrap().lines();
         let offset = |name: &str| {
@@ -55,7 +55,7 @@ async fn dials_outlive_the_loss_of_their_primary() {
     assert_eq!(reply(&operate, &domain).await.dials[0].quota, Some(8), "the last known stays");
     let version = until("the replica takes a change", Duration::from_secs(20), async || {
         let wish = SetDial { quota: Some(9), ..set(&domain, "a") };
-        operate.set_dial(&wish).await.ok().map(|made| made.version)
+        operate.dials.set(&wish).await.ok().map(|made| made.version)
     })
     .await;
     assert_eq!(version, 2, "the first one is still there");
@@ -73,6 +73,6 @@ async fn a_domain_that_is_named_needs_no_other_shard() {
     cluster.kill_node(home).unwrap();
     for operate in [told, other] {
         let wish = SetDial { quota: Some(8), ..set(&domain, "a") };
-        operate.set_dial(&wish).await.unwrap();
+        operate.dials.set(&wish).await.unwrap();
     }
 }

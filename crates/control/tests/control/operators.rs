@@ -31,9 +31,9 @@ pub fn report(names: &[&str]) -> Vec<u8> {
 /// An operator's view, after a filter has told of these policies.
 pub async fn told(store: &Arc<dyn Store>, domain: &str, names: &[&str]) -> Operate {
     let operate = Operate::new(Arc::clone(store));
-    let cached = operate.wanted(domain).await.unwrap();
+    let cached = operate.views.wanted(domain).await.unwrap();
     cached.learn(&report(names)).unwrap();
-    operate.write_down(&cached).await;
+    operate.directory.write_down(&cached).await;
     operate
 }
 
@@ -54,5 +54,5 @@ pub fn clear(domain: &str, policy: &str) -> ClearDial {
 }
 
 pub async fn reply(operate: &Operate, domain: &str) -> DialsReply {
-    operate.wanted(domain).await.unwrap().reply().unwrap()
+    operate.views.wanted(domain).await.unwrap().reply().unwrap()
 }

@@ -56,7 +56,7 @@ async fn failing(step: Step, error: StoreError) -> (Arc<dyn Store>, Arc<AtomicBo
 }
 
 async fn history(operate: &Operate) -> Vec<String> {
-    operate.history(Some("d"), 9).await.unwrap().into_iter().map(|event| event.done).collect()
+    operate.history.list(Some("d"), 9).await.unwrap().into_iter().map(|event| event.done).collect()
 }
 
 async fn in_force(store: &Arc<dyn Store>) -> Option<String> {
@@ -68,20 +68,23 @@ async fn an_override_that_was_refused_leaves_no_trace() {
     let (store, fails) = failing(Step::Set, StoreError::Refused("NOPERM".to_owned())).await;
     let operate = told(&store, "d", &["p"]).await;
     fails.store(true, Relaxed);
-    operate.set_override(&set(Allow::Blocked)).await.unwrap_err();
+    operate.overrides.set(&set(Allow::Blocked)).await.unwrap_err();
     assert_eq!(in_force(&store).await, None);
     assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields, []);
-    assert_eq!((history(&operate).await, operate.boards(Some("d")).await.unwrap()[0].version), (vec![], 0));
+    assert_eq!(
+        (history(&operate).await, operate.boards.read_all(Some("d")).await.unwrap()[0].version),
+        (vec![], 0)
+    );
 }
 
 #[tokio::test]
 async fn one_that_was_to_be_replaced_stays_as_it_is_listed() {
     let (store, fails) = failing(Step::Set, StoreError::Refused("NOPERM".to_owned())).await;
     let operate = told(&store, "d", &["p"]).await;
-    operate.set_override(&SetOverride { for_ms: Some(60_000), ..set(Allow::Quota(7)) }).await.unwrap();
+    operate.overrides.set(&SetOverride { for_ms: Some(60_000), ..set(Allow::Quota(7)) }).await.unwrap();
     let before = store.control().read(HashName::Overrides, "d").await.unwrap().fields;
     fails.store(true, Relaxed);
-    operate.set_override(&set(Allow::Blocked)).await.unwrap_err();
+    operate.overrides.set(&set(Allow::Blocked)).await.unwrap_err();
     assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields, before);
     assert_eq!(in_force(&store).await.as_deref(), Some("7"));
     assert_eq!(history(&operate).await, ["set override p jwt.sub=mallory: quota 7, for 1m"]);
@@ -92,7 +95,7 @@ async fn one_that_may_be_set_is_listed_and_told_of_as_tried() {
     let (store, fails) = failing(Step::Set, StoreError::NoAnswer("late".to_owned())).await;
     let operate = told(&store, "d", &["p"]).await;
     fails.store(true, Relaxed);
-    operate.set_override(&set(Allow::Blocked)).await.unwrap_err();
+    operate.overrides.set(&set(Allow::Blocked)).await.unwrap_err();
     assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields.len(), 1);
     let tried = "tried to set override p jwt.sub=mallory: blocked; the backend did not answer";
     assert_eq!(history(&operate).await, [tried]);
@@ -103,10 +106,10 @@ async fn one_that_history_cannot_tell_of_says_so_and_can_be_cleared() {
     let (store, fails) = failing(Step::Told, StoreError::Refused("full".to_owned())).await;
     let operate = told(&store, "d", &["p"]).await;
     fails.store(true, Relaxed);
-    let fault = operate.set_override(&set(Allow::Blocked)).await.unwrap_err();
+    let fault = operate.overrides.set(&set(Allow::Blocked)).await.unwrap_err();
     assert!(fault.to_string().contains("full; the override is in force and listed, but"), "{fault}");
-    assert_eq!(operate.overrides(Some("d"), None, 9).await.unwrap().len(), 1);
-    operate.clear_override(&clear()).await.unwrap();
+    assert_eq!(operate.overrides.list(Some("d"), None, 9).await.unwrap().len(), 1);
+    operate.overrides.clear(&clear()).await.unwrap();
     assert_eq!((in_force(&store).await, history(&operate).await.len()), (None, 1));
 }
 
@@ -114,11 +117,11 @@ async fn one_that_history_cannot_tell_of_says_so_and_can_be_cleared() {
 async fn a_clear_that_history_cannot_tell_of_says_so_and_is_made_good_by_another() {
     let (store, fails) = failing(Step::Told, StoreError::Refused("full".to_owned())).await;
     let operate = told(&store, "d", &["p"]).await;
-    operate.set_override(&set(Allow::Blocked)).await.unwrap();
+    operate.overrides.set(&set(Allow::Blocked)).await.unwrap();
     fails.store(true, Relaxed);
-    let fault = operate.clear_override(&clear()).await.unwrap_err();
+    let fault = operate.overrides.clear(&clear()).await.unwrap_err();
     assert!(fault.to_string().contains("full; the override is cleared, but"), "{fault}");
-    assert_eq!(operate.clear_override(&clear()).await.unwrap().version, 2);
+    assert_eq!(operate.overrides.clear(&clear()).await.unwrap().version, 2);
     assert_eq!(history(&operate).await[0], "cleared override p jwt.sub=mallory");
 }
 
@@ -132,7 +135,7 @@ async fn a_clear_between_the_steps_of_a_set_leaves_nothing_in_force_unlisted() {
         async move {
             if first {
                 // The entry is there and the override is not.
-                other.clear_override(&clear()).await.unwrap();
+                other.overrides.clear(&clear()).await.unwrap();
             }
             Ok(())
         }
@@ -140,9 +143,9 @@ async fn a_clear_between_the_steps_of_a_set_leaves_nothing_in_force_unlisted() {
     });
     let store: Arc<dyn Store> = Arc::new(Slow { inner, before });
     let operate = told(&store, "d", &["p"]).await;
-    operate.set_override(&set(Allow::Blocked)).await.unwrap();
+    operate.overrides.set(&set(Allow::Blocked)).await.unwrap();
     assert_eq!(in_force(&store).await.as_deref(), Some("blocked"));
-    let listed = operate.overrides(Some("d"), None, 9).await.unwrap();
+    let listed = operate.overrides.list(Some("d"), None, 9).await.unwrap();
     assert_eq!(listed.len(), 1, "in force and not listed");
     let said = ["set override p jwt.sub=mallory: blocked", "cleared override p jwt.sub=mallory"];
     assert_eq!(history(&operate).await, said);
@@ -152,14 +155,14 @@ async fn a_clear_between_the_steps_of_a_set_leaves_nothing_in_force_unlisted() {
 async fn a_set_between_the_steps_of_a_clear_is_cleared_too() {
     let inner = open("memory:").await;
     let other = Arc::new(told(&inner, "d", &["p"]).await);
-    other.set_override(&set(Allow::Quota(7))).await.unwrap();
+    other.overrides.set(&set(Allow::Quota(7))).await.unwrap();
     let (again, once) = (Arc::clone(&other), Arc::new(AtomicBool::new(false)));
     let before: Before = Box::new(move |step| {
         let (other, first) = (Arc::clone(&again), step == Step::Told && !once.swap(true, Relaxed));
         async move {
             if first {
                 // The override is gone and the entry is not.
-                other.set_override(&set(Allow::Blocked)).await.unwrap();
+                other.overrides.set(&set(Allow::Blocked)).await.unwrap();
             }
             Ok(())
         }
@@ -167,11 +170,11 @@ async fn a_set_between_the_steps_of_a_clear_is_cleared_too() {
     });
     let store: Arc<dyn Store> = Arc::new(Slow { inner, before });
     let operate = told(&store, "d", &["p"]).await;
-    operate.clear_override(&clear()).await.unwrap();
+    operate.overrides.clear(&clear()).await.unwrap();
     assert_eq!(in_force(&store).await, None);
     assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields, []);
     assert_eq!(history(&operate).await[0], "cleared override p jwt.sub=mallory");
-    assert!(matches!(other.clear_override(&clear()).await, Err(Fault::Absent(_))));
+    assert!(matches!(other.overrides.clear(&clear()).await, Err(Fault::Absent(_))));
 }
 
 #[tokio::test]
@@ -224,33 +227,34 @@ async fn partitions_are_named_as_the_filter_counts_them() {
         ("*", "*"),
     ] {
         let made = operate
-            .set_override(&SetOverride { partition: typed.to_owned(), ..set(Allow::Quota(7)) })
+            .overrides
+            .set(&SetOverride { partition: typed.to_owned(), ..set(Allow::Quota(7)) })
             .await
             .unwrap();
         assert_eq!(made.done, format!("set override p {counted}: quota 7"));
         let key = format!("d:p:{{{counted}}}");
         let grant = one(&*store, &Reservation { key, window_s: 3600, ..take("", 5, 1) }).await;
         assert_eq!((grant.used, grant.quota), (1, 7), "{counted}");
-        let usage = operate.usage(Some("d"), typed, &|_, _| None).await.unwrap();
+        let usage = operate.counters.usage(Some("d"), typed, &|_, _| None).await.unwrap();
         assert_eq!((usage.found[0].partition.as_str(), usage.found[0].used), (counted, 1));
         let domain = Some("d".to_owned());
         let (policy, partition, by) = ("p".to_owned(), typed.to_owned(), "ann".to_owned());
         let reset = Reset { domain, policy, partition, by };
         assert_eq!(
-            operate.reset(&reset).await.unwrap().done,
+            operate.counters.reset(&reset).await.unwrap().done,
             format!("reset p {counted}, 1 units were used")
         );
         let Reset { domain, policy, partition, by } = reset;
         let clear = ClearOverride { domain, policy, partition, by };
         assert_eq!(
-            operate.clear_override(&clear).await.unwrap().done,
+            operate.overrides.clear(&clear).await.unwrap().done,
             format!("cleared override p {counted}")
         );
     }
     let long = format!("jwt.sub={}", "a".repeat(200));
     let fault =
-        operate.set_override(&SetOverride { partition: long, ..set(Allow::Blocked) }).await.unwrap_err();
+        operate.overrides.set(&SetOverride { partition: long, ..set(Allow::Blocked) }).await.unwrap_err();
     assert!(fault.to_string().contains("a digest of it"), "{fault}");
-    let fault = operate.usage(Some("d"), "alice", &|_, _| None).await.unwrap_err();
+    let fault = operate.counters.usage(Some("d"), "alice", &|_, _| None).await.unwrap_err();
     assert!(fault.to_string().contains("lacks its label"), "{fault}");
 }

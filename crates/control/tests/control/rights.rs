@@ -20,10 +20,10 @@ async fn operate_everything(redis: &Redis) -> Vec<String> {
 
 async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
     let operate = Operate::new(Arc::clone(store));
-    let cached = operate.wanted("test").await.unwrap();
+    let cached = operate.views.wanted("test").await.unwrap();
     let report = br#"{"policies":[{"name":"p","quota":5,"window_s":31622400,"stagger":false,"mode":"enforce","on_failure":"allow"}]}"#;
     cached.learn(report).unwrap();
-    operate.write_down(&cached).await;
+    operate.directory.write_down(&cached).await;
     numbers(&**store, &take("jwt.sub=a", 9, 1)).await;
     let (policy, by) = ("p".to_owned(), "ann".to_owned());
     let dial = SetDial {
@@ -53,14 +53,14 @@ async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
     };
     let off = ClearOverride { domain, policy, partition: "jwt.sub=a".to_owned(), by };
     let failed = [
-        operate.set_dial(&dial).await.err(),
-        operate.clear_dial(&cleared).await.err(),
-        operate.set_override(&over).await.err(),
-        operate.overrides(Some("test"), None, 9).await.err(),
-        operate.clear_override(&off).await.err(),
-        operate.history(Some("test"), 9).await.err(),
-        operate.usage(Some("test"), "jwt.sub=a", &|_, _| None).await.err(),
-        operate.reset(&place).await.err(),
+        operate.dials.set(&dial).await.err(),
+        operate.dials.clear(&cleared).await.err(),
+        operate.overrides.set(&over).await.err(),
+        operate.overrides.list(Some("test"), None, 9).await.err(),
+        operate.overrides.clear(&off).await.err(),
+        operate.history.list(Some("test"), 9).await.err(),
+        operate.counters.usage(Some("test"), "jwt.sub=a", &|_, _| None).await.err(),
+        operate.counters.reset(&place).await.err(),
     ];
     failed.into_iter().flatten().map(|fault| fault.to_string()).collect()
 }
@@ -107,7 +107,7 @@ async fn operating_a_cluster_needs_no_more_while_a_slot_moves() {
         for_ms: None,
         by: "ann".to_owned(),
     };
-    Operate::new(Arc::clone(&store)).set_override(&stays).await.unwrap();
+    Operate::new(Arc::clone(&store)).overrides.set(&stays).await.unwrap();
     // Its dials, and its counters and overrides.
     for tag in ["test", "jwt.sub=a"] {
         let slot = SlotMove::of(&cluster, tag).unwrap();

@@ -53,10 +53,8 @@ impl Served {
 
     /// What a filter asks for.
     pub async fn dials(&self, domain: &str, report: Option<&[u8]>) -> (StatusCode, Value) {
-        let mut request = Request::get(format!("/v1/dials?domain={domain}")).header("host", "store");
-        if let Some(report) = report {
-            request = request.header("x-quotagate-report", report);
-        }
-        read(send(&self.calls, request.body(Full::default()).unwrap()).await).await
+        let request = Request::post(format!("/v1/telemetry?domain={domain}")).header("host", "store");
+        let report = Bytes::copy_from_slice(report.unwrap_or_default());
+        read(send(&self.calls, request.body(Full::new(report)).unwrap()).await).await
     }
 }

@@ -16,9 +16,9 @@ fn policy(name: &str, partition_by: &Value) -> Value {
 }
 
 async fn report(operate: &Operate, policies: Value) {
-    let cached = operate.wanted("d").await.unwrap();
+    let cached = operate.views.wanted("d").await.unwrap();
     cached.learn(json!({"policies": policies}).to_string().as_bytes()).unwrap();
-    operate.write_down(&cached).await;
+    operate.directory.write_down(&cached).await;
 }
 
 /// After a filter has told of three policies: by caller and method, by caller, and with one counter for everybody.
@@ -66,7 +66,7 @@ async fn an_override_that_no_request_can_match_is_refused_with_the_right_form() 
         ),
         ("all", "jwt.sub=mallory", "policy all has one counter for everybody: name it *".to_owned()),
     ] {
-        let fault = operate.set_override(&over(policy, partition)).await.unwrap_err();
+        let fault = operate.overrides.set(&over(policy, partition)).await.unwrap_err();
         assert!(fault.to_string().contains(&words), "{policy} {partition}: {fault}");
         assert!(matches!(fault, Fault::Invalid { field: "partition", .. }), "{fault:?}");
         let reset = Reset {
@@ -75,16 +75,16 @@ async fn an_override_that_no_request_can_match_is_refused_with_the_right_form() 
             partition: partition.to_owned(),
             by: "ann".to_owned(),
         };
-        assert_eq!(operate.reset(&reset).await.unwrap_err(), fault);
+        assert_eq!(operate.counters.reset(&reset).await.unwrap_err(), fault);
     }
-    assert_eq!(operate.boards(None).await.unwrap()[0].version, 0, "nothing was changed");
+    assert_eq!(operate.boards.read_all(None).await.unwrap()[0].version, 0, "nothing was changed");
 }
 
 #[tokio::test]
 async fn entries_are_taken_in_any_order() {
     let store = open("memory:").await;
     let operate = told(&store).await;
-    let made = operate.set_override(&over("per-method", "method=get,jwt.sub=bob")).await.unwrap();
+    let made = operate.overrides.set(&over("per-method", "method=get,jwt.sub=bob")).await.unwrap();
     assert_eq!(made.partition.as_deref(), Some("jwt.sub=bob,method=GET"));
     assert_eq!(made.done, "set override per-method jwt.sub=bob,method=GET: quota 7");
     let key = "d:per-method:{jwt.sub=bob,method=GET}".to_owned();
@@ -96,9 +96,9 @@ async fn entries_are_taken_in_any_order() {
         partition: "method=GET,jwt.sub=bob".to_owned(),
         by: "ann".to_owned(),
     };
-    let done = operate.reset(&reset).await.unwrap().done;
+    let done = operate.counters.reset(&reset).await.unwrap().done;
     assert_eq!(done, "reset per-method jwt.sub=bob,method=GET, 7 units were used");
-    let done = operate.clear_override(&clear("per-method", "method=GET,jwt.sub=bob")).await.unwrap().done;
+    let done = operate.overrides.clear(&clear("per-method", "method=GET,jwt.sub=bob")).await.unwrap().done;
     assert_eq!(done, "cleared override per-method jwt.sub=bob,method=GET");
 }
 
@@ -106,14 +106,14 @@ async fn entries_are_taken_in_any_order() {
 async fn overrides_that_match_nothing_any_more_are_named_and_can_be_cleared() {
     let store = open("memory:").await;
     let operate = told(&store).await;
-    operate.set_override(&over("per-caller", "jwt.sub=bob")).await.unwrap();
-    let listed = async || operate.overrides(None, None, 9).await.unwrap();
+    operate.overrides.set(&over("per-caller", "jwt.sub=bob")).await.unwrap();
+    let listed = async || operate.overrides.list(None, None, 9).await.unwrap();
     assert_eq!(listed().await[0].unmatched, None);
     let host = json!([{"name": "host", "forms": ["host"]}]);
     report(&operate, json!([policy("per-caller", &host)])).await;
     let why = listed().await.remove(0).unmatched.unwrap();
     assert_eq!(why, "policy per-caller counts by host: name it, as host=shop.example");
-    operate.clear_override(&clear("per-caller", "jwt.sub=bob")).await.unwrap();
+    operate.overrides.clear(&clear("per-caller", "jwt.sub=bob")).await.unwrap();
     assert!(listed().await.is_empty());
 }
 
@@ -124,11 +124,11 @@ async fn a_report_that_does_not_say_what_a_policy_counts_by_leaves_what_was_said
     let mut silent = policy("all", &json!([]));
     silent.as_object_mut().unwrap().remove("partition_by");
     report(&operate, json!([silent])).await;
-    operate.set_override(&over("all", "jwt.sub=mallory")).await.unwrap_err();
+    operate.overrides.set(&over("all", "jwt.sub=mallory")).await.unwrap_err();
     // What could not be kept or shown is as if it had not been said.
     for odd in [json!([{"name": "a b", "forms": ["x"]}]), json!([{"name": "x".repeat(3000), "forms": ["x"]}])]
     {
         report(&operate, json!([policy("all", &odd)])).await;
-        operate.set_override(&over("all", "jwt.sub=mallory")).await.unwrap_err();
+        operate.overrides.set(&over("all", "jwt.sub=mallory")).await.unwrap_err();
     }
 }

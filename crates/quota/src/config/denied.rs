@@ -1,22 +1,21 @@
-//! The section `response.denied`: what a client gets whose quota is used up.
+//! The object `response.denied`: the answer to a client whose quota is used up.
 //!
-//! Everything of it is optional. A body without a `content_type` is `application/json` where it is JSON once its
-//! placeholders are filled in, else `text/plain; charset=utf-8`. A `content_type` without a body must be one of
-//! JSON, for the built-in body is.
+//! Every field is optional. A body without a `content_type` is `application/json` if it is JSON once its
+//! placeholders are filled in, else `text/plain; charset=utf-8`. A `content_type` without a body must be a type of
+//! JSON, since the built-in body is JSON.
 
 use serde::de::IgnoredAny;
 
-use super::names;
-use super::reader::Node;
 use super::template::Template;
+use crate::document::{At, Map, Node, Type, Whole, names, object};
 use crate::protocol::MAX_UNITS;
 use crate::response::{PUSHBACK, RATE_LIMITED};
 
-/// Longest body, in bytes before placeholders are filled in.
+/// The longest body, in bytes before placeholders are filled in.
 const MAX_BODY: usize = 64 * 1024;
-/// Most further headers.
+/// The most further headers.
 const MAX_HEADERS: usize = 32;
-/// Longest value of a header, in bytes before placeholders are filled in.
+/// The longest value of a header, in bytes before placeholders are filled in.
 const MAX_VALUE: usize = 1024;
 
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
@@ -27,67 +26,87 @@ const JSON: &str = "application/json";
 pub struct Denied {
     /// The HTTP status, 400 to 599.
     pub status: u16,
-    /// The type of the body; `None` only where `body` is, or is empty.
+    /// The type of the body. `None` only if `body` is `None` or empty.
     pub content_type: Option<Box<str>>,
-    /// The body; `None` is the built-in problem document.
+    /// The body. `None` is the built-in problem document.
     pub body: Option<Template>,
-    /// Further headers by their lower-case names, each once. None of those that the filter sets itself.
+    /// Further headers by their lower-case names, each once. None of them is one that the filter sets.
     pub headers: Vec<(Box<str>, Template)>,
 }
 
-impl Default for Denied {
-    fn default() -> Self {
-        Self { status: 429, content_type: None, body: None, headers: Vec::new() }
+object! {
+    /// The answer to a request whose quota is used up. The body and the values of headers may hold the
+    /// placeholders `{policy}`, `{retry_after}` and `{quota}`.
+    DeniedDocument(DeniedFields<'a>) -> Denied {
+        /// The HTTP status.
+        default(429) status: Whole<400, 599> = 503,
+        /// The type of the body. If it is a type of JSON, the body must be JSON once its placeholders are filled in.
+        /// Without it, a body that is JSON is `application/json`, any other `text/plain; charset=utf-8`.
+        optional content_type: At<ContentType> = "application/json",
+        /// A body in place of the built-in one, which is `application/problem+json`.
+        optional body: At<Body> = "slow down",
+        /// Further headers. Those that the filter or Envoy sets are refused.
+        default({}) headers: Headers = {"x-docs": "https://example.com/limits"},
     }
 }
 
-pub(super) fn parse(node: &Node<'_>) -> Option<Denied> {
-    let mut object = node.object()?;
-    let status = object.optional("status", |n| u16::try_from(n.whole(400..=599)?).ok(), || 429);
-    let content_type = object.optional("content_type", |n| content_type(n).map(Some), || None);
-    let body = object.optional("body", |n| body(n).map(Some), || None);
-    let headers = object.optional("headers", headers, Vec::new);
-    object.finish();
-
-    let (content_type, body) = (content_type?, body?);
-    let content_type = match (content_type, &body) {
-        (Some((given, _)), Some((body, at))) if is_json(given) && !body.makes_json() => {
-            at.fault(format!("must be JSON once its placeholders are filled in, as content_type is {given}"));
-            return None;
-        }
-        (Some((given, at)), None) if !is_json(given) => {
-            at.fault(
-                "must be application/json or end with +json where no body is given: the built-in one is JSON",
-            );
-            return None;
-        }
-        (Some((given, _)), _) => Some(given),
-        (None, Some((body, _))) if body.pieces().is_empty() => None,
-        (None, Some((body, _))) => Some(if body.makes_json() { JSON } else { PLAIN_TEXT }),
-        (None, None) => None,
-    };
-    Some(Denied {
-        status: status?,
-        content_type: content_type.map(Box::from),
-        body: body.map(|(body, _)| body),
-        headers: headers?,
-    })
-}
-
-/// `type/subtype`, and perhaps parameters.
-fn content_type<'a>(node: &Node<'a>) -> Option<(&'a str, Node<'a>)> {
-    let text = header_value(node)?;
-    let (kind, subtype) = essence(text).split_once('/').unwrap_or_default();
-    if names::is_token(kind) && names::is_token(subtype) {
-        return Some((text, node.clone()));
+impl DeniedFields<'_> {
+    fn build(self) -> Option<Denied> {
+        let (content_type, body) = (self.content_type?, self.body?);
+        let content_type = match (content_type, &body) {
+            (Some((given, _)), Some((body, at))) if is_json(given) && !body.makes_json() => {
+                at.fault(format!(
+                    "must be JSON once its placeholders are filled in, as content_type is {given}"
+                ));
+                return None;
+            }
+            (Some((given, at)), None) if !is_json(given) => {
+                at.fault(
+                    "must be application/json or end with +json where no body is given: the built-in one is JSON",
+                );
+                return None;
+            }
+            (Some((given, _)), _) => Some(given),
+            (None, Some((body, _))) if body.pieces().is_empty() => None,
+            (None, Some((body, _))) => Some(if body.makes_json() { JSON } else { PLAIN_TEXT }),
+            (None, None) => None,
+        };
+        Some(Denied {
+            status: u16::try_from(self.status?).ok()?,
+            content_type: content_type.map(Box::from),
+            body: body.map(|(body, _)| body),
+            headers: self.headers?,
+        })
     }
-    node.fault(format!(
-        "must be a media type such as application/json or text/html; charset=utf-8, is {text:?}"
-    ));
-    None
 }
 
-/// Without the parameters.
+/// A media type: `type/subtype`, and perhaps parameters.
+enum ContentType {}
+
+impl Type for ContentType {
+    type Out<'a> = &'a str;
+
+    fn read<'a>(node: &Node<'a>) -> Option<&'a str> {
+        let text = HeaderValue::read(node)?;
+        let (kind, subtype) = essence(text).split_once('/').unwrap_or_default();
+        if names::is_token(kind) && names::is_token(subtype) {
+            return Some(text);
+        }
+        node.fault(format!(
+            "must be a media type such as application/json or text/html; charset=utf-8, is {text:?}"
+        ));
+        None
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(_: &mut crate::document::book::Book) -> serde_json::Value {
+        // Two tokens, and perhaps parameters.
+        let pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+ *(;([ -~]*[!-~])?)?(?<! )$";
+        serde_json::json!({"type": "string", "pattern": pattern, "maxLength": MAX_VALUE})
+    }
+}
+
+/// A media type without its parameters.
 fn essence(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or_default().trim_end()
 }
@@ -97,30 +116,58 @@ fn is_json(content_type: &str) -> bool {
     essence == JSON || essence.ends_with("+json")
 }
 
-fn body<'a>(node: &Node<'a>) -> Option<(Template, Node<'a>)> {
-    let text = node.string()?;
-    node.no_longer_than(text, MAX_BODY)?;
-    Some((Template::read(text, node), node.clone()))
+/// A body with placeholders. It may be empty.
+enum Body {}
+
+impl Type for Body {
+    type Out<'a> = Template;
+
+    fn read(node: &Node<'_>) -> Option<Template> {
+        let text = node.string()?;
+        node.no_longer_than(text, MAX_BODY)?;
+        Some(Template::read(text, node))
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(_: &mut crate::document::book::Book) -> serde_json::Value {
+        serde_json::json!({"type": "string", "maxLength": MAX_BODY})
+    }
 }
 
-fn headers(node: &Node<'_>) -> Option<Vec<(Box<str>, Template)>> {
-    let mut headers: Vec<(Box<str>, Template)> = Vec::new();
-    let mut good = true;
-    for (name, node) in node.members(MAX_HEADERS)? {
-        let name = header_name(name, &node);
-        let value = header_value(&node).map(|text| Template::read(text, &node));
-        match (name, value) {
-            (Some(name), Some(value)) if headers.iter().all(|(earlier, _)| *earlier != name) => {
-                headers.push((name, value));
+/// Further headers by name.
+enum Headers {}
+
+type HeaderMap = Map<HeaderValue, MAX_HEADERS>;
+
+impl Type for Headers {
+    type Out<'a> = Vec<(Box<str>, Template)>;
+
+    fn read(node: &Node<'_>) -> Option<Vec<(Box<str>, Template)>> {
+        let mut headers: Vec<(Box<str>, Template)> = Vec::new();
+        let mut good = true;
+        for (name, node, value) in HeaderMap::read(node)? {
+            let name = header_name(name, &node);
+            let value = value.map(|text| Template::read(text, &node));
+            match (name, value) {
+                (Some(name), Some(value)) if headers.iter().all(|(earlier, _)| *earlier != name) => {
+                    headers.push((name, value));
+                }
+                (Some(name), Some(_)) => {
+                    node.fault(format!("is given twice: {name} and this are one header"));
+                    good = false;
+                }
+                _ => good = false,
             }
-            (Some(name), Some(_)) => {
-                node.fault(format!("is given twice: {name} and this are one header"));
-                good = false;
-            }
-            _ => good = false,
         }
+        good.then_some(headers)
     }
-    good.then_some(headers)
+
+    #[cfg(feature = "schema")]
+    fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
+        let mut schema = HeaderMap::schema(book);
+        schema["propertyNames"] = serde_json::json!({"pattern": names::TOKEN, "maxLength": names::MAX_NAME});
+        schema
+    }
 }
 
 fn header_name(name: &str, node: &Node<'_>) -> Option<Box<str>> {
@@ -130,8 +177,8 @@ fn header_name(name: &str, node: &Node<'_>) -> Option<Box<str>> {
         None
     };
     match lower.as_str() {
-        _ if name.len() > names::MAX_HEADER || !names::is_token(name) => {
-            fault(&format!("the name must be one of a header, of at most {} bytes", names::MAX_HEADER))
+        _ if name.len() > names::MAX_NAME || !names::is_token(name) => {
+            fault(&format!("the name must be one of a header, of at most {} bytes", names::MAX_NAME))
         }
         "content-type" => fault("is set by content_type"),
         "connection" | "keep-alive" | "proxy-connection" | "te" | "trailer" | "transfer-encoding"
@@ -146,19 +193,30 @@ fn header_name(name: &str, node: &Node<'_>) -> Option<Box<str>> {
     }
 }
 
-/// Visible ASCII and inner spaces: nothing that could end the header.
-fn header_value<'a>(node: &Node<'a>) -> Option<&'a str> {
-    let text = node.text()?;
-    node.no_longer_than(text, MAX_VALUE)?;
-    if text.bytes().all(|b| matches!(b, b' '..=b'~')) && text.trim() == text {
-        return Some(text);
+/// The value of a header: visible ASCII with inner spaces, so that nothing can end the header.
+enum HeaderValue {}
+
+impl Type for HeaderValue {
+    type Out<'a> = &'a str;
+
+    fn read<'a>(node: &Node<'a>) -> Option<&'a str> {
+        let text = node.text()?;
+        node.no_longer_than(text, MAX_VALUE)?;
+        if text.bytes().all(|b| matches!(b, b' '..=b'~')) && text.trim() == text {
+            return Some(text);
+        }
+        node.fault("must be visible ASCII characters, with spaces only between them");
+        None
     }
-    node.fault("must be visible ASCII characters, with spaces only between them");
-    None
+
+    #[cfg(feature = "schema")]
+    fn schema(_: &mut crate::document::book::Book) -> serde_json::Value {
+        serde_json::json!({"type": "string", "pattern": "^[!-~]([ -~]*[!-~])?$", "maxLength": MAX_VALUE})
+    }
 }
 
 impl Template {
-    /// Whether it is JSON whatever is filled in.
+    /// Whether it is JSON, whatever its placeholders are filled with.
     fn makes_json(&self) -> bool {
         // A name is no JSON outside of quotes. Of numbers, the shortest and the longest make a difference.
         [("a", 1, 0), ("a-1", 31_622_400, MAX_UNITS)].iter().all(|(policy, retry_after, quota)| {

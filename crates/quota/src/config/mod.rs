@@ -1,56 +1,71 @@
 //! The configuration of the filter: read from JSON once, after which it needs no more checks.
 //!
-//! All faults of a text are found in one pass, each with its JSON path; nothing is silently ignored. What is
-//! allowed and probably not what was meant is a warning.
+//! The reader finds all faults of a text in one pass, each with its JSON path, and ignores nothing silently.
+//! Warnings are about values that are allowed but probably not what was meant. The objects and their fields are
+//! declared with the macros of [`document`](crate::document), next to the types that they are read into.
 //!
-//! Envoy turns the YAML of its own configuration into JSON first, and three of its habits are allowed for:
+//! Envoy turns the YAML of its own configuration into JSON first. The reader allows for three habits of it:
 //! integers above 2^31 - 1 and numbers with a fraction arrive as strings, and a bare `off` as `false`.
 
-mod conditions;
-mod counting;
 mod denied;
 mod dialed;
-mod duration;
-mod facts;
-mod fault;
 mod identities;
-mod json;
-mod names;
-mod object;
-mod overrides;
-mod policies;
 mod policy;
-mod quotas;
-mod reader;
 mod response;
 #[cfg(feature = "schema")]
 pub mod schema;
 mod store;
-mod suggest;
 mod template;
-mod text;
+mod time;
 mod warnings;
 
 pub use denied::Denied;
 pub use dialed::Turned;
-pub use fault::{Fault, Faults, element_path, member_path};
 pub use policy::{Abandoned, Answers, Count, Policy, Precision};
 pub use response::{Family, Reset, ResponseConfig};
 pub use store::StoreConfig;
 pub use template::{Piece, Template};
 
+pub use crate::document::fault::{Fault, Faults, element_path, member_path};
+
+use crate::document::names::Names;
+use crate::document::{At, Collector, Node, NonEmpty, ROOT, Type, envoy, object};
 use crate::request::key::Digester;
-use policies::Context;
-use reader::{Collector, Names, Node};
+use identities::IdentityMap;
+use policy::document::{Context, Policies};
+use response::Response;
+use store::Store;
 
 /// A configuration that can be served. A copy shares what is large.
+///
+/// ```
+/// use quotagate_quota::config::Config;
+///
+/// let text = br#"{
+///     "domain": "shop",
+///     "store": {"cluster": "quota_store"},
+///     "policies": [{"name": "everybody", "partition_by": [], "quota": 100, "window": "1m"}]
+/// }"#;
+/// let config = Config::parse(text)?;
+/// assert_eq!(config.policies[0].quota, 100);
+///
+/// let faults = Config::parse(br#"{"domain": "Shop", "polcies": []}"#).unwrap_err();
+/// let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+/// assert_eq!(faults, [
+///     r#"domain: must match [a-z0-9._-]{1,64}, is "Shop""#,
+///     "store: is required",
+///     "policies: is required",
+///     r#"polcies: unknown field: did you mean "policies"?"#,
+/// ]);
+/// # Ok::<(), quotagate_quota::config::Faults>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The first part of every counter key, `[a-z0-9._-]{1,64}`.
     pub domain: Box<str>,
     /// How the store is reached, and what happens when it is not.
     pub store: StoreConfig,
-    /// All policies, in the order of the text; those with `mode: off` apply to no request.
+    /// All policies, in the order of the document. Those with `mode: off` apply to no request.
     pub policies: Vec<Policy>,
     /// What responses carry.
     pub response: ResponseConfig,
@@ -58,14 +73,32 @@ pub struct Config {
     warnings: Box<[Fault]>,
 }
 
-/// Most policies of a configuration.
+/// The most policies of a configuration.
 pub const MAX_POLICIES: usize = 64;
-/// Most identities of a configuration.
+/// The most identities of a configuration.
 pub const MAX_IDENTITIES: usize = 64;
-/// Most sources of an identity.
-pub const MAX_SOURCES: usize = 16;
-/// Most entries of a policy's `partition_by`.
+/// The most entries of a policy's `partition_by`.
 pub const MAX_PARTITION_BY: usize = 16;
+
+object! {
+    /// Quotas for Envoy: who is counted, how many units in which window, and what clients see.
+    Document(DocumentFields<'a>) -> Config {
+        /// The first part of every counter key. Proxies of one domain share their counters.
+        required domain: Domain = "shop",
+        /// How the filter reaches the store of the counters.
+        required store: Store = {"cluster": "quota_store"},
+        /// The key of the digests that stand for secret values. Without it the key follows from the domain, so
+        /// anyone who knows the domain can try out short or guessable secrets.
+        optional digest_key: At<NonEmpty>,
+        /// Who is calling: named lists of sources. Of each list the first source that has a value wins.
+        default({}) identities: IdentityMap = {"caller": [{"jwt": {"claim": "sub"}}, {"client_ip": {}}]},
+        /// The quota rules. Several may apply to one request, which is admitted only if all of them grant it.
+        required policies: Policies =
+            [{"name": "per-caller", "partition_by": ["caller"], "quota": 100, "window": "1m"}],
+        /// What clients see.
+        default({}) response: Response = {"headers": ["draft_03"]},
+    }
+}
 
 impl Config {
     /// Reads a configuration from JSON, or from the serialized `google.protobuf.Struct` that Envoy passes on.
@@ -73,77 +106,81 @@ impl Config {
     /// # Errors
     /// All faults of the text.
     pub fn parse(text: &[u8]) -> Result<Self, Faults> {
-        let value = text::read(text).map_err(|e| Faults::one(reader::ROOT, format!("must be JSON: {e}")))?;
+        let value = envoy::read(text).map_err(|e| Faults::one(ROOT, format!("must be JSON: {e}")))?;
         let collector = Collector::default();
-        let config = parse(&Node::root(&value, &collector));
+        let config = Document::read(&Node::root(&value, &collector));
         let (config, warnings) = collector.finish(config)?;
         Ok(Self { warnings, ..config })
     }
 
-    /// What of it is allowed and probably not what was meant.
+    /// What is allowed in it but probably not what was meant.
     pub fn warnings(&self) -> &[Fault] {
         &self.warnings
     }
 }
 
-/// `None` only where a fault was recorded.
-fn parse(root: &Node<'_>) -> Option<Config> {
-    let mut object = root.object()?;
-    let domain = object.required("domain", |n| n.name(DOMAIN));
-    let store = object.required("store", store::parse);
-    let digest_key = object.optional("digest_key", |n| digest_key(n).map(Some), || None);
-    let keyed = digest_key != Some(None);
-    let identities = object.optional(
-        "identities",
-        |n| {
-            let identities = identities::parse(n)?;
-            warnings::identities(n, &identities, keyed);
-            Some(identities)
-        },
-        Default::default,
-    );
-    let digester = domain.zip(digest_key).map(|(domain, key)| match key {
-        Some(key) => Digester::keyed(key.as_bytes()),
-        None => Digester::derived(domain),
-    });
-    let context = Context {
-        domain,
-        identities: identities.as_ref(),
-        store: store.as_ref(),
-        digester: digester.as_ref(),
-    };
-    let policies = object.required("policies", |n| policies::parse(n, context));
-    let response = object.optional("response", response::parse, ResponseConfig::default);
-    if let (Some(identities), Some(policies)) = (&identities, &policies) {
-        warnings::unused_identities(&object.field("identities"), identities, policies);
+impl DocumentFields<'_> {
+    fn build(self) -> Option<Config> {
+        if let Some(Some((key, at))) = &self.digest_key {
+            warnings::digest_key(at, key);
+        }
+        let key = self.digest_key.as_ref().map(|given| given.as_ref().map(|(key, _)| *key));
+        let digester = self.domain.zip(key).map(|(domain, key)| match key {
+            Some(key) => Digester::keyed(key.as_bytes()),
+            None => Digester::derived(domain),
+        });
+        if let Some(named) = &self.identities {
+            warnings::identities(named, key != Some(None));
+        }
+        let nodes: Vec<_> =
+            self.identities.iter().flatten().map(|named| (named.name, named.node.clone())).collect();
+        let identities = self.identities.map(identities::by_name);
+        let context = Context {
+            domain: self.domain,
+            identities: identities.as_ref(),
+            store: self.store.as_ref(),
+            digester: digester.as_ref(),
+        };
+        let policies = self.policies.and_then(|policies| policy::document::resolve(policies, context));
+        if let (Some(identities), Some(policies)) = (&identities, &policies) {
+            warnings::unused_identities(&nodes, identities, policies);
+        }
+        if let (Some(store), Some(policies)) = (&self.store, &policies) {
+            warnings::local_share(&self.node.field("store"), store, policies);
+        }
+        Some(Config {
+            domain: self.domain?.into(),
+            store: self.store?,
+            policies: policies?,
+            response: self.response?,
+            digester: digester?,
+            warnings: Box::default(),
+        })
     }
-    if let (Some(store), Some(policies)) = (&store, &policies) {
-        warnings::local_share(&object.field("store"), store, policies);
-    }
-    object.finish();
-
-    Some(Config {
-        domain: domain?.into(),
-        store: store?,
-        policies: policies?,
-        response: response?,
-        digester: digester?,
-        warnings: Box::default(),
-    })
-}
-
-fn digest_key<'a>(node: &Node<'a>) -> Option<&'a str> {
-    let key = node.text()?;
-    warnings::digest_key(node, key);
-    Some(key)
 }
 
 /// Whether a policy could have this name.
 pub(crate) fn is_policy_name(text: &str) -> bool {
-    policies::NAME.accept(text)
+    policy::document::NAME.accept(text)
 }
 
 const DOMAIN: Names = Names {
     allowed: |b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b),
     pattern: "[a-z0-9._-]{1,64}",
 };
+
+/// The name of a domain.
+enum Domain {}
+
+impl Type for Domain {
+    type Out<'a> = &'a str;
+
+    fn read<'a>(node: &Node<'a>) -> Option<&'a str> {
+        DOMAIN.read(node)
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(_: &mut crate::document::book::Book) -> serde_json::Value {
+        DOMAIN.schema()
+    }
+}

@@ -1,55 +1,71 @@
-//! The section `response`.
+//! The object `response`: the headers of responses, and the answer to refused requests.
 
-use super::denied::{self, Denied};
-use super::reader::Node;
+use super::denied::{Denied, DeniedDocument};
+use crate::document::{Distinct, Node, Type, object, words};
 
 /// What responses carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseConfig {
     /// The families of quota headers. No two of them share a field.
     pub families: Box<[Family]>,
-    /// How `X-RateLimit-Reset` tells the time.
+    /// How `X-RateLimit-Reset` writes the time.
     pub reset: Reset,
     /// The answer to a request whose quota is used up.
     pub denied: Denied,
 }
 
-/// A family of quota headers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// The lists of draft-ietf-httpapi-ratelimit-headers-11, one item a policy.
-    Ietf,
-    /// What most services have, of the tightest policy.
-    XRateLimit,
-    /// The dictionary of draft-ietf-httpapi-ratelimit-headers-07, of the tightest policy.
-    Draft07,
-    /// The three fields of draft-ietf-httpapi-ratelimit-headers-03, of the tightest policy.
-    Draft03,
+words! {
+    /// A family of quota headers.
+    pub enum Family {
+        /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, one item for each policy.
+        Ietf = "ietf",
+        /// `X-RateLimit-Limit`, `-Used`, `-Remaining` and `-Reset` of the policy with the fewest remaining units.
+        XRateLimit = "x_ratelimit",
+        /// `RateLimit: limit=, remaining=, reset=` of version 07 of the draft, of the policy with the fewest
+        /// remaining units.
+        Draft07 = "draft_07",
+        /// `RateLimit-Limit`, `-Remaining` and `-Reset` of version 03 of the draft, of the policy with the fewest
+        /// remaining units.
+        Draft03 = "draft_03",
+    }
 }
 
-/// How `X-RateLimit-Reset` tells when the window ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reset {
-    /// In seconds since the Unix epoch.
-    Epoch,
-    /// In seconds from now.
-    Delta,
+words! {
+    /// How `X-RateLimit-Reset` writes the end of the window.
+    pub enum Reset {
+        /// In seconds since the Unix epoch.
+        Epoch = "epoch",
+        /// In seconds from now.
+        Delta = "delta",
+    }
+}
+
+object! {
+    /// What clients see: the quota headers of counted responses, and the answer to refused requests.
+    Response(ResponseFields<'a>) -> ResponseConfig {
+        /// The families of quota headers that counted responses carry. `[]` writes none. `ietf` and `draft_07`
+        /// exclude each other, since both write the field `RateLimit`.
+        default(["ietf", "x_ratelimit"]) headers: Families = ["draft_03"],
+        /// How `X-RateLimit-Reset` writes the end of the window.
+        default("epoch") reset: Reset = "delta",
+        /// The answer to a request whose quota is used up.
+        default({}) denied: DeniedDocument,
+    }
+}
+
+impl ResponseFields<'_> {
+    fn build(self) -> Option<ResponseConfig> {
+        Some(ResponseConfig { families: self.headers?.into(), reset: self.reset?, denied: self.denied? })
+    }
 }
 
 impl Family {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Ietf, Self::XRateLimit, Self::Draft07, Self::Draft03];
-    /// The families of a document that names none.
-    const DEFAULT: [Self; 2] = [Self::Ietf, Self::XRateLimit];
 
     /// Its name in the document.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ietf => "ietf",
-            Self::XRateLimit => "x_ratelimit",
-            Self::Draft07 => "draft_07",
-            Self::Draft03 => "draft_03",
-        }
+    fn name(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, family)| *family == self).map_or("", |(name, _)| name)
     }
 
     /// The names of its fields, in lower case.
@@ -70,37 +86,37 @@ impl Family {
     }
 }
 
-impl Default for ResponseConfig {
-    fn default() -> Self {
-        Self { families: Family::DEFAULT.into(), reset: Reset::Epoch, denied: Denied::default() }
-    }
-}
+/// The families of a document. No two of them share a field.
+enum Families {}
 
-pub(super) fn parse(node: &Node<'_>) -> Option<ResponseConfig> {
-    let mut object = node.object()?;
-    let families = object.optional("headers", families, || Family::DEFAULT.into());
-    let reset = object.optional(
-        "reset",
-        |n| n.choice(&[("epoch", Reset::Epoch), ("delta", Reset::Delta)]),
-        || Reset::Epoch,
-    );
-    let denied = object.optional("denied", denied::parse, Denied::default);
-    object.finish();
-    Some(ResponseConfig { families: families?.into(), reset: reset?, denied: denied? })
-}
+type List = Distinct<Family, 0, { Family::ALL.len() }>;
 
-fn families(node: &Node<'_>) -> Option<Vec<Family>> {
-    let words = Family::ALL.map(|family| (family.name(), family));
-    let families = node.distinct(node.each(words.len(), |n| n.choice(&words))?)?;
-    let mut good = true;
-    for (i, family) in families.iter().enumerate() {
-        for earlier in families.iter().take(i) {
-            if let Some(field) = family.shared_field(*earlier) {
-                let (one, other) = (earlier.name(), family.name());
-                node.fault(format!("{one} and {other} both write the field {field}: keep one of the two"));
-                good = false;
+impl Type for Families {
+    type Out<'a> = Vec<Family>;
+
+    fn read(node: &Node<'_>) -> Option<Vec<Family>> {
+        let families = List::read(node)?;
+        let mut good = true;
+        for (i, family) in families.iter().enumerate() {
+            for earlier in families.iter().take(i) {
+                if let Some(field) = family.shared_field(*earlier) {
+                    let (one, other) = (earlier.name(), family.name());
+                    node.fault(format!(
+                        "{one} and {other} both write the field {field}: keep one of the two"
+                    ));
+                    good = false;
+                }
             }
         }
+        good.then_some(families)
     }
-    good.then_some(families)
+
+    #[cfg(feature = "schema")]
+    fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
+        let mut schema = List::schema(book);
+        let both = [Family::Ietf, Family::Draft07]
+            .map(|family| serde_json::json!({"contains": {"const": family.name()}}));
+        schema["not"] = serde_json::json!({"allOf": both});
+        schema
+    }
 }

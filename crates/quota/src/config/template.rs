@@ -1,14 +1,13 @@
-//! Texts of the operator in which placeholders are filled in: the body and the headers of refusals.
+//! Texts with placeholders: the body and the headers of refusals.
 //!
-//! `{policy}` is the name of the policy that refused (of several, all names with `, ` between them),
-//! `{retry_after}` the whole seconds until the request may pass, `{quota}` the quota of the first that refused. All
-//! other braces stay as they are, so that JSON needs no escaping. None of the three can hold a character that a
-//! string of JSON or a header would have to escape.
+//! `{policy}` is the name of the policy that refused, or all names with `, ` between them. `{retry_after}` is the
+//! number of whole seconds until the request may pass, `{quota}` the quota of the first policy that refused. All
+//! other braces stay as they are, so JSON needs no escaping. The values hold no character that JSON or a header
+//! would have to escape.
 
 use std::fmt::Write as _;
 
-use super::reader::Node;
-use super::suggest;
+use crate::document::{Node, suggest};
 
 /// A text with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +53,7 @@ impl Template {
         out
     }
 
-    /// Splits `text`, and warns at `node` of what was probably meant as a placeholder and is none.
+    /// Splits `text`, and warns of misspelled placeholders at `node`.
     pub(super) fn read(text: &str, node: &Node<'_>) -> Self {
         let mut pieces = Vec::new();
         let (mut plain, mut rest) = (String::new(), text);
@@ -86,7 +85,7 @@ impl Template {
     }
 }
 
-/// What stands before the next `}`, if that is near, and what follows it.
+/// The text before the next `}`, if that is near, and the text after it.
 fn name(inner: &str) -> Option<(&str, &str)> {
     let end = inner.bytes().take(MAX_NAME + 1).position(|b| b == b'}')?;
     Some((inner.get(..end)?, inner.get(end + 1..)?))
@@ -103,8 +102,8 @@ fn near_miss(name: &str, node: &Node<'_>) {
 mod tests {
     use serde_json::Value;
 
-    use super::super::reader::Collector;
     use super::*;
+    use crate::document::Collector;
 
     #[test]
     fn only_placeholders_are_filled_in() {

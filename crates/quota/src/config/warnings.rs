@@ -1,18 +1,13 @@
-//! What is allowed in a configuration and probably not what was meant: as little as really misleads.
+//! Warnings: values that are allowed but probably not what was meant. There are few, so that each is read.
 
 use std::time::Duration;
 
-use super::counting::Counting;
-use super::identities::Identities;
-use super::object::Object;
-use super::policy::{Policy, Precision};
-use super::reader::Node;
+use super::identities::{Identities, Named};
+use super::policy::{Counting, Policy, Precision};
 use super::store::StoreConfig;
+use crate::document::Node;
 use crate::protocol::{OnFailure, Window};
 use crate::request::allowance::{Allowance, Cost, Quotas};
-use crate::request::fact::Lookup;
-use crate::request::identity::Source;
-use crate::request::key::Secrecy;
 use crate::request::partition::Entry;
 
 /// Shorter keys can be found by trying.
@@ -25,31 +20,29 @@ const LONG_LEASE: u32 = 10;
 /// The least quota of which a lease can hold anything ahead: 2 units are 1 % of it.
 const LEAST_LEASED: u64 = 200;
 
-/// Of the key of digests.
+/// Warns of a short key of digests.
 pub(super) fn digest_key(node: &Node<'_>, key: &str) {
     if key.len() < SHORT_DIGEST_KEY {
         node.warn(format!(
-            "is shorter than {SHORT_DIGEST_KEY} bytes: whoever sees digests can find it by trying"
+            "is shorter than {SHORT_DIGEST_KEY} bytes: anyone who sees digests can find it by trying"
         ));
     }
 }
 
-/// Of the section `identities`, which has been read into these. `keyed`: there is a key of digests.
-pub(super) fn identities(node: &Node<'_>, read: &Identities<'_>, keyed: bool) {
-    for (name, node) in node.members(usize::MAX).unwrap_or_default() {
-        let Some(Some(identity)) = read.get(name) else { continue };
-        let nodes = node.list(usize::MAX).unwrap_or_default();
-        let last = identity.sources.len().saturating_sub(1);
-        for (i, (source, node)) in identity.sources.iter().zip(nodes).enumerate() {
-            if i < last && is_invented(source) {
+/// Warns of sources. `keyed`: the document has a key of digests.
+pub(super) fn identities(named: &[Named<'_>], keyed: bool) {
+    for sources in named.iter().filter_map(|named| named.sources.as_ref()) {
+        let last = sources.len().saturating_sub(1);
+        for (i, (source, node)) in sources.iter().enumerate() {
+            if i < last && source.kind.is_written_by_client {
                 node.warn(
-                    "stands before another source, and any client can invent it: who makes up a new value each \
-                     time gets a fresh quota each time",
+                    "stands before another source, and any client can invent it: a client that makes up a new value \
+                     for each request gets a fresh quota for each",
                 );
             }
-            if !keyed && matches!(source, Source::One(_, Secrecy::Secret)) {
+            if !keyed && source.is_secret() {
                 node.warn(
-                    "is secret, and without digest_key its digest is keyed by the domain alone: whoever sees a \
+                    "is secret, and without digest_key its digest is keyed by the domain alone: anyone who sees a \
                      counter's key can try guesses against it",
                 );
             }
@@ -57,12 +50,9 @@ pub(super) fn identities(node: &Node<'_>, read: &Identities<'_>, keyed: bool) {
     }
 }
 
-/// Of identities in the section `identities` that no policy counts by.
-pub(super) fn unused_identities(node: &Node<'_>, read: &Identities<'_>, policies: &[Policy]) {
-    if read.is_empty() {
-        return;
-    }
-    for (name, node) in node.members(usize::MAX).unwrap_or_default() {
+/// Warns of identities that no policy counts by. `nodes` are those of all identities.
+pub(super) fn unused_identities(nodes: &[(&str, Node<'_>)], read: &Identities<'_>, policies: &[Policy]) {
+    for (name, node) in nodes {
         if let Some(Some(identity)) = read.get(name)
             && !policies.iter().any(|policy| policy.partition.counts_by(identity))
         {
@@ -71,10 +61,10 @@ pub(super) fn unused_identities(node: &Node<'_>, read: &Identities<'_>, policies
     }
 }
 
-/// Of `on_missing: skip` that nobody has said; `entries` are those of `partition_by`.
-pub(super) fn skipped(policy: &Object<'_>, entries: &[Entry]) {
+/// Warns of an `on_missing` that is left out and lets clients leave the policy. `entries` are those of `partition_by`.
+pub(super) fn skipped(policy: &Node<'_>, entries: &[Entry]) {
     let left_out = |entry: &Entry| match entry {
-        Entry::Identity(identity) => identity.sources.iter().all(is_invented),
+        Entry::Identity(identity) => identity.sources.iter().all(|source| source.kind.is_written_by_client),
         Entry::BuiltIn(_) => false,
     };
     if entries.iter().any(left_out) {
@@ -85,8 +75,8 @@ pub(super) fn skipped(policy: &Object<'_>, entries: &[Entry]) {
     }
 }
 
-/// Of an `on_missing` that says what becomes of nobody.
-pub(super) fn nobody_missing(policy: &Object<'_>, entries: &[Entry]) {
+/// Warns of an `on_missing` without effect.
+pub(super) fn nobody_missing(policy: &Node<'_>, entries: &[Entry]) {
     if entries.is_empty() {
         policy.field("on_missing").warn(
             "means nothing with partition_by: []: all requests share one counter, and no request lacks a name",
@@ -94,8 +84,8 @@ pub(super) fn nobody_missing(policy: &Object<'_>, entries: &[Entry]) {
     }
 }
 
-/// Of what a policy grants.
-pub(super) fn quotas(policy: &Object<'_>, quota: u64, quotas: &Quotas, counting: &Counting) {
+/// Warns of what a policy grants.
+pub(super) fn quotas(policy: &Node<'_>, quota: u64, quotas: &Quotas, counting: &Counting) {
     let overrides = quotas.overrides.allowances().filter_map(|allowance| match allowance {
         Allowance::Units(units) => Some(units),
         Allowance::Unlimited => None,
@@ -117,7 +107,7 @@ pub(super) fn quotas(policy: &Object<'_>, quota: u64, quotas: &Quotas, counting:
     }
 }
 
-/// Of a count of answers that says nothing of HTTP, or nothing of gRPC.
+/// Warns of a count by answer that names no status of HTTP, or none of gRPC.
 pub(super) fn one_protocol(count: &Node<'_>, http: bool, grpc: bool) {
     match (http, grpc) {
         (true, false) => count.warn(
@@ -133,8 +123,8 @@ pub(super) fn one_protocol(count: &Node<'_>, http: bool, grpc: bool) {
     }
 }
 
-/// Of units held ahead for long.
-pub(super) fn lease(policy: &Object<'_>, window: Window, counting: &Counting) {
+/// Warns of leases that are long for their window.
+pub(super) fn lease(policy: &Node<'_>, window: Window, counting: &Counting) {
     if let Precision::Lease { ahead, .. } = counting.precision
         && ahead > Duration::from_secs(window.seconds().into()) / LONG_LEASE
     {
@@ -145,23 +135,12 @@ pub(super) fn lease(policy: &Object<'_>, window: Window, counting: &Counting) {
     }
 }
 
-/// Of a `local_share` that nobody needs, in the section `store`.
+/// Warns of a `local_share` without effect, in the object `store`.
 pub(super) fn local_share(section: &Node<'_>, store: &StoreConfig, policies: &[Policy]) {
     let mut all = policies.iter().map(|policy| policy.on_failure).chain([store.on_failure]);
-    let given = section.object().map(|section| section.field("local_share"));
-    if let Some(node) = given.filter(|node| !node.value().is_null())
-        && all.all(|on_failure| on_failure != OnFailure::Local)
-    {
-        node.warn("means nothing: neither store nor any policy says on_failure: local");
-    }
-}
-
-/// Whether a client alone decides what it is, and whether it is there.
-fn is_invented(source: &Source) -> bool {
-    match source {
-        Source::One(fact, _) => {
-            matches!(fact.lookup, Lookup::Header(_) | Lookup::Cookie(_) | Lookup::Query(_))
-        }
-        Source::All(_) | Source::ClientIp(_) => false,
+    if section.has("local_share") && all.all(|on_failure| on_failure != OnFailure::Local) {
+        section
+            .field("local_share")
+            .warn("means nothing: neither store nor any policy says on_failure: local");
     }
 }

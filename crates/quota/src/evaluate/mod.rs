@@ -1,4 +1,4 @@
-//! From a request to the counters that it takes units of.
+//! From a request to the counters that count it.
 
 #[cfg(test)]
 mod tests;
@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
-use crate::config::Config;
+use crate::config::{Config, Policy};
 use crate::protocol::{Mode, Window};
 use crate::request::Request;
 use crate::request::allowance::Allowance;
@@ -15,20 +15,20 @@ use crate::request::facts::Facts;
 use crate::request::key::partition_of;
 use crate::request::partition::Party;
 
-/// What a request asks of the quotas.
+/// Which counters count a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluation {
-    /// One check a policy that applies, in the order of the policies; empty: nothing counts this request. Or
-    /// that it is to be refused.
+    /// One check for each policy that applies, in the order of the policies. Empty: no policy counts the request. An
+    /// error: answer it with 401.
     pub checks: Result<Vec<Check>, MissingIdentity>,
-    /// The policies that found no identity, by their place, whatever their `on_missing` says: for statistics.
+    /// The indices of the policies that found no identity, whatever their `on_missing` says: for metrics.
     pub missing: Vec<usize>,
 }
 
 /// A policy with `on_missing: deny` found no identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingIdentity {
-    /// The policy's place in [`Config::policies`](crate::config::Config::policies).
+    /// The index of the policy in [`Config::policies`](crate::config::Config::policies).
     pub policy: usize,
 }
 
@@ -41,32 +41,44 @@ pub struct Check {
     pub counter: Counter,
     /// The units.
     pub cost: NonZeroU64,
-    /// Whether the policy refused when the request arrived: so it is decided, whatever dials turn meanwhile.
+    /// Whether the policy was enforced when the request arrived. Later dials do not change that.
     pub enforced: bool,
 }
 
-/// A counter as this worker knows it: reservations are merged only where all of it is equal.
+/// A counter. Two reservations merge only if all of it is equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Counter {
-    /// `<domain>:<policy>:{<encoded partition>}`: without the store's prefix and the window number.
+    /// `<domain>:<policy>:{<encoded partition>}`, without the store's prefix.
     pub key: Rc<str>,
-    /// The quota in force for it.
+    /// The quota in force for this partition, without runtime overrides.
     pub quota: u64,
     /// Its window.
     pub window: Window,
 }
 
+impl Check {
+    /// Its policy in `config`.
+    pub(crate) fn policy<'c>(&self, config: &'c Config) -> Option<&'c Policy> {
+        config.policies.get(self.policy)
+    }
+
+    /// Its policy in `config`, if that was enforced when the request arrived.
+    pub(crate) fn enforced_policy<'c>(&self, config: &'c Config) -> Option<&'c Policy> {
+        self.policy(config).filter(|_| self.enforced)
+    }
+}
+
 impl Hash for Counter {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Each request is hashed on its way, and a key has hardly ever more than one quota and window.
+        // Hashing is part of every request, and a key hardly ever has more than one quota and window.
         state.write(self.key.as_bytes());
     }
 }
 
 impl Config {
-    /// Which counters `request` takes units of, by the policies in their order.
+    /// Finds the counters that count `request`, in the order of the policies.
     ///
-    /// A policy in shadow mode never refuses, not even for a missing identity: it does not apply then.
+    /// A policy in shadow mode never refuses. It does not apply where it finds no identity.
     pub fn evaluate(&self, request: &impl Request) -> Evaluation {
         let facts = Facts::new(request);
         let (mut checks, mut missing) = (Vec::new(), Vec::new());

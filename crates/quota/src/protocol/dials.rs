@@ -1,5 +1,5 @@
-//! `GET /v1/dials?domain=..`: what operators have turned on a running fleet, as the store tells it, and what a worker says
-//! of itself when it asks.
+//! `POST /v1/telemetry?domain=..`: a worker reports what it counted, and the store answers with the
+//! dials that operators have set for its domain.
 //!
 //! A dial takes the place of a field of a policy until it is cleared or its time is over. The dial of a policy comes before
 //! the one of `*`, field by field.
@@ -8,14 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Mode, OnFailure, is_false};
 
-/// The path of the call; its query is `domain=<domain>`.
-pub const DIALS_PATH: &str = "/v1/dials";
+/// The path of the call; its query is `domain=<domain>`. Its body is a [`Report`], or empty.
+pub const TELEMETRY_PATH: &str = "/v1/telemetry";
 /// Largest reply that a filter reads, and so that a store sends, in bytes.
 pub const MAX_REPLY: usize = 64 * 1024;
 /// The policy of a dial that is for all policies.
 pub const ALL_POLICIES: &str = "*";
-/// The request header in which a worker sends its [`Report`], as JSON in printable ASCII. It may be absent.
-pub const REPORT_HEADER: &str = "x-quotagate-report";
 /// Largest report, in bytes of JSON.
 pub const MAX_REPORT: usize = 12 * 1024;
 /// Most counters that a report names as refused.

@@ -1,6 +1,6 @@
 //! The messages between filter and store, which both sides share.
 //!
-//! [`ReserveRequest`] and [`ReserveReply`] are the bodies of `POST /v1/reserve`; [`dials`] has those of `GET /v1/dials`.
+//! [`ReserveRequest`] and [`ReserveReply`] are the bodies of `POST /v1/reserve`; [`dials`] has those of `POST /v1/telemetry`.
 //! A [`Window`] says when a counter begins anew. The adapters of both sides own paths, headers and
 //! retries.
 

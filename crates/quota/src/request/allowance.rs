@@ -10,8 +10,7 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 
 use crate::protocol::MAX_UNITS;
-use crate::request::Request;
-use crate::request::fact::{Fact, Found, Kind};
+use crate::request::fact::{Fact, Found, ValueType};
 use crate::request::facts::Facts;
 use crate::request::network::Network;
 use crate::request::pairs;
@@ -85,11 +84,11 @@ impl Quotas {
 
     /// What the counter of this `key` and client `address` is granted, where `quota` is for everybody, and `dialed` in place
     /// of all but overrides.
-    pub(crate) fn of<'c, R: Request>(
+    pub(crate) fn of<'c>(
         &'c self,
         key: &str,
         address: Option<IpAddr>,
-        facts: &Facts<'c, R>,
+        facts: &Facts<'c>,
         dialed: Option<u64>,
         quota: u64,
     ) -> Allowance {
@@ -102,25 +101,25 @@ impl Quotas {
 }
 
 impl Overrides {
-    /// The exception at `place` for the counter of this key; one there already stays.
-    pub(crate) fn add_key(&mut self, key: Rc<str>, place: usize, allowance: Allowance) {
-        self.by_key.entry(key).or_insert((place, allowance));
+    /// The override at `index` for the counter of this key; one there already stays.
+    pub(crate) fn add_key(&mut self, key: Rc<str>, index: usize, allowance: Allowance) {
+        self.by_key.entry(key).or_insert((index, allowance));
     }
 
-    /// The exception at `place`, after all those of networks so far, for a network.
-    pub(crate) fn add_network(&mut self, network: Network, place: usize, allowance: Allowance) {
-        self.networks.push((network, place, allowance));
+    /// The override at `index`, after all those of networks so far, for a network.
+    pub(crate) fn add_network(&mut self, network: Network, index: usize, allowance: Allowance) {
+        self.networks.push((network, index, allowance));
     }
 
-    /// The place of the exception for the counter of this key.
-    pub(crate) fn place_of_key(&self, key: &str) -> Option<usize> {
-        self.by_key.get(key).map(|(place, _)| *place)
+    /// The index of the override for the counter of this key.
+    pub(crate) fn index_of_key(&self, key: &str) -> Option<usize> {
+        self.by_key.get(key).map(|(index, _)| *index)
     }
 
-    /// The first exception that holds for all of `network`: its place, and for which network it is.
+    /// The first override that holds for all of `network`: its index, and its network.
     pub(crate) fn covering(&self, network: &Network) -> Option<(usize, Network)> {
-        let (wider, place, _) = self.networks.iter().find(|(wider, ..)| wider.covers(network))?;
-        Some((*place, *wider))
+        let (wider, index, _) = self.networks.iter().find(|(wider, ..)| wider.covers(network))?;
+        Some((*index, *wider))
     }
 
     /// All that they allow.
@@ -133,19 +132,19 @@ impl Overrides {
         let by_key = if self.by_key.is_empty() { None } else { self.by_key.get(key).copied() };
         let by_network = address.and_then(|address| {
             let found = self.networks.iter().find(|(network, ..)| network.contains(address));
-            found.map(|(_, place, allowance)| (*place, *allowance))
+            found.map(|(_, index, allowance)| (*index, *allowance))
         });
-        by_key.into_iter().chain(by_network).min_by_key(|(place, _)| *place).map(|(_, allowance)| allowance)
+        by_key.into_iter().chain(by_network).min_by_key(|(index, _)| *index).map(|(_, allowance)| allowance)
     }
 }
 
 impl QuotaFrom {
-    fn quota<'c, R: Request>(&'c self, facts: &Facts<'c, R>) -> Option<u64> {
-        match facts.look_up(&self.fact) {
+    fn quota<'c>(&'c self, facts: &Facts<'c>) -> Option<u64> {
+        match self.fact.lookup.look_up(facts) {
             Found::Value(text) => {
-                let quota = match self.fact.kind {
+                let quota = match self.fact.value_type {
                     // One above 2^53 - 1 is no integer in its text, and yet a whole number.
-                    Kind::Number => whole(&text).or_else(|| large(&text)),
+                    Some(ValueType::Number) => whole(&text).or_else(|| large(&text)),
                     _ => whole(&text),
                 };
                 quota.map(|quota| quota.min(self.max))
@@ -156,8 +155,8 @@ impl QuotaFrom {
 }
 
 impl Tiers {
-    fn quota<'c, R: Request>(&'c self, facts: &Facts<'c, R>) -> Option<u64> {
-        match facts.look_up(&self.fact) {
+    fn quota<'c>(&'c self, facts: &Facts<'c>) -> Option<u64> {
+        match self.fact.lookup.look_up(facts) {
             Found::Value(name) => self.quotas.get(&*name).copied(),
             Found::Missing | Found::Ambiguous => None,
         }
@@ -166,7 +165,7 @@ impl Tiers {
 
 impl Cost {
     /// The units that the request takes, as far as `facts` tell.
-    pub(crate) fn of<'c, R: Request>(&'c self, facts: &Facts<'c, R>) -> NonZeroU64 {
+    pub(crate) fn of<'c>(&'c self, facts: &Facts<'c>) -> NonZeroU64 {
         match self {
             Self::Fixed(cost) => *cost,
             Self::Header { name, default, max } => {

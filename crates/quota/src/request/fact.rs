@@ -1,69 +1,84 @@
-//! One thing that is known of a request: how to get it, of which type it is, and its label in a key.
+//! One fact about a request: its label in a key, and how to look it up.
 //!
-//! Envoy hands values of metadata over without their type: a number is eight bytes, a truth value one. The
-//! configuration therefore says which type is meant, and what is not of that type is missing. What is meant
-//! becomes text in one spelling, so that keys, tiers and overrides all compare the same bytes.
+//! Envoy hands values of metadata over without their type: a number is eight bytes, a boolean one. So the
+//! document names the type, and a value of another type counts as missing. Each value has one spelling as text.
+//! Keys, tiers and overrides all compare the same bytes.
 
+use std::fmt;
 use std::rc::Rc;
 
+use super::facts::Facts;
+use super::key::Secrecy;
+use crate::document::words;
 use crate::protocol::MAX_UNITS;
-use crate::request::PeerName;
 
-/// Something the host looks up, and its label in a key.
+/// A fact that a policy asks for.
 #[derive(Debug)]
 pub(crate) struct Fact {
-    /// Encoded.
+    /// Its label in a key, encoded.
     pub(crate) label: Box<str>,
-    /// How to get it.
-    pub(crate) lookup: Lookup,
-    /// How the bytes of a [`Lookup::Metadata`] are read; all others are text, whatever bytes they hold.
-    pub(crate) kind: Kind,
+    /// The type of its values. `None` stands for bytes of any kind.
+    pub(crate) value_type: Option<ValueType>,
+    /// Whether only a digest of its value leaves the filter.
+    pub(crate) secrecy: Secrecy,
+    /// How to look it up.
+    pub(crate) lookup: Box<dyn LookUp>,
 }
 
-/// A question to the host.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Lookup {
-    /// The header of this lower-case name.
-    Header(Box<str>),
-    /// The cookie of this name.
-    Cookie(Box<str>),
-    /// The parameter of this name, decoded, in the query string.
-    Query(Box<str>),
-    /// A member of dynamic metadata, such as a verified claim.
-    Metadata {
-        /// The namespace: the name of the filter that wrote it.
-        filter: Box<str>,
-        /// From the outermost member inwards.
-        path: Vec<Box<str>>,
-    },
-    /// A name in the client's certificate.
-    Peer(PeerName),
+/// A way to look up a fact.
+pub(crate) trait LookUp: fmt::Debug {
+    /// Looks it up in a request.
+    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found;
+
+    /// A value that a person wrote, in the spelling of [`look_up`](Self::look_up).
+    ///
+    /// # Errors
+    /// What the value must be instead.
+    fn spell(&self, raw: &[u8]) -> Result<Vec<u8>, &'static str> {
+        Ok(raw.to_vec())
+    }
+
+    /// For the client's address: the leading bits of an IPv6 address that count as one client.
+    fn ipv6_prefix(&self) -> Option<u8> {
+        None
+    }
 }
 
-/// The type that a value of metadata is meant to be of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// UTF-8 without control characters.
-    Text,
-    /// A finite number: eight bytes, IEEE 754, little-endian.
-    Number,
-    /// One byte, 0 or 1.
-    Boolean,
+/// An attribute of Envoy, such as `connection.requested_server_name`, that has bytes of any kind.
+#[derive(Debug)]
+pub(crate) struct Attribute(pub(crate) &'static [&'static str]);
+
+impl LookUp for Attribute {
+    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found {
+        facts.attribute(self.0).map_or(Found::Missing, Found::Value)
+    }
 }
 
-/// What was found of a fact.
+words! {
+    /// The type of a value of metadata.
+    pub(crate) enum ValueType {
+        /// Text in UTF-8 without control characters.
+        Text = "string",
+        /// A number, whole or not.
+        Number = "number",
+        /// `true` or `false`.
+        Boolean = "boolean",
+    }
+}
+
+/// The value of a fact in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Its text in its one spelling; never empty.
+    /// Its text in its one spelling. Never empty.
     Value(Rc<[u8]>),
-    /// Nothing, or nothing of its type.
+    /// There is no value, or one of another type.
     Missing,
-    /// The client gave it more than once, so that nobody can tell which one its upstream believes.
+    /// The client gave it more than once. The upstream may believe either of the values.
     Ambiguous,
 }
 
 impl Found {
-    /// The one of `values`.
+    /// The only one of `values`.
     pub(crate) fn only<V: AsRef<[u8]>>(mut values: impl Iterator<Item = V>) -> Self {
         match (values.next(), values.next()) {
             (_, Some(_)) => Self::Ambiguous,
@@ -71,15 +86,12 @@ impl Found {
             (Some(_) | None, None) => Self::Missing,
         }
     }
-
-    /// The value that can be given only once.
-    pub(crate) fn present(value: Option<Vec<u8>>) -> Self {
-        Self::only(value.into_iter())
-    }
 }
 
-impl Kind {
-    /// The text of a value as the host gave it; `None` where it is not of this type or empty.
+impl ValueType {
+    /// The text of a value as Envoy gave it. `None` if the value is of another type, or empty.
+    ///
+    /// A number is eight bytes, IEEE 754, little-endian. A boolean is one byte, 0 or 1.
     pub(crate) fn text(self, raw: &Rc<[u8]>) -> Option<Rc<[u8]>> {
         match self {
             Self::Text => {
@@ -99,7 +111,7 @@ impl Kind {
     }
 }
 
-/// A whole number as an integer where it is held exactly, any other in the shortest form that reads back.
+/// A number as text: an integer if the float holds it exactly, else the shortest form that reads back.
 fn number_text(number: f64) -> String {
     let most = MAX_UNITS as f64;
     if number.fract() == 0.0 && (-most..=most).contains(&number) {
@@ -113,8 +125,8 @@ fn number_text(number: f64) -> String {
 mod tests {
     use super::*;
 
-    fn text(kind: Kind, raw: &[u8]) -> Option<String> {
-        kind.text(&raw.into()).map(|text| String::from_utf8(text.to_vec()).unwrap())
+    fn text(value_type: ValueType, raw: &[u8]) -> Option<String> {
+        value_type.text(&raw.into()).map(|text| String::from_utf8(text.to_vec()).unwrap())
     }
 
     #[test]
@@ -134,11 +146,11 @@ mod tests {
             (f64::INFINITY, None),
             (f64::NEG_INFINITY, None),
         ] {
-            assert_eq!(text(Kind::Number, &f64::to_le_bytes(number)).as_deref(), expected, "{number}");
+            assert_eq!(text(ValueType::Number, &f64::to_le_bytes(number)).as_deref(), expected, "{number}");
         }
-        assert_eq!(text(Kind::Number, b"42"), None);
-        assert_eq!(text(Kind::Number, &[0; 9]), None);
-        assert_eq!(text(Kind::Number, b""), None);
+        assert_eq!(text(ValueType::Number, b"42"), None);
+        assert_eq!(text(ValueType::Number, &[0; 9]), None);
+        assert_eq!(text(ValueType::Number, b""), None);
     }
 
     #[test]
@@ -146,7 +158,7 @@ mod tests {
         for (raw, expected) in
             [(&[0][..], Some("false")), (&[1], Some("true")), (&[2], None), (&[], None), (b"true", None)]
         {
-            assert_eq!(text(Kind::Boolean, raw).as_deref(), expected, "{raw:?}");
+            assert_eq!(text(ValueType::Boolean, raw).as_deref(), expected, "{raw:?}");
         }
     }
 
@@ -164,7 +176,7 @@ mod tests {
             (&42.0_f64.to_le_bytes(), false),
             (&[1], false),
         ] {
-            assert_eq!(text(Kind::Text, raw).is_some(), is_text, "{raw:?}");
+            assert_eq!(text(ValueType::Text, raw).is_some(), is_text, "{raw:?}");
         }
     }
 }

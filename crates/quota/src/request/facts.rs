@@ -1,4 +1,4 @@
-//! What is known of one request, each fact fetched from the host when it is first needed, and once.
+//! The facts about one request. Each is fetched from the host when it is first needed, and once.
 
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
@@ -6,12 +6,11 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use super::Request;
-use crate::request::fact::{Fact, Found, Lookup};
 use crate::request::{host, pairs, path};
 
-/// The facts of one request; `'c` is the configuration's life. An empty fact is a missing one.
-pub(crate) struct Facts<'c, R> {
-    request: &'c R,
+/// The facts about one request. `'c` is the life of the configuration. An empty fact counts as missing.
+pub(crate) struct Facts<'c> {
+    request: &'c dyn Request,
     method: OnceCell<Option<Vec<u8>>>,
     target: OnceCell<Option<Vec<u8>>>,
     path: OnceCell<Spelt>,
@@ -20,39 +19,42 @@ pub(crate) struct Facts<'c, R> {
     route: OnceCell<Option<Vec<u8>>>,
     address: OnceCell<Option<IpAddr>>,
     headers: Memo<&'c str, Rc<[Vec<u8>]>>,
-    found: Memo<&'c Lookup, Found>,
-    /// By the place of the identity in memory.
+    metadata: Memo<(&'c str, &'c [Box<str>]), Option<Rc<[u8]>>>,
+    attributes: Memo<&'static [&'static str], Option<Rc<[u8]>>>,
+    /// By the address of the identity in memory.
     resolved: Memo<*const (), Resolved>,
 }
 
-/// Answers known so far: so few that a search from the front is the fastest.
+/// The answers so far. They are few, so a search from the front is the fastest.
 type Memo<K, V> = RefCell<Vec<(K, V)>>;
 
 /// A path in its one spelling.
 enum Spelt {
-    /// So many of the target's first bytes.
+    /// This many of the target's first bytes.
     AsGiven(usize),
+    /// Another text.
     Anew(Vec<u8>),
 }
 
-/// What an identity is in a request.
+/// The value of an identity in a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Resolved {
     /// It has a value.
     Value {
         /// Its encoded entries.
         text: Rc<str>,
-        /// The client's whole address, where the value was made of it.
+        /// The client's whole address, if the value was made of it.
         address: Option<IpAddr>,
     },
-    /// No source yields one.
+    /// No source has a value.
     Missing,
     /// The client gave it more than once.
     Ambiguous,
 }
 
-impl<'c, R: Request> Facts<'c, R> {
-    pub(crate) fn new(request: &'c R) -> Self {
+impl<'c> Facts<'c> {
+    /// Nothing is fetched yet.
+    pub(crate) fn new(request: &'c dyn Request) -> Self {
         Self {
             request,
             method: OnceCell::new(),
@@ -63,12 +65,13 @@ impl<'c, R: Request> Facts<'c, R> {
             route: OnceCell::new(),
             address: OnceCell::new(),
             headers: RefCell::default(),
-            found: RefCell::default(),
+            metadata: RefCell::default(),
+            attributes: RefCell::default(),
             resolved: RefCell::default(),
         }
     }
 
-    /// In upper case.
+    /// The method in upper case.
     pub(crate) fn method(&self) -> Option<&[u8]> {
         let fetch = || {
             let mut method = self.request.method()?;
@@ -79,11 +82,11 @@ impl<'c, R: Request> Facts<'c, R> {
     }
 
     /// The path as it was sent, with its query string.
-    fn target(&self) -> Option<&[u8]> {
+    pub(crate) fn target(&self) -> Option<&[u8]> {
         self.target.get_or_init(|| self.request.path()).as_deref()
     }
 
-    /// In its one spelling, without query string and fragment.
+    /// The path in its one spelling, without query string and fragment.
     pub(crate) fn path(&self) -> Option<&[u8]> {
         let target = self.target()?;
         let spelt = self.path.get_or_init(|| match path::normalize(target) {
@@ -97,12 +100,12 @@ impl<'c, R: Request> Facts<'c, R> {
         (!path.is_empty()).then_some(path)
     }
 
-    /// What else the path may mean, where it has parameters.
+    /// The other readings of a path with parameters.
     pub(crate) fn other_readings(&self) -> &[Vec<u8>] {
         self.other_readings.get_or_init(|| self.target().map(path::other_readings).unwrap_or_default())
     }
 
-    /// Normalized as hosts are matched.
+    /// The host as conditions compare it.
     pub(crate) fn host(&self) -> Option<&[u8]> {
         self.host.get_or_init(|| present(self.request.authority().map(host::normalize))).as_deref()
     }
@@ -112,14 +115,13 @@ impl<'c, R: Request> Facts<'c, R> {
         self.route.get_or_init(|| present(self.request.route_name())).as_deref()
     }
 
-    /// The client's address: an IPv4 address in IPv6 form is an IPv4 address. `None` also for what is no
-    /// address at all, such as a Unix socket.
+    /// The client's address. An IPv4 address in IPv6 form is an IPv4 address. `None` for a Unix socket.
     pub(crate) fn address(&self) -> Option<IpAddr> {
         *self.address.get_or_init(|| parse_address(&self.request.source_address()?))
     }
 
-    /// All values of the header of this lower-case name, in their order, also empty ones; without the spaces
-    /// and tabs around them, which are no part of a value.
+    /// All values of the header of this lower-case name, in their order, also empty ones. Spaces and tabs around
+    /// a value are no part of it.
     pub(crate) fn header(&self, name: &'c str) -> Rc<[Vec<u8>]> {
         remember(&self.headers, name, || {
             let mut values = self.request.header(name);
@@ -133,32 +135,25 @@ impl<'c, R: Request> Facts<'c, R> {
         })
     }
 
-    /// The one value of `fact`.
-    pub(crate) fn look_up(&self, fact: &'c Fact) -> Found {
-        let found = remember(&self.found, &fact.lookup, || match &fact.lookup {
-            Lookup::Header(name) => Found::only(self.header(name).iter().map(Vec::as_slice)),
-            Lookup::Cookie(name) => pairs::cookie(&self.header("cookie"), name.as_bytes()),
-            Lookup::Query(name) => {
-                self.target().map_or(Found::Missing, |target| pairs::parameter(target, name.as_bytes()))
-            }
-            Lookup::Metadata { filter, path } => Found::present(self.request.metadata(filter, path)),
-            Lookup::Peer(name) => Found::present(self.request.peer(*name)),
-        });
-        match (&fact.lookup, found) {
-            (Lookup::Metadata { .. }, Found::Value(raw)) => {
-                fact.kind.text(&raw).map_or(Found::Missing, Found::Value)
-            }
-            (_, found) => found,
-        }
+    /// A member of dynamic metadata, as the host's bytes.
+    pub(crate) fn metadata(&self, filter: &'c str, path: &'c [Box<str>]) -> Option<Rc<[u8]>> {
+        remember(&self.metadata, (filter, path), || {
+            present(self.request.metadata(filter, path)).map(Rc::from)
+        })
     }
 
-    /// What `resolve` makes of these facts: found out once for each identity, which is told by its place.
+    /// An attribute of Envoy, as the host's bytes.
+    pub(crate) fn attribute(&self, path: &'static [&'static str]) -> Option<Rc<[u8]>> {
+        remember(&self.attributes, path, || present(self.request.attribute(path)).map(Rc::from))
+    }
+
+    /// The value of an identity, which `resolve` finds once. The address of the identity stands for it.
     pub(crate) fn resolved(&self, identity: *const (), resolve: impl FnOnce() -> Resolved) -> Resolved {
         remember(&self.resolved, identity, resolve)
     }
 }
 
-/// What `memo` knows of `key`, or what `fetch` finds.
+/// The answer for `key`: a known one, or that of `fetch`.
 fn remember<K: PartialEq + Copy, V: Clone>(memo: &Memo<K, V>, key: K, fetch: impl FnOnce() -> V) -> V {
     if let Some((_, known)) = memo.borrow().iter().find(|(known, _)| *known == key) {
         return known.clone();

@@ -40,6 +40,13 @@ pub(crate) enum Secrecy {
     Secret,
 }
 
+impl Secrecy {
+    /// The secrecy of a value that `is_secret`, or is not.
+    pub(crate) fn of(is_secret: bool) -> Self {
+        if is_secret { Self::Secret } else { Self::Plain }
+    }
+}
+
 /// Makes the digests that stand for secret and long values.
 #[derive(Clone)]
 pub(crate) struct Digester(Hmac<Sha256>);

@@ -3,7 +3,7 @@
 use regex_lite::Regex;
 
 use crate::request::facts::Facts;
-use crate::request::{Request, path};
+use crate::request::path;
 
 /// Longest text in bytes that an expression is tried on: it may cost 125 ns a byte, before any quota is asked.
 ///
@@ -81,7 +81,7 @@ pub(crate) enum ValuePattern {
 }
 
 impl Matcher {
-    pub(crate) fn matches<'c, R: Request>(&'c self, facts: &Facts<'c, R>) -> bool {
+    pub(crate) fn matches<'c>(&'c self, facts: &Facts<'c>) -> bool {
         let among_methods =
             || facts.method().is_some_and(|method| self.methods.iter().any(|m| m.as_bytes() == method));
         let among_hosts = || facts.host().is_some_and(|host| self.hosts.iter().any(|h| h.matches(host)));

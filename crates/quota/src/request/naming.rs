@@ -19,10 +19,10 @@
 //! clients are counted, only the configuration says.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use super::key::{self, Digester, MAX_VALUE, Secrecy};
-use super::{identity, path, percent};
+use super::partition::BuiltIn;
+use super::{path, percent, source};
 use crate::protocol::MAX_KEY;
 
 /// Makes the digests that stand for secret and long values. Never shown.
@@ -76,19 +76,24 @@ pub enum NameError {
     NoLabel(String),
     /// It is a label that no filter writes.
     #[error(
-        "`{0}` is no label: there are jwt.<claim>, header.<name>, cookie.<name>, query.<name>, ip, peer.uri, peer.dns, \
-         peer.subject, metadata.<filter>.<path>, method, host, path and route; a dot within the name of a claim or a \
-         filter is %2E"
+        "`{0}` is no label: there are {labels}, method, host, path and route; a dot within the name of a claim or a \
+         filter is %2E",
+        labels = source::ALL.each_ref().map(|kind| kind.labels).join(", ")
     )]
     UnknownLabel(String),
     /// Nothing follows its label.
     #[error("`{0}` has no value")]
     NoValue(String),
-    /// It is no address.
-    #[error(
-        "`ip={0}` must be an address such as 192.0.2.7, 2001:db8::1, or 2001:db8::/64 for a network of IPv6"
-    )]
-    Address(String),
+    /// Its label takes other values.
+    #[error("`{label}={value}` must be {expected}")]
+    Value {
+        /// The label.
+        label: String,
+        /// The value that was typed.
+        value: String,
+        /// What it must be instead.
+        expected: &'static str,
+    },
     /// Secrets were given that have no place in it.
     #[error("the secret {0} has no place in the partition: write its label there, without `=`")]
     Unplaced(String),
@@ -156,9 +161,8 @@ impl Name {
     /// secret, and then its digest names it.
     pub fn written_out(&self) -> Option<&str> {
         self.0.iter().find_map(|entry| match entry {
-            Entry::Value { label, .. } => ["header.", "cookie.", "query."]
-                .iter()
-                .any(|kind| label.starts_with(kind))
+            Entry::Value { label, .. } => source::kind_of_label(label)
+                .is_some_and(|kind| kind.is_often_secret)
                 .then_some(label.as_str()),
             Entry::AsIs(_) | Entry::Secret(_) => None,
         })
@@ -219,33 +223,23 @@ impl Entry {
         if is_digest(value) {
             return Ok(Self::AsIs(format!("{label}={value}")));
         }
-        let value = match label.as_str() {
-            // It decodes by itself.
-            "path" => path::without_slash(&path::normalize(value.as_bytes())).to_vec(),
-            "method" => percent::decode(value.as_bytes()).to_ascii_uppercase(),
-            "host" => percent::decode(value.as_bytes()).to_ascii_lowercase(),
-            key::IP => address(value).ok_or_else(|| NameError::Address(value.to_owned()))?.into_bytes(),
-            _ => percent::decode(value.as_bytes()),
+        let decoded = percent::decode(value.as_bytes());
+        let value = match (source::kind_of_label(&label), label.as_str()) {
+            (Some(kind), _) => (kind.spell)(decoded).map_err(|expected| NameError::Value {
+                label: label.clone(),
+                value: value.to_owned(),
+                expected,
+            })?,
+            // `normalize` decodes by itself.
+            (None, "path") => path::without_slash(&path::normalize(value.as_bytes())).to_vec(),
+            (None, "method") => decoded.to_ascii_uppercase(),
+            (None, "host") => decoded.to_ascii_lowercase(),
+            (None, _) => decoded,
         };
         if value.is_empty() {
             return Err(NameError::NoValue(label));
         }
         Ok(Self::Value { label, value })
-    }
-}
-
-/// An address, or a network of IPv6, in its one spelling.
-fn address(typed: &str) -> Option<String> {
-    let text = String::from_utf8(percent::decode(typed.as_bytes())).ok()?;
-    match text.split_once('/') {
-        None => text.parse().ok().map(|address: IpAddr| address.to_canonical().to_string()),
-        Some((address, bits)) => {
-            let bits = bits.parse().ok().filter(|bits| (1..=128).contains(bits))?;
-            match address.parse::<IpAddr>().ok()?.to_canonical() {
-                address @ IpAddr::V6(_) => Some(identity::network(address, bits)),
-                IpAddr::V4(_) => None,
-            }
-        }
     }
 }
 
@@ -288,34 +282,12 @@ fn is_digest(text: &str) -> bool {
     })
 }
 
-/// A label as the filter writes it; `None` where it writes no such label.
+/// A label as the filter writes it. `None` if the filter writes no such label.
 fn encoded_label(typed: &str) -> Option<String> {
-    const WHOLE: [&str; 8] =
-        [key::IP, "peer.uri", "peer.dns", "peer.subject", "method", "host", "path", "route"];
-    if WHOLE.contains(&typed) {
+    if BuiltIn::ALL.iter().any(|fact| fact.name() == typed) {
         return Some(typed.to_owned());
     }
-    let (kind, name) = typed.split_once('.').filter(|(_, name)| !name.is_empty())?;
-    let decoded = |text: &str| String::from_utf8(percent::decode(text.as_bytes())).ok();
-    match kind {
-        "header" => Some(key::label(kind, &decoded(name)?.to_ascii_lowercase()).into()),
-        "cookie" | "query" => Some(key::label(kind, &decoded(name)?).into()),
-        _ => {
-            let mut head = "jwt".to_owned();
-            match kind.split_once('@') {
-                None if kind == "jwt" => {}
-                None if kind == "metadata" => kind.clone_into(&mut head),
-                Some(("jwt", payload)) if !payload.is_empty() => {
-                    head.push('@');
-                    key::push_name(&mut head, &decoded(payload)?);
-                }
-                _ => return None,
-            }
-            let names: Option<Vec<String>> =
-                name.split('.').map(|name| decoded(name).filter(|name| !name.is_empty())).collect();
-            Some(key::path_label(&head, names?.iter().map(String::as_str)).into())
-        }
-    }
+    source::ALL.iter().find_map(|kind| (kind.label)(typed))
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use super::fact::{Fact, LookUp};
+use super::facts::{Facts, Resolved};
+use super::identity::{Identity, Yield};
+use super::key::{self, Digester, Secrecy};
+use super::source::Source;
+use super::{host, path};
+use crate::document::words;
 use crate::protocol::dials::PartitionEntry;
-use crate::request::Request;
-use crate::request::facts::{Facts, Resolved};
-use crate::request::identity::{Identity, Source, Yield, network};
-use crate::request::key::{self, Digester, Secrecy};
-use crate::request::{host, path};
 
 /// What a policy counts by.
 #[derive(Debug)]
@@ -48,15 +50,16 @@ pub(crate) enum BuiltIn {
     Route,
 }
 
-/// What becomes of a request that lacks a value of the partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnMissing {
-    /// The policy does not apply to it.
-    Skip,
-    /// It is refused.
-    Deny,
-    /// All such requests have one value in common.
-    Shared,
+words! {
+    /// What happens to a request that has no value for an entry of the partition.
+    pub(crate) enum OnMissing {
+        /// The policy does not apply to it.
+        Skip = "skip",
+        /// It is answered with 401.
+        Deny = "deny",
+        /// All such requests share one value.
+        Shared = "shared",
+    }
 }
 
 /// The counter of a request under one policy.
@@ -84,17 +87,15 @@ pub(crate) struct Part<'p> {
     pub(crate) label: &'p str,
     /// Whether it is kept as a digest.
     pub(crate) secrecy: Secrecy,
-    spelling: Spelling,
+    value: PartValue<'p>,
 }
 
-/// How a value is brought into its one spelling.
+/// Where the value of a part comes from, and so how it is spelled.
 #[derive(Clone, Copy, Debug)]
-enum Spelling {
-    /// There is only one.
-    AsIs,
-    /// An address, by its first so many bits where it is IPv6.
-    Network(u8),
-    /// As that of a request.
+enum PartValue<'p> {
+    /// From a source of an identity.
+    Source(&'p dyn LookUp),
+    /// From every request.
     BuiltIn(BuiltIn),
 }
 
@@ -130,7 +131,7 @@ impl Partition {
     }
 
     /// The counter that `facts` belong to.
-    pub(crate) fn party<'c, R: Request>(&'c self, facts: &Facts<'c, R>, digester: &Digester) -> Party {
+    pub(crate) fn party<'c>(&'c self, facts: &Facts<'c>, digester: &Digester) -> Party {
         let (head, entries, on_missing) = match self {
             Self::Everyone(key) => return Party::Counter { key: Rc::clone(key), address: None, named: true },
             Self::By { head, entries, on_missing } => (head, entries, *on_missing),
@@ -178,10 +179,10 @@ impl Partition {
     pub(crate) fn forms(&self) -> Vec<Vec<Vec<Part<'_>>>> {
         let Self::By { entries, .. } = self else { return Vec::new() };
         let forms = entries.iter().map(|entry| match entry {
-            Entry::Identity(identity) => identity.sources.iter().map(parts).collect(),
+            Entry::Identity(identity) => identity.sources.iter().map(Source::parts).collect(),
             Entry::BuiltIn(fact) => {
-                let spelling = Spelling::BuiltIn(*fact);
-                vec![vec![Part { label: fact.name(), secrecy: Secrecy::Plain, spelling }]]
+                let value = PartValue::BuiltIn(*fact);
+                vec![vec![Part { label: fact.name(), secrecy: Secrecy::Plain, value }]]
             }
         });
         forms.collect()
@@ -217,7 +218,7 @@ impl Partition {
 
 impl Entry {
     /// Appends it, and says which address it was read from, if any; nothing is appended where it has no value.
-    fn write<'c, R: Request>(&'c self, out: &mut String, facts: &Facts<'c, R>, digester: &Digester) -> Yield {
+    fn write<'c>(&'c self, out: &mut String, facts: &Facts<'c>, digester: &Digester) -> Yield {
         let (name, value) = match self {
             Self::Identity(identity) => match identity.of(facts, digester) {
                 Resolved::Value { text, address } => {
@@ -243,48 +244,41 @@ impl Entry {
     }
 }
 
-/// The parts that a source writes.
-fn parts(source: &Source) -> Vec<Part<'_>> {
-    let part = |label| Part { label, secrecy: Secrecy::Plain, spelling: Spelling::AsIs };
-    match source {
-        Source::One(fact, secrecy) => vec![Part { secrecy: *secrecy, ..part(&fact.label) }],
-        Source::All(facts) => facts.iter().map(|fact| part(&fact.label)).collect(),
-        Source::ClientIp(prefix) => vec![Part { spelling: Spelling::Network(*prefix), ..part(key::IP) }],
+impl Source {
+    /// The parts that it writes.
+    fn parts(&self) -> Vec<Part<'_>> {
+        fn part(fact: &Fact) -> Part<'_> {
+            Part { label: &fact.label, secrecy: fact.secrecy, value: PartValue::Source(&*fact.lookup) }
+        }
+        self.facts.iter().map(part).collect()
     }
-}
-
-/// An address, also one that is written as the network of `prefix` bits that it counts by.
-fn address(raw: &[u8], prefix: u8) -> Option<IpAddr> {
-    let text = std::str::from_utf8(raw).ok()?;
-    let counted = text.strip_suffix(&format!("/{prefix}")).filter(|address| address.contains(':'));
-    counted.unwrap_or(text).parse().ok()
 }
 
 impl Part<'_> {
-    /// As a form of [`PartitionEntry`] has it.
+    /// How a form of [`PartitionEntry`] shows it.
     fn reported(self) -> String {
-        match (self.secrecy, self.spelling) {
+        let prefix = match self.value {
+            PartValue::Source(lookup) => lookup.ipv6_prefix().filter(|prefix| *prefix < 128),
+            PartValue::BuiltIn(_) => None,
+        };
+        match (self.secrecy, prefix) {
             (Secrecy::Secret, _) => format!("{}=~", self.label),
-            (_, Spelling::Network(prefix)) if prefix < 128 => format!("{}=/{prefix}", self.label),
-            _ => self.label.to_owned(),
+            (Secrecy::Plain, Some(prefix)) => format!("{}=/{prefix}", self.label),
+            (Secrecy::Plain, None) => self.label.to_owned(),
         }
     }
 
-    /// Appends the entry of the value `raw`, in the spelling that a request's has.
+    /// Appends the entry of the value `raw`, in the spelling that requests have.
     ///
     /// # Errors
-    /// What it must be instead.
+    /// What the value must be instead.
     pub(crate) fn write(self, out: &mut String, raw: &[u8], digester: &Digester) -> Result<(), &'static str> {
-        let value = match self.spelling {
-            Spelling::AsIs => raw.into(),
-            Spelling::Network(prefix) => match address(raw, prefix) {
-                Some(address) => network(address.to_canonical(), prefix).into_bytes(),
-                None => return Err("an address such as 192.0.2.7 or 2001:db8::1"),
-            },
-            Spelling::BuiltIn(BuiltIn::Method) => raw.to_ascii_uppercase(),
-            Spelling::BuiltIn(BuiltIn::Host) => host::normalize(raw.into()),
-            Spelling::BuiltIn(BuiltIn::Path) => path::without_slash(&path::normalize(raw)).to_vec(),
-            Spelling::BuiltIn(BuiltIn::Route) => raw.into(),
+        let value = match self.value {
+            PartValue::Source(lookup) => lookup.spell(raw)?,
+            PartValue::BuiltIn(BuiltIn::Method) => raw.to_ascii_uppercase(),
+            PartValue::BuiltIn(BuiltIn::Host) => host::normalize(raw.into()),
+            PartValue::BuiltIn(BuiltIn::Path) => path::without_slash(&path::normalize(raw)).to_vec(),
+            PartValue::BuiltIn(BuiltIn::Route) => raw.into(),
         };
         key::write_entry(out, self.label, &value, self.secrecy, digester);
         Ok(())

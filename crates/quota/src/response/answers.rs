@@ -84,7 +84,7 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
     let denied = &config.response.denied;
     let mut quota = None;
     let name = |standing: &Standing| {
-        quota.get_or_insert(standing.quota);
+        quota.get_or_insert(standing.balance.quota);
         config.policies.get(standing.policy).map(|policy| &*policy.name)
     };
     let names: Vec<&str> = refusal.violated().filter_map(name).collect();
@@ -96,7 +96,7 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
     // A quota of 0 grants nothing later either, so such a client is not told when to come back.
     let blocked: Vec<&str> = refusal
         .violated()
-        .filter(|standing| standing.quota == 0)
+        .filter(|standing| standing.balance.quota == 0)
         .filter_map(|standing| config.policies.get(standing.policy).map(|policy| &*policy.name))
         .collect();
     let fill = |template: &'a Template| match template.pieces() {

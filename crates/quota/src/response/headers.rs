@@ -12,7 +12,7 @@ use itoa::Buffer;
 use super::upstream::{Precedence, Upstream, list, precedence};
 use super::{Header, Now};
 use crate::config::{Config, Family, Reset};
-use crate::decision::Standing;
+use crate::decision::{Balance, Standing};
 use crate::time::Monotonic;
 
 /// The quota headers of a refusal, by the families that the configuration names. Empty, and `now` not asked, where
@@ -39,7 +39,7 @@ pub fn response_headers<'a>(
     let Some(shown) = Shown::new(config, standings, now) else { return Vec::new() };
     let mut headers = Vec::with_capacity(8);
     for &family in config.response.families.iter() {
-        match precedence(upstream, family, shown.tightest.remaining) {
+        match precedence(upstream, family, shown.tightest.balance.remaining) {
             Precedence::Ours => headers.extend(shown.fields(family)),
             Precedence::Theirs => {}
             Precedence::Both => headers.extend(shown.fields(family).map(|(name, ours)| {
@@ -77,7 +77,7 @@ impl<'s> Shown<'s> {
         let values: Vec<String> = match family {
             Family::Ietf => self.lists().into(),
             Family::XRateLimit => {
-                let Standing { quota, remaining, .. } = *self.tightest;
+                let Balance { quota, remaining, .. } = self.tightest.balance;
                 [quota, used(self.tightest), remaining, self.x_reset()].map(number).into()
             }
             Family::Draft07 => {
@@ -92,13 +92,14 @@ impl<'s> Shown<'s> {
     /// The values of `RateLimit-Policy` and `RateLimit`.
     fn lists(&self) -> [String; 2] {
         let (mut policies, mut limits) = (String::with_capacity(48), String::with_capacity(32));
-        for Standing { policy, quota, remaining, resets, .. } in &self.enforced {
+        for Standing { policy, balance, .. } in &self.enforced {
+            let Balance { quota, remaining, resets } = *balance;
             let Some(policy) = self.config.policies.get(*policy) else { continue };
             let window = u64::from(policy.window.seconds());
-            item(&mut policies, &policy.name, &[(";q=", integer(*quota)), (";w=", window)]);
-            let (left, reset) = ((";r=", integer(*remaining)), (";t=", seconds_until(*resets, self.now)));
+            item(&mut policies, &policy.name, &[(";q=", integer(quota)), (";w=", window)]);
+            let (left, reset) = ((";r=", integer(remaining)), (";t=", seconds_until(resets, self.now)));
             // Of a quota of 0 no time brings more.
-            let parameters: &[_] = if *quota == 0 { &[left] } else { &[left, reset] };
+            let parameters: &[_] = if quota == 0 { &[left] } else { &[left, reset] };
             item(&mut limits, &policy.name, parameters);
         }
         [policies, limits]
@@ -106,12 +107,12 @@ impl<'s> Shown<'s> {
 
     /// Limit, remaining and seconds until the reset.
     fn limit(&self) -> [u64; 3] {
-        let Standing { quota, remaining, resets, .. } = *self.tightest;
+        let Balance { quota, remaining, resets } = self.tightest.balance;
         [quota, remaining, seconds_until(resets, self.now)]
     }
 
     fn x_reset(&self) -> u64 {
-        let seconds = seconds_until(self.tightest.resets, self.now);
+        let seconds = seconds_until(self.tightest.balance.resets, self.now);
         match self.config.response.reset {
             Reset::Epoch => self.now.epoch.as_secs().saturating_add(seconds),
             Reset::Delta => seconds,
@@ -137,12 +138,12 @@ fn item(list: &mut String, name: &str, parameters: &[(&str, u64)]) {
 /// The tightest of them: the one with the fewest units left; of several such the one that resets last, and of
 /// these the first.
 pub fn tightest<'s>(standings: impl Iterator<Item = &'s Standing>) -> Option<&'s Standing> {
-    standings.min_by_key(|standing| (standing.remaining, Reverse(standing.resets)))
+    standings.min_by_key(|standing| (standing.balance.remaining, Reverse(standing.balance.resets)))
 }
 
 /// The units of its quota that are used, as far as known.
 pub(crate) fn used(standing: &Standing) -> u64 {
-    standing.quota.saturating_sub(standing.remaining)
+    standing.balance.quota.saturating_sub(standing.balance.remaining)
 }
 
 /// Whole seconds until `moment`, rounded up.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::Config;
-use crate::decision::{Admission, Decision, Refusal, Standing, Uncounted};
+use crate::decision::{Admission, Balance, Decision, Refusal, Standing, Uncounted};
 
 const NOW: Now =
     Now { monotonic: Monotonic::new(Duration::from_millis(1_500)), epoch: Duration::from_secs(1_000_000) };
@@ -30,7 +30,7 @@ fn at(ms: u64) -> Monotonic {
 
 fn standing(policy: usize, quota: u64, remaining: u64, resets: Monotonic) -> Standing {
     let (key, granted, enforced) = ("shop:p:{*}".into(), remaining > 0, policy != SHADOW);
-    Standing { policy, key, granted, enforced, quota, remaining, resets }
+    Standing { policy, key, granted, enforced, balance: Balance { quota, remaining, resets } }
 }
 
 fn standings() -> Vec<Standing> {

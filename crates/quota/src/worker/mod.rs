@@ -1,22 +1,20 @@
-//! One Envoy worker's side of all quotas: events in, calls and decisions out.
+//! The worker: one Envoy worker's side of all quotas. Events go in; calls and decisions come out.
 //!
-//! A request is decided at once where the ledger knows enough, and otherwise waits for a call. With no call
-//! under way that somebody waits for, its call leaves at once. Else requests gather, and leave together when that
-//! refunds, when there are [`FULL_BATCH`] of them, or after [`GATHER`] (a tick may add its period), while no
-//! more than [`MAX_IN_FLIGHT`] calls are out. So a lone request waits for nothing, and the busier a worker is,
-//! the fewer calls a request costs (`docs/design/batching.md`).
-//!
-//! Every waiting request is decided by its deadline plus a tick, whatever the store does. At most
-//! [`MAX_WAITING`] wait; the next is decided as if the store had failed.
-//!
-//! A request's way: [`Worker::submit`] (`submit`) decides it by what the worker knows, or lets it wait; a call
-//! leaves and refunds (`calls`, `batch`, `pools`); `settle` decides those that waited. What operators turn meanwhile is
-//! the business of `dials`: a request is decided by the mode that its policies had when it arrived.
+//! | part | owns |
+//! | --- | --- |
+//! | `requests` | requests from their arrival until their decision is taken |
+//! | `submit`, `settle` | the decision: on arrival, or after a call |
+//! | `call` | calls to the store: batches, grants, refunds, the breaker, how calls fail |
+//! | `known` | counters that are spent, counters kept while the store fails, the store's clock |
+//! | `lease` | units that the worker prefetches |
+//! | `overrides` | what operators changed |
+//! | `telemetry` | metrics, log lines, reports |
 
 mod call;
 pub(crate) mod known;
 mod lease;
 mod overrides;
+mod requests;
 mod settle;
 mod submit;
 mod telemetry;
@@ -26,67 +24,111 @@ mod tests;
 pub use call::breaker::Change;
 pub use call::faults::{AnsweredBy, CallEnd, CallFault, CallOutcome, Misread};
 pub use overrides::OutgoingFetch;
-pub use telemetry::notices::{Notice, PAUSE as NOTICE_PAUSE};
-pub use telemetry::tally::Counted;
+pub use telemetry::{Counted, NOTICE_PAUSE, Notice};
 
-use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::decision::{Admission, Decision, Held, Outcome};
-use crate::evaluate::Counter;
+use crate::decision::{Admission, Decision, Held, Outcome, Units};
+use crate::evaluate::{Check, Counter};
 use crate::time::Monotonic;
-use call::batch::Want;
-use call::breaker::Breaker;
-use call::flight::Call;
-use call::refunds::Refunds;
-use known::clock::StoreClock;
-use known::ledger::Ledger;
-use known::local::Local;
+use call::Calls;
+use known::Known;
 use lease::Leases;
-use lease::pool::Units;
-use overrides::Dials;
-use telemetry::notices::Notices;
-use telemetry::refusals::Refusals;
-use telemetry::tally::Tally;
+use overrides::Overrides;
+use requests::Requests;
+use telemetry::Telemetry;
 
-/// One call for each request, as others do it: only `cargo xtask bench` compiles this, to compare with.
+/// One call for each request, to compare with. Only `cargo xtask bench` compiles it.
 const UNBATCHED: bool = cfg!(quotagate_unbatched);
 /// Most calls under way at once.
 pub const MAX_IN_FLIGHT: usize = if UNBATCHED { 1024 } else { 4 };
-/// So many gathered requests leave although no call has returned.
+/// So many requests that gathered leave, even if no call has returned.
 pub const FULL_BATCH: usize = if UNBATCHED { 1 } else { 256 };
-/// Most requests that one call decides; the bounds of its body aside.
+/// Most requests of one call. The bounds of its body may allow fewer.
 const MAX_BATCH: usize = if UNBATCHED { 1 } else { usize::MAX };
-/// So long requests gather at most while calls are under way; a quarter of the timeout where that is less.
+/// How long requests gather at most while calls are under way, or a quarter of the timeout if that is less.
 pub const GATHER: Duration = Duration::from_millis(5);
 /// Most requests that wait at once.
 pub const MAX_WAITING: usize = 8192;
 
-/// One worker's quotas. `W` is how the caller finds a waiting request again.
+/// The quotas of one Envoy worker.
+///
+/// The caller owns sockets, streams and the clock. `W` is how it finds a waiting request again. Units are those of policies.
+/// Times are moments on the caller's own monotonic clock, and must not go back.
+///
+/// # Call order
+///
+/// 1. For each request: [`arrives`](Self::arrives), which returns the configuration to
+///    [evaluate](Config::evaluate) it by, then [`submit`](Self::submit) with its checks.
+/// 2. After each `submit`, and after each event below: send what [`next_call`](Self::next_call) and
+///    [`next_fetch`](Self::next_fetch) return, until they return `None`.
+/// 3. When a call or a fetch ends: [`call_ended`](Self::call_ended). If the host refuses to send it:
+///    [`call_not_sent`](Self::call_not_sent).
+/// 4. Every 10 ms or so, unless [`is_idle`](Self::is_idle): [`tick`](Self::tick).
+/// 5. After 3 and 4: carry out what [`next_decision`](Self::next_decision) returns, and write
+///    [`take_notices`](Self::take_notices) to the log.
+///
+/// A client that leaves while its request waits is [cancelled](Self::cancel). Units that an answer does not spend are
+/// [refunded](Self::refund).
+///
+/// # Guarantees
+///
+/// A waiting request gets its decision by its deadline (`store.timeout` after it arrived) plus one tick, whatever the
+/// store does. At most [`MAX_WAITING`] requests wait; the worker decides further ones as if the store had failed.
+///
+/// The first call leaves at once. While a call is under way that a request waits for, further requests gather. They
+/// leave together when it returns, when there are [`FULL_BATCH`] of them, or after [`GATHER`], with at most
+/// [`MAX_IN_FLIGHT`] calls under way. So a lone request never waits for others, and the busier a worker is, the fewer
+/// calls a request costs.
+///
+/// # Example
+///
+/// ```
+/// use std::num::NonZeroU64;
+/// use std::rc::Rc;
+/// use std::time::Duration;
+///
+/// use quotagate_quota::config::Config;
+/// use quotagate_quota::decision::Decision;
+/// use quotagate_quota::evaluate::{Check, Counter};
+/// use quotagate_quota::time::Monotonic;
+/// use quotagate_quota::worker::{AnsweredBy, CallEnd, Submitted, Worker};
+///
+/// let config = Config::parse(br#"{"domain": "shop", "store": {"cluster": "quota_store"}, "policies": [
+///     {"name": "all", "partition_by": [], "quota": 5, "window": "1m"}]}"#).unwrap();
+/// let mut worker: Worker<&str> = Worker::new(Rc::new(config), 1);
+/// let at = |ms| Monotonic::new(Duration::from_millis(ms));
+///
+/// // A request arrives. Adapters get the checks from `Config::evaluate`.
+/// let window = worker.arrives(at(0)).policies[0].window;
+/// let counter = Counter { key: "shop:all:{*}".into(), quota: 5, window };
+/// let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, enforced: true };
+/// assert!(matches!(worker.submit("request 1", vec![check], at(0)), Submitted::Waiting(_)));
+///
+/// // Its call leaves, and the store answers.
+/// let call = worker.next_call(at(0)).unwrap();
+/// let body = br#"{"grants": [{"granted": 1, "used": 1, "quota": 5, "reset_ms": 30000, "window": 9}]}"#;
+/// let end = CallEnd::Answered { status: 200, by: AnsweredBy::Store, body: body.to_vec(), size: body.len() };
+/// worker.call_ended(call.id, &end, at(2));
+///
+/// // The decision: 4 units remain.
+/// let (request, decision) = worker.next_decision().unwrap();
+/// let Decision::Admit(admission) = decision else { panic!("refused") };
+/// assert_eq!((request, admission.standings[0].balance.remaining), ("request 1", 4));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Worker<W> {
-    /// As dials have turned it.
+    /// The configuration in force, as dials changed it.
     config: Rc<Config>,
-    dials: Dials,
-    ledger: Ledger,
+    overrides: Overrides,
+    requests: Requests<W>,
+    calls: Calls,
+    known: Known,
     leases: Leases,
-    local: Local,
-    clock: StoreClock,
-    refunds: Refunds,
-    /// A tick has passed since the first of the refunds came.
-    refunds_due: bool,
-    /// Refills that nobody waits for have gathered long enough.
-    refills_due: bool,
-    breaker: Breaker,
-    waiting: BTreeMap<Ticket, Waiter<W>>,
-    gathering: VecDeque<Ticket>,
-    calls: Vec<Call>,
-    decided: VecDeque<Decided<W>>,
-    tally: Tally,
-    refusals: Refusals,
-    notices: Notices,
+    telemetry: Telemetry,
+    /// The last number given to a ticket or a call.
     serial: u64,
 }
 
@@ -94,154 +136,184 @@ pub struct Worker<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// A call under way.
+/// A call or a fetch under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub(crate) u64);
 
-/// What a request gets when it arrives.
+/// What a request gets on arrival.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Submitted {
-    /// It is decided.
+    /// Its decision.
     Decided(Decision),
-    /// It waits; its decision comes out of [`Worker::next_decision`]. Send what [`Worker::next_call`] gives.
+    /// It waits. [`Worker::next_decision`] returns its decision later.
     Waiting(Ticket),
-    /// It goes on, admitted by all policies that may refuse: only such as never do wait for the store. As for
-    /// `Waiting`, a call may be due; what those policies say comes out of [`Worker::next_decision`] when it is
-    /// known, as an admission to be [joined](Admission::join) to this one.
+    /// It is admitted by all policies that may refuse it. Shadow policies still ask the store: a call may be due, and
+    /// [`Worker::next_decision`] returns later what they say, as an admission to [join](Admission::join) to this one.
     Counting(Admission),
 }
 
-/// A call to be sent to the store.
+/// A call to send to the store.
 #[derive(Debug)]
 pub struct OutgoingCall {
-    /// To tell its outcome by.
+    /// Its id in [`Worker::call_ended`] and [`Worker::call_not_sent`].
     pub id: CallId,
     /// The body for [`RESERVE_PATH`](crate::protocol::RESERVE_PATH).
     pub body: Vec<u8>,
-    /// The longest to wait for the reply, at least a millisecond.
+    /// How long to wait for the reply, at least 1 ms.
     pub timeout: Duration,
 }
 
-#[derive(Clone, Debug)]
-struct Waiter<W> {
-    who: W,
-    wants: Vec<Want>,
-    deadline: Monotonic,
-}
-
-/// A request that is decided and does not know it yet.
-#[derive(Clone, Debug)]
-struct Decided<W> {
-    ticket: Ticket,
-    who: W,
-    wants: Vec<Want>,
-    decision: Decision,
-}
-
 impl<W> Worker<W> {
-    /// A worker that knows nothing yet; `seed` varies the pauses of its breaker.
+    /// A worker that knows nothing yet. `seed` varies the pauses of its breaker, so give each worker another one.
     pub fn new(config: Rc<Config>, seed: u64) -> Self {
         Self {
-            ledger: Ledger::default(),
+            overrides: Overrides::new(Rc::clone(&config)),
+            requests: Requests::default(),
+            calls: Calls::new(seed),
+            known: Known::default(),
             leases: Leases::default(),
-            local: Local::default(),
-            clock: StoreClock::default(),
-            refunds: Refunds::default(),
-            refunds_due: false,
-            refills_due: false,
-            breaker: Breaker::new(seed),
-            waiting: BTreeMap::new(),
-            gathering: VecDeque::new(),
-            calls: Vec::new(),
-            decided: VecDeque::new(),
-            tally: Tally::new(config.policies.len()),
-            refusals: Refusals::default(),
-            notices: Notices::default(),
+            telemetry: Telemetry::new(config.policies.len()),
             serial: 0,
-            dials: Dials::new(Rc::clone(&config)),
             config,
         }
     }
 
-    /// The client of a waiting request has gone. Units that it got, or that are on their way, go back.
+    /// A request arrives. Returns the configuration to evaluate it by. Call it for every request, also if no policy
+    /// counts it: traffic makes fetches due.
+    pub fn arrives(&mut self, now: Monotonic) -> &Rc<Config> {
+        self.traffic(now);
+        &self.config
+    }
+
+    /// The configuration in force.
+    pub const fn config(&self) -> &Rc<Config> {
+        &self.config
+    }
+
+    /// Decides a request or lets it wait; one check for each policy that counts it, in the order of the policies.
+    pub fn submit(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
+        self.arrive(who, checks, now)
+    }
+
+    /// The next call that is due. Repeat until it returns `None`.
+    pub fn next_call(&mut self, now: Monotonic) -> Option<OutgoingCall> {
+        self.send_call(now)
+    }
+
+    /// The fetch of dials that is due, if any.
+    pub fn next_fetch(&mut self, now: Monotonic) -> Option<OutgoingFetch> {
+        self.send_fetch(now)
+    }
+
+    /// A call or a fetch has ended. An `id` that has ended before is ignored.
+    pub fn call_ended(&mut self, id: CallId, end: &CallEnd, now: Monotonic) -> Change {
+        match end.body() {
+            Ok(body) if self.fetch_ended(id, &Ok(body), now) => Change::None,
+            Ok(body) => self.call_replied(id, body, now),
+            Err(fault) => self.call_not_sent(id, &fault, now),
+        }
+    }
+
+    /// The host did not send a call or a fetch.
+    pub fn call_not_sent(&mut self, id: CallId, fault: &CallFault<'_>, now: Monotonic) -> Change {
+        if self.fetch_ended(id, &Err(fault.clone()), now) {
+            Change::None
+        } else {
+            self.one_failed(id, fault, now)
+        }
+    }
+
+    /// Short for [`call_ended`](Self::call_ended) with a timeout.
+    pub fn call_failed(&mut self, id: CallId, now: Monotonic) -> Change {
+        self.call_not_sent(id, &CallFault::TimedOut, now)
+    }
+
+    /// Short for [`call_ended`](Self::call_ended) of a call, not a fetch, with 200 and this body from the store.
+    pub fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> Change {
+        self.call_replied(id, body, now)
+    }
+
+    /// Time has passed. Decides requests whose deadline has come, and makes refunds, refills and fetches due.
+    pub fn tick(&mut self, now: Monotonic) -> Change {
+        let change = self.tick_calls(now);
+        self.known.expire(now);
+        let (ledger, refunds) = (&mut self.known.ledger, &mut self.calls.refunds);
+        self.leases.tick(now, |counter, units| {
+            ledger.refunded(counter, units.window, units.amount, now);
+            refunds.add(counter, units);
+        });
+        self.calls.refunds_due = !self.calls.refunds.is_empty();
+        self.calls.refills_due = self.leases.refill_is_due(now);
+        self.telemetry.notices.tick(now);
+        self.tick_dials(now);
+        change
+    }
+
+    /// The next decision on a request that waited, or that shadow policies counted.
+    pub fn next_decision(&mut self) -> Option<(W, Decision)> {
+        let decided = self.requests.next_decision()?;
+        self.telemetry.count_wants(&decided.wants);
+        Some((decided.who, decided.decision))
+    }
+
+    /// Whether [`next_decision`](Self::next_decision) has more.
+    pub fn has_decisions(&self) -> bool {
+        self.requests.has_decisions()
+    }
+
+    /// The client of a waiting request left. The worker refunds the units that it got or that are under way.
     pub fn cancel(&mut self, ticket: Ticket, now: Monotonic) {
-        let place = || self.decided.iter().position(|decided| decided.ticket == ticket);
-        let wants = match self.waiting.remove(&ticket) {
-            Some(waiter) => waiter.wants,
-            None => match place().and_then(|place| self.decided.remove(place)) {
-                Some(decided) => decided.wants,
-                None => return,
-            },
-        };
-        for mut want in wants {
+        for mut want in self.requests.cancel(ticket) {
             self.release(&mut want, now);
         }
     }
 
-    /// Takes back units that a request held and that do not count, because of how it was answered.
-    pub fn give_back(&mut self, held: Vec<Held>, now: Monotonic) {
-        for Held { counter, window, units, until, ends, .. } in held {
-            self.put_back(&counter, Units { units, window, until, ends }, now);
+    /// Refunds units that a request held and whose answer does not count. Each at most once.
+    pub fn refund(&mut self, held: Vec<Held>, now: Monotonic) {
+        for Held { counter, units, .. } in held {
+            self.take_back(&counter, units, now);
         }
     }
 
-    /// Counts an outcome that the worker does not see by itself ([`Outcome::MissingIdentity`]).
+    /// Counts an outcome that the worker does not see itself ([`Outcome::MissingIdentity`]).
     pub fn count(&mut self, policy: usize, outcome: Outcome) {
-        self.tally.count(policy, outcome);
+        self.telemetry.tally.count(policy, outcome);
     }
 
-    /// Takes what has been counted since the last time, each at most once.
+    /// Takes the counts since the last time, for metrics.
     pub fn take_tally(&mut self) -> Vec<(Counted, u64)> {
-        self.tally.take()
+        self.telemetry.tally.take()
     }
 
-    /// Takes what is to be written to the log: after every call that ended, and after every tick.
+    /// Takes the lines for the log.
     pub fn take_notices(&mut self) -> Vec<Notice> {
-        self.notices.take()
+        self.telemetry.notices.take()
     }
 
-    /// The next request that is decided after it waited, or whose counting is done.
-    pub fn next_decision(&mut self) -> Option<(W, Decision)> {
-        let Decided { who, wants, decision, .. } = self.decided.pop_front()?;
-        self.count_outcomes(&wants);
-        Some((who, decision))
-    }
-
-    /// Whether decisions are left to be taken.
-    pub fn has_decisions(&self) -> bool {
-        !self.decided.is_empty()
-    }
-
-    /// Whether nothing waits for time to pass, or to be taken.
+    /// Whether no [`tick`](Self::tick) is needed, and everything has been taken.
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty()
-            && self.calls.is_empty()
-            && self.decided.is_empty()
-            && self.refunds.is_empty()
+        self.requests.is_empty()
+            && self.calls.is_idle()
             && self.leases.is_empty()
-            && self.tally.is_empty()
-            && self.notices.is_settled()
+            && self.telemetry.is_idle()
             && !self.fetch_needs_time()
             && !self.report_needs_time()
     }
 
-    fn count_outcomes(&mut self, wants: &[Want]) {
-        for Want { check, outcome, .. } in wants {
-            let Some((outcome, from_ledger)) = *outcome else { continue };
-            self.tally.count(check.policy, outcome);
-            if from_ledger {
-                self.tally.count(check.policy, Outcome::FromLedger);
-                if outcome == Outcome::Refused {
-                    self.refusals.note(&check.counter.key);
-                }
-            }
-        }
+    /// Takes back granted units that will not be spent: leases keep what they need, and the rest is refunded.
+    fn take_back(&mut self, counter: &Counter, units: Units, now: Monotonic) {
+        let surplus = self.leases.take_back(counter, units, now);
+        self.send_back(counter, units.of(surplus), now);
     }
 
-    /// Units that were granted and will not be spent are held ahead or go back.
-    fn put_back(&mut self, counter: &Counter, back: Units, now: Monotonic) {
-        let units = self.leases.put_back(counter, back, now);
-        self.ledger.given_back(counter, back.window, units, now);
-        self.refunds.add(counter, Units { units, ..back });
+    /// Refunds units with the next call.
+    fn send_back(&mut self, counter: &Counter, units: Units, now: Monotonic) {
+        self.known.ledger.refunded(counter, units.window, units.amount, now);
+        self.calls.refunds.add(counter, units);
+    }
+
+    fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
     }
 }

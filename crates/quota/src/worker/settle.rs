@@ -1,49 +1,28 @@
-//! What becomes of a request that waited: it takes its units of every policy, or, where one that is enforced
-//! refuses or fails closed, of none.
+//! Decides a request that waited: it takes its units of every policy, or of none if an enforced policy refuses
+//! it or fails closed.
 
 use std::rc::Rc;
 
 use super::Worker;
-use super::call::allocation::{Offer, Pools};
-use super::call::batch::{State, Want};
-use super::known::ledger::{Heard, Spent, Verdict};
+use super::call::allocation::Allocation;
 use super::known::local;
-use super::lease::pool::{Taken, Units};
-use crate::config::{Count, Policy};
-use crate::decision::{Admission, Decision, Held, Outcome, Refusal, Standing, Uncounted};
+use super::requests::{Stage, Want};
+use crate::config::{Config, Count, Policy};
+use crate::decision::{Admission, Balance, Decision, Held, Outcome, Refusal, Standing, Uncounted, Units};
 use crate::evaluate::Check;
 use crate::protocol::OnFailure;
 use crate::time::Monotonic;
 
-/// What one policy says of a request.
-#[derive(Clone, Copy, Debug)]
-enum Found {
-    /// The request has its units already.
-    Own(Taken),
-    /// The call brought enough, for the reservation at this place.
-    Brought(usize),
-    /// It did not, but enough is held ahead.
-    Ahead,
-    /// The store refused, by the reservation at this place.
-    Refused(usize, Spent),
-    /// The worker refuses by what it knows.
-    Known(Spent),
-    /// Nobody could be asked.
-    Failed,
-}
-
-/// Why a request is not let through.
+/// Why a request is not admitted.
 enum Obstacle {
     Refused,
     Unavailable(Uncounted),
 }
 
-/// Where a request stands with the policy of `check`.
-pub(super) fn standing(check: &Check, granted: bool, at: Spent) -> Standing {
-    let Spent { left, quota, ends } = at;
+/// What the policy of `check` says of a request.
+pub(super) fn standing(check: &Check, granted: bool, balance: Balance) -> Standing {
     let key = Rc::clone(&check.counter.key);
-    let enforced = check.enforced;
-    Standing { policy: check.policy, key, granted, enforced, quota, remaining: left, resets: ends }
+    Standing { policy: check.policy, key, granted, enforced: check.enforced, balance }
 }
 
 /// The policy of `check`, which has not counted the request.
@@ -51,31 +30,40 @@ pub(super) fn uncounted(check: &Check) -> Uncounted {
     Uncounted { policy: check.policy, key: Rc::clone(&check.counter.key) }
 }
 
+/// Units that a request holds until its answer, if its policy counts by answer.
+pub(super) fn held(check: &Check, units: Units, config: &Config) -> Option<Held> {
+    if check.policy(config)?.count == Count::All || units.amount == 0 {
+        return None;
+    }
+    Some(Held { policy: check.policy, counter: check.counter.clone(), units })
+}
+
 impl<W> Worker<W> {
-    /// Decides a request by what its call brought; without one, as a request that the store has not counted.
+    /// Decides a request by what its call brought. Without `allocation` the store has not counted it.
     pub(super) fn settle(
         &mut self,
         wants: &mut [Want],
-        mut pools: Option<&mut Pools>,
+        mut allocation: Option<&mut Allocation>,
         now: Monotonic,
     ) -> Decision {
-        let mut found: Vec<Found> = Vec::with_capacity(wants.len());
-        for want in wants.iter() {
-            found.push(self.find(want, pools.as_deref_mut(), now));
+        for want in wants.iter_mut() {
+            want.stage = self.stage(want, allocation.as_deref_mut(), now);
         }
-        let obstacle = self.obstacle(wants, &mut found, now);
-        for (want, found) in wants.iter_mut().zip(&found) {
-            want.outcome = self.outcome(&want.check, *found, obstacle.is_none());
-            if let (Found::Refused(slot, _), Some(pools)) = (found, pools.as_deref_mut()) {
-                pools.counts(*slot, want.check.cost.get());
+        let obstacle = self.obstacle(wants, now);
+        for want in wants.iter_mut() {
+            want.outcome = outcome(want, obstacle.is_none());
+            if let (Stage::Refused { by_store: true, .. }, Some((reservation, cost)), Some(allocation)) =
+                (want.stage, want.asked(), allocation.as_deref_mut())
+            {
+                allocation.count(reservation, cost);
             }
         }
         let Some(obstacle) = obstacle else {
-            return Decision::Admit(self.admit(wants, &found, pools, now));
+            return Decision::Admit(self.admit(wants, allocation, now));
         };
         let decision = match obstacle {
             Obstacle::Unavailable(failed) => Decision::Unavailable(failed),
-            Obstacle::Refused => Decision::Refuse(self.refusal(wants, &found, pools, now)),
+            Obstacle::Refused => Decision::Refuse(self.refusal(wants, allocation.as_deref(), now)),
         };
         for want in wants {
             self.release(want, now);
@@ -83,170 +71,151 @@ impl<W> Worker<W> {
         decision
     }
 
-    /// Gives back what a request got and will not use.
+    /// Takes back the units of a request that will not spend them.
     pub(super) fn release(&mut self, want: &mut Want, now: Monotonic) {
-        if let State::Taken(taken) = want.state {
-            want.state = State::Open;
-            self.put_back(&want.check.counter, taken.units, now);
+        if let Some((units, _)) = want.taken.take() {
+            self.take_back(&want.check.counter, units, now);
         }
     }
 
-    /// The policy of a check, unless it only counted when the request arrived.
-    pub(super) fn enforced(&self, check: &Check) -> Option<&Policy> {
-        self.config.policies.get(check.policy).filter(|_| check.enforced)
-    }
-
-    /// Units that a request holds until it is answered, if its policy counts by answer.
-    pub(super) fn held(&self, check: &Check, units: Units) -> Option<Held> {
-        let policy = self.config.policies.get(check.policy)?;
-        if policy.count == Count::All || units.units == 0 {
-            return None;
+    /// Where a request can take its units.
+    fn stage(&mut self, want: &Want, allocation: Option<&mut Allocation>, now: Monotonic) -> Stage {
+        if let Stage::Refused { .. } = want.stage {
+            return want.stage;
         }
-        let Units { units, window, until, ends } = units;
-        Some(Held { policy: check.policy, counter: check.counter.clone(), window, units, until, ends })
-    }
-
-    fn find(&mut self, want: &Want, pools: Option<&mut Pools>, now: Monotonic) -> Found {
-        let (counter, cost) = (&want.check.counter, want.check.cost.get());
-        let offer = match want.state {
-            State::Taken(taken) if taken.units.until > now => return Found::Own(taken),
-            State::Spent(spent) => return Found::Known(spent),
-            State::Asked(slot) => pools.map_or(Offer::Failed, |pools| pools.offer(slot, cost)),
-            // Units held ahead that were taken, and that nobody may spend any more, are as good as none.
-            State::Taken(_) | State::Open => Offer::Failed,
+        // Leased units that may no longer be spent are as good as none.
+        if want.taken.is_some_and(|(units, _)| units.spendable_until > now) {
+            return Stage::Taken;
+        }
+        let offer = match (want.asked(), allocation) {
+            (Some((reservation, cost)), Some(allocation)) => allocation.offer(reservation, cost),
+            _ => Stage::Open,
         };
-        match (offer, want.state) {
-            (Offer::Enough(slot), _) => Found::Brought(slot),
-            _ if self.leases.has(counter, cost, now) => Found::Ahead,
-            (Offer::Short(spent), State::Asked(slot)) => Found::Refused(slot, spent),
-            _ => match self.ledger.last_word(counter, cost, self.above(&want.check), now) {
-                Verdict::Refuse(spent) => Found::Known(spent),
-                Verdict::Ask => Found::Failed,
-            },
+        let (counter, cost) = (&want.check.counter, want.check.cost.get());
+        match offer {
+            Stage::Granted(_) => offer,
+            _ if self.leases.has(counter, cost, now) => Stage::Leased,
+            Stage::Refused { .. } => offer,
+            _ => {
+                let overrides = self.runtime_overrides(&want.check);
+                match self.known.ledger.refuses_for_good(counter, cost, overrides, now) {
+                    Some(balance) => Stage::Refused { balance, by_store: false },
+                    None => Stage::Open,
+                }
+            }
         }
     }
 
-    /// What stands against the request: first what is known to be spent, then a policy that fails closed, then
-    /// this worker's own share.
-    fn obstacle(&self, wants: &[Want], found: &mut [Found], now: Monotonic) -> Option<Obstacle> {
-        let refuses = |found: &Found| matches!(found, Found::Refused(..) | Found::Known(_));
-        if wants
-            .iter()
-            .zip(&*found)
-            .any(|(want, found)| refuses(found) && self.enforced(&want.check).is_some())
-        {
+    /// What keeps the request from being admitted: first a policy that refuses, then one that fails closed, then this
+    /// worker's own share.
+    fn obstacle(&self, wants: &mut [Want], now: Monotonic) -> Option<Obstacle> {
+        let refuses = |want: &Want| want.check.enforced && matches!(want.stage, Stage::Refused { .. });
+        if wants.iter().any(refuses) {
             return Some(Obstacle::Refused);
         }
-        if let Some(failed) = self.uncounted(wants, found, |policy| policy.on_failure == OnFailure::Deny) {
+        if let Some(failed) = self.uncounted(wants, |policy| policy.on_failure == OnFailure::Deny) {
             return Some(Obstacle::Unavailable(failed));
         }
         let mut obstacle = None;
-        for (Want { check, .. }, found) in wants.iter().zip(found) {
-            if let (Found::Failed, Some(share)) = (&*found, self.share(check))
-                && let Verdict::Refuse(spent) =
-                    self.local.verdict(&check.counter, check.cost.get(), share, &self.clock, now)
+        for Want { check, stage, .. } in wants {
+            if let (Stage::Open, Some(share)) = (&*stage, self.share(check))
+                && let Some(balance) = self.known.refuses_locally(check, share, now)
             {
-                *found = Found::Known(spent);
+                *stage = Stage::Refused { balance, by_store: false };
                 obstacle = Some(Obstacle::Refused);
             }
         }
         obstacle
     }
 
-    /// The units that this worker may admit by itself, where the policy says so.
+    /// The units that this worker may admit by itself, if the policy has `on_failure: local`.
     fn share(&self, check: &Check) -> Option<u64> {
-        let policy = self.enforced(check)?;
+        let policy = check.enforced_policy(&self.config)?;
         (policy.on_failure == OnFailure::Local)
             .then(|| local::share(check.counter.quota, self.config.store.local_share))
     }
 
-    /// The first enforced policy of a kind that could not count the request.
-    fn uncounted(&self, wants: &[Want], found: &[Found], of: impl Fn(&Policy) -> bool) -> Option<Uncounted> {
-        let mut failed = wants.iter().zip(found).filter(|(_, found)| matches!(found, Found::Failed));
-        let (Want { check, .. }, _) = failed.find(|(want, _)| self.enforced(&want.check).is_some_and(&of))?;
-        Some(uncounted(check))
-    }
-
-    fn outcome(&self, check: &Check, found: Found, admitted: bool) -> Option<(Outcome, bool)> {
-        let refused = if self.enforced(check).is_some() { Outcome::Refused } else { Outcome::ShadowRefused };
-        match found {
-            Found::Own(_) | Found::Ahead => admitted.then_some((Outcome::Admitted, true)),
-            Found::Brought(_) => admitted.then_some((Outcome::Admitted, false)),
-            Found::Refused(..) => Some((refused, false)),
-            Found::Known(_) => Some((refused, true)),
-            Found::Failed => Some((Outcome::StoreError, false)),
-        }
+    /// The first enforced policy that could not count the request, of those that `which` selects.
+    fn uncounted(&self, wants: &[Want], which: impl Fn(&Policy) -> bool) -> Option<Uncounted> {
+        let mut open = wants.iter().filter(|want| want.is_open());
+        let want = open.find(|want| want.check.enforced_policy(&self.config).is_some_and(&which))?;
+        Some(uncounted(&want.check))
     }
 
     fn admit(
         &mut self,
         wants: &mut [Want],
-        found: &[Found],
-        mut pools: Option<&mut Pools>,
+        mut allocation: Option<&mut Allocation>,
         now: Monotonic,
     ) -> Admission {
-        let failed = self.uncounted(wants, found, |_| true);
+        let failed = self.uncounted(wants, |_| true);
         let mut admission = Admission { uncounted: failed, ..Admission::default() };
-        for (want, found) in wants.iter_mut().zip(found) {
+        for want in wants {
             let (counter, cost) = (&want.check.counter, want.check.cost.get());
-            let taken = match *found {
-                Found::Own(taken) => Some(taken),
-                Found::Brought(slot) => pools.as_deref_mut().and_then(|pools| pools.take(slot, cost)),
-                Found::Ahead => self.leases.take_instead(counter, cost, now),
-                Found::Refused(_, spent) | Found::Known(spent) => {
-                    admission.standings.push(standing(&want.check, false, spent));
+            let taken = match want.stage {
+                Stage::Taken => want.taken,
+                Stage::Granted(reservation) => {
+                    let taken = allocation.as_deref_mut().and_then(|all| all.take(reservation, cost));
+                    taken.map(|(units, balance)| {
+                        (units, balance.plus(self.leases.units_of(counter, units.window, now)))
+                    })
+                }
+                Stage::Leased => self.leases.take_instead(counter, cost, now),
+                Stage::Refused { balance, .. } => {
+                    admission.standings.push(standing(&want.check, false, balance));
                     None
                 }
-                Found::Failed => {
+                Stage::Open => {
                     if self.share(&want.check).is_some() {
-                        self.local.take(counter, cost, &self.clock, now);
+                        self.known.take_locally(&want.check, now);
                     }
-                    if self.enforced(&want.check).is_none() {
+                    if !want.check.enforced {
                         admission.pending.push(uncounted(&want.check));
                     }
                     None
                 }
             };
-            let Some(mut taken) = taken else { continue };
-            if let Found::Brought(_) = found {
-                let held = self.leases.held(counter, taken.units.window, now);
-                taken.remaining = taken.remaining.saturating_add(held);
-            }
-            want.state = State::Taken(taken);
-            admission.held.extend(self.held(&want.check, taken.units));
-            admission.standings.push(standing(&want.check, true, taken.standing()));
+            let Some((units, balance)) = taken else { continue };
+            want.taken = taken;
+            admission.held.extend(held(&want.check, units, &self.config));
+            admission.standings.push(standing(&want.check, true, balance));
         }
         admission
     }
 
-    fn refusal(
-        &self,
-        wants: &[Want],
-        found: &[Found],
-        mut pools: Option<&mut Pools>,
-        now: Monotonic,
-    ) -> Refusal {
+    fn refusal(&self, wants: &[Want], allocation: Option<&Allocation>, now: Monotonic) -> Refusal {
         let mut refusal = Refusal { standings: Vec::with_capacity(wants.len()), until: now };
-        for (Want { check, .. }, found) in wants.iter().zip(found) {
-            let at = match *found {
-                Found::Refused(_, spent) | Found::Known(spent) => {
-                    if self.enforced(check).is_some() {
-                        refusal.until = refusal.until.max(spent.ends);
+        for Want { check, stage, taken, .. } in wants {
+            let balance = match *stage {
+                Stage::Refused { balance, .. } => {
+                    if check.enforced {
+                        refusal.until = refusal.until.max(balance.resets);
                     }
-                    refusal.standings.push(standing(check, false, spent));
+                    refusal.standings.push(standing(check, false, balance));
                     continue;
                 }
-                Found::Own(taken) => Some(taken.standing()),
-                Found::Ahead => self.leases.standing(&check.counter),
-                Found::Brought(slot) => pools.as_deref_mut().and_then(|pools| {
-                    let Heard { left, quota, window, ends } = pools.heard(slot)?;
-                    let held = self.leases.held(&check.counter, window, now);
-                    Some(Spent { left: left.saturating_add(held), quota, ends })
-                }),
-                Found::Failed => None,
+                Stage::Taken => taken.map(|(_, balance)| balance),
+                Stage::Leased => self.leases.balance(&check.counter),
+                Stage::Granted(reservation) => allocation
+                    .and_then(|all| all.balance(reservation))
+                    .map(|(window, balance)| balance.plus(self.leases.units_of(&check.counter, window, now))),
+                Stage::Open => None,
             };
-            refusal.standings.extend(at.map(|at| standing(check, true, at)));
+            refusal.standings.extend(balance.map(|balance| standing(check, true, balance)));
         }
         refusal
+    }
+}
+
+/// For metrics: what a policy made of a request, and whether without a call.
+fn outcome(want: &Want, admitted: bool) -> Option<(Outcome, bool)> {
+    match want.stage {
+        Stage::Taken | Stage::Leased => admitted.then_some((Outcome::Admitted, true)),
+        Stage::Granted(_) => admitted.then_some((Outcome::Admitted, false)),
+        Stage::Refused { by_store, .. } => {
+            let refused = if want.check.enforced { Outcome::Refused } else { Outcome::ShadowRefused };
+            Some((refused, !by_store))
+        }
+        Stage::Open => Some((Outcome::StoreError, false)),
     }
 }

@@ -1,12 +1,12 @@
-//! A request arrives: it is decided by what the worker knows and holds, or waits for a call.
+//! A request arrives: the worker decides it by what it knows and has leased, or lets it wait for a call.
 
-use super::call::batch::{State, Want};
-use super::known::ledger::{Above, Spent, Verdict};
-use super::lease::pool::{Extent, Taken};
-use super::settle::{standing, uncounted};
-use super::{MAX_WAITING, Submitted, Ticket, Waiter, Worker};
-use crate::config::{Count, Policy, Precision};
-use crate::decision::{Admission, Decision, Held, Outcome, Refusal, Standing};
+use super::known::RuntimeOverrides;
+use super::lease::Extent;
+use super::requests::{Stage, Waiter, Want};
+use super::settle::{held, standing, uncounted};
+use super::{Submitted, Ticket, Worker};
+use crate::config::{Count, Precision};
+use crate::decision::{Admission, Balance, Decision, Refusal, Standing, Units};
 use crate::evaluate::Check;
 use crate::time::Monotonic;
 
@@ -15,59 +15,72 @@ use crate::time::Monotonic;
 enum Asks {
     #[default]
     No,
-    /// By policies that only count: the request does not wait for that.
+    /// Only shadow policies ask it, and the request does not wait for that.
     InPassing,
-    /// By others.
+    /// The request waits for it.
     Yes,
 }
 
-/// What a worker can say of a request by itself, so far.
+/// What a worker can say of a request by itself.
 #[derive(Default)]
 struct Known {
-    /// With the policies that it knows enough of, in the order of the policies.
-    standings: Vec<Standing>,
-    held: Vec<Held>,
-    /// Whether the store must be asked.
+    /// The policies that it knows enough of, and the units that it took for them.
+    admission: Admission,
     asks: Asks,
-    /// An enforced policy refuses, and when the last such resets.
+    /// Some enforced policy refuses; the last of their resets.
     refused_until: Option<Monotonic>,
 }
 
 impl<W> Worker<W> {
-    /// A request arrives with the units that it needs, one check a policy.
-    pub fn submit(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
-        let known = self.know(&checks, now);
-        if let Some(until) = known.refused_until {
-            return Submitted::Decided(Decision::Refuse(self.refuse(&checks, known.standings, until)));
+    /// Decides a request on arrival, or lets it wait.
+    pub(super) fn arrive(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
+        let Known { admission, asks, refused_until } = self.know(&checks, now);
+        if let Some(until) = refused_until {
+            let refusal = self.refuse(&checks, admission.standings, until);
+            return Submitted::Decided(Decision::Refuse(refusal));
+        }
+        if asks != Asks::Yes {
+            return self.admit_known(who, checks, admission, asks, now);
         }
         let deadline = now + self.config.store.timeout;
-        let mut wants = match known.asks {
-            Asks::Yes => self.wants(checks, &known.standings, deadline, now),
-            Asks::No | Asks::InPassing => return self.admit_known(who, checks, known, now),
-        };
-        if self.nobody_may_wait(now) {
+        let mut wants = self.wants(checks, &admission.standings, deadline, now);
+        if !self.may_wait(now) {
             let decision = self.settle(&mut wants, None, now);
-            self.count_outcomes(&wants);
+            self.telemetry.count_wants(&wants);
             return Submitted::Decided(decision);
         }
         Submitted::Waiting(self.wait(Waiter { who, wants, deadline }, now))
     }
 
-    /// The request goes on by what is known; policies that only count may ask without it.
-    fn admit_known(&mut self, who: W, mut checks: Vec<Check>, known: Known, now: Monotonic) -> Submitted {
-        let Known { standings, held, asks, .. } = known;
-        self.count_known(&standings);
-        let mut admission = Admission { standings, held, ..Admission::default() };
+    /// Whether the policy of a check has runtime overrides. Only the store knows then how large each quota is.
+    pub(super) fn runtime_overrides(&self, check: &Check) -> RuntimeOverrides {
+        if check.policy(&self.config).is_some_and(|policy| policy.is_overridden) {
+            RuntimeOverrides::Some
+        } else {
+            RuntimeOverrides::None
+        }
+    }
+
+    /// Admits a request by what is known. Shadow policies may ask the store without it.
+    fn admit_known(
+        &mut self,
+        who: W,
+        mut checks: Vec<Check>,
+        mut admission: Admission,
+        asks: Asks,
+        now: Monotonic,
+    ) -> Submitted {
+        self.telemetry.count_standings(&admission.standings);
         if asks == Asks::No {
             return Submitted::Decided(Decision::Admit(admission));
         }
         checks.retain(|check| admission.standings.iter().all(|known| known.policy != check.policy));
         let mut wants: Vec<Want> = checks.into_iter().map(Want::from).collect();
-        if self.nobody_may_wait(now) {
+        if !self.may_wait(now) {
             if let Decision::Admit(failed) = self.settle(&mut wants, None, now) {
                 admission.join(failed);
             }
-            self.count_outcomes(&wants);
+            self.telemetry.count_wants(&wants);
             return Submitted::Decided(Decision::Admit(admission));
         }
         admission.pending = wants.iter().map(|want| uncounted(&want.check)).collect();
@@ -75,62 +88,63 @@ impl<W> Worker<W> {
         Submitted::Counting(admission)
     }
 
-    fn nobody_may_wait(&self, now: Monotonic) -> bool {
-        !self.breaker.lets_through(now) || self.waiting.len() >= MAX_WAITING
+    fn may_wait(&self, now: Monotonic) -> bool {
+        self.calls.breaker.lets_through(now) && self.requests.has_room()
     }
 
     fn wait(&mut self, waiter: Waiter<W>, now: Monotonic) -> Ticket {
-        if self.gathering.len() >= 2 * MAX_WAITING {
-            self.gathering.retain(|ticket| self.waiting.contains_key(ticket));
+        for want in waiter.wants.iter().filter(|want| want.is_open()) {
+            self.known.ledger.asking(&want.check.counter, now);
         }
-        for want in waiter.wants.iter().filter(|want| matches!(want.state, State::Open)) {
-            self.ledger.asking(&want.check.counter, now);
-        }
-        self.serial += 1;
-        let ticket = Ticket(self.serial);
-        self.waiting.insert(ticket, waiter);
-        self.gathering.push_back(ticket);
+        let ticket = Ticket(self.next_serial());
+        self.requests.wait(ticket, waiter);
         ticket
     }
 
-    /// What is known of each policy. Units that are held ahead are taken.
+    /// What is known of each policy. Leased units are taken.
     fn know(&mut self, checks: &[Check], now: Monotonic) -> Known {
-        let mut known = Known { standings: Vec::with_capacity(checks.len()), ..Known::default() };
+        let mut known = Known::default();
+        known.admission.standings.reserve_exact(checks.len());
         for check in checks {
-            if let Some(taken) = self.take_ahead(check, now, now) {
-                known.held.extend(self.held(check, taken.units));
-                known.standings.push(standing(check, true, taken.standing()));
-                continue;
-            }
-            match self.verdict(check, now) {
-                Verdict::Ask if self.only_counts(check) => known.asks = known.asks.max(Asks::InPassing),
-                Verdict::Ask => known.asks = Asks::Yes,
-                Verdict::Refuse(spent) => {
-                    known.standings.push(standing(check, false, spent));
-                    if self.enforced(check).is_some() {
-                        known.refused_until = known.refused_until.max(Some(spent.ends));
-                    }
+            if let Some((units, balance)) = self.take_leased(check, now, now) {
+                known.admission.held.extend(held(check, units, &self.config));
+                known.admission.standings.push(standing(check, true, balance));
+            } else if let Some(balance) = self.refuses(check, now) {
+                known.admission.standings.push(standing(check, false, balance));
+                if check.enforced {
+                    known.refused_until = known.refused_until.max(Some(balance.resets));
                 }
+            } else {
+                known.asks = known.asks.max(self.asks(check));
             }
         }
         known
     }
 
-    /// Takes units that are held ahead, if they may be spent until `until`.
-    fn take_ahead(&mut self, check: &Check, until: Monotonic, now: Monotonic) -> Option<Taken> {
-        let Precision::Lease { ahead, max } = self.policy(check)?.precision else { return None };
-        self.leases.take(&check.counter, check.cost.get(), Extent { ahead, max: max.get() }, until, now)
+    /// Takes leased units that may be spent until `until`. Returns them and what is left.
+    fn take_leased(&mut self, check: &Check, until: Monotonic, now: Monotonic) -> Option<(Units, Balance)> {
+        let Precision::Lease { ahead, max } = check.policy(&self.config)?.precision else { return None };
+        let extent = Extent { ahead, max: max.get() };
+        self.leases.take(&check.counter, check.cost.get(), extent, until, now)
     }
 
-    fn verdict(&self, check: &Check, now: Monotonic) -> Verdict {
-        if self.policy(check).is_some_and(|policy| policy.count_denied) {
-            // Only the store can count what is refused.
-            return Verdict::Ask;
+    /// Why a request is refused without a call.
+    fn refuses(&self, check: &Check, now: Monotonic) -> Option<Balance> {
+        if check.policy(&self.config).is_some_and(|policy| policy.count_denied) {
+            // Only the store can count refused requests.
+            return None;
         }
-        self.ledger.verdict(&check.counter, check.cost.get(), self.above(check), now)
+        let overrides = self.runtime_overrides(check);
+        self.known.ledger.refuses(&check.counter, check.cost.get(), overrides, now)
     }
 
-    /// The request spends nothing of what others grant.
+    /// A shadow policy asks in passing, unless it gives the request units to hold.
+    fn asks(&self, check: &Check) -> Asks {
+        let counts_all = check.policy(&self.config).is_none_or(|policy| policy.count == Count::All);
+        if !check.enforced && counts_all { Asks::InPassing } else { Asks::Yes }
+    }
+
+    /// Refuses a request. It spends no units of the policies that would admit it.
     fn refuse(&mut self, checks: &[Check], mut standings: Vec<Standing>, until: Monotonic) -> Refusal {
         for granted in standings.iter().filter(|standing| standing.granted) {
             if let Some(check) = checks.iter().find(|check| check.policy == granted.policy) {
@@ -138,27 +152,11 @@ impl<W> Worker<W> {
             }
         }
         standings.retain(|standing| !standing.granted);
-        self.count_known(&standings);
+        self.telemetry.count_standings(&standings);
         Refusal { standings, until }
     }
 
-    fn count_known(&mut self, standings: &[Standing]) {
-        for standing in standings {
-            let outcome = match (standing.granted, standing.enforced) {
-                (true, _) => Outcome::Admitted,
-                (false, true) => Outcome::Refused,
-                (false, false) => Outcome::ShadowRefused,
-            };
-            self.tally.count(standing.policy, outcome);
-            self.tally.count(standing.policy, Outcome::FromLedger);
-            if outcome == Outcome::Refused {
-                self.refusals.note(&standing.key);
-            }
-        }
-    }
-
-    /// The wishes of a request that may wait until `deadline`: of units held ahead it takes only those that may
-    /// be spent then.
+    /// What a request wants that may wait until `deadline`. It keeps only leased units that may be spent then.
     fn wants(
         &mut self,
         checks: Vec<Check>,
@@ -166,38 +164,20 @@ impl<W> Worker<W> {
         deadline: Monotonic,
         now: Monotonic,
     ) -> Vec<Want> {
-        let mut wants = Vec::with_capacity(checks.len());
-        for check in checks {
-            let state = match known.iter().find(|standing| standing.policy == check.policy) {
-                None => State::Open,
-                Some(&Standing { granted: false, quota, remaining: left, resets: ends, .. }) => {
-                    State::Spent(Spent { left, quota, ends })
+        let mut wants: Vec<Want> = checks.into_iter().map(Want::from).collect();
+        for want in &mut wants {
+            match known.iter().find(|standing| standing.policy == want.check.policy) {
+                None => {}
+                Some(&Standing { granted: false, balance, .. }) => {
+                    want.stage = Stage::Refused { balance, by_store: false };
                 }
                 Some(_) => {
-                    self.leases.undo(&check.counter, check.cost.get());
-                    self.take_ahead(&check, deadline, now).map_or(State::Open, State::Taken)
+                    self.leases.undo(&want.check.counter, want.check.cost.get());
+                    want.taken = self.take_leased(&want.check, deadline, now);
+                    want.stage = if want.taken.is_some() { Stage::Taken } else { Stage::Open };
                 }
-            };
-            wants.push(Want { state, ..Want::from(check) });
+            }
         }
         wants
-    }
-
-    /// Whether the policy of a check has run-time overrides: only the store knows then whose quota is how large.
-    pub(super) fn above(&self, check: &Check) -> Above {
-        if self.policy(check).is_some_and(|policy| policy.is_overridden) {
-            Above::Perhaps
-        } else {
-            Above::Never
-        }
-    }
-
-    fn policy(&self, check: &Check) -> Option<&Policy> {
-        self.config.policies.get(check.policy)
-    }
-
-    /// Whether the policy of a check neither refuses a request nor gives it units to hold.
-    fn only_counts(&self, check: &Check) -> bool {
-        self.enforced(check).is_none() && self.policy(check).is_none_or(|policy| policy.count == Count::All)
     }
 }

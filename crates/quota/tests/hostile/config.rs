@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use quotagate_quota::config::Config;
 use quotagate_quota::protocol::{MAX_UNITS, Reservation};
-use quotagate_quota::request::{PeerName, Request};
+use quotagate_quota::request::Request;
 use serde_json::{Value, json};
 
 use crate::choices::Choices;
@@ -152,7 +152,7 @@ impl Request for Hostile<'_> {
             _ => self.some(),
         }
     }
-    fn peer(&self, _: PeerName) -> Option<Vec<u8>> {
+    fn attribute(&self, _: &[&str]) -> Option<Vec<u8>> {
         self.among(&["spiffe://a/b"])
     }
     fn source_address(&self) -> Option<Vec<u8>> {

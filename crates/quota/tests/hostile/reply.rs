@@ -10,7 +10,7 @@ use quotagate_quota::decision::{Admission, Decision};
 use quotagate_quota::evaluate::Check;
 use quotagate_quota::protocol::dials::{MAX_REPORT, Report};
 use quotagate_quota::protocol::{MAX_BODY, MAX_ITEMS, MAX_UNITS, ReserveRequest};
-use quotagate_quota::request::{PeerName, Request};
+use quotagate_quota::request::Request;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, CallId, Submitted, Ticket, Worker};
 use serde_json::{Value, json};
@@ -241,9 +241,9 @@ impl World {
         let back = admission.answered(ending, &self.config);
         let enforced = |policy| admission.standings.iter().any(|s| s.policy == policy && s.enforced);
         for held in back.iter().filter(|held| enforced(held.policy)) {
-            self.units.entry(held.counter.key.to_string()).or_default().spent -= held.units;
+            self.units.entry(held.counter.key.to_string()).or_default().spent -= held.units.amount;
         }
-        self.worker.give_back(back, self.now);
+        self.worker.refund(back, self.now);
     }
 
     fn settle(&mut self) {
@@ -441,7 +441,7 @@ impl Request for Plain {
     fn metadata(&self, _: &str, _: &[Box<str>]) -> Option<Vec<u8>> {
         None
     }
-    fn peer(&self, _: PeerName) -> Option<Vec<u8>> {
+    fn attribute(&self, _: &[&str]) -> Option<Vec<u8>> {
         None
     }
     fn source_address(&self) -> Option<Vec<u8>> {

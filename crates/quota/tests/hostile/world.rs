@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use quotagate_quota::request::{PeerName, Request};
+use quotagate_quota::request::Request;
 
 use crate::choices::Choices;
 
@@ -211,13 +211,10 @@ impl Request for Written {
         let path = path.iter().map(ToString::to_string).collect();
         self.metadata.get(&(filter.to_owned(), path)).cloned()
     }
-    fn peer(&self, name: PeerName) -> Option<Vec<u8>> {
-        let name = match name {
-            PeerName::UriSan => "uri",
-            PeerName::DnsSan => "dns",
-            PeerName::Subject => "subject",
-        };
-        self.peers.get(name).cloned()
+    fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {
+        let ["connection", name] = path else { return None };
+        let kind = name.strip_suffix("_peer_certificate")?;
+        self.peers.get(kind.strip_suffix("_san").unwrap_or(kind)).cloned()
     }
     fn source_address(&self) -> Option<Vec<u8>> {
         self.address.clone().map(String::into_bytes)

@@ -1,4 +1,4 @@
-//! The JSON Schema of the policy document and the reader say the same.
+//! The JSON Schema and the reference page of the policy document say what the reader does.
 
 #![cfg(test)]
 
@@ -14,15 +14,28 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-#[test]
-fn the_committed_file_is_what_the_types_generate() {
-    let committed =
-        std::fs::read_to_string(workspace().join("envoy/quotagate.schema.json")).unwrap_or_default();
+/// Asserts that a committed file holds `text`, or with `RENEW=1` writes it.
+fn current(path: &str, text: &str) {
+    let file = workspace().join(path);
+    if std::env::var_os("RENEW").is_some() {
+        std::fs::write(&file, text).unwrap();
+    }
+    let committed = std::fs::read_to_string(file).unwrap_or_default();
     assert!(
-        committed == schema::text(),
-        "envoy/quotagate.schema.json is not that of the types: renew it with\n\
-         cargo run -p quotagate-cli -- schema > envoy/quotagate.schema.json"
+        committed == text,
+        "{path} does not match the declarations: renew it with\n\
+         RENEW=1 cargo test -p quotagate-quota --test schema current"
     );
+}
+
+#[test]
+fn committed_schema_is_current() {
+    current("envoy/quotagate.schema.json", &schema::text());
+}
+
+#[test]
+fn committed_reference_page_is_current() {
+    current("docs/reference/policy.md", &schema::page());
 }
 
 #[test]
@@ -30,4 +43,15 @@ fn the_schema_is_one_of_draft_2020_12() {
     let schema = &*places::ROOT;
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     jsonschema::draft202012::meta::validate(schema).unwrap();
+}
+
+/// Of each field: its default and its examples.
+#[test]
+fn defaults_and_examples_match_their_schema() {
+    for place in places::ALL.iter() {
+        let schema = jsonschema::draft202012::new(&place.schema()).unwrap();
+        for value in place.defaults_and_examples() {
+            assert!(schema.is_valid(&value), "{}: {value}", place.path());
+        }
+    }
 }

@@ -24,7 +24,7 @@ enum Step {
 }
 
 /// The schema as a tree.
-pub static ROOT: LazyLock<Value> = LazyLock::new(|| schema::schema().to_value());
+pub static ROOT: LazyLock<Value> = LazyLock::new(|| schema::schema());
 
 /// All of them, the document itself first.
 pub static ALL: LazyLock<Vec<Place>> = LazyLock::new(|| {
@@ -79,9 +79,11 @@ impl Place {
         self.shapes().iter().any(|shape| shape.get("type").is_some_and(|kind| kind == "string"))
     }
 
-    /// What it is where it is left out.
-    pub fn default(&self) -> Option<&Value> {
-        self.schemas.iter().find_map(|schema| schema.get("default"))
+    /// The values that the schema shows: the default and the examples.
+    pub fn defaults_and_examples(&self) -> Vec<Value> {
+        let examples = self.schemas.iter().filter_map(|schema| schema.get("examples")?.as_array()).flatten();
+        let defaults = self.schemas.iter().filter_map(|schema| schema.get("default"));
+        examples.chain(defaults).cloned().collect()
     }
 
     /// `document` with `value` here.
@@ -122,26 +124,6 @@ impl Place {
                 .collect();
         }
         !found.is_empty()
-    }
-
-    /// `document` without what is here.
-    pub fn without(&self, document: &Value) -> Value {
-        let mut document = document.clone();
-        let (Some(Step::Field(name)), parent) = (self.steps.last(), self.parent()) else { return document };
-        if let Some(Value::Object(fields)) = document.pointer_mut(&parent) {
-            fields.remove(name);
-        }
-        document
-    }
-
-    /// The JSON pointer of what it is part of.
-    fn parent(&self) -> String {
-        let steps = self.steps.iter().take(self.steps.len().saturating_sub(1));
-        let names = steps.map(|step| match step {
-            Step::Field(name) => format!("/{name}"),
-            Step::Element => "/0".to_owned(),
-        });
-        names.collect()
     }
 
     fn children(&self) -> Vec<Self> {

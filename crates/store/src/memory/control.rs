@@ -1,6 +1,7 @@
-//! What operators change and see, in this process: gone when it ends.
+//! The [`ControlStore`] in this process. It is gone when the process ends.
 //!
-//! Bounds: [`MAX_OVERRIDES`](crate::control::MAX_OVERRIDES) overrides, and what the crate `quotagate-control` bounds besides.
+//! Bounds: [`MAX_OVERRIDES`] overrides of all domains, and [`MAX_HISTORY`] changes of each domain.
+//! The callers bound the fields of hashes.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,28 +20,29 @@ use crate::store::StoreError;
 
 /// What operators changed.
 #[derive(Default)]
-pub struct Drawer {
-    papers: Mutex<Papers>,
-    overrides: RwLock<HashMap<Box<str>, Held>>,
-    /// Whether there was any override: where there was none, a reservation looks for none.
+pub struct OperatorState {
+    hashes: Mutex<Hashes>,
+    overrides: RwLock<HashMap<Box<str>, OverrideEntry>>,
+    /// Whether an override was ever set. Until then reservations do not look for any.
     overridden: AtomicBool,
 }
 
 #[derive(Default)]
-struct Papers {
-    hashes: HashMap<(HashName, String), BTreeMap<String, Vec<u8>>>,
+struct Hashes {
+    fields: HashMap<(HashName, String), BTreeMap<String, Vec<u8>>>,
     versions: HashMap<String, u64>,
     histories: HashMap<String, VecDeque<Vec<u8>>>,
-    /// Until when hashes are kept that end by themselves.
+    /// When the hashes expire that were upserted.
     ends: HashMap<(HashName, String), Duration>,
 }
 
-struct Held {
+struct OverrideEntry {
     value: String,
     until: Option<Duration>,
 }
 
-impl Held {
+impl OverrideEntry {
+    /// How long it is still in force, `Some(None)` for ever. `None` if it has expired.
     fn left_at(&self, now: Duration) -> Option<Option<Duration>> {
         match self.until {
             Some(until) => until.checked_sub(now).filter(|left| !left.is_zero()).map(Some),
@@ -49,8 +51,8 @@ impl Held {
     }
 }
 
-impl Drawer {
-    /// The quota in force for a key whose reservation says `quota`.
+impl OperatorState {
+    /// The quota in force for a key: its override, or the `quota` of the reservation.
     pub fn quota(&self, key: &str, quota: u64, now: Duration) -> u64 {
         if !self.overridden.load(Relaxed) {
             return quota;
@@ -64,7 +66,7 @@ impl Drawer {
         })
     }
 
-    /// Frees overrides that have ended.
+    /// Frees overrides that have expired.
     pub fn sweep(&self, now: Duration) {
         if self.overridden.load(Relaxed) {
             let mut overrides = self.overrides.write().unwrap_or_else(PoisonError::into_inner);
@@ -73,14 +75,14 @@ impl Drawer {
     }
 
     /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
-    fn papers(&self) -> MutexGuard<'_, Papers> {
-        self.papers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn hashes(&self) -> MutexGuard<'_, Hashes> {
+        self.hashes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Papers {
+impl Hashes {
     fn change(&mut self, domain: &str, change: &Change) -> Option<u64> {
-        let hash = self.hashes.entry((change.hash, domain.to_owned())).or_default();
+        let hash = self.fields.entry((change.hash, domain.to_owned())).or_default();
         if hash.get(&change.field) != change.old.as_ref() {
             return None;
         }
@@ -97,27 +99,25 @@ impl Papers {
         }
         Some(*version)
     }
-}
 
-impl Papers {
     fn upsert(&mut self, hash: HashName, domain: &str, upsert: &Upsert, now: Duration) {
-        let Self { hashes, ends, .. } = self;
-        ends.retain(|place, end| {
+        let Self { fields, ends, .. } = self;
+        ends.retain(|name, end| {
             let kept = *end > now;
             if !kept {
-                hashes.remove(place);
+                fields.remove(name);
             }
             kept
         });
-        let place = (hash, domain.to_owned());
-        let hash = hashes.entry(place.clone()).or_default();
-        upsert.delete.iter().for_each(|name| drop(hash.remove(name)));
-        for (name, value) in &upsert.fields {
-            if hash.len() < upsert.max_fields || hash.contains_key(name) {
-                hash.insert(name.clone(), value.clone());
+        let name = (hash, domain.to_owned());
+        let hash = fields.entry(name.clone()).or_default();
+        upsert.delete.iter().for_each(|field| drop(hash.remove(field)));
+        for (field, value) in &upsert.fields {
+            if hash.len() < upsert.max_fields || hash.contains_key(field) {
+                hash.insert(field.clone(), value.clone());
             }
         }
-        ends.insert(place, now.saturating_add(upsert.keep_for));
+        ends.insert(name, now.saturating_add(upsert.keep_for));
     }
 }
 
@@ -126,7 +126,7 @@ impl Memory {
         let now = (self.clock)();
         let (value, left) = match key {
             Key::Override(key) => {
-                let overrides = self.drawer.overrides.read().unwrap_or_else(PoisonError::into_inner);
+                let overrides = self.operators.overrides.read().unwrap_or_else(PoisonError::into_inner);
                 let held = overrides.get(key).and_then(|held| Some((held.value.clone(), held.left_at(now)?)));
                 held.map_or((None, None), |(value, left)| (Some(value), left))
             }
@@ -142,26 +142,26 @@ impl Memory {
         KeyState { now, value, ttl_ms }
     }
 
-    /// Looks at all keys, a part of the map at a time.
-    fn search(&self, domain: &str, entry: &str, most: usize) -> FoundKeys {
+    /// Searches all keys, one shard at a time.
+    fn search(&self, domain: &str, entry: &str, max: usize) -> FoundKeys {
         let mut found = FoundKeys::default();
         let own = |key: &str| key.strip_prefix(domain).is_some_and(|rest| rest.starts_with(':'));
         for shard in self.shards.all() {
             let shard = lock(shard);
             let keys = shard.keys().filter(|key| own(key) && has_entry(key, entry));
-            found.keys.extend(keys.take(most.saturating_add(1)).map(|key| String::from(&**key)));
-            if found.keys.len() > most {
-                found.keys.truncate(most);
-                found.incomplete = Some(format!("more than {most} counters were found"));
+            found.keys.extend(keys.take(max.saturating_add(1)).map(|key| String::from(&**key)));
+            if found.keys.len() > max {
+                found.keys.truncate(max);
+                found.incomplete = Some(format!("more than {max} counters were found"));
                 break;
             }
         }
         found
     }
 
-    fn keep_override(&self, key: &str, value: &str, for_ms: Option<u64>) -> Result<(), StoreError> {
+    fn insert_override(&self, key: &str, value: &str, for_ms: Option<u64>) -> Result<(), StoreError> {
         let now = (self.clock)();
-        let mut overrides = self.drawer.overrides.write().unwrap_or_else(PoisonError::into_inner);
+        let mut overrides = self.operators.overrides.write().unwrap_or_else(PoisonError::into_inner);
         if overrides.len() >= MAX_OVERRIDES && !overrides.contains_key(key) {
             overrides.retain(|_, held| held.left_at(now).is_some());
             if overrides.len() >= MAX_OVERRIDES {
@@ -169,16 +169,16 @@ impl Memory {
             }
         }
         let until = for_ms.map(|for_ms| now.saturating_add(Duration::from_millis(for_ms)));
-        overrides.insert(key.into(), Held { value: value.to_owned(), until });
-        self.drawer.overridden.store(true, Relaxed);
+        overrides.insert(key.into(), OverrideEntry { value: value.to_owned(), until });
+        self.operators.overridden.store(true, Relaxed);
         Ok(())
     }
 
     fn remove(&self, key: Key<'_>) -> bool {
-        let there = self.state_of(key).value.is_some();
+        let existed = self.state_of(key).value.is_some();
         match key {
             Key::Override(key) => {
-                let mut overrides = self.drawer.overrides.write().unwrap_or_else(PoisonError::into_inner);
+                let mut overrides = self.operators.overrides.write().unwrap_or_else(PoisonError::into_inner);
                 overrides.remove(key);
             }
             Key::Counter { key, window_s, number } => {
@@ -187,7 +187,7 @@ impl Memory {
                 }
             }
         }
-        there
+        existed
     }
 }
 
@@ -201,27 +201,27 @@ impl ControlStore for Memory {
     }
 
     fn read<'a>(&'a self, hash: HashName, domain: &'a str) -> Reply<'a, Snapshot> {
-        let papers = self.drawer.papers();
+        let hashes = self.operators.hashes();
         let version = match hash {
-            HashName::Dials => papers.versions.get(domain).copied().unwrap_or_default(),
+            HashName::Dials => hashes.versions.get(domain).copied().unwrap_or_default(),
             _ => 0,
         };
-        let fields = papers.hashes.get(&(hash, domain.to_owned())).cloned().unwrap_or_default();
+        let fields = hashes.fields.get(&(hash, domain.to_owned())).cloned().unwrap_or_default();
         ready(Ok(Snapshot::within_bounds(fields.into_iter(), (self.clock)(), version, 0))).boxed()
     }
 
     fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>> {
-        ready(Ok(self.drawer.papers().change(domain, change))).boxed()
+        ready(Ok(self.operators.hashes().change(domain, change))).boxed()
     }
 
     fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {
-        self.drawer.papers().upsert(hash, domain, upsert, (self.clock)());
+        self.operators.hashes().upsert(hash, domain, upsert, (self.clock)());
         ready(Ok(())).boxed()
     }
 
     fn history<'a>(&'a self, domain: &'a str, limit: usize) -> Reply<'a, Vec<Vec<u8>>> {
-        let papers = self.drawer.papers();
-        let entries = papers.histories.get(domain).into_iter().flatten().take(limit).cloned().collect();
+        let hashes = self.operators.hashes();
+        let entries = hashes.histories.get(domain).into_iter().flatten().take(limit).cloned().collect();
         ready(Ok(entries)).boxed()
     }
 
@@ -229,12 +229,12 @@ impl ControlStore for Memory {
         ready(Ok(self.state_of(key))).boxed()
     }
 
-    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, most: usize) -> Reply<'a, FoundKeys> {
-        ready(Ok(self.search(domain, entry, most))).boxed()
+    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys> {
+        ready(Ok(self.search(domain, entry, max))).boxed()
     }
 
     fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()> {
-        ready(self.keep_override(key, value, for_ms)).boxed()
+        ready(self.insert_override(key, value, for_ms)).boxed()
     }
 
     fn delete<'a>(&'a self, key: Key<'a>) -> Reply<'a, bool> {

@@ -1,4 +1,5 @@
-//! Errors of Redis, counted by kind. The list is closed, so that no text of a server becomes a label.
+//! Errors of Redis, counted by kind. The list of kinds is closed, so that no text of a server
+//! becomes a label.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -16,13 +17,13 @@ struct Kind {
 pub struct Errors(Family<Kind, Counter>);
 
 impl Errors {
-    /// Adds them to `registry`.
+    /// Adds the counters to `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let help = "Commands, or counters of one, that Redis refused or left unanswered, by kind";
         registry.register("redis_errors", help, self.0.clone());
     }
 
-    /// So many commands were left unanswered.
+    /// Counts `count` commands that were left unanswered.
     pub fn unanswered(&self, error: &RedisError, count: u64) {
         let kind = match error {
             error if error.is_timeout() => "timeout",
@@ -32,7 +33,8 @@ impl Errors {
         self.0.get_or_create(&Kind { kind }).inc_by(count);
     }
 
-    /// Counts what an answer refuses: the whole command, or some of its counters.
+    /// Counts the errors in an answer: one for the whole command, or one for each counter that
+    /// failed.
     pub fn answer(&self, reply: &Value) {
         match reply {
             Value::ServerError(error) => self.refused(error),

@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderMap, ORIGIN};
 use hyper::{Method, Request, Response};
 use quotagate_quota::protocol::RESERVE_PATH;
-use quotagate_quota::protocol::dials::DIALS_PATH;
+use quotagate_quota::protocol::dials::TELEMETRY_PATH;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -81,24 +81,21 @@ impl CallEndpoint {
     /// Errors become answers here.
     async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<Payload> {
         let received = Instant::now();
-        let answer = match (request.uri().path(), request.method()) {
-            (DIALS_PATH, &Method::GET) => telemetry::serve(&self, &request).await,
-            (DIALS_PATH, &Method::PUT | &Method::DELETE) => Err(Refusal::CallAddress),
-            (DIALS_PATH, _) => Err(Refusal::Method("GET")),
-            (path, method) => {
-                let answer = match (path, method) {
-                    (RESERVE_PATH, &Method::POST) => reserve::serve(&self, request, received).await,
-                    (RESERVE_PATH, _) => Err(Refusal::Method("POST")),
-                    (path, _) if is_admin(path) => Err(Refusal::CallAddress),
-                    _ => Err(Refusal::NoSuchPath),
-                };
-                let answer = answer.unwrap_or_else(|refusal| refusal.answer());
-                let status = answer.status().as_u16();
-                self.hooks.observe(Event::Answered { status, took: received.elapsed() });
-                return answer;
-            }
+        let path = request.uri().path();
+        let is_telemetry = path == TELEMETRY_PATH;
+        let answer = match (path, request.method()) {
+            (RESERVE_PATH, &Method::POST) => reserve::serve(&self, request, received).await,
+            (TELEMETRY_PATH, &Method::POST) => telemetry::serve(&self, request).await,
+            (RESERVE_PATH | TELEMETRY_PATH, _) => Err(Refusal::Method("POST")),
+            (path, _) if is_admin(path) => Err(Refusal::CallAddress),
+            _ => Err(Refusal::NoSuchPath),
         };
-        answer.unwrap_or_else(|refusal| refusal.answer())
+        let answer = answer.unwrap_or_else(|refusal| refusal.answer());
+        if !is_telemetry {
+            let status = answer.status().as_u16();
+            self.hooks.observe(Event::Answered { status, took: received.elapsed() });
+        }
+        answer
     }
 
     /// Whether these headers are a proxy's.

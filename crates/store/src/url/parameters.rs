@@ -1,13 +1,15 @@
-//! What stands behind the `?` of a store URL.
+//! The parameters of a store URL, after the `?`.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{HostPort, UrlError, wrong};
+use super::error::UrlError;
+use crate::address::HostPort;
 use crate::login::{ClientCertificate, Credentials, Password};
-use crate::password::PasswordFile;
+use crate::secret::PasswordFile;
 
-/// What may stand behind the `?` of a URL: the name, and for which kinds of URL (what follows `redis` or `rediss`).
+/// The name of each parameter, and the kinds of URL that take it (the part of the scheme after
+/// `redis` or `rediss`).
 const PARAMETERS: [(&str, &[&str]); 6] = [
     ("db", &["+unix"]),
     ("client_cert", &["", "-cluster", "-sentinel"]),
@@ -20,14 +22,16 @@ const PARAMETERS: [(&str, &[&str]); 6] = [
 /// The parameters that need TLS.
 const OF_TLS: [&str; 3] = ["client_cert", "client_key", "server_name"];
 
-/// What stands behind the `?` of a URL.
+/// The parameters of one URL.
 pub struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
-    /// Reads the query of a URL that begins with `scheme`: `redis`, or `rediss` with `tls`, and `kind`.
+    /// Reads the query of a URL that begins with `scheme`: `redis`, or `rediss` with `tls`, and
+    /// `kind`.
     ///
     /// # Errors
-    /// What is unknown, or cannot be. It never shows a value, which may be a password that was meant for elsewhere.
+    /// The first parameter that is unknown or wrong. The error never shows a value, which may be a
+    /// misplaced password.
     pub fn parse(query: &str, scheme: &str, kind: &str, tls: bool) -> Result<Self, UrlError> {
         let of_kind = |(_, kinds): &&(&str, &[&str])| kinds.contains(&kind);
         let known: Vec<&str> = PARAMETERS.iter().filter(of_kind).map(|(name, _)| *name).collect();
@@ -50,40 +54,41 @@ impl Parameters {
         Ok(Self(found))
     }
 
-    /// The value of this name.
+    /// The value of the parameter `name`.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The name that certificates of servers must be good for.
+    /// The name for which the certificates of servers must be valid.
     ///
     /// # Errors
-    /// When it is no host.
+    /// When it is not the name of a host.
     pub fn server_name(&self) -> Result<Option<String>, UrlError> {
         let name = self.get("server_name").map(|name| {
-            // A port is none of its business.
+            // A port is not part of the name.
             let host = HostPort::parse(name, Some(0)).filter(|host| host.host == name && !name.contains('%'));
-            host.map(|host| host.host).ok_or_else(|| wrong("needs the name of a host for server_name"))
+            host.map(|host| host.host)
+                .ok_or_else(|| UrlError::new("needs the name of a host for server_name"))
         });
         name.transpose()
     }
 
-    /// The files of the certificate that servers are shown.
+    /// The files of the client certificate.
     ///
     /// # Errors
-    /// When only a part of it is there.
+    /// When a part is missing.
     pub fn certificate(&self) -> Result<Option<ClientCertificate>, UrlError> {
         match (self.get("client_cert"), self.get("client_key")) {
             (None, None) => Ok(None),
             (Some(chain), Some(key)) => Ok(Some(ClientCertificate { chain: chain.into(), key: key.into() })),
-            _ => Err(wrong("needs client_cert and client_key together")),
+            _ => Err(UrlError::new("needs client_cert and client_key together")),
         }
     }
 
-    /// Whom to log in as to sentinels.
+    /// The credentials for sentinels.
     ///
     /// # Errors
-    /// When only a part of it is there.
+    /// When a part is missing.
     pub fn sentinel(&self) -> Result<Option<Credentials>, UrlError> {
         let user = self.get("sentinel_user").map(str::to_owned);
         match self.get("sentinel_password_file") {
@@ -91,7 +96,7 @@ impl Parameters {
                 let file = Arc::new(PasswordFile::new(Path::new(file)));
                 Ok(Some(Credentials { user, password: Some(Password::File(file)) }))
             }
-            None if user.is_some() => Err(wrong("needs sentinel_password_file beside sentinel_user")),
+            None if user.is_some() => Err(UrlError::new("needs sentinel_password_file beside sentinel_user")),
             None => Ok(None),
         }
     }
@@ -119,13 +124,13 @@ mod tests {
             "redis-sentinel://s1/m?sentinel_password_file=/no/such/file".parse::<StoreUrl>().unwrap();
         let error = missing.read_files().unwrap_err().to_string();
         assert!(
-            error.contains("sentinel_password_file that does not do: /no/such/file cannot be read"),
+            error.contains("sentinel_password_file that cannot be used: /no/such/file cannot be read"),
             "{error}"
         );
     }
 
     #[test]
-    fn parameters_that_are_unknown_or_misplaced_are_refused() {
+    fn unknown_and_misplaced_parameters_are_refused() {
         for (text, says) in [
             (
                 "redis-sentinel://s1/mymaster?sentinel_password=s3cret",

@@ -10,6 +10,8 @@ mod conformance;
 mod differential;
 mod drain;
 mod http;
+mod latency;
+mod redirects;
 mod redis;
 mod rights;
 mod server;

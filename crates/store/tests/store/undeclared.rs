@@ -9,7 +9,7 @@ use quotagate_support::redis::Redis;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-const SCRIPT: &str = include_str!("../../src/redis/counter.lua");
+const SCRIPT: &str = include_str!("../../src/redis/script/counter.lua");
 const GUARD: &str = "
 local real = redis
 local redis = setmetatable({pcall = function(command, key, ...)

@@ -18,19 +18,33 @@ pub fn page(soaked: &Soaked, seed: u64) -> String {
     let lost: u64 = lost.map(|(_, count)| count).sum();
     let of = |what: &str| soaked.events.iter().filter(|event| event.what.contains(what)).count();
     format!(
-        "# A soak\n\nWritten by `cargo xtask soak MINUTES`: two Envoys with two workers each, two stores, a Redis Cluster of \
-         six nodes, and {rate} requests a second of five kinds (a quota by header, the same with units held ahead, by \
-         secret key, by token with plans, and failed log-ins by address), all under a shadow policy too. Some carry \
-         headers that nobody should send, and one in fifty clients leaves before its answer. Meanwhile stores and Envoys \
-         are restarted in turn, and primaries of the cluster die.\n\n\
-         This run took {minutes:.0} minutes (seed {seed}): {requests} requests, {lost} of them lost with their connection; {left} clients that left, {stores} restarts of \
-         stores, {envoys} of Envoys, {failovers} failovers. **{windows} windows** were held to their quotas, of which \
-         {full} used them up: **{excess} units over quota**, and {excused} more in windows that a failover met (a replica \
-         may lack the primary's last writes). {silent} unanswered for 20 s, {stuck} under way at the end, \
-         {reloads} crashes of the filter; the slowest answer took {slowest:.2} s. The filter waits {timeout} ms for quota; \
-         what is slower met a restart or a failover, whose processes start on the machine of the load, or a machine that \
-         was busy otherwise. A run fails where an answer takes more than {most} s, or has a status that is not named here.\n\n{table}\n{held}\n\
-         ![Memory and descriptors of every process](soak.svg)\n",
+        "\
+# Soak
+
+Written by `cargo xtask soak MINUTES`. The system is two Envoys with two workers each, two stores
+and a six-node Redis Cluster. Meanwhile stores and Envoys restart in turn, and primaries of the
+cluster die.
+
+The load is {rate} requests per second under five policies: a quota by header, the same with leases,
+by secret key, by token with tiers, and failed log-ins by address. A shadow policy counts all of
+them too. Some requests carry hostile headers, and one client in fifty leaves before its response.
+
+- **Length**: {minutes:.0} minutes, seed {seed}, {requests} requests.
+- **Faults**: {stores} restarts of stores, {envoys} of Envoys, {failovers} failovers.
+- **Quotas**: {windows} windows, {full} of them used up. **{excess} units over quota**, and
+  {excused} in windows that a failover met, where a replica may lack the primary's last writes.
+- **Clients**: {lost} requests lost with their connection, {left} clients that left early,
+  {silent} requests without an answer for 20 s.
+- **At the end**: {stuck} requests in flight, {reloads} crashes of the filter.
+- **Slowest answer**: {slowest:.2} s. The filter waits {timeout} ms for the store; slower answers met a
+  restart, a failover or a busy machine, because all processes share one.
+
+A run fails if an answer takes more than {most} s, or has a status that is not listed below.
+
+{table}
+{held}
+![Memory and descriptors of every process](soak.svg)
+",
         rate = clients::RATE,
         left = soaked.seen.left,
         stores = of("store"),
@@ -54,9 +68,16 @@ pub fn page(soaked: &Soaked, seed: u64) -> String {
 /// What clients saw, by way.
 fn seen(soaked: &Soaked) -> String {
     let mut table = format!(
-        "What clients saw. 503 is the filter's while the store fails, or Envoy's; - is a connection that ended with its \
-         Envoy. {FAILED} of `logins` is a failed log-in that was let through; of `tiers`, Envoy's, for a token that a \
-         second header spoiled.\n\n| policy | answers |\n| --- | --- |\n"
+        "\
+## What clients saw
+
+503 is the answer of the filter while the store fails, or of Envoy itself. `-` is a connection
+that ended with its Envoy. {FAILED} of `logins` is an admitted log-in that failed; {FAILED} of
+`tiers` is Envoy's answer to a token that a second header spoiled.
+
+| Policy | Answers |
+| --- | --- |
+"
     );
     for way in Way::ALL {
         let of = soaked.seen.statuses.iter().filter(|((known, _), _)| *known == way);
@@ -71,7 +92,8 @@ fn seen(soaked: &Soaked) -> String {
 /// What processes held.
 fn held(soaked: &Soaked) -> String {
     let mut table =
-        "| process | MiB at the start, most, at the end | descriptors |\n| --- | --- | --- |\n".to_owned();
+        "## What processes held\n\n| Process | MiB at the start, most, at the end | Descriptors |\n| --- | --- | --- |\n"
+            .to_owned();
     for (part, points) in &soaked.curves {
         let (Some(first), Some(last)) = (points.first(), points.last()) else { continue };
         let most = |value: fn(&Point) -> f64| points.iter().map(value).fold(0.0, f64::max);

@@ -69,8 +69,16 @@ impl Client {
     /// # Errors
     /// When nothing listens there.
     pub fn connect_tls(port: u16, config: &Arc<ClientConfig>) -> Result<Self> {
+        Self::connect_tls_to("localhost", port, config)
+    }
+
+    /// The same, as to a server of this name.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub fn connect_tls_to(name: &str, port: u16, config: &Arc<ClientConfig>) -> Result<Self> {
         let stream = tcp(Ipv4Addr::LOCALHOST.into(), (Ipv4Addr::LOCALHOST, port).into())?;
-        let connection = ClientConnection::new(Arc::clone(config), "localhost".try_into()?)?;
+        let connection = ClientConnection::new(Arc::clone(config), name.to_owned().try_into()?)?;
         Self::over(Stream::Tls(Box::new(StreamOwned::new(connection, stream))))
     }
 

@@ -30,7 +30,8 @@ pub(crate) struct Args {
 /// Asks for confirmation and resets the counter.
 ///
 /// # Errors
-/// When the operator declines or cannot be asked, when there is no such counter, or the store does not answer.
+/// When the operator declines or cannot be asked, when there is no such counter, or the store does
+/// not answer.
 pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
     if !args.yes && !io::stdin().is_terminal() {
         return Err(Failure::Usage(

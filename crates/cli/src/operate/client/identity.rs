@@ -17,7 +17,8 @@ pub(crate) fn user_at_host() -> String {
     by
 }
 
-/// The name of the user. `sudo` sets `USER` to root, and the person is in `SUDO_USER`. Containers often set neither.
+/// The name of the user. `sudo` sets `USER` to root, and the person is in `SUDO_USER`. Containers
+/// often set neither.
 fn user(variable: impl Fn(&str) -> Option<String>, passwd: impl Fn() -> Option<String>, uid: u32) -> String {
     let named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(variable);
     named.or_else(|| name_of(uid, &passwd()?)).unwrap_or_else(|| format!("uid-{uid}"))

@@ -1,4 +1,5 @@
-//! Calls to the store's admin address. Each takes a connection of its own, five seconds and 16 MiB of answer at most.
+//! Calls to the store's admin address. Each takes a connection of its own, five seconds and 16 MiB
+//! of answer at most.
 
 mod address;
 mod identity;
@@ -184,8 +185,8 @@ impl Client {
             request = request.header(AUTHORIZATION, value.map_err(|_| self.token.malformed())?);
         }
         let refused = |error: std::io::Error| self.unreachable(&error.to_string());
-        // The host header is the address, not the name in the flag: a store refuses names that it does not know, which
-        // protects it from browsers that a foreign name leads to it.
+        // The host header is the address, not the name in the flag: a store refuses names that it
+        // does not know, which protects it from browsers that a foreign name leads to it.
         let whole = |request: hyper::http::request::Builder, host: &str| {
             let request = request.header(HOST, host).body(Full::new(body));
             request.map_err(|error| Failure::Usage(error.to_string()))

@@ -1,4 +1,5 @@
-//! The token that a store requires. It comes from a variable or a file, so that no command line shows it.
+//! The token that a store requires. It comes from a variable or a file, so that no command line
+//! shows it.
 
 use std::path::Path;
 use std::{env, fmt, fs};
@@ -25,8 +26,8 @@ pub(crate) enum Token {
 }
 
 impl Token {
-    /// The token in `file`, else in `QUOTAGATE_TOKEN`, else in the file that one of [`FILE_VARIABLES`] names. A file may hold
-    /// several tokens; the first one is used.
+    /// The token in `file`, else in `QUOTAGATE_TOKEN`, else in the file that one of
+    /// [`FILE_VARIABLES`] names. A file may hold several tokens; the first one is used.
     ///
     /// # Errors
     /// When the file cannot be read, or holds no token.

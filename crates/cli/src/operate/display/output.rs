@@ -23,7 +23,8 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The form for this terminal and environment: colours only on a terminal that has them, and not with `NO_COLOR`.
+    /// The form for this terminal and environment: colours only on a terminal that has them, and
+    /// not with `NO_COLOR`.
     pub(crate) fn new(json: bool) -> Self {
         let terminal = io::stdout().is_terminal();
         let unset = |name| env::var_os(name).is_none_or(|value| value.is_empty());
@@ -51,7 +52,8 @@ impl Output {
         self.print(&format!("{}\n", clean(text)))
     }
 
-    /// Prints the store's JSON on one line, byte for byte; on a terminal indented and with harmful characters escaped.
+    /// Prints the store's JSON on one line, byte for byte; on a terminal indented and with harmful
+    /// characters escaped.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -1,4 +1,5 @@
-//! Tables for people. A row is one line of any length, so that a partition, the last column, can be copied whole.
+//! Tables for people. A row is one line of any length, so that a partition, the last column, can be
+//! copied whole.
 
 use std::fmt::Write as _;
 

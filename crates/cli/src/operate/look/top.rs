@@ -102,7 +102,8 @@ fn show(answer: &Answer<Top>, output: Output) -> Result<(), Failure> {
     output.print(&text(&answer.value, output.colour))
 }
 
-/// The screen of a terminal with `size` rows and columns. Each table is cut to leave room for the others.
+/// The screen of a terminal with `size` rows and columns. Each table is cut to leave room for the
+/// others.
 fn screen(heading: &str, top: &Top, colour: bool, size: Option<(usize, usize)>) -> String {
     let draw = |top: &Top| format!("{}\n\n{}", clean(heading), text(top, colour));
     let Some((rows, columns)) = size else { return draw(top) };
@@ -187,7 +188,8 @@ fn refusals(top: &Top, colour: bool, name: impl Fn(&str, &str) -> String) -> Str
     table.render(colour)
 }
 
-/// The first rows of a text, each cut to the width of the terminal: a longer line would wrap and scroll the first ones away.
+/// The first rows of a text, each cut to the width of the terminal: a longer line would wrap and
+/// scroll the first ones away.
 fn clip(text: &str, rows: usize, columns: usize) -> String {
     let lines: Vec<_> = text.lines().take(rows).map(|line| truncate_str(line, columns, "…")).collect();
     // A line feed after the last row would scroll.

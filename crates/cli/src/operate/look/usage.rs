@@ -1,4 +1,5 @@
-//! `quotagate usage`: the units that a partition, and each partition that contains it, has used of its current window.
+//! `quotagate usage`: the units that a partition, and each partition that contains it, has used of
+//! its current window.
 
 use quotagate_control::api::{self, QuotaFrom, UsageReply};
 

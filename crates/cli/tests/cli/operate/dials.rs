@@ -29,7 +29,7 @@ fn a_dial_is_set_shown_and_cleared() {
         assert!(set.err.contains("ends in 1 h") && set.err.contains("quotagate dial clear per-caller"));
         assert_eq!(set.err.contains("in memory"), !durable, "{set:?}");
 
-        // What is not named stays as it was, and a change that would move its end is refused.
+        // Fields that are not given keep their values. A change of their end is refused.
         let more = fleet.run(&["dial", "set", "per-caller", "--mode", "shadow", "--by", "bob"]);
         assert!(
             more.status == 1
@@ -49,7 +49,7 @@ fn a_dial_is_set_shown_and_cleared() {
         assert!(list.out.starts_with("shop: 3 policies, 1 dial,"), "{list:?}");
         fleet.done(&["dial", "set", "*", "--on-failure", "deny"]);
         let list = fleet.done(&["dial", "list"]);
-        // What all are dialled to shows in each.
+        // Each policy shows the dial of all policies.
         assert_eq!(row(&list.out, "per-key")[3..5], ["enforce", "allow → deny (*)"], "{list:?}");
         let all = row(&list.out, "*");
         assert_eq!(all[..3], ["*", "deny", "when cleared"], "{all:?}");
@@ -70,7 +70,7 @@ fn a_dial_is_set_shown_and_cleared() {
 }
 
 #[test]
-fn a_dialled_quota_says_who_shares_it_and_which_tiers_it_replaces() {
+fn setting_a_quota_names_its_partitions_and_the_tiers_it_replaces() {
     let fleet = Fleet::silent(&StoreOptions::new("memory:"), None);
     let entry = |name: &str| json!({"name": name, "forms": [name]});
     for (partition_by, tiers, whom) in [
@@ -87,7 +87,7 @@ fn a_dialled_quota_says_who_shares_it_and_which_tiers_it_replaces() {
     }
 }
 
-/// `per-caller` has a quota and the mode `shadow` until they are cleared.
+/// `per-caller` has a dial with a quota and the mode `shadow`, without an end.
 fn shows_each_dial_with_its_own_end(fleet: &Fleet) {
     fleet.done(&["dial", "set", "*", "--mode", "off", "--on-failure", "deny", "--for", "1h", "--by", "ann"]);
     let list = fleet.done(&["dial", "list"]);
@@ -108,7 +108,7 @@ fn shows_each_dial_with_its_own_end(fleet: &Fleet) {
 }
 
 #[test]
-fn what_was_dialled_before_is_told_and_restored() {
+fn a_dial_is_restored_by_the_printed_command() {
     let fleet = Fleet::memory();
     let dial = || fleet.json(&["dial", "list"])[0]["dials"][0].clone();
     fleet.done(&["dial", "set", "per-key", "--quota", "5000", "--by", "bob"]);
@@ -117,7 +117,7 @@ fn what_was_dialled_before_is_told_and_restored() {
     let more = fleet.done(&["dial", "set", "per-key", "--mode", "shadow"]);
     assert!(more.err.contains("Before, bob had set quota 5,000, until cleared."), "{more:?}");
     assert!(more.err.contains("These fields keep their values: quota 5,000."), "{more:?}");
-    // The mode goes with the whole dial only.
+    // Only clearing the whole dial clears the mode.
     assert!(
         more.err.contains("quotagate dial clear per-key && quotagate dial set per-key --quota 5000\n"),
         "{more:?}"
@@ -149,7 +149,7 @@ fn what_was_dialled_before_is_told_and_restored() {
 }
 
 #[test]
-fn what_is_undone_is_undone_where_it_was_done() {
+fn undo_commands_have_the_flags_of_the_store() {
     let directory = tempfile::tempdir().unwrap();
     let token = directory.path().join("a token");
     std::fs::write(&token, "s3cret").unwrap();
@@ -157,15 +157,15 @@ fn what_is_undone_is_undone_where_it_was_done() {
     let fleet = Fleet::silent(&StoreOptions::new("memory:"), None);
     fleet.tell("shop", &["p"]);
     let admin = fleet.admin();
-    let place = ["--admin", &admin, "--token-file", token, "--domain", "shop"];
+    let target = ["--admin", &admin, "--token-file", token, "--domain", "shop"];
     for (set, clear) in [
         (&["dial", "set", "p", "--mode", "off"][..], "dial clear p"),
         (&["override", "set", "p", "*", "--blocked"], "override clear p '*'"),
     ] {
-        let done = run(&mut command(&[set, &place].concat()), b"");
+        let done = run(&mut command(&[set, &target].concat()), b"");
         let expected = format!("quotagate {clear} --admin {admin} --token-file '{token}' --domain shop\n");
         assert!(done.status == 0 && done.err.ends_with(&expected), "{done:?}");
-        // What a variable says, it says for the next command too.
+        // A variable needs no flag, since it is set for the next command, too.
         let mut by_variable = command(&[set, &["--admin", &admin]].concat());
         let done = run(by_variable.env("QUOTAGATE_ADMIN", &admin), b"");
         assert!(!done.err.contains("--admin") && !done.err.contains("--token-file"), "{done:?}");
@@ -173,7 +173,7 @@ fn what_is_undone_is_undone_where_it_was_done() {
 }
 
 #[test]
-fn json_is_what_the_store_says() {
+fn json_is_the_answer_of_the_store() {
     let fleet = Fleet::redis();
     let set = fleet.json(&["dial", "set", "per-key", "--quota", "7", "--for", "1h"]);
     assert_eq!((&set["domain"], &set["durable"]), (&json!("shop"), &json!(true)), "{set}");
@@ -188,7 +188,7 @@ fn json_is_what_the_store_says() {
 }
 
 #[test]
-fn a_dial_with_a_time_reverts() {
+fn a_dial_with_a_time_ends() {
     let fleet = Fleet::redis();
     fleet.done(&["dial", "set", "log-ins", "--mode", "off", "--for", "1s"]);
     let gone = || Ok(fleet.json(&["dial", "list"])[0]["dials"] == Value::Array(Vec::new()));
@@ -196,7 +196,7 @@ fn a_dial_with_a_time_reverts() {
 }
 
 #[test]
-fn names_that_are_not_known_are_told_with_those_that_are() {
+fn unknown_names_are_reported_with_the_known_ones() {
     let fleet = Fleet::memory();
     let done = fleet.run(&["dial", "set", "per-calle", "--mode", "off"]);
     assert_eq!(done.status, 1, "{done:?}");
@@ -212,7 +212,7 @@ fn names_that_are_not_known_are_told_with_those_that_are() {
 }
 
 #[test]
-fn a_name_that_matches_nothing_is_an_error() {
+fn a_policy_that_does_not_exist_is_an_error() {
     let fleet = Fleet::memory();
     fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
     for arguments in [
@@ -227,13 +227,13 @@ fn a_name_that_matches_nothing_is_an_error() {
     }
     let done = fleet.run(&["top", "--domain", "shp"]);
     assert!(done.status == 1 && done.err.contains("Did you mean shop?"), "{done:?}");
-    // A policy that counts nobody yet is known.
+    // A policy without counters is known.
     fleet.done(&["top", "--policy", "log-ins"]);
     fleet.done(&["override", "list", "--policy", "log-ins"]);
 }
 
 #[test]
-fn several_domains_are_told_apart() {
+fn several_domains_need_the_flag() {
     let fleet = Fleet::memory();
     fleet.tell("bank", &["transfers"]);
     let list = fleet.done(&["dial", "list"]);
@@ -246,14 +246,14 @@ fn several_domains_are_told_apart() {
 }
 
 #[test]
-fn a_store_that_no_filter_has_asked_says_so() {
+fn an_empty_list_explains_when_filters_report() {
     let fleet = Fleet::silent(&StoreOptions::new("memory:"), None);
     let done = fleet.done(&["dial", "list"]);
     assert!(done.out.is_empty() && done.err.contains("No filter has reported its policies yet"), "{done:?}");
 }
 
 #[test]
-fn hostile_names_never_reach_a_terminal_raw() {
+fn hostile_names_are_escaped() {
     let fleet = Fleet::memory();
     let evil = "e\u{1b}[2J\u{9b}31m\u{202e}vil\nroot";
     fleet.done(&["dial", "set", "per-key", "--quota", "1", "--by", evil]);

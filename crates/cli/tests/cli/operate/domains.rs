@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::fleet::{Fleet, row};
 
-/// A store that has never heard of the domain `old`, of which another store wrote this long ago.
+/// A store that has not seen the domain `old`, which another store recorded this long ago.
 fn with_old_domain(seconds: u64) -> Fleet {
     let redis = Redis::start().unwrap();
     let now = redis.cli(&["TIME"]).unwrap();
@@ -21,7 +21,7 @@ fn with_old_domain(seconds: u64) -> Fleet {
 }
 
 #[test]
-fn a_domain_that_is_gone_is_forgotten_and_its_counters_are_not() {
+fn forget_removes_a_domain_but_not_its_counters() {
     let fleet = with_old_domain(3600);
     let list = fleet.done(&["domains"]);
     let old = row(&list.out, "old");
@@ -39,7 +39,7 @@ fn a_domain_that_is_gone_is_forgotten_and_its_counters_are_not() {
     let redis = fleet.redis.as_ref().unwrap();
     assert_eq!(redis.cli(&["EXISTS", "qg:policies:{old}"]).unwrap().lines(), "0");
     assert_eq!(redis.cli(&["GET", "qg:old:p:{jwt.sub=a}:1"]).unwrap().lines(), "7");
-    // The only domain that is left needs no name.
+    // The only other domain needs no flag.
     fleet.done(&["dial", "set", "per-key", "--mode", "off"]);
     assert!(fleet.store.log().contains("forgot domain old, by bob, in old"));
 
@@ -52,7 +52,7 @@ fn a_domain_that_is_gone_is_forgotten_and_its_counters_are_not() {
 }
 
 #[test]
-fn a_domain_in_use_is_not_forgotten() {
+fn forget_refuses_a_domain_in_use() {
     let fleet = with_old_domain(60);
     for (name, ago) in [("old", "1m"), ("shop", "")] {
         let done = fleet.run(&["domains", "forget", name]);
@@ -83,8 +83,36 @@ fn history_shows_the_newest_change_first() {
 }
 
 #[test]
-fn no_domain_is_known_before_a_report() {
+fn an_empty_list_of_domains_explains_when_filters_report() {
     let fleet = Fleet::silent(&StoreOptions::new("memory:"), None);
     let done = fleet.done(&["domains"]);
     assert!(done.out.is_empty() && done.err.contains("No filter has reported a domain yet"), "{done:?}");
+}
+
+#[test]
+fn domain_flag_selects_one_domain() {
+    let fleet = with_old_domain(3600);
+    let list = fleet.done(&["domains", "--domain", "old"]);
+    assert!(list.out.contains("old") && !list.out.contains("shop"), "{list:?}");
+    let json = fleet.json(&["domains", "--domain", "shop"]);
+    assert!(json.as_array().map(Vec::len) == Some(1) && json[0]["domain"] == json!("shop"), "{json}");
+    let unknown = fleet.run(&["domains", "--domain", "shp"]);
+    assert!(unknown.status == 1 && unknown.err.contains("Did you mean shop?"), "{unknown:?}");
+    assert!(unknown.err.contains("Known: old, shop"), "{unknown:?}");
+}
+
+#[test]
+fn history_shows_all_domains_without_the_flag() {
+    let fleet = with_old_domain(3600);
+    fleet.done(&["dial", "set", "per-key", "--mode", "off", "--domain", "shop"]);
+    fleet.done(&["dial", "set", "p", "--quota", "7", "--domain", "old"]);
+    fleet.done(&["dial", "clear", "per-key", "--domain", "shop"]);
+    let all = fleet.json(&["history"]);
+    let domains: Vec<_> = all.as_array().unwrap().iter().map(|change| change["domain"].clone()).collect();
+    assert_eq!(domains, [json!("shop"), json!("old"), json!("shop")], "{all}");
+    let table = fleet.done(&["history", "--limit", "2"]);
+    assert_eq!(table.out.lines().count(), 1 + 2, "{table:?}");
+    assert!(table.out.lines().nth(2).unwrap().contains("  old  "), "{table:?}");
+    let one = fleet.done(&["history", "--domain", "old"]);
+    assert!(one.out.lines().count() == 1 + 1 && !one.out.contains("shop"), "{one:?}");
 }

@@ -1,4 +1,4 @@
-//! What goes wrong, and how it is told: the exit statuses 1, 2 and 3.
+//! Errors and their exit statuses 1, 2 and 3.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -9,13 +9,13 @@ use quotagate_support::store::StoreOptions;
 
 use super::fleet::{Done, Fleet, command, run};
 
-/// The status and the words of `quotagate ARGUMENTS` where no store is needed.
+/// Runs `quotagate ARGUMENTS` without a store.
 fn alone(arguments: &[&str]) -> Done {
     run(&mut command(arguments), b"")
 }
 
 #[test]
-fn a_wrong_command_is_told_before_anybody_is_asked() {
+fn a_wrong_command_fails_before_any_call() {
     for (arguments, says) in [
         (&["dial", "set", "p"][..], "--mode"),
         (&["dial", "set", "p", "--for", "1h"], "--mode"),
@@ -59,7 +59,7 @@ fn a_wrong_command_is_told_before_anybody_is_asked() {
 }
 
 #[test]
-fn a_token_is_asked_for_and_never_shown() {
+fn a_token_is_required_and_never_shown() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let file = directory.path().join(name);
@@ -102,7 +102,7 @@ fn a_token_is_asked_for_and_never_shown() {
 }
 
 #[test]
-fn where_no_store_answers_the_address_is_told() {
+fn an_unreachable_store_is_reported_with_its_address() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for (admin, named) in [
         (free.as_str(), free.as_str()),
@@ -115,7 +115,7 @@ fn where_no_store_answers_the_address_is_told() {
     }
 }
 
-/// Answers one connection with these bytes, whatever is asked.
+/// Answers one connection with these bytes, for any request.
 fn answering(bytes: &'static [u8]) -> (String, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -129,7 +129,7 @@ fn answering(bytes: &'static [u8]) -> (String, std::thread::JoinHandle<()>) {
 }
 
 #[test]
-fn a_unix_socket_leads_to_the_store_too() {
+fn the_store_is_reachable_over_a_unix_socket() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admin.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -150,20 +150,20 @@ fn a_unix_socket_leads_to_the_store_too() {
 }
 
 #[test]
-fn who_reads_no_further_is_no_fault() {
+fn a_closed_output_of_a_list_is_no_error() {
     let fleet = Fleet::memory();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut list = command(&["dial", "list", "--admin", &fleet.admin()]);
     let child = list.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
-    // The last writer is the child.
+    // The child keeps the only writer.
     drop(list);
     let Output { status, stderr, .. } = child.wait_with_output().unwrap();
     assert_eq!((status.code(), String::from_utf8(stderr).unwrap().as_str()), (Some(0), ""));
 }
 
 #[test]
-fn who_reads_no_advice_further_is_no_fault() {
+fn a_closed_output_of_local_commands_is_no_error() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("access.log");
     std::fs::write(&log, r#"{"time":"2026-11-21T22:55:41.000Z","partition":"a"}"#).unwrap();
@@ -185,7 +185,7 @@ fn who_reads_no_advice_further_is_no_fault() {
 }
 
 #[test]
-fn words_that_cannot_be_written_do_no_harm() {
+fn a_full_standard_error_changes_no_status() {
     let fleet = Fleet::memory();
     fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
     for (arguments, expected) in [
@@ -205,7 +205,7 @@ fn words_that_cannot_be_written_do_no_harm() {
 }
 
 #[test]
-fn an_answer_that_is_no_stores_is_told_so() {
+fn answers_of_other_servers_are_reported() {
     for bytes in [
         &b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>"[..],
         b"HTTP/1.1 404 Not Found\r\ncontent-length: 9\r\n\r\nnot here\n",
@@ -223,7 +223,7 @@ fn an_answer_that_is_no_stores_is_told_so() {
 }
 
 #[test]
-fn the_wrong_port_of_a_store_says_which_it_is() {
+fn the_call_address_of_a_store_is_recognized() {
     let fleet = Fleet::memory();
     let calls = format!("127.0.0.1:{}", fleet.store.port());
     for arguments in [
@@ -245,7 +245,7 @@ fn the_wrong_port_of_a_store_says_which_it_is() {
 }
 
 #[test]
-fn another_server_is_not_taken_for_a_store() {
+fn errors_of_other_servers_are_not_taken_for_a_store_s() {
     for bytes in [
         &b"HTTP/1.1 404 Not Found\r\ncontent-length: 21\r\n\r\n{\"error\":\"not found\"}"[..],
         b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 24\r\n\r\n{\"error\":\"unauthorized\"}",
@@ -260,7 +260,7 @@ fn another_server_is_not_taken_for_a_store() {
 }
 
 #[test]
-fn a_change_names_the_person_behind_it() {
+fn a_change_has_the_name_of_the_operator() {
     let fleet = Fleet::memory();
     let id = std::process::Command::new("id").arg("-un").output().unwrap();
     let me = String::from_utf8(id.stdout).unwrap();
@@ -276,14 +276,14 @@ fn a_change_names_the_person_behind_it() {
 }
 
 #[test]
-fn a_store_that_says_nothing_is_given_up_after_five_seconds() {
+fn a_silent_store_times_out_after_five_seconds() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let done = alone(&["top", "--admin", &listener.local_addr().unwrap().to_string()]);
     assert!(done.status == 3 && done.err.contains("no answer within 5 s"), "{done:?}");
 }
 
 #[test]
-fn a_store_whose_redis_is_gone_says_so() {
+fn a_store_without_redis_is_reported() {
     let mut fleet = Fleet::redis();
     fleet.redis.as_mut().unwrap().kill().unwrap();
     let done = fleet.run(&["dial", "set", "per-key", "--mode", "off"]);
@@ -292,7 +292,7 @@ fn a_store_whose_redis_is_gone_says_so() {
 }
 
 #[test]
-fn completions_know_the_commands_and_their_words() {
+fn completions_contain_commands_flags_and_values() {
     for shell in ["bash", "zsh", "fish"] {
         let done = alone(&["completions", shell]);
         assert_eq!(done.status, 0);
@@ -305,7 +305,7 @@ fn completions_know_the_commands_and_their_words() {
 }
 
 #[test]
-fn bash_takes_the_completions() {
+fn bash_runs_the_completions() {
     let text = alone(&["completions", "bash"]).out;
     let script = format!(
         "{text}\nCOMP_WORDS=(quotagate dial set p --mode ''); COMP_CWORD=5\n_quotagate quotagate '' --mode\necho \"${{COMPREPLY[*]}}\""

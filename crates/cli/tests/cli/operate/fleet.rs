@@ -1,11 +1,11 @@
-//! A store that a filter has told of its policies, and the command beside it.
+//! A store with policies that a filter has reported, and the command.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use quotagate_quota::protocol::dials::{DIALS_PATH, PartitionEntry, PolicyReport, REPORT_HEADER, Report};
+use quotagate_quota::protocol::dials::{PartitionEntry, PolicyReport, Report, TELEMETRY_PATH};
 use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_support::http::{self, Client, Request};
 use quotagate_support::redis::Redis;
@@ -20,7 +20,7 @@ pub struct Fleet {
     pub redis: Option<Redis>,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Done {
     pub status: i32,
@@ -29,25 +29,25 @@ pub struct Done {
 }
 
 impl Fleet {
-    /// In memory.
+    /// With a store in memory.
     pub fn memory() -> Self {
         Self::with(&StoreOptions::new("memory:"), None)
     }
 
-    /// In a real Redis.
+    /// With a store on a real Redis.
     pub fn redis() -> Self {
         let redis = Redis::start().unwrap();
         Self::with(&StoreOptions::new(&redis.url()), Some(redis))
     }
 
-    /// With a store of one's own flags, which knows three policies of the domain `shop`.
+    /// With a store of these options that knows three policies of the domain `shop`.
     pub fn with(options: &StoreOptions, redis: Option<Redis>) -> Self {
         let fleet = Self::silent(options, redis);
         fleet.tell("shop", &["per-caller", "log-ins", "per-key"]);
         fleet
     }
 
-    /// Of which no filter has asked anything yet.
+    /// With a store that no filter has called yet.
     pub fn silent(options: &StoreOptions, redis: Option<Redis>) -> Self {
         let store =
             StoreProcess::start_with(&options.clone().program(env!("CARGO_BIN_EXE_quotagate"))).unwrap();
@@ -56,12 +56,12 @@ impl Fleet {
         Self { store, redis }
     }
 
-    /// A filter's report, which does not say what policies count by.
+    /// Reports policies without their partitions, as a filter does.
     pub fn tell(&self, domain: &str, policies: &[&str]) {
         self.tell_of(domain, policies, None);
     }
 
-    /// A filter's report of policies that count by this.
+    /// Reports policies with these partitions, as a filter does.
     pub fn tell_of(&self, domain: &str, policies: &[&str], partition_by: Option<&[PartitionEntry]>) {
         let policies = policies.iter().map(|name| PolicyReport {
             name: (*name).to_owned(),
@@ -81,16 +81,16 @@ impl Fleet {
         self.report(domain, policies.collect());
     }
 
-    /// A filter's report as it is.
+    /// Reports policies, as a filter does.
     pub fn report(&self, domain: &str, policies: Vec<PolicyReport>) {
         let report = Report { policies, refused: Vec::new() };
-        let request = Request::get(&format!("{DIALS_PATH}?domain={domain}"))
-            .header(REPORT_HEADER, serde_json::to_string(&report).unwrap());
+        let report = serde_json::to_vec(&report).unwrap();
+        let request = Request::post(&format!("{TELEMETRY_PATH}?domain={domain}"), &report);
         let response = Client::connect(self.store.port()).unwrap().send(&request).unwrap();
         assert_eq!(response.status, 200, "{}", response.text());
     }
 
-    /// A filter's reservation: the grant.
+    /// Reserves units, as a filter does, and returns the grant.
     pub fn reserve(&self, policy: &str, partition: &str, quota: u64, want: u64) -> Value {
         let reservation = json!({
             "key": format!("shop:{policy}:{{{partition}}}"), "window_s": 366 * 86_400, "quota": quota,
@@ -108,19 +108,19 @@ impl Fleet {
         format!("127.0.0.1:{}", self.store.admin_port())
     }
 
-    /// `quotagate ARGUMENTS` on this store.
+    /// Runs `quotagate ARGUMENTS` on this store.
     pub fn run(&self, arguments: &[&str]) -> Done {
         run(command(arguments).env("QUOTAGATE_ADMIN", self.admin()), b"")
     }
 
-    /// The same, which is to succeed.
+    /// Runs it and asserts that it succeeds.
     pub fn done(&self, arguments: &[&str]) -> Done {
         let done = self.run(arguments);
         assert_eq!(done.status, 0, "{arguments:?}: {done:?}");
         done
     }
 
-    /// The same with `--json`, read.
+    /// Runs it with `--json` and parses its output.
     pub fn json(&self, arguments: &[&str]) -> Value {
         let done = self.done(&[arguments, &["--json"]].concat());
         assert!(done.out.ends_with('\n') && done.out.lines().count() == 1, "{done:?}");
@@ -129,18 +129,18 @@ impl Fleet {
     }
 }
 
-/// The command in an environment of its own.
+/// The command with an environment of its own.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quotagate"));
     command.args(arguments).env_clear().env("USER", "ann").env("TERM", "xterm");
     command
 }
 
-/// Runs it with this on standard input.
+/// Runs a command with this input.
 pub fn run(command: &mut Command, input: &[u8]) -> Done {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Who does not want it has closed it.
+    // The command may have closed its input.
     let _ = child.stdin.take().unwrap().write_all(input);
     let output = child.wait_with_output().unwrap();
     Done {
@@ -150,7 +150,7 @@ pub fn run(command: &mut Command, input: &[u8]) -> Done {
     }
 }
 
-/// Runs the commands after `Undo it` in a shell, as they were said.
+/// Runs the commands after `Undo it` in a shell, unchanged.
 pub fn undo(fleet: &Fleet, done: &Done) {
     let line = done.err.lines().find(|line| line.starts_with("Undo it")).unwrap();
     let (_, commands) = line.split_once(": ").unwrap();
@@ -161,7 +161,7 @@ pub fn undo(fleet: &Fleet, done: &Done) {
     assert_eq!(undone.status, 0, "{commands}: {undone:?}");
 }
 
-/// The cells of the row that begins with `first`; columns stand two spaces apart.
+/// The cells of the row that begins with `first`. Columns are two spaces apart.
 pub fn row(table: &str, first: &str) -> Vec<String> {
     let line = table.lines().find(|line| line.trim().split("  ").next() == Some(first));
     let line = line.unwrap_or_else(|| panic!("no row {first}:\n{table}"));

@@ -1,4 +1,5 @@
-//! The operators' commands against the real store, in memory and in Redis: their tables, their JSON, their exit statuses.
+//! The operators' commands against a real store, in memory and on Redis: tables, JSON and exit
+//! statuses.
 
 mod dials;
 mod domains;

@@ -1,4 +1,4 @@
-//! `quotagate usage`, `override`, `reset` and `top`: partitions named as people know them.
+//! `quotagate usage`, `override`, `reset` and `top`.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::fleet::{Fleet, command, row, run, undo};
 
 #[test]
-fn the_usage_of_a_partition_is_found_by_the_name_that_people_know() {
+fn usage_finds_a_partition_by_its_plain_or_encoded_name() {
     for fleet in [Fleet::memory(), Fleet::redis()] {
         fleet.reserve("per-caller", "jwt.sub=Ann%20Smith", 1000, 950);
         fleet.reserve("log-ins", "jwt.sub=Ann%20Smith", 3, 3);
@@ -35,15 +35,15 @@ fn the_usage_of_a_partition_is_found_by_the_name_that_people_know() {
         }
         let found = fleet.json(&["usage", "jwt.sub=Ann Smith"]);
         assert_eq!(found["found"].as_array().map(Vec::len), Some(2), "{found}");
-        let nobody = fleet.run(&["usage", "header.x-api-key=abc", "--plain"]);
-        assert_eq!(nobody.status, 1, "{nobody:?}");
-        assert!(nobody.err.contains("quotagate top"), "{nobody:?}");
-        assert!(nobody.err.contains("quotagate usage --secret header.x-api-key"), "{nobody:?}");
+        let absent_name = fleet.run(&["usage", "header.x-api-key=abc", "--plain"]);
+        assert_eq!(absent_name.status, 1, "{absent_name:?}");
+        assert!(absent_name.err.contains("quotagate top"), "{absent_name:?}");
+        assert!(absent_name.err.contains("quotagate usage --secret header.x-api-key"), "{absent_name:?}");
     }
 }
 
 #[test]
-fn a_secret_is_named_by_typing_it_and_leaves_the_machine_as_a_digest_only() {
+fn a_secret_is_read_from_standard_input_and_only_its_digest_is_sent() {
     let fleet = Fleet::memory();
     // HMAC-SHA-256 of the value under "Jefe", of RFC 4231.
     let (secret, digest) = ("what do ya want for nothing?", "~5bdcc146bf60754e6a042426089575c7");
@@ -68,7 +68,7 @@ fn a_secret_is_named_by_typing_it_and_leaves_the_machine_as_a_digest_only() {
     set.args(["--digest-key-file", file]).env("QUOTAGATE_ADMIN", fleet.admin());
     let done = run(&mut set, secret.as_bytes());
     assert!(done.status == 0 && done.err.contains(digest), "{done:?}");
-    // Without the key it is the one that follows from the domain, and that is said.
+    // Without a key, the command derives one from the domain and says so.
     let mut derived = command(&["usage", "--secret", "header.x-api-key"]);
     let other = run(derived.env("QUOTAGATE_ADMIN", fleet.admin()), secret.as_bytes());
     assert!(other.status == 1 && other.err.contains("derived from the domain shop"), "{other:?}");
@@ -76,7 +76,7 @@ fn a_secret_is_named_by_typing_it_and_leaves_the_machine_as_a_digest_only() {
 }
 
 #[test]
-fn what_may_be_a_secret_is_neither_sent_nor_said_unless_it_is_called_plain() {
+fn possible_secrets_are_refused_without_plain() {
     let fleet = Fleet::memory();
     let secret = "TOPSECRET";
     for label in ["header.x-api-key", "cookie.session", "query.key"] {
@@ -95,7 +95,7 @@ fn what_may_be_a_secret_is_neither_sent_nor_said_unless_it_is_called_plain() {
         }
     }
     assert!(!fleet.store.log().contains(secret));
-    // A digest is one, and a policy may count by a header that is no secret.
+    // A digest is no secret, and neither is every header.
     let digest = "header.x-api-key=~5bdcc146bf60754e6a042426089575c7";
     fleet.done(&["override", "set", "per-key", digest, "--blocked"]);
     let set = fleet.done(&["override", "set", "per-key", "header.x-plan=gold", "--plain", "--quota", "5"]);
@@ -116,7 +116,7 @@ fn a_partition_may_begin_with_a_missing_value() {
     fleet.done(&["reset", "per-caller", name, "-y"]);
     let absent = fleet.run(&["reset", "-y", "per-caller", "-"]);
     assert!(absent.status == 1 && absent.err.contains("counts nothing of -"), "{absent:?}");
-    // What is a flag is one still.
+    // A flag is still no partition.
     for arguments in [&["override", "set", "p", "--blocked"][..], &["usage", "--json"], &["reset", "p", "-y"]]
     {
         let done = fleet.run(arguments);
@@ -125,7 +125,7 @@ fn a_partition_may_begin_with_a_missing_value() {
 }
 
 #[test]
-fn what_was_granted_before_is_told_and_given_again() {
+fn an_override_is_restored_by_the_printed_command() {
     let fleet = Fleet::memory();
     let name = "jwt.sub=alice";
     fleet.done(&["override", "set", "per-key", name, "--quota", "1500", "--by", "bob"]);
@@ -143,7 +143,7 @@ fn what_was_granted_before_is_told_and_given_again() {
         listed["allow"] == json!("unlimited") && listed["remaining_ms"].as_u64() > Some(3_500_000),
         "{listed}"
     );
-    // Another partition's override, and another policy's, are not this one's.
+    // Overrides of other partitions and policies do not matter.
     let other = fleet.done(&["override", "set", "per-caller", name, "--blocked"]);
     assert!(!other.err.contains("Before"), "{other:?}");
     undo(&fleet, &other);
@@ -197,14 +197,14 @@ fn an_override_is_set_shown_and_cleared() {
     }
 }
 
-/// What a policy by caller and method counts by.
+/// The report of a policy by caller and method.
 fn caller_and_method() -> [PartitionEntry; 2] {
     [("caller", "jwt.sub"), ("method", "method")]
         .map(|(name, form)| PartitionEntry { name: name.to_owned(), forms: vec![form.to_owned()] })
 }
 
 #[test]
-fn an_override_of_the_wrong_shape_is_refused_and_its_entries_are_taken_in_any_order() {
+fn overrides_need_the_entries_of_the_policy_in_any_order() {
     let fleet = Fleet::memory();
     fleet.tell_of("shop", &["per-method"], Some(&caller_and_method()));
     let wrong = fleet.run(&["override", "set", "per-method", "jwt.sub=mallory", "--blocked"]);
@@ -212,10 +212,10 @@ fn an_override_of_the_wrong_shape_is_refused_and_its_entries_are_taken_in_any_or
     let form = "policy per-method counts by caller, method: name both, as jwt.sub=mallory,method=GET";
     assert!(wrong.err.contains(form), "{wrong:?}");
     fleet.done(&["override", "set", "per-method", "jwt.sub=mallory,method=GET", "--quota", "5"]);
-    let turned = fleet.done(&["override", "set", "per-method", "method=get,jwt.sub=mallory", "--blocked"]);
-    assert!(turned.err.contains("had set quota 5"), "the same partition: {turned:?}");
+    let replaced = fleet.done(&["override", "set", "per-method", "method=get,jwt.sub=mallory", "--blocked"]);
+    assert!(replaced.err.contains("had set quota 5"), "the same partition: {replaced:?}");
     assert_eq!(fleet.json(&["override", "list"]).as_array().map(Vec::len), Some(1));
-    undo(&fleet, &turned);
+    undo(&fleet, &replaced);
     fleet.tell_of("shop", &["per-method"], Some(&[]));
     let list = fleet.done(&["override", "list"]);
     let unmatched =
@@ -224,7 +224,7 @@ fn an_override_of_the_wrong_shape_is_refused_and_its_entries_are_taken_in_any_or
 }
 
 #[test]
-fn usage_finds_every_partition_that_contains_a_party() {
+fn usage_finds_every_partition_that_contains_an_entry() {
     for fleet in [Fleet::memory(), Fleet::redis()] {
         fleet.tell_of("shop", &["per-method"], Some(&caller_and_method()));
         fleet.reserve("per-method", "jwt.sub=bob,method=GET", 10, 10);
@@ -243,25 +243,28 @@ fn usage_finds_every_partition_that_contains_a_party() {
 }
 
 #[test]
-fn a_reset_gives_the_whole_quota_once_more() {
+fn reset_makes_the_whole_quota_available_again() {
     for fleet in [Fleet::memory(), Fleet::redis()] {
         fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
         assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 1)["granted"], json!(0));
         let done = fleet.done(&["reset", "per-caller", "jwt.sub=alice", "--yes"]);
         assert!(done.out.contains("jwt.sub=alice") && done.err.contains("within a second"), "{done:?}");
         assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 10)["granted"], json!(10));
-        let nobody = fleet.run(&["reset", "per-caller", "jwt.sub=bob", "--yes"]);
-        assert_eq!(nobody.status, 1, "{nobody:?}");
+        let absent_name = fleet.run(&["reset", "per-caller", "jwt.sub=bob", "--yes"]);
+        assert_eq!(absent_name.status, 1, "{absent_name:?}");
         let history = fleet.done(&["history"]);
         assert!(history.out.contains("jwt.sub=alice"), "{history:?}");
     }
 }
 
 #[test]
-fn the_fullest_and_the_most_refused_come_first() {
+fn top_sorts_by_fullness_and_by_refusals() {
     let fleet = Fleet::memory();
-    let nobody = fleet.done(&["top"]);
-    assert!(nobody.out.is_empty() && nobody.err.contains("counted no requests lately"), "{nobody:?}");
+    let absent_name = fleet.done(&["top"]);
+    assert!(
+        absent_name.out.is_empty() && absent_name.err.contains("counted no requests lately"),
+        "{absent_name:?}"
+    );
     fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
     fleet.reserve("per-caller", "jwt.sub=bob", 10, 4);
     assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 1)["granted"], json!(0));
@@ -292,7 +295,7 @@ fn top_shows_requests_that_were_not_counted() {
 }
 
 #[test]
-fn top_is_watched_until_ctrl_c_and_outlives_its_store() {
+fn top_watch_runs_until_ctrl_c_and_survives_its_store() {
     let fleet = Fleet::memory();
     fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
     let mut watch = command(&["top", "--watch", "--json"]);
@@ -312,7 +315,7 @@ fn top_is_watched_until_ctrl_c_and_outlives_its_store() {
 }
 
 #[test]
-fn a_domain_that_a_digest_needs_is_found_or_asked_for() {
+fn a_digest_needs_a_known_domain() {
     let fleet = Fleet::silent(&StoreOptions::new("memory:"), None);
     let ask = |arguments: &[&str]| {
         let mut command = command(&[&["usage", "--secret", "header.k"], arguments].concat());

@@ -1,4 +1,4 @@
-//! What a person sees on a terminal: `script` gives the command one.
+//! The commands on a terminal, which `script` provides.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -9,19 +9,19 @@ use serde_json::json;
 
 use super::fleet::{Done, Fleet, PATIENCE};
 
-/// `quotagate ARGUMENTS` on a terminal, where this is typed once the prompt is there.
+/// Runs `quotagate ARGUMENTS` on a terminal, and types this after the prompt.
 fn typed(fleet: &Fleet, arguments: &str, prompt: &str, keys: &str, variables: &[(&str, &str)]) -> Done {
     type_when(fleet, arguments, (prompt, Echo::On), keys, variables)
 }
 
-/// What is to be seen of what is typed.
+/// Whether the terminal shows typed text.
 #[derive(Clone, Copy, PartialEq)]
 enum Echo {
     On,
     Off,
 }
 
-/// The same, once the terminal shows what is typed, or does not.
+/// The same, after the terminal has switched its echo on or off.
 fn type_when(
     fleet: &Fleet,
     arguments: &str,
@@ -52,7 +52,7 @@ fn type_when(
     Done { status, out: String::from_utf8(out).unwrap(), err: String::new() }
 }
 
-/// Whether the terminal of a descendant of this process echoes nothing.
+/// Whether the terminal of a descendant of this process has its echo off.
 fn is_silent(script: u32) -> bool {
     let children = fs::read_to_string(format!("/proc/{script}/task/{script}/children")).unwrap_or_default();
     children.split_whitespace().filter_map(|pid| pid.parse().ok()).any(|pid: u32| {
@@ -63,7 +63,7 @@ fn is_silent(script: u32) -> bool {
 }
 
 #[test]
-fn a_reset_asks_first() {
+fn reset_asks_for_confirmation() {
     let fleet = Fleet::memory();
     fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
     for keys in ["n\n", "\n"] {
@@ -78,7 +78,7 @@ fn a_reset_asks_first() {
 }
 
 #[test]
-fn a_reset_of_a_policy_that_is_not_known_says_which_could_be_meant() {
+fn reset_suggests_a_name_for_an_unknown_policy() {
     let fleet = Fleet::memory();
     fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
     for partition in ["jwt.sub=alice", "jwt.sub=bob"] {
@@ -90,7 +90,7 @@ fn a_reset_of_a_policy_that_is_not_known_says_which_could_be_meant() {
 }
 
 #[test]
-fn colours_are_for_terminals_that_want_them() {
+fn only_capable_terminals_get_colours() {
     let fleet = Fleet::memory();
     fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
     assert!(typed(&fleet, "top", "", "", &[]).out.contains("\u{1b}[31m"));
@@ -101,7 +101,7 @@ fn colours_are_for_terminals_that_want_them() {
     assert!(!fleet.done(&["top"]).out.contains('\u{1b}'));
 }
 
-/// What the terminal of so many rows and columns shows of `top --watch` at first.
+/// The first screen of `top --watch` on a terminal of this size.
 fn watched(fleet: &Fleet, rows: usize, columns: usize) -> String {
     let watch = format!("{} top --watch", env!("CARGO_BIN_EXE_quotagate"));
     let line = format!("stty rows {rows} cols {columns}; {watch}");
@@ -111,7 +111,7 @@ fn watched(fleet: &Fleet, rows: usize, columns: usize) -> String {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let (mut out, mut some) = (Vec::new(), [0; 4096]);
-    // The second picture begins where the first one is whole.
+    // The second screen begins after the end of the first.
     let home = "\u{1b}[H\u{1b}[J";
     while String::from_utf8_lossy(&out).matches(home).count() < 2 {
         let read = output.read(&mut some).unwrap();
@@ -125,7 +125,7 @@ fn watched(fleet: &Fleet, rows: usize, columns: usize) -> String {
 }
 
 #[test]
-fn a_watched_list_fits_the_terminal() {
+fn top_watch_fits_the_terminal() {
     let fleet = Fleet::memory();
     for n in 0..20 {
         let partition = format!("jwt.sub=somebody-with-quite-a-long-name-{n:02}");
@@ -146,7 +146,7 @@ fn a_watched_list_fits_the_terminal() {
 }
 
 #[test]
-fn json_is_indented_and_harmless_on_a_terminal() {
+fn json_is_indented_and_escaped_on_a_terminal() {
     let fleet = Fleet::memory();
     fleet.done(&["dial", "set", "per-key", "--quota", "1", "--by", "e\u{9b}31mvil"]);
     let list = typed(&fleet, "dial list --json", "", "", &[]);

@@ -118,13 +118,29 @@ fn every_source_is_read_and_named_in_the_key() {
             &number,
             "{metadata.f.n=42}",
         ),
-        (json!({"peer": {"san": "uri"}}), "UriSan", b"spiffe://td/ns/a", "{peer.uri=spiffe://td/ns/a}"),
-        (json!({"peer": {"san": "dns"}}), "DnsSan", b"a.mesh", "{peer.dns=a.mesh}"),
-        (json!({"peer": {"subject": true}}), "Subject", b"CN=a,O=b", "{peer.subject=CN%3Da%2CO%3Db}"),
+        (
+            json!({"peer": {"san": "uri"}}),
+            "connection.uri_san_peer_certificate",
+            b"spiffe://td/ns/a",
+            "{peer.uri=spiffe://td/ns/a}",
+        ),
+        (
+            json!({"peer": {"san": "dns"}}),
+            "connection.dns_san_peer_certificate",
+            b"a.mesh",
+            "{peer.dns=a.mesh}",
+        ),
+        (
+            json!({"peer": {"subject": true}}),
+            "connection.subject_peer_certificate",
+            b"CN=a,O=b",
+            "{peer.subject=CN%3Da%2CO%3Db}",
+        ),
         (json!({"header": {"name": "X-Key"}}), "x-key", b"\t a b \t", "{header.x-key=a%20b}"),
         (json!({"cookie": {"name": "SID"}}), "cookie", b"x=1; SID=a%2Fb", "{cookie.SID=a/b}"),
         (json!({"query": {"name": "api key"}}), ":path", b"/?api+key=a%2Fb", "{query.api%20key=a/b}"),
         (json!({"client_ip": {}}), "address", b"192.0.2.7:1", "{ip=192.0.2.7}"),
+        (json!({"sni": {}}), "connection.requested_server_name", b"Shop.Example.", "{sni=shop.example}"),
         (
             json!({"client_ip": {"ipv6_prefix": 48}}),
             "address",
@@ -212,6 +228,7 @@ fn no_two_sources_share_a_label() {
         json!({"peer": {"san": "dns"}}),
         json!({"peer": {"subject": true}}),
         json!({"client_ip": {}}),
+        json!({"sni": {}}),
     ];
     let policies: Vec<_> = (0..sources.len()).map(|i| json!({"partition_by": [format!("i{i}")]})).collect();
     let identities = sources.iter().enumerate().map(|(i, source)| (format!("i{i}"), json!([source])));

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::Config;
-use crate::request::{JWT_AUTHN, PeerName, Request};
+use crate::request::Request;
+use crate::request::source::JWT_AUTHN;
 
 /// A request made of named facts, which notes what it is asked for. A fact that is given twice has two values,
 /// as a header may. Claims are `payload/path/to/claim`, other metadata is `filter:path/to/member`.
@@ -56,8 +57,8 @@ impl Request for Fake {
         let path = path.join("/");
         self.fact(&if filter == JWT_AUTHN { path } else { format!("{filter}:{path}") })
     }
-    fn peer(&self, name: PeerName) -> Option<Vec<u8>> {
-        self.fact(&format!("{name:?}"))
+    fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {
+        self.fact(&path.join("."))
     }
     fn source_address(&self) -> Option<Vec<u8>> {
         self.fact("address")

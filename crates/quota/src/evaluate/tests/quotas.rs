@@ -129,7 +129,10 @@ fn what_comes_first_spares_the_questions_behind_it() {
             vec![("jwt_payload/sub", "bob"), ("jwt_payload/quota", "5")],
             vec!["jwt_payload/sub", "jwt_payload/quota", "x-cost"],
         ),
-        (vec![("jwt_payload/sub", "bob")], vec!["jwt_payload/sub", "jwt_payload/quota", "UriSan", "x-cost"]),
+        (
+            vec![("jwt_payload/sub", "bob")],
+            vec!["jwt_payload/sub", "jwt_payload/quota", "connection.uri_san_peer_certificate", "x-cost"],
+        ),
     ] {
         let request = Fake::new(&facts);
         config.evaluate(&request).checks.unwrap();
@@ -169,7 +172,7 @@ fn a_quota_that_is_told_is_a_whole_number_of_its_type() {
     }
     assert_eq!(quota(&text, &[("authz:quota", "9".repeat(70_000))]), Some(100));
     let peer = told(json!({"peer": {"san": "dns"}}));
-    assert_eq!(quota(&peer, &[("DnsSan", "12")]), Some(12));
+    assert_eq!(quota(&peer, &[("connection.dns_san_peer_certificate", "12")]), Some(12));
 }
 
 #[test]
@@ -188,7 +191,7 @@ fn tiers_are_named_as_their_source_writes_them() {
     }
     let text = tiers(json!({"peer": {"san": "uri"}}), ["spiffe://shop/a", "\u{e4}"]);
     for (name, expected) in [("spiffe://shop/a", 10), ("\u{e4}", 20), ("spiffe://shop/b", 5)] {
-        assert_eq!(quota(&text, &[("UriSan", name)]), Some(expected));
+        assert_eq!(quota(&text, &[("connection.uri_san_peer_certificate", name)]), Some(expected));
     }
 }
 

@@ -46,6 +46,7 @@ fn what_people_type_is_what_keys_hold() {
         ("path=/", "path=/"),
         ("path=/a%2520b", "path=/a%2520b"),
         ("route=search", "route=search"),
+        ("sni=Shop.Example", "sni=shop.example"),
     ] {
         assert_eq!(encode(typed), key, "{typed}");
         assert_eq!(encode(key), key, "copied from a key");

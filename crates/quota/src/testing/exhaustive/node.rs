@@ -103,10 +103,11 @@ impl<'a> Step<'a> {
                 let status = if counts { COUNTED } else { 200 };
                 let back =
                     admission.answered(Answered::headers(status, None, None, true), &self.setup.config);
-                let of =
-                    |Held { counter, window, units, .. }: &Held| ((Rc::clone(&counter.key), *window), *units);
+                let of = |Held { counter, units, .. }: &Held| {
+                    ((Rc::clone(&counter.key), units.window), units.amount)
+                };
                 self.effects.uncounted.extend(back.iter().map(of));
-                worker.give_back(back, now);
+                worker.refund(back, now);
             }
             Event::Carried(flight, ref reply) => {
                 let Flight { id, due, message } = self.node.flights.remove(flight);
@@ -185,7 +186,7 @@ impl<'a> Step<'a> {
     /// reset time that the worker knows.
     fn window(&self, standing: &Standing) -> u64 {
         let length = u64::from(self.setup.config.policies[standing.policy].window.seconds());
-        standing.resets.since(Monotonic::default()).as_secs() / length - 1
+        standing.balance.resets.since(Monotonic::default()).as_secs() / length - 1
     }
 
     fn now_ms(&self) -> u64 {

@@ -197,7 +197,7 @@ impl World {
     /// reset time that the worker knows.
     fn window(&self, standing: &Standing) -> u64 {
         let window_s = self.config.policies[standing.policy].window.seconds();
-        standing.resets.since(Monotonic::default()).as_secs() / u64::from(window_s) - 1
+        standing.balance.resets.since(Monotonic::default()).as_secs() / u64::from(window_s) - 1
     }
 
     fn decided(&mut self, worker: usize, checks: &[Check], decision: Decision) {
@@ -262,10 +262,10 @@ impl World {
                 let head = |status| Answered::headers(status, None, None, true);
                 let held = admission.answered(status.map_or(Answered::Abandoned, head), &self.config);
                 assert_eq!(held.is_empty(), status == Some(COUNTED));
-                for Held { counter, window, units, .. } in &held {
-                    *self.admitted.get_mut(&(counter.key.to_string(), *window)).unwrap() -= units;
+                for Held { counter, units, .. } in &held {
+                    *self.admitted.get_mut(&(counter.key.to_string(), units.window)).unwrap() -= units.amount;
                 }
-                self.workers[worker].give_back(held, now);
+                self.workers[worker].refund(held, now);
             }
         }
     }

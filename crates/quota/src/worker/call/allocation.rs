@@ -1,183 +1,164 @@
-//! The units that one call brought, while they are handed out.
+//! The units that one call brought, while its requests take them in the order of their arrival.
 
 use std::time::Duration;
 
-use crate::protocol::{self, Grant};
+use super::batch::Reserved;
+use crate::decision::{Balance, Units};
+use crate::protocol::{Grant, MAX_UNITS};
 use crate::time::Monotonic;
-use crate::worker::call::batch::Reserved;
-use crate::worker::known::ledger::{Heard, Spent};
-use crate::worker::lease::pool::{Taken, Units};
+use crate::worker::requests::Stage;
 
 /// What a call brought, by reservation.
 #[derive(Debug)]
-pub(crate) struct Pools(Vec<Pool>);
+pub(crate) struct Allocation(Vec<Share>);
 
-/// What one reservation brought.
+/// A reservation, and what is left of its grant.
 #[derive(Debug)]
-pub(crate) struct Pool {
-    pub(crate) reserved: Reserved,
-    /// `None`: it failed.
-    pub(crate) granted: Option<Granted>,
-    /// What its requests cost that are not decided yet.
-    open: u64,
+pub(crate) struct Share {
+    pub(super) reserved: Reserved,
+    /// `None`: the reservation failed.
+    pub(super) left: Option<Left>,
+    /// The costs of its requests that are not decided yet.
+    undecided: u64,
 }
 
+/// What is left of a grant.
 #[derive(Debug)]
-pub(crate) struct Granted {
-    /// Granted and not handed out yet.
-    pub(crate) units: u64,
-    pub(crate) heard: Heard,
-    /// Until when units may be spent by requests that did not wait for them.
-    pub(crate) until: Monotonic,
+pub(crate) struct Left {
+    /// Units that no request took.
+    pub(super) units: Units,
+    /// What is left in the store.
+    pub(super) balance: Balance,
     /// Whether some request wanted more than there was.
-    pub(crate) short: bool,
+    pub(super) short: bool,
     /// With `count_denied`: whether more was counted than the counter can hold.
     full: bool,
 }
 
-/// What a pool says to a request that costs so much.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Offer {
-    /// There is enough at this place.
-    Enough(usize),
-    /// There is not.
-    Short(Spent),
-    /// Nobody knows.
-    Failed,
-}
-
-impl Pools {
-    /// The grants of a call that left at `sent` and returned `now`, one a reservation.
+impl Allocation {
+    /// The grants of a call that left at `sent` and returned `now`, one for each reservation.
     pub(crate) fn new(
         reserved: Vec<Reserved>,
         grants: impl IntoIterator<Item = Option<Grant>>,
         sent: Monotonic,
         now: Monotonic,
     ) -> Self {
-        let pool = |(reserved, grant): (Reserved, Option<Grant>)| Pool {
-            granted: grant.map(|grant| Granted::new(&reserved, grant, sent, now)),
+        let share = |(reserved, grant): (Reserved, Option<Grant>)| Share {
+            left: grant.map(|grant| Left::new(&reserved, grant, sent, now)),
             reserved,
-            open: 0,
+            undecided: 0,
         };
-        Self(reserved.into_iter().zip(grants).map(pool).collect())
+        Self(reserved.into_iter().zip(grants).map(share).collect())
     }
 
-    /// A request of a reservation is still to be decided, which costs so much.
-    pub(crate) fn expects(&mut self, slot: usize, cost: u64) {
-        if let Some(pool) = self.0.get_mut(slot) {
-            pool.open = pool.open.saturating_add(cost);
+    /// A request with this cost still needs a decision.
+    pub(crate) fn expect(&mut self, reservation: usize, cost: u64) {
+        if let Some(share) = self.0.get_mut(reservation) {
+            share.undecided = share.undecided.saturating_add(cost);
         }
     }
 
-    /// One that was expected is decided now.
-    pub(crate) fn decides(&mut self, slot: usize, cost: u64) {
-        if let Some(pool) = self.0.get_mut(slot) {
-            pool.open = pool.open.saturating_sub(cost);
+    /// A request that was expected gets its decision now.
+    pub(crate) fn decide(&mut self, reservation: usize, cost: u64) {
+        if let Some(share) = self.0.get_mut(reservation) {
+            share.undecided = share.undecided.saturating_sub(cost);
         }
     }
 
-    /// What there is for a request, and notes if that is too little.
-    pub(crate) fn offer(&mut self, slot: usize, cost: u64) -> Offer {
-        let Some(granted) = self.granted(slot) else { return Offer::Failed };
-        if cost <= granted.units {
-            return Offer::Enough(slot);
+    /// What there is for a request: [`Stage::Granted`], [`Stage::Refused`], or [`Stage::Open`] if the reservation
+    /// failed.
+    pub(crate) fn offer(&mut self, reservation: usize, cost: u64) -> Stage {
+        let Some(left) = self.left(reservation) else { return Stage::Open };
+        if cost <= left.units.amount {
+            return Stage::Granted(reservation);
         }
-        granted.short = true;
-        let standing = granted.standing();
-        self.left_over(slot, cost).map_or(Offer::Short(standing), Offer::Enough)
+        left.short = true;
+        let balance = left.balance.plus(left.units.amount);
+        let other = self.left_over(reservation, cost);
+        other.map_or(Stage::Refused { balance, by_store: true }, Stage::Granted)
     }
 
-    /// Where another reservation of the same counter has units enough that its own requests cannot use.
-    fn left_over(&self, slot: usize, cost: u64) -> Option<usize> {
-        let mut place = Some(self.0.get(slot)?.reserved.first);
-        while let Some(pool) = place.and_then(|place| self.0.get(place)) {
-            let free = pool.granted.as_ref().map_or(0, |granted| {
-                // Less than any of its requests costs is of no use to them.
-                if granted.units < pool.reserved.min {
-                    granted.units
-                } else {
-                    granted.units.saturating_sub(pool.open)
-                }
+    /// Another reservation of the same counter with enough units that its own requests cannot use.
+    fn left_over(&self, reservation: usize, cost: u64) -> Option<usize> {
+        let mut at = Some(self.0.get(reservation)?.reserved.first);
+        while let Some((index, share)) = at.and_then(|at| Some((at, self.0.get(at)?))) {
+            let free = share.left.as_ref().map_or(0, |Left { units, .. }| {
+                // Its requests cannot use less than the smallest of their costs.
+                let needed = if units.amount < share.reserved.min { 0 } else { share.undecided };
+                units.amount.saturating_sub(needed)
             });
             if free >= cost {
-                return place;
+                return Some(index);
             }
-            place = pool.reserved.next;
+            at = share.reserved.next;
         }
         None
     }
 
-    /// What is left of a counter, units included that are not handed out yet, and of which window.
-    pub(crate) fn heard(&mut self, slot: usize) -> Option<Heard> {
-        let Granted { units, heard, .. } = self.granted(slot)?;
-        Some(Heard { left: heard.left.saturating_add(*units), ..*heard })
+    /// The window of a reservation, and what is left of its counter, including units that no request took yet.
+    pub(crate) fn balance(&self, reservation: usize) -> Option<(u64, Balance)> {
+        let Left { units, balance, .. } = self.0.get(reservation)?.left.as_ref()?;
+        Some((units.window, balance.plus(units.amount)))
     }
 
-    /// Hands out `cost` units of a pool that has them.
-    pub(crate) fn take(&mut self, slot: usize, cost: u64) -> Option<Taken> {
-        self.counts(slot, cost);
-        let granted = self.granted(slot)?;
-        granted.units = granted.units.checked_sub(cost)?;
-        let Heard { left, quota, window, ends } = granted.heard;
-        let units = Units { units: if granted.full { 0 } else { cost }, window, until: granted.until, ends };
-        Some(Taken { units, quota, remaining: left.saturating_add(granted.units) })
+    /// Takes `cost` units of a reservation that has them. Returns them and what is left.
+    pub(crate) fn take(&mut self, reservation: usize, cost: u64) -> Option<(Units, Balance)> {
+        self.count(reservation, cost);
+        let Left { units, balance, full, .. } = self.left(reservation)?;
+        units.amount = units.amount.checked_sub(cost)?;
+        Some((units.of(if *full { 0 } else { cost }), balance.plus(units.amount)))
     }
 
-    /// A request counts that costs so much, admitted or refused by this policy.
-    pub(crate) fn counts(&mut self, slot: usize, cost: u64) {
-        if let Some(pool) = self.0.get_mut(slot) {
-            pool.reserved.counted = pool.reserved.counted.saturating_add(cost);
+    /// A request with this cost counts, admitted or refused by this policy.
+    pub(crate) fn count(&mut self, reservation: usize, cost: u64) {
+        if let Some(share) = self.0.get_mut(reservation) {
+            share.reserved.count(cost);
         }
     }
 
-    /// The pools, once everybody has got what is his.
-    pub(crate) fn into_pools(mut self) -> Vec<Pool> {
-        // Too little for one cost is said of the counter, by whichever of its reservations was carried out last.
-        let is_short = |pool: &Pool| pool.granted.as_ref().is_some_and(|granted| granted.short);
+    /// Ends the allocation, after the last request.
+    pub(crate) fn close(mut self) -> Vec<Share> {
+        // If one reservation of a counter was short, the counter is, whichever the store carried out last.
+        let is_short = |share: &&Share| share.left.as_ref().is_some_and(|left| left.short);
         let mut short: Vec<usize> =
-            self.0.iter().filter(|pool| is_short(pool)).map(|pool| pool.reserved.first).collect();
+            self.0.iter().filter(is_short).map(|share| share.reserved.first).collect();
         short.sort_unstable();
-        for pool in &mut self.0 {
-            if let Some(granted) = &mut pool.granted {
-                granted.short |= short.binary_search(&pool.reserved.first).is_ok();
+        for Share { reserved, left, .. } in &mut self.0 {
+            if let Some(left) = left {
+                left.short |= short.binary_search(&reserved.first).is_ok();
             }
         }
         self.0
     }
 
-    fn granted(&mut self, slot: usize) -> Option<&mut Granted> {
-        self.0.get_mut(slot)?.granted.as_mut()
+    fn left(&mut self, reservation: usize) -> Option<&mut Left> {
+        self.0.get_mut(reservation)?.left.as_mut()
     }
 }
 
-impl Pool {
-    /// Units that were taken of the counter for requests that do not count.
-    pub(crate) fn rest(&self) -> u64 {
-        let Self { reserved: Reserved { want, counted, count_denied, .. }, granted, .. } = self;
-        match granted {
+impl Share {
+    /// Units that the store took from the counter for requests that do not count.
+    pub(super) fn rest(&self) -> u64 {
+        let Reserved { want, counted, count_denied, .. } = self.reserved;
+        match &self.left {
             None => 0,
-            Some(granted) if *count_denied && granted.full => 0,
-            Some(_) if *count_denied => want.saturating_sub(*counted),
-            Some(granted) => granted.units,
+            Some(left) if count_denied && left.full => 0,
+            Some(_) if count_denied => want.saturating_sub(counted),
+            Some(left) => left.units.amount,
         }
     }
 }
 
-impl Granted {
+impl Left {
     fn new(reserved: &Reserved, grant: Grant, sent: Monotonic, now: Monotonic) -> Self {
-        let Grant { granted, used, quota, reset_ms, window } = grant;
-        let reset = Duration::from_millis(reset_ms);
+        let Grant { granted: amount, used, quota, reset_ms, window } = grant;
+        let (reset, remaining) = (Duration::from_millis(reset_ms), grant.left());
+        let resets = now + reset;
         Self {
-            units: granted,
-            heard: Heard { left: grant.left(), quota, window, ends: now + reset },
-            until: sent + reset,
+            units: Units { amount, window, spendable_until: sent + reset, resets },
+            balance: Balance { quota, remaining, resets },
             short: false,
-            full: reserved.count_denied && used == protocol::MAX_UNITS,
+            full: reserved.count_denied && used == MAX_UNITS,
         }
-    }
-
-    fn standing(&self) -> Spent {
-        let Heard { left, quota, ends, .. } = self.heard;
-        Spent { left: left.saturating_add(self.units), quota, ends }
     }
 }

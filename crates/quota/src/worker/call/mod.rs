@@ -1,8 +1,79 @@
 //! A call to the store: when it leaves, what it asks, who gets what it brought, and how it fails.
 
-pub(crate) mod allocation;
-pub(crate) mod batch;
+pub(super) mod allocation;
+mod batch;
 pub(crate) mod breaker;
-pub(crate) mod faults;
-pub(crate) mod flight;
-pub(crate) mod refunds;
+pub(super) mod faults;
+mod flight;
+mod refunds;
+
+use batch::Batch;
+#[cfg(test)]
+pub(super) use batch::{MAX_CALL_REFUNDS, MAX_COSTS};
+pub(super) use flight::LOST_AFTER;
+
+use super::{CallId, Ticket};
+use crate::time::Monotonic;
+use breaker::Breaker;
+use refunds::Refunds;
+
+/// The calls of a worker, and what waits for one.
+#[derive(Clone, Debug)]
+pub(super) struct Calls {
+    under_way: Vec<Call>,
+    pub(super) breaker: Breaker,
+    pub(super) refunds: Refunds,
+    /// A tick has passed since the first of the refunds came.
+    pub(super) refunds_due: bool,
+    /// The refills of leases have gathered long enough.
+    pub(super) refills_due: bool,
+}
+
+/// A call under way.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    id: CallId,
+    /// In the order in which their requests arrived.
+    tickets: Vec<Ticket>,
+    batch: Batch,
+    /// Whether the breaker sent it to probe a store that was given up.
+    probe: bool,
+    sent: Monotonic,
+    /// When the worker gives it up, if the host never reports its end.
+    lost_at: Monotonic,
+}
+
+impl Calls {
+    /// No calls; `seed` varies the pauses of the breaker.
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            under_way: Vec::new(),
+            breaker: Breaker::new(seed),
+            refunds: Refunds::default(),
+            refunds_due: false,
+            refills_due: false,
+        }
+    }
+
+    /// Whether no call is under way, and nothing is left to refund.
+    pub(super) fn is_idle(&self) -> bool {
+        self.under_way.is_empty() && self.refunds.is_empty()
+    }
+
+    /// Takes out a call that has ended. `None`: it is not known, or has ended before.
+    fn take(&mut self, id: CallId) -> Option<Call> {
+        let index = self.under_way.iter().position(|call| call.id == id)?;
+        Some(self.under_way.swap_remove(index))
+    }
+
+    /// The calls that the host should have reported by now.
+    fn lost(&self, now: Monotonic) -> Vec<CallId> {
+        self.under_way.iter().filter(|call| call.lost_at <= now).map(|call| call.id).collect()
+    }
+
+    /// The batch of the call that asks for a request.
+    fn batch_of(&mut self, ticket: Ticket) -> Option<&mut Batch> {
+        let asks = |call: &&mut Call| call.tickets.binary_search(&ticket).is_ok();
+        self.under_way.iter_mut().find(asks).map(|call| &mut call.batch)
+    }
+}

@@ -1,49 +1,48 @@
-//! Units on their way back to the store: granted, never spent.
+//! Units to refund: granted by the store, and never spent.
 //!
-//! Each is sent once at most. What cannot be sent in time, or no longer fits ([`MAX_REFUNDS`]), is dropped,
-//! which only admits fewer.
+//! Each is sent at most once. Units that cannot be sent in time, or that no longer fit ([`MAX_REFUNDS`]), are dropped,
+//! so that fewer requests are admitted.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use crate::decision::Units;
 use crate::evaluate::Counter;
 use crate::protocol::{MAX_UNITS, Refund};
 use crate::time::Monotonic;
-use crate::worker::lease::pool::Units;
 
-/// Most counters with units waiting to go back.
-pub const MAX_REFUNDS: usize = 4096;
+/// Most counters and windows with units to refund.
+const MAX_REFUNDS: usize = 4096;
 
-/// The units to give back, merged by key and window.
+/// The units to refund, merged by key and window.
 #[derive(Clone, Debug, Default)]
-pub struct Refunds {
+pub(crate) struct Refunds {
     waiting: HashMap<(Rc<str>, u32, u64), (u64, Monotonic)>,
 }
 
 impl Refunds {
-    /// Adds units of `counter`, if there are any.
-    pub(crate) fn add(&mut self, counter: &Counter, back: Units) {
-        let Units { units, window, ends, .. } = back;
-        if units == 0 {
+    /// Adds units of `counter`; none are nothing to refund.
+    pub(crate) fn add(&mut self, counter: &Counter, units: Units) {
+        let Units { amount, window, resets, .. } = units;
+        if amount == 0 {
             return;
         }
         let id = (Rc::clone(&counter.key), counter.window.seconds(), window);
         if let Some((waiting, _)) = self.waiting.get_mut(&id) {
-            // More than was ever granted only where the store answers nonsense; but a return beyond the bounds would
-            // be refused, and the requests of its call with it.
-            *waiting = waiting.saturating_add(units).min(MAX_UNITS);
+            // Only a faulty store can grant more. The store would reject a call with a refund beyond the bounds.
+            *waiting = waiting.saturating_add(amount).min(MAX_UNITS);
         } else if self.waiting.len() < MAX_REFUNDS {
-            self.waiting.insert(id, (units, ends));
+            self.waiting.insert(id, (amount, resets));
         }
     }
 
-    /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
+    /// Whether there is nothing to refund.
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Takes at most `most` of those whose window is still open; from here on they are sent or lost.
-    pub fn take(&mut self, most: usize, now: Monotonic) -> Vec<Refund<Rc<str>>> {
+    /// Takes at most `most` refunds whose window still runs. They are sent now, or lost.
+    pub(crate) fn take(&mut self, most: usize, now: Monotonic) -> Vec<Refund<Rc<str>>> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
@@ -71,13 +70,13 @@ mod tests {
         Monotonic::new(Duration::from_millis(ms))
     }
 
-    fn add(refunds: &mut Refunds, window: u64, units: u64, ends: Monotonic) {
+    fn add(refunds: &mut Refunds, window: u64, amount: u64, resets: Monotonic) {
         let counter = Counter { key: "a".into(), quota: 5, window: Window::new(60, 0).unwrap() };
-        refunds.add(&counter, Units { units, window, until: ends, ends });
+        refunds.add(&counter, Units { amount, window, spendable_until: resets, resets });
     }
 
     #[test]
-    fn equal_ones_are_merged_and_leave_once() {
+    fn equal_refunds_merge_and_leave_once() {
         let mut refunds = Refunds::default();
         add(&mut refunds, 1, 2, at(100));
         add(&mut refunds, 1, 3, at(100));
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn no_return_is_beyond_what_a_message_may_say() {
+    fn merged_refund_stays_within_the_bounds_of_the_protocol() {
         let mut refunds = Refunds::default();
         add(&mut refunds, 1, MAX_UNITS, at(100));
         add(&mut refunds, 1, MAX_UNITS, at(100));
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_a_closed_window_are_dropped_and_the_pool_is_bounded() {
+    fn refunds_of_closed_windows_are_dropped_and_memory_is_bounded() {
         let mut refunds = Refunds::default();
         for i in 0..MAX_REFUNDS as u64 + 10 {
             add(&mut refunds, i, 1, at(100 + i % 2));

@@ -1,23 +1,23 @@
-//! The store's clock, as far as its replies tell it: enough to say when any window ends, since all windows
-//! are counted from the same epoch.
+//! The store's clock, as replies show it. One reply is enough to know when any window ends, since all windows
+//! count from the same epoch.
 
 use std::time::Duration;
 
 use crate::protocol::Window;
 use crate::time::Monotonic;
 
-/// A moment on the store's clock and on the worker's: late on the latter by the delay of one reply at most.
+/// One moment on the store's clock and on the worker's, where it is late by at most the delay of one reply.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreClock(Option<(Duration, Monotonic)>);
 
 impl StoreClock {
-    /// The store said that window `number` ends at `ends` at the latest.
+    /// A reply said that window `number` ends at `ends` at the latest.
     pub(crate) fn hear(&mut self, window: Window, number: u64, ends: Monotonic) {
         let end = number.saturating_add(1).saturating_mul(window.seconds().into());
         self.0 = Some((Duration::from_secs(end.saturating_sub(window.offset().into())), ends));
     }
 
-    /// When the window of this moment ends, never too early; `None` before the store was heard.
+    /// When the current window ends, never too early. `None` before the first reply.
     pub(crate) fn end_of(&self, window: Window, now: Monotonic) -> Option<Monotonic> {
         let (epoch, heard) = self.0?;
         let there = if now > heard {
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reply_tells_the_ends_of_all_windows() {
+    fn one_reply_gives_the_end_of_every_window() {
         let mut clock = StoreClock::default();
         let minute = Window::new(60, 0).unwrap();
         assert_eq!(clock.end_of(minute, at(0)), None);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_reason_do_no_harm() {
+    fn absurd_numbers_do_not_overflow() {
         let mut clock = StoreClock::default();
         clock.hear(Window::new(60, 0).unwrap(), u64::MAX, at(u64::MAX));
         assert!(clock.end_of(Window::new(1, 0).unwrap(), at(0)).is_some());

@@ -1,12 +1,12 @@
-//! A bounded memory of counters, each until a moment of its own. Where there is no room, the one that ends
-//! first makes it.
+//! A bounded map of counters to values, where each entry expires at its own time. In a full map, the entry that
+//! expires first makes room.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
-/// What is remembered of counters.
+/// Values by counter, each until its own end.
 #[derive(Clone, Debug)]
 pub(crate) struct Expiring<V> {
     values: HashMap<Counter, (Monotonic, V)>,
@@ -15,24 +15,24 @@ pub(crate) struct Expiring<V> {
 }
 
 impl<V> Expiring<V> {
-    /// An empty memory of at most `most` counters.
+    /// Room for at most `most` counters.
     pub(crate) fn new(most: usize) -> Self {
         Self { values: HashMap::new(), by_end: BTreeSet::new(), most }
     }
 
-    /// What is remembered of `counter`, and until when; `None` where that is over.
+    /// The value of `counter` and its end, unless it has expired.
     pub(crate) fn get(&self, counter: &Counter, now: Monotonic) -> Option<(&V, Monotonic)> {
         let (ends, value) = self.values.get(counter)?;
         (*ends > now).then_some((value, *ends))
     }
 
-    /// The same, to be changed.
+    /// The value of `counter`, unless it has expired.
     pub(crate) fn get_mut(&mut self, counter: &Counter, now: Monotonic) -> Option<&mut V> {
         let (ends, value) = self.values.get_mut(counter)?;
         (*ends > now).then_some(value)
     }
 
-    /// Remembers `value` of `counter` until `ends`, in place of what was.
+    /// Sets the value of `counter` until `ends`.
     pub(crate) fn put(&mut self, counter: &Counter, value: V, ends: Monotonic, now: Monotonic) {
         self.forget(counter);
         self.expire(now);
@@ -43,21 +43,21 @@ impl<V> Expiring<V> {
         self.by_end.insert((ends, counter.clone()));
     }
 
-    /// Remembers nothing of `counter`.
+    /// Removes the value of `counter`.
     pub(crate) fn forget(&mut self, counter: &Counter) {
         if let Some((counter, (ends, _))) = self.values.remove_entry(counter) {
             self.by_end.remove(&(ends, counter));
         }
     }
 
-    /// Drops what is over.
+    /// Removes what has expired.
     pub(crate) fn expire(&mut self, now: Monotonic) {
         while self.by_end.first().is_some_and(|(ends, _)| *ends <= now) {
             self.drop_first();
         }
     }
 
-    /// How many counters are remembered.
+    /// How many counters have values.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         assert_eq!(self.values.len(), self.by_end.len());

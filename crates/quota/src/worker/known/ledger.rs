@@ -1,75 +1,40 @@
-//! What a worker remembers of counters: which are spent, how much was left when it last heard of them, and
-//! until when that holds.
+//! The ledger: counters that are spent, how much was left, and until when that holds.
 //!
-//! A remembered counter lets the worker refuse by itself. Once a second one request for it asks the store
-//! again all the same, because somebody may have returned units, raised the quota or reset the counter.
-//! At most [`MAX_SPENT`] counters are remembered; the one that ends first makes room, which costs a call
-//! and is never wrong.
+//! A remembered counter lets the worker refuse without a call. Once per second, one request rechecks the store in case
+//! units were refunded, the quota was raised or the counter was reset. The ledger holds at most [`MAX_SPENT`] counters.
+//! The one that ends first makes room; that costs a call and is never wrong.
 
 use std::time::Duration;
 
+use super::expiring::Expiring;
+use crate::decision::Balance;
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
-use crate::worker::known::expiring::Expiring;
 
 /// Most counters that a worker remembers as spent.
-pub const MAX_SPENT: usize = 16 * 1024;
+const MAX_SPENT: usize = 16 * 1024;
 
-/// How often one request may ask again about a counter that is remembered as spent.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// How often one request rechecks a counter that is remembered as spent.
+const RECHECK: Duration = Duration::from_secs(1);
 
 /// The memory of spent counters.
 #[derive(Clone, Debug)]
-pub struct Ledger(Expiring<Memory>);
+pub(crate) struct Ledger(Expiring<Memory>);
 
 #[derive(Clone, Copy, Debug)]
 struct Memory {
-    left: u64,
-    quota: u64,
+    balance: Balance,
     window: u64,
-    ask_at: Monotonic,
-}
-
-/// What the store said of a counter when it was last heard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
-    /// Units left.
-    pub left: u64,
-    /// The quota in force then.
-    pub quota: u64,
-    /// The number of the window.
-    pub window: u64,
-    /// The end of the window, never too early.
-    pub ends: Monotonic,
-}
-
-/// Too little is left for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spent {
-    /// Units left, as far as is known.
-    pub left: u64,
-    /// The quota that they are left of.
-    pub quota: u64,
-    /// The end of the window, never too early.
-    pub ends: Monotonic,
-}
-
-/// What the ledger says to a request that costs so much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing is known against it: ask the store.
-    Ask,
-    /// Not enough is left.
-    Refuse(Spent),
+    recheck_at: Monotonic,
 }
 
 /// Whether the store may grant a cost above a counter's quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Above {
-    /// It need not be asked.
-    Never,
-    /// The counter may have a run-time override, which only the store knows.
-    Perhaps,
+pub(crate) enum RuntimeOverrides {
+    /// No partition of the policy has one: the quota is the most that the store grants.
+    None,
+    /// Some partition has one. Only the store knows whether it is this one.
+    Some,
 }
 
 impl Default for Ledger {
@@ -79,74 +44,88 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// What is known about taking `cost` units of `counter`.
-    pub fn verdict(&self, counter: &Counter, cost: u64, above: Above, now: Monotonic) -> Verdict {
-        let known = self.0.get(counter, now);
-        match known {
-            Some((memory, _)) if memory.ask_at <= now && may_be_granted(counter, cost, above) => Verdict::Ask,
-            _ => judge(known, counter, cost, above, now),
+    /// Why `cost` units of `counter` are refused without a call. `None`: ask the store.
+    pub(crate) fn refuses(
+        &self,
+        counter: &Counter,
+        cost: u64,
+        overrides: RuntimeOverrides,
+        now: Monotonic,
+    ) -> Option<Balance> {
+        let memory = self.0.get(counter, now).map(|(memory, _)| memory);
+        if memory.is_some_and(|memory| memory.recheck_at <= now) && may_be_granted(counter, cost, overrides) {
+            return None;
         }
+        judge(memory, counter, cost, overrides, now)
     }
 
-    /// The same where nobody can be asked: what was known stays so until the window ends.
-    pub fn last_word(&self, counter: &Counter, cost: u64, above: Above, now: Monotonic) -> Verdict {
-        judge(self.0.get(counter, now), counter, cost, above, now)
+    /// The same where the store cannot be asked: a memory holds until its window ends.
+    pub(crate) fn refuses_for_good(
+        &self,
+        counter: &Counter,
+        cost: u64,
+        overrides: RuntimeOverrides,
+        now: Monotonic,
+    ) -> Option<Balance> {
+        judge(self.0.get(counter, now).map(|(memory, _)| memory), counter, cost, overrides, now)
     }
 
-    /// Notes that the store is being asked about `counter`, so that others need not for a second.
-    pub fn asking(&mut self, counter: &Counter, now: Monotonic) {
+    /// A request asks the store about `counter`. Others need not for a second.
+    pub(crate) fn asking(&mut self, counter: &Counter, now: Monotonic) {
         if let Some(memory) = self.0.get_mut(counter, now) {
-            memory.ask_at = now + ASK_AGAIN;
+            memory.recheck_at = now + RECHECK;
         }
     }
 
-    /// Notes what a reply said, received `now`. `short` tells whether that was too little for a request that
-    /// waited.
-    pub fn learn(&mut self, counter: &Counter, heard: Heard, short: bool, now: Monotonic) {
-        let Heard { left, quota, window, ends } = heard;
-        if left > 0 && !short {
+    /// Learns what a reply said, received `now`. `short`: it was too little for a request that waited.
+    pub(crate) fn learn(
+        &mut self,
+        counter: &Counter,
+        window: u64,
+        balance: Balance,
+        short: bool,
+        now: Monotonic,
+    ) {
+        if balance.remaining > 0 && !short {
             self.0.forget(counter);
         } else {
-            self.0.put(counter, Memory { left, quota, window, ask_at: now + ASK_AGAIN }, ends, now);
+            let memory = Memory { balance, window, recheck_at: now + RECHECK };
+            self.0.put(counter, memory, balance.resets, now);
         }
     }
 
-    /// Notes that this worker gives back `units` of window number `window`.
-    pub fn given_back(&mut self, counter: &Counter, window: u64, units: u64, now: Monotonic) {
-        if let Some(memory) = self.0.get_mut(counter, now)
-            && memory.window == window
+    /// This worker refunds `units` of window number `window`.
+    pub(crate) fn refunded(&mut self, counter: &Counter, window: u64, units: u64, now: Monotonic) {
+        if let Some(Memory { balance, window: known, .. }) = self.0.get_mut(counter, now)
+            && *known == window
         {
-            memory.left = memory.left.saturating_add(units).min(memory.quota);
+            balance.remaining = balance.remaining.saturating_add(units).min(balance.quota);
         }
     }
 
-    /// Drops what no longer holds.
-    pub fn expire(&mut self, now: Monotonic) {
+    /// Forgets counters whose window is over.
+    pub(crate) fn expire(&mut self, now: Monotonic) {
         self.0.expire(now);
     }
 }
 
-fn may_be_granted(counter: &Counter, cost: u64, above: Above) -> bool {
-    above == Above::Perhaps || cost <= counter.quota
+fn may_be_granted(counter: &Counter, cost: u64, overrides: RuntimeOverrides) -> bool {
+    overrides == RuntimeOverrides::Some || cost <= counter.quota
 }
 
 fn judge(
-    known: Option<(&Memory, Monotonic)>,
+    memory: Option<&Memory>,
     counter: &Counter,
     cost: u64,
-    above: Above,
+    overrides: RuntimeOverrides,
     now: Monotonic,
-) -> Verdict {
-    if !may_be_granted(counter, cost, above) {
-        let left = known.map_or(counter.quota, |(memory, _)| memory.left.min(counter.quota));
-        return Verdict::Refuse(Spent { left, quota: counter.quota, ends: now + counter.window.length() });
+) -> Option<Balance> {
+    if !may_be_granted(counter, cost, overrides) {
+        let quota = counter.quota;
+        let remaining = memory.map_or(quota, |memory| memory.balance.remaining.min(quota));
+        return Some(Balance { quota, remaining, resets: now + counter.window.length() });
     }
-    match known {
-        Some((&Memory { left, quota, .. }, ends)) if cost > left => {
-            Verdict::Refuse(Spent { left, quota, ends })
-        }
-        _ => Verdict::Ask,
-    }
+    memory.map(|memory| memory.balance).filter(|balance| cost > balance.remaining)
 }
 
 #[cfg(test)]
@@ -162,96 +141,104 @@ mod tests {
         Monotonic::new(Duration::from_millis(ms))
     }
 
-    fn heard(left: u64, ends: u64) -> Heard {
-        Heard { left, quota: 5, window: 9, ends: at(ends) }
+    fn left(remaining: u64, resets: u64) -> Balance {
+        Balance { remaining, quota: 5, resets: at(resets) }
     }
 
-    fn refused(left: u64, quota: u64, ends: u64) -> Verdict {
-        Verdict::Refuse(Spent { left, quota, ends: at(ends) })
+    fn refused(remaining: u64, quota: u64, resets: u64) -> Option<Balance> {
+        Some(Balance { remaining, quota, resets: at(resets) })
     }
 
     #[test]
-    fn a_spent_counter_is_refused_until_its_end_and_asked_about_once_a_second() {
+    fn spent_counter_is_refused_until_its_window_ends_and_rechecked_once_per_second() {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
-        ledger.learn(&c, heard(0, 10_000), false, at(0));
+        ledger.learn(&c, 9, left(0, 10_000), false, at(0));
         let refused = refused(0, 5, 10_000);
-        assert_eq!(ledger.verdict(&c, 1, Above::Never, at(999)), refused);
-        assert_eq!(ledger.verdict(&c, 1, Above::Never, at(1_000)), Verdict::Ask);
-        assert_eq!(ledger.last_word(&c, 1, Above::Never, at(1_000)), refused);
+        assert_eq!(ledger.refuses(&c, 1, RuntimeOverrides::None, at(999)), refused);
+        assert_eq!(ledger.refuses(&c, 1, RuntimeOverrides::None, at(1_000)), None);
+        assert_eq!(ledger.refuses_for_good(&c, 1, RuntimeOverrides::None, at(1_000)), refused);
         ledger.asking(&c, at(1_000));
-        assert_eq!(ledger.verdict(&c, 1, Above::Never, at(1_001)), refused);
+        assert_eq!(ledger.refuses(&c, 1, RuntimeOverrides::None, at(1_001)), refused);
         ledger.asking(&c, at(9_999));
-        assert_eq!(ledger.verdict(&c, 1, Above::Never, at(10_000)), Verdict::Ask);
+        assert_eq!(ledger.refuses(&c, 1, RuntimeOverrides::None, at(10_000)), None);
     }
 
     #[test]
-    fn what_is_left_still_serves_smaller_costs() {
+    fn remaining_units_still_serve_smaller_costs() {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
-        ledger.learn(&c, heard(3, 10_000), true, at(0));
-        assert_eq!(ledger.verdict(&c, 3, Above::Never, at(1)), Verdict::Ask);
-        assert_eq!(ledger.verdict(&c, 4, Above::Never, at(1)), refused(3, 5, 10_000));
+        ledger.learn(&c, 9, left(3, 10_000), true, at(0));
+        assert_eq!(ledger.refuses(&c, 3, RuntimeOverrides::None, at(1)), None);
+        assert_eq!(ledger.refuses(&c, 4, RuntimeOverrides::None, at(1)), refused(3, 5, 10_000));
     }
 
     #[test]
-    fn plenty_is_not_remembered_and_clears_what_was() {
+    fn counter_with_units_left_is_forgotten() {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
-        ledger.learn(&c, heard(0, 10_000), true, at(0));
-        ledger.learn(&c, heard(4, 10_000), false, at(5));
+        ledger.learn(&c, 9, left(0, 10_000), true, at(0));
+        ledger.learn(&c, 9, left(4, 10_000), false, at(5));
         assert_eq!(ledger.0.len(), 0);
-        assert_eq!(ledger.verdict(&c, 1, Above::Never, at(6)), Verdict::Ask);
+        assert_eq!(ledger.refuses(&c, 1, RuntimeOverrides::None, at(6)), None);
     }
 
     #[test]
-    fn what_this_worker_gives_back_may_be_asked_for_at_once() {
+    fn refunded_units_may_be_asked_for_at_once() {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
-        ledger.learn(&c, heard(0, 10_000), true, at(0));
-        ledger.given_back(&c, 8, 5, at(1));
-        assert_eq!(ledger.verdict(&c, 1, Above::Never, at(1)), refused(0, 5, 10_000), "of another window");
-        ledger.given_back(&c, 9, 2, at(1));
-        assert_eq!(ledger.verdict(&c, 2, Above::Never, at(1)), Verdict::Ask);
-        assert_eq!(ledger.verdict(&c, 3, Above::Never, at(1)), refused(2, 5, 10_000));
+        ledger.learn(&c, 9, left(0, 10_000), true, at(0));
+        ledger.refunded(&c, 8, 5, at(1));
+        assert_eq!(
+            ledger.refuses(&c, 1, RuntimeOverrides::None, at(1)),
+            refused(0, 5, 10_000),
+            "of another window"
+        );
+        ledger.refunded(&c, 9, 2, at(1));
+        assert_eq!(ledger.refuses(&c, 2, RuntimeOverrides::None, at(1)), None);
+        assert_eq!(ledger.refuses(&c, 3, RuntimeOverrides::None, at(1)), refused(2, 5, 10_000));
     }
 
     #[test]
-    fn a_cost_above_the_quota_is_refused_without_asking() {
+    fn cost_above_the_quota_is_refused_without_a_call() {
         let (ledger, c) = (Ledger::default(), counter("a"));
-        assert_eq!(ledger.verdict(&c, 5, Above::Never, at(1)), Verdict::Ask);
-        assert_eq!(ledger.verdict(&c, 6, Above::Never, at(1)), refused(5, 5, 60_001));
-        let nobody = Counter { quota: 0, ..c };
-        assert_eq!(ledger.verdict(&nobody, 1, Above::Never, at(1)), refused(0, 0, 60_001));
+        assert_eq!(ledger.refuses(&c, 5, RuntimeOverrides::None, at(1)), None);
+        assert_eq!(ledger.refuses(&c, 6, RuntimeOverrides::None, at(1)), refused(5, 5, 60_001));
+        let zero = Counter { quota: 0, ..c };
+        assert_eq!(ledger.refuses(&zero, 1, RuntimeOverrides::None, at(1)), refused(0, 0, 60_001));
     }
 
     #[test]
-    fn where_there_are_overrides_the_store_is_asked_about_a_cost_above_the_quota_and_believed() {
+    fn policy_with_runtime_overrides_asks_the_store_about_a_cost_above_the_quota() {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
-        let nobody = Counter { quota: 0, ..c };
-        assert_eq!(ledger.verdict(&nobody, 6, Above::Perhaps, at(1)), Verdict::Ask);
-        assert_eq!(ledger.last_word(&nobody, 6, Above::Perhaps, at(1)), Verdict::Ask);
-        ledger.learn(&nobody, Heard { left: 7, quota: 20, window: 9, ends: at(10_000) }, true, at(1));
-        for above in [Above::Never, Above::Perhaps] {
-            let expected = if above == Above::Never { refused(0, 0, 60_002) } else { refused(7, 20, 10_000) };
-            assert_eq!(ledger.verdict(&nobody, 8, above, at(2)), expected);
+        let zero = Counter { quota: 0, ..c };
+        assert_eq!(ledger.refuses(&zero, 6, RuntimeOverrides::Some, at(1)), None);
+        assert_eq!(ledger.refuses_for_good(&zero, 6, RuntimeOverrides::Some, at(1)), None);
+        ledger.learn(&zero, 9, Balance { remaining: 7, quota: 20, resets: at(10_000) }, true, at(1));
+        for overrides in [RuntimeOverrides::None, RuntimeOverrides::Some] {
+            let expected = if overrides == RuntimeOverrides::None {
+                refused(0, 0, 60_002)
+            } else {
+                refused(7, 20, 10_000)
+            };
+            assert_eq!(ledger.refuses(&zero, 8, overrides, at(2)), expected);
         }
-        assert_eq!(ledger.verdict(&nobody, 7, Above::Perhaps, at(2)), Verdict::Ask);
-        assert_eq!(ledger.verdict(&nobody, 8, Above::Perhaps, at(1_001)), Verdict::Ask, "once a second");
-        assert_eq!(ledger.verdict(&nobody, 8, Above::Never, at(1_001)), refused(0, 0, 61_001));
+        assert_eq!(ledger.refuses(&zero, 7, RuntimeOverrides::Some, at(2)), None);
+        assert_eq!(ledger.refuses(&zero, 8, RuntimeOverrides::Some, at(1_001)), None, "once a second");
+        assert_eq!(ledger.refuses(&zero, 8, RuntimeOverrides::None, at(1_001)), refused(0, 0, 61_001));
     }
 
     #[test]
-    fn another_quota_or_window_is_another_counter() {
+    fn counter_with_another_quota_is_another_counter() {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
-        ledger.learn(&c, heard(0, 10_000), true, at(0));
-        assert_eq!(ledger.verdict(&Counter { quota: 6, ..c }, 1, Above::Never, at(1)), Verdict::Ask);
+        ledger.learn(&c, 9, left(0, 10_000), true, at(0));
+        assert_eq!(ledger.refuses(&Counter { quota: 6, ..c }, 1, RuntimeOverrides::None, at(1)), None);
     }
 
     #[test]
-    fn memory_is_bounded_and_drops_the_first_to_end() {
+    fn full_ledger_forgets_the_counter_that_ends_first() {
         let mut ledger = Ledger::default();
         for i in 0..=MAX_SPENT as u64 {
-            ledger.learn(&counter(&i.to_string()), heard(0, 100_000 + i), true, at(0));
+            ledger.learn(&counter(&i.to_string()), 9, left(0, 100_000 + i), true, at(0));
         }
         assert_eq!(ledger.0.len(), MAX_SPENT);
-        assert_eq!(ledger.verdict(&counter("0"), 1, Above::Never, at(1)), Verdict::Ask);
+        assert_eq!(ledger.refuses(&counter("0"), 1, RuntimeOverrides::None, at(1)), None);
         ledger.expire(at(200_000));
         assert_eq!(ledger.0.len(), 0);
     }

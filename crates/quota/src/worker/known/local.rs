@@ -1,23 +1,23 @@
-//! What a worker counts by itself while the store fails, for policies with `on_failure: local`.
+//! Counters that a worker keeps itself while the store fails, for policies with `on_failure: local`.
 //!
-//! Each counter begins at nothing, against a part of its quota, and lives until its window ends. At most
-//! [`MAX_LOCAL`] are counted; the one that ends first makes room, and begins anew.
+//! Each counter starts at 0, against a share of its quota, and lives until its window ends. A worker keeps at most
+//! [`MAX_LOCAL`]; the one that ends first makes room, and starts at 0 again.
 
+use super::clock::StoreClock;
+use super::expiring::Expiring;
+use crate::decision::Balance;
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
-use crate::worker::known::clock::StoreClock;
-use crate::worker::known::expiring::Expiring;
-use crate::worker::known::ledger::{Spent, Verdict};
 
-/// Most counters that a worker counts by itself.
-pub(crate) const MAX_LOCAL: usize = 16 * 1024;
+/// Most counters that a worker keeps itself.
+const MAX_LOCAL: usize = 16 * 1024;
 
-/// The counters that a worker counts by itself.
+/// The counters that a worker keeps itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Local(Expiring<u64>);
 
-/// The units that one worker may admit by itself: `part` (more than 0, at most 1) of the quota, rounded down,
-/// but at least 1; of no quota none.
+/// The units that one worker may admit while the store fails: `part` (more than 0, at most 1) of the quota, rounded
+/// down, but at least 1. Of a quota of 0 it is 0.
 pub(crate) fn share(quota: u64, part: f64) -> u64 {
     // 100 x 0.29 is 28.999999999999996.
     let rounding = 1e-6;
@@ -31,22 +31,22 @@ impl Default for Local {
 }
 
 impl Local {
-    /// Whether `cost` units are left of `share` units, and if not, how many and until when.
-    pub(crate) fn verdict(
+    /// Why `cost` units are refused: fewer are left of `share` units.
+    pub(crate) fn refuses(
         &self,
         counter: &Counter,
         cost: u64,
         share: u64,
         clock: &StoreClock,
         now: Monotonic,
-    ) -> Verdict {
+    ) -> Option<Balance> {
         let counted = self.0.get(counter, now);
         let left = share.saturating_sub(counted.map_or(0, |(used, _)| *used));
         if cost <= left {
-            return Verdict::Ask;
+            return None;
         }
-        let ends = counted.map_or_else(|| window_end(counter, clock, now), |(_, ends)| ends);
-        Verdict::Refuse(Spent { left, quota: share, ends })
+        let resets = counted.map_or_else(|| window_end(counter, clock, now), |(_, ends)| ends);
+        Some(Balance { quota: share, remaining: left, resets })
     }
 
     /// Counts `cost` units.
@@ -58,12 +58,12 @@ impl Local {
         }
     }
 
-    /// Drops the counters whose window is over.
+    /// Forgets counters whose window is over.
     pub(crate) fn expire(&mut self, now: Monotonic) {
         self.0.expire(now);
     }
 
-    /// How many counters there are.
+    /// How many counters it keeps.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.0.len()
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_at_least_one_and_never_more_than_the_quota() {
+    fn share_is_at_least_one_and_at_most_the_quota() {
         for (quota, part, expected) in [
             (0, 1.0, 0),
             (1, 0.000_1, 1),
@@ -106,32 +106,32 @@ mod tests {
     }
 
     #[test]
-    fn it_counts_until_the_window_ends_that_the_store_told_or_one_that_begins_with_the_first() {
-        let mut told = StoreClock::default();
-        told.hear(Window::new(60, 0).unwrap(), 9, at(31_000));
-        for (clock, ends) in [(StoreClock::default(), 61_000), (told, 31_000)] {
+    fn local_counter_lives_until_the_known_window_end_or_for_one_window_length() {
+        let mut heard = StoreClock::default();
+        heard.hear(Window::new(60, 0).unwrap(), 9, at(31_000));
+        for (clock, ends) in [(StoreClock::default(), 61_000), (heard, 31_000)] {
             let (mut local, c) = (Local::default(), counter("a"));
-            let spent = |left| Verdict::Refuse(Spent { left, quota: 10, ends: at(ends) });
-            assert_eq!(local.verdict(&c, 11, 10, &clock, at(1_000)), spent(10));
+            let spent = |left| Some(Balance { quota: 10, remaining: left, resets: at(ends) });
+            assert_eq!(local.refuses(&c, 11, 10, &clock, at(1_000)), spent(10));
             local.take(&c, 9, &clock, at(1_000));
-            assert_eq!(local.verdict(&c, 1, 10, &clock, at(2_000)), Verdict::Ask);
-            assert_eq!(local.verdict(&c, 2, 10, &clock, at(2_000)), spent(1));
+            assert_eq!(local.refuses(&c, 1, 10, &clock, at(2_000)), None);
+            assert_eq!(local.refuses(&c, 2, 10, &clock, at(2_000)), spent(1));
             local.take(&c, 1, &clock, at(2_000));
-            assert_eq!(local.verdict(&c, 1, 10, &clock, at(ends - 1)), spent(0));
-            assert_eq!(local.verdict(&c, 10, 10, &clock, at(ends)), Verdict::Ask);
+            assert_eq!(local.refuses(&c, 1, 10, &clock, at(ends - 1)), spent(0));
+            assert_eq!(local.refuses(&c, 10, 10, &clock, at(ends)), None);
             local.expire(at(ends));
             assert_eq!(local.len(), 0);
         }
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn full_memory_forgets_the_counter_that_ends_first() {
         let (mut local, clock) = (Local::default(), StoreClock::default());
         for i in 0..=MAX_LOCAL {
             local.take(&counter(&i.to_string()), 10, &clock, at(i as u64));
         }
         assert_eq!(local.len(), MAX_LOCAL);
-        assert_eq!(local.verdict(&counter("0"), 1, 10, &clock, at(20_000)), Verdict::Ask);
-        assert_ne!(local.verdict(&counter("1"), 1, 10, &clock, at(20_000)), Verdict::Ask);
+        assert_eq!(local.refuses(&counter("0"), 1, 10, &clock, at(20_000)), None);
+        assert_ne!(local.refuses(&counter("1"), 1, 10, &clock, at(20_000)), None);
     }
 }

@@ -1,6 +1,55 @@
-//! What a worker knows of counters by itself.
+//! What a worker knows of counters without asking: which are spent, what it counted itself while the store
+//! failed, and when windows end.
 
-pub(crate) mod clock;
+mod clock;
 mod expiring;
-pub(crate) mod ledger;
+mod ledger;
 pub(crate) mod local;
+
+pub(super) use ledger::RuntimeOverrides;
+
+use crate::decision::Balance;
+use crate::evaluate::{Check, Counter};
+use crate::time::Monotonic;
+use clock::StoreClock;
+use ledger::Ledger;
+use local::Local;
+
+/// The knowledge of a worker.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pub(super) ledger: Ledger,
+    pub(super) local: Local,
+    clock: StoreClock,
+}
+
+impl Known {
+    /// Learns what a reply said of a counter. `short`: it was too little for a request that waited.
+    pub(super) fn learn(
+        &mut self,
+        counter: &Counter,
+        window: u64,
+        balance: Balance,
+        short: bool,
+        now: Monotonic,
+    ) {
+        self.clock.hear(counter.window, window, balance.resets);
+        self.ledger.learn(counter, window, balance, short, now);
+    }
+
+    /// Why this worker's own `share` of a quota does not admit a request while the store fails.
+    pub(super) fn refuses_locally(&self, check: &Check, share: u64, now: Monotonic) -> Option<Balance> {
+        self.local.refuses(&check.counter, check.cost.get(), share, &self.clock, now)
+    }
+
+    /// Counts a request against this worker's own share.
+    pub(super) fn take_locally(&mut self, check: &Check, now: Monotonic) {
+        self.local.take(&check.counter, check.cost.get(), &self.clock, now);
+    }
+
+    /// Forgets counters whose window is over.
+    pub(super) fn expire(&mut self, now: Monotonic) {
+        self.ledger.expire(now);
+        self.local.expire(now);
+    }
+}

@@ -1,14 +1,12 @@
-//! How many units of a counter will be wanted within the next `ahead`, judged by the requests of a recent span.
+//! The expected demand for a counter within the next `ahead`, estimated from the requests of a recent span.
 //!
 //! The span is four times `ahead`, at least a second, so that a few requests close together do not look like a
-//! stream of them; the request that came last is not counted, since it says nothing about the next. What was
-//! wanted is counted in two slots of the span's length: the one that runs in full, the one before as far as the
-//! span still reaches into it. A counter that has been watched for less than a quarter of the span is judged as if
-//! it had been watched for so long.
+//! stream. The last request is not counted, since it says nothing about the next. Two slots of the span's length
+//! count the units: the current one in full, the previous one as far as the span still reaches into it. A counter
+//! that is younger than a quarter of the span is judged as if it were that old.
 //!
-//! Silence is told sooner than that: after `n` times the mean gap between two requests without one, a stream has
-//! ended but for a chance of `e^-n`. So nobody is believed to send more than [`GAPS`] requests in the time since the
-//! last.
+//! The end of a stream shows sooner: after a silence of `n` mean gaps, a stream still runs only with probability
+//! `e^-n`. So the estimate allows at most [`GAPS`] requests in the time since the last one.
 
 use std::time::Duration;
 
@@ -18,11 +16,11 @@ use crate::time::Monotonic;
 const SPAN: u32 = 4;
 /// The shortest span.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// The longest `ahead` that is told apart.
+/// The longest `ahead`; a longer one counts as this.
 const LONGEST_AHEAD: Duration = Duration::from_secs(60);
-/// So much is counted in a slot at most: two of them times the microseconds of the longest span fit 64 bits.
+/// Most units of a slot. Two of them times the microseconds of the longest span fit 64 bits.
 const MOST: u64 = 1 << 34;
-/// So many mean gaps of silence are chance.
+/// A silence of so many mean gaps may be chance.
 const GAPS: u64 = 4;
 
 /// The demand for one counter.
@@ -30,25 +28,25 @@ const GAPS: u64 = 4;
 pub(super) struct Demand {
     ahead: Duration,
     since: Monotonic,
-    /// When the slot began that runs.
+    /// The start of the current slot.
     start: Monotonic,
     current: u64,
     previous: u64,
-    /// When units were wanted last, and how many.
+    /// The last request, and its units.
     last: Monotonic,
     last_units: u64,
-    /// Eight times the units of a request, on a moving average.
+    /// Eight times the moving average of a request's units.
     cost_8: u64,
 }
 
 impl Demand {
-    /// No demand yet, to be told for an `ahead` of 1 ms to 60 s.
+    /// No demand yet. `ahead` is 1 ms to 60 s.
     pub(super) fn new(ahead: Duration, now: Monotonic) -> Self {
         let ahead = ahead.clamp(Duration::from_millis(1), LONGEST_AHEAD);
         Self { ahead, since: now, start: now, current: 0, previous: 0, last: now, last_units: 0, cost_8: 0 }
     }
 
-    /// So many units are wanted now.
+    /// A request needs so many units now.
     pub(super) fn add(&mut self, units: u64, now: Monotonic) {
         let (age, span) = (now.since(self.start), self.span());
         if age >= span {
@@ -63,12 +61,12 @@ impl Demand {
         self.cost_8 = if self.cost_8 == 0 { 8 * units } else { self.cost_8 - self.cost_8 / 8 + units };
     }
 
-    /// So many units, wanted a moment ago, are not.
+    /// A request that was just added does not need its units after all.
     pub(super) fn withdraw(&mut self, units: u64) {
         self.current = self.current.saturating_sub(units);
     }
 
-    /// Units that will be wanted within `ahead`; 0 where that is not even one request.
+    /// Units that requests will need within `ahead`; 0 if that is less than one request.
     pub(super) fn expected(&self, now: Monotonic) -> u64 {
         let span = self.span();
         let watched = now.since(self.since).clamp(span / SPAN, span);
@@ -80,17 +78,17 @@ impl Demand {
         if expected < cost { 0 } else { expected }
     }
 
-    /// As much of `units` as `time` is of `ahead`, which it does not exceed.
+    /// `units` times `time` / `ahead`, at most `units`.
     pub(super) fn part(&self, units: u64, time: Duration) -> u64 {
         part(units, time, self.ahead)
     }
 
-    /// How long `units` units last if so many are wanted as are `expected`; at most `ahead`.
+    /// How long `units` last if requests need `expected` within `ahead`; at most `ahead`.
     pub(super) fn lasts(&self, units: u64, expected: u64) -> Duration {
         Duration::from_micros(units.min(expected) * micros(self.ahead) / expected.max(1))
     }
 
-    /// Whether nothing was wanted for the time of `ahead`.
+    /// Whether no request came for longer than `ahead`.
     pub(super) fn is_quiet(&self, now: Monotonic) -> bool {
         now.since(self.last) > self.ahead
     }
@@ -99,7 +97,7 @@ impl Demand {
         (self.ahead * SPAN).max(SHORTEST)
     }
 
-    /// Units wanted within the last span.
+    /// Units of the requests within the last span.
     fn recent(&self, now: Monotonic) -> u64 {
         let (age, span) = (now.since(self.start), self.span());
         if age < span {
@@ -114,7 +112,7 @@ fn micros(time: Duration) -> u64 {
     time.as_micros() as u64
 }
 
-/// As much of `units` as `time` is of `whole`, which it does not exceed; at most twice [`MOST`] units.
+/// `units` times `time` / `whole`, at most `units` and at most twice [`MOST`].
 fn part(units: u64, time: Duration, whole: Duration) -> u64 {
     units.min(2 * MOST) * micros(time.min(whole)) / micros(whole).max(1)
 }
@@ -127,7 +125,7 @@ mod tests {
         Monotonic::new(Duration::from_millis(ms))
     }
 
-    /// So many units every so many milliseconds, until 10 s.
+    /// `units` every `every_ms` until 10 s.
     fn steady(ahead_ms: u64, units: u64, every_ms: usize) -> Demand {
         let mut demand = Demand::new(Duration::from_millis(ahead_ms), at(0));
         for ms in (0..=10_000).step_by(every_ms) {
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_stream_is_what_it_is() {
+    fn steady_stream_is_expected_to_go_on() {
         for (ahead, units, every, expected) in [
             (100, 3, 1, 300),
             (100, 1, 50, 2),
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_after_silence_is_no_stream() {
+    fn burst_after_silence_is_no_stream() {
         for (ahead, requests, expected) in [(100, 1, 0), (100, 6, 2), (1_000, 1, 0), (1_000, 6, 5)] {
             let mut demand = Demand::new(Duration::from_millis(ahead), at(0));
             for _ in 0..requests {
@@ -164,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_costs_what_the_first_cost_until_there_are_more() {
+    fn cost_of_the_first_request_bounds_an_early_estimate() {
         let mut demand = Demand::new(Duration::from_millis(100), at(0));
         for _ in 0..6 {
             demand.add(10, at(0));
@@ -173,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_learnt_in_a_quarter_of_the_span() {
+    fn stream_is_learnt_in_a_quarter_of_the_span() {
         let mut demand = Demand::new(Duration::from_millis(100), at(0));
         for ms in 0..=1_000 {
             demand.add(1, at(ms));
@@ -183,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_told_after_four_gaps() {
+    fn stream_is_over_after_a_silence_of_four_gaps_per_request() {
         let demand = steady(100, 1, 1);
         for (ms, expected) in [(3, 99), (8, 50), (40, 10), (400, 1), (401, 0)] {
             assert_eq!(demand.expected(at(10_000 + ms)), expected, "{ms}");
@@ -192,14 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn a_small_request_among_large_ones_is_no_sign_of_silence() {
+    fn small_request_among_large_ones_is_no_silence() {
         let mut demand = steady(100, 100, 1);
         demand.add(1, at(10_001));
         assert_eq!(demand.expected(at(10_006)), 4 * 87 * 100 / 5, "by the usual cost, not by the last");
     }
 
     #[test]
-    fn what_was_wanted_long_ago_fades_to_nothing() {
+    fn old_demand_fades_to_zero() {
         let mut demand = Demand::new(Duration::from_millis(100), at(0));
         demand.add(8, at(0));
         for (ms, expected) in [(999, 8), (1_500, 4), (1_999, 0), (9_000, 0)] {
@@ -214,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_units_last_so_long() {
+    fn units_last_in_proportion_to_the_expected_demand() {
         let demand = Demand::new(Duration::from_millis(100), at(0));
         for (units, expected, ms) in [(5, 10, 50), (0, 10, 0), (20, 10, 100), (0, 0, 0), (3, 0, 0)] {
             assert_eq!(demand.lasts(units, expected), Duration::from_millis(ms), "{units} of {expected}");

@@ -1,81 +1,81 @@
-//! Units held ahead of need, for policies with `precision: lease`.
+//! Leases: units that a worker prefetches, for policies with `precision: lease`.
 //!
-//! A worker holds about as many units of a counter as it will be asked for within the next `ahead` ([`demand`]),
-//! and admits from them without a call. Where that is less than one unit the counter is counted exactly. The
-//! bounds:
+//! A worker holds about as many units of a counter as it expects to need within `ahead` ([`demand`]), and admits from
+//! them without a call. If that is less than the cost of one request, it counts exactly. The bounds:
 //!
-//! * units held and on their way: at most `max`, and at most a hundredth of the quota.
-//! * one refill a counter is on its way at a time.
-//! * a unit is spent until *dispatch of its call* + `reset_ms`, which is not after its window's end whatever the
-//!   delays; then it is dropped.
-//! * at most [`MAX_LEASES`] counters; one that nobody asks for is dropped, and its units go back.
+//! * Units held and under way: at most `max`, and at most a hundredth of the quota.
+//! * Refills under way: one a counter.
+//! * A unit is spent until *dispatch of its call* + `reset_ms`. Whatever the delays, that is not after the end of its
+//!   window. Later the worker drops it.
+//! * Counters: at most [`MAX_LEASES`]. A counter without demand is dropped, and its units are refunded.
 //!
-//! A call costs about as much as ten items of one. So units are asked for beside a request that waits wherever one
-//! does. Where no more than half is left and nobody waits, a refill gathers with others and leaves with the next
-//! call, and makes a call of its own only when half of the time is over until the units are gone, or after
-//! [`GATHER`]: by then its call is shared by all that ran low meanwhile. What goes back gathers likewise, for
-//! [`SWEEP`].
-//! [`demand`]: crate::worker::lease::demand
+//! A call costs about as much as ten items of one. So a lease prefetches with a reservation that a request waits for
+//! wherever it can. When half of the units are gone and no request waits, a refill gathers with others and leaves with
+//! the next call. It makes a call of its own only half-way to the moment when the units will be gone, or after
+//! [`GATHER`]. By then all pools that ran low meanwhile share that call. Refunds of leases gather for [`SWEEP`].
 
 mod demand;
-pub(crate) mod pool;
+mod pool;
+
+pub(crate) use pool::{Extent, Occasion};
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::decision::{Balance, Units};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
-use crate::worker::known::ledger::{Heard, Spent};
-use pool::{Extent, Lease, Occasion, Taken, Units};
+use pool::Pool;
 
-/// Most counters of which units are held.
+/// Most counters with a pool.
 pub(crate) const MAX_LEASES: usize = 4096;
-/// So long refills gather that nobody waits for: ten ticks, so that what is left costs at most ten calls a second.
+/// How long refills gather. So they cost at most ten calls a second.
 const GATHER: Duration = Duration::from_millis(100);
-/// How often it is looked for what is held in vain.
+/// How often a worker looks for units that its leases do not need.
 const SWEEP: Duration = Duration::from_millis(50);
-/// Before the next tick can let a refill leave, so much time passes.
+/// The time until the next tick can send a refill.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The units that a worker holds ahead.
+/// The leases of a worker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
-    leases: HashMap<Counter, Lease>,
-    /// Those that may want a refill, each once.
+    pools: HashMap<Counter, Pool>,
+    /// Those that may need a refill, each once.
     low: Vec<Counter>,
-    /// When the first of them should leave.
+    /// When the first of them should be refilled.
     refill_at: Option<Monotonic>,
     sweep_at: Monotonic,
 }
 
 impl Leases {
-    /// Whether none is held or under way.
+    /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.leases.is_empty()
+        self.pools.is_empty()
     }
 
-    /// Takes `cost` units, if that many are held and may be spent until `until`, and notes the demand.
+    /// Takes `cost` units, if that many are leased and may be spent until `until`, and notes the demand. Returns them
+    /// and what is left.
     pub(crate) fn take(
         &mut self,
         counter: &Counter,
         cost: u64,
-        terms: Extent,
+        extent: Extent,
         until: Monotonic,
         now: Monotonic,
-    ) -> Option<Taken> {
-        let Some(lease) = self.leases.get_mut(counter) else {
-            if self.leases.len() < MAX_LEASES {
-                let mut lease = Lease::new(counter, terms, now);
-                lease.wanted(cost, now);
-                self.leases.insert(counter.clone(), lease);
+    ) -> Option<(Units, Balance)> {
+        let Some(pool) = self.pools.get_mut(counter) else {
+            if self.pools.len() < MAX_LEASES {
+                let mut pool = Pool::new(counter, extent, now);
+                pool.wanted(cost, now);
+                self.pools.insert(counter.clone(), pool);
             }
             return None;
         };
-        lease.wanted(cost, now);
-        lease.expire(now);
-        let taken = lease.take(cost, until)?;
-        if let Some(by) = lease.runs_low(now) {
-            if !std::mem::replace(&mut lease.is_low, true) {
+        pool.wanted(cost, now);
+        pool.expire(now);
+        let taken = pool.take(cost, until)?;
+        if let Some(by) = pool.runs_low(now) {
+            if !std::mem::replace(&mut pool.is_low, true) {
                 self.low.push(counter.clone());
             }
             let by = by.min(now + GATHER);
@@ -84,124 +84,130 @@ impl Leases {
         Some(taken)
     }
 
-    /// The request that has just taken these units does not need them after all.
+    /// The request that just took these units does not need them after all.
     pub(crate) fn undo(&mut self, counter: &Counter, cost: u64) {
-        if let Some(lease) = self.leases.get_mut(counter) {
-            lease.undo(cost);
+        if let Some(pool) = self.pools.get_mut(counter) {
+            pool.undo(cost);
         }
     }
 
-    /// Whether `cost` units are held.
+    /// Whether `cost` units are leased.
     pub(crate) fn has(&self, counter: &Counter, cost: u64, now: Monotonic) -> bool {
-        self.leases.get(counter).is_some_and(|lease| lease.has(cost, now))
+        self.pools.get(counter).is_some_and(|pool| pool.has(cost, now))
     }
 
-    /// Takes `cost` units for a request whose call did not bring them.
-    pub(crate) fn take_instead(&mut self, counter: &Counter, cost: u64, now: Monotonic) -> Option<Taken> {
-        let lease = self.leases.get_mut(counter)?;
-        lease.expire(now);
-        lease.take(cost, now)
+    /// Takes `cost` units for a request whose call did not bring them. Returns them and what is left.
+    pub(crate) fn take_instead(
+        &mut self,
+        counter: &Counter,
+        cost: u64,
+        now: Monotonic,
+    ) -> Option<(Units, Balance)> {
+        let pool = self.pools.get_mut(counter)?;
+        pool.expire(now);
+        pool.take(cost, now)
     }
 
-    /// Units held of window number `window`.
-    pub(crate) fn held(&self, counter: &Counter, window: u64, now: Monotonic) -> u64 {
-        self.leases.get(counter).map_or(0, |lease| lease.held(window, now))
+    /// Leased units of window number `window`.
+    pub(crate) fn units_of(&self, counter: &Counter, window: u64, now: Monotonic) -> u64 {
+        self.pools.get(counter).map_or(0, |pool| pool.units_of(window, now))
     }
 
-    /// Where a counter stands of which units are held, or were a moment ago.
-    pub(crate) fn standing(&self, counter: &Counter) -> Option<Spent> {
-        self.leases.get(counter)?.standing()
+    /// What is left of a counter with a lease, leased units included.
+    pub(crate) fn balance(&self, counter: &Counter) -> Option<Balance> {
+        self.pools.get(counter)?.balance()
     }
 
-    /// Units that a request will not spend: what is kept is added to the lease, and the rest is told.
-    pub(crate) fn put_back(&mut self, counter: &Counter, back: Units, now: Monotonic) -> u64 {
-        let Some(lease) = self.leases.get_mut(counter) else { return back.units };
-        lease.expire(now);
-        back.units - lease.put_back(back, now)
+    /// Takes back units that a request will not spend. Returns how many the lease does not need: refund those.
+    pub(crate) fn take_back(&mut self, counter: &Counter, back: Units, now: Monotonic) -> u64 {
+        let Some(pool) = self.pools.get_mut(counter) else { return back.amount };
+        pool.expire(now);
+        back.amount - pool.take_back(back, now)
     }
 
     /// Whether a refill waits for a call.
-    pub(crate) fn wants_refill(&self) -> bool {
+    pub(crate) fn needs_refill(&self) -> bool {
         !self.low.is_empty()
     }
 
-    /// Whether a refill waits that had better not wait for another tick.
+    /// Whether a refill waits that should not wait for another tick.
     pub(crate) fn refill_is_due(&self, now: Monotonic) -> bool {
         self.refill_at.is_some_and(|at| at < now + TICK)
     }
 
-    /// A counter that may want a refill.
+    /// The next counter that may need a refill.
     pub(crate) fn next_low(&mut self) -> Option<Counter> {
         let Some(counter) = self.low.pop() else {
             self.refill_at = None;
             return None;
         };
-        if let Some(lease) = self.leases.get_mut(&counter) {
-            lease.is_low = false;
+        if let Some(pool) = self.pools.get_mut(&counter) {
+            pool.is_low = false;
         }
         Some(counter)
     }
 
-    /// There was no room for its refill in this call.
+    /// The call had no room for its refill.
     pub(crate) fn still_low(&mut self, counter: Counter) {
-        if let Some(lease) = self.leases.get_mut(&counter) {
-            lease.is_low = true;
+        if let Some(pool) = self.pools.get_mut(&counter) {
+            pool.is_low = true;
             self.low.push(counter);
         }
     }
 
-    /// How many units the call that leaves now is to ask for ahead; they are under way then.
-    pub(crate) fn ask(&mut self, counter: &Counter, occasion: Occasion, now: Monotonic) -> u64 {
-        let Some(lease) = self.leases.get_mut(counter) else { return 0 };
-        lease.expire(now);
-        lease.ask(occasion, now)
+    /// How many units the call that leaves now should prefetch. They count as under way.
+    pub(crate) fn prefetch(&mut self, counter: &Counter, occasion: Occasion, now: Monotonic) -> u64 {
+        let Some(pool) = self.pools.get_mut(counter) else { return 0 };
+        pool.expire(now);
+        pool.prefetch(occasion, now)
     }
 
-    /// A call that asked for `asked` units ahead brought none.
-    pub(crate) fn failed(&mut self, counter: &Counter, asked: u64) {
-        if let Some(lease) = self.leases.get_mut(counter) {
-            lease.asked(asked);
+    /// A call that prefetched `units` failed.
+    pub(crate) fn failed(&mut self, counter: &Counter, units: u64) {
+        if let Some(pool) = self.pools.get_mut(counter) {
+            pool.call_ended(units);
         }
     }
 
-    /// A call that asked for `asked` units ahead brought these, which no request took. What is not kept is told.
+    /// A call that prefetched `prefetched` units brought `units` that no request took, and said what is left. Returns
+    /// how many the lease does not need: refund those.
     pub(crate) fn arrived(
         &mut self,
         counter: &Counter,
-        asked: u64,
-        heard: Heard,
+        prefetched: u64,
         units: Units,
+        balance: Balance,
         now: Monotonic,
     ) -> u64 {
-        let Some(lease) = self.leases.get_mut(counter) else { return units.units };
-        lease.asked(asked);
-        lease.arrived(heard, units, now)
+        let Some(pool) = self.pools.get_mut(counter) else { return units.amount };
+        pool.call_ended(prefetched);
+        pool.arrived(units, balance, now)
     }
 
-    /// Time has passed: drops what is over, and tells which units go back.
-    pub(crate) fn tick(&mut self, now: Monotonic, mut back: impl FnMut(&Counter, Units)) {
+    /// Time has passed: drops leases that are over, and hands the units to refund to `refund`.
+    pub(crate) fn tick(&mut self, now: Monotonic, mut refund: impl FnMut(&Counter, Units)) {
         if now < self.sweep_at {
             return;
         }
         self.sweep_at = now + SWEEP;
-        self.leases.retain(|counter, lease| {
-            lease.expire(now);
-            if let Some(surplus) = lease.surplus(now) {
-                back(counter, surplus);
+        self.pools.retain(|counter, pool| {
+            pool.expire(now);
+            if let Some(surplus) = pool.surplus(now) {
+                refund(counter, surplus);
             }
-            !lease.is_over(now)
+            !pool.is_over(now)
         });
     }
 
-    /// Units held and under way.
+    /// Units leased and under way.
     #[cfg(test)]
     pub(crate) fn load(&self, counter: &Counter) -> (u64, u64) {
-        self.leases.get(counter).map_or((0, 0), Lease::load)
+        self.pools.get(counter).map_or((0, 0), Pool::load)
     }
 
-    /// How many counters there are.
+    /// How many counters have a pool.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.leases.len()
+        self.pools.len()
     }
 }

@@ -1,247 +1,228 @@
-//! The units of one counter that a worker holds ahead: how many it should hold, when it should ask for more, and
-//! what it holds in vain.
+//! The leased units of one counter: how many a worker should hold, when it should refill them, and which ones it
+//! does not need.
 
 use std::time::Duration;
 
+use super::demand::Demand;
+use crate::decision::{Balance, Units};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
-use crate::worker::known::ledger::{Heard, Spent};
-use crate::worker::lease::demand::Demand;
 
-/// The store grants at most an eighth of what remains ahead: of less than eight units none.
+/// The store prefetches at most an eighth of what is left, so of fewer than eight units none.
 const SCARCE: u64 = 8;
-/// Once no more than this part of a quota is left, others may want what is held in vain.
+/// Once no more than this part of a quota is left, other workers may need what this one does not.
 const CONTENDED: u64 = 8;
-/// The least that a refill is worth an item of a call for; beside a request that waits it costs nothing.
+/// The smallest refill that is worth an item of its own in a call.
 const LEAST_REFILL: u64 = 2;
-/// What goes back so short before its window ends helps nobody.
+/// A refund this short before its window ends helps nobody.
 const TOO_LATE: Duration = Duration::from_millis(50);
 
-/// How much a policy allows to be held ahead.
+/// How much of its recent traffic a policy lets a worker lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
+    /// The traffic of so much time.
     pub(crate) ahead: Duration,
+    /// The most units of one counter.
     pub(crate) max: u64,
 }
 
-/// Units of one window that a request has, or that are on their way from one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Units {
-    /// How many.
-    pub(crate) units: u64,
-    /// The number of their window.
-    pub(crate) window: u64,
-    /// Until when another request may still spend them.
-    pub(crate) until: Monotonic,
-    /// The end of the window, never too early.
-    pub(crate) ends: Monotonic,
-}
-
-/// Units that a request has got, and where it then stood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    pub(crate) units: Units,
-    pub(crate) quota: u64,
-    pub(crate) remaining: u64,
-}
-
-impl Taken {
-    /// What is left.
-    pub(crate) const fn standing(&self) -> Spent {
-        Spent { left: self.remaining, quota: self.quota, ends: self.units.ends }
-    }
-}
-
-/// Who asks for units ahead.
+/// Why a call may prefetch units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
-    /// A reservation that a request waits for: they ride with it.
-    Waiting,
-    /// Nobody waits: they are an item of their own.
-    Nobody,
+    /// A request waits for the same reservation: they cost nothing.
+    Request,
+    /// No request waits: they are an item of their own.
+    Refill,
 }
 
+/// The leased units of one counter.
 #[derive(Clone, Debug)]
-pub(crate) struct Lease {
+pub(super) struct Pool {
     demand: Demand,
     max: u64,
-    /// Held, of the window in `heard`.
+    /// Units held, of the window in `term`.
     units: u64,
-    /// With more units than this no refill is wanted, as far as was known when it was last looked at.
+    /// With more units than this, no refill is needed. Recomputed with each change of the demand's estimate.
     enough: u64,
+    /// Units that a call under way prefetches.
     under_way: u64,
-    /// Whether it is among those that may want a refill.
-    pub(crate) is_low: bool,
-    /// The quota in force when the store was last heard.
+    /// Whether it is among the pools that may need a refill.
+    pub(super) is_low: bool,
+    /// The quota in the store's last reply.
     quota: u64,
-    heard: Option<Term>,
+    term: Option<Term>,
 }
 
 /// What the store last said of a window that may still run.
 #[derive(Clone, Copy, Debug)]
 struct Term {
-    heard: Heard,
-    /// Until when units may be spent that were granted by the calls whose units are held.
-    until: Monotonic,
+    window: u64,
+    /// What was left in the store, leased units not included.
+    balance: Balance,
+    /// The held units may be spent until then.
+    spendable_until: Monotonic,
 }
 
-impl Lease {
-    pub(crate) fn new(counter: &Counter, Extent { ahead, max }: Extent, now: Monotonic) -> Self {
+impl Term {
+    const fn units(&self, amount: u64) -> Units {
+        let Self { window, balance, spendable_until } = *self;
+        Units { amount, window, spendable_until, resets: balance.resets }
+    }
+}
+
+impl Pool {
+    /// No units yet.
+    pub(super) fn new(counter: &Counter, Extent { ahead, max }: Extent, now: Monotonic) -> Self {
         let demand = Demand::new(ahead, now);
         let quota = counter.quota;
-        Self { demand, max, units: 0, enough: 0, under_way: 0, is_low: false, quota, heard: None }
+        Self { demand, max, units: 0, enough: 0, under_way: 0, is_low: false, quota, term: None }
     }
 
-    /// A request wants so many.
-    pub(crate) fn wanted(&mut self, units: u64, now: Monotonic) {
+    /// A request needs so many.
+    pub(super) fn wanted(&mut self, units: u64, now: Monotonic) {
         self.demand.add(units, now);
     }
 
-    /// Drops units that may no longer be spent, and what was heard of a window that is over.
-    pub(crate) fn expire(&mut self, now: Monotonic) {
-        if let Some(Term { heard, until }) = self.heard
-            && until <= now
+    /// Drops units that may no longer be spent, and the term of a window that is over.
+    pub(super) fn expire(&mut self, now: Monotonic) {
+        if let Some(Term { balance, spendable_until, .. }) = self.term
+            && spendable_until <= now
         {
             self.units = 0;
-            if heard.ends <= now {
-                self.heard = None;
+            if balance.resets <= now {
+                self.term = None;
             }
         }
     }
 
-    /// Takes `cost` units, if that many are held and may be spent until `until`.
-    pub(crate) fn take(&mut self, cost: u64, until: Monotonic) -> Option<Taken> {
-        let Term { heard, until: spendable } = self.heard?;
-        if spendable < until {
-            return None;
-        }
+    /// Takes `cost` units, if that many are held and may be spent until `until`. Returns them and what is left.
+    pub(super) fn take(&mut self, cost: u64, until: Monotonic) -> Option<(Units, Balance)> {
+        let term = self.term.filter(|term| term.spendable_until >= until)?;
         self.units = self.units.checked_sub(cost)?;
-        let units = Units { units: cost, window: heard.window, until: spendable, ends: heard.ends };
-        let remaining = heard.left.saturating_add(self.units);
-        Some(Taken { units, quota: heard.quota, remaining })
+        Some((term.units(cost), term.balance.plus(self.units)))
     }
 
-    /// The request that has just taken these units does not need them after all.
-    pub(crate) fn undo(&mut self, cost: u64) {
+    /// The request that just took these units does not need them after all.
+    pub(super) fn undo(&mut self, cost: u64) {
         self.demand.withdraw(cost);
         self.units = self.units.saturating_add(cost);
     }
 
     /// Whether `cost` units are held.
-    pub(crate) fn has(&self, cost: u64, now: Monotonic) -> bool {
-        self.units >= cost && self.heard.is_some_and(|known| known.until > now)
+    pub(super) fn has(&self, cost: u64, now: Monotonic) -> bool {
+        self.units >= cost && self.term.is_some_and(|term| term.spendable_until > now)
     }
 
     /// Units held of window number `window`.
-    pub(crate) fn held(&self, window: u64, now: Monotonic) -> u64 {
-        let same = |known: &Term| known.heard.window == window && known.until > now;
-        if self.heard.as_ref().is_some_and(same) { self.units } else { 0 }
+    pub(super) fn units_of(&self, window: u64, now: Monotonic) -> u64 {
+        let same = |term: &Term| term.window == window && term.spendable_until > now;
+        if self.term.as_ref().is_some_and(same) { self.units } else { 0 }
     }
 
-    /// Where the counter stands, while the window runs that was last heard of.
-    pub(crate) fn standing(&self) -> Option<Spent> {
-        let Heard { left, quota, ends, .. } = self.heard?.heard;
-        Some(Spent { left: left.saturating_add(self.units), quota, ends })
+    /// What is left, leased units included, while the window of the last reply runs.
+    pub(super) fn balance(&self) -> Option<Balance> {
+        Some(self.term?.balance.plus(self.units))
     }
 
-    /// Units that a request will not spend: those that are wanted are kept, and their number is told.
-    pub(crate) fn put_back(&mut self, back: Units, now: Monotonic) -> u64 {
+    /// Keeps those units that a request will not spend and the pool needs. Returns how many it keeps.
+    pub(super) fn take_back(&mut self, back: Units, now: Monotonic) -> u64 {
         let room = self.target(now).saturating_sub(self.units + self.under_way);
-        let same = self.heard.is_some_and(|known| known.heard.window == back.window);
-        if same { self.keep(back.units.min(room), back.until, now) } else { 0 }
+        let same = self.term.is_some_and(|term| term.window == back.window);
+        if same { self.keep(back.amount.min(room), back.spendable_until, now) } else { 0 }
     }
 
-    /// After units were taken: when a refill should leave, if one is wanted that nobody waits for. That is half-way
-    /// to the moment when the last unit will be gone, and judged anew each time that half of the rest is.
-    pub(crate) fn runs_low(&mut self, now: Monotonic) -> Option<Monotonic> {
-        if self.units > self.enough || self.refill(Occasion::Nobody, now) == 0 {
+    /// After units were taken: when a refill should leave, if one is needed. That is half-way to the moment when the
+    /// last unit will be gone. The pool judges it again each time that half of the rest is gone.
+    pub(super) fn runs_low(&mut self, now: Monotonic) -> Option<Monotonic> {
+        if self.units > self.enough || self.refill(Occasion::Refill, now) == 0 {
             return None;
         }
         self.enough = self.units / 2;
         Some(now + self.demand.lasts(self.units, self.demand.expected(now)) / 2)
     }
 
-    /// How many units the call that leaves now is to ask for ahead; they are under way then.
-    pub(crate) fn ask(&mut self, occasion: Occasion, now: Monotonic) -> u64 {
+    /// How many units the call that leaves now should prefetch. They count as under way.
+    pub(super) fn prefetch(&mut self, occasion: Occasion, now: Monotonic) -> u64 {
         let refill = self.refill(occasion, now);
         self.under_way += refill;
         refill
     }
 
-    /// A call that asked for `asked` units ahead has ended.
-    pub(crate) fn asked(&mut self, asked: u64) {
-        self.under_way = self.under_way.saturating_sub(asked);
+    /// A call that prefetched `units` has ended.
+    pub(super) fn call_ended(&mut self, units: u64) {
+        self.under_way = self.under_way.saturating_sub(units);
     }
 
-    /// A call brought these, which no request took. What is not kept is told.
-    pub(crate) fn arrived(&mut self, heard: Heard, units: Units, now: Monotonic) -> u64 {
+    /// A call brought these units, which no request took, and said what is left. Returns how many to refund.
+    pub(super) fn arrived(&mut self, units: Units, balance: Balance, now: Monotonic) -> u64 {
         self.expire(now);
-        if !self.learn(heard, units.until) {
-            return units.units;
+        if !self.learn(units, balance) {
+            return units.amount;
         }
         let room = self.bound().saturating_sub(self.units + self.under_way);
-        let kept = self.keep(units.units.min(room), units.until, now);
-        units.units - kept + self.surplus(now).map_or(0, |surplus| surplus.units)
+        let kept = self.keep(units.amount.min(room), units.spendable_until, now);
+        units.amount - kept + self.surplus(now).map_or(0, |surplus| surplus.amount)
     }
 
-    /// Takes out what is held in vain.
-    pub(crate) fn surplus(&mut self, now: Monotonic) -> Option<Units> {
-        let Term { heard, until } = self.heard?;
-        let is_contended = heard.left <= heard.quota / CONTENDED;
+    /// Takes out the units that the pool does not need.
+    pub(super) fn surplus(&mut self, now: Monotonic) -> Option<Units> {
+        let term = self.term?;
+        let is_contended = term.balance.remaining <= term.balance.quota / CONTENDED;
         let wanted = if is_contended { self.target(now) } else { self.bounded(self.demand.expected(now)) };
         let most = if self.units > 2 * wanted { wanted } else { self.bound() };
         let units = self.units.saturating_sub(most);
-        if units == 0 || until.since(now) <= TOO_LATE {
+        if units == 0 || term.spendable_until.since(now) <= TOO_LATE {
             return None;
         }
         self.units -= units;
-        Some(Units { units, window: heard.window, until, ends: heard.ends })
+        Some(term.units(units))
     }
 
-    /// Whether nothing is held, under way, waits for a call or is expected.
-    pub(crate) fn is_over(&self, now: Monotonic) -> bool {
+    /// Whether no units are held, under way or expected.
+    pub(super) fn is_over(&self, now: Monotonic) -> bool {
         let is_empty = self.units == 0 && self.under_way == 0 && !self.is_low;
         is_empty && self.demand.is_quiet(now) && self.demand.expected(now) == 0
     }
 
     /// Units held and under way.
     #[cfg(test)]
-    pub(crate) fn load(&self) -> (u64, u64) {
+    pub(super) fn load(&self) -> (u64, u64) {
         (self.units, self.under_way)
     }
 
-    /// Adds units of the window in `heard` that may be spent until `until`; how many were added.
+    /// Adds units of the current window that may be spent until `until`. Returns how many it added.
     fn keep(&mut self, units: u64, until: Monotonic, now: Monotonic) -> u64 {
-        let Some(known) = self.heard.as_mut().filter(|_| until > now) else { return 0 };
+        let Some(term) = self.term.as_mut().filter(|_| until > now) else { return 0 };
         if units > 0 {
-            // Of several calls' units, none is spent later than its own call allows.
-            known.until = if self.units > 0 { known.until.min(until) } else { until };
+            // Units of several calls: none may be spent later than its own call allows.
+            let first = term.spendable_until.min(until);
+            term.spendable_until = if self.units > 0 { first } else { until };
             self.units += units;
             self.enough = self.target(now) / 2;
         }
         units
     }
 
-    /// Takes note of what the store said; `false` if that is of a window before the one that is known.
-    fn learn(&mut self, heard: Heard, until: Monotonic) -> bool {
-        match &mut self.heard {
-            Some(known) if known.heard.window > heard.window => return false,
-            Some(known) if known.heard.window == heard.window => {
-                known.heard = Heard { ends: known.heard.ends.min(heard.ends), ..heard };
+    /// Learns what a reply said. `false`: it is about an earlier window than the one that is known.
+    fn learn(&mut self, Units { window, spendable_until, .. }: Units, balance: Balance) -> bool {
+        match &mut self.term {
+            Some(term) if term.window > window => return false,
+            Some(term) if term.window == window => {
+                term.balance = Balance { resets: term.balance.resets.min(balance.resets), ..balance };
                 if self.units == 0 {
-                    known.until = known.until.max(until);
+                    term.spendable_until = term.spendable_until.max(spendable_until);
                 }
             }
             other => {
-                *other = Some(Term { heard, until });
+                *other = Some(Term { window, balance, spendable_until });
                 self.units = 0;
             }
         }
-        self.quota = heard.quota;
+        self.quota = balance.quota;
         true
     }
 
-    /// The most units to hold, those under way included; where that is less than a refill, nothing is held.
+    /// The most units to hold, including those under way. Below the smallest refill it is 0.
     fn bound(&self) -> u64 {
         Some(self.max.min(self.quota / 100)).filter(|most| *most >= LEAST_REFILL).unwrap_or_default()
     }
@@ -250,24 +231,24 @@ impl Lease {
         units.min(self.bound())
     }
 
-    /// How many units to hold: those that will be wanted within `ahead` and before the window ends.
+    /// How many units to hold: the expected demand within `ahead`, and before the window ends.
     fn target(&self, now: Monotonic) -> u64 {
         let expected = self.demand.expected(now);
-        let spendable = match self.heard {
-            Some(Term { until, .. }) => self.demand.part(expected, until.since(now)),
+        let spendable = match self.term {
+            Some(term) => self.demand.part(expected, term.spendable_until.since(now)),
             None => expected,
         };
         self.bounded(spendable)
     }
 
-    /// How many units to ask for.
+    /// How many units to prefetch.
     fn refill(&mut self, occasion: Occasion, now: Monotonic) -> u64 {
-        if self.under_way > 0 || self.heard.is_some_and(|known| known.heard.left < SCARCE) {
+        if self.under_way > 0 || self.term.is_some_and(|term| term.balance.remaining < SCARCE) {
             return 0;
         }
         let target = self.target(now);
         self.enough = target / 2;
         let refill = if self.units > self.enough { 0 } else { target - self.units };
-        if occasion == Occasion::Nobody && refill < LEAST_REFILL { 0 } else { refill }
+        if occasion == Occasion::Refill && refill < LEAST_REFILL { 0 } else { refill }
     }
 }

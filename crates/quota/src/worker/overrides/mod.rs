@@ -1,11 +1,11 @@
-//! The dials of a worker: what operators have turned, and for which policies the store knows overrides.
+//! What operators changed while the fleet runs: the dials of policies, and which policies have runtime overrides.
 //!
-//! The store is asked when `schedule` says so; nobody waits for that. Until the first reply the configuration holds, and
-//! after a failure what was known. What a reply says is read by `patch`, leniently. A dial with a time reverts by itself,
-//! counted from receipt.
+//! A worker fetches both when `schedule` says so, and no request waits for that. Until the first reply the configuration
+//! is in force, and after a failure the last dials. `patch` reads replies leniently. A dial with a time reverts by itself,
+//! counted from the receipt of the reply.
 //!
-//! A store that tells of an older version than another one did is not believed for [`SETTLES`]: of several stores one may
-//! be behind. After that it is, for a store in memory that was started anew begins again.
+//! Of several stores one may lag. So for [`SETTLES`] a worker ignores a version that is older than the one it knows. After
+//! that it follows: a memory store starts at 0 again when its process does.
 
 mod patch;
 mod schedule;
@@ -15,65 +15,65 @@ mod tests;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::call::LOST_AFTER;
 use super::call::faults::{CallFault, CallOutcome, Misread};
-use super::call::flight::LOST_AFTER;
-use super::telemetry::report;
-use super::telemetry::tally::Counts;
+use super::telemetry::{Counts, Telemetry, report};
 use super::{CallId, Worker};
 use crate::config::{Config, Turned};
 use crate::protocol::Mode;
-use crate::protocol::dials::DIALS_PATH;
+use crate::protocol::dials::TELEMETRY_PATH;
 use crate::time::Monotonic;
 use patch::{Ignored, Reading, Timed};
 use schedule::Schedule;
 
-/// A fetch may take so long at least, whatever `store.timeout` is: nobody waits for it.
+/// A fetch may take this long, even with a shorter `store.timeout`, because no request waits for it.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
-/// So long after a version was last heard of an older one is that of a store that is behind.
+/// For so long after a reply with a version, an older version comes from a store that lags.
 const SETTLES: Duration = Duration::from_secs(10);
 
-/// What is turned, and when to ask again.
+/// The changes in force, and when to fetch them again.
 #[derive(Clone, Debug)]
-pub(super) struct Dials {
+pub(super) struct Overrides {
+    /// The configuration without changes.
     configured: Rc<Config>,
     dials: Vec<Timed>,
     overridden: Vec<usize>,
-    /// Of each policy, by its place, as it is in force.
+    /// What is in force, by the index of the policy.
     turned: Vec<Turned>,
     /// When the first dial reverts.
     reverts_at: Option<Monotonic>,
-    /// The version in force, and when it or a newer one was last heard of.
+    /// The version in force, and the last reply with it or a newer one.
     version: u64,
     confirmed: Monotonic,
-    /// The newest version that replies to other calls have told of since the last fetch left.
+    /// The newest version in replies to other calls since the last fetch left.
     newest: u64,
     schedule: Schedule,
-    /// What the fetch that is under way tells of requests.
+    /// The counts of requests in the report of the fetch under way.
     reported: Vec<Counts>,
-    /// The policy that says first in the next report what it counts by.
+    /// The policy whose `partition_by` comes first in the next report.
     turn: usize,
-    /// What was left out of the last reply: it is told once.
+    /// What was ignored in the last reply. It is logged once.
     ignored: Ignored,
-    /// That the store knows no dials is told once.
-    told_old: bool,
+    /// Whether the log says already that the store has no dials.
+    logged_lagging: bool,
 }
 
-/// A fetch to be sent to the store: `GET`, without a body.
+/// A fetch of dials. Send it to the store as a `POST`, with the report as the body.
 #[derive(Debug)]
 pub struct OutgoingFetch {
-    /// To tell its outcome by, as of a call.
+    /// Its id in [`Worker::call_ended`] and [`Worker::call_not_sent`].
     pub id: CallId,
-    /// Path and query.
+    /// The path and the query.
     pub path: String,
-    /// The value of [`REPORT_HEADER`](crate::protocol::dials::REPORT_HEADER): printable ASCII, at most
-    /// [`MAX_REPORT`](crate::protocol::dials::MAX_REPORT) bytes.
+    /// The body, a [`Report`](crate::protocol::dials::Report) as JSON in at most
+    /// [`MAX_REPORT`](crate::protocol::dials::MAX_REPORT) bytes; empty without one.
     pub report: Option<String>,
-    /// The longest to wait for the reply.
+    /// How long to wait for the reply.
     pub timeout: Duration,
 }
 
-impl Dials {
-    /// Nothing is turned.
+impl Overrides {
+    /// No changes yet.
     pub(super) fn new(configured: Rc<Config>) -> Self {
         Self {
             turned: vec![Turned::default(); configured.policies.len()],
@@ -88,11 +88,11 @@ impl Dials {
             reported: Vec::new(),
             turn: 0,
             ignored: Ignored::default(),
-            told_old: false,
+            logged_lagging: false,
         }
     }
 
-    /// A reply to another call told this version.
+    /// A reply to another call carried this version.
     pub(super) fn hear(&mut self, version: u64, now: Monotonic) {
         if version >= self.version && version > 0 {
             self.confirmed = now;
@@ -103,7 +103,7 @@ impl Dials {
         }
     }
 
-    /// The configuration that is in force from now on, where that is another one.
+    /// Learns a reply. Returns the configuration in force if it changed.
     fn learn(&mut self, reading: Reading, now: Monotonic) -> Option<Config> {
         let Reading { version, dials, overridden, ignored } = reading;
         self.ignored = ignored;
@@ -118,7 +118,7 @@ impl Dials {
         self.apply(now)
     }
 
-    /// The same where a dial has reverted.
+    /// Reverts dials whose time is over. Returns the configuration in force if it changed.
     fn revert(&mut self, now: Monotonic) -> Option<Config> {
         if self.reverts_at.is_none_or(|at| at > now) { None } else { self.apply(now) }
     }
@@ -126,7 +126,7 @@ impl Dials {
     fn apply(&mut self, now: Monotonic) -> Option<Config> {
         self.dials.retain(|dial| dial.until.is_none_or(|until| until > now));
         self.reverts_at = self.dials.iter().filter_map(|dial| dial.until).min();
-        let turned: Vec<Turned> = (0..self.turned.len()).map(|place| self.turned_of(place)).collect();
+        let turned: Vec<Turned> = (0..self.turned.len()).map(|policy| self.turned_of(policy)).collect();
         if turned == self.turned {
             return None;
         }
@@ -134,117 +134,110 @@ impl Dials {
         Some(self.configured.dialed(&self.turned))
     }
 
-    /// Of a policy its own dial comes before the one for all, field by field.
-    fn turned_of(&self, place: usize) -> Turned {
+    /// The dial of a policy comes before the one for all policies, field by field.
+    fn turned_of(&self, policy: usize) -> Turned {
         let of = |policy| self.dials.iter().find(|dial| dial.policy == policy).map(|dial| dial.turned);
-        let (own, all) = (of(Some(place)).unwrap_or_default(), of(None).unwrap_or_default());
+        let (own, all) = (of(Some(policy)).unwrap_or_default(), of(None).unwrap_or_default());
         Turned {
             mode: own.mode.or(all.mode),
             quota: own.quota,
             on_failure: own.on_failure.or(all.on_failure),
-            is_overridden: self.overridden.binary_search(&place).is_ok(),
+            is_overridden: self.overridden.binary_search(&policy).is_ok(),
         }
     }
 }
 
 impl<W> Worker<W> {
-    /// A request arrives: the configuration that it is to be evaluated by. To be called before [`Worker::submit`], and
-    /// for requests too that nothing counts; a fetch may be due afterwards.
-    pub fn arrives(&mut self, now: Monotonic) -> &Rc<Config> {
-        self.dials.schedule.traffic(now);
+    /// A request arrives: traffic may make a fetch due, and dials whose time is over revert.
+    pub(super) fn traffic(&mut self, now: Monotonic) {
+        self.overrides.schedule.traffic(now);
         self.revert_dials(now);
-        &self.config
     }
 
-    /// The configuration in force.
-    pub fn config(&self) -> &Rc<Config> {
-        &self.config
-    }
-
-    /// The fetch of dials that is due, if one is.
-    pub fn next_fetch(&mut self, now: Monotonic) -> Option<OutgoingFetch> {
-        if !self.dials.schedule.is_due(now) {
+    /// Sends the fetch that is due.
+    pub(super) fn send_fetch(&mut self, now: Monotonic) -> Option<OutgoingFetch> {
+        if !self.overrides.schedule.is_due(now) {
             return None;
         }
-        self.serial += 1;
-        let id = CallId(self.serial);
+        let id = CallId(self.next_serial());
         let timeout = self.config.store.timeout.max(LEAST_TIMEOUT);
-        self.dials.schedule.leaves(id, now + timeout + LOST_AFTER, now);
-        self.dials.newest = 0;
-        let path = format!("{DIALS_PATH}?domain={}", self.config.domain);
-        let counts = self.tally.take_unreported();
-        self.dials.schedule.reports(!self.tally.has_unreported());
-        let Dials { configured, turn, .. } = &mut self.dials;
-        let report = report::write(configured, &counts, self.refusals.take(), turn);
-        self.dials.reported = counts;
+        let path = format!("{TELEMETRY_PATH}?domain={}", self.config.domain);
+        let Telemetry { tally, refusals, .. } = &mut self.telemetry;
+        let counts = tally.take_unreported();
+        let Overrides { configured, schedule, newest, reported, turn, .. } = &mut self.overrides;
+        schedule.leaves(id, now + timeout + LOST_AFTER, now);
+        schedule.reports(!tally.has_unreported());
+        *newest = 0;
+        let report = report::write(configured, &counts, refusals.take(), turn);
+        *reported = counts;
         Some(OutgoingFetch { id, path, report, timeout })
     }
 
-    /// Whether a fetch is due that nothing else may let leave: with a policy that is off, requests may pass uncounted.
+    /// Whether only time can make a fetch due: while a policy is off, requests may pass without a call.
     pub(super) fn fetch_needs_time(&self) -> bool {
-        self.dials.schedule.waits() && self.config.policies.iter().any(|policy| policy.mode == Mode::Off)
+        self.overrides.schedule.waits() && self.config.policies.iter().any(|policy| policy.mode == Mode::Off)
     }
 
-    /// Whether traffic is unreported, which the next fetch will tell of though nobody arrives any more.
+    /// Whether the next fetch has requests to report, even if no further request arrives.
     pub(super) fn report_needs_time(&self) -> bool {
-        self.dials.schedule.owes() && self.tally.has_unreported()
+        self.overrides.schedule.owes() && self.telemetry.tally.has_unreported()
     }
 
-    /// Takes note of the end of a fetch; `false` if that was another call.
+    /// Learns how a fetch ended. `false`: `id` is another call.
     pub(super) fn fetch_ended(
         &mut self,
         id: CallId,
         end: &Result<&[u8], CallFault<'_>>,
         now: Monotonic,
     ) -> bool {
-        if !self.dials.schedule.ended(id) {
+        if !self.overrides.schedule.ended(id) {
             return false;
         }
-        let reported = std::mem::take(&mut self.dials.reported);
+        let reported = std::mem::take(&mut self.overrides.reported);
         let read = match end {
-            Ok(body) => patch::read(body, &self.dials.configured, now)
+            Ok(body) => patch::read(body, &self.overrides.configured, now)
                 .map_err(|why| CallFault::Malformed(Misread::Form(why))),
             Err(fault) => Err(fault.clone()),
         };
         match read {
-            Ok(reading) => self.dials_are(reading, now),
+            Ok(reading) => self.learn_dials(reading, now),
             Err(CallFault::Refused { status: 404, .. }) => {
-                if !std::mem::replace(&mut self.dials.told_old, true) {
-                    self.notices.no_dials();
+                if !std::mem::replace(&mut self.overrides.logged_lagging, true) {
+                    self.telemetry.notices.no_dials();
                 }
             }
             Err(fault) => {
-                self.dials.schedule.failed(now);
-                self.tally.give_back(&reported);
-                self.tally.count_call(CallOutcome::DialsFailed);
-                self.notices.fetch_failed(&fault, self.config.store.token.as_deref(), now);
+                self.overrides.schedule.failed(now);
+                self.telemetry.tally.restore(&reported);
+                self.telemetry.count_call(CallOutcome::DialsFailed);
+                self.telemetry.notices.fetch_failed(&fault, self.config.store.token.as_deref(), now);
             }
         }
         true
     }
 
-    /// Time has passed.
+    /// Time has passed: gives up a fetch that the host forgot, and reverts dials whose time is over.
     pub(super) fn tick_dials(&mut self, now: Monotonic) {
-        if let Some(id) = self.dials.schedule.lost(now) {
+        if let Some(id) = self.overrides.schedule.lost(now) {
             self.fetch_ended(id, &Err(CallFault::TimedOut), now);
         }
         if self.report_needs_time() {
-            self.dials.schedule.unreported(now);
+            self.overrides.schedule.unreported(now);
         }
         self.revert_dials(now);
     }
 
-    fn dials_are(&mut self, reading: Reading, now: Monotonic) {
-        if let Some(ignored) = reading.ignored.text().filter(|_| reading.ignored != self.dials.ignored) {
-            self.notices.dials_ignored(&ignored, self.config.store.token.as_deref(), now);
+    fn learn_dials(&mut self, reading: Reading, now: Monotonic) {
+        if let Some(ignored) = reading.ignored.text().filter(|_| reading.ignored != self.overrides.ignored) {
+            self.telemetry.notices.dials_ignored(&ignored, self.config.store.token.as_deref(), now);
         }
-        if let Some(config) = self.dials.learn(reading, now) {
+        if let Some(config) = self.overrides.learn(reading, now) {
             self.config = Rc::new(config);
         }
     }
 
     fn revert_dials(&mut self, now: Monotonic) {
-        if let Some(config) = self.dials.revert(now) {
+        if let Some(config) = self.overrides.revert(now) {
             self.config = Rc::new(config);
         }
     }

@@ -1,6 +1,75 @@
-//! What a worker tells operators: counts, log lines and reports.
+//! What a worker tells operators: counts for metrics, log lines, and reports to the store.
 
-pub(crate) mod notices;
-pub(crate) mod refusals;
-pub(crate) mod report;
-pub(crate) mod tally;
+mod notices;
+mod refusals;
+pub(super) mod report;
+mod tally;
+
+pub use notices::{Notice, PAUSE as NOTICE_PAUSE};
+pub use tally::Counted;
+pub(super) use tally::Counts;
+
+use super::call::faults::CallOutcome;
+use super::requests::Want;
+use crate::decision::{Outcome, Standing};
+use notices::Notices;
+use refusals::Refusals;
+use tally::Tally;
+
+/// What a worker has to tell.
+#[derive(Clone, Debug)]
+pub(super) struct Telemetry {
+    pub(super) tally: Tally,
+    pub(super) refusals: Refusals,
+    pub(super) notices: Notices,
+}
+
+impl Telemetry {
+    /// Nothing to tell of `policies` policies.
+    pub(super) fn new(policies: usize) -> Self {
+        Self { tally: Tally::new(policies), refusals: Refusals::default(), notices: Notices::default() }
+    }
+
+    /// Whether nothing waits to be taken, or for the time when it may be logged.
+    pub(super) fn is_idle(&self) -> bool {
+        self.tally.is_empty() && self.notices.is_settled()
+    }
+
+    /// Counts a request that the worker decided on arrival.
+    pub(super) fn count_standings(&mut self, standings: &[Standing]) {
+        for standing in standings {
+            let outcome = match (standing.granted, standing.enforced) {
+                (true, _) => Outcome::Admitted,
+                (false, true) => Outcome::Refused,
+                (false, false) => Outcome::ShadowRefused,
+            };
+            self.count_from_ledger(standing.policy, outcome, &standing.key);
+        }
+    }
+
+    /// Counts a request that waited.
+    pub(super) fn count_wants(&mut self, wants: &[Want]) {
+        for Want { check, outcome, .. } in wants {
+            match *outcome {
+                Some((outcome, true)) => {
+                    self.count_from_ledger(check.policy, outcome, &check.counter.key);
+                }
+                Some((outcome, false)) => self.tally.count(check.policy, outcome),
+                None => {}
+            }
+        }
+    }
+
+    /// Counts a call that ended like this.
+    pub(super) fn count_call(&mut self, outcome: CallOutcome) {
+        self.tally.count_call(outcome);
+    }
+
+    fn count_from_ledger(&mut self, policy: usize, outcome: Outcome, key: &std::rc::Rc<str>) {
+        self.tally.count(policy, outcome);
+        self.tally.count(policy, Outcome::FromLedger);
+        if outcome == Outcome::Refused {
+            self.refusals.note(key);
+        }
+    }
+}

@@ -77,7 +77,7 @@ impl Tally {
     }
 
     /// A report has not been received: what it told is unreported.
-    pub(crate) fn give_back(&mut self, reported: &[Counts]) {
+    pub(crate) fn restore(&mut self, reported: &[Counts]) {
         for (counts, unreported) in reported.iter().zip(&mut self.unreported) {
             for (count, unreported) in counts.iter().zip(unreported) {
                 *unreported = unreported.saturating_add(*count);

@@ -1,7 +1,7 @@
 //! What is kept, and what a call carries, is bounded.
 
 use super::*;
-use crate::worker::call::batch::MAX_CALL_REFUNDS;
+use crate::worker::call::MAX_CALL_REFUNDS;
 
 #[test]
 fn waiting_requests_and_calls_that_never_return_are_bounded() {
@@ -28,7 +28,7 @@ fn clients_that_come_and_go_leave_nothing_behind() {
         let ticket = submit(&mut w, "gone", 0);
         w.cancel(ticket, at(0));
     }
-    assert!(w.gathering.len() <= 2 * MAX_WAITING && w.waiting.len() == 2);
+    assert!(w.requests.gathered() <= 2 * MAX_WAITING && w.requests.waiting().len() == 2);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn the_longest_keys_still_fit_a_call_with_returns() {
         let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
         let grants: Vec<_> = request.reservations.iter().map(|_| grant(1, 1)).collect();
         // All have gone: every unit goes back.
-        for ticket in w.waiting.keys().copied().collect::<Vec<_>>() {
+        for ticket in w.requests.waiting().keys().copied().collect::<Vec<_>>() {
             w.cancel(ticket, at(6));
         }
         w.replied(out.id, &reply(&grants), at(6));

@@ -20,9 +20,7 @@ fn a_lone_request_is_sent_at_once() {
         key: "d:a:{x}".into(),
         enforced: true,
         granted: true,
-        quota: 5,
-        remaining: 2,
-        resets: at(30_002),
+        balance: Balance { quota: 5, remaining: 2, resets: at(30_002) },
     };
     assert_eq!(
         decisions(&mut w),
@@ -149,8 +147,8 @@ fn what_one_policy_granted_and_another_refused_goes_back() {
     let decided = decisions(&mut w);
     let Decision::Refuse(refusal) = &decided[0].1 else { panic!("{decided:?}") };
     assert_eq!((&*violated(refusal), refusal.until), (&[1][..], at(30_001)));
-    assert_eq!(refusal.standings.iter().map(|s| s.remaining).collect::<Vec<_>>(), [5, 0]);
-    assert!(matches!(&decided[1], ("two", Decision::Admit(s)) if s.standings[0].remaining == 4));
+    assert_eq!(refusal.standings.iter().map(|s| s.balance.remaining).collect::<Vec<_>>(), [5, 0]);
+    assert!(matches!(&decided[1], ("two", Decision::Admit(s)) if s.standings[0].balance.remaining == 4));
     w.tick(at(10));
     let (_, request) = call(&mut w, 10);
     assert_eq!(request.refunds.iter().map(|r| (&*r.key, r.units)).collect::<Vec<_>>(), [("d:a:{x}", 1)]);

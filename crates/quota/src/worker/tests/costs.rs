@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::testing::invariants::ModelStore;
-use crate::worker::call::batch::MAX_COSTS;
+use crate::worker::call::MAX_COSTS;
 
 /// Each reservation's `want` and `min`.
 fn wanted(request: &ReserveRequest) -> Vec<(u64, u64)> {

@@ -35,16 +35,16 @@ fn five_wrong_passwords_in_flight_at_once_do_not_become_six() {
     let (id, _) = call(&mut w, 0);
     answer(&mut w, id, &[grant(5, 5)], 1);
     let mut running = admissions(&mut w);
-    assert_eq!(running.iter().map(|a| a.held[0].units).collect::<Vec<_>>(), [1; 5]);
+    assert_eq!(running.iter().map(|a| a.held[0].units.amount).collect::<Vec<_>>(), [1; 5]);
     assert_eq!(at_once(ask(&mut w, "six", &[0], 1, 2)), "-");
     // One was right, one broke off, and three were wrong.
     let endings = [(http(200), 1, 5), (Answered::Abandoned, 1, 4), (http(401), 0, 2), (http(403), 0, 1)];
     for (ending, back, remaining) in endings {
         let mut admission = running.remove(0);
         let held = admission.answered(ending, &w.config);
-        assert_eq!((held.len(), admission.standings[0].remaining), (back, remaining), "{ending:?}");
+        assert_eq!((held.len(), admission.standings[0].balance.remaining), (back, remaining), "{ending:?}");
         assert!(admission.answered(ending, &w.config).is_empty(), "once");
-        w.give_back(held, at(2));
+        w.refund(held, at(2));
     }
     for _ in 0..2 {
         assert_eq!(at_once(ask(&mut w, "again", &[0], 1, 3)), "waiting", "it need not wait for a second");
@@ -68,9 +68,9 @@ fn a_request_that_its_client_leaves_counts_unless_the_policy_refunds_it() {
         answer(&mut w, id, &[grant(1, 3)], 1);
         let mut admission = admissions(&mut w).remove(0);
         let held = admission.answered(Answered::Abandoned, &w.config);
-        assert_eq!((held.len(), admission.standings[0].remaining), (refunds, 2 + refunds as u64));
+        assert_eq!((held.len(), admission.standings[0].balance.remaining), (refunds, 2 + refunds as u64));
         assert!(admission.held.is_empty(), "settled");
-        w.give_back(held, at(1));
+        w.refund(held, at(1));
         assert_eq!(returned(&mut w, 10).len(), refunds, "{abandoned:?}");
     }
 }
@@ -104,7 +104,7 @@ fn a_shadow_policy_that_counts_by_status_waits_too() {
     answer(&mut w, id, &[grant(1, 1)], 1);
     let mut admission = admissions(&mut w).remove(0);
     let held = admission.answered(http(200), &w.config);
-    w.give_back(held, at(1));
+    w.refund(held, at(1));
     assert_eq!(returned(&mut w, 10), [("d:s:{x}".to_owned(), 1)]);
 }
 

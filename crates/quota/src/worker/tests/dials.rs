@@ -65,7 +65,7 @@ fn whoever_is_blocked_is_refused_by_the_worker_and_shown_no_quota() {
     let (id, _) = call(&mut w, 0);
     answer(&mut w, id, &[granted(0, 3, 0)], 1);
     let [(_, Decision::Refuse(refusal))] = &*decisions(&mut w) else { panic!("it is refused") };
-    assert_eq!((refusal.standings[0].quota, refusal.standings[0].remaining), (0, 0));
+    assert_eq!((refusal.standings[0].balance.quota, refusal.standings[0].balance.remaining), (0, 0));
     let Submitted::Decided(Decision::Refuse(known)) = ask(&mut w, "two", &[0], 1, 2) else { panic!("known") };
     assert_eq!(known, *refusal);
 }

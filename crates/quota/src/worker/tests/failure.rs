@@ -157,12 +157,12 @@ fn each_policy_has_its_own_answer_to_a_failed_store() {
     // Two of 25 are the share, and what `b` turned away took nothing of it.
     let Submitted::Decided(Decision::Refuse(refusal)) = ask(&mut w, "x", &[0], 1, 2) else { panic!() };
     let standing = &refusal.standings[0];
-    assert_eq!((standing.quota, standing.remaining, refusal.until), (2, 0, at(60_001)));
+    assert_eq!((standing.balance.quota, standing.balance.remaining, refusal.until), (2, 0, at(60_001)));
     assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 1, 3)), "!", "503 goes before a share that is used up");
     assert_eq!(at_once(ask(&mut w, "x", &[2], 1, 4)), "+", "who only counts counts nothing by itself");
     assert_eq!(tally(&mut w), "a.refused=1 a.store_error=2 a.from_ledger=1 b.store_error=1 s.store_error=2");
     w.tick(at(60_001));
-    assert_eq!(w.local.len(), 0);
+    assert_eq!(w.known.local.len(), 0);
 }
 
 #[test]
@@ -175,9 +175,9 @@ fn a_share_ends_with_the_stores_window_where_that_is_known() {
     give_up(&mut w, 0);
     assert_eq!(at_once(ask(&mut w, "x", &[0], 2, 1)), "+");
     assert_eq!(at_once(ask(&mut w, "x", &[0], 1, 2)), "-");
-    assert_eq!(w.local.len(), 1);
+    assert_eq!(w.known.local.len(), 1);
     w.tick(at(30_000));
-    assert_eq!(w.local.len(), 0);
+    assert_eq!(w.known.local.len(), 0);
 }
 
 #[test]
@@ -222,12 +222,9 @@ fn calls_that_only_return_units_say_nothing_of_the_store() {
     let held = decision::Held {
         policy: 0,
         counter: checks(&[0], "x", 1)[0].counter.clone(),
-        window: 9,
-        units: 1,
-        until: at(1_000),
-        ends: at(1_000),
+        units: Units { amount: 1, window: 9, spendable_until: at(1_000), resets: at(1_000) },
     };
-    w.give_back(vec![held], at(10));
+    w.refund(vec![held], at(10));
     w.tick(at(10));
     let (id, _) = call(&mut w, 10);
     assert_eq!(w.call_failed(id, at(11)), Change::None, "four calls that asked failed, and one that did not");

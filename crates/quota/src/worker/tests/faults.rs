@@ -59,7 +59,7 @@ fn every_way_to_fail_is_counted_and_told_and_admits_nobody() {
         (
             numbers(1, 0, 5, 30_000, 9),
             "ok=1 item_failed=1",
-            "could not count for d:a: \"no counter can be so",
+            "could not count for d:a: \"no counter can have these numbers",
         ),
         (numbers(1, 1, 1 << 53, 30_000, 9), "ok=1 item_failed=1", "no counter"),
         (numbers(0, u64::MAX, 5, 30_000, 9), "ok=1 item_failed=1", "no counter"),

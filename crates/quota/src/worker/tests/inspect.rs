@@ -8,17 +8,17 @@ use crate::evaluate::Counter;
 impl<W> Worker<W> {
     /// The requests that wait, then those whose decision has not been taken.
     pub(crate) fn open_tickets(&self) -> impl Iterator<Item = Ticket> {
-        self.waiting.keys().copied().chain(self.decided.iter().map(|decided| decided.ticket))
+        self.requests.waiting().keys().copied().chain(self.requests.decided())
     }
 
     /// The requests that wait, in their order.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &W> {
-        self.waiting.values().map(|waiter| &waiter.who)
+        self.requests.waiting().values().map(|waiter| &waiter.who)
     }
 
     /// Whether this request waits.
     pub(crate) fn waits(&self, ticket: Ticket) -> bool {
-        self.waiting.contains_key(&ticket)
+        self.requests.waits(ticket)
     }
 
     /// Units of a counter that are leased, and that are on their way.
@@ -31,8 +31,6 @@ impl<W> Worker<W> {
     where
         W: Debug,
     {
-        let store = (&self.ledger, &self.leases, &self.local, &self.clock, &self.breaker);
-        let refunds = (&self.refunds, self.refunds_due, self.refills_due);
-        format!("{:?}", (store, refunds, &self.waiting, &self.gathering, &self.calls, &self.decided))
+        format!("{:?}", (&self.known, &self.leases, &self.calls, &self.requests))
     }
 }

@@ -176,7 +176,7 @@ fn what_a_request_does_not_spend_is_held_again_up_to_the_target() {
     w.cancel(gone, at(2_000));
     w.tick(at(2_000));
     assert_eq!(load(&w), (0, 0));
-    assert_eq!(w.refunds.take(9, at(2_000)).iter().map(|r| r.units).sum::<u64>(), 20);
+    assert_eq!(w.calls.refunds.take(9, at(2_000)).iter().map(|r| r.units).sum::<u64>(), 20);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn units_held_until_the_answer_may_come_from_a_lease_and_return_to_it() {
     let Submitted::Decided(Decision::Admit(mut admission)) = ask(&mut w, "x", &[0], 2, 1) else { panic!() };
     assert_eq!(load(&w), (18, 0));
     let held = admission.answered(counting::http(200), &w.config);
-    w.give_back(held, at(1));
+    w.refund(held, at(1));
     assert_eq!((load(&w), returned(&mut w, 2)), ((20, 0), vec![]));
 }
 

@@ -17,7 +17,7 @@ use std::num::NonZeroU64;
 
 use super::*;
 use crate::config::Count;
-use crate::decision::{self, Admission, Refusal, Standing, Uncounted};
+use crate::decision::{self, Admission, Balance, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
 use crate::protocol::{Grant, Mode, OnFailure, ReserveReply, ReserveRequest, Window};
 
@@ -89,7 +89,7 @@ fn decisions(worker: &mut TestWorker) -> Vec<(&'static str, Decision)> {
 fn brief(decision: &Decision) -> String {
     match decision {
         Decision::Admit(Admission { standings, .. }) => {
-            let rest = |s: &Standing| format!("{}{}", if s.granted { "" } else { "~" }, s.remaining);
+            let rest = |s: &Standing| format!("{}{}", if s.granted { "" } else { "~" }, s.balance.remaining);
             format!("+{}", standings.iter().map(rest).collect::<Vec<_>>().join("/"))
         }
         Decision::Refuse(_) => "-".to_owned(),

@@ -1,5 +1,7 @@
 //! A part of the store is down: only the counters of that part fail.
 
+use std::collections::VecDeque;
+
 use super::*;
 use crate::protocol::Reservation;
 

@@ -37,7 +37,8 @@ pub(super) async fn run(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One row for each policy as it is in force, and one for each other dial, such as the dial of all policies.
+/// One row for each policy as it is in force, and one for each other dial, such as the dial of all
+/// policies.
 fn table(board: &Board) -> Table {
     let mut table =
         Table::new(&["policy", "quota", "window", "mode", "on_failure", "dial ends", "dial by"], &[1, 2]);
@@ -85,7 +86,8 @@ fn table(board: &Board) -> Table {
     table
 }
 
-/// The value in force from the policy's own dial and the dial of all policies, and whether it is of the latter.
+/// The value in force from the policy's own dial and the dial of all policies, and whether it is of
+/// the latter.
 fn first<T>(own: Option<T>, all: Option<T>) -> (Option<T>, bool) {
     let is_of_all = own.is_none() && all.is_some();
     (own.or(all), is_of_all)

@@ -23,10 +23,12 @@ pub(super) struct Args {
     /// enforce: refuse requests over the quota; shadow: count and never refuse; off: do neither
     #[arg(long, value_parser = modes())]
     mode: Option<Mode>,
-    /// Units per window, in place of the policy's quota, tiers and quota_from; 0 refuses every request
+    /// Units per window, in place of the policy's quota, tiers and quota_from; 0 refuses every
+    /// request
     #[arg(long, value_name = "N", value_parser = units)]
     quota: Option<u64>,
-    /// What happens to requests while the store fails
+    /// While the store fails, allow: admit requests uncounted; deny: answer 503; local: each worker
+    /// counts for itself
     #[arg(long, value_parser = failures())]
     on_failure: Option<OnFailure>,
     /// The whole dial ends after this time: 30m, 1h, 7d [default: when it is cleared]
@@ -36,7 +38,7 @@ pub(super) struct Args {
 
 fn modes() -> impl TypedValueParser<Value = Mode> {
     let all = [Mode::Enforce, Mode::Shadow, Mode::Off];
-    // The parser lets no other word through.
+    // The parser accepts no other word.
     let of = move |word: String| all.into_iter().find(|m| mode(*m) == word).unwrap_or(Mode::Enforce);
     PossibleValuesParser::new(all.map(mode)).map(of)
 }

@@ -31,7 +31,7 @@ fn dials_are_fetched_with_the_first_traffic_and_then_every_five_seconds_of_it() 
 
 /// Another call's reply tells of this version.
 fn told(w: &mut Worker<()>, version: u64, ms: u64) {
-    w.dials.hear(version, at(ms));
+    w.overrides.hear(version, at(ms));
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn what_comes_back_when_less_is_wanted_is_not_kept() {
     assert_eq!(load(&w), (16, 0));
     w.cancel(gone, at(41));
     assert_eq!(load(&w), (16, 0), "10 are expected after 40 ms of silence");
-    assert_eq!(w.refunds.take(9, at(41)).iter().map(|r| r.units).sum::<u64>(), 4);
+    assert_eq!(w.calls.refunds.take(9, at(41)).iter().map(|r| r.units).sum::<u64>(), 4);
 }
 
 #[test]

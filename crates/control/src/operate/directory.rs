@@ -1,0 +1,189 @@
+//! Which domains and policies there are, and what whoever makes a change is called.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use quotagate_store::key::is_domain;
+
+use super::record::{DomainRecord, read_policy};
+use super::views::{Views, Watched};
+use super::{Fault, MAX_NAMES, REMEMBERED, millis};
+use crate::api::{MAX_BY, PolicyInfo};
+use quotagate_store::control::{ControlStore, HashName};
+use quotagate_store::store::{Store, StoreError};
+
+/// Policies that were written down.
+pub(super) type Written = Arc<[PolicyInfo]>;
+
+/// The domains and policies that proxies have reported, to this store or another.
+pub struct Directory {
+    store: Arc<dyn Store>,
+    pub(super) views: Arc<Views>,
+}
+
+impl Directory {
+    pub(super) const fn new(store: Arc<dyn Store>, views: Arc<Views>) -> Self {
+        Self { store, views }
+    }
+
+    pub(super) fn control(&self) -> &dyn ControlStore {
+        self.store.control()
+    }
+
+    /// The domain that is meant, or else all.
+    ///
+    /// # Errors
+    /// Where the domain is not known, or the backend fails.
+    pub(super) async fn some_or_all(&self, domain: Option<&str>) -> Result<Vec<String>, Fault> {
+        match domain {
+            Some(domain) => Ok(vec![self.domain(Some(domain)).await?]),
+            None => self.domains().await,
+        }
+    }
+
+    /// The names of all domains that filters have told of.
+    pub async fn domains(&self) -> Result<Vec<String>, Fault> {
+        let snapshot = self.control().read(HashName::Domains, "").await?;
+        let since = millis(snapshot.now.saturating_sub(REMEMBERED));
+        let mut names: BTreeSet<String> = BTreeSet::new();
+        for (name, value) in &snapshot.fields {
+            let seen = serde_json::from_slice::<DomainRecord>(value).ok();
+            if is_domain(name) && seen.is_some_and(|seen| seen.seen_ms >= since) {
+                names.insert(name.clone());
+            }
+        }
+        let here = self.views.all().into_iter().filter(|cached| !cached.policies().is_empty());
+        names.extend(here.map(|cached| cached.name.to_string()));
+        Ok(names.into_iter().take(MAX_NAMES).collect())
+    }
+
+    /// The domain that is meant: the only one, where none is given. One that is given is known by its policies too, so
+    /// that nothing else needs to be read for it.
+    ///
+    /// # Errors
+    /// Where it is not known, or several are and none is given.
+    pub async fn domain(&self, given: Option<&str>) -> Result<String, Fault> {
+        if let Some(given) = given.filter(|given| is_domain(given)) {
+            let here = self.views.get(given).is_some_and(|cached| !cached.policies().is_empty());
+            if here || !self.written(given).await?.is_empty() {
+                return Ok(given.to_owned());
+            }
+        }
+        let known = self.domains().await?;
+        match (given, known.as_slice()) {
+            (Some(given), known) if known.iter().any(|name| name == given) => Ok(given.to_owned()),
+            (Some(given), _) => {
+                let reason = format!("no filter has told of a domain {given:?}");
+                Err(Fault::Unknown { field: "domain", reason, known })
+            }
+            (None, [only]) => Ok(only.clone()),
+            (None, []) => {
+                let reason = "no filter has told of a domain yet".to_owned();
+                Err(Fault::Unknown { field: "domain", reason, known })
+            }
+            (None, _) => {
+                let reason = "there are several: name one".to_owned();
+                Err(Fault::Invalid { field: "domain", reason, known })
+            }
+        }
+    }
+
+    /// All policies of a domain, by name: as this store was told, or another.
+    pub async fn policies(&self, domain: &str) -> Result<Vec<PolicyInfo>, Fault> {
+        let written = self.written(domain).await?;
+        Ok(merged(&written, self.views.get(domain).as_deref()))
+    }
+
+    /// The policies of a domain that were written down, by this store or another.
+    pub(super) async fn written(&self, domain: &str) -> Result<Written, StoreError> {
+        let snapshot = self.control().read(HashName::Policies, domain).await?;
+        let since = millis(snapshot.now.saturating_sub(REMEMBERED));
+        let written = snapshot.fields.iter().filter_map(|(name, value)| read_policy(name, value));
+        Ok(written.filter(|policy| policy.seen_ms >= since).collect())
+    }
+
+    /// A policy that filters have told of.
+    ///
+    /// # Errors
+    /// Where none has.
+    pub(super) async fn policy(&self, domain: &str, name: &str) -> Result<PolicyInfo, Fault> {
+        let mut policies = self.policies(domain).await?;
+        match policies.iter().position(|policy| policy.name == name) {
+            Some(at) => Ok(policies.swap_remove(at)),
+            None => {
+                let known = policies.into_iter().map(|policy| policy.name).collect();
+                let reason = format!("{domain} has no policy {name:?}, as far as filters have told");
+                Err(Fault::Unknown { field: "policy", reason, known })
+            }
+        }
+    }
+
+    /// Whether a policy of this name is known, of the domain that is given or of any.
+    ///
+    /// # Errors
+    /// Where it is not, with the names that are.
+    pub async fn check_policy(&self, domain: Option<&str>, name: &str) -> Result<(), Fault> {
+        let domains = self.some_or_all(domain).await?;
+        let mut known = BTreeSet::new();
+        for domain in &domains {
+            known.extend(self.policies(domain).await?.into_iter().map(|policy| policy.name));
+        }
+        if known.contains(name) {
+            return Ok(());
+        }
+        let reason = format!("no filter has reported a policy {name:?}");
+        Err(Fault::Unknown { field: "policy", reason, known: known.into_iter().collect() })
+    }
+
+    /// Domain and policy that are meant.
+    pub(super) async fn place(
+        &self,
+        domain: Option<&str>,
+        policy: &str,
+    ) -> Result<(String, PolicyInfo), Fault> {
+        let domain = self.domain(domain).await?;
+        let policy = self.policy(&domain, policy).await?;
+        Ok((domain, policy))
+    }
+}
+
+/// All policies by name, each as it was last told of: those that were written down, and those that this store was told of.
+pub(super) fn merged(written: &[PolicyInfo], here: Option<&Watched>) -> Vec<PolicyInfo> {
+    let here = here.map(Watched::policies).unwrap_or_default();
+    let mut policies: BTreeMap<String, PolicyInfo> = BTreeMap::new();
+    for mut policy in written.iter().cloned().chain(here) {
+        let known = policies.get(&policy.name);
+        if known.is_some_and(|known| known.seen_ms > policy.seen_ms) {
+            continue;
+        }
+        // A report may leave out what a policy counts by.
+        policy.partition_by = policy.partition_by.or_else(|| known?.partition_by.clone());
+        policies.insert(policy.name.clone(), policy);
+    }
+    policies.into_values().collect()
+}
+
+/// A name as it may stand in logs and tables: no control characters, at most [`MAX_BY`] bytes.
+pub fn clean(by: &str) -> String {
+    let mut name: String = by.chars().filter(|c| !c.is_control()).collect();
+    name = name.trim().to_owned();
+    let mut end = name.len().min(MAX_BY);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    if name.is_empty() { "somebody".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_cut_and_hold_no_control_characters() {
+        assert_eq!(clean("ann\r\n\u{1b}[31m\0"), "ann[31m");
+        assert_eq!(clean(" \t"), "somebody");
+        let long = clean(&"ä".repeat(100));
+        assert_eq!((long.len(), long.chars().count()), (128, 64));
+    }
+}

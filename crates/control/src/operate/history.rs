@@ -1,0 +1,113 @@
+//! What was changed, by whom. Every change is one step with its entry here and a new version.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quotagate_store::control::{Change, ControlStore, HashName};
+use quotagate_store::store::Store;
+
+use super::directory::Directory;
+use super::record::write;
+use super::views::Views;
+use super::{Fault, TRIES, millis};
+use crate::api::{Changed, Event, MAX_HISTORY};
+
+/// The history of each domain, and the way to change a domain.
+pub struct History {
+    store: Arc<dyn Store>,
+    views: Arc<Views>,
+    directory: Arc<Directory>,
+}
+
+/// A change of a field.
+pub(super) struct Edit {
+    /// The value that the field gets; `None` deletes it.
+    pub new: Option<Vec<u8>>,
+    /// What history says of it.
+    pub done: String,
+}
+
+/// A change that was made.
+pub(super) struct Made {
+    pub version: u64,
+    pub done: String,
+}
+
+impl History {
+    pub(super) fn new(store: Arc<dyn Store>, views: Arc<Views>, directory: Arc<Directory>) -> Self {
+        Self { store, views, directory }
+    }
+
+    /// The changes of a domain, the newest first.
+    ///
+    /// # Errors
+    /// Where the domain is not known, or the backend fails.
+    pub async fn list(&self, domain: Option<&str>, limit: usize) -> Result<Vec<Event>, Fault> {
+        let domain = self.directory.domain(domain).await?;
+        let entries = self.control().history(&domain, limit.clamp(1, MAX_HISTORY)).await?;
+        let read = |entry: Vec<u8>| serde_json::from_slice::<Event>(&entry).ok();
+        Ok(entries.into_iter().filter_map(read).collect())
+    }
+
+    pub(super) fn control(&self) -> &dyn ControlStore {
+        self.store.control()
+    }
+
+    /// Changes one field to what `edit` makes of its value and of the backend's time. Another
+    /// change at the same time begins it anew.
+    pub(super) async fn change(
+        &self,
+        domain: &str,
+        hash: HashName,
+        field: &str,
+        by: &str,
+        edit: impl Fn(Option<&[u8]>, Duration) -> Result<Edit, Fault>,
+    ) -> Result<Made, Fault> {
+        for _ in 0..TRIES {
+            let snapshot = self.control().read(hash, domain).await?;
+            let old = snapshot.get(field);
+            let Edit { new, done } = edit(old, snapshot.now)?;
+            let event = Event { at_ms: millis(snapshot.now), by: by.to_owned(), done };
+            let change = Change {
+                hash,
+                field: field.to_owned(),
+                old: old.map(<[u8]>::to_vec),
+                new,
+                event: Some(write(&event)),
+            };
+            if let Some(version) = self.control().change(domain, &change).await? {
+                self.changed(domain, &event).await;
+                return Ok(Made { version, done: event.done });
+            }
+        }
+        Err(Fault::Contended)
+    }
+
+    /// Adds a change to history that was made outside of the hashes of the domain.
+    pub(super) async fn record(&self, domain: &str, event: Event) -> Result<Made, Fault> {
+        // No field has this name, neither before nor afterwards.
+        let change = Change {
+            hash: HashName::Dials,
+            field: "#".to_owned(),
+            old: None,
+            new: None,
+            event: Some(write(&event)),
+        };
+        let made = self.control().change(domain, &change).await?;
+        let version = made.ok_or(Fault::Contended)?;
+        self.changed(domain, &event).await;
+        Ok(Made { version, done: event.done })
+    }
+
+    /// Logs a change that is in history, and lets proxies of this store see it at once.
+    pub(super) async fn changed(&self, domain: &str, event: &Event) {
+        tracing::info!("{}, by {}, in {domain}", event.done, event.by);
+        self.views.reread(domain).await;
+    }
+
+    /// What an operator learns of a change.
+    pub(super) fn reply(&self, domain: String, made: Made, partition: Option<String>) -> Changed {
+        let durable = self.control().durable();
+        Changed { domain, version: made.version, durable, done: made.done, partition }
+    }
+}

@@ -1,0 +1,294 @@
+//! The dials of domains that filters ask for, kept at hand.
+//!
+//! What was asked for within the last [`WANTED`] is read anew once a second, and at once after a change by this store. What
+//! is older than [`STALE`] is read before it is told, within [`PATIENCE`]; while the backend cannot be read the last known
+//! stays. Of spoilt data each complaint is logged once, not once a second.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use quotagate_quota::protocol::dials::DialsReply;
+use quotagate_store::control::ControlStore;
+use quotagate_store::store::{Store, StoreError};
+use tokio::time::{timeout, timeout_at};
+
+use super::MAX_DOMAINS;
+use super::reports::Known;
+use super::view::View;
+
+/// How long a domain is read for that nobody asks for.
+const WANTED: Duration = Duration::from_secs(60);
+/// How often it is read.
+const EVERY: Duration = Duration::from_secs(1);
+/// How often it is read where the backend refuses to be asked.
+const REFUSED: Duration = Duration::from_secs(10);
+/// What is older is read before it is told.
+const STALE: Duration = Duration::from_secs(2);
+/// The longest that whoever asks waits for what is read; a filter gives up after a second.
+const PATIENCE: Duration = Duration::from_millis(700);
+/// The longest that one such try to read takes.
+const TRY: Duration = Duration::from_millis(600);
+
+/// The domains that proxies ask for: at most [`MAX_DOMAINS`].
+pub struct Views {
+    store: Arc<dyn Store>,
+    watched: RwLock<HashMap<Box<str>, Arc<Watched>>>,
+}
+
+/// Too many domains are asked for at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{MAX_DOMAINS} domains are asked for already")]
+pub struct Full;
+
+/// A domain at hand.
+pub struct Watched {
+    /// Its name.
+    pub name: Box<str>,
+    version: AtomicU64,
+    state: Mutex<State>,
+    /// One reads at a time.
+    reading: tokio::sync::Mutex<()>,
+    pub(super) known: Mutex<Known>,
+}
+
+struct State {
+    asked: Instant,
+    view: Option<Arc<View>>,
+    /// When it was last tried to read it.
+    tried: Option<Instant>,
+    /// What was last complained of.
+    complaint: String,
+    /// It is not read sooner.
+    not_before: Instant,
+}
+
+impl Watched {
+    fn new(name: &str) -> Self {
+        let now = Instant::now();
+        Self {
+            name: name.into(),
+            version: AtomicU64::new(0),
+            state: Mutex::new(State {
+                asked: now,
+                view: None,
+                tried: None,
+                complaint: String::new(),
+                not_before: now,
+            }),
+            reading: tokio::sync::Mutex::default(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// What filters are told; `None` where it was never read.
+    pub fn reply(&self) -> Option<DialsReply> {
+        self.view().map(|view| view.reply())
+    }
+
+    /// The backend's time, as far as known.
+    pub fn now(&self) -> Option<Duration> {
+        self.view().map(|view| view.now())
+    }
+
+    pub(super) fn view(&self) -> Option<Arc<View>> {
+        self.state().view.clone()
+    }
+
+    /// Whether proxies asked for it within the last minute.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.state().asked + WANTED > Instant::now()
+    }
+
+    /// What was read of it lately.
+    pub(super) fn fresh(&self) -> Option<Arc<View>> {
+        self.view().filter(|view| view.at.elapsed() < STALE)
+    }
+
+    /// Whether it is to be read before it is told of: it is old, or was never read, and nobody has just tried to.
+    fn is_stale(&self) -> bool {
+        let (state, now) = (self.state(), Instant::now());
+        let old = state.view.as_ref().is_none_or(|view| view.at + STALE <= now);
+        old && state.not_before <= now && state.tried.is_none_or(|tried| tried + EVERY <= now)
+    }
+
+    fn complain(&self, complaint: String) {
+        let mut state = self.state();
+        if state.complaint != complaint {
+            if !complaint.is_empty() {
+                tracing::warn!("dials of {}: {complaint}", self.name);
+            }
+            state.complaint = complaint;
+        }
+    }
+
+    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Views {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, watched: RwLock::default() }
+    }
+
+    pub(super) fn control(&self) -> &dyn ControlStore {
+        self.store.control()
+    }
+
+    /// The domains at hand.
+    pub fn all(&self) -> Vec<Arc<Watched>> {
+        self.watched.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// A domain, where it is at hand.
+    pub fn get(&self, domain: &str) -> Option<Arc<Watched>> {
+        self.watched.read().unwrap_or_else(PoisonError::into_inner).get(domain).cloned()
+    }
+
+    /// A domain, which is at hand from now on.
+    fn want(&self, domain: &str) -> Result<Arc<Watched>, Full> {
+        let now = Instant::now();
+        if let Some(cached) = self.get(domain) {
+            cached.state().asked = now;
+            return Ok(cached);
+        }
+        let mut domains = self.watched.write().unwrap_or_else(PoisonError::into_inner);
+        if domains.len() >= MAX_DOMAINS {
+            domains.retain(|_, cached| cached.state().asked + WANTED > now);
+            if domains.len() >= MAX_DOMAINS {
+                return Err(Full);
+            }
+        }
+        Ok(Arc::clone(domains.entry(domain.into()).or_insert_with(|| Arc::new(Watched::new(domain)))))
+    }
+
+    /// The version of a domain that is at hand; 0 of any other.
+    pub fn version(&self, domain: &str) -> u64 {
+        let domains = self.watched.read().unwrap_or_else(PoisonError::into_inner);
+        domains.get(domain).map_or(0, |cached| cached.version.load(Relaxed))
+    }
+
+    /// A domain that a filter asks for, as it was within the last two seconds if the backend lets it be read. Who asks
+    /// while it is read gets what comes of that.
+    ///
+    /// # Errors
+    /// Where too many others are asked for.
+    pub async fn wanted(&self, domain: &str) -> Result<Arc<Watched>, Full> {
+        let cached = self.want(domain)?;
+        if cached.is_stale() {
+            let until = tokio::time::Instant::now() + PATIENCE;
+            let read = timeout_at(until, async {
+                let _turn = cached.reading.lock().await;
+                if cached.is_stale() {
+                    // What could not be read in time is not there.
+                    let _ = timeout(TRY, self.read_into(&cached)).await;
+                    cached.state().tried = Some(Instant::now());
+                }
+            });
+            let _ = read.await;
+        }
+        Ok(cached)
+    }
+
+    /// Reads what proxies ask for once a second. Never returns.
+    pub async fn keep_fresh(&self) {
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let now = Instant::now();
+            let due = |cached: &Arc<Watched>| {
+                let state = cached.state();
+                state.asked + WANTED > now && state.not_before <= now
+            };
+            let all: Vec<_> = self.all().into_iter().filter(due).collect();
+            join_all(all.iter().map(|cached| async {
+                let _turn = cached.reading.lock().await;
+                self.read_into(cached).await;
+            }))
+            .await;
+        }
+    }
+
+    /// Reads a domain anew after a change, where it is at hand.
+    pub(super) async fn reread(&self, domain: &str) {
+        if let Some(cached) = self.get(domain) {
+            let _turn = cached.reading.lock().await;
+            self.read_into(&cached).await;
+        }
+    }
+
+    async fn read_into(&self, cached: &Watched) {
+        match self.view(&cached.name, cached.view().as_deref()).await {
+            Ok(view) => {
+                cached.complain(view.complaint.clone());
+                cached.version.store(view.version(), Relaxed);
+                cached.state().view = Some(Arc::new(view));
+            }
+            Err(StoreError::Refused(reason)) => {
+                cached.complain(format!("they cannot be read: {reason}"));
+                let mut state = cached.state();
+                state.not_before = Instant::now() + REFUSED;
+                // Counting goes on without dials.
+                state.view.get_or_insert_with(|| Arc::new(View::none()));
+            }
+            // It says so in /readyz.
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{ClearDial, SetDial};
+    use crate::operate::Operate;
+
+    const REPORT: &[u8] =
+        br#"{"policies":[{"name":"p","quota":5,"window_s":60,"stagger":false,"mode":"enforce",
+        "on_failure":"allow"}]}"#;
+
+    #[tokio::test]
+    async fn a_domain_that_no_filter_has_reported_has_gauges_while_it_is_asked_for() {
+        let operate = Operate::new(quotagate_store::open(&"memory:".parse().unwrap(), "qg"));
+        let cached = operate.views.wanted("gone").await.unwrap();
+        assert_eq!(operate.boards.in_force(), [("gone".to_owned(), 0, 0)]);
+        cached.state().asked = Instant::now().checked_sub(WANTED).unwrap();
+        assert_eq!(operate.boards.in_force(), []);
+        operate.views.wanted("gone").await.unwrap();
+        assert_eq!(operate.boards.in_force().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn gauges_outlive_the_traffic_of_their_domain_and_the_store() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let operate = Operate::new(Arc::clone(&store));
+        let cached = operate.views.wanted("shop").await.unwrap();
+        cached.learn(REPORT).unwrap();
+        operate.directory.write_down(&cached).await;
+        let dial = SetDial {
+            domain: None,
+            policy: "p".to_owned(),
+            mode: None,
+            quota: Some(7),
+            on_failure: None,
+            for_ms: None,
+            by: "ann".to_owned(),
+        };
+        operate.dials.set(&dial).await.unwrap();
+        cached.state().asked = Instant::now().checked_sub(WANTED).unwrap();
+        assert!(operate.boards.read_quiet().await);
+        assert_eq!(operate.boards.in_force(), [("shop".to_owned(), 1, 0)]);
+        let started_anew = Operate::new(store);
+        assert!(started_anew.boards.read_quiet().await);
+        assert_eq!(started_anew.boards.in_force(), [("shop".to_owned(), 1, 0)], "nobody asked this one");
+        let clear = ClearDial { domain: None, policy: "p".to_owned(), by: "ann".to_owned() };
+        operate.dials.clear(&clear).await.unwrap();
+        assert!(started_anew.boards.read_quiet().await);
+        assert_eq!(started_anew.boards.in_force(), [("shop".to_owned(), 0, 0)]);
+    }
+}

@@ -1,0 +1,252 @@
+//! Policies as the document writes them, and how they become policies in force.
+
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use super::super::identities::Identities;
+use super::super::time::WindowLength;
+use super::super::{MAX_PARTITION_BY, MAX_POLICIES, StoreConfig, warnings};
+use super::Policy;
+use super::conditions::Match;
+use super::counting::{CostType, CountType, Counting, Lease, PrecisionWord};
+use super::overrides::{self, Override};
+use super::quotas::{QuotaFromDocument, TiersDocument};
+use crate::document::names::Names;
+use crate::document::{At, Boolean, Distinct, Each, Node, Type, Whole, object, suggest};
+use crate::protocol::{MAX_UNITS, Mode, OnFailure};
+use crate::request::allowance;
+use crate::request::key::{self, Digester};
+use crate::request::partition::{BuiltIn, Entry, OnMissing, Partition};
+
+/// The policies of a document. A policy that is no object is `None`.
+pub(in super::super) type Policies = Each<PolicyDocument, MAX_POLICIES>;
+
+/// The names of policies.
+pub(in super::super) const NAME: Names = Names {
+    allowed: |b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-',
+    pattern: "[a-z0-9-]{1,64}",
+};
+
+/// A number of units. 0 is none.
+pub(super) type Units = Whole<0, MAX_UNITS>;
+
+object! {
+    /// One quota rule: who it counts, how many units, in which window.
+    PolicyDocument(PolicyFields<'a>) -> PolicyFields<'a> {
+        /// Its name, unique. It is part of counter keys, headers and statistics.
+        required name: At<PolicyName> = "per-caller",
+        /// The requests that the policy is about. All conditions that are given must hold. Left out, it is about
+        /// every request.
+        default({}) r#match: Match = {"path": {"prefix": "/api/"}},
+        /// Who is counted: names of identities, and `method`, `host`, `path` and `route`. Each combination of values
+        /// has a counter of its own. `[]` is one counter for everybody.
+        needed("list who is counted, such as [caller]. [] is one counter for everybody")
+            partition_by: Distinct<Text, 0, MAX_PARTITION_BY> = ["caller"],
+        /// What happens to a request that has no value for an entry of `partition_by`.
+        default("skip") on_missing: OnMissing = "deny",
+        /// Units in a window. 0 admits nobody.
+        required quota: Units = 100,
+        /// The length of a window. Windows follow the store's clock and end for all callers at once, unless
+        /// `stagger` is set.
+        required window: WindowLength = "1h30m",
+        /// A verified number that replaces `quota`.
+        optional quota_from: QuotaFromDocument = {"jwt": {"claim": "quota"}, "max": 10000},
+        /// Quotas by a verified value, such as the plan that a caller has paid for.
+        optional tiers: TiersDocument,
+        /// Quotas of single partitions or networks. The first that fits wins, over `quota_from`, `tiers` and
+        /// `quota`.
+        default([]) overrides: At<Each<Override, MAX_OVERRIDES>> = [{"value": "alice", "quota": 500}],
+        /// The units that one request takes.
+        default(1) cost: CostType = {"header": {"name": "x-cost", "max": 100}},
+        /// The requests that count.
+        default("all") count: CountType = {"status": [401], "grpc_status": [16]},
+        /// Whether workers may hold units ahead of need.
+        default("exact") precision: PrecisionWord = "lease",
+        /// How much a worker holds ahead. Only with `precision: lease`.
+        default({}) lease: Lease = {"ahead": "1s"},
+        /// Whether requests that this policy refuses count too. Not with `precision: lease`, and not with a `count`
+        /// by answer.
+        default(false) count_denied: Boolean = true,
+        /// Whether each partition's windows start at a time of their own, so that not all quotas reset at once.
+        default(false) stagger: Boolean = true,
+        /// Whether the policy refuses.
+        default("enforce") mode: ModeType = "shadow",
+        /// What happens to its requests while the store fails. Left out, `store.on_failure` says it.
+        optional on_failure: OnFailure = "local",
+    }
+}
+
+/// The most overrides of a policy.
+const MAX_OVERRIDES: usize = 1024;
+
+impl<'a> PolicyFields<'a> {
+    #[allow(clippy::unnecessary_wraps, reason = "The policy is resolved once the whole document is read")]
+    fn build(self) -> Option<Self> {
+        Some(self)
+    }
+}
+
+/// What policies refer to. `None` stands for something that has a fault.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Context<'c, 'a> {
+    /// The domain.
+    pub(in super::super) domain: Option<&'a str>,
+    /// The identities.
+    pub(in super::super) identities: Option<&'c Identities<'a>>,
+    /// The store.
+    pub(in super::super) store: Option<&'c StoreConfig>,
+    /// The digests of secrets.
+    pub(in super::super) digester: Option<&'c Digester>,
+}
+
+/// The policies in force. `None` if one of them has a fault.
+pub(in super::super) fn resolve<'a>(
+    policies: Vec<Option<PolicyFields<'a>>>,
+    context: Context<'_, 'a>,
+) -> Option<Vec<Policy>> {
+    let mut names: Vec<&str> = Vec::new();
+    // Every policy is resolved, also behind one that is at fault.
+    let resolved: Vec<Option<Policy>> =
+        policies.into_iter().map(|policy| policy?.resolve(context, &mut names)).collect();
+    resolved.into_iter().collect()
+}
+
+impl<'a> PolicyFields<'a> {
+    fn resolve(self, context: Context<'_, 'a>, names: &mut Vec<&'a str>) -> Option<Policy> {
+        let name = self.name.and_then(|(name, at)| unique(name, &at, names));
+        let entries = self.partition_by.and_then(|by| entries(&self.node, &by, context.identities));
+        let counting =
+            Counting::new(&self.node, self.cost, self.count, self.precision, self.lease, self.count_denied);
+        let says_missing = self.node.has("on_missing");
+        if let (Some(entries), Some(on_missing)) = (&entries, self.on_missing) {
+            match on_missing {
+                _ if !says_missing => warnings::skipped(&self.node, entries),
+                OnMissing::Deny | OnMissing::Shared => warnings::nobody_missing(&self.node, entries),
+                OnMissing::Skip => {}
+            }
+        }
+        let partition = name.zip(context.domain).zip(entries.zip(self.on_missing)).map(
+            |((name, domain), (entries, on_missing))| {
+                Partition::new(key::head(domain, name), entries, on_missing)
+            },
+        );
+        let whose = partition.as_ref().zip(context.digester);
+        let overrides = self.overrides.and_then(|(overrides, at)| overrides::resolve(overrides, &at, whose));
+        let quotas = overrides
+            .zip(self.quota_from.zip(self.tiers))
+            .map(|(overrides, (from, tiers))| allowance::Quotas { overrides, from, tiers });
+        if let (Some(quota), Some(quotas), Some(counting)) = (self.quota, &quotas, &counting) {
+            warnings::quotas(&self.node, quota, quotas, counting);
+        }
+        if let (Some(window), Some(counting)) = (self.window, &counting) {
+            warnings::lease(&self.node, window, counting);
+        }
+        let counting = counting?;
+        let on_failure = self.on_failure?;
+        Some(Policy {
+            name: name?.into(),
+            quota: self.quota?,
+            dialed_quota: None,
+            is_overridden: false,
+            window: self.window?,
+            stagger: self.stagger?,
+            mode: self.mode?,
+            on_failure: on_failure.or(context.store.map(|store| store.on_failure))?,
+            count: counting.count,
+            count_denied: counting.count_denied,
+            precision: counting.precision,
+            matcher: Rc::new(self.r#match?),
+            partition: Rc::new(partition?),
+            quotas: Rc::new(quotas?),
+            cost: Rc::new(counting.cost),
+        })
+    }
+}
+
+/// The entries of a partition by the names in `partition_by`.
+fn entries(policy: &Node<'_>, names: &[&str], identities: Option<&Identities<'_>>) -> Option<Vec<Entry>> {
+    let list = policy.field("partition_by");
+    let entry = |(i, name): (usize, &&str)| entry(&list.element(i), name, identities);
+    let entries: Vec<Option<Entry>> = names.iter().enumerate().map(entry).collect();
+    entries.into_iter().collect()
+}
+
+fn unique<'a>(name: &'a str, at: &Node<'_>, names: &mut Vec<&'a str>) -> Option<&'a str> {
+    if names.contains(&name) {
+        at.fault(format!("must be unique, another policy is named {name:?} as well"));
+        return None;
+    }
+    names.push(name);
+    Some(name)
+}
+
+fn entry(node: &Node<'_>, name: &str, identities: Option<&Identities<'_>>) -> Option<Entry> {
+    if let Some(fact) = BuiltIn::ALL.into_iter().find(|fact| fact.name() == name) {
+        return Some(Entry::BuiltIn(fact));
+    }
+    // The faults of identities are recorded already.
+    if let Some(identity) = identities?.get(name) {
+        return identity.clone().map(Entry::Identity);
+    }
+    let known: Vec<_> = identities?.keys().copied().chain(BuiltIn::ALL.map(BuiltIn::name)).collect();
+    let hint = suggest::hint(name, &known);
+    node.fault(format!("no identity is named {name:?}{hint}"));
+    None
+}
+
+/// The name of a policy.
+pub(crate) enum PolicyName {}
+
+impl Type for PolicyName {
+    type Out<'a> = &'a str;
+
+    fn read<'a>(node: &Node<'a>) -> Option<&'a str> {
+        NAME.read(node)
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(_: &mut crate::document::book::Book) -> Value {
+        NAME.schema()
+    }
+}
+
+/// A string that may be empty.
+pub(crate) enum Text {}
+
+impl Type for Text {
+    type Out<'a> = &'a str;
+
+    fn read<'a>(node: &Node<'a>) -> Option<&'a str> {
+        node.string()
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(_: &mut crate::document::book::Book) -> Value {
+        serde_json::json!({"type": "string"})
+    }
+}
+
+/// A [`Mode`]. YAML turns a bare `off` into `false`, which means the same.
+pub(crate) enum ModeType {}
+
+impl Type for ModeType {
+    type Out<'a> = Mode;
+
+    fn read(node: &Node<'_>) -> Option<Mode> {
+        if *node.value() == Value::Bool(false) {
+            return Some(Mode::Off);
+        }
+        Mode::read(node)
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(book: &mut crate::document::book::Book) -> Value {
+        let mut schema = Mode::schema(book);
+        let off = "YAML 1.1 turns a bare `off` into this.";
+        if let Some(choices) = schema["oneOf"].as_array_mut() {
+            choices.push(serde_json::json!({"const": false, "type": "boolean", "description": off}));
+        }
+        schema
+    }
+}

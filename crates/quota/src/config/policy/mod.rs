@@ -1,0 +1,123 @@
+//! A policy: one quota rule, with every value within its bounds.
+
+mod conditions;
+mod counting;
+pub(super) mod document;
+mod overrides;
+mod quotas;
+
+pub(super) use counting::Counting;
+
+use std::num::NonZeroU64;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::document::words;
+
+use crate::protocol::{Mode, OnFailure, Window};
+use crate::request::allowance::{Cost, Quotas};
+use crate::request::matching::Matcher;
+use crate::request::partition::Partition;
+
+/// One quota rule. A copy shares what is large.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Unique, `[a-z0-9-]{1,64}`.
+    pub name: Rc<str>,
+    /// Units in a window, unless a partition has a quota of its own. 0 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
+    pub quota: u64,
+    /// The quota of its dial. It precedes `quota`, tiers and `quota_from`, but not overrides.
+    pub dialed_quota: Option<u64>,
+    /// Whether some partition has a runtime override. Then only the store knows whether a cost is above the quota.
+    pub is_overridden: bool,
+    /// The window, not staggered.
+    pub window: Window,
+    /// Whether each partition's windows start at a time of their own.
+    pub stagger: bool,
+    /// Whether it refuses.
+    pub mode: Mode,
+    /// What happens to its requests while the store fails.
+    pub on_failure: OnFailure,
+    /// Which requests count.
+    pub count: Count,
+    /// Whether requests that it refuses count too. Never with [`Precision::Lease`].
+    pub count_denied: bool,
+    /// Whether workers hold leases.
+    pub precision: Precision,
+    pub(crate) matcher: Rc<Matcher>,
+    pub(crate) partition: Rc<Partition>,
+    pub(crate) quotas: Rc<Quotas>,
+    pub(crate) cost: Rc<Cost>,
+}
+
+words! {
+    for Mode {
+        /// The policy refuses requests beyond its quota.
+        Enforce = "enforce",
+        /// The policy counts, and never refuses.
+        Shadow = "shadow",
+        /// The policy applies to no request.
+        Off = "off",
+    }
+}
+
+words! {
+    for OnFailure {
+        /// The request is admitted, without quota headers.
+        Allow = "allow",
+        /// The request is answered with 503.
+        Deny = "deny",
+        /// Each worker counts for itself, against the part `local_share` of the quota.
+        Local = "local",
+    }
+}
+
+/// Which requests count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// All that are admitted.
+    All,
+    /// Those with one of these answers. The units are held while a request runs, and refunded for other answers.
+    Answered(Answers),
+}
+
+/// The answers that count. At least one status is listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// HTTP statuses, sorted.
+    pub statuses: Box<[u16]>,
+    /// gRPC statuses, sorted. If there are any, they alone decide on gRPC answers.
+    pub grpc_statuses: Box<[u16]>,
+    /// What happens to a request without a whole answer.
+    pub abandoned: Abandoned,
+}
+
+words! {
+    /// What happens to an admitted request without a whole answer: its client left, or the stream broke.
+    pub enum Abandoned {
+        /// The request counts, since the upstream may have done its work.
+        Count = "count",
+        /// The units of the request are refunded.
+        Refund = "refund",
+    }
+}
+
+impl Default for Abandoned {
+    fn default() -> Self {
+        Self::Count
+    }
+}
+
+/// Whether a worker holds units ahead of need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// It reserves what waiting requests cost.
+    Exact,
+    /// It holds a lease: units for some of its own traffic, ahead of need.
+    Lease {
+        /// How much of its recent traffic: 1 ms to 60 s.
+        ahead: Duration,
+        /// The most units that it holds of one counter, 1 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
+        max: NonZeroU64,
+    },
+}

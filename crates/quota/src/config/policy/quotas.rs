@@ -1,0 +1,124 @@
+//! The fields `quota_from` and `tiers` of a policy.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::document::Units;
+use crate::document::{Map, Node, Type, object};
+use crate::protocol::MAX_UNITS;
+use crate::request::allowance::{QuotaFrom, Tiers};
+use crate::request::fact::ValueType;
+use crate::request::source::{VerifiedNumber, VerifiedText};
+
+/// The most tiers of a policy.
+const MAX_TIERS: usize = 256;
+/// The longest name of a tier, in bytes.
+const MAX_NAME: usize = 128;
+
+object! {
+    /// A whole number from a source that no client can write. It replaces `quota`.
+    QuotaFromDocument(QuotaFromFields<'a>) -> QuotaFrom {
+        /// The largest quota that the source can give.
+        default(9_007_199_254_740_991_u64) max: Units = 10000,
+        + source: VerifiedNumber,
+    }
+}
+
+const _: () = assert!(MAX_UNITS == 9_007_199_254_740_991);
+
+impl QuotaFromFields<'_> {
+    fn build(self) -> Option<QuotaFrom> {
+        let fact = self.source?;
+        if fact.value_type == Some(ValueType::Boolean) {
+            self.node.fault("must be a number or a string of digits: true and false are no quota");
+            return None;
+        }
+        Some(QuotaFrom { fact, max: self.max? })
+    }
+}
+
+object! {
+    /// Quotas by a value that no client can write.
+    TiersDocument(TiersFields<'a>) -> Tiers {
+        /// The source of the value.
+        required source: VerifiedText = {"jwt": {"claim": "plan"}},
+        /// The quota of each value. Callers with another value have `quota`.
+        required quotas: TierQuotas = {"free": 100, "premium": 10000},
+    }
+}
+
+impl TiersFields<'_> {
+    fn build(self) -> Option<Tiers> {
+        let value_type = self.source.as_ref().and_then(|fact| fact.value_type);
+        let mut quotas = BTreeMap::new();
+        let mut good = true;
+        for (name, node, quota) in self.quotas? {
+            if let Some(why) = value_type.and_then(|value_type| misnamed(name, value_type)) {
+                node.fault(format!("no tier can be named so: {why}"));
+                good = false;
+            }
+            match quota {
+                Some(quota) => _ = quotas.insert(Box::from(name.as_bytes()), quota),
+                None => good = false,
+            }
+        }
+        let fact = self.source?;
+        good.then_some(Tiers { fact, quotas })
+    }
+}
+
+/// Quotas by the names of tiers. A tier with a fault is `None`.
+enum TierQuotas {}
+
+type Quotas = Map<Units, MAX_TIERS>;
+
+impl Type for TierQuotas {
+    type Out<'a> = Vec<(&'a str, Node<'a>, Option<u64>)>;
+
+    fn read<'a>(node: &Node<'a>) -> Option<Self::Out<'a>> {
+        let mut quotas = Quotas::read(node)?;
+        if quotas.is_empty() {
+            node.fault("must not be empty");
+            return None;
+        }
+        for (name, node, quota) in &mut quotas {
+            if name.is_empty() || name.len() > MAX_NAME {
+                node.fault(format!("the name of a tier must be 1 to {MAX_NAME} bytes long"));
+                *quota = None;
+            }
+        }
+        Some(quotas)
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
+        let mut schema = Quotas::schema(book);
+        schema["minProperties"] = 1.into();
+        schema["propertyNames"] = serde_json::json!({"minLength": 1, "maxLength": MAX_NAME});
+        schema
+    }
+}
+
+/// Why no value of this type is written as `name`, if so.
+fn misnamed(name: &str, value_type: ValueType) -> Option<String> {
+    match value_type {
+        ValueType::Text if name.bytes().any(|b| b.is_ascii_control()) => {
+            Some("a string with control characters is a missing one".to_owned())
+        }
+        ValueType::Boolean if !["true", "false"].contains(&name) => {
+            Some("the source is true or false".to_owned())
+        }
+        ValueType::Number => match number(name) {
+            Some(text) if text == name => None,
+            Some(text) => Some(format!("the source is a number, and this one is written {text}")),
+            None => Some("the source is a number".to_owned()),
+        },
+        ValueType::Text | ValueType::Boolean => None,
+    }
+}
+
+/// The number that `name` writes, in the spelling of values.
+fn number(name: &str) -> Option<String> {
+    let raw = name.parse::<f64>().ok()?.to_le_bytes();
+    String::from_utf8(ValueType::Number.text(&Rc::from(raw))?.to_vec()).ok()
+}

@@ -1,0 +1,90 @@
+//! The document of a configuration, as Envoy hands it over.
+//!
+//! Envoy passes a `google.protobuf.StringValue` or `BytesValue` on as its text, and that is JSON. A
+//! `google.protobuf.Struct`, which is how a document is written readably in Envoy's YAML, arrives in
+//! Protocol Buffers' binary form (seen with Envoy 1.40).
+
+use prost::Message as _;
+use prost_types::value::Kind;
+use serde_json::Value;
+
+/// Reads a document from JSON text or from a serialized `google.protobuf.Struct`.
+///
+/// # Errors
+/// What is wrong with it as JSON, if it is neither.
+pub(crate) fn read(text: &[u8]) -> Result<Value, serde_json::Error> {
+    super::json::parse(text).or_else(|error| {
+        // Of JSON texts only `\n…` begins like a Struct, with the tag of its one field; an empty Struct is empty.
+        match prost_types::Struct::decode(text) {
+            Ok(document) if text.first() == Some(&STRUCT_FIELDS_TAG) => Ok(object(document)),
+            _ => Err(error),
+        }
+    })
+}
+
+/// The tag of `Struct.fields`: field 1, length-delimited.
+const STRUCT_FIELDS_TAG: u8 = 0x0a;
+
+fn object(document: prost_types::Struct) -> Value {
+    Value::Object(document.fields.into_iter().map(|(name, value)| (name, json(value))).collect())
+}
+
+/// Depth is bounded by the decoder's own limit of 100 messages.
+fn json(value: prost_types::Value) -> Value {
+    match value.kind {
+        None | Some(Kind::NullValue(_)) => Value::Null,
+        Some(Kind::NumberValue(number)) => number.into(),
+        Some(Kind::StringValue(text)) => text.into(),
+        Some(Kind::BoolValue(truth)) => truth.into(),
+        Some(Kind::StructValue(document)) => object(document),
+        Some(Kind::ListValue(list)) => list.values.into_iter().map(json).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(kind: Kind) -> prost_types::Value {
+        prost_types::Value { kind: Some(kind) }
+    }
+
+    #[test]
+    fn a_struct_reads_like_the_json_that_it_stands_for() {
+        let list = prost_types::ListValue {
+            values: vec![
+                value(Kind::BoolValue(true)),
+                value(Kind::NullValue(0)),
+                prost_types::Value { kind: None },
+            ],
+        };
+        let inner = prost_types::Struct { fields: [("l".to_owned(), value(Kind::ListValue(list)))].into() };
+        let fields = [
+            ("n".to_owned(), value(Kind::NumberValue(4_503_599_627_370_496.0))),
+            ("s".to_owned(), value(Kind::StringValue("\u{e4}".to_owned()))),
+            ("o".to_owned(), value(Kind::StructValue(inner))),
+        ];
+        let bytes = prost_types::Struct { fields: fields.into() }.encode_to_vec();
+        let json =
+            serde_json::json!({"n": 4_503_599_627_370_496.0, "s": "\u{e4}", "o": {"l": [true, null, null]}});
+        assert_eq!(read(&bytes).unwrap(), json);
+        assert_eq!(read(json.to_string().as_bytes()).unwrap(), json);
+    }
+
+    #[test]
+    fn what_is_neither_is_described_as_json() {
+        for bad in [&b""[..], b"\n", b"{", b"\n{\"domain\": }", b"\x0a\xff", b"\x12\x00", &[b'['; 5000]] {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn endless_depth_is_an_error() {
+        let mut inner = prost_types::Struct::default();
+        for _ in 0..1000 {
+            inner =
+                prost_types::Struct { fields: [("a".to_owned(), value(Kind::StructValue(inner)))].into() };
+        }
+        assert!(read(&inner.encode_to_vec()).is_err());
+    }
+}

@@ -1,0 +1,249 @@
+//! The sources of identities: where a request says who is calling.
+//!
+//! Each kind of source is one file, which holds all there is to it: how the document writes it, what its label
+//! in a key is, how its value is looked up, and its documentation. A new kind is one file and one line of [`ALL`].
+
+mod client_ip;
+mod cookie;
+pub(crate) mod header;
+mod jwt;
+mod metadata;
+mod peer;
+mod query;
+mod sni;
+
+#[cfg(test)]
+pub(crate) use jwt::JWT_AUTHN;
+
+#[cfg(feature = "schema")]
+use crate::document::book::{Book, Field, Object as Described, Presence, prose};
+#[cfg(feature = "schema")]
+use serde_json::Value;
+
+use super::fact::{Fact, ValueType};
+use super::key::{self, Secrecy};
+use super::percent;
+use crate::document::{Group, Node, Object, Type, suggest};
+
+/// All kinds of sources, in the order of messages and of the reference.
+pub(crate) static ALL: [&Kind; 8] = [
+    &jwt::KIND,
+    &metadata::KIND,
+    &peer::KIND,
+    &client_ip::KIND,
+    &header::KIND,
+    &cookie::KIND,
+    &query::KIND,
+    &sni::KIND,
+];
+
+/// A kind of sources.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// The field of the document that holds such a source.
+    pub(crate) name: &'static str,
+    /// What it reads.
+    #[cfg(feature = "schema")]
+    pub(crate) doc: &'static str,
+    /// A usual source of this kind, as JSON.
+    #[cfg(feature = "schema")]
+    pub(crate) example: &'static str,
+    /// Whether any client can make up a value, or leave it out.
+    pub(crate) is_written_by_client: bool,
+    /// Whether its values are often secrets, such as API keys.
+    pub(crate) is_often_secret: bool,
+    /// Reads a source of this kind.
+    pub(crate) read: fn(&Node<'_>) -> Option<Source>,
+    /// The schema of [`read`](Self::read).
+    #[cfg(feature = "schema")]
+    pub(crate) schema: fn(&mut Book) -> Value,
+    /// How to read one value that no client can write. `None` if clients can.
+    pub(crate) verified: Option<Verified>,
+    /// The labels that such sources write into keys, for people.
+    pub(crate) labels: &'static str,
+    /// The label that a person typed, encoded as in keys. `None` if no source of this kind writes it.
+    pub(crate) label: fn(&str) -> Option<String>,
+    /// A value that a person typed, as requests have it; or what it must be instead.
+    pub(crate) spell: fn(Vec<u8>) -> Result<Vec<u8>, &'static str>,
+}
+
+/// How a kind of sources reads one verified value.
+#[derive(Debug)]
+pub(crate) struct Verified {
+    /// Reads it; the type of the value is the given one, unless the document names another.
+    pub(crate) read: fn(&Node<'_>, ValueType) -> Option<Fact>,
+    /// The schema of [`read`](Self::read).
+    #[cfg(feature = "schema")]
+    pub(crate) schema: fn(&mut Book) -> Value,
+}
+
+/// A source of an identity.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// Its kind.
+    pub(crate) kind: &'static Kind,
+    /// The facts that name a caller together. A request must have all of them. Never empty.
+    pub(crate) facts: Vec<Fact>,
+}
+
+impl Kind {
+    /// A source of one fact.
+    fn one(&'static self, fact: Fact) -> Source {
+        Source { kind: self, facts: vec![fact] }
+    }
+}
+
+impl Source {
+    /// Whether the document says that its value is secret.
+    pub(crate) fn is_secret(&self) -> bool {
+        self.facts.iter().any(|fact| fact.secrecy == Secrecy::Secret)
+    }
+}
+
+/// The kind of sources that writes this label.
+pub(crate) fn kind_of_label(label: &str) -> Option<&'static Kind> {
+    ALL.iter().copied().find(|kind| (kind.label)(label).is_some())
+}
+
+/// Exactly one source of any kind.
+pub(crate) enum AnySource {}
+
+/// Exactly one source that no client can write: a string, unless the source names another type.
+pub(crate) enum VerifiedText {}
+
+/// Exactly one source that no client can write: a number, unless the source names another type.
+pub(crate) enum VerifiedNumber {}
+
+impl Group for AnySource {
+    type Out<'a> = Source;
+
+    fn take(object: &mut Object<'_>) -> Option<Source> {
+        let (name, node) = object.exactly_one(&ALL.each_ref().map(|kind| kind.name))?;
+        let kind = ALL.iter().copied().find(|kind| kind.name == name)?;
+        (kind.read)(&node)
+    }
+
+    #[cfg(feature = "schema")]
+    fn fields(book: &mut Book) -> Vec<Field> {
+        ALL.map(|kind| kind.field((kind.schema)(book))).into()
+    }
+}
+
+impl Group for VerifiedText {
+    type Out<'a> = Fact;
+
+    fn take(object: &mut Object<'_>) -> Option<Fact> {
+        take_verified(object, ValueType::Text)
+    }
+
+    #[cfg(feature = "schema")]
+    fn fields(book: &mut Book) -> Vec<Field> {
+        verified_fields(book)
+    }
+}
+
+impl Group for VerifiedNumber {
+    type Out<'a> = Fact;
+
+    fn take(object: &mut Object<'_>) -> Option<Fact> {
+        take_verified(object, ValueType::Number)
+    }
+
+    #[cfg(feature = "schema")]
+    fn fields(book: &mut Book) -> Vec<Field> {
+        verified_fields(book)
+    }
+}
+
+impl Type for AnySource {
+    type Out<'a> = Source;
+
+    fn read(node: &Node<'_>) -> Option<Source> {
+        alone(node, Self::take)
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(book: &mut Book) -> Value {
+        only::<Self>(book, "Source", "Where a value may come from that names a caller.")
+    }
+}
+
+impl Type for VerifiedText {
+    type Out<'a> = Fact;
+
+    fn read(node: &Node<'_>) -> Option<Fact> {
+        alone(node, Self::take)
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(book: &mut Book) -> Value {
+        only::<Self>(book, "VerifiedSource", "Where a value comes from that no client can write.")
+    }
+}
+
+/// Reads an object that has nothing but the one field of a group.
+fn alone<'a, T>(node: &Node<'a>, take: impl FnOnce(&mut Object<'a>) -> Option<T>) -> Option<T> {
+    let mut object = Object::begin(node)?;
+    let value = take(&mut object);
+    object.finish();
+    value
+}
+
+fn take_verified(object: &mut Object<'_>, default: ValueType) -> Option<Fact> {
+    let others: Vec<_> = ALL.iter().filter(|kind| kind.verified.is_none()).map(|kind| kind.name).collect();
+    let verified: Vec<_> = ALL.iter().filter(|kind| kind.verified.is_some()).map(|kind| kind.name).collect();
+    let why = format!("must be {}: clients can write this one", suggest::alternatives(&verified));
+    if object.refuse(&others, &why) {
+        return None;
+    }
+    let (name, node) = object.exactly_one(&verified)?;
+    let kind = ALL.iter().copied().find(|kind| kind.name == name)?;
+    (kind.verified.as_ref()?.read)(&node, default)
+}
+
+#[cfg(feature = "schema")]
+impl Kind {
+    fn field(&self, schema: Value) -> Field {
+        let example = serde_json::from_str(self.example).ok();
+        Field { name: self.name, doc: prose(self.doc), schema, presence: Presence::Optional, example }
+    }
+}
+
+#[cfg(feature = "schema")]
+fn verified_fields(book: &mut Book) -> Vec<Field> {
+    let verified = ALL.iter().filter_map(|kind| Some((kind, kind.verified.as_ref()?)));
+    verified.map(|(kind, verified)| kind.field((verified.schema)(book))).collect()
+}
+
+/// The schema of an object that has nothing but the fields of a group.
+#[cfg(feature = "schema")]
+fn only<G: Group>(book: &mut Book, name: &'static str, doc: &str) -> Value {
+    book.object(name, doc, |book| {
+        let mut object = Described::default();
+        object.group(G::fields(book));
+        object
+    })
+}
+
+/// The decoded name behind `kind.` in a label that a person typed.
+fn typed_name(kind: &str, typed: &str) -> Option<String> {
+    let name = typed.strip_prefix(kind)?.strip_prefix('.').filter(|name| !name.is_empty())?;
+    decoded(name)
+}
+
+/// The label `head.name.name`, encoded, of the names that a person typed.
+fn path_label(head: &str, typed: &str) -> Option<String> {
+    let decode = |name: &str| decoded(name).filter(|name| !name.is_empty());
+    let names: Option<Vec<String>> = typed.split('.').map(decode).collect();
+    Some(key::path_label(head, names?.iter().map(String::as_str)).into())
+}
+
+fn decoded(text: &str) -> Option<String> {
+    String::from_utf8(percent::decode(text.as_bytes())).ok()
+}
+
+/// The spelling of values that are compared as they are.
+#[allow(clippy::unnecessary_wraps, reason = "Other kinds refuse some texts")]
+fn as_typed(value: Vec<u8>) -> Result<Vec<u8>, &'static str> {
+    Ok(value)
+}

@@ -1,0 +1,61 @@
+//! The source `sni`: the server name of the client's TLS handshake, for tenants by host name.
+
+use super::{Kind, Source};
+use crate::document::{Type, object};
+use crate::request::fact::{Fact, Found, LookUp};
+use crate::request::facts::Facts;
+use crate::request::host;
+use crate::request::key::Secrecy;
+
+const LABEL: &str = "sni";
+
+pub(super) static KIND: Kind = Kind {
+    name: "sni",
+    #[cfg(feature = "schema")]
+    doc: "The server name that the client asked for in its TLS handshake, in lower case. Connections without TLS \
+        have none. A client can ask for any name that a filter chain accepts.",
+    #[cfg(feature = "schema")]
+    example: "{}",
+    is_written_by_client: true,
+    is_often_secret: false,
+    read: Sni::read,
+    #[cfg(feature = "schema")]
+    schema: Sni::schema,
+    verified: None,
+    labels: LABEL,
+    label: |typed| (typed == LABEL).then(|| typed.to_owned()),
+    spell: |value| Ok(host::normalize(value)),
+};
+
+object! {
+    /// The server name of the client's TLS handshake.
+    Sni(SniFields<'a>) -> Source {}
+}
+
+impl SniFields<'_> {
+    #[allow(clippy::unnecessary_wraps, reason = "Other sources may have faults")]
+    fn build(self) -> Option<Source> {
+        Some(KIND.one(Fact {
+            label: LABEL.into(),
+            value_type: None,
+            secrecy: Secrecy::Plain,
+            lookup: Box::new(ServerName),
+        }))
+    }
+}
+
+/// The server name, as hosts are compared.
+#[derive(Debug)]
+struct ServerName;
+
+impl LookUp for ServerName {
+    fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found {
+        let name = facts.attribute(&["connection", "requested_server_name"]);
+        let name = name.map(|name| host::normalize(name.to_vec())).filter(|name| !name.is_empty());
+        name.map_or(Found::Missing, |name| Found::Value(name.into()))
+    }
+
+    fn spell(&self, raw: &[u8]) -> Result<Vec<u8>, &'static str> {
+        Ok(host::normalize(raw.to_vec()))
+    }
+}

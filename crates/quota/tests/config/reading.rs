@@ -1,0 +1,119 @@
+//! What a good configuration is read into.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use quotagate_quota::config::{
+    Abandoned, Answers, Config, Count, Denied, Family, Precision, Reset, StoreConfig,
+};
+use quotagate_quota::protocol::{Mode, OnFailure, Window};
+
+use super::parse;
+
+#[test]
+fn every_field_is_read() {
+    let config = parse("good").unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(&*config.domain, "shop.eu_1-a");
+    let store = StoreConfig {
+        cluster: "quota_store".into(),
+        timeout: Duration::from_millis(100),
+        on_failure: OnFailure::Deny,
+        local_share: 0.25,
+        token: Some("c2VjcmV0-._~+/==".into()),
+    };
+    assert_eq!(config.store, store);
+    let policies: Vec<_> = config
+        .policies
+        .iter()
+        .map(|p| (&*p.name, p.quota, p.window.seconds(), p.stagger, p.mode, p.on_failure))
+        .collect();
+    assert_eq!(
+        policies,
+        [
+            ("per-caller", 100, 60, false, Mode::Enforce, OnFailure::Deny),
+            ("off", 1, 3600, false, Mode::Off, OnFailure::Deny),
+            ("off-in-yaml", 1, 3600, false, Mode::Off, OnFailure::Deny),
+            ("per-key", 100, 366 * 86_400, false, Mode::Shadow, OnFailure::Deny),
+            ("nobody", 0, 1, false, Mode::Enforce, OnFailure::Deny),
+            ("everybody", (1 << 53) - 1, 7 * 86_400, false, Mode::Enforce, OnFailure::Deny),
+            ("log-ins", 5, 600, false, Mode::Enforce, OnFailure::Allow),
+            ("leased", 100_000, 1, true, Mode::Enforce, OnFailure::Deny),
+            ("leased-as-usual", 100_000, 1, false, Mode::Enforce, OnFailure::Local),
+            ("textbook", 100, 60, false, Mode::Enforce, OnFailure::Deny),
+        ]
+    );
+    let counting: BTreeMap<_, _> = config
+        .policies
+        .iter()
+        .map(|p| (&*p.name, (p.count.clone(), p.count_denied, p.precision)))
+        .filter(|(_, counting)| *counting != (Count::All, false, Precision::Exact))
+        .collect();
+    let lease =
+        |ms, max| Precision::Lease { ahead: Duration::from_millis(ms), max: NonZeroU64::new(max).unwrap() };
+    let answers =
+        Answers { statuses: [401, 403].into(), grpc_statuses: [7, 16].into(), abandoned: Abandoned::Refund };
+    assert_eq!(
+        counting,
+        BTreeMap::from([
+            ("log-ins", (Count::Answered(answers), false, Precision::Exact)),
+            ("leased", (Count::All, false, lease(250, 500))),
+            ("leased-as-usual", (Count::All, false, lease(100, 1000))),
+            ("textbook", (Count::All, true, Precision::Exact)),
+        ])
+    );
+}
+
+#[test]
+fn absent_fields_have_their_defaults() {
+    let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"p","partition_by":[],"quota":1,"window":"1s"}]}"#;
+    let config = Config::parse(text.as_bytes()).unwrap();
+    assert_eq!(config.store.timeout, Duration::from_millis(50));
+    assert_eq!(config.store.on_failure, OnFailure::Allow);
+    assert_eq!((config.store.local_share, &config.store.token), (0.1, &None));
+    let Denied { status, content_type, body, headers } = config.response.denied;
+    assert_eq!((status, content_type, body, headers), (429, None, None, Vec::new()));
+    assert_eq!(*config.response.families, [Family::Ietf, Family::XRateLimit]);
+    assert_eq!(config.response.reset, Reset::Epoch);
+    let policy = &config.policies[0];
+    assert_eq!((policy.mode, policy.on_failure), (Mode::Enforce, OnFailure::Allow));
+    assert_eq!((&policy.count, policy.count_denied, policy.stagger), (&Count::All, false, false));
+    assert_eq!(policy.precision, Precision::Exact);
+    assert_eq!(policy.window, Window::new(1, 0).unwrap());
+}
+
+#[test]
+fn share_may_be_a_string_as_envoy_writes_it() {
+    let with = |share: &str| {
+        let text = format!(
+            r#"{{"domain":"d","store":{{"cluster":"c","on_failure":"local","local_share":{share}}},"policies":[]}}"#
+        );
+        Config::parse(text.as_bytes()).map(|config| config.store.local_share).ok()
+    };
+    for (share, read) in [
+        ("0.25", Some(0.25)),
+        (r#""0.25""#, Some(0.25)),
+        (r#""1""#, Some(1.0)),
+        (r#""0.0""#, None),
+        (r#""1.1""#, None),
+        (r#""-0.1""#, None),
+        (r#""1e-1""#, None),
+        (r#""inf""#, None),
+        (r#"".""#, None),
+        (r#""""#, None),
+    ] {
+        assert_eq!(with(share), read, "{share}");
+    }
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    let config = parse("good").unwrap_or_else(|faults| panic!("{faults}"));
+    for secret in ["c2VjcmV0", "well-kept"] {
+        assert!(!format!("{config:?}").contains(secret), "{secret}");
+    }
+    for (name, secret) in [("token-characters", "s3cret"), ("override-secret", "hunter2")] {
+        let faults = parse(&format!("bad/{name}")).map(|_| ()).expect_err(name);
+        assert!(!format!("{faults} {faults:?}").contains(secret), "{faults}");
+    }
+}

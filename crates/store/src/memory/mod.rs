@@ -1,0 +1,284 @@
+//! Counters in this process, for a single store and for tests. They are gone when the process ends.
+
+mod control;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use quotagate_quota::protocol::{Grant, MAX_UNITS, Refund};
+
+use self::control::OperatorState;
+use crate::control::ControlStore;
+use crate::store::{Batch, CheckedReservation, Health, Settle, Settled, Store, StoreError};
+
+/// Parts of the map, each behind a lock of its own.
+const SHARDS: usize = 64;
+/// Most keys that are counted at once. Reservations of further keys fail until others expire.
+const MAX_KEYS: usize = 1 << 20;
+/// How often expired counters are freed.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Returns the time since the Unix epoch.
+pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// A clock that starts at the system's time and then runs on monotonically, even if the system's
+/// clock jumps.
+pub fn steady_clock() -> Clock {
+    let start = Instant::now();
+    let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Arc::new(move || epoch.saturating_add(start.elapsed()))
+}
+
+/// The backend `memory:`.
+pub struct Memory {
+    shards: Arc<Shards>,
+    operators: Arc<OperatorState>,
+    hasher: RandomState,
+    clock: Clock,
+    /// Most keys of a shard.
+    shard_bound: usize,
+}
+
+/// The counters of each key, one for each window.
+type Shard = HashMap<Box<str>, Vec<Counter>>;
+
+/// [`SHARDS`] parts of the map. The last one is separate, so that every index finds a shard.
+struct Shards {
+    others: Box<[Mutex<Shard>]>,
+    last: Mutex<Shard>,
+}
+
+struct Counter {
+    window_s: u32,
+    number: u64,
+    used: u64,
+    end: Duration,
+}
+
+impl Shards {
+    fn all(&self) -> impl Iterator<Item = &Mutex<Shard>> {
+        self.others.iter().chain([&self.last])
+    }
+}
+
+impl Memory {
+    /// An empty store with the time of `clock`.
+    pub fn new(clock: Clock) -> Self {
+        let others = std::iter::repeat_with(Mutex::default).take(SHARDS - 1).collect();
+        let shards = Arc::new(Shards { others, last: Mutex::default() });
+        let operators = Arc::default();
+        Self { shards, operators, hasher: RandomState::new(), clock, shard_bound: MAX_KEYS / SHARDS }
+    }
+
+    /// How many counters it holds, including expired ones that no sweep has freed yet.
+    pub fn len(&self) -> usize {
+        self.shards.all().map(|shard| lock(shard).values().map(Vec::len).sum::<usize>()).sum()
+    }
+
+    /// Whether it holds no counter.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Frees expired counters and overrides.
+    pub fn sweep(&self) {
+        sweep(&self.shards, (self.clock)());
+        self.operators.sweep((self.clock)());
+    }
+
+    /// Frees expired counters and overrides once a second until the store is dropped. Needs a Tokio
+    /// runtime.
+    pub fn keep_swept(&self) {
+        let (shards, clock) = (Arc::downgrade(&self.shards), Arc::clone(&self.clock));
+        let operators = Arc::downgrade(&self.operators);
+        tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(SWEEP);
+            loop {
+                ticks.tick().await;
+                let (Some(shards), Some(operators)) = (shards.upgrade(), operators.upgrade()) else { return };
+                sweep(&shards, clock());
+                operators.sweep(clock());
+            }
+        });
+    }
+
+    fn shard(&self, key: &str) -> MutexGuard<'_, Shard> {
+        let index = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or_default();
+        lock(self.shards.others.get(index).unwrap_or(&self.shards.last))
+    }
+
+    fn reserve_one(&self, reservation: &CheckedReservation) -> Settled {
+        let now = (self.clock)();
+        let window = reservation.window();
+        let (number, remaining) = (window.number_at(now), window.remaining_at(now));
+        let mut shard = self.shard(&reservation.key);
+        let full = shard.len() >= self.shard_bound && !shard.contains_key(reservation.key.as_str());
+        let found = shard.get_mut(reservation.key.as_str()).and_then(|held| {
+            held.iter_mut().find(|c| (c.window_s, c.number) == (reservation.window_s, number))
+        });
+        let used = found.as_ref().map_or(0, |counter| counter.used);
+        let quota = self.operators.quota(&reservation.key, reservation.quota, now);
+        let (granted, taken) = share(reservation, quota, used);
+        match found {
+            Some(counter) => counter.used = used.saturating_add(taken),
+            // Evicting another counter would give its partition a fresh quota.
+            None if taken > 0 && full => {
+                return Err(StoreError::Refused(format!(
+                    "{} counters fill the memory",
+                    self.shard_bound * SHARDS
+                )));
+            }
+            None if taken > 0 => {
+                let counter =
+                    Counter { window_s: reservation.window_s, number, used: taken, end: now + remaining };
+                match shard.get_mut(reservation.key.as_str()) {
+                    Some(held) => held.push(counter),
+                    None => drop(shard.insert(reservation.key.as_str().into(), vec![counter])),
+                }
+            }
+            None => {}
+        }
+        let reset_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).max(1);
+        Ok(Grant { granted, used: used.saturating_add(taken), quota, reset_ms, window: number })
+    }
+
+    fn refund_one(&self, refund: &Refund) {
+        let now = (self.clock)();
+        let mut shard = self.shard(&refund.key);
+        let Some(held) = shard.get_mut(refund.key.as_str()) else { return };
+        held.retain_mut(|counter| {
+            if (counter.window_s, counter.number) == (refund.window_s, refund.window) && now < counter.end {
+                counter.used = counter.used.saturating_sub(refund.units);
+            }
+            counter.used > 0
+        });
+        if held.is_empty() {
+            shard.remove(refund.key.as_str());
+        }
+    }
+}
+
+/// How many units a reservation is granted from a counter with `used` units of `quota`, and how
+/// much the counter grows.
+fn share(reservation: &CheckedReservation, quota: u64, used: u64) -> (u64, u64) {
+    let left = quota.saturating_sub(used);
+    let needed = if left < reservation.min { 0 } else { reservation.want.min(left) };
+    // Spare units are granted only if all wanted units are.
+    let spare =
+        if needed == reservation.want { reservation.spare.min(left.saturating_sub(needed) / 8) } else { 0 };
+    let granted = needed.saturating_add(spare);
+    let refused = if reservation.count_denied { reservation.want.saturating_sub(needed) } else { 0 };
+    (granted, granted.saturating_add(refused).min(MAX_UNITS.saturating_sub(used)))
+}
+
+fn sweep(shards: &Shards, now: Duration) {
+    for shard in shards.all() {
+        lock(shard).retain(|_, held| {
+            held.retain(|counter| now < counter.end);
+            !held.is_empty()
+        });
+    }
+}
+
+/// A counter is consistent at every moment, so a poisoned lock guards nothing that is broken.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store for Memory {
+    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
+        let late = Instant::now() >= batch.deadline;
+        batch.refunds.iter().for_each(|refund| self.refund_one(refund));
+        for (index, reservation) in batch.reservations.iter().enumerate() {
+            settle(index, if late { Err(StoreError::Late) } else { self.reserve_one(reservation) });
+        }
+        ready(()).boxed()
+    }
+
+    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, ()> {
+        refunds.iter().for_each(|refund| self.refund_one(refund));
+        ready(()).boxed()
+    }
+
+    fn health(&self) -> Health {
+        Health::default()
+    }
+
+    fn control(&self) -> &dyn ControlStore {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quotagate_quota::protocol::Reservation;
+
+    use super::*;
+
+    #[test]
+    fn memory_is_bounded_and_no_counter_is_evicted() {
+        let memory = Memory { shard_bound: 1, ..Memory::new(steady_clock()) };
+        let ask = |n: usize| {
+            let key = format!("test:p:{{{n}}}");
+            let (offset_s, spare, count_denied) = (0, 0, false);
+            CheckedReservation::new(Reservation {
+                key,
+                window_s: 3600,
+                offset_s,
+                quota: 5,
+                want: 1,
+                min: 1,
+                spare,
+                count_denied,
+                shadow: false,
+            })
+        };
+        let first: Vec<_> = (0..1000).map(|n| memory.reserve_one(&ask(n).unwrap())).collect();
+        let counted: Vec<_> = (0..1000).filter(|&n| first[n].is_ok()).collect();
+        assert!((SHARDS / 2..=SHARDS).contains(&counted.len()), "{}", counted.len());
+        assert!(counted.iter().all(|&n| memory.reserve_one(&ask(n).unwrap()).unwrap().used == 2));
+        assert!(matches!(first.iter().find(|s| s.is_err()), Some(Err(StoreError::Refused(_)))));
+    }
+
+    #[tokio::test]
+    async fn expired_counters_are_freed_by_the_sweep() {
+        let now = Arc::new(Mutex::new(Duration::from_secs(120)));
+        let shown = Arc::clone(&now);
+        let memory = Memory::new(Arc::new(move || *shown.lock().unwrap()));
+        let ask = |n: u32| {
+            let reservation = Reservation {
+                key: format!("test:p:{{{n}}}"),
+                window_s: 60 + 60 * (n % 2),
+                offset_s: 0,
+                quota: 5,
+                want: 5,
+                min: 1,
+                spare: 0,
+                count_denied: false,
+                shadow: false,
+            };
+            CheckedReservation::new(reservation).unwrap()
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let batch = Batch { deadline, refunds: vec![], reservations: (0..1000).map(ask).collect() };
+        let first = memory.reserve(&batch).await;
+        assert!(first.iter().all(|outcome| outcome.as_ref().unwrap().granted == 5));
+        assert_eq!(memory.len(), 1000);
+        *now.lock().unwrap() = Duration::from_millis(179_999);
+        memory.sweep();
+        assert_eq!(memory.len(), 1000);
+        let last = memory.reserve(&batch).await.remove(0).unwrap();
+        assert_eq!((last.granted, last.reset_ms, last.window), (0, 1, 2));
+        *now.lock().unwrap() = Duration::from_secs(180);
+        memory.sweep();
+        assert_eq!(memory.len(), 500);
+        let next = memory.reserve(&batch).await.remove(0).unwrap();
+        assert_eq!((next.granted, next.reset_ms, next.window), (5, 60_000, 3));
+        *now.lock().unwrap() = Duration::from_secs(240);
+        memory.sweep();
+        assert!(memory.is_empty());
+    }
+}

@@ -1,0 +1,200 @@
+//! The servers behind a store URL.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+use quotagate_quota::protocol::Refund;
+use redis::{Cmd, Pipeline, Value};
+
+use super::cluster::Cluster;
+use super::errors::Errors;
+use super::node::{Link, Node, Target, Topology, silence_limit};
+use crate::control::ControlStore;
+use crate::store::{Batch, Health, Settle, Store, StoreError};
+use crate::url::StoreUrl;
+
+/// The backends `redis:`, `redis-cluster:` and `redis-sentinel:`.
+pub struct Redis {
+    /// The first part of every key.
+    pub(super) prefix: String,
+    servers: Servers,
+    /// How the servers are found.
+    pub(super) topology: Topology,
+    pub(super) commands: Counter,
+    pub(super) errors: Errors,
+}
+
+enum Servers {
+    /// One server, or the primary that sentinels name.
+    One(Arc<Node>),
+    /// The primaries of a cluster.
+    Cluster(Cluster),
+}
+
+impl Redis {
+    /// Starts to connect; `None` for `memory:`. Needs a Tokio runtime.
+    pub fn start(url: &StoreUrl, prefix: &str) -> Option<Self> {
+        // If another provider is installed already, it serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (target, topology) = match url.clone() {
+            StoreUrl::Memory => return None,
+            StoreUrl::Cluster(login, seeds) => {
+                let servers = Servers::Cluster(Cluster::start(login, seeds, prefix));
+                return Some(Self::new(servers, Topology::Cluster, prefix));
+            }
+            StoreUrl::Redis(login, address) => (Target::Address(login, address), Topology::Single),
+            StoreUrl::Socket(login, path) => (Target::Socket(login, path), Topology::Single),
+            StoreUrl::Sentinel(login, sentinels, name) => {
+                (Target::Sentinel { login, sentinels, name }, Topology::Sentinel)
+            }
+        };
+        Some(Self::new(Servers::One(Node::start(target, prefix)), topology, prefix))
+    }
+
+    fn new(servers: Servers, topology: Topology, prefix: &str) -> Self {
+        let (commands, errors) = (Counter::default(), Errors::default());
+        Self { prefix: prefix.to_owned(), servers, topology, commands, errors }
+    }
+
+    /// The server of a key, as far as known.
+    pub(super) fn owner(&self, key: &str) -> Option<Arc<Node>> {
+        match &self.servers {
+            Servers::One(node) => Some(Arc::clone(node)),
+            Servers::Cluster(cluster) => cluster.owner(key),
+        }
+    }
+
+    /// Every known primary.
+    pub(super) fn primaries(&self) -> Vec<Arc<Node>> {
+        match &self.servers {
+            Servers::One(node) => vec![Arc::clone(node)],
+            Servers::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    /// The node that a MOVED answer of `from` names, which owns the slot of `key` now. `None`
+    /// without a cluster.
+    pub(super) fn moved(&self, key: &str, address: &str, from: &Node) -> Option<Arc<Node>> {
+        match &self.servers {
+            Servers::One(_) => None,
+            Servers::Cluster(cluster) => cluster.moved(key, address, from),
+        }
+    }
+
+    /// The node that an ASK answer of `from` names. `None` without a cluster.
+    pub(super) fn named(&self, address: &str, from: &Node) -> Option<Arc<Node>> {
+        match &self.servers {
+            Servers::One(_) => None,
+            Servers::Cluster(cluster) => cluster.node(address, from),
+        }
+    }
+
+    /// Asks for the map of a cluster to be read again.
+    pub(super) fn reread_map(&self) {
+        if let Servers::Cluster(cluster) = &self.servers {
+            cluster.reread_map();
+        }
+    }
+
+    /// The connection to a node. A call to a cluster does not wait for a node that is gone or
+    /// silent, because other nodes serve its other items.
+    pub(super) async fn link(&self, node: &Node, deadline: Instant) -> Result<Link, StoreError> {
+        match self.servers {
+            Servers::One(_) => node.link(deadline).await,
+            Servers::Cluster(_) => node.prompt_link(deadline).await,
+        }
+    }
+
+    /// Sends commands at once. Each has its own answer.
+    pub(super) async fn send(
+        &self,
+        node: &Node,
+        link: &mut Link,
+        commands: &Pipeline,
+    ) -> Result<Vec<Value>, StoreError> {
+        let count = u64::try_from(commands.len()).unwrap_or(u64::MAX);
+        self.commands.inc_by(count);
+        match node.send(link, commands).await {
+            Ok(replies) if replies.len() == commands.len() => Ok(replies),
+            Ok(_) => Err(StoreError::Refused("fewer answers than commands".to_owned())),
+            Err(error) => {
+                self.errors.unanswered(&error, count);
+                Err(StoreError::NoAnswer(format!("{}: {error}", node.name())))
+            }
+        }
+    }
+
+    /// Sends one command, after `ASKING` if the node is about to take over the slot.
+    pub(super) async fn send_one(
+        &self,
+        node: &Node,
+        cmd: Cmd,
+        asking: bool,
+        deadline: Instant,
+    ) -> Result<(Link, Value), StoreError> {
+        let mut link = self.link(node, deadline).await?;
+        let mut commands = Pipeline::with_capacity(2);
+        if asking {
+            commands.cmd("ASKING");
+        }
+        commands.add_command(cmd);
+        let reply = self.send(node, &mut link, &commands).await?.pop().unwrap_or_default();
+        Ok((link, reply))
+    }
+
+    /// Sends commands to a node whose answers nobody waits for.
+    pub(super) fn send_unawaited(&self, node: &Arc<Node>, mut link: Link, commands: Pipeline) {
+        self.commands.inc_by(u64::try_from(commands.len()).unwrap_or(u64::MAX));
+        let node = Arc::clone(node);
+        tokio::spawn(async move { node.send(&mut link, &commands).await });
+    }
+}
+
+impl Store for Redis {
+    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
+        self.count_batch(batch, settle).boxed()
+    }
+
+    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, ()> {
+        self.refund_all(refunds).boxed()
+    }
+
+    fn serves_others(&self) -> bool {
+        match &self.servers {
+            Servers::One(_) => false,
+            Servers::Cluster(cluster) => cluster.serves(),
+        }
+    }
+
+    fn is_silent(&self, key: &str, budget: Duration) -> bool {
+        match &self.servers {
+            Servers::One(_) => false,
+            Servers::Cluster(cluster) => {
+                cluster.owner(key).is_some_and(|node| node.is_silent(silence_limit(budget)))
+            }
+        }
+    }
+
+    fn health(&self) -> Health {
+        match &self.servers {
+            Servers::Cluster(cluster) => cluster.health(),
+            Servers::One(node) => Health {
+                faults: node.fault().into_iter().collect(),
+                warnings: node.eviction_warning().into_iter().collect(),
+                outage: !node.serves(),
+            },
+        }
+    }
+
+    fn control(&self) -> &dyn ControlStore {
+        self
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register("redis_commands", "Commands sent to Redis", self.commands.clone());
+        self.errors.register(registry);
+    }
+}

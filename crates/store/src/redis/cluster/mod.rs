@@ -1,0 +1,94 @@
+//! Redis Cluster: its primaries, and the map that says which of them owns a slot.
+
+mod map;
+
+use std::sync::Arc;
+
+use tokio::task::AbortHandle;
+
+use self::map::Map;
+
+use super::node::Node;
+use super::slots::{SLOTS, slot_of};
+use crate::address::HostPort;
+use crate::login::Login;
+use crate::store::Health;
+
+/// A Redis Cluster and the task that keeps its map up to date. The task ends with this.
+pub struct Cluster {
+    map: Arc<Map>,
+    reader: AbortHandle,
+}
+
+impl Cluster {
+    /// Starts to read the map from `seeds`. Needs a Tokio runtime.
+    pub fn start(login: Login, seeds: Vec<HostPort>, prefix: &str) -> Self {
+        let map = Arc::new(Map::new(login, seeds, prefix));
+        let reader = tokio::spawn(map::keep(Arc::clone(&map))).abort_handle();
+        Self { map, reader }
+    }
+
+    /// The primary of a key's slot, as far as known.
+    pub fn owner(&self, key: &str) -> Option<Arc<Node>> {
+        self.map.owner(slot_of(key))
+    }
+
+    /// Learns from a MOVED answer of `from` that the node at `address` owns the slot of `key`.
+    pub fn moved(&self, key: &str, address: &str, from: &Node) -> Option<Arc<Node>> {
+        let node = self.map.move_slot(slot_of(key), &resolve(address, from)?);
+        self.reread_map();
+        node
+    }
+
+    /// The node at the address in an ASK answer of `from`.
+    pub fn node(&self, address: &str, from: &Node) -> Option<Arc<Node>> {
+        Some(self.map.node(&resolve(address, from)?))
+    }
+
+    /// Asks for the map to be read again soon.
+    pub fn reread_map(&self) {
+        self.map.mark_stale();
+    }
+
+    /// Every known primary.
+    pub fn nodes(&self) -> Vec<Arc<Node>> {
+        self.map.nodes()
+    }
+
+    /// Whether at least one primary is connected and does not answer that it cannot serve now.
+    pub fn serves(&self) -> bool {
+        let serves =
+            |node: &Arc<Node>| node.connected().is_some_and(|link| link.silence().rejects_since().is_none());
+        self.nodes().iter().any(serves)
+    }
+
+    /// What is wrong with any part of the cluster, since the next request may need that part.
+    pub fn health(&self) -> Health {
+        let nodes = self.nodes();
+        let mut faults: Vec<_> = nodes.iter().filter_map(|node| node.fault()).collect();
+        let uncovered = self.map.uncovered();
+        if uncovered > 0 {
+            let why = self.map.failure().map_or_else(String::new, |why| format!(": {why}"));
+            faults.push(format!("no primary is known for {uncovered} of {SLOTS} slots{why}"));
+        }
+        let outage = uncovered == usize::from(SLOTS) || !nodes.iter().any(|node| node.serves());
+        Health { faults, warnings: nodes.iter().filter_map(|node| node.eviction_warning()).collect(), outage }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// The address in a redirect. Without a host it means the host that answered.
+fn resolve(address: &str, from: &Node) -> Option<HostPort> {
+    match address.strip_prefix(':') {
+        Some(port) => {
+            let host = from.address()?.host.clone();
+            Some(HostPort { host, port: port.parse().ok()? })
+        }
+        None => HostPort::parse(address, None),
+    }
+}

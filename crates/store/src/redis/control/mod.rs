@@ -1,0 +1,253 @@
+//! The [`ControlStore`] in Redis.
+//!
+//! Each domain has hashes and a list with one hash tag (`<prefix>:dials:{<domain>}`, and the same
+//! with `overrides`, `policies` and `history`), so that a change, its version and its history are
+//! one step. `<prefix>:domains:{*}` names the domains.
+
+mod search;
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::FutureExt;
+use redis::{Cmd, ServerError, Value};
+
+use super::backend::Redis;
+use super::node::Topology;
+use super::routing::{Router, Urgency};
+use super::script::{CONTROL, Form, lacks_rights, override_key, whole};
+use crate::control::{
+    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_FIELDS, MAX_HISTORY, MAX_VALUE, Reply,
+    Snapshot, Upsert,
+};
+use crate::store::StoreError;
+
+/// The longest that a command may take, with all its repetitions.
+const LIMIT: Duration = Duration::from_secs(2);
+
+impl Redis {
+    /// Runs the script on keys with one hash tag. Returns the server's clock, and the values after
+    /// it.
+    async fn run(&self, keys: &[String], arguments: &[&[u8]]) -> Result<(Duration, Vec<Value>), StoreError> {
+        let command = |form: Form| {
+            let mut command = Cmd::new();
+            CONTROL.call(&mut command, form);
+            command.arg(keys.len()).arg(keys).arg(arguments);
+            command
+        };
+        let key = keys.first().map_or("", String::as_str);
+        let Value::Array(values) = self.execute(key, command).await? else { return Err(unexpected()) };
+        let mut values = values.into_iter();
+        let now = values.next().as_ref().and_then(whole).ok_or_else(unexpected)?;
+        Ok((Duration::from_millis(now), values.collect()))
+    }
+
+    /// Sends a command to the server of `key`, until it is executed or fails.
+    async fn execute(&self, key: &str, command: impl Fn(Form) -> Cmd) -> Result<Value, StoreError> {
+        let router = Router::new(self, key, Urgency::Operator, Instant::now() + LIMIT);
+        match self.query(router, command).await? {
+            Value::ServerError(error) => Err(StoreError::Refused(explain(&error, key))),
+            reply => Ok(reply),
+        }
+    }
+
+    fn hash_key(&self, hash: HashName, domain: &str) -> String {
+        let prefix = &self.prefix;
+        match hash {
+            HashName::Dials => format!("{prefix}:dials:{{{domain}}}"),
+            HashName::Overrides => format!("{prefix}:overrides:{{{domain}}}"),
+            HashName::Policies => format!("{prefix}:policies:{{{domain}}}"),
+            HashName::Domains => format!("{prefix}:domains:{{*}}"),
+        }
+    }
+
+    fn key_of(&self, key: Key<'_>) -> String {
+        match key {
+            Key::Override(key) => override_key(&self.prefix, key),
+            Key::Counter { key, number, .. } => format!("{}:{key}:{number}", self.prefix),
+        }
+    }
+}
+
+impl ControlStore for Redis {
+    fn backend(&self) -> &'static str {
+        match self.topology {
+            Topology::Single => "redis",
+            Topology::Sentinel => "redis-sentinel",
+            Topology::Cluster => "redis-cluster",
+        }
+    }
+
+    fn durable(&self) -> bool {
+        true
+    }
+
+    fn read<'a>(&'a self, hash: HashName, domain: &'a str) -> Reply<'a, Snapshot> {
+        async move {
+            let (fields, bytes) = (MAX_FIELDS.to_string(), MAX_VALUE.to_string());
+            let arguments = [&b"read"[..], fields.as_bytes(), bytes.as_bytes()];
+            let (now, values) = self.run(&[self.hash_key(hash, domain)], &arguments).await?;
+            let [version, left_out, rest @ ..] = values.as_slice() else { return Err(unexpected()) };
+            let (version, mut left_out) =
+                (whole(version).ok_or_else(unexpected)?, whole(left_out).ok_or_else(unexpected)?);
+            let mut fields = Vec::with_capacity(rest.len() / 2);
+            for pair in rest.chunks_exact(2) {
+                match pair {
+                    [Value::BulkString(name), Value::BulkString(value)] => match str::from_utf8(name) {
+                        Ok(name) => fields.push((name.to_owned(), value.clone())),
+                        Err(_) => left_out = left_out.saturating_add(1),
+                    },
+                    _ => return Err(unexpected()),
+                }
+            }
+            Ok(Snapshot::within_bounds(fields.into_iter(), now, version, left_out))
+        }
+        .boxed()
+    }
+
+    fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>> {
+        async move {
+            let keys = [
+                self.hash_key(HashName::Dials, domain),
+                self.hash_key(change.hash, domain),
+                format!("{}:history:{{{domain}}}", self.prefix),
+            ];
+            let flag = |value: &Option<Vec<u8>>| if value.is_some() { &b"1"[..] } else { b"0" };
+            let bytes = |value: &'a Option<Vec<u8>>| value.as_deref().unwrap_or_default();
+            let (max_history, max_value) = (MAX_HISTORY.to_string(), MAX_VALUE.to_string());
+            let arguments = [
+                &b"change"[..],
+                change.field.as_bytes(),
+                flag(&change.old),
+                bytes(&change.old),
+                flag(&change.new),
+                bytes(&change.new),
+                bytes(&change.event),
+                max_history.as_bytes(),
+                max_value.as_bytes(),
+            ];
+            let (_, values) = self.run(&keys, &arguments).await?;
+            match values.as_slice() {
+                [Value::Int(-1)] => Ok(None),
+                [version] => whole(version).map(Some).ok_or_else(unexpected),
+                _ => Err(unexpected()),
+            }
+        }
+        .boxed()
+    }
+
+    fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {
+        async move {
+            let [max, deleted] = [upsert.max_fields, upsert.delete.len()].map(|number| number.to_string());
+            let keep = upsert.keep_for.as_millis().to_string();
+            let mut arguments = vec![&b"upsert"[..], max.as_bytes(), keep.as_bytes(), deleted.as_bytes()];
+            arguments.extend(upsert.delete.iter().map(|name| name.as_bytes()));
+            let fields = upsert.fields.iter();
+            arguments.extend(fields.flat_map(|(name, value)| [name.as_bytes(), value.as_slice()]));
+            self.run(&[self.hash_key(hash, domain)], &arguments).await.map(drop)
+        }
+        .boxed()
+    }
+
+    fn history<'a>(&'a self, domain: &'a str, limit: usize) -> Reply<'a, Vec<Vec<u8>>> {
+        async move {
+            let key = format!("{}:history:{{{domain}}}", self.prefix);
+            let limit = limit.to_string();
+            let (_, values) = self.run(&[key], &[b"history", limit.as_bytes()]).await?;
+            let entry = |value| if let Value::BulkString(entry) = value { Some(entry) } else { None };
+            Ok(values.into_iter().filter_map(entry).collect())
+        }
+        .boxed()
+    }
+
+    fn get<'a>(&'a self, key: Key<'a>) -> Reply<'a, KeyState> {
+        async move {
+            let name = self.key_of(key);
+            let home = self.owner(key.counter());
+            let simple = |name: &'static str| move |_| redis::cmd(name);
+            let of_key = |command: &'static str| {
+                let name = &name;
+                move |_| {
+                    let mut command = redis::cmd(command);
+                    command.arg(name);
+                    command
+                }
+            };
+            // The clock of the server that counts this key. It is read even without a counter, to
+            // see a window's end.
+            let now = match self.execute(key.counter(), simple("TIME")).await? {
+                Value::Array(parts) => clock(&parts).ok_or_else(unexpected)?,
+                _ => return Err(unexpected()),
+            };
+            home.inspect(|node| node.observe(now));
+            let value = match self.execute(key.counter(), of_key("GET")).await? {
+                Value::BulkString(value) => Some(String::from_utf8_lossy(&value).into_owned()),
+                _ => None,
+            };
+            let ttl_ms = match (&value, key) {
+                (Some(_), Key::Override(_)) => whole(&self.execute(key.counter(), of_key("PTTL")).await?),
+                _ => None,
+            };
+            Ok(KeyState { now, value, ttl_ms })
+        }
+        .boxed()
+    }
+
+    fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys> {
+        self.search(domain, entry, max).boxed()
+    }
+
+    fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()> {
+        async move {
+            let set = |_| {
+                let mut set = redis::cmd("SET");
+                set.arg(override_key(&self.prefix, key)).arg(value);
+                if let Some(for_ms) = for_ms {
+                    set.arg("PX").arg(for_ms);
+                }
+                set
+            };
+            self.execute(key, set).await.map(drop)
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, key: Key<'a>) -> Reply<'a, bool> {
+        async move {
+            let name = self.key_of(key);
+            let delete = |_| {
+                let mut delete = redis::cmd("DEL");
+                delete.arg(&name);
+                delete
+            };
+            Ok(matches!(self.execute(key.counter(), delete).await?, Value::Int(count) if count > 0))
+        }
+        .boxed()
+    }
+}
+
+fn clock(parts: &[Value]) -> Option<Duration> {
+    let number = |value: &Value| match value {
+        Value::BulkString(text) => str::from_utf8(text).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    let [seconds, micros] = parts else { return None };
+    Some(Duration::from_secs(number(seconds)?).saturating_add(Duration::from_micros(number(micros)?)))
+}
+
+/// What is wrong, and what an operator can do about it.
+fn explain(error: &ServerError, key: &str) -> String {
+    let (code, detail) = (error.code(), error.details().unwrap_or_default());
+    if lacks_rights(&format!("{code} {detail}")) {
+        return format!("the store's user in Redis lacks a right that operating needs: {detail}");
+    }
+    if code == "WRONGTYPE" || detail.contains("WRONGTYPE") {
+        return format!(
+            "{key} has another type than quotagate writes, so something else wrote it: delete it"
+        );
+    }
+    format!("{code} {detail}")
+}
+
+fn unexpected() -> StoreError {
+    StoreError::unexpected_reply()
+}

@@ -1,0 +1,290 @@
+//! Counting: the operations of a batch are grouped by server and sent in one pipeline for each.
+
+use std::slice;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use quotagate_quota::protocol::Refund;
+use redis::{Pipeline, Value};
+
+use super::backend::Redis;
+use super::node::{Link, Node, Topology};
+use super::routing::{Route, Router, Urgency, no_primary};
+use super::script::{
+    Answer, Call, Form, MAX_OPERATIONS, Operation, OverrideSource, Rejection, lacks_rights, override_key,
+    refuses_all, unexpected,
+};
+use crate::store::{Batch, Settle, Settled, StoreError};
+
+/// The longest wait for a connection to refund units.
+const REFUND: Duration = Duration::from_secs(1);
+
+/// The operations of one server.
+type Group<'a> = (Arc<Node>, Vec<Operation<'a>>);
+
+impl Redis {
+    /// Carries out a batch: [`Store::carry_out`](crate::store::Store::carry_out).
+    pub(super) async fn count_batch(&self, batch: &Batch, settle: &Settle<'_>) {
+        let late = Instant::now() >= batch.deadline;
+        if late {
+            (0..batch.reservations.len()).for_each(|index| settle(index, Err(StoreError::Late)));
+        }
+        let reservations = batch.reservations.iter().enumerate().filter(|_| !late);
+        let reserve = reservations.map(|(index, reservation)| Operation::Reserve { index, reservation });
+        let (groups, unroutable) = self.group(batch.refunds.iter().map(Operation::Refund).chain(reserve));
+        for operation in &unroutable {
+            if let Operation::Reserve { index, .. } = *operation {
+                settle(index, Err(no_primary()));
+            }
+        }
+        if !unroutable.is_empty() {
+            self.reread_map();
+        }
+        // Concurrently, so that a slow server delays no other.
+        let nodes = groups.iter().map(|(node, group)| self.count_group(node, group, batch.deadline, settle));
+        join_all(nodes).await;
+    }
+
+    /// Refunds units: [`Store::refund`](crate::store::Store::refund).
+    pub(super) async fn refund_all(&self, refunds: &[Refund]) {
+        let deadline = Instant::now() + REFUND;
+        let (groups, _) = self.group(refunds.iter().map(Operation::Refund));
+        join_all(groups.iter().map(|(node, group)| self.send_group(node, group, deadline))).await;
+    }
+
+    /// Sorts operations by the server of their key, in their order. The others have no known
+    /// server.
+    fn group<'a>(
+        &self,
+        operations: impl Iterator<Item = Operation<'a>>,
+    ) -> (Vec<Group<'a>>, Vec<Operation<'a>>) {
+        let (mut groups, mut unroutable): (Vec<Group<'a>>, _) = (Vec::new(), Vec::new());
+        for operation in operations {
+            let Some(node) = self.owner(operation.key()) else {
+                unroutable.push(operation);
+                continue;
+            };
+            match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &node)) {
+                Some((_, group)) => group.push(operation),
+                None => groups.push((node, vec![operation])),
+            }
+        }
+        (groups, unroutable)
+    }
+
+    async fn count_group(
+        &self,
+        node: &Arc<Node>,
+        group: &[Operation<'_>],
+        deadline: Instant,
+        settle: &Settle<'_>,
+    ) {
+        let answers = self.send_group(node, group, deadline).await;
+        let mut retries = Vec::new();
+        for (operation, answer) in group.iter().zip(answers) {
+            let Operation::Reserve { index, .. } = *operation else { continue };
+            match answer {
+                Answer::Granted(grant) => settle(index, Ok(grant)),
+                Answer::Failed(error) => {
+                    if error.is_outage() {
+                        self.reread_map();
+                    }
+                    settle(index, Err(error));
+                }
+                answer => retries.push(async move {
+                    settle(index, self.reserve_again(node, operation, answer, deadline).await);
+                }),
+            }
+        }
+        join_all(retries).await;
+    }
+
+    /// Sends operations to their server in one pipeline. Returns one answer for each.
+    async fn send_group(&self, node: &Arc<Node>, group: &[Operation<'_>], deadline: Instant) -> Vec<Answer> {
+        let fail = |error: StoreError| group.iter().map(|_| Answer::Failed(error.clone())).collect();
+        let mut link = match self.link(node, deadline).await {
+            Ok(link) => link,
+            Err(error) => {
+                self.refund_unanswered(node, group);
+                return fail(error);
+            }
+        };
+        let now = node.now();
+        let calls = group.chunks(self.per_command(node)).map(|operations| Call { operations, now });
+        let mut commands = Pipeline::with_capacity(calls.len());
+        for call in calls.clone() {
+            commands.add_command(call.command(&self.prefix, Form::Digest, &node.override_source()));
+        }
+        match self.send(node, &mut link, &commands).await {
+            Ok(replies) => {
+                let read = |(reply, call)| self.read(node, &link, reply, call);
+                replies.iter().zip(calls).flat_map(read).collect()
+            }
+            Err(error) => fail(error),
+        }
+    }
+
+    /// Most operations of one command. A single server has all counters. In a cluster each counter
+    /// may be on its way to another node.
+    fn per_command(&self, node: &Node) -> usize {
+        if self.topology == Topology::Cluster || node.is_single_key() { 1 } else { MAX_OPERATIONS }
+    }
+
+    /// Sends the refunds of `group` to a node that is connected but silent, and waits for no
+    /// answer.
+    fn refund_unanswered(&self, node: &Arc<Node>, group: &[Operation<'_>]) {
+        let Some(link) = node.connected().filter(|link| link.silence().has_room()) else { return };
+        let mut commands = Pipeline::new();
+        for refund in group.iter().filter(|operation| matches!(operation, Operation::Refund(_))) {
+            let call = Call { operations: slice::from_ref(refund), now: node.now() };
+            commands.add_command(call.command(&self.prefix, Form::Digest, &OverrideSource::Undeclared));
+        }
+        if !commands.is_empty() {
+            self.send_unawaited(node, link, commands);
+        }
+    }
+
+    /// Reads the answers to a command, and learns from them about the server.
+    fn read(&self, node: &Node, link: &Link, reply: &Value, call: Call<'_>) -> Vec<Answer> {
+        let (answers, clock) = call.read(reply);
+        clock.inspect(|now| node.observe(*now));
+        self.errors.answer(reply);
+        // Some proxies in front of shards refuse several keys with another error than CROSSSLOT.
+        let several = call.operations.len() > 1;
+        if matches!(reply, Value::ServerError(error) if several && error.code() == "ERR") {
+            node.set_single_key();
+        }
+        for answer in &answers {
+            match answer {
+                Answer::Rejected(rejection) => node.learn(link, rejection),
+                Answer::Failed(StoreError::Refused(reason))
+                    if refuses_all(reason).is_some() || lacks_rights(reason) =>
+                {
+                    node.probe_soon();
+                }
+                _ => {}
+            }
+        }
+        if let Some(answer) = answers.last() {
+            link.silence().set_rejects(matches!(answer, Answer::Rejected(Rejection::NotNow(_))));
+        }
+        answers
+    }
+
+    /// Sends one reservation again, after an answer which proves that it was not carried out.
+    async fn reserve_again(
+        &self,
+        node: &Arc<Node>,
+        operation: &Operation<'_>,
+        proof: Answer,
+        deadline: Instant,
+    ) -> Settled {
+        let mut router = Router::at(self, operation.key(), node, Urgency::Call, deadline);
+        let mut route = router.next().await?;
+        // The window ended once; the override was read without the script.
+        let (mut rolled, mut read) = (false, None);
+        let mut answer = proof;
+        loop {
+            match answer {
+                Answer::Granted(grant) => return Ok(grant),
+                Answer::Failed(error) => return Err(error),
+                Answer::Refunded => return Err(StoreError::unexpected_reply()),
+                Answer::OtherWindow if rolled => return Err(StoreError::Rolled),
+                Answer::OtherWindow => rolled = true,
+                Answer::OverrideElsewhere => {
+                    read = Some(self.read_override(&route.node, operation.key(), deadline).await?);
+                }
+                // The slot migrates, and the declared key of the override is not on this node.
+                Answer::Rejected(rejection)
+                    if rejection.is_try_again()
+                        && read.is_none()
+                        && route.node.override_source() == OverrideSource::Declared =>
+                {
+                    read = Some(self.read_override(&route.node, operation.key(), deadline).await?);
+                }
+                Answer::Rejected(rejection) => router.follow(rejection).await?,
+            }
+            route = router.next().await?;
+            let source = read.clone().unwrap_or_else(|| route.node.override_source());
+            answer = self.reserve_once(&route, operation, &source, deadline).await;
+        }
+    }
+
+    async fn reserve_once(
+        &self,
+        route: &Route,
+        operation: &Operation<'_>,
+        source: &OverrideSource,
+        deadline: Instant,
+    ) -> Answer {
+        let call = Call { operations: slice::from_ref(operation), now: route.node.now() };
+        let command = call.command(&self.prefix, route.form, source);
+        match self.send_one(&route.node, command, route.asking, deadline).await {
+            Ok((link, reply)) => self.read(&route.node, &link, &reply, call).pop().unwrap_or_else(unexpected),
+            Err(error) => Answer::Failed(error),
+        }
+    }
+
+    /// Reads the override of a partition whose slot migrates, from the node that has it.
+    async fn read_override(
+        &self,
+        node: &Arc<Node>,
+        key: &str,
+        deadline: Instant,
+    ) -> Result<OverrideSource, StoreError> {
+        let get = |_| {
+            let mut get = redis::cmd("GET");
+            get.arg(override_key(&self.prefix, key));
+            get
+        };
+        let router = Router::at(self, key, node, Urgency::Call, deadline);
+        match self.query(router, get).await? {
+            Value::Nil => Ok(OverrideSource::Argument(None)),
+            Value::BulkString(value) => Ok(OverrideSource::Argument(Some(value))),
+            _ => Err(StoreError::Refused("the override of this partition cannot be read".to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quotagate_quota::protocol::Reservation;
+
+    use super::*;
+    use crate::store::{CheckedReservation, Store};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn wrongly_predicted_window_is_asked_for_once_more() {
+        let server = quotagate_support::redis::Redis::start().unwrap();
+        let store = Redis::start(&server.url().parse().unwrap(), "qg").unwrap();
+        let node = store.owner("").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        node.link(deadline).await.unwrap();
+        let reservation = Reservation {
+            key: "test:p:{*}".to_owned(),
+            window_s: 3600,
+            offset_s: 0,
+            quota: 9,
+            want: 2,
+            min: 1,
+            spare: 0,
+            count_denied: false,
+            shadow: false,
+        };
+        let batch = Batch {
+            deadline,
+            refunds: vec![],
+            reservations: vec![CheckedReservation::new(reservation).unwrap(); 2],
+        };
+        for used in [4, 8] {
+            node.observe(Duration::from_secs(1));
+            let commands = store.commands.get();
+            let settled = store.reserve(&batch).await;
+            assert_eq!(store.commands.get() - commands, 3, "once together, then each alone");
+            assert_eq!(settled.iter().map(|s| s.as_ref().unwrap().used).max(), Some(used));
+            assert!(node.now() > Duration::from_secs(1_000_000), "the clock was learned");
+        }
+        assert_eq!(server.cli(&["DBSIZE"]).unwrap().lines().trim(), "1", "no key of another window");
+    }
+}

@@ -1,0 +1,211 @@
+//! Following Redis: where a command goes after an answer which proves that no server executed it.
+//!
+//! Another node of the cluster has the slot, the script must be sent in full, or the server cannot
+//! serve now. Every repetition of a command goes through a [`Router`], which bounds them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Value};
+use tokio::time::sleep;
+
+use super::backend::Redis;
+use super::node::{Node, Topology, silence_limit};
+use super::script::{Form, Rejection};
+use crate::store::StoreError;
+
+/// Most times that one command is sent.
+const MAX_SENT: u32 = 16;
+/// The pause after the first server that cannot serve now. It doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+
+/// Where a command is sent next, and how.
+#[derive(Clone)]
+pub struct Route {
+    /// The server.
+    pub node: Arc<Node>,
+    /// How the command names its script.
+    pub form: Form,
+    /// Whether `ASKING` comes first, because the node is about to take over the slot.
+    pub asking: bool,
+}
+
+/// How long a command waits for servers that are unreachable or cannot serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Other items of the same call wait with it: it fails if its server is unreachable, or cannot
+    /// serve for long.
+    Call,
+    /// It waits until the deadline.
+    Operator,
+}
+
+/// Follows the answers to one command. Ask for a route, send the command there, and
+/// [follow](Self::follow) the answer if it is a rejection; then ask for the next route.
+pub struct Router<'a> {
+    redis: &'a Redis,
+    key: &'a str,
+    urgency: Urgency,
+    deadline: Instant,
+    /// `None`: the owner of the key's slot, which is looked up.
+    route: Option<Route>,
+    sent: u32,
+    pause: Duration,
+    last: StoreError,
+}
+
+impl<'a> Router<'a> {
+    /// Begins at the owner of the slot of `key`.
+    pub fn new(redis: &'a Redis, key: &'a str, urgency: Urgency, deadline: Instant) -> Self {
+        let (pause, last) = (FIRST_PAUSE, no_primary());
+        Self { redis, key, urgency, deadline, route: None, sent: 0, pause, last }
+    }
+
+    /// Begins at `node`.
+    pub fn at(redis: &'a Redis, key: &'a str, node: &Arc<Node>, urgency: Urgency, deadline: Instant) -> Self {
+        Self { route: Some(Route::new(Arc::clone(node))), ..Self::new(redis, key, urgency, deadline) }
+    }
+
+    /// Where the command is sent next.
+    ///
+    /// # Errors
+    /// When it was sent often enough, or time is over.
+    pub async fn next(&mut self) -> Result<Route, StoreError> {
+        loop {
+            if Instant::now() >= self.deadline {
+                return Err(match self.urgency {
+                    Urgency::Call => StoreError::Late,
+                    Urgency::Operator => self.last.clone(),
+                });
+            }
+            if self.sent >= MAX_SENT {
+                return Err(self.last.clone());
+            }
+            if self.route.is_none() {
+                self.route = self.redis.owner(self.key).map(Route::new);
+            }
+            match &self.route {
+                Some(route) => {
+                    self.sent += 1;
+                    return Ok(route.clone());
+                }
+                None if self.urgency == Urgency::Call => return Err(self.last.clone()),
+                None => self.wait(self.last.clone()).await?,
+            }
+        }
+    }
+
+    /// Follows the answer to the command that was sent last.
+    ///
+    /// # Errors
+    /// When it leads nowhere in the time that is left.
+    pub async fn follow(&mut self, rejection: Rejection) -> Result<(), StoreError> {
+        let Some(Route { node, asking, .. }) = self.route.clone() else { return Ok(()) };
+        self.last = StoreError::Unreachable(format!("{} answers {rejection}", node.name()));
+        match rejection {
+            Rejection::NoScript => self.route = Some(Route { node, form: Form::Text, asking }),
+            // Sent alone, the key has one server.
+            Rejection::CrossSlot => {}
+            Rejection::Moved(address) => {
+                let owner = self.redis.moved(self.key, &address, &node).map(Route::new);
+                self.route = Some(owner.ok_or_else(|| redirected(&address))?);
+            }
+            Rejection::Ask(address) => {
+                let node = self.redis.named(&address, &node).ok_or_else(|| redirected(&address))?;
+                self.route = Some(Route { asking: true, ..Route::new(node) });
+            }
+            Rejection::NotNow(_) => {
+                let error = self.last.clone();
+                if self.is_given_up(&node) {
+                    self.redis.reread_map();
+                    return Err(error);
+                }
+                self.wait(error).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows the failure of a command that was never sent.
+    ///
+    /// # Errors
+    /// When the command must not wait for another try.
+    pub async fn unreachable(&mut self, error: StoreError) -> Result<(), StoreError> {
+        match self.urgency {
+            Urgency::Call => Err(error),
+            Urgency::Operator => self.wait(error).await,
+        }
+    }
+
+    /// Waits, to look up the owner again then. Fails with `error` if too little time is left.
+    async fn wait(&mut self, error: StoreError) -> Result<(), StoreError> {
+        self.redis.reread_map();
+        if Instant::now() + self.pause >= self.deadline {
+            return Err(error);
+        }
+        sleep(self.pause).await;
+        self.pause *= 2;
+        (self.route, self.last) = (None, error);
+        Ok(())
+    }
+
+    /// Whether a node of a cluster has rejected calls for so long that the items of other nodes
+    /// must not wait for it.
+    fn is_given_up(&self, node: &Node) -> bool {
+        let limit = silence_limit(self.deadline.saturating_duration_since(Instant::now()));
+        let since = node.connected().and_then(|link| link.silence().rejects_since());
+        self.urgency == Urgency::Call
+            && self.redis.topology == Topology::Cluster
+            && since.is_some_and(|since| since.elapsed() >= limit)
+    }
+}
+
+impl Route {
+    const fn new(node: Arc<Node>) -> Self {
+        Self { node, form: Form::Digest, asking: false }
+    }
+}
+
+impl Redis {
+    /// Sends a command for one key until a server executes or refuses it. The reply may be an error
+    /// of the server.
+    pub(super) async fn query(
+        &self,
+        mut router: Router<'_>,
+        command: impl Fn(Form) -> Cmd,
+    ) -> Result<Value, StoreError> {
+        loop {
+            let Route { node, form, asking } = router.next().await?;
+            let (link, reply) = match self.send_one(&node, command(form), asking, router.deadline).await {
+                Ok(answered) => answered,
+                Err(error @ StoreError::Unreachable(_)) => {
+                    router.unreachable(error).await?;
+                    continue;
+                }
+                Err(error) => {
+                    self.reread_map();
+                    return Err(error);
+                }
+            };
+            let Value::ServerError(error) = &reply else { return Ok(reply) };
+            self.errors.answer(&reply);
+            match Rejection::of(error) {
+                // Sent again, it would be refused again.
+                Some(Rejection::CrossSlot) | None => return Ok(reply),
+                Some(rejection) => {
+                    node.learn(&link, &rejection);
+                    router.follow(rejection).await?;
+                }
+            }
+        }
+    }
+}
+
+/// The error for a key whose slot has no known owner.
+pub fn no_primary() -> StoreError {
+    StoreError::Unreachable("no primary is known for this key's slot".to_owned())
+}
+
+fn redirected(address: &str) -> StoreError {
+    StoreError::Refused(format!("redirected to {address}"))
+}

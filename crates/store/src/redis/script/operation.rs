@@ -1,0 +1,201 @@
+//! What the counter script does, and the command that says so.
+
+use std::time::Duration;
+
+use quotagate_quota::protocol::Refund;
+use redis::{Cmd, RedisWrite, Value};
+
+use super::answer::{self, Answer};
+use super::{COUNTER, Form};
+use crate::store::CheckedReservation;
+
+/// Most operations of one command: Redis serves no other client meanwhile, for about 0.3 ms.
+pub const MAX_OPERATIONS: usize = 32;
+/// Numbers in the argument of a reservation.
+const NUMBERS: usize = 9;
+
+/// What the script does with one counter.
+#[derive(Clone, Copy, Debug)]
+pub enum Operation<'a> {
+    /// Refunds units.
+    Refund(&'a Refund),
+    /// Reserves units.
+    Reserve {
+        /// The index of the reservation among those of its call.
+        index: usize,
+        /// What is reserved.
+        reservation: &'a CheckedReservation,
+    },
+}
+
+/// Where the script finds the override of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OverrideSource {
+    /// In its key, beside the counter.
+    Undeclared,
+    /// In its key, which the command declares: some servers let a script read no other keys. Redis
+    /// refuses a command that declares a missing key while the slot of the key migrates.
+    Declared,
+    /// In the argument: it was read before.
+    Argument(Option<Vec<u8>>),
+}
+
+/// The operations of one command, whose counters are all on one server.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// What the script does, in this order.
+    pub operations: &'a [Operation<'a>],
+    /// The server's clock, as predicted: units are reserved in the window of this moment.
+    pub now: Duration,
+}
+
+/// The key of the override of a partition.
+pub fn override_key(prefix: &str, key: &str) -> String {
+    format!("{prefix}:{key}:override")
+}
+
+impl<'a> Operation<'a> {
+    /// The counter's key.
+    pub fn key(&self) -> &'a str {
+        match self {
+            Self::Refund(refund) => &refund.key,
+            Self::Reserve { reservation, .. } => &reservation.key,
+        }
+    }
+
+    /// The number of the window at `now`.
+    pub(super) fn window(&self, now: Duration) -> u64 {
+        match self {
+            Self::Refund(refund) => refund.window,
+            Self::Reserve { reservation, .. } => reservation.window().number_at(now),
+        }
+    }
+
+    /// The key whose override it needs.
+    fn overridden(&self) -> Option<&'a str> {
+        match self {
+            Self::Refund(_) => None,
+            Self::Reserve { reservation, .. } => Some(&reservation.key),
+        }
+    }
+}
+
+impl Call<'_> {
+    /// The command that carries out the operations.
+    pub fn command(&self, prefix: &str, form: Form, source: &OverrideSource) -> Cmd {
+        let operations = self.operations;
+        let keys: usize = operations.iter().map(|operation| operation.key().len()).sum();
+        let size = keys + operations.len() * (prefix.len() + NUMBERS * 8 + 24) + 64;
+        let mut cmd = Cmd::with_capacity(3 + 2 * operations.len(), size);
+        let declared: Vec<_> = match source {
+            OverrideSource::Declared => operations.iter().filter_map(Operation::overridden).collect(),
+            OverrideSource::Undeclared | OverrideSource::Argument(_) => Vec::new(),
+        };
+        COUNTER.call(&mut cmd, form);
+        cmd.arg(operations.len() + declared.len());
+        for operation in operations {
+            let (key, window) = (operation.key(), operation.window(self.now));
+            cmd.write_arg_fmt(format_args!("{prefix}:{key}:{window}"));
+        }
+        for key in declared {
+            cmd.arg(override_key(prefix, key));
+        }
+        for operation in operations {
+            match operation {
+                Operation::Refund(refund) => cmd.write_arg(&double(refund.units)),
+                Operation::Reserve { reservation, .. } => {
+                    write_reservation(&mut cmd, prefix, reservation, operation.window(self.now), source);
+                }
+            }
+        }
+        cmd
+    }
+
+    /// Reads the reply to the command: one answer for each operation, in their order. The server's
+    /// clock comes with them if the script ran.
+    pub fn read(&self, reply: &Value) -> (Vec<Answer>, Option<Duration>) {
+        let Some((now, mut fields)) = answer::fields(reply) else {
+            return (vec![answer::of_all(reply); self.operations.len()], None);
+        };
+        let read = |operation: &Operation<'_>| {
+            let fields = fields.next().unwrap_or_default();
+            answer::read(fields, operation, self.now, now).unwrap_or_else(answer::unexpected)
+        };
+        (self.operations.iter().map(read).collect(), Some(now))
+    }
+}
+
+fn write_reservation(
+    cmd: &mut Cmd,
+    prefix: &str,
+    reservation: &CheckedReservation,
+    window: u64,
+    source: &OverrideSource,
+) {
+    let (stem, value) = match source {
+        OverrideSource::Undeclared | OverrideSource::Declared => {
+            (prefix.len() + reservation.key.len() + 2, &[][..])
+        }
+        OverrideSource::Argument(value) => (0, value.as_deref().unwrap_or_default()),
+    };
+    let stem = u64::try_from(stem).unwrap_or_default();
+    let numbers: [u64; NUMBERS] = [
+        window,
+        reservation.window_s.into(),
+        reservation.offset_s.into(),
+        reservation.quota,
+        reservation.want,
+        reservation.min,
+        reservation.spare,
+        reservation.count_denied.into(),
+        stem,
+    ];
+    let numbers = numbers.map(double);
+    if value.is_empty() {
+        cmd.write_arg(numbers.as_flattened());
+    } else {
+        cmd.write_arg(&[numbers.as_flattened(), value].concat());
+    }
+}
+
+/// A number as the script reads it: exact, since none is above 2^53 - 1.
+const fn double(number: u64) -> [u8; 8] {
+    (number as f64).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use quotagate_quota::protocol::Reservation;
+
+    use super::*;
+
+    #[test]
+    fn one_command_carries_several_operations() {
+        let refund = Refund { key: "test:q:{a}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let reservation = CheckedReservation::new(Reservation {
+            key: "test:p:{*}".to_owned(),
+            window_s: 60,
+            offset_s: 0,
+            quota: 100,
+            want: 3,
+            min: 1,
+            spare: 0,
+            count_denied: false,
+            shadow: false,
+        });
+        let reservation = &reservation.unwrap();
+        let operations = [Operation::Refund(&refund), Operation::Reserve { index: 0, reservation }];
+        let call = Call { operations: &operations, now: Duration::from_secs(7 * 60) };
+        let text = |source| {
+            String::from_utf8_lossy(&call.command("qg", Form::Digest, &source).get_packed_command())
+                .into_owned()
+        };
+        let plain = text(OverrideSource::Undeclared);
+        let head = format!("*7\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n$1\r\n2\r\n", COUNTER.digest);
+        assert!(plain.starts_with(&head), "{plain}");
+        assert!(plain.contains("$15\r\nqg:test:q:{a}:6\r\n$15\r\nqg:test:p:{*}:7\r\n$8\r\n"), "{plain}");
+        assert!(plain.contains("$72\r\n"), "{plain}");
+        let known = text(OverrideSource::Argument(Some(b"blocked".to_vec())));
+        assert!(known.contains("$79\r\n") && known.ends_with("blocked\r\n"), "{known}");
+    }
+}

@@ -1,0 +1,176 @@
+//! Secrets in files, which are read again while the store runs.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Most bytes of a file.
+const MAX_BYTES: u64 = 64 * 1024;
+
+/// What a file of secrets holds.
+pub trait Secret: Sized {
+    /// The content of a good file, in words: "`FILE` must hold `EXPECTED`".
+    const EXPECTED: &'static str;
+
+    /// Reads the content of a file; `None` if it is no such secret.
+    fn parse(content: &[u8]) -> Option<Self>;
+}
+
+/// A password: one line of text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PasswordLine(pub String);
+
+/// A file with one line, the password.
+pub type PasswordFile = SecretFile<PasswordLine>;
+
+/// A file of secrets, whose last good content stays in use while the file is missing or wrong. The
+/// content is never shown.
+pub struct SecretFile<T> {
+    path: PathBuf,
+    state: RwLock<State<T>>,
+}
+
+struct State<T> {
+    last: Option<Arc<T>>,
+    /// Whether the log says that the file is wrong.
+    logged: bool,
+}
+
+/// Why a file of secrets is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// It cannot be read.
+    #[error("{path} cannot be read: {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It holds something else.
+    #[error("{path} must hold {expected}")]
+    Malformed {
+        /// The file.
+        path: String,
+        /// What it must hold.
+        expected: &'static str,
+    },
+}
+
+impl<T: Secret> SecretFile<T> {
+    /// The file at `path`, which is not read yet.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), state: RwLock::new(State { last: None, logged: false }) }
+    }
+
+    /// The file at `path`, which is read now.
+    ///
+    /// # Errors
+    /// When it cannot be read, or holds something else.
+    pub fn open(path: &Path) -> Result<Self, SecretError> {
+        let file = Self::new(path);
+        file.read()?;
+        Ok(file)
+    }
+
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the file again. Returns its last good content if it is missing or wrong now, which is
+    /// logged once.
+    ///
+    /// # Errors
+    /// When no content was ever good.
+    pub fn read(&self) -> Result<Arc<T>, SecretError> {
+        let found = self.load();
+        // No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        match (found, &state.last) {
+            (Ok(secret), _) => {
+                let secret = Arc::new(secret);
+                *state = State { last: Some(Arc::clone(&secret)), logged: false };
+                Ok(secret)
+            }
+            (Err(error), Some(last)) => {
+                let last = Arc::clone(last);
+                if !state.logged {
+                    tracing::warn!("{error}; its last good content stays in use");
+                }
+                state.logged = true;
+                Ok(last)
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// The content that was read last, without reading the file.
+    pub fn last(&self) -> Option<Arc<T>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).last.clone()
+    }
+
+    fn load(&self) -> Result<T, SecretError> {
+        let path = || self.path.display().to_string();
+        let mut content = Vec::new();
+        File::open(&self.path)
+            .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut content))
+            .map_err(|source| SecretError::Unreadable { path: path(), source })?;
+        // A file that is too long would be cut, and its last line be a secret that nobody chose.
+        let secret = if content.len() as u64 <= MAX_BYTES { T::parse(&content) } else { None };
+        secret.ok_or_else(|| SecretError::Malformed { path: path(), expected: T::EXPECTED })
+    }
+}
+
+impl<T> fmt::Debug for SecretFile<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SecretFile").field(&self.path).finish()
+    }
+}
+
+impl Secret for PasswordLine {
+    const EXPECTED: &'static str = "one line of at most 64 KiB, the password";
+
+    fn parse(content: &[u8]) -> Option<Self> {
+        let password = str::from_utf8(content).ok()?.trim_end_matches(['\r', '\n']);
+        let one_line = !password.is_empty() && !password.contains(['\r', '\n']);
+        one_line.then(|| Self(password.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn file_is_read_again_and_a_wrong_one_keeps_the_last_password() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("password");
+        let file = PasswordFile::new(&path);
+        assert!(file.read().err().unwrap().to_string().contains("cannot be read: No such file"));
+        for (text, expected) in [
+            (Some("0ne\n"), "0ne"),
+            (Some("tw0 words\r\n"), "tw0 words"),
+            (Some(""), "tw0 words"),
+            (Some("a\nb\n"), "tw0 words"),
+            (None, "tw0 words"),
+            (Some("thr33"), "thr33"),
+        ] {
+            match text {
+                Some(text) => fs::write(&path, text).unwrap(),
+                None => fs::remove_file(&path).unwrap(),
+            }
+            assert_eq!(file.read().unwrap().0, expected, "{text:?}");
+        }
+        fs::write(&path, "s3cret\nmore\n").unwrap();
+        let error = PasswordFile::new(&path).read().err().unwrap().to_string();
+        assert!(
+            error.contains("must hold one line of at most 64 KiB, the password") && !error.contains("s3cret"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! Redirects of a Redis Cluster while a caller holds units.
+
+use std::time::Duration;
+
+use quotagate_quota::protocol::{Grant, Reservation};
+use quotagate_store::control::Key;
+use quotagate_store::store::Store;
+use quotagate_support::cluster::{Cluster, SlotMove};
+
+use crate::common::{back, batch, numbers, one, open, take, until};
+
+/// Units used, as the store reads them.
+async fn used(store: &dyn Store, of: &Reservation, grant: Grant) -> String {
+    let counter = Key::Counter { key: &of.key, window_s: of.window_s, number: grant.window };
+    store.control().get(counter).await.unwrap().value.unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn held_units_are_refunded_once_after_their_slot_moved() {
+    let cluster = Cluster::start().unwrap();
+    let store = open(&cluster.url()).await;
+    let ask = take("held", 10, 1);
+    let held = one(&*store, &take("held", 10, 6)).await;
+    assert_eq!((held.granted, held.used), (6, 6));
+
+    let moving = SlotMove::of(&cluster, "held").unwrap();
+    moving.begin().unwrap();
+    moving.keys().unwrap();
+    // The old owner answers ASK: the reservation follows, the refund is not sent again.
+    assert_eq!(numbers(&*store, &ask).await, (1, 7));
+    store.refund(&[back(&ask, held, 2)]).await;
+    assert_eq!(used(&*store, &ask, held).await, "7", "a refund is never repeated");
+
+    moving.end().unwrap();
+    // The old owner answers MOVED: the reservation follows, and the store learns the new owner.
+    assert_eq!(numbers(&*store, &ask).await, (1, 8));
+    until("the new owner refunds", Duration::from_secs(5), async || {
+        store.refund(&[back(&ask, held, 1)]).await;
+        (used(&*store, &ask, held).await == "7").then_some(())
+    })
+    .await;
+    let settled = store.reserve(&batch(vec![back(&ask, held, 3)], vec![take("held", 10, 9)])).await;
+    let grant = settled[0].as_ref().unwrap();
+    assert_eq!((grant.granted, grant.used), (6, 10), "a refund precedes the reservations of its batch");
+    assert_eq!(numbers(&*store, &ask).await, (0, 10));
+}
