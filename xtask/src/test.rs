@@ -1,7 +1,8 @@
 //! `cargo xtask test`: everything that a release needs.
 //!
-//! Most tests wait for processes and timers rather than compute, so two lanes of test binaries run
-//! side by side. The tests that measure what load and faults do to clients run alone afterwards.
+//! The tests of the filter and those of the store mostly wait for processes and timers, so two lanes
+//! of test binaries run side by side. Tests that compute, or that measure what load and faults do to
+//! clients, run alone.
 
 use std::{
     io::{self, Write},
@@ -20,10 +21,10 @@ use crate::{
     setup::{self, Consent, Part},
 };
 
-/// The package whose binaries make up the first lane: end to end, adapters, what is shipped.
-const FIRST: &str = "";
-/// The package whose tests run alone.
-const ALONE: &str = "testing/chaos";
+/// The packages of the first lane: the root package, with end-to-end tests and adapters.
+const FIRST: &[&str] = &[""];
+/// The packages of the second lane. All others run alone.
+const SECOND: &[&str] = &["crates/cli", "crates/control", "crates/store"];
 
 /// Sets up, builds, and runs every test; returns what was built.
 pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
@@ -31,8 +32,8 @@ pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
     let built = build::tests()?;
     task::step("test: everything");
     let binaries: Vec<Binary> = built.iter().filter_map(Binary::of).collect();
-    let (alone, shared): (Vec<_>, Vec<_>) = binaries.iter().partition(|binary| binary.is_in(ALONE));
-    let (first, second): (Vec<_>, Vec<_>) = shared.into_iter().partition(|binary| binary.is_in(FIRST));
+    let (first, rest): (Vec<_>, Vec<_>) = binaries.iter().partition(|binary| binary.is_in(FIRST));
+    let (second, alone): (Vec<_>, Vec<_>) = rest.into_iter().partition(|binary| binary.is_in(SECOND));
     let failed = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for lane in [&first, &second] {
@@ -67,8 +68,9 @@ impl Binary {
         Some(Self { package, program, name })
     }
 
-    fn is_in(&self, folder: &str) -> bool {
-        self.package == paths::root().join(folder).components().collect::<PathBuf>()
+    fn is_in(&self, folders: &[&str]) -> bool {
+        let folder = self.package.strip_prefix(paths::root()).ok().and_then(Path::to_str);
+        folder.is_some_and(|folder| folders.contains(&folder))
     }
 
     /// Runs it in the folder of its package, as Cargo does, and shows its output in one piece.
@@ -132,10 +134,13 @@ mod tests {
             package: paths::root(),
         };
         let binary = Binary::of(&artifact).unwrap();
-        assert!(binary.is_in(FIRST) && !binary.is_in(ALONE) && binary.name == "e2e");
-        artifact.package = paths::root().join(ALONE);
+        assert!(binary.is_in(FIRST) && !binary.is_in(SECOND) && binary.name == "e2e");
+        artifact.package = paths::root().join("crates/store");
         let binary = Binary::of(&artifact).unwrap();
-        assert!(binary.is_in(ALONE) && binary.name == "testing/chaos/e2e");
+        assert!(binary.is_in(SECOND) && binary.name == "crates/store/e2e");
+        artifact.package = paths::root().join("testing/chaos");
+        let binary = Binary::of(&artifact).unwrap();
+        assert!(!binary.is_in(FIRST) && !binary.is_in(SECOND));
         artifact.test = false;
         assert!(Binary::of(&artifact).is_none());
     }

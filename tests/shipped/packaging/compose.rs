@@ -39,7 +39,7 @@ fn services_wait_for_their_dependencies() {
             }
         }
     }
-    assert!(service("store-1")["depends_on"]["redis-run_script"].is_object());
+    assert!(service("store-1")["depends_on"]["redis-form"].is_object());
     assert!(service("envoy")["depends_on"]["store-2"].is_object());
 }
 

@@ -13,7 +13,7 @@ use quotagate_support::{paths, yaml};
 use serde_json::Value;
 
 /// The services that do their work and end.
-pub const ONE_SHOT: [&str; 2] = ["redis-run_script", "admin-token"];
+pub const ONE_SHOT: [&str; 2] = ["redis-form", "admin-token"];
 
 pub const REDIS_NODES: [&str; 6] = ["redis-1", "redis-2", "redis-3", "redis-4", "redis-5", "redis-6"];
 

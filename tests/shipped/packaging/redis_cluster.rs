@@ -19,7 +19,7 @@ fn node_addresses(cluster: &Cluster) -> Result<Vec<String>> {
 }
 
 fn run_script(arguments: &[String]) -> (bool, String) {
-    let script = paths::root().join("docker/run_script-cluster.sh");
+    let script = paths::root().join("docker/form-cluster.sh");
     let output = Command::new("sh").arg(script).args(arguments).env("DEADLINE", "30").output().unwrap();
     let text =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
@@ -53,7 +53,7 @@ fn script_rejects_too_few_nodes() {
 #[test]
 fn compose_file_forms_and_uses_the_same_nodes() {
     let expected: Vec<String> = REDIS_NODES.iter().map(|name| format!("{name}:6379")).collect();
-    assert_eq!(strings(&service("redis-run_script")["command"]), expected);
+    assert_eq!(strings(&service("redis-form")["command"]), expected);
     for store in ["store-1", "store-2"] {
         let url = service(store)["environment"]["QUOTAGATE_STORE"].clone();
         assert_eq!(url, format!("redis-cluster://{}", expected.join(",")));
