@@ -1,22 +1,22 @@
-//! When to stop calling a store that does not answer, and when to try it again.
+//! The circuit breaker: when to stop calling a store that does not answer, and when to try it again.
 //!
-//! After [`LIMIT`] calls in a row that failed as a whole the breaker opens for 250 ms, then lets a single
-//! probe through; each probe that fails doubles the pause, up to 1 s. Pauses vary by a quarter, so that the
-//! workers of a fleet do not return as one.
+//! After [`LIMIT`] calls in a row that failed as a whole, the breaker opens for 250 ms. Then it lets a single
+//! probe through. Each probe that fails doubles the pause, up to 1 s. Pauses vary by a quarter, so that the
+//! workers of a fleet do not come back all at once.
 //!
-//! A readable reply is a success, whatever it says of single reservations. A store that has lost a part of its
-//! counters answers for the others, and a breaker that opened would take those from everybody.
+//! Every readable reply is a success, even if single reservations failed. A store that lost a part of its
+//! counters still serves the others, and an open breaker would fail those, too.
 
 use std::time::Duration;
 
 use crate::time::Monotonic;
 
-/// Failed calls in a row that open the breaker.
+/// So many failed calls in a row open the breaker.
 pub const LIMIT: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The state of the store as its callers saw it.
+/// The breaker of one worker.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     state: State,
@@ -30,12 +30,12 @@ enum State {
     Probing { pause: Duration },
 }
 
-/// What an outcome changed.
+/// What the end of a call changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing.
     None,
-    /// The store is now taken for dead.
+    /// The worker gives the store up for a while.
     Opened,
     /// The store answers again.
     Healed,
@@ -61,7 +61,7 @@ impl Breaker {
         matches!(self.state, State::Probing { .. })
     }
 
-    /// A call leaves; whether it is the probe.
+    /// A call leaves. Returns whether it is the probe.
     pub fn calling(&mut self, now: Monotonic) -> bool {
         match self.state {
             State::Open { until, pause } if until <= now => {
@@ -80,7 +80,7 @@ impl Breaker {
         }
     }
 
-    /// A call brought no readable reply; `probe` is what [`Breaker::calling`] said of it.
+    /// A call brought no readable reply. `probe` is what [`Breaker::calling`] returned for it.
     pub fn failed(&mut self, probe: bool, now: Monotonic) -> Change {
         match self.state {
             State::Closed { failures } if failures + 1 < LIMIT => {
@@ -101,7 +101,7 @@ impl Breaker {
     }
 
     fn open(&mut self, pause: Duration, now: Monotonic) {
-        // xorshift64 (Marsaglia 2003); the quality of a jitter needs no more.
+        // xorshift64 (Marsaglia 2003) is good enough for jitter.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn five_failures_in_a_row_open_it() {
+    fn five_failures_in_a_row_open_the_breaker() {
         let breaker = opened();
         assert!(!breaker.lets_through(at(180)));
         assert!(breaker.lets_through(at(250)));
     }
 
     #[test]
-    fn a_success_in_between_keeps_it_closed() {
+    fn success_between_failures_keeps_the_breaker_closed() {
         let mut breaker = Breaker::new(7);
         for _ in 0..20 {
             for _ in 1..LIMIT {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_workers_of_a_fleet_do_not_return_as_one() {
+    fn pauses_differ_between_workers() {
         for openings in [1, 2] {
             let mut pauses: Vec<_> = (0..100)
                 .map(|seed| {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn one_probe_at_a_time_and_pauses_that_double_up_to_a_second() {
+    fn one_probe_at_a_time_and_pauses_double_up_to_a_second() {
         let mut breaker = opened();
         let mut now = 0;
         for longest in [250, 500, 1000, 1000] {

@@ -1,6 +1,6 @@
-//! How a call to the store fails, told from what the host says of its end.
+//! How a call to the store fails, as the host reports its end.
 //!
-//! | what the host says | fault |
+//! | what the host reports | fault |
 //! | --- | --- |
 //! | it does not send the call | [`CallFault::NoCluster`], [`CallFault::NoHost`] |
 //! | no headers: reset while the answer came, or it was not whole in time | [`CallFault::CutOff`] |
@@ -9,24 +9,24 @@
 //! | the store's answer, with another status than 200 | [`CallFault::Refused`] |
 //! | 200 with anything but a reply to this call | [`CallFault::Malformed`] |
 //!
-//! A fault decides nothing: all of them are a store that fails. It is counted and told to operators.
+//! Faults are classified for metrics and the log, but handled identically: the store failed.
 
 use crate::protocol;
 
-/// How a call ended, as the host tells it.
+/// How a call ended, as the host reports it.
 #[derive(Clone, Debug)]
 pub enum CallEnd {
-    /// Its headers never came, or their end did not.
+    /// No whole response headers came.
     Reset,
-    /// It was answered.
+    /// An answer came.
     Answered {
         /// The HTTP status.
         status: u16,
-        /// By whom.
+        /// Who answered.
         by: AnsweredBy,
         /// The first [`protocol::MAX_BODY`] bytes of the body.
         body: Vec<u8>,
-        /// How long the whole body is.
+        /// The length of the whole body, in bytes.
         size: usize,
     },
 }
@@ -34,9 +34,9 @@ pub enum CallEnd {
 /// Who answered a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnsweredBy {
-    /// The store, or what stands in its place.
+    /// The store, or a proxy in front of it.
     Store,
-    /// The host itself, since no answer began.
+    /// The host itself, because no answer began.
     Host,
 }
 
@@ -47,7 +47,7 @@ pub enum CallFault<'a> {
     NoCluster,
     /// None of the cluster's hosts is healthy, or too many calls are under way to them.
     NoHost,
-    /// No answer began; what the host says of that.
+    /// No answer began. The text is the host's.
     Unreachable(&'a [u8]),
     /// No answer came in time.
     TimedOut,
@@ -64,7 +64,7 @@ pub enum CallFault<'a> {
     Malformed(Misread),
 }
 
-/// Why a body is no reply to its call. Nothing in it is spent.
+/// Why a body is no reply to its call. None of its units are spent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misread {
     /// It is longer than a reply may be.
@@ -81,17 +81,17 @@ pub enum Misread {
         /// Reservations of the call.
         reservations: usize,
     },
-    /// A grant is larger than its reservation: whatever this answers, it is not this call.
+    /// A grant is larger than its reservation, so this is not the reply to this call.
     #[error("{granted} units granted where {asked} were asked for")]
     TooMuch {
         /// Units granted.
         granted: u64,
-        /// Units wanted and spare.
+        /// Units of the reservation: `want` and `spare`.
         asked: u64,
     },
 }
 
-/// What becomes of calls, for statistics.
+/// How calls end, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CallOutcome {
     /// The store replied.
@@ -108,11 +108,11 @@ pub enum CallOutcome {
     Refused,
     /// The answer was no reply to the call.
     Malformed,
-    /// One reservation of a call that was replied to failed.
+    /// One reservation failed in a call with a reply.
     ItemFailed,
-    /// After failures in a row no more calls are made for a while. No call by itself.
+    /// The breaker opened. This counts no call of its own.
     Suspended,
-    /// A fetch of dials failed, however that was.
+    /// A fetch of dials failed in any way.
     DialsFailed,
 }
 
@@ -131,7 +131,7 @@ impl CallOutcome {
         Self::DialsFailed,
     ];
 
-    /// Its name in statistics.
+    /// Its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -149,7 +149,7 @@ impl CallOutcome {
 }
 
 impl CallFault<'_> {
-    /// What it counts as.
+    /// How it counts in metrics.
     pub const fn outcome(&self) -> CallOutcome {
         match self {
             Self::NoCluster | Self::NoHost => CallOutcome::DispatchFailed,
@@ -166,7 +166,7 @@ impl CallEnd {
     /// The body of an answer with 200.
     ///
     /// # Errors
-    /// How the call failed, where there is none.
+    /// How the call failed.
     pub fn body(&self) -> Result<&[u8], CallFault<'_>> {
         let Self::Answered { status, by, body, size } = self else { return Err(CallFault::CutOff) };
         match (by, *status) {
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_call_tells_how_it_failed() {
+    fn end_of_a_call_is_classified_by_status_and_sender() {
         use AnsweredBy::{Host, Store};
         let answered = |status, by, size| CallEnd::Answered { status, by, body: b"why".to_vec(), size };
         let refused = |status| Err(CallFault::Refused { status, body: b"why" });

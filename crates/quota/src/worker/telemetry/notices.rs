@@ -1,7 +1,7 @@
-//! What a worker has to say to operators: how calls fail, that it has given the store up, that it answers again.
+//! Log lines for operators: how calls fail, that the worker gave the store up, that the store answers again.
 //!
-//! The first notice of a kind is given at once, and from then on at most one in [`PAUSE`], which says how many were
-//! left out. A store that fails a thousand times a second is ten kinds of lines in ten seconds at most.
+//! The first notice of a kind is logged at once. Then at most one in [`PAUSE`], which says how many were left out. So a
+//! store that fails a thousand times a second causes at most one line of each kind in that time.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,14 +13,14 @@ use crate::worker::call::faults::{CallFault, CallOutcome};
 
 /// Notices of one kind are at least this far apart.
 pub const PAUSE: Duration = Duration::from_secs(10);
-/// So many bytes are shown of a text that comes from elsewhere, before control characters are escaped.
+/// Most bytes that a notice shows of a foreign text, before control characters are escaped.
 const SHOWN: usize = 200;
 
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     what: What,
-    /// So many more of its kind there were since the last one.
+    /// Notices of its kind that were left out since the last one.
     left_out: u64,
 }
 
@@ -35,21 +35,21 @@ enum What {
     Answers,
 }
 
-/// What has to be said, and what was said when.
+/// Notices to log, and when those of each kind were logged last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notices {
     due: Vec<Notice>,
-    /// Of each outcome that is a fault.
+    /// By the outcome of a call.
     faults: [Pace; CallOutcome::ALL.len()],
     given_up: Pace,
     answers: Pace,
     ignored: Pace,
-    /// Whether the store is given up, and whether that is what was said last.
+    /// Whether the worker has given the store up, and whether the last line said so.
     is_given_up: bool,
     said_given_up: bool,
 }
 
-/// When something was last said, and how often not since.
+/// When a kind was logged last, and how many notices were left out since.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
     last: Option<Monotonic>,
@@ -61,7 +61,7 @@ impl Pace {
         self.last.is_none_or(|last| now.since(last) >= PAUSE)
     }
 
-    /// How many were left out, if something may be said now.
+    /// If a notice may be logged now: how many were left out.
     fn say(&mut self, now: Monotonic) -> Option<u64> {
         if self.is_open(now) {
             self.last = Some(now);
@@ -74,18 +74,18 @@ impl Pace {
 }
 
 impl Notices {
-    /// A call failed. Of texts in the notice `secret` is taken out.
+    /// A call failed. The notice never shows `secret`.
     pub(crate) fn call_failed(&mut self, fault: &CallFault<'_>, secret: Option<&str>, now: Monotonic) {
         let Some(left_out) = self.pace(fault.outcome()).and_then(|pace| pace.say(now)) else { return };
         let what = What::CallFailed(explained(fault, secret));
         self.due.push(Notice { what, left_out });
     }
 
-    /// A reservation of the counter `key` failed, in a call that was replied to.
+    /// A reservation of the counter `key` failed in a call with a reply.
     pub(crate) fn item_failed(&mut self, key: &str, why: &str, secret: Option<&str>, now: Monotonic) {
         let pace = self.pace(CallOutcome::ItemFailed);
         let Some(left_out) = pace.and_then(|pace| pace.say(now)) else { return };
-        // Not whom it counts: that is for access logs.
+        // Without the partition, which belongs in access logs only.
         let policy = key.split_once(":{").map_or(key, |(policy, _)| policy).into();
         let why = shown(why.as_bytes(), secret);
         self.due.push(Notice { what: What::ReservationFailed { policy, why }, left_out });
@@ -99,18 +99,18 @@ impl Notices {
         self.due.push(Notice { what, left_out });
     }
 
-    /// Something of what the store says of dials is none.
+    /// A part of a reply with dials makes no sense and is ignored.
     pub(crate) fn dials_ignored(&mut self, what: &str, secret: Option<&str>, now: Monotonic) {
         let Some(left_out) = self.ignored.say(now) else { return };
         self.due.push(Notice { what: What::DialsIgnored(shown(what.as_bytes(), secret)), left_out });
     }
 
-    /// The store knows nothing of dials: to be told once.
+    /// The store does not know dials.
     pub(crate) fn no_dials(&mut self) {
         self.due.push(Notice { what: What::NoDials, left_out: 0 });
     }
 
-    /// The breaker has changed, or not.
+    /// A call ended with this change of the breaker.
     pub(crate) fn changed(&mut self, change: Change, now: Monotonic) {
         self.is_given_up = match change {
             Change::None => return,
@@ -120,24 +120,24 @@ impl Notices {
         self.catch_up(now, Pace::say);
     }
 
-    /// Time has passed: says what has become of the store, if that was left out and still is so.
+    /// Time has passed: logs the state of the store if that was left out and still holds.
     pub(crate) fn tick(&mut self, now: Monotonic) {
-        // What is told now was counted as left out when it happened.
+        // This notice was counted as left out when it happened.
         let late = |pace: &mut Pace, now| if pace.is_open(now) { pace.say(now) } else { None };
         self.catch_up(now, |pace, now| late(pace, now).map(|left_out| left_out.saturating_sub(1)));
     }
 
-    /// Whether nothing waits for the time when it may be said.
+    /// Whether no notice waits for its time.
     pub(crate) const fn is_settled(&self) -> bool {
         self.is_given_up == self.said_given_up
     }
 
-    /// What is to be said, once.
+    /// Takes the notices.
     pub(crate) fn take(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.due)
     }
 
-    /// What was said last is never wrong for longer than [`PAUSE`].
+    /// The last line about the store is never wrong for longer than [`PAUSE`].
     fn catch_up(&mut self, now: Monotonic, say: impl FnOnce(&mut Pace, Monotonic) -> Option<u64>) {
         if self.is_settled() {
             return;
@@ -193,7 +193,7 @@ fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
             let about_token = matches!(status, 401 | 403);
             let hint = if about_token { "; see store.token" } else { "" };
             match error_text(body) {
-                // Whoever else answers so may show the token in a form that is not known here.
+                // Another server's text may show the token in an unknown form.
                 None if about_token => format!("it answered {status}{hint}"),
                 text => {
                     format!("it answered {status}{hint}: {}", shown(text.as_deref().unwrap_or(body), secret))
@@ -206,7 +206,7 @@ fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
     }
 }
 
-/// The store's own words, where an answer has its form.
+/// The error text of an answer in the store's own form.
 fn error_text(body: &[u8]) -> Option<Vec<u8>> {
     #[derive(serde::Deserialize)]
     struct Refusal {
@@ -215,7 +215,7 @@ fn error_text(body: &[u8]) -> Option<Vec<u8>> {
     serde_json::from_slice(body).ok().map(|Refusal { error }| error.into_bytes())
 }
 
-/// A text from elsewhere, in quotes and on one line, cut, and without the secret.
+/// A foreign text in quotes, on one line, cut, and without the secret.
 fn shown(text: &[u8], secret: Option<&str>) -> String {
     let text = String::from_utf8_lossy(text);
     let text = match secret {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_kind_the_first_is_told_and_then_one_in_ten_seconds_with_the_number_left_out() {
+    fn each_kind_is_logged_once_in_ten_seconds_with_the_number_left_out() {
         let mut notices = Notices::default();
         for ms in 0..10_000 {
             notices.call_failed(&CallFault::TimedOut, None, at(ms));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_comes_and_goes_is_told_seldom_and_the_last_word_is_true() {
+    fn flapping_store_is_logged_seldom_and_the_last_line_is_true() {
         let mut notices = Notices::default();
         let mut seen = Vec::new();
         for step in 0..80 {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_is_cut_on_one_line_and_without_the_token() {
+    fn foreign_text_is_cut_escaped_and_never_shows_the_token() {
         let say = |fault: CallFault<'_>| {
             let mut notices = Notices::default();
             notices.call_failed(&fault, Some("s3cret+/="), at(0));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_reservation_names_its_policy_and_not_whom_it_counts() {
+    fn failed_reservation_names_its_policy_but_not_its_partition() {
         let mut notices = Notices::default();
         notices.item_failed("shop:per-ip:{ip=192.0.2.7}", "moved\n", None, at(0));
         notices.item_failed("shop:other:{*}", "moved", None, at(1));

@@ -1,14 +1,15 @@
-//! Which counters a worker refuses most often by itself, shadow mode left out: a sketch of [`MOST`] counters (space-saving, Metwally 2005).
+//! The counters that a worker refuses most often without a call, shadow mode left out: a Space-Saving sketch of [`MOST`]
+//! counters (Metwally 2005).
 //!
-//! A counter that is new takes the place of the one refused least. What it may have inherited of that is taken off when it
-//! is told, so that no number is too large; those refused often are there whatever else is.
+//! A new counter replaces the one with the fewest refusals, and inherits its number. A report leaves the inherited part
+//! out, so that no number is too large. Counters with many refusals always stay.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
 
 use crate::protocol::dials::{MAX_REFUSALS, MAX_REPORTED_KEY, Refusals as Told};
 
-/// Most counters that are looked after.
+/// Most counters of the sketch.
 const MOST: usize = 32;
 
 /// The sketch.
@@ -23,17 +24,17 @@ struct Entry {
 }
 
 impl Refusals {
-    /// One more request was refused for the sake of this counter.
+    /// A request was refused because of this counter.
     pub(crate) fn note(&mut self, key: &Rc<str>) {
         if key.len() > MAX_REPORTED_KEY {
             return;
         }
-        if let Some(place) = self.0.iter().position(|entry| entry.key == *key) {
-            if let Some(entry) = self.0.get_mut(place) {
+        if let Some(index) = self.0.iter().position(|entry| entry.key == *key) {
+            if let Some(entry) = self.0.get_mut(index) {
                 entry.requests += 1;
             }
-            // What is refused often is soon found at the front.
-            self.0.swap(place, place / 2);
+            // Frequent counters move to the front, and are found sooner.
+            self.0.swap(index, index / 2);
             return;
         }
         let new = |inherited| Entry { key: Rc::clone(key), requests: inherited + 1, inherited };
@@ -44,7 +45,7 @@ impl Refusals {
         }
     }
 
-    /// Takes those refused most often since the last time.
+    /// Takes the most refused counters since the last time.
     pub(crate) fn take(&mut self) -> Vec<Told> {
         let mut entries = std::mem::take(&mut self.0);
         entries.sort_by_key(|entry| Reverse(entry.requests - entry.inherited));
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_refused_are_told_once_the_most_refused_first() {
+    fn most_refused_counters_come_first_and_once() {
         let mut refusals = Refusals::default();
         for i in 0..20_u64 {
             for _ in 0..=i {
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn among_many_strangers_the_most_refused_stand_out_and_no_number_is_too_large() {
+    fn frequent_counter_survives_many_rare_ones_and_no_number_is_too_large() {
         let mut refusals = Refusals::default();
         let often: Rc<str> = "d:p:{often}".into();
         for i in 0..10_000 {
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_too_long_to_be_told_takes_no_place() {
+    fn too_long_key_is_left_out() {
         let mut refusals = Refusals::default();
         refusals.note(&"k".repeat(MAX_REPORTED_KEY + 1).into());
         refusals.note(&"k".repeat(MAX_REPORTED_KEY).into());

@@ -1,33 +1,32 @@
-//! What is counted of decisions and calls until somebody takes it: for statistics, and of what those have taken for
-//! reports.
+//! Counts of decisions and calls. Metrics take them first, and reports take what metrics have taken.
 
 use crate::decision::Outcome;
 use crate::worker::call::faults::CallOutcome;
 
-/// What a count is of.
+/// What a count counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counted {
-    /// Requests: by policy, and what it made of them.
+    /// Requests, by the index of a policy and what the policy made of them.
     Requests(usize, Outcome),
-    /// Calls to the store, by what became of them.
+    /// Calls to the store, by how they ended.
     Calls(CallOutcome),
 }
 
-/// Of one policy, by outcome.
+/// The requests of one policy, by outcome.
 pub(crate) type Counts = [u64; Outcome::ALL.len()];
 
-/// Counts; as many as there are policies and outcomes, and outcomes of calls.
+/// One count for each policy and outcome, and for each outcome of calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     requests: Vec<Counts>,
-    /// Taken for statistics, and not for a report.
+    /// Taken for metrics, and not yet for a report.
     unreported: Vec<Counts>,
     calls: [u64; CallOutcome::ALL.len()],
     is_empty: bool,
 }
 
 impl Tally {
-    /// Nothing counted of `policies` policies.
+    /// Counts of 0 for `policies` policies.
     pub(crate) fn new(policies: usize) -> Self {
         Self {
             requests: vec![[0; Outcome::ALL.len()]; policies],
@@ -53,7 +52,7 @@ impl Tally {
         self.is_empty
     }
 
-    /// All of them, which then begin at nothing.
+    /// Takes the counts for metrics, and starts at 0 again.
     pub(crate) fn take(&mut self) -> Vec<(Counted, u64)> {
         if std::mem::replace(&mut self.is_empty, true) {
             return Vec::new();
@@ -76,7 +75,7 @@ impl Tally {
         self.requests.iter().chain(&self.unreported).flatten().any(|count| *count > 0)
     }
 
-    /// A report has not been received: what it told is unreported.
+    /// A report was lost: its counts are unreported again.
     pub(crate) fn restore(&mut self, reported: &[Counts]) {
         for (counts, unreported) in reported.iter().zip(&mut self.unreported) {
             for (count, unreported) in counts.iter().zip(unreported) {
@@ -85,14 +84,14 @@ impl Tally {
         }
     }
 
-    /// What was taken of requests since the last report, by the places of policies.
+    /// Takes the counts for a report, by the index of the policy.
     pub(crate) fn take_unreported(&mut self) -> Vec<Counts> {
         let nothing = vec![[0; Outcome::ALL.len()]; self.unreported.len()];
         std::mem::replace(&mut self.unreported, nothing)
     }
 }
 
-/// Whether there is such a counter.
+/// Counts one more, if there is such a count.
 fn one_more(counted: Option<&mut u64>) -> bool {
     counted.is_some_and(|counted| {
         *counted = counted.saturating_add(1);
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_outcome_is_counted_apart_and_taken_once() {
+    fn each_outcome_has_its_own_count_and_is_taken_once() {
         let mut tally = Tally::new(2);
         for outcome in Outcome::ALL {
             tally.count(1, outcome);
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_statistics_have_taken_is_reported_once() {
+    fn counts_taken_for_metrics_are_reported_once() {
         let mut tally = Tally::new(2);
         for _ in 0..3 {
             tally.count(1, Outcome::Refused);
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_there_is_not_leaves_it_empty() {
+    fn unknown_policy_is_not_counted() {
         let mut tally = Tally::new(1);
         tally.count(1, Outcome::Admitted);
         assert!(tally.is_empty());
