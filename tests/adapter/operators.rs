@@ -56,6 +56,17 @@ fn the_access_log_learns_of_every_decision() {
 }
 
 #[test]
+fn only_the_configured_access_log_fields_are_written() {
+    for (fields, written) in [(r#"["policy"]"#, "policy=p"), ("[]", "")] {
+        assert!(configure(&document(&policy("p", ""), &format!(r#""access_log":{fields},"#), "")));
+        request(2);
+        reply(1, 200, &grant(1, 99));
+        end(2);
+        assert_eq!(logged(2), written);
+    }
+}
+
+#[test]
 fn the_access_log_learns_that_a_request_went_uncounted() {
     start(&policy("p", ""), "allow");
     request(2);

@@ -101,6 +101,22 @@ fn the_access_log_says_what_became_of_each_request() -> Result<()> {
 }
 
 #[test]
+fn the_access_log_has_only_the_configured_fields() -> Result<()> {
+    for (fields, admitted, refused) in
+        [(json!(["decision", "used"]), "admitted 1", "refused 1"), (json!([]), "", "")]
+    {
+        let log = AccessLog::shipped()?;
+        let mut document = document(json!([per_caller(1)]));
+        document["access_log"] = fields;
+        let rig = Rig::start_with(document, |options| options.edit(log.edit()))?;
+        assert_eq!(rig.statuses(&[Request::get("/"), Request::get("/")])?, [200, 429]);
+        let entries: Vec<String> = log.entries(2)?.iter().map(said).collect();
+        assert_eq!(entries, [admitted, refused]);
+    }
+    Ok(())
+}
+
+#[test]
 fn shadow_only_traffic_is_logged_although_the_upstream_answers_before_the_store() -> Result<()> {
     const REQUESTS: usize = 40;
     let log = AccessLog::shipped()?;

@@ -1,46 +1,50 @@
-//! What the operator's access log says of a request.
+//! The access log fields of a request.
 //!
-//! One policy speaks for all that count it: the first that refused or failed, else the tightest one, as in the
-//! headers; one in shadow mode only where it is the one that would have refused, or where no other counts. Where the
-//! store has not answered such a policy, or failed, `used` is missing. A request that nothing counts has no entry.
+//! One policy speaks for all that count a request: the first that refused or failed, else the tightest one, as in
+//! the headers. A policy in shadow mode speaks only if it would have refused, or if no other policy counts the
+//! request. `used` is missing if the store failed, or has not answered a shadow policy yet. A request that no policy
+//! counts has no entry.
 
 use std::borrow::Cow;
 
 use itoa::Buffer;
 
-use crate::config::Config;
+use crate::config::{Config, LogField};
 use crate::decision::{Decision, Standing, Uncounted};
 use crate::request::key::partition_of;
 use crate::response::{tightest, used};
 
-/// What is to be logged of a request.
+/// The access log fields of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// What became of it.
+    /// What happened to it.
     pub decision: Verdict,
     /// The name of the policy that speaks for all.
     pub policy: &'a str,
-    /// The encoded partition of that policy's counter, in which a secret is a digest; `None` where it has none
-    /// for want of an identity.
+    /// The encoded partition of that policy's counter, with digests for secrets. `None` if an identity is missing.
     pub partition: Option<&'a str>,
     /// Units of that policy's quota that are used, as far as known.
     pub used: Option<u64>,
+    /// The fields that the configuration asks for.
+    logged: &'a [LogField],
 }
 
 impl<'a> Entry<'a> {
-    /// The names and values of what is known.
+    /// The names and values of the fields that the configuration asks for, as far as they are known.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, Cow<'a, str>)> + use<'a> {
-        let fields = [
-            ("quotagate.decision", Some(Cow::from(self.decision.name()))),
-            ("quotagate.policy", Some(Cow::from(self.policy))),
-            ("quotagate.partition", self.partition.map(Cow::from)),
-            ("quotagate.used", self.used.map(|used| Cow::from(Buffer::new().format(used).to_owned()))),
-        ];
-        fields.into_iter().filter_map(|(name, value)| Some((name, value?)))
+        let entry = *self;
+        entry.logged.iter().filter_map(move |field| {
+            Some(match field {
+                LogField::Decision => ("quotagate.decision", Cow::from(entry.decision.name())),
+                LogField::Policy => ("quotagate.policy", Cow::from(entry.policy)),
+                LogField::Partition => ("quotagate.partition", Cow::from(entry.partition?)),
+                LogField::Used => ("quotagate.used", Cow::from(Buffer::new().format(entry.used?).to_owned())),
+            })
+        })
     }
 }
 
-/// What became of a request.
+/// What happened to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Let through and counted.
@@ -71,8 +75,11 @@ impl Verdict {
     }
 }
 
-/// The entry of a request that is decided; `None` where no policy counts it.
+/// The entry of a decided request. `None` if no policy counts it, or the configuration asks for no fields.
 pub fn entry<'a>(config: &'a Config, decision: &'a Decision) -> Option<Entry<'a>> {
+    if config.access_log.is_empty() {
+        return None;
+    }
     match decision {
         Decision::Admit(admission) => {
             let standings = &admission.standings;
@@ -93,20 +100,28 @@ pub fn entry<'a>(config: &'a Config, decision: &'a Decision) -> Option<Entry<'a>
     }
 }
 
-/// The entry of a request that was answered because a policy, by its place, found no identity.
+/// The entry of a request that lacks an identity of the policy at this index.
 pub fn missing_identity(config: &Config, policy: usize) -> Option<Entry<'_>> {
-    let policy = &config.policies.get(policy)?.name;
-    Some(Entry { decision: Verdict::MissingIdentity, policy, partition: None, used: None })
+    about(config, Verdict::MissingIdentity, policy, None, None)
 }
 
 fn known<'a>(config: &'a Config, decision: Verdict, standing: &'a Standing) -> Option<Entry<'a>> {
-    let policy = &config.policies.get(standing.policy)?.name;
-    Some(Entry { decision, policy, partition: Some(partition_of(&standing.key)), used: Some(used(standing)) })
+    about(config, decision, standing.policy, Some(&standing.key), Some(used(standing)))
 }
 
 fn unknown<'a>(config: &'a Config, decision: Verdict, uncounted: &'a Uncounted) -> Option<Entry<'a>> {
-    let policy = &config.policies.get(uncounted.policy)?.name;
-    Some(Entry { decision, policy, partition: Some(partition_of(&uncounted.key)), used: None })
+    about(config, decision, uncounted.policy, Some(&uncounted.key), None)
+}
+
+fn about<'a>(
+    config: &'a Config,
+    decision: Verdict,
+    policy: usize,
+    key: Option<&'a str>,
+    used: Option<u64>,
+) -> Option<Entry<'a>> {
+    let policy = &config.policies.get(policy)?.name;
+    Some(Entry { decision, policy, partition: key.map(partition_of), used, logged: &config.access_log })
 }
 
 #[cfg(test)]
@@ -193,7 +208,22 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_counts_has_no_entry() {
+    fn only_the_configured_fields_are_written() {
+        let with = |fields: &[LogField]| {
+            let mut config = config();
+            config.access_log = fields.into();
+            config
+        };
+        let decision = admit(vec![standing(0, true, 10, 4)], None);
+        let config = with(&[LogField::Used, LogField::Decision]);
+        assert_eq!(text(&entry(&config, &decision).unwrap()), "used=6 decision=admitted");
+        let partition = with(&[LogField::Partition]);
+        assert_eq!(text(&missing_identity(&partition, 1).unwrap()), "");
+        assert_eq!(entry(&with(&[]), &decision), None);
+    }
+
+    #[test]
+    fn uncounted_request_has_no_entry() {
         assert_eq!(entry(&config(), &admit(Vec::new(), None)), None);
     }
 

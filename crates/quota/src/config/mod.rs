@@ -7,6 +7,7 @@
 //! Envoy turns the YAML of its own configuration into JSON first. The reader allows for three habits of it:
 //! integers above 2^31 - 1 and numbers with a fraction arrive as strings, and a bare `off` as `false`.
 
+mod access_log;
 mod denied;
 mod dialed;
 mod identities;
@@ -19,6 +20,7 @@ mod template;
 mod time;
 mod warnings;
 
+pub use access_log::LogField;
 pub use denied::Denied;
 pub use dialed::Turned;
 pub use policy::{Abandoned, Answers, Count, Policy, Precision};
@@ -31,6 +33,7 @@ pub use crate::document::fault::{Fault, Faults, element_path, member_path};
 use crate::document::names::Names;
 use crate::document::{At, Collector, Node, NonEmpty, ROOT, Type, envoy, object};
 use crate::request::key::Digester;
+use access_log::LogFields;
 use identities::IdentityMap;
 use policy::document::{Context, Policies};
 use response::Response;
@@ -69,6 +72,8 @@ pub struct Config {
     pub policies: Vec<Policy>,
     /// What responses carry.
     pub response: ResponseConfig,
+    /// The fields that the filter writes for access logs.
+    pub access_log: Box<[LogField]>,
     pub(crate) digester: Digester,
     warnings: Box<[Fault]>,
 }
@@ -95,6 +100,8 @@ object! {
         /// The quota rules. Several may apply to one request, which is admitted only if all of them grant it.
         required policies: Policies =
             [{"name": "per-caller", "partition_by": ["caller"], "quota": 100, "window": "1m"}],
+        /// The fields that the filter writes for access logs. `[]` writes none, and costs nothing.
+        default(["decision", "policy", "partition", "used"]) access_log: LogFields = ["decision", "used"],
         /// What clients see.
         default({}) response: Response = {"headers": ["draft_03"]},
     }
@@ -153,6 +160,7 @@ impl DocumentFields<'_> {
             store: self.store?,
             policies: policies?,
             response: self.response?,
+            access_log: self.access_log?.into(),
             digester: digester?,
             warnings: Box::default(),
         })

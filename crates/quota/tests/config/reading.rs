@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use quotagate_quota::config::{
-    Abandoned, Answers, Config, Count, Denied, Family, Precision, Reset, StoreConfig,
+    Abandoned, Answers, Config, Count, Denied, Family, LogField, Precision, Reset, StoreConfig,
 };
 use quotagate_quota::protocol::{Mode, OnFailure, Window};
 
@@ -23,6 +23,7 @@ fn every_field_is_read() {
         token: Some("c2VjcmV0-._~+/==".into()),
     };
     assert_eq!(config.store, store);
+    assert_eq!(*config.access_log, [LogField::Used, LogField::Policy]);
     let policies: Vec<_> = config
         .policies
         .iter()
@@ -75,6 +76,8 @@ fn absent_fields_have_their_defaults() {
     assert_eq!((status, content_type, body, headers), (429, None, None, Vec::new()));
     assert_eq!(*config.response.families, [Family::Ietf, Family::XRateLimit]);
     assert_eq!(config.response.reset, Reset::Epoch);
+    let fields = [LogField::Decision, LogField::Policy, LogField::Partition, LogField::Used];
+    assert_eq!(*config.access_log, fields);
     let policy = &config.policies[0];
     assert_eq!((policy.mode, policy.on_failure), (Mode::Enforce, OnFailure::Allow));
     assert_eq!((&policy.count, policy.count_denied, policy.stagger), (&Count::All, false, false));

@@ -30,6 +30,15 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ("timeout-number", &[("store.timeout", "is 50: write for example 50ms")]),
     ("on-failure-word", &[("store.on_failure", r#"must be allow, deny or local, is "open""#)]),
     ("on-failure-type", &[("store.on_failure", "must be allow, deny or local, is true")]),
+    (
+        "access-log",
+        &[
+            ("access_log[1]", r#"must be decision, policy, partition or used, is "outcome""#),
+            ("access_log[2]", "must be decision, policy, partition or used, is a number"),
+        ],
+    ),
+    ("access-log-twice", &[("access_log[2]", "is the same as access_log[0]")]),
+    ("access-log-type", &[("access_log", "must be a list, is false")]),
     ("digest-key-empty", &[("digest_key", "must not be empty")]),
     ("digest-key-type", &[("digest_key", "must be a string (in YAML, put it in quotes), is a number")]),
     ("local-share-zero", &[("store.local_share", "must be a number above 0 and at most 1, is 0")]),
