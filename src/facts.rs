@@ -9,9 +9,10 @@ use crate::host;
 
 /// The request of the active stream, in its `on_http_request_headers`.
 ///
-/// Envoy's getter returns only the first value of a header, but the filter must see a second one. So the first header
-/// that a policy needs fetches all of them, which costs about as much as two, and later ones cost no host call. Policies
-/// need similar facts of every request: if the last one needed several headers, this one fetches all at once.
+/// Envoy's getter returns only the first value of a header, but the filter must see a second one.
+/// So the first header that a policy needs fetches all of them, which costs about as much as two,
+/// and later ones cost no host call. Policies need similar facts of every request: if the last one
+/// needed several headers, this one fetches all at once.
 pub struct Facts {
     headers: OnceCell<HeaderMap>,
     reading: Reading,

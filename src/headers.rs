@@ -1,5 +1,5 @@
-//! Header maps as the ABI serializes them: the count, the sizes of every name and value, then names and values,
-//! each with a NUL behind it. All numbers are four bytes, little-endian.
+//! Header maps as the ABI serializes them: the count, the sizes of every name and value, then names
+//! and values, each with a NUL behind it. All numbers are four bytes, little-endian.
 
 use quotagate_quota::response::Header;
 

@@ -1,5 +1,5 @@
-//! Host calls. Where the SDK panics on a status that a request or the host can bring about, the raw call is
-//! made here and its status handled.
+//! Host calls. Where the SDK panics on a status that a request or the host can bring about, the raw
+//! call is made here and its status handled.
 
 use std::time::Duration;
 
@@ -54,11 +54,12 @@ unsafe extern "C" {
     fn proxy_on_request_headers(context_id: u32, headers: usize, end: bool) -> u32;
 }
 
-/// The callback of request headers with an answer that the SDK cannot give: a request that waits keeps its body back.
+/// The callback of request headers with an answer that the SDK cannot give: a request that waits
+/// keeps its body back.
 ///
-/// The SDK's `Action::Pause` is Envoy's `StopIteration`. Where a plugin sets `allow_on_headers_stop_iteration`, Envoy
-/// takes it at its word and sends the body upstream before the request is decided. `cargo xtask build` exports this
-/// function as `proxy_on_request_headers`.
+/// The SDK's `Action::Pause` is Envoy's `StopIteration`. Where a plugin sets
+/// `allow_on_headers_stop_iteration`, Envoy takes it at its word and sends the body upstream before
+/// the request is decided. `cargo xtask build` exports this function as `proxy_on_request_headers`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quotagate_on_request_headers(context_id: u32, headers: usize, end: bool) -> u32 {
     const PAUSE: u32 = Action::Pause as u32;
@@ -71,15 +72,18 @@ pub extern "C" fn quotagate_on_request_headers(context_id: u32, headers: usize, 
     }
 }
 
-/// Runs `on_queue_ready(0)` of the root context from within a callback of the stream `stream`, and goes back
-/// to the stream. A call that is made meanwhile belongs to the root and outlives the stream.
+/// Runs `on_queue_ready(0)` of the root context from within a callback of the stream `stream`, and
+/// goes back to the stream. A call that is made meanwhile belongs to the root and outlives the
+/// stream.
 pub fn run_root(root: u32, stream: u32) {
-    // SAFETY: the SDK's own export, on the thread of the VM; a stream's callback holds no borrow of the roots.
+    // SAFETY: the SDK's own export, on the thread of the VM; a stream's callback holds no borrow of
+    // the roots.
     unsafe { proxy_on_queue_ready(root, 0) };
     enter(stream);
 }
 
-/// Makes `context` the one that host calls act on; `false` if it is gone, and then another is still active.
+/// Makes `context` the one that host calls act on; `false` if it is gone, and then another is still
+/// active.
 pub fn enter(context: u32) -> bool {
     hostcalls::set_effective_context(context).is_ok()
 }
@@ -88,8 +92,9 @@ pub fn enter(context: u32) -> bool {
 pub fn property(path: &[&str]) -> Option<Vec<u8>> {
     let joined = path.join("\0");
     let (mut data, mut size) = (std::ptr::null_mut(), 0);
-    // SAFETY: the pointers are valid for the call; on success the host hands over a buffer of `size` bytes that
-    // it took from this module's allocator (`proxy_on_memory_allocate`), with that capacity.
+    // SAFETY: the pointers are valid for the call; on success the host hands over a buffer of
+    // `size` bytes that it took from this module's allocator (`proxy_on_memory_allocate`), with
+    // that capacity.
     unsafe {
         let status = proxy_get_property(joined.as_ptr(), joined.len(), &raw mut data, &raw mut size);
         (status == OK && !data.is_null()).then(|| Vec::from_raw_parts(data, size, size))
@@ -122,8 +127,8 @@ fn status() -> Option<u16> {
     std::str::from_utf8(&status).ok()?.parse().ok()
 }
 
-/// How the active stream is answered, while its response headers can be read; `whole` where they are the whole
-/// answer. `grpc`: a gRPC status matters.
+/// How the active stream is answered, while its response headers can be read; `whole` where they
+/// are the whole answer. `grpc`: a gRPC status matters.
 pub fn response_headers(grpc: bool, whole: bool) -> Option<Answered> {
     let header = |name| hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok().flatten();
     let status = status()?;
@@ -166,12 +171,13 @@ pub fn note(entry: Option<Entry<'_>>) {
 
 /// Puts a value into the active stream's filter state.
 pub fn set_property(name: &str, value: &[u8]) {
-    // SAFETY: the pointers are valid for the call. A stream without filter state is none that is logged or redirected.
+    // SAFETY: the pointers are valid for the call. A stream without filter state is none that is
+    // logged or redirected.
     let _ = unsafe { proxy_set_property(name.as_ptr(), name.len(), value.as_ptr(), value.len()) };
 }
 
-/// Declares that a value of the filter state lives as long as its request, which may be longer than its stream. The
-/// active context is the root.
+/// Declares that a value of the filter state lives as long as its request, which may be longer than
+/// its stream. The active context is the root.
 pub fn declare_for_request(name: &str) {
     const FUNCTION: &str = "declare_property";
     /// The life span of a request.
@@ -181,8 +187,8 @@ pub fn declare_for_request(name: &str) {
     argument.extend_from_slice(name.as_bytes());
     argument.extend([0x28, REQUEST]);
     let (mut data, mut size) = (std::ptr::null_mut(), 0);
-    // SAFETY: the pointers are valid for the call, and this function has no result. A host without it counts a request
-    // again when it redirects it.
+    // SAFETY: the pointers are valid for the call, and this function has no result. A host without
+    // it counts a request again when it redirects it.
     let _ = unsafe {
         proxy_call_foreign_function(
             FUNCTION.as_ptr(),
@@ -202,7 +208,8 @@ pub fn is_redirected() -> bool {
 
 /// Puts a response header in place of all of its name.
 pub fn set_response_header(name: &str, value: &str) {
-    // The SDK's only errors here are those that it panics on, and response headers are there to be set.
+    // The SDK's only errors here are those that it panics on, and response headers are there to be
+    // set.
     let _ = hostcalls::set_map_value(MapType::HttpResponseHeaders, name, Some(value));
 }
 
@@ -223,7 +230,8 @@ pub fn send(answer: &Answer<'_>) {
             .map(|wait| (PUSHBACK, wait.to_string().into())),
     );
     let headers = serialize(&headers);
-    // SAFETY: the pointers are valid for the call. A stream that has ended meanwhile needs no answer.
+    // SAFETY: the pointers are valid for the call. A stream that has ended meanwhile needs no
+    // answer.
     let _ = unsafe {
         proxy_send_local_response(
             answer.status.into(),
@@ -276,7 +284,8 @@ fn send_to_store(
     let mut headers = vec![
         (":method", "POST"),
         (":path", path),
-        // Not the cluster: its name may hold what an authority must not (`outbound|9180||store.svc`).
+        // Not the cluster: its name may hold what an authority must not
+        // (`outbound|9180||store.svc`).
         (":authority", "quotagate"),
         ("content-type", "application/json"),
     ];

@@ -4,7 +4,8 @@
 //! [`quotagate_quota::worker::Worker`] and carries out its decisions. It decides nothing itself.
 //!
 //! - `entry`: the entry point of the module.
-//! - `host`: host calls with every status handled; `headers`: header maps as the ABI serializes them.
+//! - `host`: host calls with every status handled; `headers`: header maps as the ABI serializes
+//!   them.
 //! - `facts`: the facts of a request, read from Envoy.
 //! - `stream`: one request; `waiting`: how the root finds it when its call returns.
 //! - `root`: the root context of one worker; `plugin`: what it shares with its streams.

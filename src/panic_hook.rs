@@ -1,4 +1,5 @@
-//! A way to kill the VM of one worker: only built with the feature `panic-hook`, for tests of what follows.
+//! A way to kill the VM of one worker: only built with the feature `panic-hook`, for tests of what
+//! follows.
 //!
 //! The filter that people deploy does not hold it; a test looks for the header's name in it.
 

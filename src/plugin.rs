@@ -1,4 +1,5 @@
-//! What one Envoy worker's root and its streams share: the worker of the pure core, its calls and its clock.
+//! What one Envoy worker's root and its streams share: the worker of the pure core, its calls and
+//! its clock.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
@@ -24,7 +25,8 @@ use crate::waiting::Waiting;
 const TICK: Duration = Duration::from_millis(10);
 /// Ticking stops after so many ticks without work.
 const IDLE_TICKS: u32 = 100;
-/// Most streams resumed or answered in one callback, since Envoy nests what follows from each on the stack.
+/// Most streams resumed or answered in one callback, since Envoy nests what follows from each on
+/// the stack.
 const MAX_RESUMES: usize = 32;
 /// Most calls under way. More than these belong to a drained root, and their replies never arrive.
 const MAX_CALLS: usize = 16 * MAX_IN_FLIGHT;
@@ -42,8 +44,8 @@ pub struct Plugin {
     /// Requests that Envoy redirected internally.
     pub redirects: Redirects,
     calls: RefCell<Vec<(u32, CallId)>>,
-    /// A shared queue of this root: a message to it causes a new callback on this worker. It is registered with the first
-    /// decision that needs it, so that the main thread has none.
+    /// A shared queue of this root: a message to it causes a new callback on this worker. It is
+    /// registered with the first decision that needs it, so that the main thread has none.
     queue: Cell<Option<u32>>,
     /// Whether a message is in the queue.
     callback_pending: Cell<bool>,
@@ -92,7 +94,8 @@ impl Plugin {
         Now { monotonic: self.now(), epoch }
     }
 
-    /// Sends the calls and the fetch of dials that are due, and logs notices. The active context must be the root.
+    /// Sends the calls and the fetch of dials that are due, and logs notices. The active context
+    /// must be the root.
     pub fn dispatch(&self) {
         let mut worker = self.worker.borrow_mut();
         let now = self.now();
@@ -133,7 +136,8 @@ impl Plugin {
         }
     }
 
-    /// Starts ticking if the worker needs it. Call it in a callback of the root or of one of its streams.
+    /// Starts ticking if the worker needs it. Call it in a callback of the root or of one of its
+    /// streams.
     pub fn wake(&self) {
         if !self.ticking.get() && !self.worker.borrow().is_idle() {
             self.ticking.set(true);
@@ -190,7 +194,8 @@ impl Plugin {
         }
     }
 
-    /// Resumes or answers decided requests, at most [`MAX_RESUMES`], and schedules a callback for the rest.
+    /// Resumes or answers decided requests, at most [`MAX_RESUMES`], and schedules a callback for
+    /// the rest.
     pub fn answer(&self) {
         let mut resumed = 0;
         let config = self.config();

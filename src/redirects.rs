@@ -1,7 +1,9 @@
-//! Internal redirects: Envoy ends the stream of a request, and serves the same request again with another stream.
+//! Internal redirects: Envoy ends the stream of a request, and serves the same request again with
+//! another stream.
 //!
-//! The filter keeps the admission of the first stream for the second, so that each policy counts the request once. A mark
-//! with the id of the first stream travels in filter state that lives as long as the request.
+//! The filter keeps the admission of the first stream for the second, so that each policy counts
+//! the request once. A mark with the id of the first stream travels in filter state that lives as
+//! long as the request.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -28,8 +30,8 @@ impl Redirects {
         Self { mark, kept: RefCell::default() }
     }
 
-    /// Keeps the admission of the active stream `id`, which ends with a redirect. Returns the oldest admission if there was
-    /// no room: refund its units.
+    /// Keeps the admission of the active stream `id`, which ends with a redirect. Returns the
+    /// oldest admission if there was no room: refund its units.
     pub fn keep(&self, id: u32, admission: Admission) -> Option<Admission> {
         let mut kept = self.kept.borrow_mut();
         let oldest = if kept.len() < MAX { None } else { kept.pop_front() };

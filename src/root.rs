@@ -1,4 +1,5 @@
-//! The root context of one worker: reads the configuration, owns the calls to the store, and hears of time.
+//! The root context of one worker: reads the configuration, owns the calls to the store, and hears
+//! of time.
 
 use std::rc::Rc;
 

@@ -68,8 +68,8 @@ impl Stream {
         }
     }
 
-    /// Refunds the held units that the answer does not count. `answered` reads the answer; its argument says whether a
-    /// gRPC status matters. Returns whether there were held units.
+    /// Refunds the held units that the answer does not count. `answered` reads the answer; its
+    /// argument says whether a gRPC status matters. Returns whether there were held units.
     fn settle(&self, answered: impl FnOnce(bool) -> Option<Answered>) -> bool {
         let mut phase = self.phase.borrow_mut();
         let Phase::Decided(Decision::Admit(admission)) = &mut *phase else { return false };
@@ -135,8 +135,8 @@ impl HttpContext for Stream {
         }
     }
 
-    // Envoy calls the next two for a waiting request only if Cargo alone built the module and the plugin sets
-    // `allow_on_headers_stop_iteration`: see `host::quotagate_on_request_headers`.
+    // Envoy calls the next two for a waiting request only if Cargo alone built the module and the
+    // plugin sets `allow_on_headers_stop_iteration`: see `host::quotagate_on_request_headers`.
     fn on_http_request_body(&mut self, _size: usize, _end: bool) -> Action {
         self.keep_back()
     }

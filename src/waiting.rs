@@ -19,7 +19,8 @@ pub enum Phase {
     Uncounted,
     /// Paused. After a redirect, with the admission from before it.
     Waiting(Ticket, Option<Admission>),
-    /// Admitted after the stream was gone: it never reaches the upstream, so these units must be refunded.
+    /// Admitted after the stream was gone: it never reaches the upstream, so these units must be
+    /// refunded.
     Unreached(Vec<Held>),
     /// Admitted, or answered by the filter. Shadow policies may still wait for the store.
     Decided(Decision),
@@ -32,10 +33,11 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Carries out the decision, in a callback of the root. Returns whether it resumed or answered the stream.
+    /// Carries out the decision, in a callback of the root. Returns whether it resumed or answered
+    /// the stream.
     pub fn carry_out(self, decision: Decision, plugin: &Plugin, config: &Config) -> bool {
-        // A stream that is gone needs nothing, and the stream that is active instead must not get its answer. `on_done`
-        // ran before, and `Worker::cancel` refunded the units.
+        // A stream that is gone needs nothing, and the stream that is active instead must not get
+        // its answer. `on_done` ran before, and `Worker::cancel` refunded the units.
         let there = host::enter(self.stream);
         let (decision, paused) = match self.phase.replace(Phase::Uncounted) {
             // It went on, and this is what shadow policies say.

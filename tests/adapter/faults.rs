@@ -1,4 +1,5 @@
-//! What the host says of calls that fail, and what the filter makes of it: statistics and lines of the log.
+//! What the host says of calls that fail, and what the filter makes of it: statistics and lines of
+//! the log.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Units that are held while a request runs, because its policy counts by status: what does not count goes back,
-//! once.
+//! Units that are held while a request runs, because its policy counts by status: what does not
+//! count goes back, once.
 
 use crate::document::{document, grant, policy};
 use crate::host::{

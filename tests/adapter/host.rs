@@ -147,9 +147,9 @@ pub fn body_and_trailers(id: u32) -> [u32; 2] {
     unsafe { [proxy_on_request_body(id, 1, false), proxy_on_request_trailers(id, 1)] }
 }
 
-/// Lets requests come until no further call may leave, and then those of these streams: they share the
-/// [`fifth_call`]. However slow the machine is: requests that gather beside
-/// fewer calls leave after some milliseconds.
+/// Lets requests come until no further call may leave, and then those of these streams: they share
+/// the [`fifth_call`]. However slow the machine is: requests that gather beside fewer calls leave
+/// after some milliseconds.
 pub fn crowd(streams: Range<u32>) {
     const MOST_CALLS: usize = 4;
     for id in streams.end.. {
@@ -164,7 +164,8 @@ pub fn crowd(streams: Range<u32>) {
     assert_eq!(host(|h| h.calls.len()), MOST_CALLS);
 }
 
-/// Of a [`crowd`] one call has returned: the next leaves as soon as its requests have waited for some milliseconds.
+/// Of a [`crowd`] one call has returned: the next leaves as soon as its requests have waited for
+/// some milliseconds.
 pub fn fifth_call() {
     let deadline = Instant::now() + Duration::from_secs(10);
     while host(|h| h.calls.len()) < 5 {
@@ -218,13 +219,15 @@ pub fn stop() {
     unsafe { proxy_on_done(ROOT) };
 }
 
-/// The store answers the call `token` (they count from 1); a status of 0 is a reset, without headers.
+/// The store answers the call `token` (they count from 1); a status of 0 is a reset, without
+/// headers.
 pub fn reply(token: u32, status: u16, body: &str) {
     host(|h| (h.active, h.reply) = (ROOT, (status, body.into())));
     unsafe { proxy_on_http_call_response(ROOT, token, usize::from(status > 0), body.len(), 0) };
 }
 
-/// The store answers the fetch `number` (they count from 0) with these dials, as version `number + 1`.
+/// The store answers the fetch `number` (they count from 0) with these dials, as version `number +
+/// 1`.
 pub fn dials(number: u32, dials: &str) {
     let body = format!(r#"{{"version":{},"dials":[{dials}]}}"#, number + 1);
     reply(FETCHES + number, 200, &body);

@@ -126,7 +126,8 @@ fn a_request_that_ends_before_the_store_answers_a_shadow_policy_is_logged_withou
     assert!(host(|h| h.resumed.is_empty()));
 }
 
-/// Two reservations of a leased policy of 10,000 and one in shadow mode of 100: so many granted and used of each.
+/// Two reservations of a leased policy of 10,000 and one in shadow mode of 100: so many granted and
+/// used of each.
 fn both(p: (u64, u64), s: (u64, u64)) -> String {
     let one = |(granted, used): (u64, u64), quota: u64| {
         format!(r#"{{"granted":{granted},"used":{used},"quota":{quota},"reset_ms":30000,"window":1}}"#)

@@ -1,9 +1,11 @@
-//! Internal redirects: the host ends a stream and serves its request again, with the filter state that was declared.
+//! Internal redirects: the host ends a stream and serves its request again, with the filter state
+//! that was declared.
 
 use crate::document::{document, grant, policy};
 use crate::host::{configure, end, host, reply, request, response};
 
-/// The stream `from` ends for a redirect, and its request arrives again on the stream `to`; whether that goes on at once.
+/// The stream `from` ends for a redirect, and its request arrives again on the stream `to`; whether
+/// that goes on at once.
 fn redirect(from: u32, to: u32) -> bool {
     host(|h| h.properties.insert("response.code_details".into(), Ok(b"internal_redirect".to_vec())));
     end(from);

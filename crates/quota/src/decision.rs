@@ -1,4 +1,5 @@
-//! The decision on a request: what to do with it, where it stands with each policy, and which units it holds.
+//! The decision on a request: what to do with it, where it stands with each policy, and which units
+//! it holds.
 
 use std::rc::Rc;
 
@@ -19,22 +20,23 @@ pub enum Decision {
 /// What policies say of an admitted request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// One for each policy that counted the request or, in shadow mode, would have refused it; in the order of the
-    /// policies.
+    /// One for each policy that counted the request or, in shadow mode, would have refused it; in
+    /// the order of the policies.
     pub standings: Vec<Standing>,
     /// Units that count only with certain answers. [`answered`](Self::answered) settles them.
     pub held: Vec<Held>,
     /// The first policy that could not count the request because the store failed.
     pub uncounted: Option<Uncounted>,
-    /// Policies in shadow mode that have not counted the request: the store has not answered yet, or failed.
+    /// Policies in shadow mode that have not counted the request: the store has not answered yet,
+    /// or failed.
     pub pending: Vec<Uncounted>,
 }
 
 /// Why and until when a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// One for each policy that the worker knows enough of, in the order of the policies. At least one is enforced and
-    /// refuses.
+    /// One for each policy that the worker knows enough of, in the order of the policies. At least
+    /// one is enforced and refuses.
     pub standings: Vec<Standing>,
     /// When the last of the refusing policies resets.
     pub until: Monotonic,
@@ -164,8 +166,8 @@ impl Admission {
             || self.pending.iter().any(|pending| pending.policy == policy)
     }
 
-    /// Adds what other policies say of the same request: shadow policies that the store has now answered, or the
-    /// policies of a request that was redirected.
+    /// Adds what other policies say of the same request: shadow policies that the store has now
+    /// answered, or the policies of a request that was redirected.
     pub fn join(&mut self, counted: Self) {
         self.standings.extend(counted.standings);
         self.standings.sort_by_key(|standing| standing.policy);

@@ -18,10 +18,11 @@ use crate::request::partition::Party;
 /// Which counters count a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluation {
-    /// One check for each policy that applies, in the order of the policies. Empty: no policy counts the request. An
-    /// error: answer it with 401.
+    /// One check for each policy that applies, in the order of the policies. Empty: no policy
+    /// counts the request. An error: answer it with 401.
     pub checks: Result<Vec<Check>, MissingIdentity>,
-    /// The indices of the policies that found no identity, whatever their `on_missing` says: for metrics.
+    /// The indices of the policies that found no identity, whatever their `on_missing` says: for
+    /// metrics.
     pub missing: Vec<usize>,
 }
 
@@ -70,7 +71,8 @@ impl Check {
 
 impl Hash for Counter {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Hashing is part of every request, and a key hardly ever has more than one quota and window.
+        // Hashing is part of every request, and a key hardly ever has more than one quota and
+        // window.
         state.write(self.key.as_bytes());
     }
 }

@@ -1,8 +1,8 @@
 //! `POST /v1/telemetry?domain=..`: a worker reports what it counted, and the store answers with the
 //! dials that operators have set for its domain.
 //!
-//! A dial takes the place of a field of a policy until it is cleared or its time is over. The dial of a policy comes before
-//! the one of `*`, field by field.
+//! A dial takes the place of a field of a policy until it is cleared or its time is over. The dial
+//! of a policy comes before the one of `*`, field by field.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,8 @@ pub const ALL_POLICIES: &str = "*";
 pub const MAX_REPORT: usize = 12 * 1024;
 /// Most counters that a report names as refused.
 pub const MAX_REFUSALS: usize = 8;
-/// Most bytes of JSON that [`PolicyReport::partition_by`] takes, of one policy and of all policies of a report together.
+/// Most bytes of JSON that [`PolicyReport::partition_by`] takes, of one policy and of all policies
+/// of a report together.
 pub const MAX_PARTITION_BY: usize = 2048;
 /// Longest key of a counter that a report names, in bytes.
 pub const MAX_REPORTED_KEY: usize = 384;
@@ -30,13 +31,13 @@ pub struct DialsReply {
     pub version: u64,
     /// Those in force, at most one a policy and one for [`ALL_POLICIES`].
     pub dials: Vec<Dial>,
-    /// Names of the policies of which at least one partition has a run-time override: a cost above their quota may be
-    /// granted all the same.
+    /// The policies with a runtime override of at least one partition. The store may grant a cost
+    /// above their quota.
     #[serde(default)]
     pub overridden: Vec<String>,
 }
 
-/// What is turned of one policy, or of all: a field that is absent is left as the configuration says.
+/// The dial of one policy, or of all. A field that is absent stays as configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dial {
     /// The name of a policy, or [`ALL_POLICIES`].
@@ -55,12 +56,13 @@ pub struct Dial {
     pub for_ms: Option<u64>,
 }
 
-/// What a worker says of itself. The store shows it to operators; nothing is counted or decided by it.
+/// The telemetry of a worker. The store shows it to operators, and decides nothing by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Every policy of its configuration, those with `mode: off` included.
     pub policies: Vec<PolicyReport>,
-    /// The counters that it refused most often by itself since its last report, at most [`MAX_REFUSALS`].
+    /// The counters that the worker refused most often without a call since its last report, at
+    /// most [`MAX_REFUSALS`].
     #[serde(default)]
     pub refused: Vec<Refusals>,
 }
@@ -80,8 +82,8 @@ pub struct PolicyReport {
     pub mode: Mode,
     /// What becomes of its requests while the store fails.
     pub on_failure: OnFailure,
-    /// What it counts by; empty: it has one counter for everybody. Absent: this report does not say. A worker with many
-    /// policies reports some of them at a time.
+    /// The entries of `partition_by`. Empty: one counter for all requests. Absent: this report
+    /// leaves them out, since a worker with many policies reports some of them at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_by: Option<Vec<PartitionEntry>>,
     /// Whether a tier or `quota_from` can give a partition another quota.
@@ -109,9 +111,9 @@ pub struct PolicyReport {
 pub struct PartitionEntry {
     /// Its name in the configuration.
     pub name: String,
-    /// How keys have it, one form for each source: encoded labels, joined by `,`. `=~` follows a label whose value is
-    /// always a digest, and `=/64` the label of an address that counts by 64 bits where it is IPv6. `-` stands for a
-    /// missing value.
+    /// How keys have it, one form for each source: encoded labels, joined by `,`. `=~` follows a
+    /// label whose value is always a digest, and `=/64` the label of an address that counts by 64
+    /// bits where it is IPv6. `-` stands for a missing value.
     pub forms: Vec<String>,
 }
 

@@ -11,8 +11,8 @@ enum Written<'a> {
     Failed { error: &'a str },
 }
 
-/// Every field may be missing. An item that is neither a grant nor an error has failed, and the others
-/// of its reply stay readable.
+/// Every field may be missing. An item that is neither a grant nor an error has failed, and the
+/// others of its reply stay readable.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Read {

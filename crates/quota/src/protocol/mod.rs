@@ -1,8 +1,8 @@
 //! The messages between filter and store, which both sides share.
 //!
-//! [`ReserveRequest`] and [`ReserveReply`] are the bodies of `POST /v1/reserve`; [`dials`] has those of `POST /v1/telemetry`.
-//! A [`Window`] says when a counter begins anew. The adapters of both sides own paths, headers and
-//! retries.
+//! [`ReserveRequest`] and [`ReserveReply`] are the bodies of `POST /v1/reserve`; [`dials`] has
+//! those of `POST /v1/telemetry`. A [`Window`] says when a counter begins anew. The adapters of
+//! both sides own paths, headers and retries.
 
 pub mod dials;
 mod grants;
@@ -20,8 +20,8 @@ pub const RESERVE_PATH: &str = "/v1/reserve";
 pub const MAX_ITEMS: usize = 1024;
 /// Largest body of a call and of its reply, in bytes.
 pub const MAX_BODY: usize = 1024 * 1024;
-/// Largest quota, cost and number of units: 2^53 - 1, the largest integer that JSON, Lua and Redis all
-/// hold exactly.
+/// Largest quota, cost and number of units: 2^53 - 1, the largest integer that JSON, Lua and Redis
+/// all hold exactly.
 pub const MAX_UNITS: u64 = (1 << 53) - 1;
 /// Longest key of a counter, in bytes.
 pub const MAX_KEY: usize = 4096;

@@ -4,11 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{MAX_KEY, MAX_UNITS, MAX_WINDOW_S, Window, grants, is_false};
 
-/// The body of a call. `K` is `&str` or `Rc<str>` in the filter, which writes it, and `String` in the store.
+/// The body of a call. `K` is `&str` or `Rc<str>` in the filter, which writes it, and `String` in
+/// the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReserveRequest<K = String> {
-    /// How long the caller waits, in milliseconds from receipt. The store starts nothing for it afterwards.
+    /// How long the caller waits, in milliseconds from receipt. The store starts nothing for it
+    /// afterwards.
     pub budget_ms: u32,
     /// Units to refund, carried out before the reservations.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
@@ -45,12 +47,13 @@ pub struct Reservation<K = String> {
     pub offset_s: u32,
     /// The quota of the window, 0 to [`MAX_UNITS`].
     pub quota: u64,
-    /// Units for requests that wait, 1 to [`MAX_UNITS`]. 0: no request waits, and only `spare` is wanted.
+    /// Units for requests that wait, 1 to [`MAX_UNITS`]. 0: no request waits, and only `spare` is
+    /// wanted.
     pub want: u64,
     /// The smallest grant that is of use, 1 to `want`; 0 where `want` is 0.
     pub min: u64,
-    /// Units to prefetch for a lease, 0 to [`MAX_UNITS`]. The store grants them only after all of `want`, and
-    /// at most an eighth of what is left then.
+    /// Units to prefetch for a lease, 0 to [`MAX_UNITS`]. The store grants them only after all of
+    /// `want`, and at most an eighth of what is left then.
     #[serde(default)]
     pub spare: u64,
     /// Whether refused units count as used, too.
@@ -67,8 +70,8 @@ pub struct ReserveReply {
     /// Version of the dials in force; 0 while there never were any.
     #[serde(default)]
     pub dials: u64,
-    /// One for each reservation: its grant, perhaps of 0 units, or why the store did not carry it out.
-    /// A reservation that failed took nothing that the store knows of.
+    /// One for each reservation: its grant, perhaps of 0 units, or why the store did not carry it
+    /// out. A reservation that failed took nothing that the store knows of.
     #[serde(with = "grants")]
     pub grants: Vec<Result<Grant, String>>,
 }
@@ -146,8 +149,8 @@ fn within(field: &'static str, value: u64, least: u64, most: u64) -> Result<(), 
     }
 }
 
-/// A key is `<domain>:<policy>:{<partition>}` in printable ASCII without spaces and with one pair of braces. So it
-/// stays one argument of a command and one hash slot of a Redis Cluster.
+/// A key is `<domain>:<policy>:{<partition>}` in printable ASCII without spaces and with one pair
+/// of braces. So it stays one argument of a command and one hash slot of a Redis Cluster.
 fn check_key(key: &str) -> Result<(), Invalid> {
     let well_formed = || {
         let (name, partition) = key.strip_suffix('}')?.split_once(":{")?;

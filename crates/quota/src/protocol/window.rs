@@ -15,8 +15,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window of `seconds` (1 to [`MAX_WINDOW_S`]) shifted by `offset` seconds (less than `seconds`);
-    /// `None` outside these bounds.
+    /// A window of `seconds` (1 to [`MAX_WINDOW_S`]) shifted by `offset` seconds (less than
+    /// `seconds`); `None` outside these bounds.
     pub const fn new(seconds: u32, offset: u32) -> Option<Self> {
         if seconds == 0 || seconds > MAX_WINDOW_S || offset >= seconds {
             None
@@ -25,8 +25,8 @@ impl Window {
         }
     }
 
-    /// The same, shifted so that the partitions of a policy do not all begin anew at one moment: by the first
-    /// 8 bytes (big-endian) of the SHA-256 of the encoded `partition`, modulo the length.
+    /// The same, shifted so that the partitions of a policy do not all begin anew at one moment: by
+    /// the first 8 bytes (big-endian) of the SHA-256 of the encoded `partition`, modulo the length.
     #[must_use]
     pub fn staggered(self, partition: &str) -> Self {
         let first = Sha256::digest(partition).first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
@@ -55,8 +55,8 @@ impl Window {
         now.as_secs().saturating_add(self.offset as u64) / self.seconds as u64
     }
 
-    /// How long from `now` (since the Unix epoch) until the window of that moment ends: more than zero, at
-    /// most the length.
+    /// How long from `now` (since the Unix epoch) until the window of that moment ends: more than
+    /// zero, at most the length.
     pub fn remaining_at(self, now: Duration) -> Duration {
         let end = self.number_at(now).saturating_add(1).saturating_mul(u64::from(self.seconds));
         Duration::from_secs(end.saturating_sub(u64::from(self.offset))).saturating_sub(now)
@@ -87,7 +87,8 @@ mod tests {
     #[test]
     fn partitions_are_staggered_as_the_contract_says() {
         // From another implementation: python3 -c "import hashlib as h, sys; p, w = sys.argv[1:];
-        // print(int.from_bytes(h.sha256(p.encode()).digest()[:8], 'big') % int(w))" PARTITION SECONDS
+        // print(int.from_bytes(h.sha256(p.encode()).digest()[:8], 'big') % int(w))" PARTITION
+        // SECONDS
         for (partition, seconds, offset) in STAGGERED {
             let window = Window::new(seconds, 0).unwrap();
             assert_eq!(window.staggered(partition), Window { seconds, offset }, "{partition}");

@@ -48,15 +48,17 @@ pub const MAX_IN_FLIGHT: usize = if UNBATCHED { 1024 } else { 4 };
 pub const FULL_BATCH: usize = if UNBATCHED { 1 } else { 256 };
 /// Most requests of one call. The bounds of its body may allow fewer.
 const MAX_BATCH: usize = if UNBATCHED { 1 } else { usize::MAX };
-/// How long requests gather at most while calls are under way, or a quarter of the timeout if that is less.
+/// How long requests gather at most while calls are under way, or a quarter of the timeout if that
+/// is less.
 pub const GATHER: Duration = Duration::from_millis(5);
 /// Most requests that wait at once.
 pub const MAX_WAITING: usize = 8192;
 
 /// The quotas of one Envoy worker.
 ///
-/// The caller owns sockets, streams and the clock. `W` is how it finds a waiting request again. Units are those of policies.
-/// Times are moments on the caller's own monotonic clock, and must not go back.
+/// The caller owns sockets, streams and the clock. `W` is how it finds a waiting request again.
+/// Units are those of policies. Times are moments on the caller's own monotonic clock, and must not
+/// go back.
 ///
 /// # Call order
 ///
@@ -64,24 +66,25 @@ pub const MAX_WAITING: usize = 8192;
 ///    [evaluate](Config::evaluate) it by, then [`submit`](Self::submit) with its checks.
 /// 2. After each `submit`, and after each event below: send what [`next_call`](Self::next_call) and
 ///    [`next_fetch`](Self::next_fetch) return, until they return `None`.
-/// 3. When a call or a fetch ends: [`call_ended`](Self::call_ended). If the host refuses to send it:
-///    [`call_not_sent`](Self::call_not_sent).
+/// 3. When a call or a fetch ends: [`call_ended`](Self::call_ended). If the host refuses to send
+///    it: [`call_not_sent`](Self::call_not_sent).
 /// 4. Every 10 ms or so, unless [`is_idle`](Self::is_idle): [`tick`](Self::tick).
 /// 5. After 3 and 4: carry out what [`next_decision`](Self::next_decision) returns, and write
 ///    [`take_notices`](Self::take_notices) to the log.
 ///
-/// A client that leaves while its request waits is [cancelled](Self::cancel). Units that an answer does not spend are
-/// [refunded](Self::refund).
+/// A client that leaves while its request waits is [cancelled](Self::cancel). Units that an answer
+/// does not spend are [refunded](Self::refund).
 ///
 /// # Guarantees
 ///
-/// A waiting request gets its decision by its deadline (`store.timeout` after it arrived) plus one tick, whatever the
-/// store does. At most [`MAX_WAITING`] requests wait; the worker decides further ones as if the store had failed.
+/// A waiting request gets its decision by its deadline (`store.timeout` after it arrived) plus one
+/// tick, whatever the store does. At most [`MAX_WAITING`] requests wait; the worker decides further
+/// ones as if the store had failed.
 ///
-/// The first call leaves at once. While a call is under way that a request waits for, further requests gather. They
-/// leave together when it returns, when there are [`FULL_BATCH`] of them, or after [`GATHER`], with at most
-/// [`MAX_IN_FLIGHT`] calls under way. So a lone request never waits for others, and the busier a worker is, the fewer
-/// calls a request costs.
+/// The first call leaves at once. While a call is under way that a request waits for, further
+/// requests gather. They leave together when it returns, when there are [`FULL_BATCH`] of them, or
+/// after [`GATHER`], with at most [`MAX_IN_FLIGHT`] calls under way. So a lone request never waits
+/// for others, and the busier a worker is, the fewer calls a request costs.
 ///
 /// # Example
 ///
@@ -147,8 +150,9 @@ pub enum Submitted {
     Decided(Decision),
     /// It waits. [`Worker::next_decision`] returns its decision later.
     Waiting(Ticket),
-    /// It is admitted by all policies that may refuse it. Shadow policies still ask the store: a call may be due, and
-    /// [`Worker::next_decision`] returns later what they say, as an admission to [join](Admission::join) to this one.
+    /// It is admitted by all policies that may refuse it. Shadow policies still ask the store: a
+    /// call may be due, and [`Worker::next_decision`] returns later what they say, as an admission
+    /// to [join](Admission::join) to this one.
     Counting(Admission),
 }
 
@@ -164,7 +168,8 @@ pub struct OutgoingCall {
 }
 
 impl<W> Worker<W> {
-    /// A worker that knows nothing yet. `seed` varies the pauses of its breaker, so give each worker another one.
+    /// A worker that knows nothing yet. `seed` varies the pauses of its breaker, so give each
+    /// worker another one.
     pub fn new(config: Rc<Config>, seed: u64) -> Self {
         Self {
             overrides: Overrides::new(Rc::clone(&config)),
@@ -178,8 +183,8 @@ impl<W> Worker<W> {
         }
     }
 
-    /// A request arrives. Returns the configuration to evaluate it by. Call it for every request, also if no policy
-    /// counts it: traffic makes fetches due.
+    /// A request arrives. Returns the configuration to evaluate it by. Call it for every request,
+    /// also if no policy counts it: traffic makes fetches due.
     pub fn arrives(&mut self, now: Monotonic) -> &Rc<Config> {
         self.traffic(now);
         &self.config
@@ -190,7 +195,8 @@ impl<W> Worker<W> {
         &self.config
     }
 
-    /// Decides a request or lets it wait; one check for each policy that counts it, in the order of the policies.
+    /// Decides a request or lets it wait; one check for each policy that counts it, in the order of
+    /// the policies.
     pub fn submit(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
         self.arrive(who, checks, now)
     }
@@ -228,12 +234,14 @@ impl<W> Worker<W> {
         self.call_not_sent(id, &CallFault::TimedOut, now)
     }
 
-    /// Short for [`call_ended`](Self::call_ended) of a call, not a fetch, with 200 and this body from the store.
+    /// Short for [`call_ended`](Self::call_ended) of a call, not a fetch, with 200 and this body
+    /// from the store.
     pub fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> Change {
         self.call_replied(id, body, now)
     }
 
-    /// Time has passed. Decides requests whose deadline has come, and makes refunds, refills and fetches due.
+    /// Time has passed. Decides requests whose deadline has come, and makes refunds, refills and
+    /// fetches due.
     pub fn tick(&mut self, now: Monotonic) -> Change {
         let change = self.tick_calls(now);
         self.known.expire(now);
@@ -261,7 +269,8 @@ impl<W> Worker<W> {
         self.requests.has_decisions()
     }
 
-    /// The client of a waiting request left. The worker refunds the units that it got or that are under way.
+    /// The client of a waiting request left. The worker refunds the units that it got or that are
+    /// under way.
     pub fn cancel(&mut self, ticket: Ticket, now: Monotonic) {
         for mut want in self.requests.cancel(ticket) {
             self.release(&mut want, now);
@@ -300,7 +309,8 @@ impl<W> Worker<W> {
             && !self.report_needs_time()
     }
 
-    /// Takes back granted units that will not be spent: leases keep what they need, and the rest is refunded.
+    /// Takes back granted units that will not be spent: leases keep what they need, and the rest is
+    /// refunded.
     fn take_back(&mut self, counter: &Counter, units: Units, now: Monotonic) {
         let surplus = self.leases.take_back(counter, units, now);
         self.send_back(counter, units.of(surplus), now);

@@ -1,5 +1,5 @@
-//! Decides a request that waited: it takes its units of every policy, or of none if an enforced policy refuses
-//! it or fails closed.
+//! Decides a request that waited: it takes its units of every policy, or of none if an enforced
+//! policy refuses it or fails closed.
 
 use std::rc::Rc;
 
@@ -39,7 +39,8 @@ pub(super) fn held(check: &Check, units: Units, config: &Config) -> Option<Held>
 }
 
 impl<W> Worker<W> {
-    /// Decides a request by what its call brought. Without `allocation` the store has not counted it.
+    /// Decides a request by what its call brought. Without `allocation` the store has not counted
+    /// it.
     pub(super) fn settle(
         &mut self,
         wants: &mut [Want],
@@ -106,8 +107,8 @@ impl<W> Worker<W> {
         }
     }
 
-    /// What keeps the request from being admitted: first a policy that refuses, then one that fails closed, then this
-    /// worker's own share.
+    /// What keeps the request from being admitted: first a policy that refuses, then one that fails
+    /// closed, then this worker's own share.
     fn obstacle(&self, wants: &mut [Want], now: Monotonic) -> Option<Obstacle> {
         let refuses = |want: &Want| want.check.enforced && matches!(want.stage, Stage::Refused { .. });
         if wants.iter().any(refuses) {

@@ -1,4 +1,5 @@
-//! A request arrives: the worker decides it by what it knows and has leased, or lets it wait for a call.
+//! A request arrives: the worker decides it by what it knows and has leased, or lets it wait for a
+//! call.
 
 use super::known::RuntimeOverrides;
 use super::lease::Extent;
@@ -52,7 +53,8 @@ impl<W> Worker<W> {
         Submitted::Waiting(self.wait(Waiter { who, wants, deadline }, now))
     }
 
-    /// Whether the policy of a check has runtime overrides. Only the store knows then how large each quota is.
+    /// Whether the policy of a check has runtime overrides. Only the store knows then how large
+    /// each quota is.
     pub(super) fn runtime_overrides(&self, check: &Check) -> RuntimeOverrides {
         if check.policy(&self.config).is_some_and(|policy| policy.is_overridden) {
             RuntimeOverrides::Some
@@ -156,7 +158,8 @@ impl<W> Worker<W> {
         Refusal { standings, until }
     }
 
-    /// What a request wants that may wait until `deadline`. It keeps only leased units that may be spent then.
+    /// What a request wants that may wait until `deadline`. It keeps only leased units that may be
+    /// spent then.
     fn wants(
         &mut self,
         checks: Vec<Check>,

@@ -1,5 +1,5 @@
-//! What makes two states the same: all that a worker's next steps depend on. Serial numbers count only by their
-//! order, the order of a map's entries not at all, and workers are interchangeable.
+//! What makes two states the same: all that a worker's next steps depend on. Serial numbers count
+//! only by their order, the order of a map's entries not at all, and workers are interchangeable.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -31,8 +31,8 @@ impl Node {
     }
 }
 
-/// Of the text that `Debug` makes: what stands between braces counts in any order, and numbered tickets and calls
-/// by the order of their numbers.
+/// Of the text that `Debug` makes: what stands between braces counts in any order, and numbered
+/// tickets and calls by the order of their numbers.
 fn of_text(text: &str) -> u64 {
     let mut serials: Vec<u64> = Vec::new();
     for name in SERIALS {

@@ -1,11 +1,14 @@
-//! Invariants 1 to 3 over *all* histories of a small world: the real workers and the real messages, two or three
-//! workers, a few requests, and whatever order, delay and loss the network can make of their calls.
+//! Invariants 1 to 3 over *all* histories of a small world: the real workers and the real messages,
+//! two or three workers, a few requests, and whatever order, delay and loss the network can make of
+//! their calls.
 //!
-//! `stateright` was tried for this and does not fit: its states are `Send + Sync` and a worker is neither (its
-//! counters' keys are `Rc`s, as a Wasm module has one thread), it remembers a state by a hash of its own kind only,
-//! and it brings a web server and forty crates along. The search itself is the small part of it (`explore`).
+//! `stateright` was tried for this and does not fit: its states are `Send + Sync` and a worker is
+//! neither (its counters' keys are `Rc`s, as a Wasm module has one thread), it remembers a state by
+//! a hash of its own kind only, and it brings a web server and forty crates along. The search
+//! itself is the small part of it (`explore`).
 //!
-//! `QUOTAGATE_MODEL=2` searches larger worlds; each search prints what it has visited (`--nocapture`).
+//! `QUOTAGATE_MODEL=2` searches larger worlds; each search prints what it has visited
+//! (`--nocapture`).
 
 mod explore;
 mod fingerprint;

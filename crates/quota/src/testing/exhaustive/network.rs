@@ -7,8 +7,8 @@ use super::{Setup, State};
 use crate::protocol::ReserveRequest;
 use crate::worker::{CallId, OutgoingCall};
 
-/// Which parts of a call the network carries to the store a second time. The product's never does; the others
-/// show why.
+/// Which parts of a call the network carries to the store a second time. The product's never does;
+/// the others show why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeats {
     Nothing,

@@ -1,7 +1,8 @@
-//! A worker with its calls and the requests that it let through: what happens to it, and what follows.
+//! A worker with its calls and the requests that it let through: what happens to it, and what
+//! follows.
 //!
-//! A node behaves alike wherever its fingerprint and the moment are the same, so a search carries out each step of
-//! it once.
+//! A node behaves alike wherever its fingerprint and the moment are the same, so a search carries
+//! out each step of it once.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -38,7 +39,8 @@ pub(super) struct Node {
 pub(super) enum Event {
     /// A request of this kind arrives.
     Arrive(usize),
-    /// The client leaves that waits at this place, or behind those that do is decided and has not heard of it.
+    /// The client leaves that waits at this place, or behind those that do is decided and has not
+    /// heard of it.
     Leave(usize),
     /// The request at this place is answered, with a status that counts or not.
     Answer(usize, bool),
@@ -147,7 +149,8 @@ impl<'a> Step<'a> {
         (self.node, self.effects)
     }
 
-    /// Sends the calls that are due. Where clients may leave they do so between a decision and its being heard, too.
+    /// Sends the calls that are due. Where clients may leave they do so between a decision and its
+    /// being heard, too.
     fn settle(&mut self, now: Monotonic) {
         while let Some(call) = self.node.worker.next_call(now) {
             self.node.flights.push(Flight::new(call, self.now_ms()));
@@ -182,8 +185,8 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The window that a standing is of: it ends at most a reply's delay, less than its length, before the
-    /// reset time that the worker knows.
+    /// The window that a standing is of: it ends at most a reply's delay, less than its length,
+    /// before the reset time that the worker knows.
     fn window(&self, standing: &Standing) -> u64 {
         let length = u64::from(self.setup.config.policies[standing.policy].window.seconds());
         standing.balance.resets.since(Monotonic::default()).as_secs() / length - 1

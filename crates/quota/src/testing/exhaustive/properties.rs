@@ -8,7 +8,8 @@ pub(super) enum Property {
     NeverOver,
     /// Invariant 3: nothing is let through that the store has not counted.
     NothingUncounted,
-    /// Invariant 3: once all is quiet and no call failed, the store has counted what was let through, and no more.
+    /// Invariant 3: once all is quiet and no call failed, the store has counted what was let
+    /// through, and no more.
     NothingPaidTwice,
     /// Invariant 3: no return takes what somebody else was granted.
     NothingReturnedTwice,

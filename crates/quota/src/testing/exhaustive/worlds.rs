@@ -171,8 +171,8 @@ fn refunds_that_reach_the_store_twice_admit_more_than_the_quota() {
     assert!(once.explore(&[Property::NeverOver]).wrong.is_none());
 }
 
-/// Why a reservation is repeated only where it was not carried out: what nobody hears of is lost, though never more
-/// than the quota is admitted.
+/// Why a reservation is repeated only where it was not carried out: what nobody hears of is lost,
+/// though never more than the quota is admitted.
 #[test]
 fn reservations_that_reach_the_store_twice_lose_units_and_admit_no_more() {
     let setup = Setup { repeats: Repeats::Reservations, ..plain(&[(&[0], 1, 2)]) };

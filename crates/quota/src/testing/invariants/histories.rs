@@ -1,5 +1,5 @@
-//! Policies of every kind at once: exact and leased, counting by status and counting what they refuse, enforced
-//! and shadow, with several costs.
+//! Policies of every kind at once: exact and leased, counting by status and counting what they
+//! refuse, enforced and shadow, with several costs.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -91,7 +91,8 @@ fn invariant_3_what_is_counted_is_admitted_or_returned_while_nothing_is_lost() {
             if policy(&world, key).count_denied {
                 let refused = world.refused.get(counter).copied().unwrap_or_default();
                 most += refused + world.unseen.get(key).copied().unwrap_or_default();
-                // Of a request that the worker refuses after its timeout the store may never have heard.
+                // Of a request that the worker refuses after its timeout the store may never have
+                // heard.
                 least += if late { 0 } else { refused };
             }
             assert!(

@@ -46,7 +46,8 @@ fn invariant_3_all_units_return_when_traffic_stops() {
 #[test]
 fn of_a_demanded_quota_98_percent_are_admitted() {
     for seed in seeds(10) {
-        // About 28,000 requests in the window: nearly three times the quota, and little more than it.
+        // About 28,000 requests in the window: nearly three times the quota, and little more than
+        // it.
         for quota in [10_000, 20_000, 26_000] {
             let world = World::new(seed, config(quota, "10s"), SETUP).run(10_100);
             assert!(!world.refused.is_empty(), "seed {seed}: {quota} are demanded");
@@ -64,7 +65,8 @@ fn of_a_demanded_quota_98_percent_are_admitted() {
 fn in_the_shortest_windows_98_percent_are_admitted_all_in_all() {
     let (mut windows, mut all) = (0, 0);
     for seed in seeds(20) {
-        // Whoever knows the counter to be spent asks again after a second: what a late message brings back is lost.
+        // Whoever knows the counter to be spent asks again after a second: what a late message
+        // brings back is lost.
         let world = World::new(seed, config(2_000, "1s"), SETUP).run(3_100);
         for window in 1_000..1_003 {
             let admitted = world.admitted[&("d:a:{ip=0}".to_owned(), window)];

@@ -34,7 +34,8 @@ pub(super) struct Setup {
     pub(super) loss: u64,
     /// Whether some messages are later than the timeout.
     pub(super) late: bool,
-    /// For so many milliseconds two workers get nearly all of the traffic, then two others; 0: all the same.
+    /// For so many milliseconds two workers get nearly all of the traffic, then two others; 0: all
+    /// the same.
     pub(super) moves_every: u64,
 }
 
@@ -63,11 +64,12 @@ pub(super) struct World {
     clients: BTreeMap<u64, Client>,
     /// By policy and party.
     counters: Vec<Vec<Counter>>,
-    /// Units by counter and number of the window that granted them, and of those refused, where that counts.
+    /// Units by counter and number of the window that granted them, and of those refused, where
+    /// that counts.
     pub(super) admitted: HashMap<(String, u64), u64>,
     pub(super) refused: HashMap<(String, u64), u64>,
-    /// Units, by counter key, that a policy may have refused unseen: of clients that left before they knew, and
-    /// of those answered with 503.
+    /// Units, by counter key, that a policy may have refused unseen: of clients that left before
+    /// they knew, and of those answered with 503.
     pub(super) unseen: HashMap<Rc<str>, u64>,
     /// Units that each worker admitted by itself.
     pub(super) local: HashMap<(usize, Counter), u64>,
@@ -193,8 +195,8 @@ impl World {
         worker.cancel(ticket, now);
     }
 
-    /// The window that a standing is of: it ends at most a reply's delay, less than its length, before the
-    /// reset time that the worker knows.
+    /// The window that a standing is of: it ends at most a reply's delay, less than its length,
+    /// before the reset time that the worker knows.
     fn window(&self, standing: &Standing) -> u64 {
         let window_s = self.config.policies[standing.policy].window.seconds();
         standing.balance.resets.since(Monotonic::default()).as_secs() / u64::from(window_s) - 1

@@ -1,4 +1,5 @@
-//! How many calls a request costs, and how long it waits: the model of `docs/design/batching.md` against the worker.
+//! How many calls a request costs, and how long it waits: the model of `docs/design/batching.md`
+//! against the worker.
 
 use super::*;
 use crate::worker::GATHER;

@@ -15,7 +15,8 @@ fn a_lease_saves_calls_and_items_wherever_it_holds_anything() {
     for (rate, partitions, ahead_ms, most_calls, most_items) in [
         (20_000, 1, 100, 0.003, 0.003),
         (4_000, 1_000, 1_000, 0.04, 0.5),
-        // A refill takes half of what is held, and that is forty units: one item in twenty requests.
+        // A refill takes half of what is held, and that is forty units: one item in twenty
+        // requests.
         (4_000, 1_000, 10_000, 0.004, 0.055),
         (15_000, 1_000, 1_000, 0.001, 0.13),
     ] {

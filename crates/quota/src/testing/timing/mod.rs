@@ -1,6 +1,6 @@
-//! What a worker's decisions cost in calls, items and waiting: one worker, its store and a wire between them in
-//! virtual time, to the microsecond. The host is as `src/` is: calls leave after a request that waits, after a
-//! reply, and with the tick.
+//! What a worker's decisions cost in calls, items and waiting: one worker, its store and a wire
+//! between them in virtual time, to the microsecond. The host is as `src/` is: calls leave after a
+//! request that waits, after a reply, and with the tick.
 
 mod batching;
 mod leases;

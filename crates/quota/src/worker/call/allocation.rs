@@ -65,8 +65,8 @@ impl Allocation {
         }
     }
 
-    /// What there is for a request: [`Stage::Granted`], [`Stage::Refused`], or [`Stage::Open`] if the reservation
-    /// failed.
+    /// What there is for a request: [`Stage::Granted`], [`Stage::Refused`], or [`Stage::Open`] if
+    /// the reservation failed.
     pub(crate) fn offer(&mut self, reservation: usize, cost: u64) -> Stage {
         let Some(left) = self.left(reservation) else { return Stage::Open };
         if cost <= left.units.amount {
@@ -95,7 +95,8 @@ impl Allocation {
         None
     }
 
-    /// The window of a reservation, and what is left of its counter, including units that no request took yet.
+    /// The window of a reservation, and what is left of its counter, including units that no
+    /// request took yet.
     pub(crate) fn balance(&self, reservation: usize) -> Option<(u64, Balance)> {
         let Left { units, balance, .. } = self.0.get(reservation)?.left.as_ref()?;
         Some((units.window, balance.plus(units.amount)))
@@ -118,7 +119,8 @@ impl Allocation {
 
     /// Ends the allocation, after the last request.
     pub(crate) fn close(mut self) -> Vec<Share> {
-        // If one reservation of a counter was short, the counter is, whichever the store carried out last.
+        // If one reservation of a counter was short, the counter is, whichever the store carried
+        // out last.
         let is_short = |share: &&Share| share.left.as_ref().is_some_and(|left| left.short);
         let mut short: Vec<usize> =
             self.0.iter().filter(is_short).map(|share| share.reserved.first).collect();

@@ -1,9 +1,10 @@
 //! One call: the reservations that waiting requests share, and its body.
 //!
-//! Requests for one counter share a reservation if they cost the same. For a sum of different costs, the store might
-//! grant a rest that is too small for the request it reaches, and other workers would see a spent counter until the
-//! refund. A counter has at most [`MAX_COSTS`] reservations in a call, and further costs share the last one, so that
-//! no client can fill a call by itself.
+//! Requests for one counter share a reservation if they cost the same. For a sum of different
+//! costs, the store might grant a rest that is too small for the request it reaches, and other
+//! workers would see a spent counter until the refund. A counter has at most [`MAX_COSTS`]
+//! reservations in a call, and further costs share the last one, so that no client can fill a call
+//! by itself.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -50,7 +51,8 @@ pub(crate) struct Reserved {
     pub(super) count_denied: bool,
     /// Only policies in shadow mode need it.
     shadow: bool,
-    /// With `count_denied`: the costs, out of `want`, of requests that count: admitted, or refused by this policy.
+    /// With `count_denied`: the costs, out of `want`, of requests that count: admitted, or refused
+    /// by this policy.
     pub(super) counted: u64,
 }
 
@@ -90,8 +92,8 @@ impl Reserved {
         }
     }
 
-    /// Checks a grant. Numbers that no counter can have fail this reservation alone: its units are not spent, and other
-    /// counters of the call are not affected.
+    /// Checks a grant. Numbers that no counter can have fail this reservation alone: its units are
+    /// not spent, and other counters of the call are not affected.
     ///
     /// # Errors
     /// The grant is larger than the reservation, so that the whole reply is discredited.
@@ -127,7 +129,8 @@ impl Batch {
         true
     }
 
-    /// Prefetches units for leases: with what waits, and for other pools that ran low as far as there is room.
+    /// Prefetches units for leases: with what waits, and for other pools that ran low as far as
+    /// there is room.
     pub(crate) fn prefetch(&mut self, leases: &mut Leases, others: usize, now: Monotonic) {
         if leases.is_empty() {
             return;
@@ -210,11 +213,13 @@ impl Batch {
             refunds: refunds.collect(),
             reservations: self.reserved.iter().map(Reserved::message).collect(),
         };
-        // Writing numbers and strings into memory cannot fail; an empty body would be refused by the store.
+        // Writing numbers and strings into memory cannot fail; an empty body would be refused by
+        // the store.
         serde_json::to_vec(&request).unwrap_or_default()
     }
 
-    /// Reads a reply: the version of the dials, and for each reservation its grant or why it failed.
+    /// Reads a reply: the version of the dials, and for each reservation its grant or why it
+    /// failed.
     ///
     /// # Errors
     /// Why the body is no reply to this call.

@@ -1,11 +1,12 @@
-//! The circuit breaker: when to stop calling a store that does not answer, and when to try it again.
+//! The circuit breaker: when to stop calling a store that does not answer, and when to try it
+//! again.
 //!
-//! After [`LIMIT`] calls in a row that failed as a whole, the breaker opens for 250 ms. Then it lets a single
-//! probe through. Each probe that fails doubles the pause, up to 1 s. Pauses vary by a quarter, so that the
-//! workers of a fleet do not come back all at once.
+//! After [`LIMIT`] calls in a row that failed as a whole, the breaker opens for 250 ms. Then it
+//! lets a single probe through. Each probe that fails doubles the pause, up to 1 s. Pauses vary by
+//! a quarter, so that the workers of a fleet do not come back all at once.
 //!
-//! Every readable reply is a success, even if single reservations failed. A store that lost a part of its
-//! counters still serves the others, and an open breaker would fail those, too.
+//! Every readable reply is a success, even if single reservations failed. A store that lost a part
+//! of its counters still serves the others, and an open breaker would fail those, too.
 
 use std::time::Duration;
 

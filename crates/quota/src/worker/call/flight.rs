@@ -106,7 +106,8 @@ impl<W> Worker<W> {
         }
     }
 
-    /// Time has passed: decides requests whose deadline has come, and gives up calls that the host forgot.
+    /// Time has passed: decides requests whose deadline has come, and gives up calls that the host
+    /// forgot.
     pub(crate) fn tick_calls(&mut self, now: Monotonic) -> Change {
         while let Some(ticket) = self.requests.expired(now) {
             self.fail(ticket, now);
@@ -143,8 +144,8 @@ impl<W> Worker<W> {
         self.calls.refills_due && self.leases.needs_refill() && self.calls.breaker.lets_through(now)
     }
 
-    /// Ends one reservation of a call: the ledger learns what is left, and leases keep what no request took. Returns
-    /// the units to refund.
+    /// Ends one reservation of a call: the ledger learns what is left, and leases keep what no
+    /// request took. Returns the units to refund.
     fn close(&mut self, share: Share, now: Monotonic) -> Option<(Counter, Units)> {
         let rest = share.rest();
         let Share { reserved: Reserved { counter, spare, .. }, left, .. } = share;

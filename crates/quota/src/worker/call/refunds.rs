@@ -1,7 +1,7 @@
 //! Units to refund: granted by the store, and never spent.
 //!
-//! Each is sent at most once. Units that cannot be sent in time, or that no longer fit ([`MAX_REFUNDS`]), are dropped,
-//! so that fewer requests are admitted.
+//! Each is sent at most once. Units that cannot be sent in time, or that no longer fit
+//! ([`MAX_REFUNDS`]), are dropped, so that fewer requests are admitted.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -29,7 +29,8 @@ impl Refunds {
         }
         let id = (Rc::clone(&counter.key), counter.window.seconds(), window);
         if let Some((waiting, _)) = self.waiting.get_mut(&id) {
-            // Only a faulty store can grant more. The store would reject a call with a refund beyond the bounds.
+            // Only a faulty store can grant more. The store would reject a call with a refund
+            // beyond the bounds.
             *waiting = waiting.saturating_add(amount).min(MAX_UNITS);
         } else if self.waiting.len() < MAX_REFUNDS {
             self.waiting.insert(id, (amount, resets));

@@ -1,12 +1,13 @@
-//! The store's clock, as replies show it. One reply is enough to know when any window ends, since all windows
-//! count from the same epoch.
+//! The store's clock, as replies show it. One reply is enough to know when any window ends, since
+//! all windows count from the same epoch.
 
 use std::time::Duration;
 
 use crate::protocol::Window;
 use crate::time::Monotonic;
 
-/// One moment on the store's clock and on the worker's, where it is late by at most the delay of one reply.
+/// One moment on the store's clock and on the worker's, where it is late by at most the delay of
+/// one reply.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreClock(Option<(Duration, Monotonic)>);
 

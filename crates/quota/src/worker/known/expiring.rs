@@ -1,5 +1,5 @@
-//! A bounded map of counters to values, where each entry expires at its own time. In a full map, the entry that
-//! expires first makes room.
+//! A bounded map of counters to values, where each entry expires at its own time. In a full map,
+//! the entry that expires first makes room.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,8 +1,9 @@
 //! The ledger: counters that are spent, how much was left, and until when that holds.
 //!
-//! A remembered counter lets the worker refuse without a call. Once per second, one request rechecks the store in case
-//! units were refunded, the quota was raised or the counter was reset. The ledger holds at most [`MAX_SPENT`] counters.
-//! The one that ends first makes room; that costs a call and is never wrong.
+//! A remembered counter lets the worker refuse without a call. Once per second, one request
+//! rechecks the store in case units were refunded, the quota was raised or the counter was reset.
+//! The ledger holds at most [`MAX_SPENT`] counters. The one that ends first makes room; that costs
+//! a call and is never wrong.
 
 use std::time::Duration;
 
@@ -77,7 +78,8 @@ impl Ledger {
         }
     }
 
-    /// Learns what a reply said, received `now`. `short`: it was too little for a request that waited.
+    /// Learns what a reply said, received `now`. `short`: it was too little for a request that
+    /// waited.
     pub(crate) fn learn(
         &mut self,
         counter: &Counter,

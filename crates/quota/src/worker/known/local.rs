@@ -1,7 +1,8 @@
-//! Counters that a worker keeps itself while the store fails, for policies with `on_failure: local`.
+//! Counters that a worker keeps itself while the store fails, for policies with `on_failure:
+//! local`.
 //!
-//! Each counter starts at 0, against a share of its quota, and lives until its window ends. A worker keeps at most
-//! [`MAX_LOCAL`]; the one that ends first makes room, and starts at 0 again.
+//! Each counter starts at 0, against a share of its quota, and lives until its window ends. A
+//! worker keeps at most [`MAX_LOCAL`]; the one that ends first makes room, and starts at 0 again.
 
 use super::clock::StoreClock;
 use super::expiring::Expiring;
@@ -16,8 +17,8 @@ const MAX_LOCAL: usize = 16 * 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Local(Expiring<u64>);
 
-/// The units that one worker may admit while the store fails: `part` (more than 0, at most 1) of the quota, rounded
-/// down, but at least 1. Of a quota of 0 it is 0.
+/// The units that one worker may admit while the store fails: `part` (more than 0, at most 1) of
+/// the quota, rounded down, but at least 1. Of a quota of 0 it is 0.
 pub(crate) fn share(quota: u64, part: f64) -> u64 {
     // 100 x 0.29 is 28.999999999999996.
     let rounding = 1e-6;

@@ -1,5 +1,5 @@
-//! What a worker knows of counters without asking: which are spent, what it counted itself while the store
-//! failed, and when windows end.
+//! What a worker knows of counters without asking: which are spent, what it counted itself while
+//! the store failed, and when windows end.
 
 mod clock;
 mod expiring;

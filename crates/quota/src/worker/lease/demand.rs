@@ -1,12 +1,15 @@
-//! The expected demand for a counter within the next `ahead`, estimated from the requests of a recent span.
+//! The expected demand for a counter within the next `ahead`, estimated from the requests of a
+//! recent span.
 //!
-//! The span is four times `ahead`, at least a second, so that a few requests close together do not look like a
-//! stream. The last request is not counted, since it says nothing about the next. Two slots of the span's length
-//! count the units: the current one in full, the previous one as far as the span still reaches into it. A counter
-//! that is younger than a quarter of the span is judged as if it were that old.
+//! The span is four times `ahead`, at least a second, so that a few requests close together do not
+//! look like a stream. The last request is not counted, since it says nothing about the next. Two
+//! slots of the span's length count the units: the current one in full, the previous one as far as
+//! the span still reaches into it. A counter that is younger than a quarter of the span is judged
+//! as if it were that old.
 //!
-//! The end of a stream shows sooner: after a silence of `n` mean gaps, a stream still runs only with probability
-//! `e^-n`. So the estimate allows at most [`GAPS`] requests in the time since the last one.
+//! The end of a stream shows sooner: after a silence of `n` mean gaps, a stream still runs only
+//! with probability `e^-n`. So the estimate allows at most [`GAPS`] requests in the time since the
+//! last one.
 
 use std::time::Duration;
 

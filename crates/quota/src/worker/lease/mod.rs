@@ -1,18 +1,21 @@
 //! Leases: units that a worker prefetches, for policies with `precision: lease`.
 //!
-//! A worker holds about as many units of a counter as it expects to need within `ahead` ([`demand`]), and admits from
-//! them without a call. If that is less than the cost of one request, it counts exactly. The bounds:
+//! A worker holds about as many units of a counter as it expects to need within `ahead`
+//! ([`demand`]), and admits from them without a call. If that is less than the cost of one request,
+//! it counts exactly. The bounds:
 //!
 //! * Units held and under way: at most `max`, and at most a hundredth of the quota.
 //! * Refills under way: one a counter.
-//! * A unit is spent until *dispatch of its call* + `reset_ms`. Whatever the delays, that is not after the end of its
-//!   window. Later the worker drops it.
-//! * Counters: at most [`MAX_LEASES`]. A counter without demand is dropped, and its units are refunded.
+//! * A unit is spent until *dispatch of its call* + `reset_ms`. Whatever the delays, that is not
+//!   after the end of its window. Later the worker drops it.
+//! * Counters: at most [`MAX_LEASES`]. A counter without demand is dropped, and its units are
+//!   refunded.
 //!
-//! A call costs about as much as ten items of one. So a lease prefetches with a reservation that a request waits for
-//! wherever it can. When half of the units are gone and no request waits, a refill gathers with others and leaves with
-//! the next call. It makes a call of its own only half-way to the moment when the units will be gone, or after
-//! [`GATHER`]. By then all pools that ran low meanwhile share that call. Refunds of leases gather for [`SWEEP`].
+//! A call costs about as much as ten items of one. So a lease prefetches with a reservation that a
+//! request waits for wherever it can. When half of the units are gone and no request waits, a
+//! refill gathers with others and leaves with the next call. It makes a call of its own only
+//! half-way to the moment when the units will be gone, or after [`GATHER`]. By then all pools that
+//! ran low meanwhile share that call. Refunds of leases gather for [`SWEEP`].
 
 mod demand;
 mod pool;
@@ -53,8 +56,8 @@ impl Leases {
         self.pools.is_empty()
     }
 
-    /// Takes `cost` units, if that many are leased and may be spent until `until`, and notes the demand. Returns them
-    /// and what is left.
+    /// Takes `cost` units, if that many are leased and may be spent until `until`, and notes the
+    /// demand. Returns them and what is left.
     pub(crate) fn take(
         &mut self,
         counter: &Counter,
@@ -96,7 +99,8 @@ impl Leases {
         self.pools.get(counter).is_some_and(|pool| pool.has(cost, now))
     }
 
-    /// Takes `cost` units for a request whose call did not bring them. Returns them and what is left.
+    /// Takes `cost` units for a request whose call did not bring them. Returns them and what is
+    /// left.
     pub(crate) fn take_instead(
         &mut self,
         counter: &Counter,
@@ -118,7 +122,8 @@ impl Leases {
         self.pools.get(counter)?.balance()
     }
 
-    /// Takes back units that a request will not spend. Returns how many the lease does not need: refund those.
+    /// Takes back units that a request will not spend. Returns how many the lease does not need:
+    /// refund those.
     pub(crate) fn take_back(&mut self, counter: &Counter, back: Units, now: Monotonic) -> u64 {
         let Some(pool) = self.pools.get_mut(counter) else { return back.amount };
         pool.expire(now);
@@ -169,8 +174,8 @@ impl Leases {
         }
     }
 
-    /// A call that prefetched `prefetched` units brought `units` that no request took, and said what is left. Returns
-    /// how many the lease does not need: refund those.
+    /// A call that prefetched `prefetched` units brought `units` that no request took, and said
+    /// what is left. Returns how many the lease does not need: refund those.
     pub(crate) fn arrived(
         &mut self,
         counter: &Counter,

@@ -1,5 +1,5 @@
-//! The leased units of one counter: how many a worker should hold, when it should refill them, and which ones it
-//! does not need.
+//! The leased units of one counter: how many a worker should hold, when it should refill them, and
+//! which ones it does not need.
 
 use std::time::Duration;
 
@@ -42,7 +42,8 @@ pub(super) struct Pool {
     max: u64,
     /// Units held, of the window in `term`.
     units: u64,
-    /// With more units than this, no refill is needed. Recomputed with each change of the demand's estimate.
+    /// With more units than this, no refill is needed. Recomputed with each change of the demand's
+    /// estimate.
     enough: u64,
     /// Units that a call under way prefetches.
     under_way: u64,
@@ -95,7 +96,8 @@ impl Pool {
         }
     }
 
-    /// Takes `cost` units, if that many are held and may be spent until `until`. Returns them and what is left.
+    /// Takes `cost` units, if that many are held and may be spent until `until`. Returns them and
+    /// what is left.
     pub(super) fn take(&mut self, cost: u64, until: Monotonic) -> Option<(Units, Balance)> {
         let term = self.term.filter(|term| term.spendable_until >= until)?;
         self.units = self.units.checked_sub(cost)?;
@@ -124,15 +126,17 @@ impl Pool {
         Some(self.term?.balance.plus(self.units))
     }
 
-    /// Keeps those units that a request will not spend and the pool needs. Returns how many it keeps.
+    /// Keeps those units that a request will not spend and the pool needs. Returns how many it
+    /// keeps.
     pub(super) fn take_back(&mut self, back: Units, now: Monotonic) -> u64 {
         let room = self.target(now).saturating_sub(self.units + self.under_way);
         let same = self.term.is_some_and(|term| term.window == back.window);
         if same { self.keep(back.amount.min(room), back.spendable_until, now) } else { 0 }
     }
 
-    /// After units were taken: when a refill should leave, if one is needed. That is half-way to the moment when the
-    /// last unit will be gone. The pool judges it again each time that half of the rest is gone.
+    /// After units were taken: when a refill should leave, if one is needed. That is half-way to
+    /// the moment when the last unit will be gone. The pool judges it again each time that half of
+    /// the rest is gone.
     pub(super) fn runs_low(&mut self, now: Monotonic) -> Option<Monotonic> {
         if self.units > self.enough || self.refill(Occasion::Refill, now) == 0 {
             return None;
@@ -153,7 +157,8 @@ impl Pool {
         self.under_way = self.under_way.saturating_sub(units);
     }
 
-    /// A call brought these units, which no request took, and said what is left. Returns how many to refund.
+    /// A call brought these units, which no request took, and said what is left. Returns how many
+    /// to refund.
     pub(super) fn arrived(&mut self, units: Units, balance: Balance, now: Monotonic) -> u64 {
         self.expire(now);
         if !self.learn(units, balance) {

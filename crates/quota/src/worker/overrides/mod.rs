@@ -1,11 +1,12 @@
-//! What operators changed while the fleet runs: the dials of policies, and which policies have runtime overrides.
+//! What operators changed while the fleet runs: the dials of policies, and which policies have
+//! runtime overrides.
 //!
-//! A worker fetches both when `schedule` says so, and no request waits for that. Until the first reply the configuration
-//! is in force, and after a failure the last dials. `patch` reads replies leniently. A dial with a time reverts by itself,
-//! counted from the receipt of the reply.
+//! A worker fetches both when `schedule` says so, and no request waits for that. Until the first
+//! reply the configuration is in force, and after a failure the last dials. `patch` reads replies
+//! leniently. A dial with a time reverts by itself, counted from the receipt of the reply.
 //!
-//! Of several stores one may lag. So for [`SETTLES`] a worker ignores a version that is older than the one it knows. After
-//! that it follows: a memory store starts at 0 again when its process does.
+//! Of several stores one may lag. So for [`SETTLES`] a worker ignores a version that is older than
+//! the one it knows. After that it follows: a memory store starts at 0 again when its process does.
 
 mod patch;
 mod schedule;
@@ -26,7 +27,8 @@ use crate::time::Monotonic;
 use patch::{Ignored, Reading, Timed};
 use schedule::Schedule;
 
-/// A fetch may take this long, even with a shorter `store.timeout`, because no request waits for it.
+/// A fetch may take this long, even with a shorter `store.timeout`, because no request waits for
+/// it.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 /// For so long after a reply with a version, an older version comes from a store that lags.
 const SETTLES: Duration = Duration::from_secs(10);
@@ -173,7 +175,8 @@ impl<W> Worker<W> {
         Some(OutgoingFetch { id, path, report, timeout })
     }
 
-    /// Whether only time can make a fetch due: while a policy is off, requests may pass without a call.
+    /// Whether only time can make a fetch due: while a policy is off, requests may pass without a
+    /// call.
     pub(super) fn fetch_needs_time(&self) -> bool {
         self.overrides.schedule.waits() && self.config.policies.iter().any(|policy| policy.mode == Mode::Off)
     }
@@ -216,7 +219,8 @@ impl<W> Worker<W> {
         true
     }
 
-    /// Time has passed: gives up a fetch that the host forgot, and reverts dials whose time is over.
+    /// Time has passed: gives up a fetch that the host forgot, and reverts dials whose time is
+    /// over.
     pub(super) fn tick_dials(&mut self, now: Monotonic) {
         if let Some(id) = self.overrides.schedule.lost(now) {
             self.fetch_ended(id, &Err(CallFault::TimedOut), now);

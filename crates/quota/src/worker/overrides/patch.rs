@@ -1,9 +1,10 @@
 //! What a reply to a fetch says, read so that one bad dial harms no other.
 //!
-//! Anything may stand there, for an operator can write it into Redis by hand. A field that is none is left out, and a dial
-//! whose policy or time is none is left out altogether: of the latter nobody knows when it should end. A dial of a policy
-//! that this filter has not is another filter's of the same domain, and no fault. Read are at most [`MAX_REPLY`] bytes and
-//! [`MAX_DIALS`] dials besides those.
+//! Anything may stand there, for an operator can write it into Redis by hand. A field that is none
+//! is left out, and a dial whose policy or time is none is left out altogether: of the latter
+//! nobody knows when it should end. A dial of a policy that this filter has not is another filter's
+//! of the same domain, and no fault. Read are at most [`MAX_REPLY`] bytes and [`MAX_DIALS`] dials
+//! besides those.
 
 use std::fmt::{self, Write};
 use std::time::Duration;

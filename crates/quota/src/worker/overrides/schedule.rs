@@ -1,6 +1,7 @@
-//! When a worker fetches dials: with the first traffic, with traffic [`EVERY`] so often, and when a reply carries a newer
-//! version. After the last traffic it fetches once more if requests are unreported. At most one fetch is under way.
-//! Fetches are at least [`PAUSE`] apart, after a failure [`RETRY`].
+//! When a worker fetches dials: with the first traffic, with traffic [`EVERY`] so often, and when a
+//! reply carries a newer version. After the last traffic it fetches once more if requests are
+//! unreported. At most one fetch is under way. Fetches are at least [`PAUSE`] apart, after a
+//! failure [`RETRY`].
 
 use std::time::Duration;
 

@@ -1,7 +1,9 @@
-//! Log lines for operators: how calls fail, that the worker gave the store up, that the store answers again.
+//! Log lines for operators: how calls fail, that the worker gave the store up, that the store
+//! answers again.
 //!
-//! The first notice of a kind is logged at once. Then at most one in [`PAUSE`], which says how many were left out. So a
-//! store that fails a thousand times a second causes at most one line of each kind in that time.
+//! The first notice of a kind is logged at once. Then at most one in [`PAUSE`], which says how many
+//! were left out. So a store that fails a thousand times a second causes at most one line of each
+//! kind in that time.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,8 +1,9 @@
-//! The counters that a worker refuses most often without a call, shadow mode left out: a Space-Saving sketch of [`MOST`]
-//! counters (Metwally 2005).
+//! The counters that a worker refuses most often without a call, shadow mode left out: a
+//! Space-Saving sketch of [`MOST`] counters (Metwally 2005).
 //!
-//! A new counter replaces the one with the fewest refusals, and inherits its number. A report leaves the inherited part
-//! out, so that no number is too large. Counters with many refusals always stay.
+//! A new counter replaces the one with the fewest refusals, and inherits its number. A report
+//! leaves the inherited part out, so that no number is too large. Counters with many refusals
+//! always stay.
 
 use std::cmp::Reverse;
 use std::rc::Rc;

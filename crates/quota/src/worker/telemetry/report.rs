@@ -1,11 +1,12 @@
 //! What a worker says of itself when it fetches dials: within the bounds of a header, always whole.
 //!
-//! Where all is too long, the refusals are left out first, then what was counted of all but the busier half of the
-//! policies, of all but a quarter, and so on. What is left out is not told later: the store shows reports, and decides
-//! nothing by them.
+//! Where all is too long, the refusals are left out first, then what was counted of all but the
+//! busier half of the policies, of all but a quarter, and so on. What is left out is not told
+//! later: the store shows reports, and decides nothing by them.
 //!
-//! What policies count by never changes, so it takes turns: each report says it of as many policies as fit into
-//! the room that the rest leaves, in [`LEAST_PARTITION_BY`] to [`MAX_PARTITION_BY`] bytes, and the next report goes on from there.
+//! What policies count by never changes, so it takes turns: each report says it of as many policies
+//! as fit into the room that the rest leaves, in [`LEAST_PARTITION_BY`] to [`MAX_PARTITION_BY`]
+//! bytes, and the next report goes on from there.
 
 use std::cmp::Reverse;
 
@@ -17,8 +18,8 @@ use crate::worker::telemetry::tally::Counts;
 /// Least bytes for what policies count by, also where the report is long without it.
 const LEAST_PARTITION_BY: usize = 256;
 
-/// The report as JSON in printable ASCII; `None` where even the policies alone are too long for one. `turn` is the policy
-/// that this report begins with when it says what policies count by.
+/// The report as JSON in printable ASCII; `None` where even the policies alone are too long for
+/// one. `turn` is the policy that this report begins with when it says what policies count by.
 pub(crate) fn write(
     configured: &Config,
     counts: &[Counts],
@@ -57,8 +58,8 @@ pub(crate) fn write(
     }
 }
 
-/// Says what policies count by, from the one at `turn` on, in at most `most` bytes, or of one policy; whose turn it is
-/// next.
+/// Says what policies count by, from the one at `turn` on, in at most `most` bytes, or of one
+/// policy; whose turn it is next.
 fn say_partitions(policies: &mut [PolicyReport], configured: &Config, turn: usize, most: usize) -> usize {
     let mut room = most;
     for index in (turn..policies.len()).chain(0..turn) {

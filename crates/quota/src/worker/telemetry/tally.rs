@@ -1,4 +1,5 @@
-//! Counts of decisions and calls. Metrics take them first, and reports take what metrics have taken.
+//! Counts of decisions and calls. Metrics take them first, and reports take what metrics have
+//! taken.
 
 use crate::decision::Outcome;
 use crate::worker::call::faults::CallOutcome;

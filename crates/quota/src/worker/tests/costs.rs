@@ -67,8 +67,8 @@ fn a_small_cost_takes_what_equal_large_ones_cannot_use() {
     assert_eq!(returned(&mut w, 10), []);
 }
 
-/// A call for a request that costs three and leaves before the reply, and for these; it brings `granted` units, all
-/// for the cost of three.
+/// A call for a request that costs three and leaves before the reply, and for these; it brings
+/// `granted` units, all for the cost of three.
 fn with_one_gone(others: &[(&'static str, u64)], granted: u64) -> String {
     let mut w = worker("deny");
     let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };

@@ -1,4 +1,5 @@
-//! Which requests count: by the status of their answer (`count: {status}`), refused ones too (`count_denied`).
+//! Which requests count: by the status of their answer (`count: {status}`), refused ones too
+//! (`count_denied`).
 
 use super::*;
 use crate::answered::Answered;

@@ -121,7 +121,8 @@ fn those_that_gathered_are_decided_when_the_store_is_given_up() {
     assert_eq!(summary(&mut w), "called=! gathered=!");
 }
 
-/// `a` counts by itself, `b` fails closed, `s` only counts; quota 25, of which a worker admits a tenth.
+/// `a` counts by itself, `b` fails closed, `s` only counts; quota 25, of which a worker admits a
+/// tenth.
 fn own_share() -> TestWorker {
     edited("allow", |config| {
         for policy in &mut config.policies {

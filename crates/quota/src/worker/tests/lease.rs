@@ -42,8 +42,8 @@ fn burst(worker: &mut TestWorker, requests: u64, ms: u64) -> u64 {
     (0..requests).map(|_| u64::from(at_once(ask(worker, "x", &[0], 1, ms)) != "waiting")).sum()
 }
 
-/// So many requests at once let a worker expect `units` within the next 100 ms: it judges by a quarter of a second
-/// at least, and not by the last request.
+/// So many requests at once let a worker expect `units` within the next 100 ms: it judges by a
+/// quarter of a second at least, and not by the last request.
 fn requests(units: u64) -> u64 {
     units * 5 / 2 + 1
 }

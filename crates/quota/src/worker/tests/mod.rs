@@ -84,8 +84,8 @@ fn decisions(worker: &mut TestWorker) -> Vec<(&'static str, Decision)> {
     std::iter::from_fn(|| worker.next_decision()).collect()
 }
 
-/// `+r` for an admission with the remaining units (`~r` where a shadow policy would have refused), `-` for a
-/// refusal, `!` for 503.
+/// `+r` for an admission with the remaining units (`~r` where a shadow policy would have refused),
+/// `-` for a refusal, `!` for 503.
 fn brief(decision: &Decision) -> String {
     match decision {
         Decision::Admit(Admission { standings, .. }) => {

@@ -1,5 +1,5 @@
-//! Given these replies, traffic and moments, expect these dials in force (`in_force`), these fetches (`fetching`), these
-//! reports (`reports`).
+//! Given these replies, traffic and moments, expect these dials in force (`in_force`), these
+//! fetches (`fetching`), these reports (`reports`).
 
 mod fetching;
 mod in_force;

@@ -31,7 +31,8 @@ fn a_report_says_what_is_configured_whatever_is_turned() {
     assert_eq!((report.policies[0].mode, report.policies[0].quota), (Mode::Enforce, 5));
 }
 
-/// What the fetch that leaves now reports of policy `a` as refused for want of identity; `None` where none leaves.
+/// What the fetch that leaves now reports of policy `a` as refused for want of identity; `None`
+/// where none leaves.
 fn reported(w: &mut Worker<()>, ms: u64) -> Option<(CallId, u64)> {
     let fetch = w.next_fetch(at(ms))?;
     let report: Report = serde_json::from_str(&fetch.report.unwrap()).unwrap();
