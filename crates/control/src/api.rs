@@ -1,9 +1,9 @@
-//! What the admin address takes and gives, as JSON: shared by the server, the commands and their tests; the live page
-//! reads and writes the same.
+//! What the admin address takes and gives, as JSON: shared by the server, the commands and their
+//! tests; the live page reads and writes the same.
 //!
 //! All paths begin with [`ROOT`]. Where the store was given a token, every one of them wants it as
-//! `Authorization: Bearer ..`. A change wants `Content-Type: application/json`, so that no page of another site can send one
-//! unasked. An error is answered as [`ErrorReply`].
+//! `Authorization: Bearer ..`. A change wants `Content-Type: application/json`, so that no page of
+//! another site can send one unasked. An error is answered as [`ErrorReply`].
 //!
 //! `domain` may be left out wherever the store knows only one.
 
@@ -17,7 +17,8 @@ pub const ROOT: &str = "/v1/";
 pub const BOARDS: &str = "/v1/boards";
 /// `PUT` [`SetDial`], `DELETE` [`ClearDial`]: [`Changed`].
 pub const DIALS: &str = "/v1/dials";
-/// `GET` `?domain=&policy=&limit=`: [`OverrideEntry`]s, as a list, all of them without a limit. `PUT` [`SetOverride`], `DELETE` [`ClearOverride`]: [`Changed`].
+/// `GET` `?domain=&policy=&limit=`: [`OverrideEntry`]s, as a list, all of them without a limit.
+/// `PUT` [`SetOverride`], `DELETE` [`ClearOverride`]: [`Changed`].
 pub const OVERRIDES: &str = "/v1/overrides";
 /// `GET` `?domain=&limit=`: [`Event`]s, the newest first, as a list.
 pub const HISTORY: &str = "/v1/history";
@@ -27,14 +28,16 @@ pub const USAGE: &str = "/v1/usage";
 pub const RESET: &str = "/v1/reset";
 /// `GET` `?domain=&policy=&limit=`: [`Top`].
 pub const TOP: &str = "/v1/top";
-/// `GET`: [`DomainInfo`]s, as a list. `DELETE` [`ForgetDomain`]: [`Changed`]; 409 while the domain is in use.
+/// `GET`: [`DomainInfo`]s, as a list. `DELETE` [`ForgetDomain`]: [`Changed`]; 409 while the domain
+/// is in use.
 pub const DOMAINS: &str = "/v1/domains";
-/// `GET`: server-sent events, one [`Snapshot`] a second, each as the `data` of an event without a name.
+/// `GET`: server-sent events, one [`Snapshot`] a second, each as the `data` of an event without a
+/// name.
 pub const EVENTS: &str = "/v1/events";
 
 pub use quotagate_store::server::STORE_HEADER;
 
-/// Longest name of whoever makes a change, in bytes; what is more is cut.
+/// Longest name of the operator who makes a change, in bytes; the rest is cut.
 pub const MAX_BY: usize = 128;
 /// Longest time of a dial or an override: 366 days.
 pub const MAX_FOR_MS: u64 = 366 * 24 * 60 * 60 * 1000;
@@ -51,7 +54,7 @@ pub struct Board {
     pub version: u64,
     /// Whether dials and overrides outlive this store's process.
     pub durable: bool,
-    /// Every policy that a filter has told of, by name.
+    /// Every policy that a proxy has reported, by name.
     pub policies: Vec<PolicyInfo>,
     /// The dials in force.
     pub dials: Vec<DialEntry>,
@@ -80,7 +83,7 @@ pub struct PolicyInfo {
     /// Whether a tier or `quota_from` can give a partition another quota.
     #[serde(default)]
     pub tiers: bool,
-    /// When a filter last told of it, in milliseconds since the Unix epoch; may be minutes old.
+    /// When a proxy last reported it, in milliseconds since the Unix epoch; may be minutes old.
     pub seen_ms: u64,
 }
 
@@ -101,14 +104,15 @@ pub struct DialEntry {
     /// Milliseconds until it reverts by itself; absent: it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining_ms: Option<u64>,
-    /// Who turned it.
+    /// The operator who set it.
     pub by: String,
     /// When, in milliseconds since the Unix epoch.
     pub at_ms: u64,
 }
 
-/// Turns a dial. Fields that are absent stay as they were turned before. All fields of a dial end together: a change
-/// without a time is refused while an absent field has one, and so is one with a time while an absent field has none.
+/// Sets a dial. Absent fields keep their value. All fields of a dial end together: the store
+/// rejects a change without a time while an absent field has one, and a change with a time while an
+/// absent field has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetDial {
@@ -129,7 +133,7 @@ pub struct SetDial {
     /// Milliseconds, 1000 to [`MAX_FOR_MS`], after which the whole dial reverts by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_ms: Option<u64>,
-    /// Who turns it.
+    /// The operator who sets it.
     pub by: String,
 }
 
@@ -142,7 +146,7 @@ pub struct ClearDial {
     pub domain: Option<String>,
     /// The name of a policy, or `*`.
     pub policy: String,
-    /// Who clears it.
+    /// The operator who clears it.
     pub by: String,
 }
 
@@ -172,11 +176,12 @@ pub struct OverrideEntry {
     /// Milliseconds until it ends by itself; absent: it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining_ms: Option<u64>,
-    /// Who set it.
+    /// The operator who set it.
     pub by: String,
     /// When, in milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// Why no request can match it, where that is known: the policy is gone, or counts by something else.
+    /// Why no request can match it, where that is known: the policy is gone, or counts by something
+    /// else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unmatched: Option<String>,
 }
@@ -190,15 +195,15 @@ pub struct SetOverride {
     pub domain: Option<String>,
     /// The name of a policy that is known.
     pub policy: String,
-    /// The partition as people name it or as keys have it, its entries in any order; no secret. The store refuses one that
-    /// the policy cannot count.
+    /// The partition as people name it or as keys have it, its entries in any order; no secret. The
+    /// store refuses one that the policy cannot count.
     pub partition: String,
     /// What it grants.
     pub allow: Allow,
     /// Milliseconds, 1000 to [`MAX_FOR_MS`], after which it ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_ms: Option<u64>,
-    /// Who sets it.
+    /// The operator who sets it.
     pub by: String,
 }
 
@@ -213,7 +218,7 @@ pub struct ClearOverride {
     pub policy: String,
     /// The partition as people name it or as keys have it; no secret.
     pub partition: String,
-    /// Who clears it.
+    /// The operator who clears it.
     pub by: String,
 }
 
@@ -228,7 +233,7 @@ pub struct Reset {
     pub policy: String,
     /// The partition as people name it or as keys have it; no secret.
     pub partition: String,
-    /// Who resets it.
+    /// The operator who resets it.
     pub by: String,
 }
 
@@ -253,7 +258,7 @@ pub struct Changed {
 pub struct Event {
     /// When, in milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// Who made it.
+    /// The operator who made it.
     pub by: String,
     /// What was done, in a sentence.
     pub done: String,
@@ -270,19 +275,19 @@ pub struct DomainInfo {
     pub dials: u64,
     /// How many overrides there are.
     pub overrides: u64,
-    /// Milliseconds since the last report that this store knows of. It learns of a report to another store up to ten
-    /// minutes late.
+    /// Milliseconds since the last report that this store knows of. It learns of a report to
+    /// another store up to ten minutes late.
     pub silent_ms: u64,
 }
 
-/// Removes what is remembered of a domain that no filter reports any more: its policies and its name. Counters and history
-/// stay.
+/// Removes what is remembered of a domain that no filter reports any more: its policies and its
+/// name. Counters and history stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForgetDomain {
     /// The domain.
     pub domain: String,
-    /// Who forgets it.
+    /// The operator who forgets it.
     pub by: String,
 }
 
@@ -310,7 +315,8 @@ pub struct Usage {
 /// Where a party is counted now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageReply {
-    /// Every partition that contains the party, by domain, policy and partition, [`MAX_FOUND`] at most.
+    /// Every partition that contains the party, by domain, policy and partition, [`MAX_FOUND`] at
+    /// most.
     pub found: Vec<Usage>,
     /// Its overrides that no request can match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -326,12 +332,13 @@ pub struct UsageReply {
 pub enum QuotaFrom {
     /// A run-time override.
     Override,
-    /// The last reservation that this store has seen for it in this window: a static override, a tier, `quota_from`, a dial or
-    /// the policy's own. What became of a dial since, by itself or at another store, is seen with the next one.
+    /// The last reservation that this store has seen for it in this window: a static override, a
+    /// tier, `quota_from`, a dial or the policy's own. A dial that ended or changed since shows
+    /// with the next one.
     Reservation,
     /// A dial.
     Dial,
-    /// The policy's `quota`, as a filter told it; tiers and the like are not known.
+    /// The policy's `quota`, as a proxy reported it; tiers and the like are not known.
     Policy,
 }
 
@@ -340,16 +347,16 @@ pub enum QuotaFrom {
 pub struct Top {
     /// By the part of their quota that is used in the current window, the fullest first.
     pub fullest: Vec<Usage>,
-    /// By refusals within about the last five minutes, the most refused first. What a policy in shadow mode let through is
-    /// not among them.
+    /// By refusals within about the last five minutes, the most refused first. What a policy in
+    /// shadow mode let through is not among them.
     pub refused: Vec<Refused>,
-    /// The policies with requests that they could not count, or that named nobody, within the last five minutes, the most
-    /// such requests first.
+    /// The policies with requests that they could not count or identify within the last five
+    /// minutes, the most such requests first.
     #[serde(default)]
     pub uncounted: Vec<Uncounted>,
 }
 
-/// The requests that a policy could not count, or that named nobody, as filters report them.
+/// The requests that a policy could not count or identify, as proxies report them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uncounted {
     /// The domain.
@@ -358,7 +365,7 @@ pub struct Uncounted {
     pub policy: String,
     /// Requests that it could not count, since the store failed.
     pub store_error: u64,
-    /// Requests that named nobody.
+    /// Requests without an identity.
     pub missing_identity: u64,
 }
 
@@ -371,8 +378,9 @@ pub struct Refused {
     pub policy: String,
     /// The partition, encoded as in keys.
     pub partition: String,
-    /// Requests that filters refused by themselves, and one for each reservation that this store did not grant in full,
-    /// however many waited for it. Counted by a sketch of bounded memory: at most `error` too many.
+    /// Requests that filters refused by themselves, and one for each reservation that this store
+    /// did not grant in full, however many waited for it. Counted by a sketch of bounded memory: at
+    /// most `error` too many.
     pub requests: u64,
     /// How many of `requests` may be others'.
     pub error: u64,
@@ -414,7 +422,7 @@ pub struct Rates {
     pub refused: Vec<f64>,
     /// Let through in shadow mode, though they were over the quota.
     pub shadow_refused: Vec<f64>,
-    /// Those that named nobody.
+    /// Those without an identity.
     pub missing_identity: Vec<f64>,
     /// Those that it could not count, since the store failed.
     pub store_error: Vec<f64>,

@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 use crate::operate::Operate;
 use crate::watch::Watch;
 
-/// What the admin address serves, and what calls are told of.
+/// What the admin address serves. It watches calls as the endpoint's [`Hooks`].
 pub struct Control {
     pub store: Arc<dyn Store>,
     pub operate: Operate,
@@ -23,7 +23,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Over `store`, of which nothing is known yet.
+    /// Over `store`, with nothing known yet.
     pub fn new(store: Arc<dyn Store>, connections: Arc<Connections>) -> Self {
         let watch = Watch::default();
         let metrics = Metrics::new(&*store, &watch);
@@ -37,7 +37,7 @@ impl Hooks for Control {
         match event {
             Event::Received { reservations, refunds } => self.metrics.items(reservations, refunds),
             Event::Invalid(key) => self.watch.invalid(key),
-            Event::Refunded(refund) => self.watch.returned(&refund.key, refund.units),
+            Event::Refunded(refund) => self.watch.refunded(&refund.key, refund.units),
             Event::Settled(ask, settled) => self.watch.settled(ask, settled),
             Event::Undone(grants) => self.metrics.undone(grants),
             Event::Answered { status, took } => self.metrics.call(status, took),

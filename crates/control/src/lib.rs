@@ -1,8 +1,8 @@
 //! Operating quotagate: what people do to a running store, and what they see of it.
 //!
 //! [`serve`] runs a store: proxies call one address, and operators ask the other one. [`operate`]
-//! changes dials and runtime overrides and looks at counters, [`watch`] sees calls go by, [`api`] is
-//! what the admin address takes and gives. Counting is the crate `quotagate-store`, which knows
+//! changes dials and runtime overrides and looks at counters, [`watch`] sees calls go by, [`api`]
+//! is what the admin address takes and gives. Counting is the crate `quotagate-store`, which knows
 //! nothing of this one.
 
 mod admin;

@@ -51,12 +51,13 @@ pub struct Metrics {
     served: Counter,
     seconds: Histogram,
     items: Histogram,
-    returns: Counter,
+    refunds: Counter,
     undone: Counter,
     ready: Gauge,
     dials: Family<Domain, Gauge>,
     overrides: Family<Domain, Gauge>,
-    /// One writes them at a time: nobody reads gauges that another has just cleared.
+    /// Held while the gauges are written, so that no scrape reads gauges that another one has
+    /// cleared.
     writing: Mutex<()>,
     total: Total,
 }
@@ -81,7 +82,7 @@ impl Metrics {
             served: calls.get_or_create_owned(&Status { status: 200 }),
             seconds: seconds.get_or_create_owned(&Backend { backend: store.control().backend() }),
             items: Histogram::new(ITEMS),
-            returns: Counter::default(),
+            refunds: Counter::default(),
             undone: Counter::default(),
             ready: Gauge::default(),
             dials: Family::default(),
@@ -94,8 +95,8 @@ impl Metrics {
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The version of the store", build);
         registry.register("calls", "Calls of /v1/reserve by the status of their answer", calls);
-        registry.register("returns", "Returns received", metrics.returns.clone());
-        let help = "Grants that were refunded because nobody waited for them any more";
+        registry.register("refunds", "Refunds received", metrics.refunds.clone());
+        let help = "Grants that were refunded because their caller no longer waited";
         registry.register("grants_undone", help, metrics.undone.clone());
         registry.register("call_seconds", "Time from receipt of a call to its answer", seconds);
         registry.register("call_reservations", "Reservations of a call", metrics.items.clone());
@@ -126,13 +127,13 @@ impl Metrics {
         (self.total.calls.load(Relaxed), self.total.micros.load(Relaxed))
     }
 
-    /// Counts the reservations and the returns of a call.
-    pub fn items(&self, reservations: usize, returns: usize) {
+    /// Counts the reservations and the refunds of a call.
+    pub fn items(&self, reservations: usize, refunds: usize) {
         self.items.observe(reservations as f64);
-        self.returns.inc_by(u64::try_from(returns).unwrap_or(u64::MAX));
+        self.refunds.inc_by(u64::try_from(refunds).unwrap_or(u64::MAX));
     }
 
-    /// Counts grants returned by the server itself.
+    /// Counts grants that the server refunded by itself.
     pub fn undone(&self, count: usize) {
         self.undone.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }

@@ -1,14 +1,18 @@
-//! What operators do to a running fleet: dials, overrides, looking at counters. The same over every backend, whose
-//! [`ControlStore`] keeps it.
+//! What operators do to a running fleet: dials, runtime overrides, looking at counters. It is the
+//! same over every backend, whose [`ControlStore`](quotagate_store::control::ControlStore) keeps
+//! it.
 //!
-//! * A dial is a field of a hash of its domain: `record::DialRecord` as JSON. One whose time is over counts no more.
-//! * An override is a value beside its counters, which a reservation reads in its own step, and an entry of an index of
-//!   its domain. The entry is written first and deleted last, and looked for once more after the override is set, so that
-//!   none stays in force unlisted; an entry without override is dropped when it is listed.
-//! * Every change has a new version and an entry of history, in the same step as its hash; an override's once it is set.
+//! * A dial is a field of a hash of its domain: `record::DialRecord` as JSON. It ends when its time
+//!   is over.
+//! * An override is a value beside its counters, which a reservation reads in its own step, and an
+//!   entry of an index of its domain. The entry is written first and deleted last, and looked for
+//!   once more after the override is set, so that none stays in force unlisted; an entry without
+//!   override is dropped when it is listed.
+//! * Every change has a new version and an entry of history, in the same step as its hash; an
+//!   override's once it is set.
 //!
-//! Times are the backend's. Bounds: [`MAX_DOMAINS`] domains are watched at once, and of a domain [`MAX_POLICIES`] policies
-//! are known and [`MAX_OVERRIDES`] overrides kept.
+//! Times are the backend's. Bounds: [`MAX_DOMAINS`] domains are watched at once, and of a domain
+//! [`MAX_POLICIES`] policies are known and [`MAX_OVERRIDES`] overrides kept.
 
 mod boards;
 mod counters;
@@ -40,25 +44,25 @@ pub use self::history::History;
 pub use self::overrides::Overrides;
 pub use self::views::{Full, Views, Watched};
 
-/// Domains whose dials are kept at hand.
+/// Most domains whose dials are kept in memory.
 pub const MAX_DOMAINS: usize = 64;
-/// Policies of a domain that are known.
+/// Most policies of a domain that are known.
 pub const MAX_POLICIES: usize = 1024;
-/// Domains that were ever told of.
+/// Most domains that are known.
 const MAX_NAMES: usize = 1024;
-/// How long a policy or a domain is known that no filter tells of any more.
+/// How long a policy or a domain is known after its last report.
 const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// A domain whose last report is younger may still have proxies. A store writes down what it was told every ten minutes, so
-/// others learn of a report that late.
+/// A domain whose last report is younger may still have proxies. A store writes its reports to the
+/// backend every ten minutes, so others learn of a report that late.
 const REPORTED: Duration = Duration::from_secs(15 * 60);
-/// How often a change is tried that others are quicker with.
+/// How often a change is tried while others change the same field.
 const TRIES: u32 = 16;
 
 /// Operators' view of a store: one part for each thing that they change or see.
 ///
 /// Make one with [`new`](Self::new), and keep [`keep_fresh`](Self::keep_fresh) running beside it.
 pub struct Operate {
-    /// What proxies are told of each domain.
+    /// What proxies get of each domain.
     pub views: Arc<Views>,
     /// Which domains and policies there are.
     pub directory: Arc<Directory>,

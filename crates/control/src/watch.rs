@@ -1,11 +1,12 @@
-//! What a store sees go by: reservations and units by policy, how full the windows of partitions are, who is refused most.
-//! Nothing is decided by it.
+//! What a store sees of its calls: reservations and units by policy, how full the windows of
+//! partitions are, and which partitions are refused most. It decides nothing.
 //!
-//! Bounds: `MAX_PAIRS` pairs of domain and policy, of which the rest is `other`; `table::MAX_WATCHED` partitions in
-//! their current window; `top::KEPT` keys a slice of the sketch of refusals. A store sees what it is asked itself: of a
-//! partition that several stores serve, each knows the counter as it was when it was last asked.
+//! Bounds: [`MAX_POLICIES`] policies of all domains, the rest counts as `other`;
+//! `table::MAX_WATCHED` partitions in their current window; `top::KEPT` keys in each slice of the
+//! sketch of refusals. A store sees only its own calls: if several stores serve a partition, each
+//! knows its counter as of its own last call.
 
-mod pair;
+mod policy;
 mod table;
 mod top;
 
@@ -18,16 +19,16 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use quotagate_quota::protocol::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
 
-use self::pair::{Families, Pair};
+use self::policy::{Families, PolicyMetrics};
 use self::table::{Sight, Table};
 use self::top::Sketch;
 use crate::api::{QuotaFrom, Rates, Refused, Top, Uncounted, Usage};
 use quotagate_store::key::{is_domain, is_policy};
 use quotagate_store::store::{CheckedReservation, Settled};
 
-/// Pairs of domain and policy that are told apart.
-const MAX_PAIRS: usize = 1024;
-/// The domain and the policy of what is beyond.
+/// Most policies, of all domains, that have metrics of their own.
+const MAX_POLICIES: usize = 1024;
+/// The domain and the policy of the rest.
 const OTHER: &str = "other";
 /// Most partitions of a list.
 const MAX_LISTED: usize = 100;
@@ -37,7 +38,7 @@ const MAX_LISTED: usize = 100;
 pub struct Watch {
     families: Families,
     /// By `<domain>:<policy>`.
-    pairs: RwLock<HashMap<Box<str>, Arc<Pair>>>,
+    policies: RwLock<HashMap<Box<str>, Arc<PolicyMetrics>>>,
     table: Table,
     refused: Mutex<Sketch>,
     watched: Gauge,
@@ -56,17 +57,18 @@ impl Watch {
 
     /// A reservation was carried out, or was not.
     pub fn settled(&self, ask: &CheckedReservation, settled: &Settled) {
-        let Some((pair, partition)) = self.pair_of(&ask.key) else { return };
-        pair.settled(ask, settled);
+        let Some((metrics, partition)) = self.metrics_of(&ask.key) else { return };
+        metrics.settled(ask, settled);
         let Ok(grant) = settled else { return };
-        // How many wait for it is not known: one of them at least is refused where not all is granted, unless in shadow mode.
+        // A reservation does not say how many requests wait for it. If not all is granted, at least
+        // one of them is refused, except in shadow mode.
         if grant.granted < ask.want && !ask.shadow {
             self.refused().add(&ask.key, 1, Instant::now());
         }
         if !partition.is_empty() {
             match self.table.see(ask, grant) {
                 Sight::Watched => {}
-                Sight::Ended(fullness) => pair.ended(fullness),
+                Sight::Ended(fullness) => metrics.ended(fullness),
                 Sight::NoPlace => drop(self.unwatched.inc()),
             }
         }
@@ -74,38 +76,38 @@ impl Watch {
 
     /// A reservation was refused for its values.
     pub fn invalid(&self, key: &str) {
-        if let Some((pair, _)) = self.pair_of(key) {
-            pair.invalid();
+        if let Some((metrics, _)) = self.metrics_of(key) {
+            metrics.invalid();
         }
     }
 
     /// Units come back.
-    pub fn returned(&self, key: &str, units: u64) {
-        if let Some((pair, _)) = self.pair_of(key) {
-            pair.returned(units);
+    pub fn refunded(&self, key: &str, units: u64) {
+        if let Some((metrics, _)) = self.metrics_of(key) {
+            metrics.refunded(units);
         }
     }
 
-    /// A filter has told of its requests in this domain.
+    /// A proxy has reported its requests in this domain.
     pub fn reported(&self, domain: &str, report: &Report) {
         let now = Instant::now();
         for policy in &report.policies {
-            self.pair(&format!("{domain}:{}", policy.name)).reported(policy, now);
+            self.metrics(&format!("{domain}:{}", policy.name)).reported(policy, now);
         }
         for refusals in report.refused.iter().take(MAX_REFUSALS) {
             let own = refusals.key.strip_prefix(domain).is_some_and(|rest| rest.starts_with(':'));
             let graphic = refusals.key.bytes().all(|b| b.is_ascii_graphic());
             if own && graphic && refusals.key.len() <= MAX_REPORTED_KEY && parts(&refusals.key).is_some() {
-                self.refused().add(&refusals.key, refusals.requests.min(pair::MOST), now);
+                self.refused().add(&refusals.key, refusals.requests.min(policy::MOST), now);
             }
         }
     }
 
-    /// Ends the watch over windows that are over.
+    /// Forgets windows that have ended.
     pub fn sweep(&self, now: Instant) {
         self.table.sweep(now, |key, fullness| {
-            if let Some((pair, _)) = self.pair_of(key) {
-                pair.ended(fullness);
+            if let Some((metrics, _)) = self.metrics_of(key) {
+                metrics.ended(fullness);
             }
         });
         self.watched.set(i64::try_from(self.table.len()).unwrap_or(i64::MAX));
@@ -125,7 +127,8 @@ impl Watch {
         self.table.asked(key, number)
     }
 
-    /// A dial of a policy, or of all, was turned: what reservations said of its quota holds no more.
+    /// A dial of a policy, or of all, has changed: the quotas that its reservations named are
+    /// outdated.
     pub fn forget(&self, domain: &str, policy: &str) {
         let meant = |key: &str| {
             parts(key).is_some_and(|(of, name, _)| of == domain && (policy == ALL_POLICIES || policy == name))
@@ -172,7 +175,7 @@ impl Watch {
         }
     }
 
-    /// The policies with the most requests that they could not count, or that named nobody, the most first.
+    /// The policies with the most requests that they could not count or identify, the most first.
     fn uncounted(
         &self,
         domain: Option<&str>,
@@ -180,11 +183,12 @@ impl Watch {
         limit: usize,
         now: Instant,
     ) -> Vec<Uncounted> {
-        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
         let wanted = |of: &Uncounted| {
             domain.is_none_or(|domain| domain == of.domain) && policy.is_none_or(|policy| policy == of.policy)
         };
-        let mut all: Vec<_> = pairs.values().filter_map(|pair| pair.uncounted(now)).filter(wanted).collect();
+        let mut all: Vec<_> =
+            policies.values().filter_map(|metrics| metrics.uncounted(now)).filter(wanted).collect();
         all.sort_by(|one, other| {
             let sum = |of: &Uncounted| of.store_error.saturating_add(of.missing_identity);
             let name = |of: &Uncounted| (of.domain.clone(), of.policy.clone());
@@ -197,29 +201,29 @@ impl Watch {
     /// Requests per second by policy, as filters reported them.
     pub fn rates(&self) -> Vec<Rates> {
         let now = Instant::now();
-        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
-        let mut rates: Vec<_> = pairs.values().filter_map(|pair| pair.rates(now)).collect();
+        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let mut rates: Vec<_> = policies.values().filter_map(|metrics| metrics.rates(now)).collect();
         rates.sort_by(|one, other| (&one.domain, &one.policy).cmp(&(&other.domain, &other.policy)));
         rates
     }
 
-    /// The pair of a counter's key, and its partition.
-    fn pair_of<'a>(&self, key: &'a str) -> Option<(Arc<Pair>, &'a str)> {
+    /// The metrics of a counter's key, and its partition.
+    fn metrics_of<'a>(&self, key: &'a str) -> Option<(Arc<PolicyMetrics>, &'a str)> {
         let (name, partition) = key.split_once(":{")?;
-        Some((self.pair(name), partition))
+        Some((self.metrics(name), partition))
     }
 
-    fn pair(&self, name: &str) -> Arc<Pair> {
-        if let Some(pair) = self.pairs.read().unwrap_or_else(PoisonError::into_inner).get(name) {
-            return Arc::clone(pair);
+    fn metrics(&self, name: &str) -> Arc<PolicyMetrics> {
+        if let Some(metrics) = self.policies.read().unwrap_or_else(PoisonError::into_inner).get(name) {
+            return Arc::clone(metrics);
         }
         let (domain, policy) = name.split_once(':').unwrap_or((OTHER, OTHER));
-        let mut pairs = self.pairs.write().unwrap_or_else(PoisonError::into_inner);
-        let known = is_domain(domain) && is_policy(policy) && pairs.len() < MAX_PAIRS;
+        let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
+        let known = is_domain(domain) && is_policy(policy) && policies.len() < MAX_POLICIES;
         let (domain, policy) = if known { (domain, policy) } else { (OTHER, OTHER) };
         let name = format!("{domain}:{policy}").into_boxed_str();
-        let make = || Arc::new(self.families.pair(domain, policy));
-        Arc::clone(pairs.entry(name).or_insert_with(make))
+        let make = || Arc::new(self.families.policy(domain, policy));
+        Arc::clone(policies.entry(name).or_insert_with(make))
     }
 
     /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.

@@ -1,8 +1,8 @@
 //! The call endpoint: HTTP/1.1 and HTTP/2 without TLS, where proxies reserve units.
 //!
-//! [`CallEndpoint`] answers `POST /v1/reserve` over a [`Store`](crate::store::Store). What operators
-//! do is another crate's matter: it watches and answers through [`Hooks`], and serves its own
-//! address with the same [`Listener`], [`Connections`] and [`Tokens`].
+//! [`CallEndpoint`] answers `POST /v1/reserve` over a [`Store`](crate::store::Store). What
+//! operators do is another crate's matter: it watches and answers through [`Hooks`], and serves its
+//! own address with the same [`Listener`], [`Connections`] and [`Tokens`].
 
 mod body;
 mod connection;

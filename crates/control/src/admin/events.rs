@@ -17,14 +17,14 @@ use super::error::Refusal;
 use crate::api::Snapshot;
 use crate::control::Control;
 
-/// Most who listen at once.
+/// Most listeners at once.
 const LISTENERS: usize = 32;
 /// How often a snapshot is made.
 const EVERY: Duration = Duration::from_secs(1);
 /// Most partitions of each list.
 const LISTED: usize = 10;
 
-/// Those who listen.
+/// The listeners.
 pub struct Events {
     publish: watch::Sender<Event>,
     permits: Arc<Semaphore>,
@@ -62,7 +62,7 @@ pub async fn serve(
     })))
 }
 
-/// Makes snapshots for ever, where anybody listens.
+/// Makes snapshots while there are listeners. Never returns.
 pub async fn publish(control: &Control) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -81,8 +81,8 @@ pub async fn publish(control: &Control) {
     }
 }
 
-/// Calls a second, and the milliseconds of a call, if there was any: between two moments of the totals of calls and of
-/// their microseconds.
+/// Calls a second, and the milliseconds of a call, if there was any: between two moments of the
+/// totals of calls and of their microseconds.
 fn pace(before: ((u64, u64), Instant), now: ((u64, u64), Instant)) -> (f64, Option<f64>) {
     let calls = now.0.0.saturating_sub(before.0.0) as f64;
     let micros = now.0.1.saturating_sub(before.0.1) as f64;
@@ -91,7 +91,8 @@ fn pace(before: ((u64, u64), Instant), now: ((u64, u64), Instant)) -> (f64, Opti
     (calls / seconds, (calls > 0.0).then(|| micros / calls / 1000.0))
 }
 
-/// What is seen now: the boards as far as they can be read within a second, for the fault must be seen that keeps them away.
+/// What is seen now: the boards as far as they can be read within a second, for the fault must be
+/// seen that keeps them away.
 async fn snapshot(control: &Control, domains: &mut Vec<String>, pace: (f64, Option<f64>)) -> Snapshot {
     let boards = control.operate.boards.glance(domains).await;
     let health = control.store.health();

@@ -1,9 +1,10 @@
 //! Who may use the paths under `/v1/` of the admin address.
 //!
-//! A page of another site that an operator's browser shows can send requests to any address that the browser reaches. It
-//! cannot read the answers, unless its own name leads to this address (DNS rebinding); so the name that was asked for must be
-//! one that nobody else can own. It can send forms; so a change must be JSON, which no form is, and no other page may name
-//! its origin. It can load what it likes as an image, and leave it open; so browsers must not call it another site's.
+//! A page of another site that an operator's browser shows can send requests to any address that
+//! the browser reaches. It cannot read the answers, unless its own name leads to this address (DNS
+//! rebinding); so the name that was asked for must be one that nobody else can own. It can send
+//! forms; so a change must be JSON, which no form is, and no other page may name its origin. It can
+//! load what it likes as an image, and leave it open; so browsers must not call it another site's.
 //!
 //! Where no token is set, an address that other machines can connect to serves none of those paths.
 
@@ -16,7 +17,8 @@ use quotagate_store::server::{ListenAddr, Tokens};
 
 use super::error::Refusal;
 
-/// How a page is related to the address that it sends a request to. Browsers set it, and pages cannot.
+/// How a page is related to the address that it sends a request to. Browsers set it, and pages
+/// cannot.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// From where an address can be connected to.
@@ -44,9 +46,9 @@ impl Reach {
 /// What is asked of operators.
 #[derive(Default)]
 pub struct Guard {
-    /// The tokens of which they show one.
+    /// They show one of these tokens.
     pub tokens: Option<Tokens>,
-    /// Names by which the address may be asked for, in lower case, beside `localhost` and addresses of IP.
+    /// Names of this address, in lower case, beside `localhost` and IP addresses.
     pub hosts: Vec<String>,
 }
 
@@ -82,7 +84,8 @@ impl Guard {
                 return Err(Refusal::Origin);
             }
         }
-        // What a page loads as an image or a script comes without an Origin. `none` is what a person typed.
+        // What a page loads as an image or a script comes without an Origin. `none` is what a
+        // person typed.
         let sites = headers.get_all(SITE).iter();
         if sites.map(HeaderValue::as_bytes).any(|site| !matches!(site, b"same-origin" | b"none")) {
             return Err(Refusal::Origin);

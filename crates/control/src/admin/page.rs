@@ -1,8 +1,9 @@
 //! The live page: `GET /` of the admin address.
 //!
-//! One file with its style and script inside. It holds no data, and is served to everyone; what it shows it fetches by itself,
-//! with the token that a person types. The `Content-Security-Policy` lets this style and this script run and nothing else, by
-//! their digests, and lets them talk to this origin alone.
+//! One file with its style and script inside. It holds no data, and is served to everyone; what it
+//! shows it fetches by itself, with the token that a person types. The `Content-Security-Policy`
+//! lets this style and this script run and nothing else, by their digests, and lets them talk to
+//! this origin alone.
 
 use std::sync::LazyLock;
 
@@ -15,7 +16,8 @@ use sha2::{Digest, Sha256};
 const PAGE: &str = include_str!("page.html");
 
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
-    // Digests are ASCII. A policy that were none would leave the page without its script, not without its guard.
+    // Digests are ASCII. A policy that were none would leave the page without its script, not
+    // without its guard.
     HeaderValue::from_str(&policy(PAGE)).unwrap_or(HeaderValue::from_static("default-src 'none'"))
 });
 
@@ -81,7 +83,7 @@ mod tests {
             assert_eq!(PAGE.matches(&format!("<{element}")).count(), 1, "{element}");
             assert_eq!(sources(PAGE, element).matches("'sha256-").count(), 1, "{element}");
         }
-        // The name space of SVG is fetched by nobody.
+        // No browser fetches the name space of SVG.
         let addresses = PAGE.replace("http://www.w3.org/2000/svg", "");
         for foreign in ["http:", "https:", "//cdn", "url(", "@import", "localStorage"] {
             assert!(!addresses.contains(foreign), "{foreign}");

@@ -1,4 +1,4 @@
-//! In which text format whoever scrapes wants the metrics, as its `Accept` header says.
+//! The text format of the metrics that the `Accept` header of a scrape asks for.
 
 use axum::http::header::{ACCEPT, HeaderMap};
 
@@ -12,7 +12,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The one that a request asks for: OpenMetrics where it is named, and not liked less than plain text.
+    /// The one that a request asks for: OpenMetrics where it is named, and not liked less than
+    /// plain text.
     pub fn accepted(headers: &HeaderMap) -> Self {
         let lists = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let ranges: Vec<(&str, f32)> = lists.flat_map(|list| list.split(',')).map(range).collect();

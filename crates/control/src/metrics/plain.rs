@@ -1,7 +1,8 @@
-//! The metrics in the older of Prometheus' two text formats (0.0.4), made of the newer one (OpenMetrics).
+//! The metrics in the older of Prometheus' two text formats (0.0.4), made of the newer one
+//! (OpenMetrics).
 //!
-//! It names a counter with its suffix `_total` where OpenMetrics names the family without, has no type `info`, no units
-//! and no end mark.
+//! It names a counter with its suffix `_total` where OpenMetrics names the family without, has no
+//! type `info`, no units and no end mark.
 
 /// The same metrics as plain text.
 pub fn of(open: &str) -> String {

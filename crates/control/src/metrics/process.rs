@@ -1,4 +1,5 @@
-//! What the process uses, under the names that Prometheus' own client libraries give it. Linux tells it in `/proc`.
+//! What the process uses, under the names of Prometheus' own client libraries. Linux shows it in
+//! `/proc`.
 
 use std::fmt;
 

@@ -1,6 +1,7 @@
 //! All that is known of domains at one moment.
 //!
-//! Of [`MAX_DOMAINS`] domains what was read is kept, so that their overrides are read again only with a new version.
+//! Of [`MAX_DOMAINS`] domains what was read is kept, so that their overrides are read again only
+//! with a new version.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +22,8 @@ const GLANCE: Duration = Duration::from_millis(500);
 /// How old the policies of a glance may be, where nothing was changed.
 const POLICIES: Duration = Duration::from_secs(10);
 
-/// How often domains without traffic are read, for the gauges of `/metrics`, and how soon after a failure.
+/// How often domains without traffic are read, for the gauges of `/metrics`, and how soon after a
+/// failure.
 const QUIET: Duration = Duration::from_secs(10);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -98,8 +100,8 @@ impl Boards {
         }
     }
 
-    /// All boards, within a second: what cannot be read in time is as it was last read. `last` are the domains of the
-    /// last glance.
+    /// All boards, within a second: what cannot be read in time is as it was last read. `last` are
+    /// the domains of the last glance.
     pub async fn glance(&self, last: &mut Vec<String>) -> Vec<Board> {
         if let Ok(Ok(names)) = timeout(GLANCE, self.directory.domains()).await {
             self.kept.lock().retain(|domain, _| names.contains(domain));
@@ -115,7 +117,8 @@ impl Boards {
         join_all(reads).await.into_iter().flatten().collect()
     }
 
-    /// Reads every domain that filters have reported now and then, for ever: a dial stays in the metrics while nobody calls.
+    /// Reads every reported domain now and then, so that a dial stays in the metrics without
+    /// traffic. Never returns.
     pub(super) async fn keep_quiet(&self) {
         loop {
             let whole = self.read_quiet().await;
@@ -123,7 +126,8 @@ impl Boards {
         }
     }
 
-    /// Reads every domain that filters have reported, [`MAX_DOMAINS`] at most; whether all could be read.
+    /// Reads every domain that filters have reported, [`MAX_DOMAINS`] at most; whether all could be
+    /// read.
     pub(super) async fn read_quiet(&self) -> bool {
         let Ok(Ok(names)) = timeout(GLANCE, self.directory.domains()).await else { return false };
         self.kept.lock().retain(|domain, _| names.contains(domain));
@@ -139,7 +143,8 @@ impl Boards {
         self.kept.lock().remove(domain);
     }
 
-    /// Of each domain that filters have reported, and of each that is asked for, how many dials and overrides are in force.
+    /// Of each domain that filters have reported, and of each that is asked for, how many dials and
+    /// overrides are in force.
     pub fn in_force(&self) -> Vec<(String, usize, usize)> {
         let mut views = self.last_views();
         for cached in self.views.all() {

@@ -1,7 +1,7 @@
 //! Looking at the counters of a party, and resetting them.
 //!
-//! Windows are those of the clock of the server that counts. Units that a worker held from before a reset may still come
-//! back as returns, which a counter takes off as far as it can.
+//! Windows follow the clock of the server that counts. A worker may refund units after a reset that
+//! it held before; a counter never goes below zero.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,10 +24,11 @@ use quotagate_store::store::StoreError;
 
 /// Counters that are looked at together.
 const TOGETHER: usize = 16;
-/// How often a counter is looked for whose window ends meanwhile.
+/// How often a counter is read again because its window ended meanwhile.
 const TRIES: usize = 3;
 
-/// The quota that a store has last seen a reservation of this key ask with, in the window of this number: no override's.
+/// The quota that the last reservation of this key named, in the window of this number, before any
+/// override.
 pub type LastQuota<'a> = dyn Fn(&str, u64) -> Option<u64> + Sync + 'a;
 
 /// No search for a party begins later than this, all domains together: a command waits for 5 s.
@@ -53,7 +54,8 @@ impl Counters {
         Self { history, overrides }
     }
 
-    /// The counters of all partitions that contain a party, composite ones too, and its overrides that match nothing.
+    /// The counters of all partitions that contain a party, composite ones too, and its overrides
+    /// that match nothing.
     ///
     /// # Errors
     /// Where the domain is not known, no policy counts the party, or the backend fails.
@@ -121,7 +123,8 @@ impl Counters {
         Ok(reply)
     }
 
-    /// Where a party may be counted: under its own name, in partitions that counters or overrides name.
+    /// Where a party may be counted: under its own name, in partitions that counters or overrides
+    /// name.
     async fn candidates(
         &self,
         domain: &str,

@@ -109,8 +109,8 @@ impl Dials {
     }
 }
 
-/// A dial has one end for all its fields. Refuses a change that would keep a timed field for good, or end one that was to
-/// stay, without naming that field.
+/// A dial has one end for all its fields. Refuses a change that would keep a timed field for good,
+/// or end one that was to stay, without naming that field.
 fn check_end(wish: &SetDial, held: &DialRecord, now: Duration) -> Result<(), Fault> {
     let kept = DialRecord {
         mode: held.mode.filter(|_| wish.mode.is_none()),

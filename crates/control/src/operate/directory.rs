@@ -1,4 +1,4 @@
-//! Which domains and policies there are, and what whoever makes a change is called.
+//! Which domains and policies there are, and the name of the operator who makes a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Directory {
         }
     }
 
-    /// The names of all domains that filters have told of.
+    /// The names of all domains that proxies have reported.
     pub async fn domains(&self) -> Result<Vec<String>, Fault> {
         let snapshot = self.control().read(HashName::Domains, "").await?;
         let since = millis(snapshot.now.saturating_sub(REMEMBERED));
@@ -57,8 +57,8 @@ impl Directory {
         Ok(names.into_iter().take(MAX_NAMES).collect())
     }
 
-    /// The domain that is meant: the only one, where none is given. One that is given is known by its policies too, so
-    /// that nothing else needs to be read for it.
+    /// The domain that is meant: the only one, where none is given. One that is given is known by
+    /// its policies too, so that nothing else needs to be read for it.
     ///
     /// # Errors
     /// Where it is not known, or several are and none is given.
@@ -88,7 +88,7 @@ impl Directory {
         }
     }
 
-    /// All policies of a domain, by name: as this store was told, or another.
+    /// All policies of a domain, by name, reported to this store or another.
     pub async fn policies(&self, domain: &str) -> Result<Vec<PolicyInfo>, Fault> {
         let written = self.written(domain).await?;
         Ok(merged(&written, self.views.get(domain).as_deref()))
@@ -102,7 +102,7 @@ impl Directory {
         Ok(written.filter(|policy| policy.seen_ms >= since).collect())
     }
 
-    /// A policy that filters have told of.
+    /// A policy that proxies have reported.
     ///
     /// # Errors
     /// Where none has.
@@ -147,7 +147,8 @@ impl Directory {
     }
 }
 
-/// All policies by name, each as it was last told of: those that were written down, and those that this store was told of.
+/// All policies by name, each by its last report: those in the backend, and those reported to this
+/// store.
 pub(super) fn merged(written: &[PolicyInfo], here: Option<&Watched>) -> Vec<PolicyInfo> {
     let here = here.map(Watched::policies).unwrap_or_default();
     let mut policies: BTreeMap<String, PolicyInfo> = BTreeMap::new();

@@ -45,8 +45,8 @@ impl Domains {
         Ok(list.collect())
     }
 
-    /// Removes the reported policies and the name of a domain. Other stores follow, since what they know for longer than
-    /// a quarter of an hour they take from the backend.
+    /// Removes the reported policies and the name of a domain. Other stores follow, since what they
+    /// know for longer than a quarter of an hour they take from the backend.
     ///
     /// # Errors
     /// Where the domain is not known or is in use, or the backend fails.
@@ -82,7 +82,8 @@ impl Domains {
     }
 }
 
-/// A domain that proxies still report would come back, and a dial or an override would stay in force unseen.
+/// A domain that proxies still report would come back, and a dial or an override would stay in
+/// force unseen.
 fn check_unused(info: &DomainInfo) -> Result<(), Fault> {
     let DomainInfo { domain, dials, overrides, silent_ms, .. } = info;
     let reported = millis(REPORTED);

@@ -1,9 +1,10 @@
 //! Setting, clearing and listing the overrides of single partitions.
 //!
-//! Index and override are of different hash tags, so no step changes both. To set: list it, set it, and say so where it is
-//! listed still; else begin anew. To clear: see that the index can be written, delete the override, and take it from the
-//! index where its entry is the same still; else begin anew. History tells of what was done, and of a wish without answer
-//! that it was tried.
+//! Index and override have different hash tags, so no step changes both. To set one: list it, set
+//! it, and add it to history if it is still listed; else start again. To clear one: check that the
+//! index can be written, delete the override, and remove it from the index if its entry is
+//! unchanged; else start again. History has what was done, and for a step without an answer that it
+//! was tried.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,7 @@ impl Overrides {
         Self { directory, history }
     }
 
-    /// Sets an override, in place of one that is there.
+    /// Sets an override, and replaces an existing one.
     ///
     /// # Errors
     /// Where a name is not known, a value is out of its bounds, or the backend fails.
@@ -81,7 +82,7 @@ impl Overrides {
             if let Err(error) = self.history.control().set_override(&key, &value, wish.for_ms).await {
                 let doubtful = matches!(error, StoreError::NoAnswer(_));
                 let undo = if doubtful {
-                    // It may be in force, so it stays listed; who lists it finds out.
+                    // It may be in force, so it stays listed. Listing the overrides finds out.
                     let said = write(&event(format!("tried to set {what}; the backend did not answer")));
                     Change { event: Some(said), ..index(&field, Some(entry.clone()), Some(entry)) }
                 } else {
@@ -94,7 +95,7 @@ impl Overrides {
                 }
                 return Err(error.into());
             }
-            // Whoever cleared or replaced the entry meanwhile may not have met what was just set.
+            // A clear or a set at the same time may not have seen the override.
             let event = event(format!("set {what}"));
             let said =
                 Change { event: Some(write(&event)), ..index(&field, Some(entry.clone()), Some(entry)) };
@@ -122,7 +123,8 @@ impl Overrides {
         for _ in 0..TRIES {
             let snapshot = self.history.control().read(HashName::Overrides, &domain).await?;
             let old = snapshot.get(&field).map(<[u8]>::to_vec);
-            // Nothing is cleared that could not be told of: this changes nothing where it works.
+            // Nothing is cleared that history could not record. This step changes nothing if it
+            // works.
             if self
                 .history
                 .control()
@@ -149,8 +151,9 @@ impl Overrides {
         Err(Fault::Contended)
     }
 
-    /// The partition whose override is to be cleared: as it was written where such an override is listed, so that one which
-    /// the policy no longer counts can be cleared too. Else in the order of the policy.
+    /// The partition of the override to clear. If the index has it as it was written, that is the
+    /// one, so that an override that the policy no longer counts can be cleared too. Else it is put
+    /// in the order of the policy.
     async fn cleared(&self, domain: &str, wish: &ClearOverride) -> Result<String, Fault> {
         let partition = canonical(domain, &wish.policy, &wish.partition)?;
         let snapshot = self.history.control().read(HashName::Overrides, domain).await?;
@@ -167,7 +170,8 @@ impl Overrides {
         self.history.reply(domain, Made { version, done: event.done }, Some(partition))
     }
 
-    /// The overrides in force, by policy and partition, `limit` at most. Entries of those that have ended are dropped.
+    /// The overrides in force, by policy and partition, `limit` at most. Entries of those that have
+    /// ended are dropped.
     ///
     /// # Errors
     /// Where the domain is not known, or the backend fails.
@@ -187,7 +191,7 @@ impl Overrides {
             wanted.retain(|(field, _)| policy.is_none() || named(field));
             let mut rest = wanted.as_slice();
             while !rest.is_empty() && all.len() < limit {
-                // Nothing is looked at that is not asked for.
+                // Look only at as many as are asked for.
                 let (some, others) = rest.split_at(rest.len().min(TOGETHER).min(limit - all.len()));
                 rest = others;
                 let mut looks = Vec::with_capacity(some.len());
@@ -270,7 +274,8 @@ pub(super) fn counted(domain: &str, policy: &PolicyInfo, typed: &str) -> Result<
     arrange(policy, &partition).map_err(|reason| Fault::invalid("partition", reason))
 }
 
-/// Why no request can match an override of this policy and partition, as far as filters have reported.
+/// Why no request can match an override of this policy and partition, as far as filters have
+/// reported.
 pub(super) fn unmatched(policies: &[PolicyInfo], name: &str, partition: &str) -> Option<String> {
     let Some(policy) = policies.iter().find(|policy| policy.name == name) else {
         return Some(format!("no filter reports the policy {name} any more"));
@@ -309,12 +314,12 @@ pub(super) fn check_partition(domain: &str, policy: &str, partition: &str) -> Re
     }
 }
 
-/// A change of the index that nobody is told of.
+/// A change of the index without history.
 fn index(field: &str, old: Option<Vec<u8>>, new: Option<Vec<u8>>) -> Change {
     Change { hash: HashName::Overrides, field: field.to_owned(), old, new, event: None }
 }
 
-/// The last step failed: what was done before it is said with the error.
+/// The last step failed: the error names what was done before it.
 fn untold(error: StoreError, done: &str) -> StoreError {
     let add = |reason| format!("{reason}; {done}, but it is not told of in history: try again");
     match error {

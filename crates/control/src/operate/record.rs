@@ -1,4 +1,4 @@
-//! What stands in the fields of an operator's hashes, as JSON. Whatever does not read as such is as if it were not there.
+//! The values of the fields in the backend's hashes, as JSON. An unreadable value counts as absent.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct DialRecord {
     /// When it reverts, in milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
-    /// Who turned it.
+    /// The operator who set it.
     #[serde(default)]
     pub by: String,
     /// When.
@@ -41,7 +41,7 @@ pub struct OverrideRecord {
     /// When it ends, in milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
-    /// Who set it.
+    /// The operator who set it.
     #[serde(default)]
     pub by: String,
     /// When.
@@ -49,7 +49,7 @@ pub struct OverrideRecord {
     pub at_ms: u64,
 }
 
-/// When a filter last told of a domain.
+/// When a proxy last reported a domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainRecord {
     /// In milliseconds since the Unix epoch.
@@ -74,12 +74,13 @@ impl DialRecord {
         }
     }
 
-    /// Whether it turns nothing.
+    /// Whether it changes nothing.
     pub const fn is_empty(&self) -> bool {
         self.mode.is_none() && self.quota.is_none() && self.on_failure.is_none()
     }
 
-    /// Milliseconds that it has left at `now`: `None` once its time is over, `Some(None)` where it has no end.
+    /// Milliseconds that it has left at `now`: `None` once its time is over, `Some(None)` where it
+    /// has no end.
     pub fn left_at(&self, now: Duration) -> Option<Option<u64>> {
         left_at(self.until_ms, now)
     }
@@ -99,7 +100,7 @@ impl DialRecord {
         Some(DialEntry { policy, mode, quota, on_failure, remaining_ms, by: self.by.clone(), at_ms })
     }
 
-    /// What it turns, in words.
+    /// What it changes, in words.
     pub fn words(&self) -> String {
         let mode = self.mode.map(|mode| format!("mode {}", word(&mode)));
         let quota = self.quota.map(|quota| format!("quota {quota}"));

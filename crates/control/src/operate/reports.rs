@@ -1,8 +1,8 @@
-//! What filters tell of their policies, kept in this process and written where other stores find it: when it is new, has
-//! changed, or was written ten minutes ago.
+//! The policies that proxies report, kept in this process and written to the backend for other
+//! stores: when they are new, have changed, or were written ten minutes ago.
 //!
-//! Bounds: [`MAX_NAMES`] domains that were told of within [`REMEMBERED`], and [`MAX_POLICIES`] policies of each. What is
-//! older makes room, and goes by itself where nobody writes any more.
+//! Bounds: [`MAX_NAMES`] domains that were reported within [`REMEMBERED`], and [`MAX_POLICIES`]
+//! policies of each. Older ones make room, and expire if no store writes any more.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -23,10 +23,10 @@ use quotagate_store::store::StoreError;
 
 /// How often an entry is written that has not changed.
 const REWRITE: Duration = Duration::from_secs(600);
-/// How often an entry is written that filters do not agree on.
+/// How often an entry is written whose proxies disagree.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// The policies of a domain that filters told this store of: at most [`MAX_POLICIES`].
+/// The policies of a domain that proxies reported to this store: at most [`MAX_POLICIES`].
 #[derive(Default)]
 pub struct Known(BTreeMap<String, Told>);
 
@@ -46,7 +46,7 @@ impl Told {
 }
 
 impl Watched {
-    /// Reads a report, and learns its policies. What is no report is `None`.
+    /// Reads a report and remembers its policies; `None` if it is unreadable.
     pub fn learn(&self, text: &[u8]) -> Option<Report> {
         if text.len() > MAX_REPORT {
             return None;
@@ -70,8 +70,8 @@ impl Watched {
         Some(report)
     }
 
-    /// The policies that filters told this store of lately. Older ones are written where all stores find them, unless an
-    /// operator has removed them since.
+    /// The policies that proxies reported to this store lately. Older ones are in the backend,
+    /// unless an operator has removed them since.
     pub fn policies(&self) -> Vec<PolicyInfo> {
         let since = self.now().map_or(0, |now| millis(now.saturating_sub(REPORTED)));
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +94,7 @@ impl Watched {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).0.values().any(Told::is_due)
     }
 
-    /// Forgets all that filters told this store.
+    /// Forgets all reports to this store.
     pub(super) fn forget_reports(&self) {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Known::default();
     }
@@ -106,7 +106,7 @@ impl Watched {
 }
 
 impl Directory {
-    /// Writes what filters told of `cached` where other stores find it.
+    /// Writes the reports of a domain to the backend, where other stores find them.
     pub async fn write_down(&self, cached: &Watched) {
         let due = cached.due();
         let Some(seen_ms) = cached.now().map(millis).filter(|_| !due.is_empty()) else { return };
@@ -132,7 +132,7 @@ impl Directory {
         };
         match written.await {
             Ok(()) => {}
-            // It is told of again in ten minutes; this store knows it meanwhile.
+            // It is written again in ten minutes; this store knows it meanwhile.
             Err(StoreError::Refused(reason)) => {
                 tracing::debug!("cannot write what filters told of {}: {reason}", cached.name);
             }
@@ -153,7 +153,7 @@ impl Directory {
     }
 }
 
-/// How many of the fields were told of lately, and the names of the rest.
+/// How many of the fields were reported lately, and the names of the rest.
 fn sorted(snapshot: &Snapshot, seen_ms: impl Fn(&str, &[u8]) -> Option<u64>) -> (usize, Vec<String>) {
     let since = millis(snapshot.now.saturating_sub(REMEMBERED));
     let is_dead = |(name, value): &&Field| seen_ms(name, value).is_none_or(|seen| seen < since);
@@ -165,7 +165,8 @@ fn is_sound(policy: &PolicyReport) -> bool {
     is_policy(&policy.name) && policy.quota <= MAX_UNITS && Window::new(policy.window_s, 0).is_some()
 }
 
-/// What is known of a policy now. A report that does not say what it counts by leaves what was `said` before.
+/// What is known of a policy now. A report that does not say what it counts by leaves what was
+/// `said` before.
 fn info(policy: &PolicyReport, said: Option<Vec<PartitionEntry>>, seen_ms: u64) -> PolicyInfo {
     let PolicyReport { quota, window_s, stagger, mode, on_failure, tiers, .. } = *policy;
     let partition_by = policy.partition_by.clone().filter(|entries| is_printable(entries)).or(said);

@@ -1,6 +1,8 @@
-//! Whether a policy can count the partition that an operator names, and in which order its keys have the entries.
+//! Whether a policy can count the partition that an operator names, and the order of the entries in
+//! its keys.
 //!
-//! A policy says what it counts by as [`PartitionEntry`]s. Where no filter has said so yet, every partition passes.
+//! A policy says what it counts by as [`PartitionEntry`]s. Where no filter has said so yet, every
+//! partition passes.
 
 use quotagate_quota::protocol::dials::PartitionEntry;
 
@@ -120,7 +122,7 @@ fn expected(policy: &PolicyInfo, entries: &[PartitionEntry], given: &[&str]) -> 
     text
 }
 
-/// An entry by a form of which something was given, or by its first.
+/// An entry in the form that fits best to what was given, or in its first form.
 fn example_of(entry: &PartitionEntry, given: &[&str]) -> String {
     let label = |part: &str| part.split('=').next().map(str::to_owned);
     let is_given = |form: &&String| {

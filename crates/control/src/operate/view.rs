@@ -1,7 +1,8 @@
 //! What is read of a domain: its dials, and which of its policies have overrides.
 //!
-//! The dials are small and read each time. Of the overrides, of which there may be ten thousand, an index is kept, which is
-//! read with a new version, and each [`INDEX`] without. Bound: [`MAX_REPLY`] bytes of what filters are told.
+//! The dials are small and read each time. There may be ten thousand overrides, so only an index of
+//! them is kept. It is read with each new version, and every [`INDEX`] without one. Bound: a reply
+//! to proxies has at most [`MAX_REPLY`] bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,7 +92,7 @@ impl View {
         self.snapshot.now.saturating_add(self.at.elapsed())
     }
 
-    /// The dials, some of which may be over.
+    /// The dials, including those whose time is over.
     pub fn dials(&self) -> &[(String, DialRecord)] {
         &self.dials
     }
@@ -101,7 +102,7 @@ impl View {
         self.dials.iter().filter(|(_, dial)| dial.left_at(now).is_some()).count()
     }
 
-    /// What filters are told, as far as they read it.
+    /// The reply to proxies, as much of it as they read.
     pub fn reply(&self) -> DialsReply {
         self.told().0
     }
@@ -133,7 +134,7 @@ impl View {
 }
 
 impl Views {
-    /// Reads a domain, of which `last` was read before.
+    /// Reads a domain; `last` is what was read before.
     pub(super) async fn view(&self, domain: &str, last: Option<&View>) -> Result<View, StoreError> {
         let snapshot = self.control().read(HashName::Dials, domain).await?;
         let at = Instant::now();

@@ -1,8 +1,9 @@
-//! The dials of domains that filters ask for, kept at hand.
+//! The dials of domains that proxies ask for, kept in memory.
 //!
-//! What was asked for within the last [`WANTED`] is read anew once a second, and at once after a change by this store. What
-//! is older than [`STALE`] is read before it is told, within [`PATIENCE`]; while the backend cannot be read the last known
-//! stays. Of spoilt data each complaint is logged once, not once a second.
+//! A domain that was asked for within the last [`WANTED`] is read once a second, and at once after
+//! a change by this store. A view older than [`STALE`] is read before it is answered, within
+//! [`PATIENCE`]. While the backend cannot be read, the last view stays. Each complaint about bad
+//! data is logged once, not once a second.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,15 +20,15 @@ use super::MAX_DOMAINS;
 use super::reports::Known;
 use super::view::View;
 
-/// How long a domain is read for that nobody asks for.
+/// How long a domain is read after the last question for it.
 const WANTED: Duration = Duration::from_secs(60);
 /// How often it is read.
 const EVERY: Duration = Duration::from_secs(1);
 /// How often it is read where the backend refuses to be asked.
 const REFUSED: Duration = Duration::from_secs(10);
-/// What is older is read before it is told.
+/// An older view is read before it is answered.
 const STALE: Duration = Duration::from_secs(2);
-/// The longest that whoever asks waits for what is read; a filter gives up after a second.
+/// The longest that a question waits for a read; a proxy gives up after a second.
 const PATIENCE: Duration = Duration::from_millis(700);
 /// The longest that one such try to read takes.
 const TRY: Duration = Duration::from_millis(600);
@@ -83,7 +84,7 @@ impl Watched {
         }
     }
 
-    /// What filters are told; `None` where it was never read.
+    /// The reply to proxies; `None` if the domain was never read.
     pub fn reply(&self) -> Option<DialsReply> {
         self.view().map(|view| view.reply())
     }
@@ -107,7 +108,8 @@ impl Watched {
         self.view().filter(|view| view.at.elapsed() < STALE)
     }
 
-    /// Whether it is to be read before it is told of: it is old, or was never read, and nobody has just tried to.
+    /// Whether it must be read before it is answered: it is old or was never read, and no read has
+    /// just failed.
     fn is_stale(&self) -> bool {
         let (state, now) = (self.state(), Instant::now());
         let old = state.view.as_ref().is_none_or(|view| view.at + STALE <= now);
@@ -172,8 +174,8 @@ impl Views {
         domains.get(domain).map_or(0, |cached| cached.version.load(Relaxed))
     }
 
-    /// A domain that a filter asks for, as it was within the last two seconds if the backend lets it be read. Who asks
-    /// while it is read gets what comes of that.
+    /// A domain that a filter asks for, as it was within the last two seconds if the backend lets
+    /// it be read. Who asks while it is read gets what comes of that.
     ///
     /// # Errors
     /// Where too many others are asked for.

@@ -1,6 +1,6 @@
 //! Partitions in their current window, as reservations were last answered.
 //!
-//! Bound: [`MAX_WATCHED`]; a new one then finds no place until a window ends.
+//! Bound: [`MAX_WATCHED`]. Beyond it a new partition is not watched until a window ends.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -31,7 +31,7 @@ pub struct Seen {
     pub used: u64,
     /// The quota in force.
     pub quota: u64,
-    /// What the reservation said, which an override may have changed; `None` once a dial was turned.
+    /// The quota that the reservation named, before any override; `None` once a dial has changed.
     pub asked: Option<u64>,
     /// Length of the window in seconds.
     pub window_s: u32,
@@ -48,7 +48,7 @@ pub enum Sight {
     Watched,
     /// The same, and the window that was watched before it is over: so full it was.
     Ended(f64),
-    /// There is no place for it.
+    /// The table is full.
     NoPlace,
 }
 
@@ -67,7 +67,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// A reservation was answered. What has no end of units is not watched.
+    /// A reservation was answered. A partition with an unlimited quota is not watched.
     pub fn see(&self, ask: &CheckedReservation, grant: &Grant) -> Sight {
         if grant.quota >= MAX_UNITS {
             return Sight::Watched;
@@ -94,7 +94,7 @@ impl Table {
         Sight::Watched
     }
 
-    /// Takes out those whose window is over, and tells how full it was.
+    /// Removes partitions whose window is over, and reports how full it was.
     pub fn sweep(&self, now: Instant, mut ended: impl FnMut(&str, f64)) {
         for shard in &self.shards {
             lock(shard).retain(|key, seen| {

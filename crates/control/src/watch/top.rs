@@ -1,9 +1,10 @@
 //! Who is refused most, in about the last five minutes: a sketch of bounded memory.
 //!
-//! Five slices of a minute, each a Space-Saving sketch (Metwally, Agrawal, El Abbadi 2005) of [`KEPT`] keys: a key that finds
-//! no place takes the one of the smallest count, and that count as its error. So a slice that counted `n` refusals shows
-//! none more than `n / KEPT` too high, and keeps every key with more than that. A key may be missing from a slice where it
-//! was refused less: its sum is too low by as much.
+//! Five slices of a minute, each a Space-Saving sketch (Metwally, Agrawal, El Abbadi 2005) of
+//! [`KEPT`] keys: a key that finds no place takes the one of the smallest count, and that count as
+//! its error. So a slice that counted `n` refusals shows none more than `n / KEPT` too high, and
+//! keeps every key with more than that. A key may be missing from a slice where it was refused
+//! less: its sum is too low by as much.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;

@@ -75,7 +75,7 @@ async fn operators_see_what_is_going_on() {
         "quotagate_store_reservations_total{domain=\"test\",policy=\"p\",outcome=\"invalid\"} 1",
         "quotagate_store_units_granted_total{domain=\"test\",policy=\"p\"} 3",
         "quotagate_store_units_refused_total{domain=\"test\",policy=\"p\"} 3",
-        "quotagate_store_units_returned_total{domain=\"test\",policy=\"p\"} 1",
+        "quotagate_store_units_refunded_total{domain=\"test\",policy=\"p\"} 1",
         "quotagate_store_call_seconds_count{backend=\"memory\"} 3",
         "quotagate_store_call_reservations_sum 4",
         "quotagate_store_ready 1",

@@ -459,10 +459,10 @@ async fn metrics_come_in_the_format_that_is_asked_for_and_every_family_has_help_
     };
     let (kind, open) = scrape("application/openmetrics-text;version=1.0.0,text/plain;q=0.5").await;
     assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
-    assert!(open.contains("# TYPE quotagate_store_returns counter\n") && open.ends_with("# EOF\n"), "{open}");
+    assert!(open.contains("# TYPE quotagate_store_refunds counter\n") && open.ends_with("# EOF\n"), "{open}");
     let (kind, plain) = scrape("*/*").await;
     assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
-    assert!(plain.contains("# TYPE quotagate_store_returns_total counter\n"), "{plain}");
+    assert!(plain.contains("# TYPE quotagate_store_refunds_total counter\n"), "{plain}");
     assert!(!plain.contains("# EOF"), "{plain}");
     let version = format!("quotagate_store_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
     for sample in

@@ -1,4 +1,5 @@
-//! What operators do, as one suite over every backend: in memory, Redis, Redis Cluster of six nodes.
+//! What operators do, as one suite over every backend: in memory, Redis, Redis Cluster of six
+//! nodes.
 
 use std::sync::Arc;
 use std::time::Duration;

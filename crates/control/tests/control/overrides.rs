@@ -1,4 +1,5 @@
-//! Setting and clearing an override takes several steps: what becomes of it where one fails, or somebody acts between.
+//! Setting and clearing an override takes several steps: what becomes of it where one fails, or
+//! somebody acts between.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -203,7 +204,8 @@ async fn a_change_outlives_the_connection_it_came_by() {
     stream.write_all(request.as_bytes()).await.unwrap();
     reached.notified().await;
     drop(stream);
-    // A round trip on another connection, and one more: the server has seen the end of the first one.
+    // A round trip on another connection, and one more: the server has seen the end of the first
+    // one.
     for _ in 0..2 {
         assert_eq!(server.get("/v1/boards").await.0, 200);
     }

@@ -98,7 +98,8 @@ async fn operating_a_cluster_needs_no_more_while_a_slot_moves() {
     let url = cluster.url().replace("redis-cluster://", "redis-cluster://quotagate:s3cret@");
     let store = open(&url).await;
     assert_eq!(operate_all(&store).await, [""; 0]);
-    // One stays, so that no hash of the domain is gone while it moves: a cluster refuses steps that need half of them.
+    // One stays, so that no hash of the domain is gone while it moves: a cluster refuses steps that
+    // need half of them.
     let stays = SetOverride {
         domain: Some("test".to_owned()),
         policy: "p".to_owned(),

@@ -1,4 +1,5 @@
-//! Overrides of partitions that a policy cannot count, and partitions whose entries are in another order than its keys.
+//! Overrides of partitions that a policy cannot count, and partitions whose entries are in another
+//! order than its keys.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ async fn report(operate: &Operate, policies: Value) {
     operate.directory.write_down(&cached).await;
 }
 
-/// After a filter has told of three policies: by caller and method, by caller, and with one counter for everybody.
+/// After a filter has told of three policies: by caller and method, by caller, and with one counter
+/// for everybody.
 async fn told(store: &Arc<dyn Store>) -> Operate {
     let operate = Operate::new(Arc::clone(store));
     let caller = json!({"name": "caller", "forms": ["jwt.sub", "ip=/64", "-"]});

@@ -29,7 +29,8 @@ struct State {
     under_way: usize,
     /// When it must have made its next request, unless one is under way.
     next_request: Instant,
-    /// Since when there are bytes that it has not fetched, and a number that keeps equal times apart.
+    /// Since when there are bytes that it has not fetched, and a number that keeps equal times
+    /// apart.
     unfetched: BTreeSet<(Instant, u64)>,
     number: u64,
 }

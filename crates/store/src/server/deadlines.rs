@@ -2,7 +2,8 @@
 //!
 //! A timer for each call would cost a system call each: the deadline of a new call is nearly always
 //! the next one of all, so the runtime would have to wake up earlier for it. This timer stays where
-//! it was set, and looks for the next deadline once it has fired. Bound: two waits a call under way.
+//! it was set, and looks for the next deadline once it has fired. Bound: two waits a call under
+//! way.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -57,7 +58,7 @@ impl Deadlines {
         .await
     }
 
-    /// Wakes all waits whose deadline has come, for ever.
+    /// Wakes all waits whose deadline has come. Never returns.
     pub async fn run(&self) {
         loop {
             let earlier = self.earlier.notified();

@@ -1,4 +1,4 @@
-//! What the call endpoint tells the crate that operates it, and what it asks.
+//! What the call endpoint reports to the crate that operates it, and what it asks.
 
 use std::time::Duration;
 

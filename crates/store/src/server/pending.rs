@@ -1,7 +1,7 @@
 //! The reservations of a call while they are carried out.
 //!
-//! They settle one by one, so that one Redis node that hangs fails its own and no others. A grant that
-//! comes after it was given up, or after the caller has its answer or has gone, is refunded.
+//! They settle one by one, so that one Redis node that hangs fails its own and no others. A grant
+//! that comes after it was given up, or after the caller has its answer or has gone, is refunded.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -38,8 +38,8 @@ struct State {
 /// The caller's side. When it is dropped, it refunds what was granted.
 pub struct Claim(Arc<Pending>);
 
-/// Starts to carry out `batch` in a task of its own: a caller that goes away does not end it half-way, nor free its
-/// `permit`.
+/// Starts to carry out `batch` in a task of its own: a caller that goes away does not end it
+/// half-way, nor free its `permit`.
 pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: Permit) -> Claim {
     let state = State {
         settled: vec![None; batch.reservations.len()],
@@ -86,7 +86,8 @@ impl Pending {
         }
     }
 
-    /// So many more are settled. The last one wakes the caller, whether or not refunds are still under way.
+    /// So many more are settled. The last one wakes the caller, whether or not refunds are still
+    /// under way.
     fn count(&self, state: &mut State, settled: usize) {
         state.open -= settled;
         if state.open == 0 && settled > 0 {
@@ -109,7 +110,8 @@ impl Claim {
         }
     }
 
-    /// Settles as failed what waits for a part of the store that has been silent for a good part of `budget`.
+    /// Settles as failed what waits for a part of the store that has been silent for a good part of
+    /// `budget`.
     pub fn give_up_silent(&self, budget: Duration) {
         let Pending { endpoint, batch, .. } = &*self.0;
         let mut state = self.0.state();

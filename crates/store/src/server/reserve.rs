@@ -14,8 +14,8 @@ use super::pending::{self, Claim};
 use super::reply::{Held, Payload, Refusal, json};
 use crate::store::{Batch, CheckedReservation, SECOND_LOOK, StoreError};
 
-/// How long before the caller's deadline it is answered at the latest, with what has settled; a fifth of a
-/// shorter budget.
+/// How long before the caller's deadline it is answered at the latest, with what has settled; a
+/// fifth of a shorter budget.
 const MARGIN: Duration = Duration::from_millis(20);
 
 /// A call as it was understood: which reservations are good, and what is wrong with the others.
@@ -62,8 +62,8 @@ where
     answer(held, dials, faults, budget_ms, deadline, endpoint.store.serves_others())
 }
 
-/// Waits until all is settled, until `soon` at most. In the middle of the caller's time it gives up what waits for a
-/// silent part of the backend, so that the rest is answered in good time.
+/// Waits until all is settled, until `soon` at most. In the middle of the caller's time it gives up
+/// what waits for a silent part of the backend, so that the rest is answered in good time.
 async fn wait(
     endpoint: &CallEndpoint,
     claim: &Claim,

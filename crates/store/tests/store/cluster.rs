@@ -195,7 +195,8 @@ fn too_much(ask: &Reservation) -> Reservation {
     Reservation { want: ask.quota + 1, min: ask.quota + 1, ..ask.clone() }
 }
 
-/// Waits until the items of a frozen primary fail without being sent, long before their connection is closed.
+/// Waits until the items of a frozen primary fail without being sent, long before their connection
+/// is closed.
 async fn until_given_up(store: &dyn Store, ask: &Reservation) {
     let ask = too_much(ask);
     until("its items fail without being sent", Duration::from_secs(10), async || {
@@ -261,7 +262,8 @@ async fn a_silent_primary_is_given_up_until_it_answers_again() {
     all_serve(&*store, &[&lost, &kept]).await;
     cluster.freeze_node(0).unwrap();
     until_given_up(&*store, &lost).await;
-    // It stays given up while it is silent, also once its connection has been closed and none can be made.
+    // It stays given up while it is silent, also once its connection has been closed and none can
+    // be made.
     let until_closed = Instant::now() + Duration::from_secs(4);
     while Instant::now() < until_closed {
         let (lost, kept) = tokio::join!(within_200_ms(&*store, &lost), one(&*store, &kept));

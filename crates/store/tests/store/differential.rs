@@ -1,8 +1,9 @@
-//! The backends against each other: whatever is reserved and refunded, memory, Redis and a Redis Cluster grant
-//! and count the same and hold the same counters, call by call, on random histories.
+//! The backends against each other: whatever is reserved and refunded, memory, Redis and a Redis
+//! Cluster grant and count the same and hold the same counters, call by call, on random histories.
 //!
-//! Redis tells the time, and memory is told the same. A history ends early where a window that it uses may have
-//! ended during a call. A failing history is shrunk; `QUOTAGATE_SEEDS=20` runs twenty times as many.
+//! Redis tells the time, and memory is told the same. A history ends early where a window that it
+//! uses may have ended during a call. A failing history is shrunk; `QUOTAGATE_SEEDS=20` runs twenty
+//! times as many.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex};

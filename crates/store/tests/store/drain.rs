@@ -1,4 +1,5 @@
-//! The end of the server: which callers are asked to leave, which are still served, and for how long.
+//! The end of the server: which callers are asked to leave, which are still served, and for how
+//! long.
 
 use std::time::{Duration, Instant};
 

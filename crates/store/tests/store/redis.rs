@@ -1,4 +1,5 @@
-//! What only a real Redis can show: keys and their time to live, overrides, lost scripts, lost servers.
+//! What only a real Redis can show: keys and their time to live, overrides, lost scripts, lost
+//! servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -89,7 +90,8 @@ async fn a_counter_that_is_no_number_fails_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_share_an_address_are_asked_for_one_counter_at_a_time() {
-    // A cluster of one node, spoken to as if it were none: it refuses a command with keys of several slots.
+    // A cluster of one node, spoken to as if it were none: it refuses a command with keys of
+    // several slots.
     let redis = Redis::start_with(&["--cluster-enabled", "yes"]).unwrap();
     text(&redis, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     until("the cluster is up", Duration::from_secs(5), async || {
@@ -109,8 +111,8 @@ async fn servers_that_share_an_address_are_asked_for_one_counter_at_a_time() {
     assert_eq!(numbers(&*store, &take("apart1", 9, 1)).await, (1, 2));
 }
 
-/// How many calls of the script ten counters take. A probe that runs meanwhile is set aside: it takes so many calls, and
-/// sends the only `DECRBY` here.
+/// How many calls of the script ten counters take. A probe that runs meanwhile is set aside: it
+/// takes so many calls, and sends the only `DECRBY` here.
 async fn calls_for_ten(redis: &Redis, store: &dyn Store, of_a_probe: usize) -> usize {
     text(redis, &["CONFIG", "RESETSTAT"]);
     let asks = (0..10).map(|n| take(&format!("ten{n}"), 99, 1)).collect();
@@ -279,8 +281,8 @@ async fn neither_a_reservation_nor_a_return_is_repeated_when_its_answer_is_lost(
     }
 }
 
-/// Forwards to Redis. Where `cut` is set, the next call of the script is carried out, and the connection ends
-/// in place of its answer.
+/// Forwards to Redis. Where `cut` is set, the next call of the script is carried out, and the
+/// connection ends in place of its answer.
 async fn proxy(port: u16) -> (u16, Arc<AtomicBool>) {
     let cut = Arc::new(AtomicBool::new(false));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -368,7 +370,8 @@ async fn sentinels_lead_to_the_new_primary() {
     assert_eq!((grant.granted, grant.used), (5, 10));
 }
 
-/// Sentinels may not agree while the network is split, and the old primary knows nothing of the new one.
+/// Sentinels may not agree while the network is split, and the old primary knows nothing of the new
+/// one.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_follows_most_sentinels_though_its_primary_still_answers() {
     let (old, new) = (Redis::start().unwrap(), Redis::start().unwrap());

@@ -1,4 +1,5 @@
-//! The rights in Redis that `docs/reference/store.md` lists are all that the store needs, and it needs each of them.
+//! The rights in Redis that `docs/reference/store.md` lists are all that the store needs, and it
+//! needs each of them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A server that lets a script read declared keys only, as some Redis-compatible servers do. A proxy before a real Redis
-//! plays it: it puts a guard before the counters' script.
+//! A server that lets a script read declared keys only, as some Redis-compatible servers do. A
+//! proxy before a real Redis plays it: it puts a guard before the counters' script.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -20,7 +20,8 @@ local redis = setmetatable({pcall = function(command, key, ...)
 end}, {__index = real})
 ";
 
-/// The port of such a server before Redis on `port`, and how many commands about counters it was sent.
+/// The port of such a server before Redis on `port`, and how many commands about counters it was
+/// sent.
 async fn strict(port: u16) -> (u16, Arc<AtomicUsize>) {
     let commands = Arc::new(AtomicUsize::new(0));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -35,14 +35,14 @@ struct Outcome {
     outcome: &'static str,
 }
 
-/// The metrics of all pairs.
+/// The metrics of all policies.
 pub struct Families {
     reservations: Family<Outcome, Counter>,
     requests: Family<Outcome, Counter>,
     missing_identity: Family<Named, Counter>,
     granted: Family<Named, Counter>,
     refused: Family<Named, Counter>,
-    returned: Family<Named, Counter>,
+    refunded: Family<Named, Counter>,
     fullness: Family<Named, Histogram>,
 }
 
@@ -54,7 +54,7 @@ impl Default for Families {
             missing_identity: Family::default(),
             granted: Family::default(),
             refused: Family::default(),
-            returned: Family::default(),
+            refunded: Family::default(),
             fullness: Family::new_with_constructor(|| Histogram::new(FULLNESS)),
         }
     }
@@ -71,13 +71,13 @@ impl Families {
         registry.register("missing_identity", help, self.missing_identity.clone());
         registry.register("units_granted", "Units granted", self.granted.clone());
         registry.register("units_refused", "Units wanted and not granted", self.refused.clone());
-        registry.register("units_returned", "Units given back", self.returned.clone());
+        registry.register("units_refunded", "Units refunded", self.refunded.clone());
         let help = "The part of its quota that a partition had used when its window ended";
         registry.register("window_fullness", help, self.fullness.clone());
     }
 
-    /// Those of one pair.
-    pub fn pair(&self, domain: &str, policy: &str) -> Pair {
+    /// Those of one metrics.
+    pub fn policy(&self, domain: &str, policy: &str) -> PolicyMetrics {
         let named = Named { domain: domain.to_owned(), policy: policy.to_owned() };
         let of = |family: &Family<Outcome, Counter>, outcome| {
             let Named { domain, policy } = named.clone();
@@ -85,7 +85,7 @@ impl Families {
         };
         let outcome = |outcome| of(&self.reservations, outcome);
         let request = |outcome| of(&self.requests, outcome);
-        Pair {
+        PolicyMetrics {
             granted: outcome("granted"),
             refused: outcome("refused"),
             no_spare: outcome("no_spare"),
@@ -101,7 +101,7 @@ impl Families {
             ],
             units_granted: self.granted.get_or_create_owned(&named),
             units_refused: self.refused.get_or_create_owned(&named),
-            units_returned: self.returned.get_or_create_owned(&named),
+            units_refunded: self.refunded.get_or_create_owned(&named),
             fullness: self.fullness.get_or_create_owned(&named),
             recent: Mutex::default(),
             named,
@@ -110,7 +110,7 @@ impl Families {
 }
 
 /// One policy of one domain.
-pub struct Pair {
+pub struct PolicyMetrics {
     named: Named,
     granted: Counter,
     refused: Counter,
@@ -122,7 +122,7 @@ pub struct Pair {
     requests: [Counter; 5],
     units_granted: Counter,
     units_refused: Counter,
-    units_returned: Counter,
+    units_refunded: Counter,
     fullness: Histogram,
     recent: Mutex<VecDeque<Step>>,
 }
@@ -142,7 +142,7 @@ impl Step {
     }
 }
 
-impl Pair {
+impl PolicyMetrics {
     /// A reservation was carried out, or was not.
     pub fn settled(&self, ask: &CheckedReservation, settled: &Settled) {
         match settled {
@@ -167,8 +167,8 @@ impl Pair {
     }
 
     /// Units came back.
-    pub fn returned(&self, units: u64) {
-        self.units_returned.inc_by(units);
+    pub fn refunded(&self, units: u64) {
+        self.units_refunded.inc_by(units);
     }
 
     /// A window of a partition has ended.
@@ -176,7 +176,7 @@ impl Pair {
         self.fullness.observe(fullness);
     }
 
-    /// A filter has told of its requests.
+    /// A proxy has reported its requests.
     pub fn reported(&self, report: &PolicyReport, now: Instant) {
         let PolicyReport { admitted, refused, shadow_refused, missing_identity, store_error, .. } = *report;
         let counts = [admitted, refused, shadow_refused, missing_identity, store_error];
@@ -195,7 +195,8 @@ impl Pair {
         }
     }
 
-    /// Its requests of the last five minutes that it could not count, or that named nobody; `None` where there were none.
+    /// Its requests of the last five minutes that it could not count or identify; `None` without
+    /// any.
     pub fn uncounted(&self, now: Instant) -> Option<Uncounted> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         advance(&mut recent, now);
@@ -209,7 +210,7 @@ impl Pair {
         (missing_identity > 0 || store_error > 0).then_some(uncounted)
     }
 
-    /// Its requests per second; `None` where no filter reported any within the last five minutes.
+    /// Its requests per second; `None` if no proxy reported any within the last five minutes.
     pub fn rates(&self, now: Instant) -> Option<Rates> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         advance(&mut recent, now);
@@ -259,7 +260,7 @@ mod tests {
 
     #[test]
     fn rates_are_of_whole_steps_of_the_last_five_minutes() {
-        let (pair, now) = (Families::default().pair("d", "p"), Instant::now());
+        let (metrics, now) = (Families::default().policy("d", "p"), Instant::now());
         let report = |admitted| PolicyReport {
             name: "p".to_owned(),
             quota: 1,
@@ -276,19 +277,19 @@ mod tests {
             store_error: 2,
         };
         let at = |seconds| now + Duration::from_secs(seconds);
-        assert!(pair.rates(at(0)).is_none());
-        pair.reported(&report(10), at(0));
-        pair.reported(&report(20), at(4));
-        pair.reported(&report(50), at(12));
-        let rates = pair.rates(at(15)).unwrap();
+        assert!(metrics.rates(at(0)).is_none());
+        metrics.reported(&report(10), at(0));
+        metrics.reported(&report(20), at(4));
+        metrics.reported(&report(50), at(12));
+        let rates = metrics.rates(at(15)).unwrap();
         assert_eq!((rates.admitted, rates.refused), (vec![6.0, 0.0, 10.0], vec![2.0, 0.0, 1.0]));
         assert_eq!((rates.shadow_refused, rates.store_error), (vec![2.0, 0.0, 1.0], vec![0.8, 0.0, 0.4]));
-        let uncounted = pair.uncounted(at(15)).unwrap();
+        let uncounted = metrics.uncounted(at(15)).unwrap();
         assert_eq!((uncounted.missing_identity, uncounted.store_error), (3, 6));
-        assert_eq!(pair.rates(at(299)).unwrap().admitted.len(), STEPS - 1);
-        assert_eq!(pair.rates(at(304)).unwrap().admitted.first(), Some(&0.0));
-        assert!(pair.rates(at(700)).is_none() && pair.uncounted(at(700)).is_none());
-        pair.reported(&PolicyReport { admitted: u64::MAX, ..report(0) }, at(701));
-        assert_eq!(pair.requests.first().unwrap().get(), 80 + MOST);
+        assert_eq!(metrics.rates(at(299)).unwrap().admitted.len(), STEPS - 1);
+        assert_eq!(metrics.rates(at(304)).unwrap().admitted.first(), Some(&0.0));
+        assert!(metrics.rates(at(700)).is_none() && metrics.uncounted(at(700)).is_none());
+        metrics.reported(&PolicyReport { admitted: u64::MAX, ..report(0) }, at(701));
+        assert_eq!(metrics.requests.first().unwrap().get(), 80 + MOST);
     }
 }
