@@ -165,7 +165,11 @@ impl Type for Headers {
     #[cfg(feature = "schema")]
     fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
         let mut schema = HeaderMap::schema(book);
-        schema["propertyNames"] = serde_json::json!({"pattern": names::TOKEN, "maxLength": names::MAX_NAME});
+        crate::document::book::set(
+            &mut schema,
+            "propertyNames",
+            serde_json::json!({"pattern": names::TOKEN, "maxLength": names::MAX_NAME}),
+        );
         schema
     }
 }

@@ -53,8 +53,12 @@ impl Type for IdentityMap {
     fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
         let mut schema = Map::<Sources, MAX_IDENTITIES>::schema(book);
         let mut names = NAME.schema();
-        names["not"] = serde_json::json!({"enum": BuiltIn::ALL.map(BuiltIn::name)});
-        schema["propertyNames"] = names;
+        crate::document::book::set(
+            &mut names,
+            "not",
+            serde_json::json!({"enum": BuiltIn::ALL.map(BuiltIn::name)}),
+        );
+        crate::document::book::set(&mut schema, "propertyNames", names);
         schema
     }
 }

@@ -116,7 +116,7 @@ impl Type for Families {
         let mut schema = List::schema(book);
         let both = [Family::Ietf, Family::Draft07]
             .map(|family| serde_json::json!({"contains": {"const": family.name()}}));
-        schema["not"] = serde_json::json!({"allOf": both});
+        crate::document::book::set(&mut schema, "not", serde_json::json!({"allOf": both}));
         schema
     }
 }

@@ -98,3 +98,10 @@ pub(crate) fn words(words: &[(&str, &str)]) -> Value {
 pub(crate) fn prose(doc: &str) -> String {
     doc.split_whitespace().collect::<Vec<_>>().join(" ")
 }
+
+/// Sets a keyword of a schema.
+pub(crate) fn set(schema: &mut Value, keyword: &str, value: Value) {
+    if let Some(keywords) = schema.as_object_mut() {
+        keywords.insert(keyword.to_owned(), value);
+    }
+}

@@ -45,12 +45,12 @@ fn object(object: &Object) -> Map<String, Value> {
 
 fn field(field: &Field) -> Value {
     let mut schema = field.schema.clone();
-    schema["description"] = field.doc.as_str().into();
+    crate::document::book::set(&mut schema, "description", field.doc.as_str().into());
     if let Presence::Default(default) = &field.presence {
-        schema["default"] = default.clone();
+        crate::document::book::set(&mut schema, "default", default.clone());
     }
     if let Some(example) = &field.example {
-        schema["examples"] = json!([example]);
+        crate::document::book::set(&mut schema, "examples", json!([example]));
     }
     schema
 }

@@ -142,7 +142,7 @@ impl<T: Type, const MIN: usize, const MAX: usize> Type for List<T, MIN, MAX> {
     fn schema(book: &mut Book) -> Value {
         let mut schema = json!({"type": "array", "items": T::schema(book), "maxItems": MAX});
         if MIN > 0 {
-            schema["minItems"] = MIN.into();
+            crate::document::book::set(&mut schema, "minItems", MIN.into());
         }
         schema
     }
@@ -162,7 +162,7 @@ where
     #[cfg(feature = "schema")]
     fn schema(book: &mut Book) -> Value {
         let mut schema = List::<T, MIN, MAX>::schema(book);
-        schema["uniqueItems"] = true.into();
+        crate::document::book::set(&mut schema, "uniqueItems", true.into());
         schema
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Facts<'c> {
     route: OnceCell<Option<Vec<u8>>>,
     address: OnceCell<Option<IpAddr>>,
     headers: Memo<&'c str, Rc<[Vec<u8>]>>,
-    metadata: Memo<(&'c str, &'c [Box<str>]), Option<Rc<[u8]>>>,
+    metadata: Memo<Member<'c>, Option<Rc<[u8]>>>,
     attributes: Memo<&'static [&'static str], Option<Rc<[u8]>>>,
     /// By the address of the identity in memory.
     resolved: Memo<*const (), Resolved>,
@@ -27,6 +27,9 @@ pub(crate) struct Facts<'c> {
 
 /// The answers so far. They are few, so a search from the front is the fastest.
 type Memo<K, V> = RefCell<Vec<(K, V)>>;
+
+/// A member of metadata: its filter and its path.
+type Member<'c> = (&'c str, &'c [Box<str>]);
 
 /// A path in its one spelling.
 enum Spelt {

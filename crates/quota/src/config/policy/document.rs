@@ -244,7 +244,7 @@ impl Type for ModeType {
     fn schema(book: &mut crate::document::book::Book) -> Value {
         let mut schema = Mode::schema(book);
         let off = "YAML 1.1 turns a bare `off` into this.";
-        if let Some(choices) = schema["oneOf"].as_array_mut() {
+        if let Some(choices) = schema.get_mut("oneOf").and_then(Value::as_array_mut) {
             choices.push(serde_json::json!({"const": false, "type": "boolean", "description": off}));
         }
         schema

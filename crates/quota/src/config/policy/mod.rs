@@ -102,6 +102,7 @@ words! {
     }
 }
 
+#[allow(clippy::derivable_impls, reason = "The macro that declares the enum derives no default")]
 impl Default for Abandoned {
     fn default() -> Self {
         Self::Count

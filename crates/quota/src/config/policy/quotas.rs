@@ -93,8 +93,12 @@ impl Type for TierQuotas {
     #[cfg(feature = "schema")]
     fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
         let mut schema = Quotas::schema(book);
-        schema["minProperties"] = 1.into();
-        schema["propertyNames"] = serde_json::json!({"minLength": 1, "maxLength": MAX_NAME});
+        crate::document::book::set(&mut schema, "minProperties", 1.into());
+        crate::document::book::set(
+            &mut schema,
+            "propertyNames",
+            serde_json::json!({"minLength": 1, "maxLength": MAX_NAME}),
+        );
         schema
     }
 }
