@@ -1,8 +1,8 @@
 //! `cargo xtask test`: everything that a release needs.
 //!
-//! The tests of the filter and those of the store mostly wait for processes and timers, so two lanes
-//! of test binaries run side by side. Tests that compute, or that measure what load and faults do to
-//! clients, run alone.
+//! The tests of the filter and those of the store mostly wait for processes and timers, so two
+//! lanes of test binaries run side by side. Tests that compute, or that measure what load and
+//! faults do to clients, run alone.
 
 use std::{
     io::{self, Write},

@@ -2,9 +2,9 @@
 //! round trips that are all the same.
 //!
 //! Little's law: calls under way = calls a second x round trip. With one call under way at a time,
-//! the next one leaves when it refunds and somebody has gathered meanwhile, else with the next
+//! the next one leaves when it returns if requests have gathered meanwhile, else with the next
 //! request. So a call follows the one before after the round trip L and, with the chance `e^(-rate
-//! L)` that nobody came meanwhile, after another `1 / rate`. What arrives between two departures
+//! L)` that no request came meanwhile, after another `1 / rate`. What arrives between two departures
 //! shares the later call: items a call = rate x that time.
 //!
 //! Where L is longer than requests gather ([`GATHER`]), a call leaves when the first of them has:

@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use super::{Crowd, Form, Row, VICTIM_QUOTA};
 
-/// So many identities fill a worker's tables: three in four ask for a quota that one request
-/// spends, and 16,384 of those are remembered; the others ask for leases, of which 4,096 are held
-/// at most.
+/// This many identities fill a worker's tables. Three in four have a quota that one request spends,
+/// and a worker remembers 16,384 of those. The others use leases, and a worker holds at most 4,096.
 const FULL: u64 = 24_000;
 /// What may be held beyond that where no window ends: a table that drops nothing takes some 300
 /// bytes a counter, in the short form 17 MiB.

@@ -1,7 +1,7 @@
 //! `cargo xtask soak`: minutes of mixed load under rolling restarts, every window held to its
 //! quota.
 //!
-//! [`document`] are the policies, [`clients`] the load, [`windows`] what was admitted of which
+//! [`document`] are the policies, [`clients`] the load, [`windows`] the admitted units of each
 //! quota, [`events`] what happens meanwhile, [`curves`] what the processes hold, [`picture`] and
 //! [`page`] what is shown of it.
 

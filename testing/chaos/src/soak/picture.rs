@@ -25,8 +25,8 @@ const GAP_S: f64 = 3.0;
 const COLOURS: [(&str, RGBColor); 3] =
     [("Envoy", RGBColor(8, 81, 156)), ("store", RGBColor(230, 85, 13)), ("Redis", RGBColor(165, 15, 21))];
 
-/// What is shown of which processes; each panel has a scale of its own, or the small ones would not
-/// be seen to grow.
+/// The panels and their processes. Each panel has a scale of its own, so that growth of small values
+/// is visible.
 const PANELS: [Panel; 3] = [
     Panel { title: "resident memory of Envoys, MiB", shows: &["Envoy"], value: |point| point.mib },
     Panel {
