@@ -63,6 +63,7 @@ mod redirects;
 mod rig;
 #[cfg(test)]
 mod server_names;
+#[cfg(test)]
 mod store_tls;
 #[cfg(test)]
 mod two_proxies;
