@@ -21,7 +21,8 @@ impl HeaderMap {
 
     fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let (count, rest) = number(&self.0).unwrap_or((0, &[]));
-        let (mut sizes, mut text) = rest.split_at_checked(count.saturating_mul(8)).unwrap_or((&[], &[]));
+        let (mut sizes, mut text) =
+            rest.split_at_checked(count.saturating_mul(8)).unwrap_or((&[], &[]));
         std::iter::from_fn(move || {
             let (name_size, rest) = number(sizes)?;
             let (value_size, rest) = number(rest)?;

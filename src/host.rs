@@ -24,7 +24,12 @@ unsafe extern "C" {
         value: *mut *mut u8,
         value_size: *mut usize,
     ) -> u32;
-    fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize) -> u32;
+    fn proxy_set_property(
+        path: *const u8,
+        path_size: usize,
+        value: *const u8,
+        value_size: usize,
+    ) -> u32;
     fn proxy_call_foreign_function(
         name: *const u8,
         name_size: usize,
@@ -96,7 +101,8 @@ pub fn property(path: &[&str]) -> Option<Vec<u8>> {
     // `size` bytes that it took from this module's allocator (`proxy_on_memory_allocate`), with
     // that capacity.
     unsafe {
-        let status = proxy_get_property(joined.as_ptr(), joined.len(), &raw mut data, &raw mut size);
+        let status =
+            proxy_get_property(joined.as_ptr(), joined.len(), &raw mut data, &raw mut size);
         (status == OK && !data.is_null()).then(|| Vec::from_raw_parts(data, size, size))
     }
 }
@@ -111,7 +117,11 @@ fn headers(map: MapType) -> HeaderMap {
     // SAFETY: as for a property.
     let serialized = unsafe {
         let status = proxy_get_header_map_pairs(map as u32, &raw mut data, &raw mut size);
-        if status == OK && !data.is_null() { Vec::from_raw_parts(data, size, size) } else { Vec::new() }
+        if status == OK && !data.is_null() {
+            Vec::from_raw_parts(data, size, size)
+        } else {
+            Vec::new()
+        }
     };
     HeaderMap::new(serialized)
 }
@@ -130,7 +140,8 @@ fn status() -> Option<u16> {
 /// How the active stream is answered, while its response headers can be read; `whole` where they
 /// are the whole answer. `grpc`: a gRPC status matters.
 pub fn response_headers(grpc: bool, whole: bool) -> Option<Answered> {
-    let header = |name| hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok().flatten();
+    let header =
+        |name| hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok().flatten();
     let status = status()?;
     let header = |name| if grpc { header(name) } else { None };
     let grpc_status = header("grpc-status");
@@ -140,7 +151,8 @@ pub fn response_headers(grpc: bool, whole: bool) -> Option<Answered> {
 
 /// The same, while its response trailers can be read.
 pub fn response_trailers() -> Answered {
-    let status = hostcalls::get_map_value_bytes(MapType::HttpResponseTrailers, "grpc-status").ok().flatten();
+    let status =
+        hostcalls::get_map_value_bytes(MapType::HttpResponseTrailers, "grpc-status").ok().flatten();
     Answered::trailers(status.as_deref())
 }
 
@@ -270,7 +282,10 @@ pub fn call_store(
 ///
 /// # Errors
 /// Why it cannot leave.
-pub fn fetch_from_store(store: &StoreAddress<'_>, fetch: &OutgoingFetch) -> Result<u32, CallFault<'static>> {
+pub fn fetch_from_store(
+    store: &StoreAddress<'_>,
+    fetch: &OutgoingFetch,
+) -> Result<u32, CallFault<'static>> {
     let report = fetch.report.as_deref().unwrap_or_default();
     send_to_store(store, &fetch.path, report.as_bytes(), fetch.timeout)
 }
@@ -291,7 +306,8 @@ fn send_to_store(
     ];
     headers.extend(store.authorization.map(|value| ("authorization", value)));
     // All else that a bad argument could be is there.
-    let sent = hostcalls::dispatch_http_call(store.cluster, headers, Some(body), Vec::new(), timeout);
+    let sent =
+        hostcalls::dispatch_http_call(store.cluster, headers, Some(body), Vec::new(), timeout);
     sent.map_err(|status| match status {
         Status::BadArgument => CallFault::NoCluster,
         _ => CallFault::NoHost,
@@ -300,15 +316,21 @@ fn send_to_store(
 
 /// How the call at hand has ended; `headers` and `body_size` as the callback says.
 pub fn call_end(headers: usize, body_size: usize) -> CallEnd {
-    let header = |name| hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name).ok().flatten();
+    let header = |name| {
+        hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name).ok().flatten()
+    };
     // A call that was reset half-way has no headers, and asking for one is an error.
     let status = if headers > 0 { header(":status") } else { None };
-    let Some(status) = status.and_then(|status| std::str::from_utf8(&status).ok()?.parse().ok()) else {
+    let Some(status) = status.and_then(|status| std::str::from_utf8(&status).ok()?.parse().ok())
+    else {
         return CallEnd::Reset;
     };
     // Envoy writes it into what a server answers, and not into what it says in a server's place.
-    let by =
-        if header("x-envoy-upstream-service-time").is_some() { AnsweredBy::Store } else { AnsweredBy::Host };
+    let by = if header("x-envoy-upstream-service-time").is_some() {
+        AnsweredBy::Store
+    } else {
+        AnsweredBy::Host
+    };
     let read = body_size.min(protocol::MAX_BODY);
     let body = if read > 0 {
         hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, read).ok().flatten()

@@ -59,7 +59,8 @@ impl Plugin {
     /// The state of the root context `root`.
     pub fn new(root: u32, config: Config) -> Self {
         let random = RandomState::new().hash_one(root);
-        let authorization = config.store.token.as_ref().map(|token| format!("Bearer {token}").into());
+        let authorization =
+            config.store.token.as_ref().map(|token| format!("Bearer {token}").into());
         Self {
             root,
             cluster: config.store.cluster.clone(),
@@ -99,7 +100,8 @@ impl Plugin {
     pub fn dispatch(&self) {
         let mut worker = self.worker.borrow_mut();
         let now = self.now();
-        let store = StoreAddress { cluster: &self.cluster, authorization: self.authorization.as_deref() };
+        let store =
+            StoreAddress { cluster: &self.cluster, authorization: self.authorization.as_deref() };
         while let Some(call) = worker.next_call(now) {
             let sent = host::call_store(&store, &call.body, call.timeout);
             self.await_or_fail(&mut worker, call.id, sent, now);
@@ -227,11 +229,16 @@ impl Plugin {
             return;
         }
         let queue = self.queue.get().or_else(|| {
-            hostcalls::register_shared_queue(&format!("quotagate.{:016x}.{}", self.random, self.root)).ok()
+            hostcalls::register_shared_queue(&format!(
+                "quotagate.{:016x}.{}",
+                self.random, self.root
+            ))
+            .ok()
         });
         self.queue.set(queue);
         // Without the queue, or room in it, the next tick answers.
-        let pending = queue.is_some_and(|queue| hostcalls::enqueue_shared_queue(queue, None).is_ok());
+        let pending =
+            queue.is_some_and(|queue| hostcalls::enqueue_shared_queue(queue, None).is_ok());
         self.callback_pending.set(pending);
     }
 

@@ -27,7 +27,13 @@ impl Root {
 }
 
 impl Context for Root {
-    fn on_http_call_response(&mut self, token: u32, headers: usize, body_size: usize, _trailers: usize) {
+    fn on_http_call_response(
+        &mut self,
+        token: u32,
+        headers: usize,
+        body_size: usize,
+        _trailers: usize,
+    ) {
         let Some(plugin) = &self.plugin else { return };
         let Some(call) = plugin.take_call(token) else { return };
         let end = host::call_end(headers, body_size);

@@ -42,7 +42,9 @@ impl Waiting {
         let (decision, paused) = match self.phase.replace(Phase::Uncounted) {
             // It went on, and this is what shadow policies say.
             Phase::Decided(mut decided) => {
-                if let (Decision::Admit(admission), Decision::Admit(counted)) = (&mut decided, decision) {
+                if let (Decision::Admit(admission), Decision::Admit(counted)) =
+                    (&mut decided, decision)
+                {
                     admission.join(counted);
                 }
                 (decided, false)

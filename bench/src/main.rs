@@ -63,7 +63,8 @@ fn perform(arguments: &BenchArgs) -> Result<()> {
     let circumstances = Circumstances::of(&wrk)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
-    ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst)).context("cannot listen for Ctrl-C")?;
+    ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst))
+        .context("cannot listen for Ctrl-C")?;
 
     process::raise_file_limit()?;
     task::step("bench: starting the parts");

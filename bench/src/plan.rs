@@ -66,8 +66,9 @@ impl BenchArgs {
         } else {
             (&[1, 8, 32, 128][..], &[1, 1_000][..], 5, 4)
         };
-        let or =
-            |given: &[u32], default: &[u32]| if given.is_empty() { default.to_vec() } else { given.to_vec() };
+        let or = |given: &[u32], default: &[u32]| {
+            if given.is_empty() { default.to_vec() } else { given.to_vec() }
+        };
         let (connections, users) = (or(&self.connections, connections), or(&self.users, users));
         let seconds = self.seconds.unwrap_or(seconds);
         let mut loads = Vec::new();
@@ -85,8 +86,8 @@ impl BenchArgs {
         stacks.push(Stack::A);
         stacks.sort_unstable();
         stacks.dedup();
-        let narrowed =
-            self.quick || !(self.only.is_empty() && self.connections.is_empty() && self.users.is_empty());
+        let narrowed = self.quick
+            || !(self.only.is_empty() && self.connections.is_empty() && self.users.is_empty());
         let out = paths::root().join(if narrowed { "target/bench" } else { "docs/bench" });
         Ok(Plan {
             stacks,
@@ -145,10 +146,15 @@ mod tests {
     #[test]
     fn narrowed_plans_keep_what_they_are_compared_with() {
         let narrow =
-            plan(&["--only", "G,e", "--connections", "32,1", "--users", "7", "--rounds", "3"]).unwrap();
+            plan(&["--only", "G,e", "--connections", "32,1", "--users", "7", "--rounds", "3"])
+                .unwrap();
         assert_eq!(narrow.stacks, [Stack::A, Stack::E, Stack::G]);
         assert_eq!(narrow.loads.iter().map(|load| load.connections).collect::<Vec<_>>(), [32, 1]);
-        assert_eq!(narrow.out, paths::root().join("target/bench"), "the published report is of everything");
+        assert_eq!(
+            narrow.out,
+            paths::root().join("target/bench"),
+            "the published report is of everything"
+        );
         assert!(plan(&["--connections", "8,8"]).is_err());
         assert!(plan(&["--only", "Z"]).is_err());
         assert!(plan(&["--micro", "--quick"]).is_err());

@@ -68,14 +68,19 @@ pub struct Filters {
 impl Rig {
     /// Starts what these stacks need, and sees that each answers as it should.
     pub fn start(stacks: &[Stack], filters: &Filters) -> Result<Self> {
-        let upstream = Envoy::start_config(&stacks::upstream(), 1, "wasm:warn").context("the upstream")?;
+        let upstream =
+            Envoy::start_config(&stacks::upstream(), 1, "wasm:warn").context("the upstream")?;
         let needs = |backend| stacks.iter().any(|stack| stack.backend() == Some(backend));
         let redis = needs(Backend::Redis).then(Redis::start).transpose()?;
         let cluster = needs(Backend::Cluster).then(Cluster::start).transpose()?;
         let mut rig = Self { stacks: Vec::new(), upstream, redis, cluster };
         for &stack in stacks {
             let running = rig.running(stack, filters).with_context(|| format!("stack {stack}"))?;
-            task::note(&format!("{stack}: {}, http://127.0.0.1:{}", stack.title(), running.envoy.port()));
+            task::note(&format!(
+                "{stack}: {}, http://127.0.0.1:{}",
+                stack.title(),
+                running.envoy.port()
+            ));
             rig.stacks.push(running);
         }
         Ok(rig)
@@ -111,7 +116,9 @@ impl Rig {
             EnvoyOptions::new(self.upstream.port(), store.as_ref().map_or(1, StoreProcess::port));
         options.wasm.clone_from(&filters.shipped);
         if stack == Stack::H {
-            options.wasm.clone_from(filters.unbatched.as_ref().context("its filter was not built")?);
+            options
+                .wasm
+                .clone_from(filters.unbatched.as_ref().context("its filter was not built")?);
         }
         let envoy = Envoy::start_config(&stack.config(options)?, 1, "wasm:warn")?;
         let redis = ports.into_iter().map(Server::on).collect::<Result<_>>()?;
@@ -158,7 +165,8 @@ impl Running {
 impl Server {
     fn on(port: u16) -> Result<Self> {
         let info = resp::command(port, &["INFO", "server"])?.lines();
-        let pid = cpu::of_redis(&info).with_context(|| format!("Redis on port {port} names no process"))?;
+        let pid = cpu::of_redis(&info)
+            .with_context(|| format!("Redis on port {port} names no process"))?;
         Ok(Self { port, pid })
     }
 }

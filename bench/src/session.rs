@@ -72,11 +72,15 @@ impl Session<'_> {
                 bail!("interrupted");
             }
             let sample = sample?;
-            let best = *best.insert(best.filter(|best| best.foreign <= sample.foreign).unwrap_or(sample));
+            let best =
+                *best.insert(best.filter(|best| best.foreign <= sample.foreign).unwrap_or(sample));
             if best.foreign <= QUIET || attempt == ATTEMPTS || self.patience.get().is_zero() {
                 return Ok(best);
             }
-            task::note(&format!("others used {:.0} % of the machine: again", sample.foreign * 100.0));
+            task::note(&format!(
+                "others used {:.0} % of the machine: again",
+                sample.foreign * 100.0
+            ));
             self.wait_for_quiet()?;
         }
         bail!("no measurement was made")

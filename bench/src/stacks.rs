@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 pub const USER_HEADER: &str = "x-user";
 /// No measurement reaches this quota.
 const PLENTY: u64 = 1_000_000_000;
-const FILTERS: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
+const FILTERS: &str =
+    "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
 const JWT: &str = "envoy.filters.http.jwt_authn";
 
 /// One of the things compared.
@@ -138,7 +139,8 @@ impl Stack {
         options.document = self.document();
         options.bare = options.document.is_none();
         let mut config = options.config()?;
-        let filters = yaml::at(&mut config, FILTERS)?.as_array_mut().context("http_filters is no list")?;
+        let filters =
+            yaml::at(&mut config, FILTERS)?.as_array_mut().context("http_filters is no list")?;
         filters.retain(|filter| filter.get("name").and_then(Value::as_str) != Some(JWT));
         if self == Self::B {
             filters.insert(0, local_rate_limit());
@@ -202,7 +204,10 @@ mod tests {
     fn names(stack: Stack) -> Vec<String> {
         let mut config = stack.config(EnvoyOptions::new(1, 2)).unwrap();
         let filters = yaml::at(&mut config, FILTERS).unwrap().as_array().unwrap();
-        filters.iter().map(|f| f["name"].as_str().unwrap().rsplit('.').next().unwrap().to_owned()).collect()
+        filters
+            .iter()
+            .map(|f| f["name"].as_str().unwrap().rsplit('.').next().unwrap().to_owned())
+            .collect()
     }
 
     #[test]
@@ -220,7 +225,8 @@ mod tests {
     #[test]
     fn only_the_stack_without_quota_refuses() {
         for stack in Stack::value_variants() {
-            let quota = stack.document().map(|document| document["policies"][0]["quota"].as_u64().unwrap());
+            let quota =
+                stack.document().map(|document| document["policies"][0]["quota"].as_u64().unwrap());
             match stack.due() {
                 Due::Refused => assert_eq!(quota, Some(1)),
                 Due::Counted => assert_eq!(quota, Some(PLENTY)),

@@ -19,7 +19,9 @@ pub fn check() -> Result<()> {
     lints()?;
     task::step("test: the pure crates");
     let mut cargo = task::cargo();
-    cargo.args(["test", "--locked", "--quiet"]).args(PURE.iter().flat_map(|package| ["--package", package]));
+    cargo
+        .args(["test", "--locked", "--quiet"])
+        .args(PURE.iter().flat_map(|package| ["--package", package]));
     task::visibly(&mut cargo)
 }
 

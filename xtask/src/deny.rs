@@ -20,8 +20,12 @@ pub fn run() -> Result<()> {
     match task::judged(command(&tool).args(["fetch", "db"]))? {
         Ok(()) => task::visibly(&mut checking(&tool, &["advisories"])),
         Err(why) => {
-            task::note("not checked: the database (RustSec's, on GitHub) cannot be fetched from here:");
-            task::note(why.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no reason given"));
+            task::note(
+                "not checked: the database (RustSec's, on GitHub) cannot be fetched from here:",
+            );
+            task::note(
+                why.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no reason given"),
+            );
             Ok(())
         }
     }

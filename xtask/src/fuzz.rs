@@ -26,17 +26,28 @@ pub fn run(seconds: u32) -> Result<()> {
         return TARGETS.iter().try_for_each(|(target, seeds)| search(target, seeds, seconds));
     }
     task::step(&format!("fuzz: {CASES} random cases of each"));
-    task::note("no cargo-fuzz with a nightly Rust; to search instead: rustup toolchain install nightly, and");
+    task::note(
+        "no cargo-fuzz with a nightly Rust; to search instead: rustup toolchain install nightly, and",
+    );
     task::note("cargo install cargo-fuzz");
-    let tests =
-        ["test", "--locked", "--release", "--package", "quotagate-quota", "--test", "hostile", "fuzz_"];
+    let tests = [
+        "test",
+        "--locked",
+        "--release",
+        "--package",
+        "quotagate-quota",
+        "--test",
+        "hostile",
+        "fuzz_",
+    ];
     task::visibly(task::cargo().args(tests).env("QUOTAGATE_FUZZ_CASES", CASES.to_string()))
 }
 
 fn search(target: &str, seeds: &[&str], seconds: u32) -> Result<()> {
     task::step(&format!("fuzz: {target}, for {seconds} s"));
     let folder = paths::root().join("target").join("fuzz");
-    let (corpus, findings) = (folder.join("corpus").join(target), folder.join("findings").join(target));
+    let (corpus, findings) =
+        (folder.join("corpus").join(target), folder.join("findings").join(target));
     for folder in [&corpus, &findings] {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
@@ -55,7 +66,8 @@ fn search(target: &str, seeds: &[&str], seconds: u32) -> Result<()> {
         "-print_final_stats=1",
     ]);
     // The slash makes a folder of it.
-    fuzz.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={}/", findings.display()));
+    fuzz.arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-artifact_prefix={}/", findings.display()));
     task::visibly(&mut fuzz)
 }
 

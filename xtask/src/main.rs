@@ -19,7 +19,8 @@ use setup::{Consent, Part};
 
 fn main() -> ExitCode {
     let matches = command().get_matches();
-    let performed = matches.subcommand().context("no task").and_then(|(task, args)| perform(task, args));
+    let performed =
+        matches.subcommand().context("no task").and_then(|(task, args)| perform(task, args));
     match performed {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -31,7 +32,8 @@ fn main() -> ExitCode {
 
 fn command() -> Command {
     let yes = || {
-        let about = "Install missing system packages with apt-get (as root) instead of naming the command";
+        let about =
+            "Install missing system packages with apt-get (as root) instead of naming the command";
         Arg::new("yes").long("yes").short('y').action(ArgAction::SetTrue).help(about)
     };
     let flag = |name: &'static str, about: &'static str| {
@@ -85,7 +87,8 @@ fn command() -> Command {
 }
 
 fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
-    let flag = |name| arguments.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or_default();
+    let flag =
+        |name| arguments.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or_default();
     let consent = if flag("yes") { Consent::Given } else { Consent::NotGiven };
     match task {
         "setup" if flag("bench") => setup::run(&[Part::ALL, &[Part::Wrk]].concat(), consent),
@@ -103,7 +106,8 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
         "fuzz" => fuzz::run(arguments.get_one::<u32>("seconds").copied().context("no seconds")?),
         "deny" => deny::run(),
         other => {
-            let task = delegate::TASKS.iter().find(|task| task.name == other).context("no such task")?;
+            let task =
+                delegate::TASKS.iter().find(|task| task.name == other).context("no such task")?;
             task.run(arguments.get_many::<OsString>("arguments").into_iter().flatten())
         }
     }

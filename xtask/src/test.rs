@@ -33,7 +33,8 @@ pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
     task::step("test: everything");
     let binaries: Vec<Binary> = built.iter().filter_map(Binary::of).collect();
     let (first, rest): (Vec<_>, Vec<_>) = binaries.iter().partition(|binary| binary.is_in(FIRST));
-    let (second, alone): (Vec<_>, Vec<_>) = rest.into_iter().partition(|binary| binary.is_in(SECOND));
+    let (second, alone): (Vec<_>, Vec<_>) =
+        rest.into_iter().partition(|binary| binary.is_in(SECOND));
     let failed = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for lane in [&first, &second] {
@@ -115,7 +116,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let run = |code: &str| {
             let program = directory.path().join(code);
-            std::fs::write(&program, format!("#!/bin/sh\necho one; echo two >&2; exit {code}\n")).unwrap();
+            std::fs::write(&program, format!("#!/bin/sh\necho one; echo two >&2; exit {code}\n"))
+                .unwrap();
             let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
             std::fs::set_permissions(&program, permissions).unwrap();
             output(&program, directory.path()).unwrap()

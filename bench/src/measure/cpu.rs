@@ -14,7 +14,8 @@ pub fn micros(ticks: u64) -> f64 {
 /// The ticks that a process has used so far, in user mode and for it in the kernel.
 pub fn used(pid: u32) -> Result<u64> {
     let stat = read(&format!("/proc/{pid}/stat"))?;
-    ticks(&stat, &[UTIME, STIME]).with_context(|| format!("process {pid}: its stat is not understood"))
+    ticks(&stat, &[UTIME, STIME])
+        .with_context(|| format!("process {pid}: its stat is not understood"))
 }
 
 /// The ticks that this task and the children that it has waited for have used so far.
@@ -46,7 +47,10 @@ pub struct Machine {
 impl Machine {
     /// What was done since an earlier time.
     pub const fn since(self, earlier: Self) -> Self {
-        Self { busy: self.busy.saturating_sub(earlier.busy), total: self.total.saturating_sub(earlier.total) }
+        Self {
+            busy: self.busy.saturating_sub(earlier.busy),
+            total: self.total.saturating_sub(earlier.total),
+        }
     }
 
     /// The busy part of it, 0 to 1.
@@ -74,13 +78,22 @@ fn ticks(stat: &str, places: &[usize]) -> Option<u64> {
 }
 
 fn kib(status: &str) -> Option<u64> {
-    status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().strip_suffix(" kB")?.parse().ok()
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?
+        .trim()
+        .strip_suffix(" kB")?
+        .parse()
+        .ok()
 }
 
 fn parse_machine(stat: &str) -> Option<Machine> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let fields: Vec<u64> = line.split_ascii_whitespace().map_while(|field| field.parse().ok()).collect();
-    let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = fields.as_slice() else { return None };
+    let fields: Vec<u64> =
+        line.split_ascii_whitespace().map_while(|field| field.parse().ok()).collect();
+    let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = fields.as_slice() else {
+        return None;
+    };
     // The kernel usually charges an interrupt to the process that it hits, so both contain it.
     let busy = user + nice + system + irq + softirq + steal;
     Some(Machine { busy, total: busy + idle + iowait })

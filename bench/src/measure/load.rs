@@ -64,7 +64,8 @@ impl Wrk {
         fs::write(file("load.lua"), script(load.users))?;
         let log = file("wrk.log");
         fs::write(&log, "")?;
-        let mut process = Process::spawn("wrk", &mut self.command(load, port, &file("load.lua")), &log)?;
+        let mut process =
+            Process::spawn("wrk", &mut self.command(load, port, &file("load.lua")), &log)?;
         let limit = Duration::from_secs(load.seconds.into());
         sleep_unless(interrupted, limit)?;
         wait::until_true("wrk to end", SLACK, || Ok(!process.is_running()?))?;
@@ -72,7 +73,8 @@ impl Wrk {
         if !status.success() {
             bail!("wrk failed ({status}): {}", process.tail());
         }
-        parse(&process.log()).with_context(|| format!("wrk says what is not understood: {}", process.tail()))
+        parse(&process.log())
+            .with_context(|| format!("wrk says what is not understood: {}", process.tail()))
     }
 
     fn command(&self, load: Load, port: u16, script: &Path) -> Command {
@@ -131,7 +133,8 @@ end
 /// answered.
 fn parse(log: &str) -> Option<Seen> {
     let line = log.lines().find_map(|line| line.strip_prefix("seen "))?;
-    let numbers: Vec<u64> = line.split(' ').map(|field| field.parse().ok()).collect::<Option<_>>()?;
+    let numbers: Vec<u64> =
+        line.split(' ').map(|field| field.parse().ok()).collect::<Option<_>>()?;
     let &[requests, micros, p50, p99, refused, broken] = numbers.as_slice() else { return None };
     let milliseconds = |micros: u64| micros as f64 / 1e3;
     (requests > 0 && micros > 0).then(|| Seen {
@@ -152,10 +155,18 @@ mod tests {
     fn output_of_wrk_is_parsed() {
         let log = "Running 2s test @ http://127.0.0.1:1/\n  Thread Stats ...\nRequests/sec:  9\n\
                    seen 20000 2000000 1500 4250 7 1\n";
-        let seen =
-            Seen { rate: 10_000.0, p50_ms: 1.5, p99_ms: 4.25, requests: 20_000, refused: 7, broken: 1 };
+        let seen = Seen {
+            rate: 10_000.0,
+            p50_ms: 1.5,
+            p99_ms: 4.25,
+            requests: 20_000,
+            refused: 7,
+            broken: 1,
+        };
         assert_eq!(parse(log), Some(seen));
-        for bad in ["", "seen 1 2 3", "seen a b c d e f", "seen 0 2000000 0 0 0 9", "seen 1 2 3 4 5 6 7"] {
+        for bad in
+            ["", "seen 1 2 3", "seen a b c d e f", "seen 0 2000000 0 0 0 9", "seen 1 2 3 4 5 6 7"]
+        {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }
@@ -163,7 +174,9 @@ mod tests {
     #[test]
     fn one_user_never_enters_lua() {
         assert!(!script(1).contains("function request"));
-        assert!(script(1000).contains("function request") && script(1000).contains("math.random(1000)"));
+        assert!(
+            script(1000).contains("function request") && script(1000).contains("math.random(1000)")
+        );
         for users in [1, 1000] {
             assert!(script(users).contains("function done") && script(users).contains("x-user"));
         }

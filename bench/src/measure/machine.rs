@@ -32,7 +32,8 @@ impl Circumstances {
                     "Envoy {}",
                     envoy_version(&first_line(Command::new(tools::envoy()?).arg("--version")))
                 ),
-                until(&first_line(Command::new(tools::redis_server()?).arg("--version")), " sha=").to_owned(),
+                until(&first_line(Command::new(tools::redis_server()?).arg("--version")), " sha=")
+                    .to_owned(),
                 // wrk calls being asked for its version a failure.
                 until(&first_line(Command::new(wrk).arg("--version")), " [").to_owned(),
                 until(&first_line(Command::new("rustc").arg("--version")), " (").to_owned(),
@@ -43,7 +44,14 @@ impl Circumstances {
 
 impl fmt::Display for Circumstances {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, quotagate {}, {}; {}", self.date, self.code, self.machine, self.versions.join("; "))
+        write!(
+            f,
+            "{}, quotagate {}, {}; {}",
+            self.date,
+            self.code,
+            self.machine,
+            self.versions.join("; ")
+        )
     }
 }
 

@@ -12,9 +12,12 @@ pub fn parse(printed: &str) -> Result<Vec<Timed>> {
     let mut benches = Vec::new();
     let mut parent = "";
     for line in printed.lines() {
-        let Some((first, _)) = line.split_once('│').filter(|_| line.starts_with(['├', '╰'])) else {
+        let Some((first, _)) = line.split_once('│').filter(|_| line.starts_with(['├', '╰']))
+        else {
             benches.extend(
-                line.starts_with('│').then(|| bench(line.trim_start_matches(['│', ' ']), parent)).flatten(),
+                line.starts_with('│')
+                    .then(|| bench(line.trim_start_matches(['│', ' ']), parent))
+                    .flatten(),
             );
             continue;
         };

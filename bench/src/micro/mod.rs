@@ -29,8 +29,10 @@ pub fn run() -> Result<()> {
 }
 
 fn table(benches: &[Timed]) -> String {
-    let mut lines =
-        vec!["| pure core, native | median ns | budget ns | |".to_owned(), "|---|---:|---:|---|".to_owned()];
+    let mut lines = vec![
+        "| pure core, native | median ns | budget ns | |".to_owned(),
+        "|---|---:|---:|---|".to_owned(),
+    ];
     lines.extend(benches.iter().map(|Timed { name, median, budget }| {
         let verdict = if median <= budget { "" } else { "above its budget" };
         format!("| {name} | {median:.0} | {budget:.0} | {verdict} |")

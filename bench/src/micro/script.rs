@@ -59,7 +59,9 @@ pub fn run() -> Result<Vec<Measured>> {
             let (before, start) = (cpu::used(pid)?, Instant::now());
             thread::scope(|scope| {
                 let senders: Vec<_> = (0..connections)
-                    .map(|_| scope.spawn(|| send(redis.port(), kind, COMMANDS / connections, pipeline)))
+                    .map(|_| {
+                        scope.spawn(|| send(redis.port(), kind, COMMANDS / connections, pipeline))
+                    })
                     .collect();
                 senders.into_iter().try_for_each(|sender| match sender.join() {
                     Ok(sent) => sent,
@@ -99,13 +101,20 @@ fn send(port: u16, kind: &Kind, commands: usize, pipeline: usize) -> Result<()> 
 
 /// Reserves one unit for each of a thousand users, with the store's own script.
 fn reservation(redis: &Redis) -> Result<Kind> {
-    let source = fs::read_to_string(paths::root().join("crates/store/src/redis/script/counter.lua"))?;
+    let source =
+        fs::read_to_string(paths::root().join("crates/store/src/redis/script/counter.lua"))?;
     let digest = redis.cli(&["SCRIPT", "LOAD", &source])?.lines();
     let window = window(redis)?;
     let commands = (0..USERS).map(|user| {
         let stem = format!("qg:bench:per-user:{{header.x-user=user-{user}}}:");
         let key = format!("{stem}{window}");
-        command(&[b"EVALSHA", digest.as_bytes(), b"1", key.as_bytes(), &one_unit(window, stem.len())])
+        command(&[
+            b"EVALSHA",
+            digest.as_bytes(),
+            b"1",
+            key.as_bytes(),
+            &one_unit(window, stem.len()),
+        ])
     });
     // now_ms, granted, used, quota: an array and four integers.
     Ok(Kind { name: "reservation", commands: commands.collect(), lines: 5 })
@@ -122,8 +131,17 @@ fn window(redis: &Redis) -> Result<u64> {
 fn one_unit(window: u64, stem: usize) -> Vec<u8> {
     let (quota, want, min) = (1e9, 1.0, 1.0);
     let (offset, spare, count_denied) = (0.0, 0.0, 0.0);
-    let numbers =
-        [window as f64, WINDOW_S as f64, offset, quota, want, min, spare, count_denied, stem as f64];
+    let numbers = [
+        window as f64,
+        WINDOW_S as f64,
+        offset,
+        quota,
+        want,
+        min,
+        spare,
+        count_denied,
+        stem as f64,
+    ];
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
@@ -158,7 +176,9 @@ pub fn table(all: &[Measured]) -> String {
         let judged = *name == "reservation" && *pipeline > 1;
         let budget = if judged { format!("{BUDGET:.0}") } else { "-".to_owned() };
         let verdict = if judged && *each > BUDGET { "above its budget" } else { "" };
-        format!("| {name} | {connections} | {pipeline} | {rate:.0} | {each:.0} | {budget} | {verdict} |")
+        format!(
+            "| {name} | {connections} | {pipeline} | {rate:.0} | {each:.0} | {budget} | {verdict} |"
+        )
     }));
     lines.join("\n") + "\n"
 }
@@ -182,8 +202,10 @@ mod tests {
 
     #[test]
     fn only_pipelined_reservations_have_a_budget() {
-        let of = |name, pipeline, each| Measured { name, connections: 4, pipeline, rate: 1.0, each };
-        let text = table(&[of("PING", 16, 9e9), of("reservation", 1, 9e9), of("reservation", 16, 9e9)]);
+        let of =
+            |name, pipeline, each| Measured { name, connections: 4, pipeline, rate: 1.0, each };
+        let text =
+            table(&[of("PING", 16, 9e9), of("reservation", 1, 9e9), of("reservation", 16, 9e9)]);
         assert_eq!(text.matches("above its budget").count(), 1, "{text}");
     }
 }

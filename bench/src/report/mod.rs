@@ -26,8 +26,12 @@ pub fn write(
     circumstances: &Circumstances,
 ) -> Result<()> {
     let groups = summary::groups(samples);
-    let tables =
-        groups.iter().map(table::group).chain([table::memory(memory)]).collect::<Vec<_>>().join("\n");
+    let tables = groups
+        .iter()
+        .map(table::group)
+        .chain([table::memory(memory)])
+        .collect::<Vec<_>>()
+        .join("\n");
     println!("\n{tables}");
     fs::create_dir_all(&plan.out).with_context(|| format!("cannot make {}", plan.out.display()))?;
     let markdown = format!(

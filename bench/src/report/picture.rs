@@ -34,8 +34,12 @@ const TIMES: (i32, i32) = (760, 360);
 /// The connections whose processor time is shown, or the nearest number below.
 const SHOWN_CONNECTIONS: u32 = 32;
 /// From one connection to many.
-const SHADES: [RGBColor; 4] =
-    [RGBColor(158, 202, 225), RGBColor(107, 174, 214), RGBColor(49, 130, 189), RGBColor(8, 81, 156)];
+const SHADES: [RGBColor; 4] = [
+    RGBColor(158, 202, 225),
+    RGBColor(107, 174, 214),
+    RGBColor(49, 130, 189),
+    RGBColor(8, 81, 156),
+];
 const PARTS: [(&str, RGBColor); 4] = [
     ("Envoy", RGBColor(49, 130, 189)),
     ("upstream", RGBColor(189, 189, 189)),
@@ -49,7 +53,8 @@ pub fn draw(groups: &[Group], title: &str, file: &Path) -> Result<()> {
     users.dedup();
     let panels: Vec<Panel> = users.iter().filter_map(|&users| Panel::of(groups, users)).collect();
     let height = 30 + panels.iter().map(Panel::height).sum::<i32>();
-    let root = SVGBackend::new(file, (u32::try_from(WIDTH)?, u32::try_from(height)?)).into_drawing_area();
+    let root =
+        SVGBackend::new(file, (u32::try_from(WIDTH)?, u32::try_from(height)?)).into_drawing_area();
     root.fill(&WHITE).map_err(|error| anyhow!("{error}"))?;
     let canvas = Canvas(&root);
     canvas.text(title, 20, 12, 16)?;
@@ -89,8 +94,14 @@ impl<'a> Panel<'a> {
     }
 
     fn draw(&self, canvas: &Canvas, top: i32) -> Result<()> {
-        let who = if self.users == 1 { "one user".to_owned() } else { format!("{} users", self.users) };
-        canvas.text(&format!("{who}: requests a second, as a ratio to no filter"), RATES.0, top + 12, 17)?;
+        let who =
+            if self.users == 1 { "one user".to_owned() } else { format!("{} users", self.users) };
+        canvas.text(
+            &format!("{who}: requests a second, as a ratio to no filter"),
+            RATES.0,
+            top + 12,
+            17,
+        )?;
         canvas.text(
             &format!("processor time, µs a request, {}", connections(self.shown)),
             TIMES.0,
@@ -106,8 +117,15 @@ impl<'a> Panel<'a> {
             let y = top + HEAD + self.step() * length(place);
             canvas.text(&format!("{}  {}", row.stack, row.stack.title()), 20, y + BAR / 2, 15)?;
             for (bar, (group, shade)) in self.groups.iter().zip(SHADES.iter().cycle()).enumerate() {
-                let Some(row) = group.rows.iter().find(|other| other.stack == row.stack) else { continue };
-                canvas.rate(&row.rate_ratio, RATES.1 as f64 / rates, y + BAR * length(bar), *shade)?;
+                let Some(row) = group.rows.iter().find(|other| other.stack == row.stack) else {
+                    continue;
+                };
+                canvas.rate(
+                    &row.rate_ratio,
+                    RATES.1 as f64 / rates,
+                    y + BAR * length(bar),
+                    *shade,
+                )?;
             }
             canvas.times(row, TIMES.1 as f64 / times, y)?;
         }
@@ -214,8 +232,15 @@ mod tests {
         let file = directory.path().join("p.svg");
         draw(&groups(&samples), "a title", &file).unwrap();
         let svg = std::fs::read_to_string(file).unwrap();
-        for part in ["<svg", "a title", Stack::A.title(), Stack::I.title(), "1.23", "32 connections", "Redis"]
-        {
+        for part in [
+            "<svg",
+            "a title",
+            Stack::A.title(),
+            Stack::I.title(),
+            "1.23",
+            "32 connections",
+            "Redis",
+        ] {
             assert!(svg.contains(part), "{part} is not in\n{svg}");
         }
     }

@@ -20,8 +20,16 @@ impl Spread {
         sorted.sort_by(f64::total_cmp);
         let middle = sorted.len() / 2;
         let upper = *sorted.get(middle)?;
-        let lower = if sorted.len().is_multiple_of(2) { *sorted.get(middle.checked_sub(1)?)? } else { upper };
-        Some(Self { median: f64::midpoint(lower, upper), least: *sorted.first()?, greatest: *sorted.last()? })
+        let lower = if sorted.len().is_multiple_of(2) {
+            *sorted.get(middle.checked_sub(1)?)?
+        } else {
+            upper
+        };
+        Some(Self {
+            median: f64::midpoint(lower, upper),
+            least: *sorted.first()?,
+            greatest: *sorted.last()?,
+        })
     }
 }
 
@@ -43,7 +51,10 @@ mod tests {
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[2.0]), Some(Spread { median: 2.0, least: 2.0, greatest: 2.0 }));
         assert_eq!(of(&[9.0, 1.0, 5.0]), Some(Spread { median: 5.0, least: 1.0, greatest: 9.0 }));
-        assert_eq!(of(&[4.0, 1.0, 9.0, 2.0]), Some(Spread { median: 3.0, least: 1.0, greatest: 9.0 }));
+        assert_eq!(
+            of(&[4.0, 1.0, 9.0, 2.0]),
+            Some(Spread { median: 3.0, least: 1.0, greatest: 9.0 })
+        );
     }
 
     #[test]

@@ -65,14 +65,18 @@ pub fn groups(samples: &[Sample]) -> Vec<Group> {
 }
 
 fn row(samples: &[Sample], load: Load, stack: Stack) -> Option<Row> {
-    let of = |stack| samples.iter().filter(move |sample| sample.load == load && sample.stack == stack);
+    let of =
+        |stack| samples.iter().filter(move |sample| sample.load == load && sample.stack == stack);
     let pairs: Vec<(&Sample, &Sample)> = of(stack)
-        .filter_map(|sample| of(Stack::A).find(|base| base.round == sample.round).map(|base| (sample, base)))
+        .filter_map(|sample| {
+            of(Stack::A).find(|base| base.round == sample.round).map(|base| (sample, base))
+        })
         .collect();
     let spread = |value: &dyn Fn(&Sample, &Sample) -> f64| {
         Spread::of(pairs.iter().map(|&(sample, base)| value(sample, base)))
     };
-    let median = |value: &dyn Fn(&Cpu) -> f64| Some(spread(&|sample, _| value(&sample.cpu))?.median);
+    let median =
+        |value: &dyn Fn(&Cpu) -> f64| Some(spread(&|sample, _| value(&sample.cpu))?.median);
     Some(Row {
         stack,
         rate: spread(&|s, _| s.seen.rate)?,
@@ -100,8 +104,14 @@ pub mod tests {
 
     /// A sample of this rate; the rest follows from it.
     pub fn sample(stack: Stack, connections: u32, round: u32, rate: f64) -> Sample {
-        let seen =
-            Seen { rate, p50_ms: 1e3 / rate, p99_ms: 4e3 / rate, requests: 1000, refused: 0, broken: 0 };
+        let seen = Seen {
+            rate,
+            p50_ms: 1e3 / rate,
+            p99_ms: 4e3 / rate,
+            requests: 1000,
+            refused: 0,
+            broken: 0,
+        };
         let cpu = Cpu { envoy: 5e5 / rate, upstream: 20.0, store: 10.0, redis: 5.0 };
         let load = Load { connections, users: 1, seconds: 1 };
         Sample { stack, load, round, seen, cpu, calls: 0.5, scripts: 0.25, foreign: 0.01 }
@@ -131,10 +141,14 @@ pub mod tests {
 
     #[test]
     fn loads_stay_apart_and_in_order() {
-        let samples =
-            [sample(Stack::A, 32, 0, 10.0), sample(Stack::A, 1, 0, 20.0), sample(Stack::B, 1, 0, 10.0)];
+        let samples = [
+            sample(Stack::A, 32, 0, 10.0),
+            sample(Stack::A, 1, 0, 20.0),
+            sample(Stack::B, 1, 0, 10.0),
+        ];
         let groups = groups(&samples);
-        let seen: Vec<(u32, usize)> = groups.iter().map(|g| (g.load.connections, g.rows.len())).collect();
+        let seen: Vec<(u32, usize)> =
+            groups.iter().map(|g| (g.load.connections, g.rows.len())).collect();
         assert_eq!(seen, [(32, 1), (1, 2)]);
     }
 }

@@ -87,7 +87,8 @@ mod tests {
         let samples = [sample(Stack::A, 1, 0, 10_000.0), sample(Stack::E, 1, 0, 5_000.0)];
         let text = group(&groups(&samples)[0]);
         assert!(text.starts_with("### 1 connection, 1 user\n\n| | stack |"), "{text}");
-        let columns: Vec<usize> = text.lines().skip(2).map(|line| line.matches('|').count()).collect();
+        let columns: Vec<usize> =
+            text.lines().skip(2).map(|line| line.matches('|').count()).collect();
         assert_eq!(columns, [16, 16, 16, 16], "{text}");
         let last = text.lines().last().unwrap();
         assert!(last.contains("| 5000 | 0.50 (0.50..0.50) | 0.200 | +0.100 |"), "{last}");

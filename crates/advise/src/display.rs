@@ -44,7 +44,8 @@ pub(crate) fn percent(share: f64) -> String {
     };
     // 0.1, not 0.10.
     let text = format!("{value:.places$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    let text =
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{text} %")
 }
 
@@ -61,7 +62,9 @@ pub(crate) fn shown(line: &[u8]) -> String {
 }
 
 fn is_harmful(c: char) -> bool {
-    use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, Unassigned};
+    use GeneralCategory::{
+        Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, Unassigned,
+    };
     matches!(
         get_general_category(c),
         Control | Format | LineSeparator | ParagraphSeparator | PrivateUse | Unassigned
@@ -74,9 +77,13 @@ mod tests {
 
     #[test]
     fn thousands_are_separated() {
-        for (n, text) in
-            [(0, "0"), (999, "999"), (1000, "1,000"), (123_456, "123,456"), (1_234_567, "1,234,567")]
-        {
+        for (n, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (123_456, "123,456"),
+            (1_234_567, "1,234,567"),
+        ] {
             assert_eq!(number(n as u64), text);
         }
     }
@@ -105,7 +112,10 @@ mod tests {
     #[test]
     fn shares_have_two_significant_digits() {
         let shares = [0.0, 1.0, 0.123, 0.0123, 0.001, 0.00012, 0.000_001];
-        assert_eq!(shares.map(percent), ["0 %", "100 %", "12 %", "1.2 %", "0.1 %", "0.012 %", "0.0001 %"]);
+        assert_eq!(
+            shares.map(percent),
+            ["0 %", "100 %", "12 %", "1.2 %", "0.1 %", "0.012 %", "0.0001 %"]
+        );
         assert_eq!([1e-12, 0.994, 0.996].map(percent), ["< 0.000001 %", "99 %", "> 99 %"]);
     }
 }

@@ -34,7 +34,9 @@ pub enum Error {
         lack: String,
     },
     /// Several policies counted the requests of the log.
-    #[error("the log has requests of several policies, such as {0} and {1}: choose one with --policy")]
+    #[error(
+        "the log has requests of several policies, such as {0} and {1}: choose one with --policy"
+    )]
     SeveralPolicies(String, String),
     /// No request was counted.
     #[error("there is nothing to advise on: {0}")]

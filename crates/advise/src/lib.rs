@@ -45,8 +45,8 @@ mod report;
 mod run;
 
 pub use self::advice::{
-    Advice, Candidate, Damage, Excluded, MalformedLine, Percentile, Reading, Sample, TopUser, WindowAdvice,
-    WithoutTop,
+    Advice, Candidate, Damage, Excluded, MalformedLine, Percentile, Reading, Sample, TopUser,
+    WindowAdvice, WithoutTop,
 };
 pub use self::error::Error;
 pub use self::line::{Fields, Only};

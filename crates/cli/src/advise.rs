@@ -111,7 +111,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
         let several = plots.len() > 1;
         for (window, picture) in plots {
             let file = if several { of_window(&file, &window) } else { file.clone() };
-            fs::write(&file, picture).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+            fs::write(&file, picture)
+                .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
         }
     }
     if json {
@@ -156,7 +157,10 @@ fn options(args: Args) -> Options {
         without_top: args.without_top,
         memory: args.memory,
         lateness_s: args.lateness,
-        threads: args.threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get),
+        threads: args
+            .threads
+            .or_else(|| thread::available_parallelism().ok())
+            .map_or(1, NonZeroUsize::get),
         progress: true,
     }
 }

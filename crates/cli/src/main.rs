@@ -53,7 +53,8 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         // Help and the version are no errors.
         Err(error)
-            if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand =>
+            if !error.use_stderr()
+                || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand =>
         {
             error.exit()
         }
@@ -63,7 +64,9 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(&args),
         Command::Advise(args) => advise::run(args),
-        Command::Schema { markdown } => print(&if markdown { schema::page() } else { schema::text() }),
+        Command::Schema { markdown } => {
+            print(&if markdown { schema::page() } else { schema::text() })
+        }
         Command::Operate(operation) => Ok(operate::run(&operation)),
         Command::Completions { shell } => completions(shell),
     };
@@ -89,7 +92,8 @@ fn refuse(sentence: &str) -> ExitCode {
 fn explanation(error: &clap::Error) -> String {
     let text = error.to_string();
     let problem = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ");
-    let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+    let kinds =
+        [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     let meant = kinds.into_iter().find_map(|kind| match error.get(kind)? {
         ContextValue::String(one) => Some(one.as_str()),
         // clap sorts the most similar one last.

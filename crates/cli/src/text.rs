@@ -7,7 +7,9 @@ use unicode_general_category::{GeneralCategory, get_general_category};
 /// Control characters, and characters of Unicode that are invisible or change the direction of
 /// text.
 pub(crate) fn is_harmful(c: char) -> bool {
-    use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, Unassigned};
+    use GeneralCategory::{
+        Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, Unassigned,
+    };
     matches!(
         get_general_category(c),
         Control | Format | LineSeparator | ParagraphSeparator | PrivateUse | Unassigned
@@ -85,9 +87,13 @@ mod tests {
 
     #[test]
     fn durations_and_moments_are_written_for_people() {
-        for (n, text) in
-            [(0, "0"), (999, "999"), (1000, "1,000"), (123_456, "123,456"), (1_234_567, "1,234,567")]
-        {
+        for (n, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (123_456, "123,456"),
+            (1_234_567, "1,234,567"),
+        ] {
             assert_eq!(number(n), text);
         }
         for (ms, text) in [
@@ -112,7 +118,10 @@ mod tests {
     #[test]
     fn harmful_characters_are_escaped() {
         assert_eq!(clean("ann\u{1b}[2J\r\n\u{9b}1m"), r"ann\u{1b}[2J\u{d}\u{a}\u{9b}1m");
-        assert_eq!(clean("a\u{202e}b\u{200b}\u{feff}\u{e0041}"), r"a\u{202e}b\u{200b}\u{feff}\u{e0041}");
+        assert_eq!(
+            clean("a\u{202e}b\u{200b}\u{feff}\u{e0041}"),
+            r"a\u{202e}b\u{200b}\u{feff}\u{e0041}"
+        );
         assert_eq!(clean("jwt.sub=käse → 日本"), "jwt.sub=käse → 日本");
     }
 

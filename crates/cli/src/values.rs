@@ -18,7 +18,11 @@ const MIN_BYTES: usize = 1 << 20;
 pub(crate) fn duration(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
     let time = parse(text).ok().filter(|time| (min..=max).contains(time));
     time.ok_or_else(|| {
-        format!("must be a duration from {} to {}, such as 30s, 15m or 1h", format(min), format(max))
+        format!(
+            "must be a duration from {} to {}, such as 30s, 15m or 1h",
+            format(min),
+            format(max)
+        )
     })
 }
 
@@ -50,18 +54,24 @@ pub(crate) fn seconds(text: &str) -> Result<u32, String> {
 /// One sentence for the person who typed it.
 pub(crate) fn units(text: &str) -> Result<u64, String> {
     const SEPARATORS: [char; 5] = [',', '_', ' ', '\u{a0}', '\u{202f}'];
-    let digits = match text.chars().find(|c| !c.is_ascii_digit()).filter(|c| SEPARATORS.contains(c)) {
+    let digits = match text.chars().find(|c| !c.is_ascii_digit()).filter(|c| SEPARATORS.contains(c))
+    {
         Some(separator) => {
             let mut groups = text.split(separator);
             let first = groups.next().filter(|first| (1..=3).contains(&first.len()));
             // `1,5` and `1,0000` are typing errors, or fractions.
-            first.filter(|_| groups.all(|group| group.len() == 3)).map(|_| text.replace(separator, ""))
+            first
+                .filter(|_| groups.all(|group| group.len() == 3))
+                .map(|_| text.replace(separator, ""))
         }
         None => Some(text.to_owned()),
     };
     let digits = digits.filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
-    let number = digits.and_then(|digits| digits.parse().ok()).filter(|number| *number <= MAX_UNITS);
-    number.ok_or_else(|| format!("must be a whole number from 0 to {MAX_UNITS}, such as 5000 or 5,000"))
+    let number =
+        digits.and_then(|digits| digits.parse().ok()).filter(|number| *number <= MAX_UNITS);
+    number.ok_or_else(|| {
+        format!("must be a whole number from 0 to {MAX_UNITS}, such as 5000 or 5,000")
+    })
 }
 
 /// A percentage above 0: `0.1`, `1%`.
@@ -100,12 +110,19 @@ mod tests {
 
     #[test]
     fn durations_may_be_compound_and_errors_name_the_bounds() {
-        for (text, ms) in [("1s", 1000), ("90s", 90_000), ("1h30m", 5_400_000), ("366d", 31_622_400_000)] {
+        for (text, ms) in
+            [("1s", 1000), ("90s", 90_000), ("1h30m", 5_400_000), ("366d", 31_622_400_000)]
+        {
             assert_eq!(for_ms(text), Ok(ms));
         }
-        for wrong in ["", "0s", "999ms", "1", "-1h", "367d", "1e9d", "99999999999999999999d", "soon"] {
+        for wrong in
+            ["", "0s", "999ms", "1", "-1h", "367d", "1e9d", "99999999999999999999d", "soon"]
+        {
             let error = for_ms(wrong).unwrap_err();
-            assert_eq!(error, "must be a duration from 1s to 366d, such as 30s, 15m or 1h", "{wrong}");
+            assert_eq!(
+                error, "must be a duration from 1s to 366d, such as 30s, 15m or 1h",
+                "{wrong}"
+            );
         }
     }
 
@@ -124,8 +141,12 @@ mod tests {
     fn units_are_read_as_the_commands_print_them() {
         for units_of in [0, 7, 999, 1000, 12_345, 1_000_000, MAX_UNITS] {
             let printed = number(units_of);
-            for text in [units_of.to_string(), printed.replace(',', " "), printed.replace(',', "_"), printed]
-            {
+            for text in [
+                units_of.to_string(),
+                printed.replace(',', " "),
+                printed.replace(',', "_"),
+                printed,
+            ] {
                 assert_eq!(units(&text), Ok(units_of), "{text}");
             }
         }
@@ -151,7 +172,10 @@ mod tests {
 
     #[test]
     fn sizes_and_percentages_are_read() {
-        assert_eq!(["1MiB", "64M", "2GiB"].map(|text| bytes(text).unwrap()), [1 << 20, 64 << 20, 2 << 30]);
+        assert_eq!(
+            ["1MiB", "64M", "2GiB"].map(|text| bytes(text).unwrap()),
+            [1 << 20, 64 << 20, 2 << 30]
+        );
         assert_eq!(["0.1", "1%", "100"].map(|text| percent(text).unwrap()), [0.1, 1.0, 100.0]);
         for bad in ["", "1", "1KiB", "0GiB", "GiB", "99999999999999999999GiB"] {
             assert!(bytes(bad).is_err(), "{bad}");

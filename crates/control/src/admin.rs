@@ -31,7 +31,8 @@ use crate::metrics::Format;
 
 /// All paths of an admin address that those within `reach` can connect to.
 pub fn router(control: Arc<Control>, guard: Guard, reach: Reach) -> Router {
-    let fixed = |name, value| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
+    let fixed =
+        |name, value| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
     routes::router()
         .layer(fixed(CACHE_CONTROL, "no-store"))
         .layer(fixed(X_CONTENT_TYPE_OPTIONS, "nosniff"))

@@ -48,14 +48,20 @@ impl Hooks for Control {
         self.operate.views.version(domain)
     }
 
-    fn dials<'a>(&'a self, domain: &'a str, report: &'a [u8]) -> BoxFuture<'a, Result<DialsReply, String>> {
+    fn dials<'a>(
+        &'a self,
+        domain: &'a str,
+        report: &'a [u8],
+    ) -> BoxFuture<'a, Result<DialsReply, String>> {
         async move {
-            let cached = self.operate.views.wanted(domain).await.map_err(|full| full.to_string())?;
+            let cached =
+                self.operate.views.wanted(domain).await.map_err(|full| full.to_string())?;
             // Nothing is decided by a report, so an unreadable one counts as none.
             if let Some(report) = cached.learn(report) {
                 self.watch.reported(domain, &report);
                 if cached.is_due() {
-                    let (directory, cached) = (Arc::clone(&self.operate.directory), Arc::clone(&cached));
+                    let (directory, cached) =
+                        (Arc::clone(&self.operate.directory), Arc::clone(&cached));
                     let write_down = async move { directory.write_down(&cached).await };
                     drop(self.connections.spawn(write_down));
                 }

@@ -100,10 +100,15 @@ impl Metrics {
         registry.register("grants_undone", help, metrics.undone.clone());
         registry.register("call_seconds", "Time from receipt of a call to its answer", seconds);
         registry.register("call_reservations", "Reservations of a call", metrics.items.clone());
-        registry.register("ready", "1 while every request can be counted, else 0", metrics.ready.clone());
+        registry.register(
+            "ready",
+            "1 while every request can be counted, else 0",
+            metrics.ready.clone(),
+        );
         let help = "Dials in force, also of domains without traffic";
         registry.register("dials", help, metrics.dials.clone());
-        let help = "Overrides in force, as far as their index tells, also of domains without traffic";
+        let help =
+            "Overrides in force, as far as their index tells, also of domains without traffic";
         registry.register("overrides", help, metrics.overrides.clone());
         watch.register(registry);
         store.register(registry);

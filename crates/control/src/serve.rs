@@ -4,7 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotagate_store::server::{CallEndpoint, Connections, Hooks, Listener, Tokens, connection_limits};
+use quotagate_store::server::{
+    CallEndpoint, Connections, Hooks, Listener, Tokens, connection_limits,
+};
 use quotagate_store::store::Store;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -73,7 +75,12 @@ impl App {
 /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub async fn serve(calls: Listener, admin: Listener, app: App, shutdown: impl Future<Output = Duration>) {
+pub async fn serve(
+    calls: Listener,
+    admin: Listener,
+    app: App,
+    shutdown: impl Future<Output = Duration>,
+) {
     let App { store, tokens, guard } = app;
     let connections = Arc::new(Connections::default());
     let control = Arc::new(Control::new(Arc::clone(&store), Arc::clone(&connections)));
@@ -82,7 +89,11 @@ pub async fn serve(calls: Listener, admin: Listener, app: App, shutdown: impl Fu
     let _background = AbortOnDropHandle::new(tokio::spawn({
         let control = Arc::clone(&control);
         async move {
-            tokio::join!(control.operate.keep_fresh(), control.watch.keep_swept(), events::publish(&control))
+            tokio::join!(
+                control.operate.keep_fresh(),
+                control.watch.keep_swept(),
+                events::publish(&control)
+            )
         }
     }));
     let reach = Reach::of(admin.address());

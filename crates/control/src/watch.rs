@@ -97,7 +97,11 @@ impl Watch {
         for refusals in report.refused.iter().take(MAX_REFUSALS) {
             let own = refusals.key.strip_prefix(domain).is_some_and(|rest| rest.starts_with(':'));
             let graphic = refusals.key.bytes().all(|b| b.is_ascii_graphic());
-            if own && graphic && refusals.key.len() <= MAX_REPORTED_KEY && parts(&refusals.key).is_some() {
+            if own
+                && graphic
+                && refusals.key.len() <= MAX_REPORTED_KEY
+                && parts(&refusals.key).is_some()
+            {
                 self.refused().add(&refusals.key, refusals.requests.min(policy::MOST), now);
             }
         }
@@ -131,7 +135,9 @@ impl Watch {
     /// outdated.
     pub fn forget(&self, domain: &str, policy: &str) {
         let meant = |key: &str| {
-            parts(key).is_some_and(|(of, name, _)| of == domain && (policy == ALL_POLICIES || policy == name))
+            parts(key).is_some_and(|(of, name, _)| {
+                of == domain && (policy == ALL_POLICIES || policy == name)
+            })
         };
         self.table.forget_asked(meant);
     }
@@ -142,7 +148,8 @@ impl Watch {
         let now = Instant::now();
         let wanted = |key: &str| {
             parts(key).is_some_and(|(of, name, _)| {
-                domain.is_none_or(|domain| domain == of) && policy.is_none_or(|policy| policy == name)
+                domain.is_none_or(|domain| domain == of)
+                    && policy.is_none_or(|policy| policy == name)
             })
         };
         let usage = |(key, seen): (Box<str>, table::Seen)| {
@@ -158,15 +165,18 @@ impl Watch {
                     _ => QuotaFrom::Reservation,
                 },
                 window_s: seen.window_s,
-                reset_ms: u64::try_from(seen.end.saturating_duration_since(now).as_millis()).unwrap_or(0),
+                reset_ms: u64::try_from(seen.end.saturating_duration_since(now).as_millis())
+                    .unwrap_or(0),
             })
         };
         let refused = |(key, requests, error): (Box<str>, u64, u64)| {
             let (domain, policy, partition) = parts(&key)?;
-            let (domain, policy, partition) = (domain.to_owned(), policy.to_owned(), partition.to_owned());
+            let (domain, policy, partition) =
+                (domain.to_owned(), policy.to_owned(), partition.to_owned());
             Some(Refused { domain, policy, partition, requests, error })
         };
-        let fullest = self.table.fullest(limit, now, wanted).into_iter().filter_map(usage).collect();
+        let fullest =
+            self.table.fullest(limit, now, wanted).into_iter().filter_map(usage).collect();
         let most = self.refused().most(limit, now, wanted);
         Top {
             fullest,
@@ -185,7 +195,8 @@ impl Watch {
     ) -> Vec<Uncounted> {
         let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
         let wanted = |of: &Uncounted| {
-            domain.is_none_or(|domain| domain == of.domain) && policy.is_none_or(|policy| policy == of.policy)
+            domain.is_none_or(|domain| domain == of.domain)
+                && policy.is_none_or(|policy| policy == of.policy)
         };
         let mut all: Vec<_> =
             policies.values().filter_map(|metrics| metrics.uncounted(now)).filter(wanted).collect();
@@ -202,7 +213,8 @@ impl Watch {
     pub fn rates(&self) -> Vec<Rates> {
         let now = Instant::now();
         let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
-        let mut rates: Vec<_> = policies.values().filter_map(|metrics| metrics.rates(now)).collect();
+        let mut rates: Vec<_> =
+            policies.values().filter_map(|metrics| metrics.rates(now)).collect();
         rates.sort_by(|one, other| (&one.domain, &one.policy).cmp(&(&other.domain, &other.policy)));
         rates
     }
@@ -214,7 +226,9 @@ impl Watch {
     }
 
     fn metrics(&self, name: &str) -> Arc<PolicyMetrics> {
-        if let Some(metrics) = self.policies.read().unwrap_or_else(PoisonError::into_inner).get(name) {
+        if let Some(metrics) =
+            self.policies.read().unwrap_or_else(PoisonError::into_inner).get(name)
+        {
             return Arc::clone(metrics);
         }
         let (domain, policy) = name.split_once(':').unwrap_or((OTHER, OTHER));

@@ -1,6 +1,6 @@
-//! What a request costs in the pure core, natively and without a host. The budget in each name is for the median on
-//! a slow core (2.4 GHz); `cargo xtask bench --micro` compares. In Wasm all of it takes about twice as long, and host
-//! calls come on top.
+//! What a request costs in the pure core, natively and without a host. The budget in each name is
+//! for the median on a slow core (2.4 GHz); `cargo xtask bench --micro` compares. In Wasm all of it
+//! takes about twice as long, and host calls come on top.
 
 use std::fmt;
 use std::process::exit;
@@ -132,7 +132,8 @@ fn match_and_key(bencher: Bencher) {
     Expression { bytes: 60_000, budget: 200_000 },
 ])]
 fn matched_by_expression(bencher: Bencher, path: Expression) {
-    let text = CONFIGURATION.replace(r#"{"prefix": "/api/"}"#, r#"{"regex": "/v[0-9]+/(users|orders)/.*"}"#);
+    let text = CONFIGURATION
+        .replace(r#"{"prefix": "/api/"}"#, r#"{"regex": "/v[0-9]+/(users|orders)/.*"}"#);
     let config = Config::parse(text.as_bytes()).unwrap_or_else(|faults| stop(faults));
     let mut target = "/v1/users/".to_owned();
     target.extend(std::iter::repeat_n('a', path.bytes - target.len()));
@@ -199,7 +200,9 @@ fn headers(bencher: Bencher) {
 fn refusal(bencher: Bencher) {
     let config = Rc::new(config());
     let decision = decision(&config, 0);
-    bencher.bench_local(|| response::answer(&config, black_box(&decision), now).map(|answer| answer.status));
+    bencher.bench_local(|| {
+        response::answer(&config, black_box(&decision), now).map(|answer| answer.status)
+    });
 }
 
 fn config() -> Config {
@@ -208,8 +211,10 @@ fn config() -> Config {
 
 /// The same with leases.
 fn leased() -> Config {
-    let text = CONFIGURATION
-        .replace(r#""window": "1h""#, r#""window": "1h", "precision": "lease", "lease": {"ahead": "10s"}"#);
+    let text = CONFIGURATION.replace(
+        r#""window": "1h""#,
+        r#""window": "1h", "precision": "lease", "lease": {"ahead": "10s"}"#,
+    );
     Config::parse(text.as_bytes()).unwrap_or_else(|faults| stop(faults))
 }
 
@@ -242,14 +247,16 @@ fn spend(worker: &mut Worker<usize>, config: &Config) {
     worker.replied(call.id, &reply(1, 0), at(1));
 }
 
-/// A worker that holds a thousand units of user 7, the most that a lease may, after many requests at once.
+/// A worker that holds a thousand units of user 7, the most that a lease may, after many requests
+/// at once.
 fn holding(config: &Rc<Config>) -> Worker<usize> {
     let mut worker = Worker::new(Rc::clone(config), 1);
     for _ in 0..8000 {
         worker.submit(7, checks(config, 7), at(1));
     }
     let Some(call) = worker.next_call(at(1)) else { stop("no call is due") };
-    let request: ReserveRequest = serde_json::from_slice(&call.body).unwrap_or_else(|error| stop(error));
+    let request: ReserveRequest =
+        serde_json::from_slice(&call.body).unwrap_or_else(|error| stop(error));
     let Some(reservation) = request.reservations.first() else { stop("nothing is asked for") };
     worker.replied(call.id, &reply(1, reservation.want + reservation.spare), at(1));
     worker

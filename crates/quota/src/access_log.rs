@@ -1,9 +1,9 @@
 //! The access log fields of a request.
 //!
-//! One policy speaks for all that count a request: the first that refused or failed, else the tightest one, as in
-//! the headers. A policy in shadow mode speaks only if it would have refused, or if no other policy counts the
-//! request. `used` is missing if the store failed, or has not answered a shadow policy yet. A request that no policy
-//! counts has no entry.
+//! One policy speaks for all that count a request: the first that refused or failed, else the
+//! tightest one, as in the headers. A policy in shadow mode speaks only if it would have refused,
+//! or if no other policy counts the request. `used` is missing if the store failed, or has not
+//! answered a shadow policy yet. A request that no policy counts has no entry.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,8 @@ pub struct Entry<'a> {
     pub decision: Verdict,
     /// The name of the policy that speaks for all.
     pub policy: &'a str,
-    /// The encoded partition of that policy's counter, with digests for secrets. `None` if an identity is missing.
+    /// The encoded partition of that policy's counter, with digests for secrets. `None` if an
+    /// identity is missing.
     pub partition: Option<&'a str>,
     /// Units of that policy's quota that are used, as far as known.
     pub used: Option<u64>,
@@ -30,7 +31,8 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// The names and values of the fields that the configuration asks for, as far as they are known.
+    /// The names and values of the fields that the configuration asks for, as far as they are
+    /// known.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, Cow<'a, str>)> + use<'a> {
         let entry = *self;
         entry.logged.iter().filter_map(move |field| {
@@ -38,7 +40,9 @@ impl<'a> Entry<'a> {
                 LogField::Decision => ("quotagate.decision", Cow::from(entry.decision.name())),
                 LogField::Policy => ("quotagate.policy", Cow::from(entry.policy)),
                 LogField::Partition => ("quotagate.partition", Cow::from(entry.partition?)),
-                LogField::Used => ("quotagate.used", Cow::from(Buffer::new().format(entry.used?).to_owned())),
+                LogField::Used => {
+                    ("quotagate.used", Cow::from(Buffer::new().format(entry.used?).to_owned()))
+                }
             })
         })
     }
@@ -75,7 +79,8 @@ impl Verdict {
     }
 }
 
-/// The entry of a decided request. `None` if no policy counts it, or the configuration asks for no fields.
+/// The entry of a decided request. `None` if no policy counts it, or the configuration asks for no
+/// fields.
 pub fn entry<'a>(config: &'a Config, decision: &'a Decision) -> Option<Entry<'a>> {
     if config.access_log.is_empty() {
         return None;
@@ -109,7 +114,11 @@ fn known<'a>(config: &'a Config, decision: Verdict, standing: &'a Standing) -> O
     about(config, decision, standing.policy, Some(&standing.key), Some(used(standing)))
 }
 
-fn unknown<'a>(config: &'a Config, decision: Verdict, uncounted: &'a Uncounted) -> Option<Entry<'a>> {
+fn unknown<'a>(
+    config: &'a Config,
+    decision: Verdict,
+    uncounted: &'a Uncounted,
+) -> Option<Entry<'a>> {
     about(config, decision, uncounted.policy, Some(&uncounted.key), None)
 }
 
@@ -121,7 +130,13 @@ fn about<'a>(
     used: Option<u64>,
 ) -> Option<Entry<'a>> {
     let policy = &config.policies.get(policy)?.name;
-    Some(Entry { decision, policy, partition: key.map(partition_of), used, logged: &config.access_log })
+    Some(Entry {
+        decision,
+        policy,
+        partition: key.map(partition_of),
+        used,
+        logged: &config.access_log,
+    })
 }
 
 #[cfg(test)]
@@ -144,7 +159,13 @@ mod tests {
     fn standing(policy: usize, granted: bool, quota: u64, remaining: u64) -> Standing {
         let key = format!("shop:p:{{header.x=p{policy}}}").into();
         let resets = Monotonic::new(Duration::from_secs(1));
-        Standing { policy, key, granted, enforced: policy < 2, balance: Balance { quota, remaining, resets } }
+        Standing {
+            policy,
+            key,
+            granted,
+            enforced: policy < 2,
+            balance: Balance { quota, remaining, resets },
+        }
     }
 
     fn uncounted(policy: usize) -> Uncounted {
@@ -160,7 +181,8 @@ mod tests {
     }
 
     fn text(entry: &Entry<'_>) -> String {
-        let fields: Vec<String> = entry.fields().map(|(name, value)| format!("{name}={value}")).collect();
+        let fields: Vec<String> =
+            entry.fields().map(|(name, value)| format!("{name}={value}")).collect();
         fields.join(" ").replace("quotagate.", "").replace("header.x=", "")
     }
 
@@ -170,14 +192,26 @@ mod tests {
         let not = |policy| standing(policy, false, 10, 1);
         let cases = [
             (admit(vec![granted(0, 4)], None), "admitted policy=minute partition=p0 used=6"),
-            (admit(vec![granted(0, 4), granted(1, 3)], None), "admitted policy=hour partition=p1 used=7"),
-            (admit(vec![granted(0, 4), granted(2, 3)], None), "admitted policy=minute partition=p0 used=6"),
-            (admit(vec![granted(2, 4), granted(3, 3)], None), "admitted policy=idea partition=p3 used=7"),
+            (
+                admit(vec![granted(0, 4), granted(1, 3)], None),
+                "admitted policy=hour partition=p1 used=7",
+            ),
+            (
+                admit(vec![granted(0, 4), granted(2, 3)], None),
+                "admitted policy=minute partition=p0 used=6",
+            ),
+            (
+                admit(vec![granted(2, 4), granted(3, 3)], None),
+                "admitted policy=idea partition=p3 used=7",
+            ),
             (
                 admit(vec![granted(0, 0), not(2), not(3)], None),
                 "shadow_refused policy=trial partition=p2 used=9",
             ),
-            (admit(vec![granted(0, 4)], Some(uncounted(1))), "store_error policy=hour partition=p1"),
+            (
+                admit(vec![granted(0, 4)], Some(uncounted(1))),
+                "store_error policy=hour partition=p1",
+            ),
             (admit(vec![not(2)], Some(uncounted(1))), "store_error policy=hour partition=p1"),
             (admit(Vec::new(), Some(uncounted(2))), "store_error policy=trial partition=p2"),
             (refuse(vec![granted(0, 0), not(1)]), "refused policy=hour partition=p1 used=9"),
@@ -200,7 +234,10 @@ mod tests {
             Decision::Admit(Admission { standings, pending, ..Admission::default() })
         };
         let (alone, beside) = (pending(Vec::new()), pending(vec![standing(0, true, 10, 4)]));
-        assert_eq!(text(&entry(&config, &alone).unwrap()), "decision=admitted policy=trial partition=p2");
+        assert_eq!(
+            text(&entry(&config, &alone).unwrap()),
+            "decision=admitted policy=trial partition=p2"
+        );
         assert_eq!(
             text(&entry(&config, &beside).unwrap()),
             "decision=admitted policy=minute partition=p0 used=6"

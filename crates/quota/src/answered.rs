@@ -1,7 +1,8 @@
-//! How an admitted request was answered, as far as policies count by it, and which of its units that settles.
+//! How an admitted request was answered, as far as policies count by it, and which of its units
+//! that settles.
 //!
-//! A gRPC answer tells its status in `grpc-status`: in the headers where they are the whole answer, else in the
-//! trailers. Its HTTP status is 200 whether it failed or not.
+//! A gRPC answer tells its status in `grpc-status`: in the headers where they are the whole answer,
+//! else in the trailers. Its HTTP status is 200 whether it failed or not.
 
 use crate::config::{Abandoned, Answers, Config, Count};
 use crate::decision::{Admission, Balance, Held};
@@ -44,9 +45,15 @@ enum Fate {
 }
 
 impl Answered {
-    /// What response headers tell: the HTTP status, `grpc-status`, `content-type`, and whether they are the whole
-    /// answer. An HTTP status other than 200 without `grpc-status` comes from something that speaks no gRPC.
-    pub fn headers(status: u16, grpc: Option<&[u8]>, content_type: Option<&[u8]>, whole: bool) -> Self {
+    /// What response headers tell: the HTTP status, `grpc-status`, `content-type`, and whether they
+    /// are the whole answer. An HTTP status other than 200 without `grpc-status` comes from
+    /// something that speaks no gRPC.
+    pub fn headers(
+        status: u16,
+        grpc: Option<&[u8]>,
+        content_type: Option<&[u8]>,
+        whole: bool,
+    ) -> Self {
         let grpc = match grpc {
             Some(text) => Some(GrpcStatus::Known(grpc_status(text))),
             None if status == 200 && content_type.is_some_and(is_grpc) => {
@@ -68,10 +75,12 @@ impl Answered {
             Err(_) => Fate::Refunded,
         };
         match self {
-            Self::Headers { grpc: Some(grpc), .. } if !answers.grpc_statuses.is_empty() => match grpc {
-                GrpcStatus::Known(status) => listed(&answers.grpc_statuses, status),
-                GrpcStatus::InTrailers => Fate::Held,
-            },
+            Self::Headers { grpc: Some(grpc), .. } if !answers.grpc_statuses.is_empty() => {
+                match grpc {
+                    GrpcStatus::Known(status) => listed(&answers.grpc_statuses, status),
+                    GrpcStatus::InTrailers => Fate::Held,
+                }
+            }
             Self::Headers { status, .. } => listed(&answers.statuses, status),
             Self::Trailers(status) => listed(&answers.grpc_statuses, status),
             Self::Abandoned => match answers.abandoned {
@@ -85,11 +94,14 @@ impl Answered {
 impl Admission {
     /// Whether a policy that holds units of this request counts by gRPC status.
     pub fn counts_by_grpc(&self, config: &Config) -> bool {
-        self.held.iter().filter_map(|held| answers(held, config)).any(|a| !a.grpc_statuses.is_empty())
+        self.held
+            .iter()
+            .filter_map(|held| answers(held, config))
+            .any(|a| !a.grpc_statuses.is_empty())
     }
 
-    /// The request was answered so. Takes out the units that are to be refunded, and counts them as remaining again.
-    /// Units stay held only where the trailers of a gRPC answer have to tell.
+    /// The request was answered so. Takes out the units that are to be refunded, and counts them as
+    /// remaining again. Units stay held only where the trailers of a gRPC answer have to tell.
     pub fn answered(&mut self, answered: Answered, config: &Config) -> Vec<Held> {
         let mut refunds = Vec::new();
         for held in std::mem::take(&mut self.held) {
@@ -103,7 +115,8 @@ impl Admission {
             let refunded = refunds.iter().filter(|held| held.policy == standing.policy);
             let units: u64 = refunded.map(|held| held.units.amount).sum();
             let balance = standing.balance.plus(units);
-            standing.balance = Balance { remaining: balance.remaining.min(balance.quota), ..balance };
+            standing.balance =
+                Balance { remaining: balance.remaining.min(balance.quota), ..balance };
         }
         refunds
     }
@@ -121,8 +134,8 @@ fn grpc_status(text: &[u8]) -> u16 {
     std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(UNKNOWN)
 }
 
-/// Whether it is `application/grpc`, also with a codec (`application/grpc+proto`). Not gRPC-Web, whose trailers are
-/// part of the body.
+/// Whether it is `application/grpc`, also with a codec (`application/grpc+proto`). Not gRPC-Web,
+/// whose trailers are part of the body.
 pub fn is_grpc(content_type: &[u8]) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     let Some((start, rest)) = content_type.split_at_checked(GRPC.len()) else { return false };
@@ -137,7 +150,8 @@ mod tests {
 
     fn fate(answered: Answered, statuses: &[u16], grpc_statuses: &[u16]) -> char {
         let abandoned = Abandoned::Refund;
-        let answers = Answers { statuses: statuses.into(), grpc_statuses: grpc_statuses.into(), abandoned };
+        let answers =
+            Answers { statuses: statuses.into(), grpc_statuses: grpc_statuses.into(), abandoned };
         match answered.fate(&answers) {
             Fate::Counted => '+',
             Fate::Refunded => '-',
@@ -169,8 +183,10 @@ mod tests {
             (Answered::trailers(None), "----"),
             (Answered::Abandoned, "----"),
         ] {
-            let lists: [(&[u16], &[u16]); 4] = [(&[401], &[]), (&[], &[16]), (&[401], &[16]), (&[200], &[0])];
-            let found: String = lists.iter().map(|(statuses, grpc)| fate(answered, statuses, grpc)).collect();
+            let lists: [(&[u16], &[u16]); 4] =
+                [(&[401], &[]), (&[], &[16]), (&[401], &[16]), (&[200], &[0])];
+            let found: String =
+                lists.iter().map(|(statuses, grpc)| fate(answered, statuses, grpc)).collect();
             assert_eq!(found, fates, "{answered:?}");
         }
         let nothing_read = Answered::headers(200, Some(b"?"), GRPC, true);

@@ -1,7 +1,7 @@
 //! Durations as people write them: `500ms`, `90s`, `1h30m`, `7d`.
 //!
-//! The policy document and the command line share this one spelling. A duration is one or more whole
-//! numbers, each with a unit, the largest unit first. The precision is a millisecond.
+//! The policy document and the command line share this one spelling. A duration is one or more
+//! whole numbers, each with a unit, the largest unit first. The precision is a millisecond.
 //!
 //! ```
 //! use std::time::Duration;
@@ -38,8 +38,10 @@ pub fn parse(text: &str) -> Result<Duration, NotADuration> {
     let mut rest = text;
     loop {
         let (number, after) = rest.split_at(rest.bytes().take_while(u8::is_ascii_digit).count());
-        let (name, after) = after.split_at(after.bytes().take_while(u8::is_ascii_lowercase).count());
-        // The iterator never goes back: a unit that is repeated or larger than the one before is a slip.
+        let (name, after) =
+            after.split_at(after.bytes().take_while(u8::is_ascii_lowercase).count());
+        // The iterator never goes back: a unit that is repeated or larger than the one before is a
+        // slip.
         let (_, ms) = units.find(|(unit, _)| *unit == name).ok_or(NotADuration)?;
         let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*ms));
         total = part.and_then(|part| total.checked_add(part)).ok_or(NotADuration)?;
@@ -50,7 +52,8 @@ pub fn parse(text: &str) -> Result<Duration, NotADuration> {
     }
 }
 
-/// Writes a duration as [`parse`] reads it, in days and smaller units. What is below a millisecond is cut off.
+/// Writes a duration as [`parse`] reads it, in days and smaller units. What is below a millisecond
+/// is cut off.
 pub fn format(duration: Duration) -> String {
     let mut rest = duration.as_millis();
     let mut text = String::new();

@@ -10,8 +10,8 @@
 //! | `quotagate_suspensions.<domain>` | times that a worker gave the store up for a while |
 //! | `quotagate_fetches_failed.<domain>` | fetches of dials that failed |
 //!
-//! `envoy/stats_tags.yaml` takes them apart again into labels. That works because neither the name of a policy
-//! nor that of an outcome holds a dot.
+//! `envoy/stats_tags.yaml` takes them apart again into labels. That works because neither the name
+//! of a policy nor that of an outcome holds a dot.
 
 use crate::config::Config;
 use crate::decision::Outcome;
@@ -47,12 +47,19 @@ mod tests {
             {"name":"off","partition_by":[],"quota":1,"window":"1m","mode":"off"},{"name":"per-caller","partition_by":[],"quota":1,"window":"1m"}]}"#;
         let config = Config::parse(text.as_bytes()).unwrap();
         let name = counter(&config, Counted::Requests(1, Outcome::ShadowRefused));
-        assert_eq!(name.as_deref(), Some("quotagate_requests.shop.example.per-caller.shadow_refused"));
+        assert_eq!(
+            name.as_deref(),
+            Some("quotagate_requests.shop.example.per-caller.shadow_refused")
+        );
         assert_eq!(counter(&config, Counted::Requests(2, Outcome::Admitted)), None);
         let name = counter(&config, Counted::Calls(CallOutcome::TimedOut));
         assert_eq!(name.as_deref(), Some("quotagate_calls.shop.example.timed_out"));
         let name = counter(&config, Counted::Requests(1, Outcome::FromLedger));
-        assert_eq!(name.as_deref(), Some("quotagate_from_ledger.shop.example.per-caller"), "no outcome");
+        assert_eq!(
+            name.as_deref(),
+            Some("quotagate_from_ledger.shop.example.per-caller"),
+            "no outcome"
+        );
         let name = counter(&config, Counted::Calls(CallOutcome::Suspended));
         assert_eq!(name.as_deref(), Some("quotagate_suspensions.shop.example"), "no call");
     }

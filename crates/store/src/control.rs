@@ -54,7 +54,12 @@ pub trait ControlStore: Send + Sync {
     fn find<'a>(&'a self, domain: &'a str, entry: &'a str, max: usize) -> Reply<'a, FoundKeys>;
 
     /// Sets the override of a counter's key, for so many milliseconds or until it is deleted.
-    fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()>;
+    fn set_override<'a>(
+        &'a self,
+        key: &'a str,
+        value: &'a str,
+        for_ms: Option<u64>,
+    ) -> Reply<'a, ()>;
 
     /// Deletes a key and returns whether it existed.
     fn delete<'a>(&'a self, key: Key<'a>) -> Reply<'a, bool>;

@@ -89,7 +89,11 @@ pub enum Peer {
 impl Login {
     /// The name of the user in Redis.
     pub fn user(&self) -> String {
-        self.credentials.user.clone().filter(|user| !user.is_empty()).unwrap_or_else(|| "default".to_owned())
+        self.credentials
+            .user
+            .clone()
+            .filter(|user| !user.is_empty())
+            .unwrap_or_else(|| "default".to_owned())
     }
 
     /// Connects to the server at `address`.
@@ -113,7 +117,8 @@ impl Login {
         };
         match &self.server_name {
             Some(_) => {
-                self.open(to, credentials, &config.clone().set_dns_resolver(At(address.clone()))).await
+                self.open(to, credentials, &config.clone().set_dns_resolver(At(address.clone())))
+                    .await
             }
             None => self.open(to, credentials, config).await,
         }
@@ -186,7 +191,9 @@ impl Password {
             Self::File(file) => {
                 let file = Arc::clone(file);
                 blocking(move || {
-                    file.read().map(|password| password.0.clone()).map_err(|error| error.to_string())
+                    file.read()
+                        .map(|password| password.0.clone())
+                        .map_err(|error| error.to_string())
                 })
                 .await
             }
@@ -201,9 +208,11 @@ impl ClientCertificate {
     /// The first file that cannot be read, and why.
     pub fn load(&self) -> Result<TlsCertificates, String> {
         let read = |path: &Path| {
-            fs::read(path).map_err(|error: io::Error| format!("{} cannot be read: {error}", path.display()))
+            fs::read(path)
+                .map_err(|error: io::Error| format!("{} cannot be read: {error}", path.display()))
         };
-        let client_tls = ClientTlsConfig { client_cert: read(&self.chain)?, client_key: read(&self.key)? };
+        let client_tls =
+            ClientTlsConfig { client_cert: read(&self.chain)?, client_key: read(&self.key)? };
         Ok(TlsCertificates { client_tls: Some(client_tls), root_cert: None })
     }
 
@@ -217,7 +226,9 @@ impl ClientCertificate {
 async fn blocking<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, RedisError> {
-    let wrong = |detail: String| RedisError::from((ErrorKind::InvalidClientConfig, "cannot log in", detail));
+    let wrong = |detail: String| {
+        RedisError::from((ErrorKind::InvalidClientConfig, "cannot log in", detail))
+    };
     let read = spawn_blocking(read).await.map_err(|error| wrong(error.to_string()))?;
     read.map_err(wrong)
 }

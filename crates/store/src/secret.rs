@@ -169,7 +169,8 @@ mod tests {
         fs::write(&path, "s3cret\nmore\n").unwrap();
         let error = PasswordFile::new(&path).read().err().unwrap().to_string();
         assert!(
-            error.contains("must hold one line of at most 64 KiB, the password") && !error.contains("s3cret"),
+            error.contains("must hold one line of at most 64 KiB, the password")
+                && !error.contains("s3cret"),
             "{error}"
         );
     }

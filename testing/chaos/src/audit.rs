@@ -43,7 +43,8 @@ const AT_ONCE: Duration = Duration::from_millis(5);
 pub fn counts(rig: &Rig, samples: &[Sample], kind: Kind) -> Result<Counts> {
     let reached = rig.upstream.tally();
     let theirs = |user: &str| user.starts_with(kind.policy());
-    let reached: u64 = reached.iter().filter(|(user, _)| theirs(user)).map(|(_, units)| units).sum();
+    let reached: u64 =
+        reached.iter().filter(|(user, _)| theirs(user)).map(|(_, units)| units).sum();
     let of = |which: fn(&Outcome) -> bool| {
         samples.iter().filter(|sample| sample.kind == kind && which(&sample.outcome)).count() as u64
     };
@@ -67,7 +68,8 @@ fn unsure(samples: &[Sample], kind: Kind, failed_calls: u64) -> u64 {
     let (at_once, waited): (Vec<_>, Vec<_>) = undecided.partition(|sample| {
         matches!(sample.outcome, Outcome::Unavailable | Outcome::Uncounted) && sample.took < AT_ONCE
     });
-    let theirs = |samples: &[&Sample]| samples.iter().filter(|sample| sample.kind == kind).count() as u64;
+    let theirs =
+        |samples: &[&Sample]| samples.iter().filter(|sample| sample.kind == kind).count() as u64;
     let early = failed_calls.saturating_sub(waited.len() as u64);
     theirs(&waited) + early.min(theirs(&at_once))
 }

@@ -27,7 +27,9 @@ impl Clock {
         let clock = Self { file: directory.path().join("ahead"), _directory: directory };
         clock.set(0)?;
         let library = library()?;
-        let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path that is no text");
+        let text = |path: PathBuf| {
+            path.into_os_string().into_string().ok().context("a path that is no text")
+        };
         let environment = [
             ("LD_PRELOAD".to_owned(), text(library)?),
             ("QUOTAGATE_CLOCK".to_owned(), text(clock.file.clone())?),
@@ -53,7 +55,9 @@ fn library() -> Result<PathBuf> {
     let directory = program.parent().context("a program lies in a directory")?;
     let places = [directory.join(LIBRARY), directory.join("deps").join(LIBRARY)];
     let found = places.into_iter().find(|file| file.is_file());
-    found.with_context(|| format!("{LIBRARY} is not there: run `cargo build --package quotagate-chaos`"))
+    found.with_context(|| {
+        format!("{LIBRARY} is not there: run `cargo build --package quotagate-chaos`")
+    })
 }
 
 #[cfg(test)]
@@ -63,8 +67,9 @@ mod tests {
     #[test]
     fn the_clock_of_redis_jumps() {
         let (clock, redis) = Clock::redis().unwrap();
-        let now =
-            || -> i64 { redis.cli(&["TIME"]).unwrap().lines().lines().next().unwrap().parse().unwrap() };
+        let now = || -> i64 {
+            redis.cli(&["TIME"]).unwrap().lines().lines().next().unwrap().parse().unwrap()
+        };
         let before = now();
         clock.set(1000).unwrap();
         assert!((1000..1030).contains(&(now() - before)));

@@ -150,7 +150,9 @@ fn document(form: Form) -> Value {
         })
     };
     let mut lease = policy("lease", "key", 1_000_000, form.window(), "lease");
-    lease.as_object_mut().map(|lease| lease.insert("lease".to_owned(), json!({"ahead": "1s", "max": 100})));
+    lease
+        .as_object_mut()
+        .map(|lease| lease.insert("lease".to_owned(), json!({"ahead": "1s", "max": 100})));
     let steady = format!("{VICTIM_WINDOW_S}s");
     json!({
         "domain": "shop",
@@ -177,8 +179,10 @@ pub fn run(form: Form, mut tell: impl FnMut(&Row)) -> Result<Crowd> {
     let envoy = Envoy::start(&options.document(document(form)))?;
     let measured = |row: Row| -> Result<Row> {
         let info = redis.cli(&["INFO", "memory"])?.lines();
-        let used =
-            info.lines().find_map(|line| line.strip_prefix("used_memory:")).context("no used_memory")?;
+        let used = info
+            .lines()
+            .find_map(|line| line.strip_prefix("used_memory:"))
+            .context("no used_memory")?;
         let footprint = Footprint::of(&[envoy.pid()], &[store.pid()]);
         let counters = redis.cli(&["DBSIZE"])?.lines().trim().parse()?;
         Ok(Row { footprint, redis_bytes: used.trim().parse()?, counters, ..row })
@@ -220,6 +224,7 @@ pub fn run(form: Form, mut tell: impl FnMut(&Row)) -> Result<Crowd> {
     let (honest, victim) = regulars.home()?;
     keep(measured(Row { honest, ..last })?);
     let stats = envoy.stats("vm_reload_success$")?;
-    let reloads = stats.lines().filter_map(|line| line.rsplit_once(": ")?.1.trim().parse::<u64>().ok()).sum();
+    let reloads =
+        stats.lines().filter_map(|line| line.rsplit_once(": ")?.1.trim().parse::<u64>().ok()).sum();
     Ok(Crowd { form, rows, answers, victim, reloads })
 }

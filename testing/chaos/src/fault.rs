@@ -113,7 +113,11 @@ impl Fault {
     }
 }
 
-fn under_load(setup: &Setup, inject: fn(&mut Scene<'_>) -> Result<()>, plan: &Plan) -> Result<Findings> {
+fn under_load(
+    setup: &Setup,
+    inject: fn(&mut Scene<'_>) -> Result<()>,
+    plan: &Plan,
+) -> Result<Findings> {
     let mut rig = Rig::start(setup)?;
     inject_into(&mut rig, setup, inject, plan)
 }

@@ -104,8 +104,10 @@ impl Findings {
             let next = self.rounds.get(i + 1).map(|next| next.began);
             // What is under way when the next fault begins is that fault's.
             let ours = |sample: &&Sample| next.is_none_or(|next| sample.sent + sample.took < next);
-            let after = self.samples.iter().filter(|sample| sample.sent >= round.ended).filter(ours);
-            let (soon, late): (Vec<_>, Vec<_>) = after.partition(|sample| sample.sent - round.ended <= bound);
+            let after =
+                self.samples.iter().filter(|sample| sample.sent >= round.ended).filter(ours);
+            let (soon, late): (Vec<_>, Vec<_>) =
+                after.partition(|sample| sample.sent - round.ended <= bound);
             let admitted = |sample: &&&Sample| matches!(sample.outcome, Outcome::Admitted { .. });
             let first = soon.iter().chain(&late).filter(admitted);
             let first = first.map(|sample| sample.sent + sample.took - round.ended).min();
@@ -129,7 +131,8 @@ impl Findings {
                 faults.push(fault);
             }
         };
-        let any = |which: fn(&Outcome) -> bool| self.samples.iter().filter(|s| which(&s.outcome)).count();
+        let any =
+            |which: fn(&Outcome) -> bool| self.samples.iter().filter(|s| which(&s.outcome)).count();
         let slowest = self.slowest();
         let held = if bounds.reloads { IDLE } else { TIMEOUT };
         expect(slowest <= held + GENEROUS + plan.slack, format!("an answer took {slowest:?}"));
@@ -139,7 +142,10 @@ impl Findings {
         let breaks = bounds.breaks.unwrap_or(Breaks { statuses: &[], one_in: usize::MAX });
         let odd = any(|outcome| matches!(outcome, Outcome::Broken | Outcome::Other(_)));
         let may_break = self.samples.len() / breaks.one_in;
-        expect(odd <= may_break, format!("{odd} requests got what is not the filter's, {may_break} may"));
+        expect(
+            odd <= may_break,
+            format!("{odd} requests got what is not the filter's, {may_break} may"),
+        );
         let statuses = self.samples.iter().filter_map(|sample| match sample.outcome {
             Outcome::Other(status) if !breaks.statuses.contains(&status) => Some(status),
             _ => None,
@@ -148,7 +154,10 @@ impl Findings {
         expect(statuses.is_empty(), format!("requests were answered with {statuses:?}"));
         let decided = any(Outcome::is_decided);
         let must = self.samples.len() / plan.decided;
-        expect(decided > must, format!("only {decided} requests were decided, more than {must} must be"));
+        expect(
+            decided > must,
+            format!("only {decided} requests were decided, more than {must} must be"),
+        );
         let uncounted = self.samples.iter().filter(|s| s.kind != Kind::Loose);
         let uncounted = uncounted.filter(|s| s.outcome == Outcome::Uncounted).count();
         expect(uncounted == 0, format!("{uncounted} passed uncounted under deny"));
@@ -171,7 +180,8 @@ impl Findings {
             ),
         );
 
-        for fault in bounds.spares.map_or_else(Vec::new, |users| Spared::of(self, users).faults(plan.spared))
+        for fault in
+            bounds.spares.map_or_else(Vec::new, |users| Spared::of(self, users).faults(plan.spared))
         {
             expect(false, fault);
         }
@@ -179,9 +189,10 @@ impl Findings {
         let bound = HEALED + plan.slack;
         let Healing { first, strays, late, .. } = self.healing(plan.slack);
         match first {
-            Some(first) => {
-                expect(first <= bound, format!("nothing was admitted until {first:?} after the end"))
-            }
+            Some(first) => expect(
+                first <= bound,
+                format!("nothing was admitted until {first:?} after the end"),
+            ),
             None => expect(false, "nothing was admitted after the end".to_owned()),
         }
         expect(
@@ -208,7 +219,13 @@ mod tests {
     use super::*;
 
     fn sample(sent: Instant, outcome: Outcome) -> Sample {
-        Sample { kind: Kind::Open, user: "open-0".to_owned(), sent, took: Duration::from_millis(1), outcome }
+        Sample {
+            kind: Kind::Open,
+            user: "open-0".to_owned(),
+            sent,
+            took: Duration::from_millis(1),
+            outcome,
+        }
     }
 
     /// A fault of one second, a request that fails half a second after its end, and one that does
@@ -248,7 +265,8 @@ mod tests {
         let next = Instant::now() + Duration::from_secs(9);
         let caught = |f: &mut Findings| {
             f.rounds.push(Round { began: next, ended: next });
-            f.samples.extend(vec![sample(next - Duration::from_micros(1), Outcome::Unavailable); 9]);
+            f.samples
+                .extend(vec![sample(next - Duration::from_micros(1), Outcome::Unavailable); 9]);
             f.samples.extend(vec![sample(next, Outcome::Admitted { ends: 8 }); 12]);
         };
         assert_eq!(faults(Bounds::STRICT, caught), "", "what the next fault meets is that fault's");
@@ -272,8 +290,14 @@ mod tests {
                 "nothing was admitted until 2.601s after",
             ),
             (|f| f.samples.truncate(3), "only 1 requests were decided, more than 1 must be"),
-            (|f| f.samples.iter_mut().for_each(|s| s.took = Duration::from_secs(3)), "an answer took 3s"),
-            (|f| f.samples.push(sample(Instant::now(), Outcome::Silent)), "1 requests were never answered"),
+            (
+                |f| f.samples.iter_mut().for_each(|s| s.took = Duration::from_secs(3)),
+                "an answer took 3s",
+            ),
+            (
+                |f| f.samples.push(sample(Instant::now(), Outcome::Silent)),
+                "1 requests were never answered",
+            ),
             (
                 |f| f.samples.push(sample(Instant::now(), Outcome::Other(500))),
                 "1 requests got what is not the filter's, 0 may",
@@ -282,16 +306,26 @@ mod tests {
                 |f| f.samples.push(sample(Instant::now(), Outcome::Broken)),
                 "1 requests got what is not the filter's, 0 may",
             ),
-            (|f| f.samples.push(sample(Instant::now(), Outcome::Other(500))), "answered with {500}"),
-            (|f| f.samples.push(sample(Instant::now(), Outcome::Uncounted)), "passed uncounted under deny"),
+            (
+                |f| f.samples.push(sample(Instant::now(), Outcome::Other(500))),
+                "answered with {500}",
+            ),
+            (
+                |f| f.samples.push(sample(Instant::now(), Outcome::Uncounted)),
+                "passed uncounted under deny",
+            ),
             (
                 |f| {
-                    let late = sample(f.rounds[0].ended + Duration::from_secs(3), Outcome::Unavailable);
+                    let late =
+                        sample(f.rounds[0].ended + Duration::from_secs(3), Outcome::Unavailable);
                     f.samples.extend(vec![late; 5]);
                 },
                 "5 of 5 requests failed later than 2s after the end",
             ),
-            (|f| f.footprints.push(Footprint { descriptors: 49, ..Footprint::default() }), "processes grew"),
+            (
+                |f| f.footprints.push(Footprint { descriptors: 49, ..Footprint::default() }),
+                "processes grew",
+            ),
         ];
         for (change, fault) in cases {
             let found = faults(Bounds::STRICT, change);
@@ -300,15 +334,21 @@ mod tests {
         let spared = Bounds { fails: Some(1), ..Bounds::STRICT };
         assert!(faults(spared, |_| {}).contains("2 requests failed, 1 may"));
         let reloads = Bounds { reloads: true, ..Bounds::STRICT };
-        assert!(faults(reloads, |_| {}).contains("0 virtual machines"), "the fault was not injected");
-        let breaks = Bounds { breaks: Some(Breaks { statuses: &[503], one_in: 6 }), ..Bounds::STRICT };
+        assert!(
+            faults(reloads, |_| {}).contains("0 virtual machines"),
+            "the fault was not injected"
+        );
+        let breaks =
+            Bounds { breaks: Some(Breaks { statuses: &[503], one_in: 6 }), ..Bounds::STRICT };
         let broken = |outcomes: &[Outcome]| {
             let began = Instant::now();
-            let samples = outcomes.iter().cloned().map(|outcome| sample(began, outcome)).collect::<Vec<_>>();
+            let samples =
+                outcomes.iter().cloned().map(|outcome| sample(began, outcome)).collect::<Vec<_>>();
             faults(breaks, |f| f.samples.splice(0..0, samples).for_each(drop))
         };
         let decided = [Outcome::Refused, Outcome::Refused];
-        let [lost, unavailable, error] = [Outcome::Broken, Outcome::Other(503), Outcome::Other(500)];
+        let [lost, unavailable, error] =
+            [Outcome::Broken, Outcome::Other(503), Outcome::Other(500)];
         for (odd, fault) in [
             (vec![lost.clone()], ""),
             (vec![unavailable.clone()], ""),

@@ -79,7 +79,8 @@ impl Outcome {
         let problem = response.header("content-type") == Some("application/problem+json");
         match response.status {
             200 if counted => {
-                let ends = response.header("x-ratelimit-reset").and_then(|ends| ends.parse::<u64>().ok());
+                let ends =
+                    response.header("x-ratelimit-reset").and_then(|ends| ends.parse::<u64>().ok());
                 // The header is rounded up, and counts from the receipt of the grant: never before
                 // the end.
                 Self::Admitted { ends: ends.unwrap_or_default() / WINDOW_S * WINDOW_S }
@@ -203,7 +204,12 @@ impl Connection {
 ///
 /// # Errors
 /// When a thread of it has panicked.
-pub fn burst(ports: &[u16], connections: usize, requests: usize, kind: Kind) -> Result<Vec<Sample>> {
+pub fn burst(
+    ports: &[u16],
+    connections: usize,
+    requests: usize,
+    kind: Kind,
+) -> Result<Vec<Sample>> {
     let left = AtomicUsize::new(requests);
     let takes = || left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
     let talk = |number: usize, port: u16| {
@@ -239,7 +245,10 @@ fn exchange(client: &mut Option<Client>, port: u16, kind: Kind, user: &str) -> O
     let asked = Instant::now();
     match answer(client, port, kind, user) {
         Ok(response) => {
-            if response.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
+            if response
+                .header("connection")
+                .is_some_and(|value| value.eq_ignore_ascii_case("close"))
+            {
                 *client = None;
             }
             Outcome::of(&response)

@@ -76,8 +76,9 @@ fn perform(arguments: &Arguments) -> Result<()> {
         match fault.findings(&plan) {
             Ok(findings) => {
                 eprintln!("    {}", report::row(fault, &findings));
-                broken
-                    .extend(findings.faults(&fault.bounds, &plan).iter().map(|text| complaint(fault, text)));
+                broken.extend(
+                    findings.faults(&fault.bounds, &plan).iter().map(|text| complaint(fault, text)),
+                );
                 found.push((fault, findings));
             }
             Err(error) => broken.push(complaint(fault, &format!("{error:#}"))),
@@ -86,8 +87,9 @@ fn perform(arguments: &Arguments) -> Result<()> {
     let results: Vec<_> = found.iter().map(|(fault, findings)| (*fault, findings)).collect();
     let took = begun.elapsed().as_secs() / 60 + 1;
     let (count, seed) = (chosen.len(), plan.seed);
-    let run =
-        format!("{count} faults in {took} minutes, seed {seed}, the machine's load at the start {load}.");
+    let run = format!(
+        "{count} faults in {took} minutes, seed {seed}, the machine's load at the start {load}."
+    );
     let tables = format!("{run}\n\n{}", report::tables(&results));
     println!("{tables}");
     if !broken.is_empty() {
@@ -95,7 +97,8 @@ fn perform(arguments: &Arguments) -> Result<()> {
     }
     if let Some((file, old)) = page {
         let new = report::page(&old, &tables);
-        let new = new.with_context(|| format!("{} has not the marks of the tables", file.display()))?;
+        let new =
+            new.with_context(|| format!("{} has not the marks of the tables", file.display()))?;
         fs::write(&file, new).with_context(|| format!("cannot write {}", file.display()))?;
         eprintln!("{} is written", file.display());
     }
@@ -130,12 +133,15 @@ impl Arguments {
     fn page(&self) -> Result<Option<(PathBuf, String)>> {
         let whole = self.only.is_empty() && !self.quick && self.seconds >= FULL;
         let file = match &self.report {
-            Some(_) if !whole => bail!("--report: only a run of all faults at full length makes a page"),
+            Some(_) if !whole => {
+                bail!("--report: only a run of all faults at full length makes a page")
+            }
             Some(file) => file.clone(),
             None if whole => paths::root().join("docs/operate/reliability.md"),
             None => return Ok(None),
         };
-        let old = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let old =
+            fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         // Known now, and not only when all faults have run.
         report::page(&old, "")
             .with_context(|| format!("{} has not the marks of the tables", file.display()))?;

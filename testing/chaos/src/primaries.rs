@@ -26,7 +26,8 @@ pub fn pair(cluster: &Cluster, slots: usize) -> Result<(usize, usize)> {
 /// When it does not in time.
 pub fn taken_over(cluster: &Cluster, replica: usize) -> Result<()> {
     wait::until_true("a replica to take over", ELECTED, || {
-        let sound = cluster.cli(replica, &["CLUSTER", "INFO"])?.lines().contains("cluster_state:ok");
+        let sound =
+            cluster.cli(replica, &["CLUSTER", "INFO"])?.lines().contains("cluster_state:ok");
         Ok(sound && leads(cluster, replica)?)
     })
 }

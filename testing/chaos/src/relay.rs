@@ -48,8 +48,11 @@ impl Relay {
     pub fn start(to: u16) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
-        let shared =
-            Arc::new(Shared { to, weather: Mutex::new(Weather::Fair), over: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            to,
+            weather: Mutex::new(Weather::Fair),
+            over: AtomicBool::new(false),
+        });
         let accepting = Arc::clone(&shared);
         thread::Builder::new().name("relay".to_owned()).spawn(move || {
             for client in listener.incoming() {
@@ -57,7 +60,8 @@ impl Relay {
                     return;
                 }
                 // A connection that fails is one that its client loses, as in any network.
-                let _ = client.map_err(anyhow::Error::from).and_then(|client| accepting.join(&client));
+                let _ =
+                    client.map_err(anyhow::Error::from).and_then(|client| accepting.join(&client));
             }
         })?;
         Ok(Self { port, shared })
@@ -114,7 +118,11 @@ impl Shared {
             let length = match from.read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(length) => length,
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    continue;
+                }
                 Err(error) => return Err(error.into()),
             };
             // What came in while the network stood still stays in it.

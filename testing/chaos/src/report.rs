@@ -55,7 +55,8 @@ pub fn row(fault: &Fault, findings: &Findings) -> String {
 /// A row of the table of memory and descriptors.
 fn held(fault: &Fault, findings: &Findings) -> String {
     let texts: Vec<_> = findings.footprints.iter().map(ToString::to_string).collect();
-    let (before, after) = texts.split_first().map_or(("", "".to_owned()), |(b, a)| (b, a.join("; ")));
+    let (before, after) =
+        texts.split_first().map_or(("", "".to_owned()), |(b, a)| (b, a.join("; ")));
     format!("| {} | {before} | {after} |", title(fault))
 }
 
@@ -160,7 +161,15 @@ mod tests {
         let mut findings = Findings {
             samples: vec![sample(9, Outcome::Admitted { ends: 4 })],
             rounds: vec![Round { began: ended, ended }],
-            counts: Counts { windows: 21, over: 6, excess: 51, most: 20, admitted: 5, used: 7, unsure: 3 },
+            counts: Counts {
+                windows: 21,
+                over: 6,
+                excess: 51,
+                most: 20,
+                admitted: 5,
+                used: 7,
+                unsure: 3,
+            },
             ..Findings::default()
         };
         assert_eq!(healed(&findings), "10 ms, no failure after the end");
@@ -170,7 +179,10 @@ mod tests {
         assert_eq!(healed(&findings), "10 ms, last failure 1.5 s, 1 later");
         let fault = crate::faults::named("store_killed").unwrap();
         let lost = lost(&fault, &findings);
-        assert!(lost.starts_with("51 over quota in 6 of 21 windows, at most 20 admitted in one"), "{lost}");
+        assert!(
+            lost.starts_with("51 over quota in 6 of 21 windows, at most 20 admitted in one"),
+            "{lost}"
+        );
         assert!(lost.contains("5 admitted, 7 counted: 2 units lost, 3 may be"), "{lost}");
     }
 

@@ -24,7 +24,8 @@ const ENVOYS: usize = 2;
 const SETTLED: Duration = Duration::from_millis(300);
 const SETTLES: Duration = Duration::from_secs(10);
 /// What makes the nodes of a cluster go on without a part of it.
-const UNCOVERED: &[&str] = &["--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes"];
+const UNCOVERED: &[&str] =
+    &["--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes"];
 
 /// What keeps the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +167,8 @@ impl Rig {
             let options = StoreOptions::new(&url).listen(&format!("127.0.0.1:{port}"));
             store_options.push(options.admin(&format!("127.0.0.1:{admin}")));
         }
-        let stores = store_options.iter().map(StoreProcess::start_with).collect::<Result<Vec<_>>>()?;
+        let stores =
+            store_options.iter().map(StoreProcess::start_with).collect::<Result<Vec<_>>>()?;
         for store in &stores {
             wait::until_true("a store to be ready", SETTLES, || {
                 Ok(http::get(store.admin_port(), "/readyz")?.status == 200)
@@ -201,7 +203,17 @@ impl Rig {
             envoy_options.push(options);
         }
         let envoys = envoy_options.iter().map(Envoy::start).collect::<Result<_>>()?;
-        Ok(Self { envoys, envoy_options, relays, stores, store_options, listeners, backend, clock, upstream })
+        Ok(Self {
+            envoys,
+            envoy_options,
+            relays,
+            stores,
+            store_options,
+            listeners,
+            backend,
+            clock,
+            upstream,
+        })
     }
 
     /// Publishes a configuration with this quota of spenders, to Envoys that watch for one.
@@ -289,8 +301,11 @@ impl Rig {
     /// # Errors
     /// When an admin interface does not answer.
     pub fn stuck(&self) -> Result<u64> {
-        let active =
-            || self.stat("^(http.ingress.downstream_rq_active|cluster.quota_store.upstream_rq_active)$");
+        let active = || {
+            self.stat(
+                "^(http.ingress.downstream_rq_active|cluster.quota_store.upstream_rq_active)$",
+            )
+        };
         // What is still running after the wait is reported to the caller.
         let _ = wait::until_true("nothing under way", SETTLES, || Ok(active()? == 0));
         active()
@@ -316,9 +331,11 @@ impl Rig {
     fn counters(&self, kind: Kind) -> Result<BTreeMap<String, u64>> {
         let mut counters = BTreeMap::new();
         for port in self.primaries()? {
-            let keys = resp::command(port, &["KEYS", &format!("qg:shop:{}:*", kind.policy())])?.lines();
+            let keys =
+                resp::command(port, &["KEYS", &format!("qg:shop:{}:*", kind.policy())])?.lines();
             for key in keys.lines().filter(|key| !key.is_empty() && !key.ends_with(":override")) {
-                let user = key.split_once("{header.x-user=").and_then(|(_, rest)| rest.split_once('}'));
+                let user =
+                    key.split_once("{header.x-user=").and_then(|(_, rest)| rest.split_once('}'));
                 let (user, _) = user.with_context(|| format!("whose counter is {key}?"))?;
                 let units: u64 = resp::command(port, &["GET", key])?.lines().parse()?;
                 *counters.entry(user.to_owned()).or_default() += units;

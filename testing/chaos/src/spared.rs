@@ -51,7 +51,11 @@ impl Spared {
 impl fmt::Display for Spared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { asked, lost, p90 } = self;
-        write!(f, "of {asked} requests for healthy slots {lost} were lost, p90 {} ms", p90.as_millis())
+        write!(
+            f,
+            "of {asked} requests for healthy slots {lost} were lost, p90 {} ms",
+            p90.as_millis()
+        )
     }
 }
 
@@ -91,7 +95,9 @@ mod tests {
         let spared = Spared::of(&findings, &["healthy"]);
         assert_eq!(
             spared.faults(101),
-            ["of 101 requests for healthy slots 1 were lost, p90 90 ms: fewer than one in 101 may be lost"]
+            [
+                "of 101 requests for healthy slots 1 were lost, p90 90 ms: fewer than one in 101 may be lost"
+            ]
         );
         findings.samples.extend((0..20).map(|_| sample("healthy", 100, Outcome::Refused)));
         let faults = Spared::of(&findings, &["healthy"]).faults(20);

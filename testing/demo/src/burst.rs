@@ -52,7 +52,9 @@ pub fn run(port: u16) -> Result<()> {
     if !wrong.is_empty() {
         bail!("unexpected responses: {}", wrong.join("; "));
     }
-    println!("As expected: alice's sixth request was rejected, and no other caller's quota changed.\n");
+    println!(
+        "As expected: alice's sixth request was rejected, and no other caller's quota changed.\n"
+    );
     Ok(())
 }
 
@@ -61,7 +63,8 @@ fn script() -> Result<Vec<Caller>> {
         Ok(Caller { name, token: Some(jwt::token(name)?), requests, forged: false })
     };
     let nobody = Caller { name: "(no token)", token: None, requests: 2, forged: false };
-    let forged = Caller { name: "(forged)", token: Some(jwt::forged("bob")?), requests: 1, forged: true };
+    let forged =
+        Caller { name: "(forged)", token: Some(jwt::forged("bob")?), requests: 1, forged: true };
     Ok(vec![of("alice", 7)?, of("bob", 2)?, nobody, forged])
 }
 
@@ -111,7 +114,8 @@ impl Row {
         if self.remaining != remaining {
             return Some(format!("{who} has {} remaining instead of {remaining}", self.remaining));
         }
-        (self.expected == 429 && self.retry_after == "-").then(|| format!("{who} has no Retry-After"))
+        (self.expected == 429 && self.retry_after == "-")
+            .then(|| format!("{who} has no Retry-After"))
     }
 }
 
@@ -122,7 +126,8 @@ fn wait_for_room(port: u16) -> Result<()> {
     let limit = READY + Duration::from_secs(u64::from(ROOM));
     wait::until_true("quota headers with enough of the window left", limit, || {
         let response = Client::connect(port)?.send(&Request::get("/").bearer(&probe))?;
-        let header = response.header("ratelimit").context("no RateLimit header: nothing is counted")?;
+        let header =
+            response.header("ratelimit").context("no RateLimit header: nothing is counted")?;
         Ok(seconds_left(header).is_some_and(|left| left > ROOM))
     })
 }
@@ -154,7 +159,8 @@ mod tests {
 
     fn answer(status: u16, remaining: &str, retry_after: Option<&str>) -> Response {
         let mut headers = vec![("x-ratelimit-remaining".to_owned(), remaining.as_bytes().to_vec())];
-        headers.extend(retry_after.map(|value| ("retry-after".to_owned(), value.as_bytes().to_vec())));
+        headers
+            .extend(retry_after.map(|value| ("retry-after".to_owned(), value.as_bytes().to_vec())));
         Response { status, headers, body: Vec::new() }
     }
 

@@ -67,7 +67,8 @@ fn run(port: u16, once: bool) -> Result<()> {
     }
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
-    ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst)).context("cannot listen for Ctrl-C")?;
+    ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst))
+        .context("cannot listen for Ctrl-C")?;
     let mut parts = start(port, tools::redis_server().is_ok())?;
     let outcome = if once { burst::run(port) } else { stay(&mut parts, port, &interrupted) };
     let stopped = parts.stop();

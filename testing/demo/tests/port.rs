@@ -10,5 +10,8 @@ fn taken_port_ends_the_demo_with_a_remedy() {
     let output = demo.args(["--once", "--port", &port.to_string()]).output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
-    assert!(errors.contains(&format!("port {port} is taken")) && errors.contains("--port"), "{errors}");
+    assert!(
+        errors.contains(&format!("port {port} is taken")) && errors.contains("--port"),
+        "{errors}"
+    );
 }

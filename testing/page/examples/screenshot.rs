@@ -75,8 +75,10 @@ fn document() -> Value {
 
 /// Some callers ask more often than others.
 fn requests() -> Result<Vec<Request>> {
-    let callers = ["alice", "bob", "alice", "carol", "alice", "dave", "erin", "alice", "bob", "frank"];
-    let paths = ["/items", "/search?q=1", "/items", "/reports/daily", "/search?q=2", "/cart", "/items"];
+    let callers =
+        ["alice", "bob", "alice", "carol", "alice", "dave", "erin", "alice", "bob", "frank"];
+    let paths =
+        ["/items", "/search?q=1", "/items", "/reports/daily", "/search?q=2", "/cart", "/items"];
     let pairs = callers.iter().zip(paths.iter().cycle());
     let mut all = pairs
         .map(|(name, path)| Ok(Request::get(path).bearer(&jwt::token(name)?)))

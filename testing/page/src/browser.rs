@@ -80,7 +80,9 @@ impl Browser {
         let mut wishes = DesiredCapabilities::chrome();
         wishes.set_binary(&browser.to_string_lossy())?;
         let profile = format!("--user-data-dir={}", directory.path().join("profile").display());
-        for argument in ARGUMENTS.iter().copied().chain([profile.as_str()]).chain(arguments.iter().copied()) {
+        for argument in
+            ARGUMENTS.iter().copied().chain([profile.as_str()]).chain(arguments.iter().copied())
+        {
             wishes.add_arg(argument)?;
         }
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -129,7 +131,8 @@ impl Browser {
     /// # Errors
     /// When the browser is gone.
     pub fn run_before_pages(&self, script: &str) -> Result<()> {
-        self.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script })).map(drop)
+        self.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script }))
+            .map(drop)
     }
 
     /// Clicks the first element of this selector, as a mouse does: what lies upon it gets the
@@ -194,7 +197,8 @@ impl Browser {
     /// # Errors
     /// When the browser is gone.
     pub fn screen(&self, width: u32, height: u32, scheme: Scheme) -> Result<()> {
-        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        let size =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.devtools("Emulation.setDeviceMetricsOverride", size)?;
         let scheme = if scheme == Scheme::Dark { "dark" } else { "light" };
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});

@@ -42,7 +42,12 @@ pub fn review_dial(browser: &Browser, policy: &str, fields: &[(&str, &str)]) -> 
 ///
 /// # Errors
 /// When the partition is not there.
-pub fn review_override(browser: &Browser, partition: &str, quota: &str, time: &str) -> Result<String> {
+pub fn review_override(
+    browser: &Browser,
+    partition: &str,
+    quota: &str,
+    time: &str,
+) -> Result<String> {
     browser.click(&format!("#fullest button[title='{partition}']"))?;
     browser.fill("#override-quota", quota)?;
     browser.fill("#override-for", time)?;
@@ -77,7 +82,12 @@ fn set(browser: &Browser, selector: &str, value: &str) -> Result<()> {
 ///
 /// # Errors
 /// When the browser is gone.
-pub fn make_up(browser: &Browser, snapshot: &Value, overrides: &Value, history: &Value) -> Result<()> {
+pub fn make_up(
+    browser: &Browser,
+    snapshot: &Value,
+    overrides: &Value,
+    history: &Value,
+) -> Result<()> {
     let made = json!({"snapshot": snapshot, "lists": {"/v1/overrides": overrides, "/v1/history": history}});
     browser.run_before_pages(&format!(
         "(() => {{ const made = {made}; const real = window.fetch; window.made = made;

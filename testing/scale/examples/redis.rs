@@ -96,7 +96,8 @@ async fn call(store: &dyn Store, partitions: impl Iterator<Item = u32>) -> Resul
         })
     });
     let deadline = Instant::now() + Duration::from_secs(5);
-    let batch = Batch { deadline, refunds: Vec::new(), reservations: asks.collect::<Result<_, _>>()? };
+    let batch =
+        Batch { deadline, refunds: Vec::new(), reservations: asks.collect::<Result<_, _>>()? };
     for settled in store.reserve(&batch).await {
         settled?;
     }
@@ -124,7 +125,10 @@ struct Work {
 
 impl Work {
     fn now(servers: Servers<'_>) -> Result<Self> {
-        Ok(Self { at: Instant::now(), cpu: sum(servers, "cpu", &["used_cpu_user", "used_cpu_sys"])? })
+        Ok(Self {
+            at: Instant::now(),
+            cpu: sum(servers, "cpu", &["used_cpu_user", "used_cpu_sys"])?,
+        })
     }
 
     /// What they did since, for so many counters.

@@ -41,7 +41,13 @@ pub struct Totals {
 
 impl Audit {
     /// Of a run that begins at `epoch` and lasts for `length`.
-    pub fn new(quota: u64, window: Window, epoch: Duration, length: Duration, partitions: usize) -> Self {
+    pub fn new(
+        quota: u64,
+        window: Window,
+        epoch: Duration,
+        length: Duration,
+        partitions: usize,
+    ) -> Self {
         // The requests that wait at the end may be admitted in the window after it.
         let windows = window.number_at(epoch + length) - window.number_at(epoch) + 2;
         let windows = (0..windows).map(|_| vec![Cell::default(); partitions]).collect();
@@ -91,9 +97,9 @@ impl Audit {
         let first = self.window.number_at(self.epoch);
         let place = number.checked_sub(first).and_then(|place| usize::try_from(place).ok());
         let window = place.and_then(|place| self.windows.get_mut(place));
-        window
-            .and_then(|cells| cells.get_mut(partition))
-            .with_context(|| format!("no counter of this run: partition {partition} in window {number}"))
+        window.and_then(|cells| cells.get_mut(partition)).with_context(|| {
+            format!("no counter of this run: partition {partition} in window {number}")
+        })
     }
 }
 
@@ -109,15 +115,22 @@ mod tests {
 
     #[test]
     fn one_excess_unit_is_detected() {
-        let mut audit = Audit::new(2, Window::new(10, 0).unwrap(), EPOCH, Duration::from_secs(20), 3);
+        let mut audit =
+            Audit::new(2, Window::new(10, 0).unwrap(), EPOCH, Duration::from_secs(20), 3);
         for ms in [0, 1, 9_999] {
             audit.demand(1, Duration::from_millis(ms)).unwrap();
         }
         // A reset time is exact or late, by the reply's delay.
         audit.admit(1, at(10_000)).unwrap();
         audit.admit(1, at(10_049)).unwrap();
-        let totals =
-            Totals { demanded: 3, admitted: 2, within: 2, reached: 1, admitted_of_reached: 2, over: 0 };
+        let totals = Totals {
+            demanded: 3,
+            admitted: 2,
+            within: 2,
+            reached: 1,
+            admitted_of_reached: 2,
+            over: 0,
+        };
         assert_eq!(audit.totals(), totals);
         audit.admit(1, at(20_000)).unwrap();
         audit.admit(2, at(10_000)).unwrap();

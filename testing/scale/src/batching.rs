@@ -4,8 +4,8 @@
 //! Little's law: calls under way = calls a second x round trip. With one call under way at a time,
 //! the next one leaves when it returns if requests have gathered meanwhile, else with the next
 //! request. So a call follows the one before after the round trip L and, with the chance `e^(-rate
-//! L)` that no request came meanwhile, after another `1 / rate`. What arrives between two departures
-//! shares the later call: items a call = rate x that time.
+//! L)` that no request came meanwhile, after another `1 / rate`. What arrives between two
+//! departures shares the later call: items a call = rate x that time.
 //!
 //! Where L is longer than requests gather ([`GATHER`]), a call leaves when the first of them has:
 //! that one comes `1 / rate` after the call before, and its time is seen to be over with the next

@@ -81,7 +81,10 @@ fn perform(arguments: &Arguments) -> Result<()> {
             bail!("--only {only}: no run begins so; they are\n{}", titles(&suite::runs(&base)));
         }
     }
-    let jobs = arguments.jobs.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+    let jobs = arguments
+        .jobs
+        .or_else(|| thread::available_parallelism().ok())
+        .map_or(1, NonZeroUsize::get);
     let reports = pool::reports(&runs, jobs)?;
     println!("{HEAD}");
     let mut faults = Vec::new();
@@ -94,7 +97,10 @@ fn perform(arguments: &Arguments) -> Result<()> {
         runs.len(),
         base.length.as_secs(),
         begun.elapsed().as_secs_f64(),
-        peak().map_or(String::new(), |kib| format!(", at most {:.1} GiB", kib as f64 / 1024.0 / 1024.0))
+        peak().map_or(String::new(), |kib| format!(
+            ", at most {:.1} GiB",
+            kib as f64 / 1024.0 / 1024.0
+        ))
     );
     if arguments.only.is_none() {
         println!("\n{}", batching::table()?);
@@ -118,7 +124,8 @@ impl Arguments {
                 spread: Spread::All,
             },
             network: Network {
-                round_trip: Duration::try_from_secs_f64(self.round_trip / 1000.0).context("--round-trip")?,
+                round_trip: Duration::try_from_secs_f64(self.round_trip / 1000.0)
+                    .context("--round-trip")?,
                 sigma: self.sigma,
                 lost: self.lost,
                 late: self.late,

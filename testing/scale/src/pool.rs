@@ -23,8 +23,8 @@ struct Job<'a> {
     report: Mutex<Option<Result<Report>>>,
 }
 
-/// The reports of all runs in their order. `at_once` runs go on at a time; standard error shows their
-/// progress.
+/// The reports of all runs in their order. `at_once` runs go on at a time; standard error shows
+/// their progress.
 ///
 /// # Errors
 /// The first that a run has.

@@ -119,7 +119,11 @@ pub fn row(fleet: &str, precision: &str, report: &Report) -> String {
         format!("{:.2}, {:.2}", ms(waits.quantile(0.5)), ms(waits.quantile(0.99))),
         percent(part(*refused, requests), 1),
         percent(part(*unavailable, requests), 2),
-        if report.totals.reached == 0 { "none is".to_owned() } else { percent(report.of_reached(), 2) },
+        if report.totals.reached == 0 {
+            "none is".to_owned()
+        } else {
+            percent(report.of_reached(), 2)
+        },
         percent(report.of_within(), 2),
         format!("{:.0}/s", report.hottest()),
         format!(

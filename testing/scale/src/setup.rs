@@ -102,6 +102,8 @@ impl Setup {
             self.quota,
             self.window_s,
         );
-        Config::parse(text.as_bytes()).map(Rc::new).context("the configuration of the simulated proxies")
+        Config::parse(text.as_bytes())
+            .map(Rc::new)
+            .context("the configuration of the simulated proxies")
     }
 }

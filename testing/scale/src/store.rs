@@ -45,7 +45,8 @@ impl Store {
     /// # Errors
     /// A body that the store would refuse: the workers send none.
     pub fn carry_out(&mut self, body: &[u8], now: Duration) -> Result<Vec<u8>> {
-        let request: ReserveRequest<&str> = serde_json::from_slice(body).context("the body of a call")?;
+        let request: ReserveRequest<&str> =
+            serde_json::from_slice(body).context("the body of a call")?;
         for back in &request.refunds {
             self.put_back(back, now)?;
         }
@@ -92,6 +93,8 @@ impl Store {
     fn counter(&mut self, key: &str) -> Result<&mut Counter> {
         let partition = partition_of(key)?;
         self.work.hottest += u64::from(partition == 0);
-        self.counters.get_mut(partition).with_context(|| format!("no partition of this fleet: {key}"))
+        self.counters
+            .get_mut(partition)
+            .with_context(|| format!("no partition of this fleet: {key}"))
     }
 }

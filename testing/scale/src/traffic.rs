@@ -81,7 +81,9 @@ impl Traffic {
 /// It is none of the keys of [`Traffic::check`].
 pub fn partition_of(key: &str) -> Result<usize> {
     let digits = key.strip_prefix(BEFORE).and_then(|rest| rest.strip_suffix('}'));
-    digits.and_then(|digits| digits.parse().ok()).with_context(|| format!("no key of this fleet: {key}"))
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .with_context(|| format!("no key of this fleet: {key}"))
 }
 
 /// A number that says nothing of the partition's rank, below 2^32 (Knuth's multiplicative hashing).

@@ -78,7 +78,8 @@ pub fn run(setup: &Setup, mut progress: impl FnMut(f64)) -> Result<Report> {
     // Requests that wait at the end are decided by their deadline plus a tick.
     let end = setup.length + TIMEOUT + 2 * TICK;
     loop {
-        let tick = TICK * (ticks / proxies as u32) + TICK * (ticks % proxies as u32) / proxies as u32;
+        let tick =
+            TICK * (ticks / proxies as u32) + TICK * (ticks % proxies as u32) / proxies as u32;
         let message = world.messages.peek().map_or(Duration::MAX, |Reverse(message)| message.at);
         let next = tick.min(message).min(arrival);
         if warming && next >= setup.warm_up {
@@ -190,7 +191,9 @@ impl World {
                 self.send(after, proxy, call.id, Event::Timeout);
             }
         }
-        while let Some((Waiting { partition, since }, decision)) = self.worker(proxy)?.next_decision() {
+        while let Some((Waiting { partition, since }, decision)) =
+            self.worker(proxy)?.next_decision()
+        {
             self.waiting -= 1;
             self.measured.waits.add(self.now.saturating_sub(since));
             self.decided(partition, &decision)?;

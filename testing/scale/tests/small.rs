@@ -48,13 +48,27 @@ fn invariant_1_no_counter_of_a_fleet_admits_more_than_its_quota() {
                 let network = Network { lost, late, ..fleet().network };
                 let report = run(&Setup { precision, network, seed, quota, ..fleet() });
                 let totals = report.totals;
-                assert!(totals.reached > 0 && report.measured.refused > 0, "hot partitions reach {quota}");
-                assert!(totals.demanded > totals.within && totals.reached < 1_000, "and others do not");
+                assert!(
+                    totals.reached > 0 && report.measured.refused > 0,
+                    "hot partitions reach {quota}"
+                );
+                assert!(
+                    totals.demanded > totals.within && totals.reached < 1_000,
+                    "and others do not"
+                );
                 let fails = lost > 0.0;
                 assert_eq!(report.measured.unavailable > 0, fails);
                 let least = if fails { 0.7 } else { 0.98 };
-                assert!(report.of_reached() > least, "{precision:?} {quota}: {}", report.of_reached());
-                assert!(report.of_within() > least, "{precision:?} {quota}: {}", report.of_within());
+                assert!(
+                    report.of_reached() > least,
+                    "{precision:?} {quota}: {}",
+                    report.of_reached()
+                );
+                assert!(
+                    report.of_within() > least,
+                    "{precision:?} {quota}: {}",
+                    report.of_within()
+                );
             }
         }
     }
@@ -109,7 +123,10 @@ fn littles_law_predicts_calls_and_items() {
             ("under way", model.under_way, simulated.under_way),
         ] {
             let off = (simulated / model - 1.0).abs();
-            assert!(off < 0.05, "{what} at {rate}/s and {round_trip:?}: {simulated}, by the model {model}");
+            assert!(
+                off < 0.05,
+                "{what} at {rate}/s and {round_trip:?}: {simulated}, by the model {model}"
+            );
         }
     }
 }

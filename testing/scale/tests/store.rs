@@ -60,13 +60,16 @@ fn simulated_store_grants_what_the_real_store_grants() {
         let refunds: Vec<_> = (0..2).map(&mut back).collect();
         let reservations: Vec<_> = (0..4).map(|_| reservation(random)).collect();
 
-        let asks = reservations.iter().cloned().map(|ask| CheckedReservation::new(ask).unwrap()).collect();
+        let asks =
+            reservations.iter().cloned().map(|ask| CheckedReservation::new(ask).unwrap()).collect();
         let deadline = Instant::now() + Duration::from_secs(60);
         let batch = Batch { deadline, refunds: refunds.clone(), reservations: asks };
         let expected = real.reserve(&batch).now_or_never().unwrap();
 
-        let body = serde_json::to_vec(&ReserveRequest { budget_ms: 50, refunds, reservations }).unwrap();
-        let reply: ReserveReply = serde_json::from_slice(&simulated.carry_out(&body, now).unwrap()).unwrap();
+        let body =
+            serde_json::to_vec(&ReserveRequest { budget_ms: 50, refunds, reservations }).unwrap();
+        let reply: ReserveReply =
+            serde_json::from_slice(&simulated.carry_out(&body, now).unwrap()).unwrap();
         for (expected, outcome) in expected.iter().zip(&reply.grants) {
             let Ok(grant) = outcome else { panic!("{outcome:?}") };
             let expected = expected.as_ref().unwrap();

@@ -82,8 +82,9 @@ impl HostileStore {
             stopping: AtomicBool::new(false),
         });
         let own = Arc::clone(&shared);
-        let thread =
-            thread::Builder::new().name("hostile store".to_owned()).spawn(move || accept(&listener, &own))?;
+        let thread = thread::Builder::new()
+            .name("hostile store".to_owned())
+            .spawn(move || accept(&listener, &own))?;
         Ok(Self { port, shared, thread: Some(thread) })
     }
 
@@ -230,10 +231,14 @@ fn good(request: &Value, shared: &Shared) -> Vec<u8> {
 
 /// A reply; `grant` makes of key, units wanted and quota the units granted, and those in use then.
 fn reply(request: &Value, mut grant: impl FnMut(&str, u64, u64) -> (u64, u64)) -> Value {
-    let number =
-        |reservation: &Value, field: &str| reservation.get(field).and_then(Value::as_u64).unwrap_or_default();
-    let reservations =
-        request.get("reservations").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let number = |reservation: &Value, field: &str| {
+        reservation.get(field).and_then(Value::as_u64).unwrap_or_default()
+    };
+    let reservations = request
+        .get("reservations")
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let grants = reservations.iter().map(|reservation| {
         let key = reservation.get("key").and_then(Value::as_str).unwrap_or_default();
         let quota = number(reservation, "quota");

@@ -46,12 +46,10 @@ impl Process {
             .open(log)
             .with_context(|| format!("{name}: cannot open its log {}", log.display()))?;
         let errors = out.try_clone()?;
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(out)
-            .stderr(errors)
-            .spawn()
-            .with_context(|| format!("cannot start {name} ({})", command.get_program().display()))?;
+        let child =
+            command.stdin(Stdio::null()).stdout(out).stderr(errors).spawn().with_context(|| {
+                format!("cannot start {name} ({})", command.get_program().display())
+            })?;
         Ok(Self { name: name.to_owned(), child, log: log.to_path_buf() })
     }
 
@@ -64,7 +62,9 @@ impl Process {
     /// All it wrote so far.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        fs::read(&self.log)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
     }
 
     /// Whether it has not ended yet.
@@ -94,8 +94,12 @@ impl Process {
         });
         match found {
             Ok(Some(value)) => Ok(value),
-            Ok(None) => bail!("{} has ended, before {what}; its last words:\n{}", self.name, self.tail()),
-            Err(error) => Err(error.context(format!("{}; its last words:\n{}", self.name, self.tail()))),
+            Ok(None) => {
+                bail!("{} has ended, before {what}; its last words:\n{}", self.name, self.tail())
+            }
+            Err(error) => {
+                Err(error.context(format!("{}; its last words:\n{}", self.name, self.tail())))
+            }
         }
     }
 
@@ -180,7 +184,9 @@ mod tests {
     fn sigterm_ends_the_process() {
         let dir = tempfile::tempdir().unwrap();
         let mut process = shell("echo up; exec sleep 60", &dir.path().join("log"));
-        process.wait_until("its line", LIMIT, |p| Ok(p.log().contains("up").then_some(()))).unwrap();
+        process
+            .wait_until("its line", LIMIT, |p| Ok(p.log().contains("up").then_some(())))
+            .unwrap();
         process.terminate(LIMIT).unwrap();
         assert!(!process.is_running().unwrap());
         assert!(process.signal(Signal::CONT).is_err());

@@ -111,7 +111,8 @@ impl StoreProcess {
     /// # Errors
     /// When it was not built, or does not come up.
     pub fn start_on(port: u16, store: &str, arguments: &[&str]) -> Result<Self> {
-        let options = StoreOptions::new(store).listen(&format!("127.0.0.1:{port}")).arguments(arguments);
+        let options =
+            StoreOptions::new(store).listen(&format!("127.0.0.1:{port}")).arguments(arguments);
         Self::start_with(&options)
     }
 
@@ -131,7 +132,8 @@ impl StoreProcess {
         // Few tests have anything to drain: those set it, or give `--drain`.
         command.env("QUOTAGATE_DRAIN", "0s");
         command.envs(options.environment.iter().map(|(name, value)| (name, value)));
-        let mut process = Process::spawn("the store", &mut command, &directory.path().join("store.log"))?;
+        let mut process =
+            Process::spawn("the store", &mut command, &directory.path().join("store.log"))?;
         let unix = options.listen.starts_with("unix:");
         let (port, admin_port) = process.wait_until("its ready lines", START, |process| {
             let log = process.log();
@@ -236,7 +238,9 @@ impl StoreProcess {
     /// When it has ended; the message ends with its last lines.
     pub fn check(&mut self) -> Result<()> {
         let running = self.process.is_running()?;
-        running.then_some(()).with_context(|| format!("the store has ended:\n{}", self.process.tail()))
+        running
+            .then_some(())
+            .with_context(|| format!("the store has ended:\n{}", self.process.tail()))
     }
 }
 

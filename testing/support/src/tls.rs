@@ -7,7 +7,9 @@ use std::{
 };
 
 use anyhow::Result;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring,
@@ -129,7 +131,8 @@ impl Authority {
     /// # Errors
     /// When no certificate can be made.
     pub fn listener(&self) -> Result<impl Fn(&mut Value) -> Result<()> + use<>> {
-        let [certificate, key] = ["server.pem", "server.key"].map(|name| self.file.with_file_name(name));
+        let [certificate, key] =
+            ["server.pem", "server.key"].map(|name| self.file.with_file_name(name));
         self.issue(&Holder::names(&["localhost", "*.shop.example"]))?.write(&certificate, &key)?;
         let snippet = edits::snippet_around("mtls.yaml")?;
         let files = [
@@ -181,7 +184,8 @@ mod tests {
             let mut client = Client::connect_tls(envoy.port(), &authority.client(own)?)?;
             Ok(client.send(&Request::get("/"))?.status)
         };
-        let holder = Holder::default().uri("spiffe://example.org/cart").subject(DnType::CommonName, "cart");
+        let holder =
+            Holder::default().uri("spiffe://example.org/cart").subject(DnType::CommonName, "cart");
         assert_eq!(status(Some(&authority.issue(&holder).unwrap())).unwrap(), 200);
         assert!(status(Some(&stranger.issue(&holder).unwrap())).is_err());
         assert!(status(None).is_err());

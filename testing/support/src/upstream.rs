@@ -179,8 +179,10 @@ async fn answer(
         true => body.boxed(),
         false => body.with_trailers(ready(Some(Ok(trailers)))).boxed(),
     });
-    let status =
-        parts.headers.get(STATUS_HEADER).and_then(|value| StatusCode::from_bytes(value.as_bytes()).ok());
+    let status = parts
+        .headers
+        .get(STATUS_HEADER)
+        .and_then(|value| StatusCode::from_bytes(value.as_bytes()).ok());
     *response.status_mut() = status.unwrap_or(StatusCode::OK);
     response.headers_mut().extend(prefixed(&parts.headers, HEADER_PREFIX));
     Ok(response)
@@ -188,7 +190,9 @@ async fn answer(
 
 /// The headers whose names start with `prefix`, without it.
 fn prefixed(headers: &HeaderMap, prefix: &str) -> HeaderMap {
-    let names = headers.iter().filter_map(|(name, value)| Some((name.as_str().strip_prefix(prefix)?, value)));
+    let names = headers
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str().strip_prefix(prefix)?, value)));
     let mut found = HeaderMap::new();
     for (name, value) in names {
         if let Ok(name) = name.parse::<hyper::header::HeaderName>() {

@@ -15,7 +15,11 @@ pub const PAUSE: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// When `limit` has passed.
-pub fn until<T>(what: &str, limit: Duration, mut condition: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub fn until<T>(
+    what: &str,
+    limit: Duration,
+    mut condition: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
     let start = Instant::now();
     loop {
         let last = match condition() {
@@ -37,6 +41,10 @@ pub fn until<T>(what: &str, limit: Duration, mut condition: impl FnMut() -> Resu
 ///
 /// # Errors
 /// When `limit` has passed.
-pub fn until_true(what: &str, limit: Duration, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+pub fn until_true(
+    what: &str,
+    limit: Duration,
+    mut condition: impl FnMut() -> Result<bool>,
+) -> Result<()> {
     until(what, limit, || Ok(condition()?.then_some(())))
 }

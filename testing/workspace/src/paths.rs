@@ -53,7 +53,9 @@ pub fn command() -> PathBuf {
 }
 
 fn parts() -> PathBuf {
-    env::var_os(PARTS).filter(|folder| !folder.is_empty()).map_or_else(tests, |folder| root().join(folder))
+    env::var_os(PARTS)
+        .filter(|folder| !folder.is_empty())
+        .map_or_else(tests, |folder| root().join(folder))
 }
 
 /// The filter with a request header that kills its VM. Never in `dist`.

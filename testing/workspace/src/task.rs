@@ -32,8 +32,10 @@ pub fn cargo() -> Command {
 /// # Errors
 /// When it cannot be started, or fails.
 pub fn visibly(command: &mut Command) -> Result<()> {
-    let status =
-        command.stdin(Stdio::null()).status().with_context(|| format!("cannot run {}", shown(command)))?;
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("cannot run {}", shown(command)))?;
     if !status.success() {
         bail!("`{}` failed ({status})", shown(command));
     }

@@ -29,7 +29,8 @@ pub struct Artifact {
 /// # Errors
 /// When the command fails.
 pub fn build(cargo: &mut Command) -> Result<Vec<Artifact>> {
-    let printed = task::printed(cargo.arg("--message-format=json-render-diagnostics").stdin(Stdio::null()))?;
+    let printed =
+        task::printed(cargo.arg("--message-format=json-render-diagnostics").stdin(Stdio::null()))?;
     Ok(printed.lines().filter_map(|line| artifact(&serde_json::from_str(line).ok()?)).collect())
 }
 

@@ -12,8 +12,12 @@ use wasm_encoder::{ExportKind, ExportSection, Module, RawSection};
 use wasmparser::{ExternalKind, Parser, Payload};
 
 /// Callbacks that every request or response brings about and in which the filter does nothing.
-const UNUSED: [&str; 4] =
-    ["proxy_on_log", "proxy_on_request_body", "proxy_on_request_trailers", "proxy_on_response_body"];
+const UNUSED: [&str; 4] = [
+    "proxy_on_log",
+    "proxy_on_request_body",
+    "proxy_on_request_trailers",
+    "proxy_on_response_body",
+];
 
 /// The callback of the SDK that the filter replaces.
 const REPLACED: &str = "proxy_on_request_headers";
@@ -69,7 +73,9 @@ const fn kind(kind: ExternalKind) -> ExportKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wasm_encoder::{CodeSection, Function, FunctionSection, MemorySection, MemoryType, TypeSection};
+    use wasm_encoder::{
+        CodeSection, Function, FunctionSection, MemorySection, MemoryType, TypeSection,
+    };
 
     /// A module that exports its memory, and one function under each of these names.
     fn module(names: &[&str]) -> Vec<u8> {
@@ -94,25 +100,33 @@ mod tests {
             code.function(&body);
         }
         let mut module = Module::new();
-        module.section(&types).section(&functions).section(&memories).section(&exports).section(&code);
+        module
+            .section(&types)
+            .section(&functions)
+            .section(&memories)
+            .section(&exports)
+            .section(&code);
         module.finish()
     }
 
     #[test]
     fn unused_exports_are_dropped_and_the_filters_callback_replaces_the_sdks() {
-        let names = ["proxy_on_log", "proxy_on_done", REPLACED, "proxy_on_response_body", REPLACEMENT];
+        let names =
+            ["proxy_on_log", "proxy_on_done", REPLACED, "proxy_on_response_body", REPLACEMENT];
         let pruned = prune(&module(&names)).unwrap();
         let bodies = Parser::new(0)
             .parse_all(&pruned)
             .filter(|payload| matches!(payload, Ok(Payload::CodeSectionEntry(_))));
         assert_eq!(bodies.count(), 5, "all else stays");
-        let exports = Parser::new(0).parse_all(&pruned).find_map(|payload| match payload.unwrap() {
-            Payload::ExportSection(exports) => {
-                Some(exports.into_iter().map(|e| e.unwrap()).collect::<Vec<_>>())
-            }
-            _ => None,
-        });
-        let exports: Vec<_> = exports.unwrap().iter().map(|export| (export.name, export.index)).collect();
+        let exports =
+            Parser::new(0).parse_all(&pruned).find_map(|payload| match payload.unwrap() {
+                Payload::ExportSection(exports) => {
+                    Some(exports.into_iter().map(|e| e.unwrap()).collect::<Vec<_>>())
+                }
+                _ => None,
+            });
+        let exports: Vec<_> =
+            exports.unwrap().iter().map(|export| (export.name, export.index)).collect();
         assert_eq!(exports, [("memory", 0), ("proxy_on_done", 1), (REPLACED, 4)]);
     }
 

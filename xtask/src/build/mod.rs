@@ -40,7 +40,8 @@ pub fn tests() -> Result<Vec<Artifact>> {
     filter(&parts.join(paths::FILTER), DEPLOYED)?;
     panicking()?;
     task::step("build: the command and the tests");
-    let built = artifacts::build(task::cargo().args(["test", "--workspace", "--locked", "--no-run"]))?;
+    let built =
+        artifacts::build(task::cargo().args(["test", "--workspace", "--locked", "--no-run"]))?;
     place(executable(&built, "quotagate")?, &parts.join(paths::COMMAND))?;
     Ok(built)
 }
@@ -74,7 +75,8 @@ pub fn unbatched() -> Result<()> {
     let file = paths::unbatched_filter();
     let folder = file.parent().context("the file has a folder")?;
     // The user's own flags stay, or the filters would differ in more than batching.
-    let flags = [env::var("RUSTFLAGS").unwrap_or_default().as_str(), "--cfg quotagate_unbatched"].join(" ");
+    let flags =
+        [env::var("RUSTFLAGS").unwrap_or_default().as_str(), "--cfg quotagate_unbatched"].join(" ");
     let mut cargo = cargo_for_filter();
     cargo.args(["--profile", "wasm", "--target-dir"]).arg(folder).env("RUSTFLAGS", flags);
     place_filter(&artifacts::build(&mut cargo)?, &file)
@@ -94,12 +96,15 @@ fn cargo_for_filter() -> std::process::Command {
 
 /// Puts a built filter in its place, with the callbacks that it needs.
 fn place_filter(built: &[Artifact], file: &Path) -> Result<()> {
-    let mut files =
-        built.iter().filter(|artifact| artifact.name == "quotagate").flat_map(|artifact| &artifact.files);
+    let mut files = built
+        .iter()
+        .filter(|artifact| artifact.name == "quotagate")
+        .flat_map(|artifact| &artifact.files);
     let built = files.find(|file| file.extension().is_some_and(|extension| extension == "wasm"));
     let built = built.context("Cargo built no filter")?;
     let module = fs::read(built).with_context(|| format!("cannot read {}", built.display()))?;
-    let module = exports::prune(&module).with_context(|| format!("{} is no filter", built.display()))?;
+    let module =
+        exports::prune(&module).with_context(|| format!("{} is no filter", built.display()))?;
     write(file, |half| Ok(fs::write(half, &module)?))
 }
 

@@ -15,7 +15,9 @@ pub fn faults(text: &str) -> Vec<Fault> {
         }
         let cannot_wrap = start.starts_with(['|', '<', '#']) || is_link_definition(start);
         let long = too_long(line).filter(|_| !cannot_wrap);
-        faults.extend(long.into_iter().chain(words::replaced(line)).map(|rule| Fault { line: number, rule }));
+        faults.extend(
+            long.into_iter().chain(words::replaced(line)).map(|rule| Fault { line: number, rule }),
+        );
     }
     faults
 }
@@ -25,7 +27,8 @@ fn is_link_definition(start: &str) -> bool {
     let alone = start.trim_start_matches("- ").trim_end_matches(['.', ')']);
     start.starts_with('[') && start.contains("]: ")
         || alone.starts_with("![") && alone.matches("](").count() == 1
-        || alone.starts_with('[') && alone.rsplit_once("](").is_some_and(|(_, target)| !target.contains(' '))
+        || alone.starts_with('[')
+            && alone.rsplit_once("](").is_some_and(|(_, target)| !target.contains(' '))
 }
 
 #[cfg(test)]
@@ -40,8 +43,9 @@ mod tests {
     fn prose_is_checked_and_tables_and_code_are_not() {
         let long = "word ".repeat(30);
         assert_eq!(lines(&format!("short\n{long}\n")), [2]);
-        let exempt =
-            format!("| {long} |\n```sh\n{long} whoever\n```\n<p>{long}\n[x]: {long}\n![{long}](x)\n");
+        let exempt = format!(
+            "| {long} |\n```sh\n{long} whoever\n```\n<p>{long}\n[x]: {long}\n![{long}](x)\n"
+        );
         assert_eq!(lines(&exempt), [0; 0]);
         assert_eq!(lines(&format!("```\n```\n- {long}")), [3]);
     }

@@ -29,7 +29,8 @@ pub fn replaced(line: &str) -> Vec<String> {
 
 /// Whether a text contains a phrase as whole words.
 fn contains(text: &str, phrase: &str) -> bool {
-    let outside = |neighbour: Option<char>| neighbour.is_none_or(|c| !c.is_alphanumeric() && c != '_');
+    let outside =
+        |neighbour: Option<char>| neighbour.is_none_or(|c| !c.is_alphanumeric() && c != '_');
     text.match_indices(phrase).any(|(at, _)| {
         let (before, rest) = text.split_at(at);
         let after = rest.strip_prefix(phrase).and_then(|rest| rest.chars().next());

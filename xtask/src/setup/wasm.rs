@@ -22,7 +22,10 @@ pub fn run() -> Result<()> {
     }
     task::note(&format!("Rust target {TARGET}: missing, rustup adds it"));
     if let Err(errors) = task::judged(Command::new("rustup").args(["target", "add", TARGET]))? {
-        bail!("rustup cannot add the target {TARGET}; is there a network? It says: {}", errors.trim());
+        bail!(
+            "rustup cannot add the target {TARGET}; is there a network? It says: {}",
+            errors.trim()
+        );
     }
     Ok(())
 }

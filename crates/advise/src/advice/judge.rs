@@ -28,8 +28,8 @@ pub(crate) fn candidates(options: &Options, judge: &Judge, recommended: u32) -> 
 /// Judges quotas at small distances, from 1 to the largest user-window.
 pub(crate) fn curve(judge: &Judge) -> Vec<Candidate> {
     let most = judge.windows.most().max(1);
-    let quotas =
-        (0..=POINTS).map(|step| f64::from(most).powf(f64::from(step) / f64::from(POINTS)).round() as u32);
+    let quotas = (0..=POINTS)
+        .map(|step| f64::from(most).powf(f64::from(step) / f64::from(POINTS)).round() as u32);
     let quotas: BTreeSet<u32> = quotas.collect();
     quotas.into_iter().map(|quota| judge.candidate(quota.min(most))).collect()
 }
@@ -37,7 +37,9 @@ pub(crate) fn curve(judge: &Judge) -> Vec<Candidate> {
 /// 1, 2, 3, 5, 7, 10, 20, ...
 fn ladder() -> impl Iterator<Item = u32> {
     let decades = std::iter::successors(Some(1_u32), |decade| decade.checked_mul(10));
-    decades.flat_map(|decade| [1, 2, 3, 5, 7].into_iter().filter_map(move |step| decade.checked_mul(step)))
+    decades.flat_map(|decade| {
+        [1, 2, 3, 5, 7].into_iter().filter_map(move |step| decade.checked_mul(step))
+    })
 }
 
 /// Sorted sizes, with the number and the sum of the larger ones.
@@ -87,7 +89,8 @@ impl Sizes {
     /// The smallest size that `per_mille` thousandths do not exceed.
     fn percentile(&self, per_mille: u16) -> u32 {
         let enough = |above: u64| {
-            u128::from(self.number - above) * 1000 >= u128::from(self.number) * u128::from(per_mille)
+            u128::from(self.number - above) * 1000
+                >= u128::from(self.number) * u128::from(per_mille)
         };
         let found = self.steps.iter().find(|(_, above, _)| enough(*above));
         found.map_or(self.most(), |(size, ..)| *size)
@@ -133,7 +136,11 @@ impl Judge {
             user_windows,
             user_windows_share: share(user_windows, self.windows.number),
             units: u64::try_from(units).unwrap_or(u64::MAX),
-            units_share: if self.windows.sum == 0 { 0.0 } else { units as f64 / self.windows.sum as f64 },
+            units_share: if self.windows.sum == 0 {
+                0.0
+            } else {
+                units as f64 / self.windows.sum as f64
+            },
         }
     }
 }
@@ -156,8 +163,10 @@ mod tests {
     fn larger_sizes_are_counted_and_summed() {
         let sizes = sizes(&[(2, 10), (5, 3), (2000, 1)]);
         assert_eq!((sizes.number(), sizes.most()), (14, 2000));
-        let above: Vec<_> = [0, 1, 2, 3, 5, 1999, 2000, u32::MAX].map(|quota| sizes.above(quota)).into();
-        let expected = [(14, 2035), (14, 2021), (4, 2007), (4, 2003), (1, 1995), (1, 1), (0, 0), (0, 0)];
+        let above: Vec<_> =
+            [0, 1, 2, 3, 5, 1999, 2000, u32::MAX].map(|quota| sizes.above(quota)).into();
+        let expected =
+            [(14, 2035), (14, 2021), (4, 2007), (4, 2003), (1, 1995), (1, 1), (0, 0), (0, 0)];
         assert_eq!(above, expected);
     }
 

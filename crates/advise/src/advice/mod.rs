@@ -29,17 +29,21 @@ pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
     let Some((first_ms, last_ms)) = read.span else {
         return Err(Error::Nothing(why_nothing(options, &read)));
     };
-    let name =
-        |number: usize| options.logs.get(number).map(|path| path.display().to_string()).unwrap_or_default();
+    let name = |number: usize| {
+        options.logs.get(number).map(|path| path.display().to_string()).unwrap_or_default()
+    };
     let malformed_first = read.malformed.first();
     let malformed_first = malformed_first
         .map(|(log, byte, text)| MalformedLine { log: name(log), byte, text: text.to_owned() })
         .collect();
-    let damaged =
-        damaged.into_iter().map(|(log, why)| Damage { log: log.display().to_string(), why }).collect();
+    let damaged = damaged
+        .into_iter()
+        .map(|(log, why)| Damage { log: log.display().to_string(), why })
+        .collect();
     let excluded = options.exclude.iter().zip(&read.excluded);
-    let excluded =
-        excluded.map(|(users, requests)| Excluded { users: users.clone(), requests: *requests }).collect();
+    let excluded = excluded
+        .map(|(users, requests)| Excluded { users: users.clone(), requests: *requests })
+        .collect();
     let windows: Vec<WindowAdvice> = options
         .windows_s
         .iter()
@@ -76,11 +80,14 @@ pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
 fn judge(options: &Options, window_s: u32, counted: &Counted) -> WindowAdvice {
     let judge = Judge { users: Sizes::of(&counted.users), windows: Sizes::of(&counted.windows) };
     let recommended = judge.candidate(judge.smallest(options.limits));
-    let one_less =
-        recommended.quota.checked_sub(1).filter(|quota| *quota > 0).map(|quota| judge.candidate(quota));
+    let one_less = recommended
+        .quota
+        .checked_sub(1)
+        .filter(|quota| *quota > 0)
+        .map(|quota| judge.candidate(quota));
     let shares = Shares { users: recommended.users_share, windows: recommended.user_windows_share };
-    let sample =
-        (counted.level > 0).then(|| Sample::of(counted, recommended.quota, shares, judge.users.number()));
+    let sample = (counted.level > 0)
+        .then(|| Sample::of(counted, recommended.quota, shares, judge.users.number()));
     WindowAdvice {
         window_s,
         users: judge.users.number(),
@@ -108,7 +115,8 @@ fn without_top(options: &Options, counted: &Counted) -> Option<WithoutTop> {
     let left_out = options.without_top.min(counted.top.len());
     let others = Sizes::of(&counted.users).number().saturating_sub(left_out as u64);
     let recommended = counted.without.as_ref().filter(|_| others > 0).map(|without| {
-        let judge = Judge { users: Sizes::of(&without.users), windows: Sizes::of(&without.windows) };
+        let judge =
+            Judge { users: Sizes::of(&without.users), windows: Sizes::of(&without.windows) };
         judge.candidate(judge.smallest(options.limits))
     });
     (left_out > 0).then_some(WithoutTop { left_out, others, recommended })
@@ -121,7 +129,11 @@ fn top_user(options: &Options, window_s: u32, taker: &Taker) -> TopUser {
     } else {
         shown(&taker.name)
     };
-    TopUser { user, most: taker.units, window_ms: i64::from(taker.window) * i64::from(window_s) * 1000 }
+    TopUser {
+        user,
+        most: taker.units,
+        window_ms: i64::from(taker.window) * i64::from(window_s) * 1000,
+    }
 }
 
 /// Why no request was counted: the kinds of lines.

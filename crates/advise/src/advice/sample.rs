@@ -47,8 +47,8 @@ impl Sample {
             let weight = part.weight as f64;
             let (above, all) = part.users.above(quota);
             let (above, below) = (above as f64, all.saturating_sub(above) as f64);
-            of_users +=
-                (weight - 1.0) * (above * (1.0 - shares.users).powi(2) + below * shares.users.powi(2));
+            of_users += (weight - 1.0)
+                * (above * (1.0 - shares.users).powi(2) + below * shares.users.powi(2));
             let (above, all) = part.windows.above(quota);
             let apart = above as f64 - shares.windows * all as f64;
             of_windows += (1.0 - 1.0 / weight) * apart.powi(2);

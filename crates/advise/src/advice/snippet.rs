@@ -12,10 +12,12 @@ pub(crate) fn of(
     partition: Option<&str>,
     quotas: &[(u32, u32)],
 ) -> String {
-    let policy = options.only.policy.as_deref().or(policy).filter(|name| is_name(name)).unwrap_or("advised");
+    let policy =
+        options.only.policy.as_deref().or(policy).filter(|name| is_name(name)).unwrap_or("advised");
     // Only the label goes into a comment: a client may have chosen the value.
     let label = partition.and_then(|partition| partition.split_once('=')).map(|(label, _)| label);
-    let label = label.filter(|label| label.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)));
+    let label = label
+        .filter(|label| label.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)));
     let counted_by = match label {
         Some(label) => format!("the identity that the log names {label}"),
         None => "the identity that the log names".to_owned(),

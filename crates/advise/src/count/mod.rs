@@ -64,7 +64,8 @@ impl Counts {
             let mut names = part.names.drain(..);
             for taken in part.taken.drain(..) {
                 let name = names.next();
-                pressed |= shard.add(taken, name.as_deref().unwrap_or_default(), open, &self.closed);
+                pressed |=
+                    shard.add(taken, name.as_deref().unwrap_or_default(), open, &self.closed);
             }
             if pressed {
                 self.pressed.store(true, Ordering::Relaxed);

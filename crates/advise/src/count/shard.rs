@@ -97,7 +97,13 @@ impl Shard {
 
     /// Adds units of the user with this name. If there is no room, it may close windows below
     /// `open` into `closed`. Returns true if the budget was too small.
-    pub(crate) fn add(&mut self, taken: Taken, name: &[u8], open: u32, closed: &Mutex<Tally>) -> bool {
+    pub(crate) fn add(
+        &mut self,
+        taken: Taken,
+        name: &[u8],
+        open: u32,
+        closed: &Mutex<Tally>,
+    ) -> bool {
         if !sampled(taken.user, self.level) {
             return false;
         }
@@ -120,7 +126,10 @@ impl Shard {
     /// Takes the users with the largest windows, as far as they are in the sample.
     pub(crate) fn take_top(&mut self) -> Vec<Taker> {
         let level = self.level;
-        std::mem::take(&mut self.top).into_users().filter(|taker| sampled(taker.user, level)).collect()
+        std::mem::take(&mut self.top)
+            .into_users()
+            .filter(|taker| sampled(taker.user, level))
+            .collect()
     }
 
     /// Closes all windows. Also tallies all users except `but`, unless that is empty.
@@ -130,7 +139,8 @@ impl Shard {
         self.budget = usize::MAX;
         let mut windows = Tally::default();
         // The users of windows that were closed early are unknown.
-        let mut without = (!but.is_empty() && self.closed == 0 && self.level == 0).then(Without::default);
+        let mut without =
+            (!but.is_empty() && self.closed == 0 && self.level == 0).then(Without::default);
         for taken in counts {
             if let Some(without) = without.as_mut().filter(|_| !but.contains(&taken.user)) {
                 without.windows.add(taken.units, 1);
@@ -145,7 +155,8 @@ impl Shard {
             }
         }
         let kept = self.users.len() as u64;
-        let sampled = Sampled { windows: self.own, users: users.coarsened(), weight: 1 << self.level };
+        let sampled =
+            Sampled { windows: self.own, users: users.coarsened(), weight: 1 << self.level };
         let sampled = if self.level > 0 { vec![sampled] } else { Vec::new() };
         let top = Vec::new();
         Result { windows, users, kept, level: self.level, late: self.late, sampled, top, without }
@@ -180,8 +191,11 @@ impl Shard {
         windows.add(taken.units, 1 << self.level);
         self.own.add(taken.units, 1 << self.level);
         if self.users.len() == self.users.capacity() {
-            let grown =
-                self.users.allocation_size().saturating_mul(2).saturating_add(self.counts.allocation_size());
+            let grown = self
+                .users
+                .allocation_size()
+                .saturating_mul(2)
+                .saturating_add(self.counts.allocation_size());
             while self.users.capacity() >= SMALLEST
                 && grown > self.budget
                 && self.users.len() > self.users.num_buckets() / 8 * 3
@@ -270,7 +284,11 @@ mod tests {
             for window in [7, 3, 5] {
                 for number in 0..100 {
                     shard.add(
-                        Taken { user: user(number), window, units: 1 + u32::from(round == 0 && window == 3) },
+                        Taken {
+                            user: user(number),
+                            window,
+                            units: 1 + u32::from(round == 0 && window == 3),
+                        },
                         0,
                     );
                 }
@@ -297,7 +315,10 @@ mod tests {
         }
         let result = shard.finish();
         assert!(pressed);
-        assert_eq!((total(&result.windows), result.kept, result.level, result.late), (100_000, 100, 0, 0));
+        assert_eq!(
+            (total(&result.windows), result.kept, result.level, result.late),
+            (100_000, 100, 0, 0)
+        );
         assert_eq!(result.users.iter().collect::<Vec<_>>(), [(3, 100)]);
     }
 

@@ -108,7 +108,10 @@ mod tests {
         for size in [3, 1, 1023, 1024, 3, u32::MAX] {
             tally.add(size, 2);
         }
-        assert_eq!(tally.iter().collect::<Vec<_>>(), [(1, 2), (3, 4), (1023, 2), (1024, 2), (u32::MAX, 2)]);
+        assert_eq!(
+            tally.iter().collect::<Vec<_>>(),
+            [(1, 2), (3, 4), (1023, 2), (1024, 2), (u32::MAX, 2)]
+        );
         assert!(!tally.is_rounded());
     }
 
@@ -122,7 +125,10 @@ mod tests {
         assert_eq!(count(&coarse), count(&tally));
         for size in [1024, 4097, 123_456_789, u32::MAX - 1] {
             let rounded = round_up(size, COARSE_BITS);
-            assert!(rounded >= size && f64::from(rounded - size) < 0.032 * f64::from(size), "{size}");
+            assert!(
+                rounded >= size && f64::from(rounded - size) < 0.032 * f64::from(size),
+                "{size}"
+            );
         }
     }
 

@@ -95,7 +95,8 @@ mod tests {
                 top.see(sum, format!("u{user}").as_bytes());
             }
             let found = first(top.into_users().collect(), 3);
-            let found: Vec<_> = found.iter().map(|taker| (taker.user, taker.units, &*taker.name)).collect();
+            let found: Vec<_> =
+                found.iter().map(|taker| (taker.user, taker.units, &*taker.name)).collect();
             assert_eq!(found, [(48, 120, &b"u48"[..]), (41, 120, b"u41"), (34, 120, b"u34")]);
         }
         let mut none = Top::new(0);

@@ -160,12 +160,16 @@ mod tests {
 
     #[test]
     fn chunks_end_with_lines_and_hold_everything() {
-        let text: Vec<u8> =
-            (0..500_000).flat_map(|i| format!("line {i}\n").into_bytes()).chain(*b"the last").collect();
+        let text: Vec<u8> = (0..500_000)
+            .flat_map(|i| format!("line {i}\n").into_bytes())
+            .chain(*b"the last")
+            .collect();
         let (found, too_long, damage) = all(Cursor::new(text.clone()));
         assert!(found.len() > 2 && too_long == 0 && damage.is_none());
         let (last, others) = found.split_last().unwrap();
-        assert!(others.iter().all(|(_, chunk)| chunk.ends_with(b"\n")) && last.1.ends_with(b"the last"));
+        assert!(
+            others.iter().all(|(_, chunk)| chunk.ends_with(b"\n")) && last.1.ends_with(b"the last")
+        );
         for (offset, chunk) in &found {
             assert!(text[*offset as usize..].starts_with(chunk));
         }

@@ -21,7 +21,8 @@ pub(crate) type Progress = Arc<AtomicU64>;
 
 /// Opens a file; `-` is standard input.
 pub(crate) fn open(path: &Path, progress: &Progress) -> io::Result<Bytes> {
-    let source: Bytes = if is_stdin(path) { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
+    let source: Bytes =
+        if is_stdin(path) { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
     decompressed(Box::new(Counted { source, progress: Arc::clone(progress) }))
 }
 

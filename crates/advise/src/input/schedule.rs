@@ -110,16 +110,27 @@ impl<'r> Schedule<'r> {
     }
 
     /// Reads the next chunk; none at the end. What the thread had before counts as done.
-    pub(crate) fn next(&self, thread: usize, scarce: impl Fn() -> bool, chunk: &mut Chunk) -> Option<Piece> {
+    pub(crate) fn next(
+        &self,
+        thread: usize,
+        scarce: impl Fn() -> bool,
+        chunk: &mut Chunk,
+    ) -> Option<Piece> {
         loop {
             let (number, reached, open) = self.choose(thread, &scarce)?;
             let mut chunks = match open {
                 Some(chunks) => chunks,
-                None => match self.paths.get(number).map(|path| open::open(path, &self.progress))? {
-                    Ok(source) => Chunks::new(source),
-                    Err(error) if is_too_many(&error) && self.wait_for_others(number, reached) => continue,
-                    Err(error) => return self.fail(number, error),
-                },
+                None => {
+                    match self.paths.get(number).map(|path| open::open(path, &self.progress))? {
+                        Ok(source) => Chunks::new(source),
+                        Err(error)
+                            if is_too_many(&error) && self.wait_for_others(number, reached) =>
+                        {
+                            continue;
+                        }
+                        Err(error) => return self.fail(number, error),
+                    }
+                }
             };
             let filled = chunks.next(chunk);
             let first = self.time(chunk.split(|byte| *byte == b'\n'));
@@ -141,7 +152,11 @@ impl<'r> Schedule<'r> {
             drop(state);
             self.changed.notify_all();
             if !chunk.is_empty() || filled.too_long > 0 {
-                return Some(Piece { log: number, offset: filled.offset, too_long: filled.too_long });
+                return Some(Piece {
+                    log: number,
+                    offset: filled.offset,
+                    too_long: filled.too_long,
+                });
             }
         }
     }
@@ -169,7 +184,11 @@ impl<'r> Schedule<'r> {
     }
 
     /// Takes the next log to read, and waits while another thread has it.
-    fn choose(&self, thread: usize, scarce: impl Fn() -> bool) -> Option<(usize, i64, Option<Chunks>)> {
+    fn choose(
+        &self,
+        thread: usize,
+        scarce: impl Fn() -> bool,
+    ) -> Option<(usize, i64, Option<Chunks>)> {
         let mut state = self.lock();
         if let Some(under_way) = state.under_way.get_mut(thread) {
             *under_way = None;
@@ -185,7 +204,9 @@ impl<'r> Schedule<'r> {
             let free = turns().filter(|(_, log)| !matches!(log, Log::Taken(_)));
             let next = free.filter_map(|(number, log)| Some((log.reached()?, number))).min();
             match next {
-                Some((reached, number)) if !scarce() || reached <= least.saturating_add(self.ahead) => {
+                Some((reached, number))
+                    if !scarce() || reached <= least.saturating_add(self.ahead) =>
+                {
                     let log = state.set(number, Log::Taken(reached));
                     let open = if let Log::Open(_, chunks) = log { Some(chunks) } else { None };
                     return Some((number, reached, open));
@@ -265,7 +286,8 @@ mod tests {
     fn logs_are_read_completely_with_any_limit_of_open_logs() {
         // Logs of the same minute, each with two chunks.
         let directory = tempfile::tempdir().unwrap();
-        let paths: Vec<PathBuf> = (0..7).map(|index| directory.path().join(format!("{index}"))).collect();
+        let paths: Vec<PathBuf> =
+            (0..7).map(|index| directory.path().join(format!("{index}"))).collect();
         for (index, path) in paths.iter().enumerate() {
             let line = |second: usize| {
                 let fill = "x".repeat(1 << 20);

@@ -22,7 +22,8 @@ pub(crate) fn find<'l>(line: &'l [u8], paths: &Paths<'_>) -> Option<Found<'l>> {
     if !line.trim_ascii_end().ends_with(b"}") {
         return None;
     }
-    let mut scanner = Scanner { rest: line, found: [None; NUMBER], missing: paths.iter().flatten().count() };
+    let mut scanner =
+        Scanner { rest: line, found: [None; NUMBER], missing: paths.iter().flatten().count() };
     scanner.space();
     scanner.object(paths)?;
     Some(scanner.found)
@@ -32,7 +33,9 @@ pub(crate) fn find<'l>(line: &'l [u8], paths: &Paths<'_>) -> Option<Found<'l>> {
 pub(crate) fn text(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
     match raw {
         b"null" | [b'{' | b'[', ..] => None,
-        [b'"', inner @ .., b'"'] if memchr::memchr(b'\\', inner).is_none() => Some(Cow::Borrowed(inner)),
+        [b'"', inner @ .., b'"'] if memchr::memchr(b'\\', inner).is_none() => {
+            Some(Cow::Borrowed(inner))
+        }
         [b'"', ..] => {
             let text: String = serde_json::from_slice(raw).ok()?;
             Some(Cow::Owned(text.into_bytes()))
@@ -43,7 +46,8 @@ pub(crate) fn text(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
 
 /// The names of the fields in a line; empty if it is no JSON object.
 pub(crate) fn names(line: &[u8]) -> impl Iterator<Item = String> {
-    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(line).unwrap_or_default();
+    let object: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(line).unwrap_or_default();
     object.into_iter().map(|(name, _)| name)
 }
 
@@ -96,10 +100,12 @@ impl<'l> Scanner<'l> {
     }
 
     fn field(&mut self, name: &[u8], paths: &Paths<'_>) -> Option<()> {
-        let below =
-            |path: &&str| path.as_bytes().strip_prefix(name).is_some_and(|rest| rest.starts_with(b"."));
+        let below = |path: &&str| {
+            path.as_bytes().strip_prefix(name).is_some_and(|rest| rest.starts_with(b"."))
+        };
         if self.rest.first() == Some(&b'{') && paths.iter().flatten().any(below) {
-            let deeper = paths.map(|path| path.filter(below).and_then(|path| path.get(name.len() + 1..)));
+            let deeper =
+                paths.map(|path| path.filter(below).and_then(|path| path.get(name.len() + 1..)));
             return self.object(&deeper);
         }
         let value = self.value()?;
@@ -132,7 +138,9 @@ impl<'l> Scanner<'l> {
             b'"' => self.string(),
             b'{' | b'[' => self.nested(),
             _ => {
-                let end = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b'"') || byte.is_ascii_whitespace();
+                let end = |byte: &u8| {
+                    matches!(byte, b',' | b'}' | b']' | b'"') || byte.is_ascii_whitespace()
+                };
                 let length = self.rest.iter().position(end)?;
                 if length == 0 { None } else { self.advance(length) }
             }
@@ -185,7 +193,8 @@ mod tests {
     fn fields_are_found_by_name_and_by_path() {
         let line = r#" {"a" : "x\"y\u00e9", "skip": [1, {"b": "]"}], "b": {"c": {"d": 7}, "e": null}, "f.g": true} "#;
         let found =
-            texts(line, [Some("a"), Some("b.c.d"), Some("b.e"), Some("f.g"), Some("b"), None]).unwrap();
+            texts(line, [Some("a"), Some("b.c.d"), Some("b.e"), Some("f.g"), Some("b"), None])
+                .unwrap();
         assert_eq!(found, [some("x\"yé"), some("7"), None, some("true"), None, None]);
     }
 

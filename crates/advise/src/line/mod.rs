@@ -93,8 +93,9 @@ impl Reader {
     /// # Errors
     /// A sentence about fields or a format that contradict each other.
     pub(crate) fn new(fields: &Fields, only: &Only) -> Result<Self, String> {
-        let name =
-            |given: &Option<String>, shipped: &str| Some(given.clone().unwrap_or_else(|| shipped.to_owned()));
+        let name = |given: &Option<String>, shipped: &str| {
+            Some(given.clone().unwrap_or_else(|| shipped.to_owned()))
+        };
         // With another field for the user, policies do not matter unless the options name one.
         let by_policy = fields.policy.is_some() || fields.key.is_none() || only.policy.is_some();
         let names = [
@@ -112,7 +113,8 @@ impl Reader {
             return Err(format!("the format has no {missing}"));
         }
         let given = fields.time_format.clone().map(TimeFormat::Strftime);
-        let of_operator = format.names().find_map(|name| name.strip_prefix("START_TIME(")?.strip_suffix(')'));
+        let of_operator =
+            format.names().find_map(|name| name.strip_prefix("START_TIME(")?.strip_suffix(')'));
         let of_operator = of_operator.filter(|_| fields.time.is_none()).map(strftime);
         let text_times = given.clone().or(of_operator).unwrap_or(TimeFormat::Known);
         format.stop_early();
@@ -141,7 +143,9 @@ impl Reader {
         } else {
             (self.text.as_ref().ok().and_then(|format| format.find(line)), &self.text_times)
         };
-        found.and_then(|found| self.judge(&found, times, line.starts_with(b"{"))).unwrap_or(Line::Malformed)
+        found
+            .and_then(|found| self.judge(&found, times, line.starts_with(b"{")))
+            .unwrap_or(Line::Malformed)
     }
 
     /// The time at which the request of a line began.
@@ -227,6 +231,7 @@ impl Reader {
 
 /// The cost as the filter reads it: anything but a whole number of at least 1 is 1.
 fn cost(text: Option<&[u8]>) -> u32 {
-    let number = text.and_then(|text| str::from_utf8(text).ok()).and_then(|text| text.parse::<u64>().ok());
+    let number =
+        text.and_then(|text| str::from_utf8(text).ok()).and_then(|text| text.parse::<u64>().ok());
     number.map_or(1, |number| u32::try_from(number.max(1)).unwrap_or(u32::MAX))
 }

@@ -5,9 +5,14 @@ use super::text::Format;
 use super::time::TimeFormat;
 
 /// Selects the operators of all fields. Returns the operator that the format lacks, if any.
-pub(super) fn want(format: &mut Format, fields: &Fields, names: &[Option<String>; NUMBER]) -> Option<String> {
+pub(super) fn want(
+    format: &mut Format,
+    fields: &Fields,
+    names: &[Option<String>; NUMBER],
+) -> Option<String> {
     let is_time = |name: &str| name == "START_TIME" || name.starts_with("START_TIME(");
-    let is_path = |name: &str| name.starts_with("PATH(") || name == "PATH" || name.ends_with(":PATH)");
+    let is_path =
+        |name: &str| name.starts_with("PATH(") || name == "PATH" || name.ends_with(":PATH)");
     let found = match &fields.time {
         Some(time) => format.want(|name| name == time, TIME),
         None => format.want(is_time, TIME),

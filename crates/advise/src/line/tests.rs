@@ -10,7 +10,12 @@ fn shipped() -> Reader {
 
 fn request<'l>(key: &'l str, policy: Option<&'l str>, cost: u32) -> Line<'l> {
     let policy = policy.map(|policy| Cow::Borrowed(policy.as_bytes()));
-    Line::Request(Request { time_ms: 1_795_301_741_123, key: Cow::Borrowed(key.as_bytes()), policy, cost })
+    Line::Request(Request {
+        time_ms: 1_795_301_741_123,
+        key: Cow::Borrowed(key.as_bytes()),
+        policy,
+        cost,
+    })
 }
 
 #[test]
@@ -27,7 +32,8 @@ fn the_shipped_format_is_read() {
 fn requests_of_other_policies_and_paths_are_not_selected() {
     let only = |policy: Option<&str>, path: Option<&str>| {
         let only = Only { policy: policy.map(str::to_owned), path: path.map(str::to_owned) };
-        Reader::new(&Fields::default(), &only).unwrap().read(SHIPPED.as_bytes()) == Line::NotSelected
+        Reader::new(&Fields::default(), &only).unwrap().read(SHIPPED.as_bytes())
+            == Line::NotSelected
     };
     assert!(!only(Some("per-caller"), Some("/a")));
     assert!(only(Some("per-ip"), None) && only(None, Some("/b")));
@@ -45,7 +51,10 @@ fn field_names_and_costs_can_be_given() {
     let line = r#"{"user":{"id":42},"at":1795301741.123,"cost":"7","quota_policy":"x"}"#;
     assert_eq!(reader.read(line.as_bytes()), request("42", None, 7));
     for (cost, expected) in [("0", 1), ("-3", 1), ("\"many\"", 1), ("99999999999", u32::MAX)] {
-        assert_eq!(reader.read(line.replace("\"7\"", cost).as_bytes()), request("42", None, expected));
+        assert_eq!(
+            reader.read(line.replace("\"7\"", cost).as_bytes()),
+            request("42", None, expected)
+        );
     }
 }
 
@@ -80,7 +89,10 @@ fn a_dash_is_a_user_if_a_policy_counted_it() {
     };
     // In other fields a dash is a user only if the line names a policy.
     let renamed = shared.replace("quota_", "q_");
-    assert_eq!(reader("q_partition", None, None).read(renamed.as_bytes()), Line::Unidentified(Missing::User));
+    assert_eq!(
+        reader("q_partition", None, None).read(renamed.as_bytes()),
+        Line::Unidentified(Missing::User)
+    );
     let named = reader("q_partition", Some("q_policy"), None);
     assert_eq!(named.read(renamed.as_bytes()), request("-", Some("per-caller"), 1));
     assert_eq!(
@@ -91,18 +103,32 @@ fn a_dash_is_a_user_if_a_policy_counted_it() {
     let all = "%START_TIME% %FILTER_STATE(wasm.quotagate.decision:PLAIN)% \
                %FILTER_STATE(wasm.quotagate.policy:PLAIN)% %FILTER_STATE(wasm.quotagate.partition:PLAIN)%";
     let (time, all) = ("2026-11-21T22:55:41.123Z", reader("", None, Some(all)));
-    assert_eq!(all.read(format!("{time} admitted per-ip -").as_bytes()), request("-", Some("per-ip"), 1));
-    assert_eq!(all.read(format!("{time} - - -").as_bytes()), Line::Unidentified(Missing::UserAndPolicy));
+    assert_eq!(
+        all.read(format!("{time} admitted per-ip -").as_bytes()),
+        request("-", Some("per-ip"), 1)
+    );
+    assert_eq!(
+        all.read(format!("{time} - - -").as_bytes()),
+        Line::Unidentified(Missing::UserAndPolicy)
+    );
     assert_eq!(
         all.read(format!("{time} missing_identity per-ip -").as_bytes()),
         Line::Unidentified(Missing::User)
     );
-    let alone = reader("", None, Some("%START_TIME% %FILTER_STATE(wasm.quotagate.partition:PLAIN)%"));
-    assert_eq!(alone.read(format!("{time} -").as_bytes()), Line::Unidentified(Missing::UserAndPolicy));
+    let alone =
+        reader("", None, Some("%START_TIME% %FILTER_STATE(wasm.quotagate.partition:PLAIN)%"));
+    assert_eq!(
+        alone.read(format!("{time} -").as_bytes()),
+        Line::Unidentified(Missing::UserAndPolicy)
+    );
     // The dash of a missing header, whatever policy counted the request.
     let header = "%START_TIME% %REQ(X-USER)% %FILTER_STATE(wasm.quotagate.policy:PLAIN)%";
-    let header = reader("REQ(X-USER)", Some("FILTER_STATE(wasm.quotagate.policy:PLAIN)"), Some(header));
-    assert_eq!(header.read(format!("{time} - per-ip").as_bytes()), Line::Unidentified(Missing::User));
+    let header =
+        reader("REQ(X-USER)", Some("FILTER_STATE(wasm.quotagate.policy:PLAIN)"), Some(header));
+    assert_eq!(
+        header.read(format!("{time} - per-ip").as_bytes()),
+        Line::Unidentified(Missing::User)
+    );
 }
 
 #[test]
@@ -133,8 +159,13 @@ fn the_default_format_needs_a_key() {
 
 #[test]
 fn fields_with_names_of_secrets_are_recognized() {
-    let is_secret = |key: &str| Fields { key: Some(key.to_owned()), ..Fields::default() }.key_is_secret();
-    assert!(["REQ(AUTHORIZATION)", "REQ(X-API-KEY)", "api_key", "user.sessionId"].into_iter().all(is_secret));
+    let is_secret =
+        |key: &str| Fields { key: Some(key.to_owned()), ..Fields::default() }.key_is_secret();
+    assert!(
+        ["REQ(AUTHORIZATION)", "REQ(X-API-KEY)", "api_key", "user.sessionId"]
+            .into_iter()
+            .all(is_secret)
+    );
     assert!(!is_secret("user.id") && !Fields::default().key_is_secret());
 }
 
@@ -147,11 +178,16 @@ fn an_error_says_why_a_json_line_has_no_time() {
     let line = br#"{"ts":"2026-11-21T22:55:41Z","at":"yesterday"}"#;
     let unknown = reader(Some("tiem")).why_no_time(line).unwrap();
     assert!(
-        unknown.contains("no field \"tiem\"") && unknown.contains("\"at\"") && unknown.contains("\"ts\""),
+        unknown.contains("no field \"tiem\"")
+            && unknown.contains("\"at\"")
+            && unknown.contains("\"ts\""),
         "{unknown}"
     );
     let no_time = reader(Some("at")).why_no_time(line).unwrap();
-    assert!(no_time.contains("\"at\" is \"yesterday\"") && no_time.contains("--time-format"), "{no_time}");
+    assert!(
+        no_time.contains("\"at\" is \"yesterday\"") && no_time.contains("--time-format"),
+        "{no_time}"
+    );
     assert_eq!(reader(Some("ts")).why_no_time(line), None);
     assert_eq!(reader(None).why_no_time(b"text"), None);
 }

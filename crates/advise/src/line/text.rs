@@ -117,8 +117,8 @@ fn pieces(format: &str) -> Result<Vec<Piece>, String> {
             rest = after;
             continue;
         }
-        let (name, behind) =
-            operator(after).ok_or_else(|| format!("the operator at \"%{}\" has no end", cut(after)))?;
+        let (name, behind) = operator(after)
+            .ok_or_else(|| format!("the operator at \"%{}\" has no end", cut(after)))?;
         if !text.is_empty() {
             pieces.push(Piece::Text(std::mem::take(&mut text)));
         }
@@ -143,9 +143,12 @@ fn operator(text: &str) -> Option<(&str, &str)> {
             '%' if depth == 0 => {
                 let inner = text.get(..at)?;
                 // `:10` cuts the value to ten characters.
-                let length = |tail: &str| !tail.is_empty() && tail.bytes().all(|byte| byte.is_ascii_digit());
-                let name =
-                    inner.rsplit_once(':').filter(|(_, tail)| length(tail)).map_or(inner, |(name, _)| name);
+                let length =
+                    |tail: &str| !tail.is_empty() && tail.bytes().all(|byte| byte.is_ascii_digit());
+                let name = inner
+                    .rsplit_once(':')
+                    .filter(|(_, tail)| length(tail))
+                    .map_or(inner, |(name, _)| name);
                 return (!name.is_empty()).then_some((name, text.get(at + 1..)?));
             }
             _ => {}
@@ -169,7 +172,13 @@ mod tests {
         }
         format.stop_early();
         let found = format.find(line.as_bytes())?;
-        Some(found.iter().flatten().map(|value| String::from_utf8_lossy(value).into_owned()).collect())
+        Some(
+            found
+                .iter()
+                .flatten()
+                .map(|value| String::from_utf8_lossy(value).into_owned())
+                .collect(),
+        )
     }
 
     #[test]

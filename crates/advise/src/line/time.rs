@@ -29,8 +29,27 @@ impl TimeFormat {
 
 fn rfc_3339(bytes: &[u8]) -> Option<i64> {
     let (head, rest) = bytes.split_first_chunk::<19>()?;
-    let &[y1, y2, y3, y4, b'-', o1, o2, b'-', d1, d2, b'T' | b't' | b' ', h1, h2, b':', m1, m2, b':', s1, s2] =
-        head
+    let &[
+        y1,
+        y2,
+        y3,
+        y4,
+        b'-',
+        o1,
+        o2,
+        b'-',
+        d1,
+        d2,
+        b'T' | b't' | b' ',
+        h1,
+        h2,
+        b':',
+        m1,
+        m2,
+        b':',
+        s1,
+        s2,
+    ] = head
     else {
         return None;
     };
@@ -38,7 +57,12 @@ fn rfc_3339(bytes: &[u8]) -> Option<i64> {
     let (month, day) = (two(o1, o2)?, two(d1, d2)?);
     let (hour, minute, second) = (two(h1, h2)?, two(m1, m2)?, two(s1, s2)?);
     // 60 is a leap second.
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+    if !(1..=12).contains(&month)
+        || !(1..=31).contains(&day)
+        || hour > 23
+        || minute > 59
+        || second > 60
+    {
         return None;
     }
     let (fraction, zone) = fraction(rest);
@@ -111,9 +135,11 @@ mod tests {
 
     #[test]
     fn rfc_3339_is_parsed() {
-        for text in
-            ["2026-11-21T22:55:41.123Z", "2026-11-21T22:55:41.123456Z", "2026-11-21T23:55:41.123+01:00"]
-        {
+        for text in [
+            "2026-11-21T22:55:41.123Z",
+            "2026-11-21T22:55:41.123456Z",
+            "2026-11-21T23:55:41.123+01:00",
+        ] {
             assert_eq!(known(text), Some(1_795_301_741_123), "{text}");
         }
         assert_eq!(known("2026-11-21 22:55:41.1"), Some(1_795_301_741_100));
@@ -122,9 +148,12 @@ mod tests {
 
     #[test]
     fn the_calendar_is_that_of_jiff() {
-        for text in
-            ["1970-01-01T00:00:00Z", "2000-02-29T12:00:00Z", "2024-12-31T23:59:59Z", "2100-03-01T00:00:00Z"]
-        {
+        for text in [
+            "1970-01-01T00:00:00Z",
+            "2000-02-29T12:00:00Z",
+            "2024-12-31T23:59:59Z",
+            "2100-03-01T00:00:00Z",
+        ] {
             let expected: jiff::Timestamp = text.parse().unwrap();
             assert_eq!(known(text), Some(expected.as_millisecond()), "{text}");
         }

@@ -20,8 +20,10 @@ const WINDOWS: RGBColor = RGBColor(217, 95, 2);
 const MARK: RGBColor = RGBColor(35, 132, 67);
 
 type Share = fn(&Candidate) -> f64;
-type Drawn<'a> =
-    Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as plotters::backend::DrawingBackend>::ErrorType>>;
+type Drawn<'a> = Result<
+    (),
+    DrawingAreaErrorKind<<SVGBackend<'a> as plotters::backend::DrawingBackend>::ErrorType>,
+>;
 
 impl Advice {
     /// The pictures as SVG: one for each length of windows, with that length.
@@ -46,8 +48,10 @@ impl Advice {
     ) -> Drawn<'a> {
         area.fill(&WHITE)?;
         let right = f64::from(of.curve.last().map_or(1, |last| last.quota)).max(10.0);
-        let shares = of.curve.iter().flat_map(|point| [point.users_share, point.user_windows_share]);
-        let least = shares.filter(|share| *share > 0.0).fold(self.limits.windows.max(1e-9), f64::min);
+        let shares =
+            of.curve.iter().flat_map(|point| [point.users_share, point.user_windows_share]);
+        let least =
+            shares.filter(|share| *share > 0.0).fold(self.limits.windows.max(1e-9), f64::min);
         let bottom = 10_f64.powf((least / 1.5).log10().floor()).max(1e-9);
         let mut chart = ChartBuilder::on(area)
             .margin(20)
@@ -76,7 +80,8 @@ impl Advice {
             (WINDOWS, "user-windows", self.limits.windows, |point| point.user_windows_share),
         ];
         for (colour, name, limit, share) in curves {
-            let line = of.curve.iter().map(|point| (f64::from(point.quota), share(point).max(bottom)));
+            let line =
+                of.curve.iter().map(|point| (f64::from(point.quota), share(point).max(bottom)));
             let line: Vec<(f64, f64)> = line.collect();
             let first = line.first().copied().unwrap_or((1.0, 1.0));
             chart.draw_series(once(PathElement::new(line, style(colour, 3))))?;
@@ -85,7 +90,10 @@ impl Advice {
             // A dashed line for the limit.
             let dashes = (0..60).map(|i| right.powf(f64::from(i) / 60.0));
             let dash = |from: f64| {
-                PathElement::new([(from, limit), (from * right.powf(0.008), limit)], style(colour, 1))
+                PathElement::new(
+                    [(from, limit), (from * right.powf(0.008), limit)],
+                    style(colour, 1),
+                )
             };
             chart.draw_series(dashes.map(dash))?;
             let text = format!("{name}: less than {}", percent(limit));
@@ -94,8 +102,11 @@ impl Advice {
         }
         let said = format!("{} per {}", number(of.recommended.quota), window(of.window_s));
         // On the side of the line with more room.
-        let (at, side) =
-            if best > right.sqrt() { (best / 1.04, HPos::Right) } else { (best * 1.04, HPos::Left) };
+        let (at, side) = if best > right.sqrt() {
+            (best / 1.04, HPos::Right)
+        } else {
+            (best * 1.04, HPos::Left)
+        };
         let style = ("sans-serif", 16).into_font().color(&MARK).pos(Pos::new(side, VPos::Top));
         chart.draw_series(once(Text::new(said, (at, 1.3), style)))?;
         legend(area)?;
@@ -113,7 +124,9 @@ impl Advice {
 }
 
 fn legend<'a>(area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>) -> Drawn<'a> {
-    for (row, (name, colour)) in (0..).zip([("users refused", USERS), ("user-windows refused", WINDOWS)]) {
+    for (row, (name, colour)) in
+        (0..).zip([("users refused", USERS), ("user-windows refused", WINDOWS)])
+    {
         let (left, y) = (110, 385 + 22 * row);
         area.draw(&PathElement::new(
             [(left, y + 6), (left + 24, y + 6)],

@@ -26,8 +26,10 @@ impl Advice {
             [notes, window.table(&self.read), self.reason(window), window.top()]
         });
         let parts = [read].into_iter().chain(windows).chain([self.snippet.clone()]);
-        let parts: Vec<String> =
-            parts.filter(|part| !part.is_empty()).map(|part| part.trim_end().to_owned() + "\n").collect();
+        let parts: Vec<String> = parts
+            .filter(|part| !part.is_empty())
+            .map(|part| part.trim_end().to_owned() + "\n")
+            .collect();
         parts.join("\n")
     }
 
@@ -54,7 +56,10 @@ impl Advice {
                 let _ = writeln!(text, "{} {what}", number(count));
             }
         };
-        note(read.not_counted, "requests have empty fields and are left out: no policy counted them");
+        note(
+            read.not_counted,
+            "requests have empty fields and are left out: no policy counted them",
+        );
         note(
             read.without_field,
             "requests have no field for the user and are left out: another log format, or no policy counted them",
@@ -75,7 +80,12 @@ impl Advice {
             let _ = match excluded.requests {
                 0 => writeln!(text, "--exclude {} matches no user", excluded.users),
                 requests => {
-                    writeln!(text, "{} requests of {} are excluded", number(requests), excluded.users)
+                    writeln!(
+                        text,
+                        "{} requests of {} are excluded",
+                        number(requests),
+                        excluded.users
+                    )
                 }
             };
         }
@@ -132,9 +142,16 @@ impl Advice {
             };
             let _ = match &without.recommended {
                 Some(best) => {
-                    writeln!(text, "Without the {users}: {} per {}.", number(best.quota), window(of.window_s))
+                    writeln!(
+                        text,
+                        "Without the {users}: {} per {}.",
+                        number(best.quota),
+                        window(of.window_s)
+                    )
                 }
-                None if without.others == 0 => writeln!(text, "Without the {users}, no user is left."),
+                None if without.others == 0 => {
+                    writeln!(text, "Without the {users}, no user is left.")
+                }
                 None => writeln!(
                     text,
                     "There was not enough memory for a quota without the {users}: raise --memory."
@@ -197,7 +214,8 @@ impl WindowAdvice {
     /// The table of percentiles.
     fn percentiles(&self) -> String {
         // 99.9 % keeps its decimal.
-        let shares = self.percentiles.iter().map(|of| format!("{} %", (of.share * 1000.0).round() / 10.0));
+        let shares =
+            self.percentiles.iter().map(|of| format!("{} %", (of.share * 1000.0).round() / 10.0));
         let header = [String::new()].into_iter().chain(shares).chain(["most".to_owned()]);
         let row = |name: &str, of: fn(&Percentile) -> u32| -> Vec<String> {
             let numbers = self.percentiles.iter().map(of).chain([self.most]);
@@ -211,7 +229,8 @@ impl WindowAdvice {
     }
 
     fn table(&self, read: &Reading) -> String {
-        let above = if read.units == read.requests { "requests above it" } else { "units above it" };
+        let above =
+            if read.units == read.requests { "requests above it" } else { "units above it" };
         let header = ["", "quota", "users refused", "", "user-windows refused", "", above, ""];
         let rows = self.candidates.iter().map(|candidate| self.row(candidate).into());
         table(header.map(str::to_owned).into(), rows.collect())

@@ -42,6 +42,9 @@ mod tests {
     fn names_and_prefixes_match() {
         let exclude = Exclude::new(&["jwt.sub=eve".to_owned(), "ip=192.0.2.*".to_owned()]);
         let users = ["jwt.sub=eve", "jwt.sub=eve2", "ip=192.0.2.7", "ip=192.0.20.7", ""];
-        assert_eq!(users.map(|user| exclude.find(user.as_bytes())), [Some(0), None, Some(1), None, None]);
+        assert_eq!(
+            users.map(|user| exclude.find(user.as_bytes())),
+            [Some(0), None, Some(1), None, None]
+        );
     }
 }

@@ -20,7 +20,9 @@ impl Malformed {
     pub(crate) fn add(&mut self, log: usize, offset: u64, line: &[u8]) {
         self.number += 1;
         let position = (log, offset);
-        if self.first.len() < SHOWN || self.first.last_key_value().is_some_and(|(last, _)| position < *last) {
+        if self.first.len() < SHOWN
+            || self.first.last_key_value().is_some_and(|(last, _)| position < *last)
+        {
             self.first.insert(position, shown(line));
             if self.first.len() > SHOWN {
                 self.first.pop_last();

@@ -86,12 +86,18 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
         } else {
             reader.text_lacks().map(|lack| format!(" (the format for text has no {lack})"))
         };
-        return Err(Error::NoLog { path: path(log), line: line.to_owned(), lack: lack.unwrap_or_default() });
+        return Err(Error::NoLog {
+            path: path(log),
+            line: line.to_owned(),
+            lack: lack.unwrap_or_default(),
+        });
     }
     let unreadable = read.with_lines.difference(&read.readable).map(|log| path(*log)).collect();
     let policy = policy.into_inner().map(|name| shown(&name));
-    let counted =
-        windows.into_iter().map(|window| window.counts.finish(threads, options.without_top)).collect();
+    let counted = windows
+        .into_iter()
+        .map(|window| window.counts.finish(threads, options.without_top))
+        .collect();
     Ok(Outcome { read, counted, policy, unreadable, damaged })
 }
 
@@ -161,7 +167,13 @@ impl Job<'_> {
         read
     }
 
-    fn chunk(&self, piece: Piece, chunk: &[u8], read: &mut Read, batches: &mut [Batch]) -> Result<(), Error> {
+    fn chunk(
+        &self,
+        piece: Piece,
+        chunk: &[u8],
+        read: &mut Read,
+        batches: &mut [Batch],
+    ) -> Result<(), Error> {
         let mut begin = 0;
         for end in memchr::memchr_iter(b'\n', chunk).chain([chunk.len()]) {
             let line = chunk.get(begin..end).unwrap_or_default();

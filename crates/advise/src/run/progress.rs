@@ -20,9 +20,12 @@ impl Bar {
     /// A bar for these logs. It has a length if all sizes are known, and is drawn on a terminal
     /// only.
     pub(crate) fn new(logs: &[PathBuf], progress: &Progress, wanted: bool) -> Self {
-        let size = |log: &PathBuf| log.metadata().ok().filter(|data| data.is_file()).map(|data| data.len());
+        let size = |log: &PathBuf| {
+            log.metadata().ok().filter(|data| data.is_file()).map(|data| data.len())
+        };
         let total: Option<u64> = logs.iter().map(size).sum();
-        let target = if wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target =
+            if wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(total, target);
         let template = if total.is_some() { KNOWN } else { UNKNOWN };
         if let Ok(style) = ProgressStyle::with_template(template) {

@@ -30,18 +30,23 @@ impl Brute {
     }
 
     fn smallest(&self, limits: Limits) -> u64 {
-        let little =
-            |list: &[u64], quota, limit| (Self::above(list, quota) as f64 / list.len() as f64) < limit;
+        let little = |list: &[u64], quota, limit| {
+            (Self::above(list, quota) as f64 / list.len() as f64) < limit
+        };
         (1..)
             .find(|quota| {
-                little(&self.users, *quota, limits.users) && little(&self.windows, *quota, limits.windows)
+                little(&self.users, *quota, limits.users)
+                    && little(&self.windows, *quota, limits.windows)
             })
             .unwrap()
     }
 
     pub fn check(&self, advice: &Advice) {
         let [window] = advice.windows.as_slice() else { panic!("{advice:?}") };
-        assert_eq!((window.users, window.user_windows), (self.users.len() as u64, self.windows.len() as u64));
+        assert_eq!(
+            (window.users, window.user_windows),
+            (self.users.len() as u64, self.windows.len() as u64)
+        );
         assert_eq!(u64::from(window.recommended.quota), self.smallest(advice.limits));
         for of in &window.percentiles {
             let at_most = |list: &[u64], units: u32| {
@@ -52,11 +57,18 @@ impl Brute {
                 assert!(at_most(list, units) && !at_most(list, units - 1), "{of:?}");
             }
         }
-        for candidate in window.candidates.iter().chain([&window.recommended]).chain(&window.one_less) {
+        for candidate in
+            window.candidates.iter().chain([&window.recommended]).chain(&window.one_less)
+        {
             let quota = candidate.quota.into();
             let units = self.windows.iter().map(|units| units.saturating_sub(quota)).sum::<u64>();
-            let expected = (Self::above(&self.users, quota), Self::above(&self.windows, quota), units);
-            assert_eq!((candidate.users, candidate.user_windows, candidate.units), expected, "{quota}");
+            let expected =
+                (Self::above(&self.users, quota), Self::above(&self.windows, quota), units);
+            assert_eq!(
+                (candidate.users, candidate.user_windows, candidate.units),
+                expected,
+                "{quota}"
+            );
         }
     }
 }

@@ -13,9 +13,11 @@ fn advice(options: Options) -> Advice {
     let path = directory.path().join("log");
     let line = |user: &str, second: u32| {
         let time = format!("2026-11-21T22:55:{second:02}.000Z");
-        json!({"time": time, "quota_policy": "per-caller", "quota_partition": user}).to_string() + "\n"
+        json!({"time": time, "quota_policy": "per-caller", "quota_partition": user}).to_string()
+            + "\n"
     };
-    let mut text = line("jwt.sub=alice", 1) + &line("jwt.sub=bob", 2) + "\x1b[31mnonsense\n" + &line("", 3);
+    let mut text =
+        line("jwt.sub=alice", 1) + &line("jwt.sub=bob", 2) + "\x1b[31mnonsense\n" + &line("", 3);
     (0..12).for_each(|second| text += &line("jwt.sub=eve", second));
     fs::write(&path, text).unwrap();
     let options = Options { logs: vec![path], ..options };
@@ -33,8 +35,7 @@ fn the_text_is_complete() {
 #[test]
 fn the_snippet_is_a_policy_in_shadow_mode() {
     let snippet: Value = serde_saphyr::from_str(&advice(Options::default()).snippet).unwrap();
-    let mut document =
-        json!({"domain": "shop", "store": {"cluster": "s"}, "identities": {"caller": [{"client_ip": {}}]}});
+    let mut document = json!({"domain": "shop", "store": {"cluster": "s"}, "identities": {"caller": [{"client_ip": {}}]}});
     document["policies"] = snippet["policies"].clone();
     let config = Config::parse(document.to_string().as_bytes()).unwrap();
     assert_eq!(config.policies.len(), 1);
@@ -51,7 +52,10 @@ fn several_windows_get_advice_in_one_run() {
     let text = advice.text();
     assert!(text.starts_with("14 requests, from "), "{text}");
     assert!(text.contains("\nWindows of 5s: 3 users in 5 user-windows\n"), "{text}");
-    assert!(text.contains("Recommended: 5 per 5s.") && text.contains("Recommended: 12 per 1m."), "{text}");
+    assert!(
+        text.contains("Recommended: 5 per 5s.") && text.contains("Recommended: 12 per 1m."),
+        "{text}"
+    );
     assert!(
         text.contains("  - name: per-caller-5s\n") && text.contains("  - name: per-caller-1m\n"),
         "{text}"
@@ -64,7 +68,10 @@ fn several_windows_get_advice_in_one_run() {
 fn users_with_the_largest_windows_are_named_and_left_out() {
     let with = advice(Options { show_users: 2, without_top: 1, ..Options::default() });
     let top = &with.windows[0].top_users;
-    assert_eq!((top[0].user.as_str(), top[0].most, top[0].window_ms), ("jwt.sub=eve", 12, 1_795_301_700_000));
+    assert_eq!(
+        (top[0].user.as_str(), top[0].most, top[0].window_ms),
+        ("jwt.sub=eve", 12, 1_795_301_700_000)
+    );
     assert_eq!((top.len(), top[1].most), (2, 1));
     let without = with.windows[0].without_top.as_ref().unwrap();
     assert_eq!((without.left_out, without.recommended.as_ref().unwrap().quota), (1, 1));
@@ -90,26 +97,34 @@ fn names_from_a_field_of_secrets_are_hashed() {
     let user = &advice.windows[0].top_users[0].user;
     assert!(user.starts_with('~') && user.len() == 17, "{user}");
     assert!(
-        !advice.text().contains("hunter2") && !serde_json::to_string(&advice).unwrap().contains("hunter2")
+        !advice.text().contains("hunter2")
+            && !serde_json::to_string(&advice).unwrap().contains("hunter2")
     );
 }
 
 #[test]
 fn requests_without_a_user_make_the_recommendation_doubtful() {
-    let counted = "{\"time\":1795301741,\"quota_policy\":\"p\",\"quota_partition\":\"jwt.sub=a\"}\n";
+    let counted =
+        "{\"time\":1795301741,\"quota_policy\":\"p\",\"quota_partition\":\"jwt.sub=a\"}\n";
     let lost = "{\"time\":1795301741,\"quota_policy\":null,\"quota_partition\":null}\n".repeat(9);
     let only = Only { policy: Some("p".to_owned()), path: None };
     for only in [Only::default(), only] {
         let advice = of(&format!("{counted}{lost}"), Options { only, ..Options::default() });
-        assert_eq!((advice.read.requests, advice.read.not_counted, advice.read.not_selected), (1, 9, 0));
+        assert_eq!(
+            (advice.read.requests, advice.read.not_counted, advice.read.not_selected),
+            (1, 9, 0)
+        );
         let text = advice.text();
         assert!(
-            text.contains("\n9 requests have empty fields and are left out: no policy counted them\n"),
+            text.contains(
+                "\n9 requests have empty fields and are left out: no policy counted them\n"
+            ),
             "{text}"
         );
         assert!(text.contains("Careful: 90 % of the requests (9) have no user"), "{text}");
     }
-    let other = of(&format!("{counted}{}", "{\"time\":1795301741}\n".repeat(9)), Options::default());
+    let other =
+        of(&format!("{counted}{}", "{\"time\":1795301741}\n".repeat(9)), Options::default());
     assert_eq!((other.read.without_field, other.read.not_counted), (9, 0));
     assert!(of(&counted.repeat(9), Options::default()).text().matches("Careful").next().is_none());
 }
@@ -124,7 +139,8 @@ fn of(text: &str, options: Options) -> Advice {
 
 #[test]
 fn the_picture_marks_the_recommendation_and_clips_no_text() {
-    let fields = Fields { key: Some("user".to_owned()), cost: Some("cost".to_owned()), ..Fields::default() };
+    let fields =
+        Fields { key: Some("user".to_owned()), cost: Some("cost".to_owned()), ..Fields::default() };
     let log = "{\"time\":1795301741,\"user\":\"a\",\"cost\":1}\n{\"time\":1795301741,\"user\":\"b\",\"cost\":987654321}\n";
     let advice = of(log, Options { fields, ..Options::default() });
     let [(window, picture)] = <[_; 1]>::try_from(advice.plots().unwrap()).unwrap();
@@ -133,8 +149,9 @@ fn the_picture_marks_the_recommendation_and_clips_no_text() {
     for text in picture.split("<text ").skip(1) {
         let (attributes, rest) = text.split_once('>').unwrap();
         let words = rest.split_once('<').unwrap().0.trim();
-        let value =
-            |name: &str| attributes.split_once(&format!("{name}=\"")).unwrap().1.split_once('"').unwrap().0;
+        let value = |name: &str| {
+            attributes.split_once(&format!("{name}=\"")).unwrap().1.split_once('"').unwrap().0
+        };
         let [x, size] = ["x", "font-size"].map(|name| value(name).parse::<f64>().unwrap());
         // Letters of a sans-serif font are about 0.6 of its size wide.
         let width = 0.6 * size * words.len() as f64;

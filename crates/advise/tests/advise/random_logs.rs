@@ -63,7 +63,8 @@ fn written(entry: &Entry, format: Format) -> Vec<u8> {
         format!("2026-11-21T22:{:02}:{:02}.{:03}Z", 55 + seconds / 60, seconds % 60, at % 1000)
     };
     // User 0 stands for all callers without an identity, who share a counter.
-    let name = |user: u8, prefix: &str| if user == 0 { "-".to_owned() } else { format!("{prefix}{user}") };
+    let name =
+        |user: u8, prefix: &str| if user == 0 { "-".to_owned() } else { format!("{prefix}{user}") };
     match (entry, format) {
         (Entry::Request { user, at_ms, cost }, Format::Json) => format!(
             "{{\"time\":\"{}\",\"quota_policy\":\"p\",\"quota_partition\":\"{}\",\"cost\":{cost}}}",
@@ -211,9 +212,10 @@ fn windows_add_up_over_logs_read_by_several_threads() {
         // One line in a thousand is late.
         let log = if step % 3 < 2 { (step % 3) as usize } else { 2 + usize::from(step > 60_000) };
         let line = String::from_utf8(written(entries.last().unwrap(), Format::Json)).unwrap();
-        texts[log].push_str(
-            &line.replace("\"cost\"", "\"agent\":\"Mozilla/5.0 (X11; Linux x86_64) 0123456789\",\"cost\""),
-        );
+        texts[log].push_str(&line.replace(
+            "\"cost\"",
+            "\"agent\":\"Mozilla/5.0 (X11; Linux x86_64) 0123456789\",\"cost\"",
+        ));
         texts[log].push('\n');
     }
     // The later of the rotated logs is the first argument.
@@ -231,17 +233,24 @@ fn windows_add_up_over_logs_read_by_several_threads() {
     // Windows that are closed early must have no more lines to come.
     options.memory = 512 << 10;
     let advice = advise(&options).unwrap();
-    assert!(advice.windows[0].sample.is_some() && advice.windows[0].late == 0, "{:?}", advice.windows[0]);
+    assert!(
+        advice.windows[0].sample.is_some() && advice.windows[0].late == 0,
+        "{:?}",
+        advice.windows[0]
+    );
 }
 
 #[test]
 fn a_truncated_log_counts_up_to_the_cut() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("cut");
-    let entries: Vec<Entry> =
-        (0..20_000).map(|i| Entry::Request { user: (i % 7) as u8, at_ms: BEGIN_MS + i, cost: 1 }).collect();
-    let text: Vec<u8> =
-        entries.iter().flat_map(|entry| [written(entry, Format::Json), b"\n".to_vec()].concat()).collect();
+    let entries: Vec<Entry> = (0..20_000)
+        .map(|i| Entry::Request { user: (i % 7) as u8, at_ms: BEGIN_MS + i, cost: 1 })
+        .collect();
+    let text: Vec<u8> = entries
+        .iter()
+        .flat_map(|entry| [written(entry, Format::Json), b"\n".to_vec()].concat())
+        .collect();
     for packing in [Packing::Gzip, Packing::Zstd] {
         let packed = pack(&text, packing);
         fs::write(&path, &packed[..packed.len() / 2]).unwrap();
@@ -260,12 +269,18 @@ fn errors_about_other_files_show_the_expected_format() {
     let path = directory.path().join("picture.png");
     fs::write(&path, b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR").unwrap();
     let error = advise(&options(vec![path.clone()])).unwrap_err();
-    assert!(matches!(error, Error::NoLog { .. }) && error.to_string().contains("quota_partition"), "{error}");
+    assert!(
+        matches!(error, Error::NoLog { .. }) && error.to_string().contains("quota_partition"),
+        "{error}"
+    );
     fs::write(&path, b"").unwrap();
     assert!(matches!(advise(&options(vec![path.clone()])), Err(Error::Nothing(_))));
     let missing = options(vec![directory.path().join("missing")]);
     assert!(matches!(advise(&missing), Err(Error::Unreadable { .. })));
-    assert!(matches!(advise(&options(vec![directory.path().to_owned()])), Err(Error::Unreadable { .. })));
+    assert!(matches!(
+        advise(&options(vec![directory.path().to_owned()])),
+        Err(Error::Unreadable { .. })
+    ));
 }
 
 /// Such as the messages of Envoy at its start, or a line that another process truncated.
@@ -283,16 +298,21 @@ fn an_unreadable_log_does_not_stop_the_others() {
     assert_eq!(advice.read.unreadable, [nonsense.display().to_string()]);
     assert!(advice.text().contains(&format!("no line of {} can be read", nonsense.display())));
     let error = advise(&options(vec![nonsense])).unwrap_err();
-    assert!(error.to_string().contains("has no %FILTER_STATE(wasm.quotagate.partition:PLAIN)%"), "{error}");
+    assert!(
+        error.to_string().contains("has no %FILTER_STATE(wasm.quotagate.partition:PLAIN)%"),
+        "{error}"
+    );
 }
 
 #[test]
 fn requests_of_several_policies_need_a_choice() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
-    let line =
-        String::from_utf8(written(&Entry::Request { user: 1, at_ms: BEGIN_MS, cost: 1 }, Format::Json))
-            .unwrap();
+    let line = String::from_utf8(written(
+        &Entry::Request { user: 1, at_ms: BEGIN_MS, cost: 1 },
+        Format::Json,
+    ))
+    .unwrap();
     fs::write(&path, format!("{line}\n{}\n", line.replace("\"p\"", "\"q\""))).unwrap();
     let mut options = options(vec![path]);
     let error = advise(&options).unwrap_err();

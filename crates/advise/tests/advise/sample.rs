@@ -54,7 +54,9 @@ fn standard_errors_match_the_real_deviations() {
         assert_eq!(window.recommended.quota, 1);
         let shares = [window.recommended.users_share, window.recommended.user_windows_share];
         let errors = [sample.users_error, sample.user_windows_error];
-        for (((share, truth), error), square) in shares.iter().zip(truth).zip(errors).zip(&mut squares) {
+        for (((share, truth), error), square) in
+            shares.iter().zip(truth).zip(errors).zip(&mut squares)
+        {
             let off = (share - truth) / error;
             assert!(off.abs() < 3.5, "{share} is {off} errors off {truth}");
             *square += off * off / POPULATIONS as f64;

@@ -17,7 +17,9 @@ type Request = (u32, u64, u32);
 
 /// Half of the users in each second, one after another. A few have high costs.
 fn requests(users: u32) -> Vec<Request> {
-    let cost = |user: u32, second: u64| 1 + (u64::from(user) * 7 + second) as u32 % 5 + 40 / (1 + user % 97);
+    let cost = |user: u32, second: u64| {
+        1 + (u64::from(user) * 7 + second) as u32 % 5 + 40 / (1 + user % 97)
+    };
     (0..SECONDS)
         .flat_map(|second| {
             let some = (0..users).filter(move |user| (u64::from(*user) + second) % 2 == 0);
@@ -43,8 +45,14 @@ fn run(requests: impl Iterator<Item = Request>, memory: usize) -> Advice {
         ..Fields::default()
     };
     // With several threads, the memory that is needed would depend on the speed of the machine.
-    let scarce =
-        Options { fields, windows_s: vec![1], lateness_s: 5, memory, threads: 1, ..options(vec![path]) };
+    let scarce = Options {
+        fields,
+        windows_s: vec![1],
+        lateness_s: 5,
+        memory,
+        threads: 1,
+        ..options(vec![path])
+    };
     advise(&scarce).unwrap()
 }
 
@@ -61,12 +69,18 @@ fn closed_windows_are_exact_for_lines_out_of_order() {
     let requests = requests(2000);
     // Each line is some seconds late. A third of the users has a second line, with others in
     // between.
-    let line =
-        |(user, second, cost): Request, behind: u32| (second * 10 + u64::from(behind), (user, second, cost));
-    let again =
-        requests.iter().filter(|(user, ..)| user % 3 == 0).map(|request| line(*request, 40 + request.0 % 7));
-    let mut placed: Vec<(u64, Request)> =
-        requests.iter().map(|request| line(*request, request.0 * request.0 % 37)).chain(again).collect();
+    let line = |(user, second, cost): Request, behind: u32| {
+        (second * 10 + u64::from(behind), (user, second, cost))
+    };
+    let again = requests
+        .iter()
+        .filter(|(user, ..)| user % 3 == 0)
+        .map(|request| line(*request, 40 + request.0 % 7));
+    let mut placed: Vec<(u64, Request)> = requests
+        .iter()
+        .map(|request| line(*request, request.0 * request.0 % 37))
+        .chain(again)
+        .collect();
     placed.sort_unstable();
     let requests: Vec<Request> = placed.into_iter().map(|(_, request)| request).collect();
     let brute = brute(&requests, memory);
@@ -83,7 +97,8 @@ fn lines_for_closed_windows_count_as_windows_of_their_own() {
     let late = || (0..2000).step_by(2).map(|user| (user, 100));
     let apart: Vec<Request> =
         requests.iter().copied().chain(late().map(|(user, cost)| (user, SECONDS, cost))).collect();
-    let advice = run(requests.iter().copied().chain(late().map(|(user, cost)| (user, 0, cost))), memory);
+    let advice =
+        run(requests.iter().copied().chain(late().map(|(user, cost)| (user, 0, cost))), memory);
     assert_eq!((&advice.windows[0].sample, advice.windows[0].late), (&None, 1000));
     brute(&apart, memory).check(&advice);
 }
@@ -91,14 +106,18 @@ fn lines_for_closed_windows_count_as_windows_of_their_own() {
 #[test]
 fn estimates_from_a_sample_stay_within_their_errors() {
     let memory = 2 << 20;
-    let requests = requests(40_000).into_iter().filter(|(_, second, _)| *second < 30).collect::<Vec<_>>();
+    let requests =
+        requests(40_000).into_iter().filter(|(_, second, _)| *second < 30).collect::<Vec<_>>();
     let brute = brute(&requests, memory);
     let advice = run(requests.into_iter(), memory);
     let window = &advice.windows[0];
     let sample = window.sample.as_ref().unwrap();
     assert!(sample.one_in >= 2 && sample.users >= 500, "{sample:?}");
     let close = |estimate: f64, truth: f64, error: f64| {
-        assert!((estimate - truth).abs() <= 4.0 * error, "{estimate} for {truth}, ± {error}: {advice:?}");
+        assert!(
+            (estimate - truth).abs() <= 4.0 * error,
+            "{estimate} for {truth}, ± {error}: {advice:?}"
+        );
     };
     // Each user is sampled independently, so the number of users has an error, too.
     let (all, looked_at) = (brute.users.len() as f64, sample.users as f64);

@@ -53,12 +53,14 @@ impl Embedded<'_> {
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(self.text) {
             let at = Position { line: error.line() as u64, column: error.column() as u64 };
             let message = error.to_string();
-            let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
-            let yaml = if matches!(error.classify(), Category::Syntax) && yaml::read(self.text).is_ok() {
-                ": a StringValue cannot contain YAML; write JSON, or use google.protobuf.Struct"
-            } else {
-                ""
-            };
+            let message =
+                message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
+            let yaml =
+                if matches!(error.classify(), Category::Syntax) && yaml::read(self.text).is_ok() {
+                    ": a StringValue cannot contain YAML; write JSON, or use google.protobuf.Struct"
+                } else {
+                    ""
+                };
             return Err(Unreadable {
                 at: Some(self.position(at)),
                 message: format!("must be JSON: {message}{yaml}"),
@@ -88,7 +90,9 @@ impl Embedded<'_> {
     /// The position in the file for a position in the text.
     pub(super) fn position(&self, at: Position) -> Position {
         match self.shift {
-            Some((lines, columns)) => Position { line: lines + at.line, column: columns + at.column },
+            Some((lines, columns)) => {
+                Position { line: lines + at.line, column: columns + at.column }
+            }
             None => self.node.referenced.into(),
         }
     }
@@ -131,7 +135,8 @@ impl<'n> Search<'_, 'n> {
                 }
             }
             Tree::Map(members) => {
-                let kind = node.value.get("@type").and_then(|kind| kind.value.text()).unwrap_or_default();
+                let kind =
+                    node.value.get("@type").and_then(|kind| kind.value.text()).unwrap_or_default();
                 for (name, value) in members {
                     let path = config::member_path(path, &name.value);
                     let enough = match name.value.as_str() {

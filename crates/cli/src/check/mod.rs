@@ -118,11 +118,15 @@ fn check_document(document: &Document<'_>, report: &mut Report) {
         Content::Text(embedded) => match embedded.read() {
             Ok(node) => {
                 report.documents.push(Summary::of(path, embedded.start(), &node));
-                report.findings.extend(findings(embedded.text(), &node, number, |at| embedded.position(at)));
+                report
+                    .findings
+                    .extend(findings(embedded.text(), &node, number, |at| embedded.position(at)));
             }
             Err(Unreadable { at, message }) => {
                 report.documents.push(Summary::unreadable(path, embedded.start()));
-                report.findings.push(Finding { document: Some(number), ..Finding::of_file(at, message) });
+                report
+                    .findings
+                    .push(Finding { document: Some(number), ..Finding::of_file(at, message) });
             }
         },
     }
@@ -130,7 +134,12 @@ fn check_document(document: &Document<'_>, report: &mut Report) {
 
 /// The findings of the filter's own parser. `text` is the JSON of the document, and `node` is the
 /// same with positions. `in_file` converts these to positions in the file.
-fn findings(text: &str, node: &Node, number: usize, in_file: impl Fn(Position) -> Position) -> Vec<Finding> {
+fn findings(
+    text: &str,
+    node: &Node,
+    number: usize,
+    in_file: impl Fn(Position) -> Position,
+) -> Vec<Finding> {
     let finding = |fault: &Fault, severity| {
         let at = in_file(locate(node, &fault.path));
         Finding {

@@ -144,8 +144,9 @@ impl fmt::Display for Report {
             return writeln!(f, "{}: no policy document", self.file);
         }
         for (number, document) in (1..).zip(&self.documents) {
-            let is_bad =
-                |finding: &&Finding| finding.severity == Severity::Fault && finding.document == Some(number);
+            let is_bad = |finding: &&Finding| {
+                finding.severity == Severity::Fault && finding.document == Some(number)
+            };
             if self.findings.iter().any(|finding| is_bad(&finding)) {
                 continue;
             }

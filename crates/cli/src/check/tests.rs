@@ -46,7 +46,10 @@ fn yaml_and_json_are_read() {
 
 #[test]
 fn faults_have_a_line_and_the_name_of_the_policy() {
-    let bad = GOOD.replace("shop", "Shop!").replace("quota: 5", "quota: -5").replace("    window: 1m\n", "");
+    let bad = GOOD
+        .replace("shop", "Shop!")
+        .replace("quota: 5", "quota: -5")
+        .replace("    window: 1m\n", "");
     let found = lines(&bad);
     let expected = [
         "f:1:1: domain: must match ",
@@ -61,8 +64,7 @@ fn faults_have_a_line_and_the_name_of_the_policy() {
 
 #[test]
 fn names_that_look_like_paths_have_positions() {
-    let tiers =
-        "    tiers:\n      source: {jwt: {claim: plan}}\n      quotas:\n        a: 1\n        \"a.b\": x\n";
+    let tiers = "    tiers:\n      source: {jwt: {claim: plan}}\n      quotas:\n        a: 1\n        \"a.b\": x\n";
     let found = lines(&format!("{GOOD}{tiers}"));
     assert!(
         matches!(found.as_slice(), [one] if one.starts_with("f:12:9: policies[0].tiers.quotas[\"a.b\"] (policy \"a\"): ")),
@@ -73,7 +75,8 @@ fn names_that_look_like_paths_have_positions() {
 #[test]
 fn valid_and_invalid_documents_get_warnings() {
     let misleading = format!("{GOOD}digest_key: short\n");
-    for (text, valid) in [(misleading.clone(), true), (misleading.replace("shop", "Shop!"), false)] {
+    for (text, valid) in [(misleading.clone(), true), (misleading.replace("shop", "Shop!"), false)]
+    {
         let report = check("f", &text);
         assert_eq!(is_valid(&report), valid);
         assert!(report.has(Severity::Warning));
@@ -86,8 +89,14 @@ fn valid_and_invalid_documents_get_warnings() {
 
 #[test]
 fn a_field_given_twice_is_a_fault_in_plain_words() {
-    assert_eq!(lines(&format!("{GOOD}    quota: 6\n")), ["f:8:5: the field \"quota\" is given twice"]);
-    assert_eq!(lines("{\"domain\": 1,\n \"domain\": 2}"), ["f:2:2: the field \"domain\" is given twice"]);
+    assert_eq!(
+        lines(&format!("{GOOD}    quota: 6\n")),
+        ["f:8:5: the field \"quota\" is given twice"]
+    );
+    assert_eq!(
+        lines("{\"domain\": 1,\n \"domain\": 2}"),
+        ["f:2:2: the field \"domain\" is given twice"]
+    );
 }
 
 #[test]
@@ -130,11 +139,19 @@ fn containers(document: &str) -> [(&'static str, String); 5] {
         ("WasmPlugin", kubernetes("WasmPlugin", "  url: oci://x/quotagate\n  pluginConfig:\n", 4)),
         (
             "TrafficExtension",
-            kubernetes("TrafficExtension", "  wasm:\n    url: oci://x/quotagate\n    pluginConfig:\n", 6),
+            kubernetes(
+                "TrafficExtension",
+                "  wasm:\n    url: oci://x/quotagate\n    pluginConfig:\n",
+                6,
+            ),
         ),
         (
             "EnvoyExtensionPolicy",
-            kubernetes("EnvoyExtensionPolicy", "  wasm:\n    - name: quotagate\n      config:\n", 8),
+            kubernetes(
+                "EnvoyExtensionPolicy",
+                "  wasm:\n    - name: quotagate\n      config:\n",
+                8,
+            ),
         ),
     ]
 }
@@ -159,7 +176,10 @@ fn documents_are_found_in_surrounding_configurations() {
 fn a_broken_document_of_our_own_plugin_is_found() {
     for (kind, text) in containers("domain: shop\npolicy: []\n") {
         let found = lines(&text);
-        assert!(found.iter().any(|line| line.contains(": policies: is required")), "{kind}: {found:?}");
+        assert!(
+            found.iter().any(|line| line.contains(": policies: is required")),
+            "{kind}: {found:?}"
+        );
     }
     // A plugin of another project that has a field `domain`.
     let (_, other) = containers("domain: shop\n").into_iter().next().unwrap();
@@ -186,14 +206,18 @@ fn string_values_are_parsed_as_the_filter_parses_them() {
     // All findings in a text of one line have the position of that line.
     let line = string_value(&format!("'{}'", BAD_JSON.replace('\n', " ")));
     let found = lines(&line);
-    assert!(matches!(found.as_slice(), [one] if one.starts_with("f:4:10: policies[0].quota")), "{found:?}");
+    assert!(
+        matches!(found.as_slice(), [one] if one.starts_with("f:4:10: policies[0].quota")),
+        "{found:?}"
+    );
     // Envoy passes the text on, and the filter parses JSON only.
     let found = lines(&string_value(&format!("|\n{}", indented(GOOD, 4))));
     assert!(
         matches!(found.as_slice(), [one] if one.starts_with("f:5:5: must be JSON: ") && one.contains("google.protobuf.Struct")),
         "{found:?}"
     );
-    let found = lines(&string_value(&format!("|\n{}", indented(&BAD_JSON.replace("},\n", "}\n"), 4))));
+    let found =
+        lines(&string_value(&format!("|\n{}", indented(&BAD_JSON.replace("},\n", "}\n"), 4))));
     assert!(
         matches!(found.as_slice(), [one] if one.starts_with("f:7:") && !one.contains(" at line ")),
         "{found:?}"
@@ -208,8 +232,10 @@ fn string_values_are_parsed_as_the_filter_parses_them() {
 
 #[test]
 fn faults_name_the_document_if_there_are_several() {
-    let text =
-        format!("{GOOD}---\n{}---\n{GOOD}", GOOD.replace("quota: 5", "quota: -5").replace("shop", "other"));
+    let text = format!(
+        "{GOOD}---\n{}---\n{GOOD}",
+        GOOD.replace("quota: 5", "quota: -5").replace("shop", "other")
+    );
     let report = check("f", &text);
     let found = report.lines();
     assert!(
@@ -260,7 +286,11 @@ fn shipped_files_have_no_faults_or_warnings() {
             with_documents.push(name);
         }
     }
-    let expected =
-        ["docker/envoy.yaml", "envoy/envoy.yaml", "envoy/gateway/quotas.yaml", "envoy/istio/wasmplugin.yaml"];
+    let expected = [
+        "docker/envoy.yaml",
+        "envoy/envoy.yaml",
+        "envoy/gateway/quotas.yaml",
+        "envoy/istio/wasmplugin.yaml",
+    ];
     assert_eq!(with_documents, expected);
 }

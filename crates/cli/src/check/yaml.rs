@@ -42,7 +42,9 @@ pub(super) fn read(text: &str) -> Result<Vec<Node>, Unreadable> {
     serde_saphyr::from_multiple(text).map_err(|error| {
         let error = error.without_snippet();
         let message = match error {
-            Error::DuplicateMappingKey { key: Some(key), .. } => format!("the field {key:?} is given twice"),
+            Error::DuplicateMappingKey { key: Some(key), .. } => {
+                format!("the field {key:?} is given twice")
+            }
             Error::DuplicateMappingKey { key: None, .. } => "a field is given twice".to_owned(),
             other => UserMessageFormatter.format_message(other).into_owned(),
         };
@@ -71,9 +73,10 @@ impl Tree {
         match self {
             Self::Scalar(value) => value.clone(),
             Self::List(elements) => elements.iter().map(|element| element.value.json()).collect(),
-            Self::Map(members) => {
-                members.iter().map(|(name, value)| (name.value.clone(), value.value.json())).collect()
-            }
+            Self::Map(members) => members
+                .iter()
+                .map(|(name, value)| (name.value.clone(), value.value.json()))
+                .collect(),
         }
     }
 }
@@ -151,7 +154,8 @@ mod tests {
 
     #[test]
     fn values_and_names_have_positions() {
-        let text = "a: 1\nb:\n  - x\n  - {c: [true, null, -1, 1.5]}\n---\n\"d\": >\n  folded\n  text\n";
+        let text =
+            "a: 1\nb:\n  - x\n  - {c: [true, null, -1, 1.5]}\n---\n\"d\": >\n  folded\n  text\n";
         let documents = read(text).unwrap();
         let json: Vec<Value> = documents.iter().map(|document| document.value.json()).collect();
         assert_eq!(
@@ -162,7 +166,10 @@ mod tests {
             ]
         );
         let Tree::List(elements) = &documents[0].value.get("b").unwrap().value else { panic!() };
-        assert_eq!(elements.iter().map(|element| element.referenced.line()).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(
+            elements.iter().map(|element| element.referenced.line()).collect::<Vec<_>>(),
+            [3, 4]
+        );
         let Tree::Map(members) = &documents[1].value else { panic!() };
         assert_eq!((members[0].0.referenced.line(), members[0].0.referenced.column()), (6, 1));
     }
@@ -170,7 +177,10 @@ mod tests {
     #[test]
     fn syntax_errors_have_a_position_and_plain_words() {
         let twice = "domain: shop\nstore:\n  cluster: a\n  cluster: b\n";
-        assert_eq!(syntax_error(twice), (Some((4, 3)), "the field \"cluster\" is given twice".to_owned()));
+        assert_eq!(
+            syntax_error(twice),
+            (Some((4, 3)), "the field \"cluster\" is given twice".to_owned())
+        );
         for text in ["a: [", "a: b: c", "a: *b", "a:\n\t- b", "{a: 1, a: 2}"] {
             let (at, message) = syntax_error(text);
             assert!(

@@ -47,14 +47,16 @@ impl PartitionArgs {
     /// When it is no partition, when a secret or a key cannot be read, or when the key has to be
     /// derived from a domain that is not known.
     pub(crate) async fn encode(&self, session: &Session, policy: &str) -> Result<String, Failure> {
-        let invalid = |error: quotagate_quota::request::naming::NameError| Failure::Usage(error.to_string());
+        let invalid =
+            |error: quotagate_quota::request::naming::NameError| Failure::Usage(error.to_string());
         let mut secrets = Vec::new();
         for label in &self.secret {
             // Checks the label before the operator types a secret.
             Secret::new(label, vec![b'x']).map_err(invalid)?;
             secrets.push(Secret::new(label, ask(label)?).map_err(invalid)?);
         }
-        let name = Name::parse(self.partition.as_deref().unwrap_or_default(), secrets).map_err(invalid)?;
+        let name =
+            Name::parse(self.partition.as_deref().unwrap_or_default(), secrets).map_err(invalid)?;
         if let Some(label) = name.written_out().filter(|_| !self.plain) {
             return Err(Failure::Usage(format!(
                 "the value of {label} may be a secret, and would be sent, logged and shown: use --secret {label}, \
@@ -94,7 +96,12 @@ impl PartitionArgs {
             Some(file) => {
                 let source = format!("--digest-key-file {}", file.display());
                 let text = fs::read(file);
-                (text.map_err(|error| Failure::Usage(format!("{source} cannot be read: {error}")))?, source)
+                (
+                    text.map_err(|error| {
+                        Failure::Usage(format!("{source} cannot be read: {error}"))
+                    })?,
+                    source,
+                )
             }
             None => match env::var_os(KEY_VARIABLE).filter(|key| !key.is_empty()) {
                 Some(key) => (key.into_encoded_bytes(), KEY_VARIABLE.to_owned()),
@@ -111,7 +118,8 @@ impl PartitionArgs {
 
 /// Reads a secret: on a terminal without echo, else the next line of standard input.
 fn ask(label: &str) -> Result<Vec<u8>, Failure> {
-    let unread = |error: io::Error| Failure::Usage(format!("cannot read the secret {label}: {error}"));
+    let unread =
+        |error: io::Error| Failure::Usage(format!("cannot read the secret {label}: {error}"));
     if io::stdin().is_terminal() {
         let typed = rpassword::prompt_password(format!("{label} (not shown): "));
         return typed.map(String::into_bytes).map_err(unread);
@@ -138,7 +146,9 @@ mod tests {
 
     #[test]
     fn only_the_line_end_is_removed_from_a_secret() {
-        for (text, secret) in [("a b \n", "a b "), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a", "a"), ("\n", "")] {
+        for (text, secret) in
+            [("a b \n", "a b "), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a", "a"), ("\n", "")]
+        {
             assert_eq!(without_line_end(text.as_bytes()), secret.as_bytes());
         }
     }

@@ -71,7 +71,8 @@ impl Common {
         let target = self.target(usual.parse().ok().as_ref());
         let session = Session { client, output: Output::new(self.json), by, target };
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Failure::Refused(format!("cannot start: {error}")))?;
+        let runtime =
+            runtime.map_err(|error| Failure::Refused(format!("cannot start: {error}")))?;
         let done = runtime.block_on(command(session));
         // A name lookup that hangs must not delay the end.
         runtime.shutdown_background();
@@ -96,8 +97,12 @@ impl Common {
 impl Session {
     /// A command on the same store and domain, quoted for a shell.
     pub(crate) fn command(&self, arguments: &[impl AsRef<str>]) -> String {
-        let arguments = arguments.iter().map(AsRef::as_ref).chain(self.target.iter().map(String::as_str));
-        std::iter::once("quotagate".to_owned()).chain(arguments.map(quoted)).collect::<Vec<_>>().join(" ")
+        let arguments =
+            arguments.iter().map(AsRef::as_ref).chain(self.target.iter().map(String::as_str));
+        std::iter::once("quotagate".to_owned())
+            .chain(arguments.map(quoted))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     /// Prints what was done.

@@ -74,9 +74,13 @@ fn json_has_candidates_and_the_recommendation() {
     let advice: Value = serde_json::from_str(&out).unwrap();
     let window = &advice["windows"][0];
     assert_eq!((&advice["policy"], &window["window_s"]), (&"per-caller".into(), &10.into()));
-    let quotas: Vec<_> = window["candidates"].as_array().unwrap().iter().map(|row| &row["quota"]).collect();
+    let quotas: Vec<_> =
+        window["candidates"].as_array().unwrap().iter().map(|row| &row["quota"]).collect();
     assert_eq!(quotas, [1, 2, 3]);
-    assert_eq!((&window["recommended"]["quota"], &advice["read"]["requests"]), (&3.into(), &12.into()));
+    assert_eq!(
+        (&window["recommended"]["quota"], &advice["read"]["requests"]),
+        (&3.into(), &12.into())
+    );
     assert_eq!(err, "");
 }
 
@@ -107,8 +111,10 @@ fn standard_input_may_be_compressed() {
 fn windows_add_up_over_files() {
     let directory = tempfile::tempdir().unwrap();
     let log = log();
-    let [one, two] =
-        write(directory.path(), [("one.log", log.as_bytes()), ("two.log.gz", gzip(&log).as_slice())]);
+    let [one, two] = write(
+        directory.path(),
+        [("one.log", log.as_bytes()), ("two.log.gz", gzip(&log).as_slice())],
+    );
     let (out, _) = ends(0, &[&one, &two]);
     assert!(out.contains("24 requests of 10 users in 10 user-windows"), "{out}");
     assert!(out.contains("Recommended: 6 per 1m."), "{out}");
@@ -128,8 +134,10 @@ fn a_truncated_file_counts_up_to_the_cut_with_a_note() {
 fn nothing_to_advise_on_ends_with_status_1() {
     let directory = tempfile::tempdir().unwrap();
     let nobody = b"{\"time\":\"2026-01-31T12:00:00.000Z\",\"quota_partition\":null}\n";
-    let [empty, nobody, some] =
-        write(directory.path(), [("empty", b"".as_slice()), ("nobody", nobody), ("some", log().as_bytes())]);
+    let [empty, nobody, some] = write(
+        directory.path(),
+        [("empty", b"".as_slice()), ("nobody", nobody), ("some", log().as_bytes())],
+    );
     for (arguments, why) in [
         (vec![empty.as_str()], "no line was read"),
         (vec!["-"], "no line was read"),
@@ -137,7 +145,10 @@ fn nothing_to_advise_on_ends_with_status_1() {
         (vec!["--policy", "other", &some], "12 are of other policies or paths"),
     ] {
         let (out, err) = ends(1, &arguments);
-        assert!(out.is_empty() && err.starts_with("quotagate: there is nothing to advise on: "), "{err}");
+        assert!(
+            out.is_empty() && err.starts_with("quotagate: there is nothing to advise on: "),
+            "{err}"
+        );
         assert!(err.contains(why) && err.lines().count() == 1, "{err}");
     }
 }
@@ -202,7 +213,8 @@ fn flags_select_windows_and_users() {
     }
     let (out, _) = ends(0, &["--exclude", "jwt.sub=alice", &file]);
     assert!(
-        out.contains("Recommended: 1 per 1m.") && out.contains("3 requests of jwt.sub=alice are excluded"),
+        out.contains("Recommended: 1 per 1m.")
+            && out.contains("3 requests of jwt.sub=alice are excluded"),
         "{out}"
     );
     let (_, err) = ends(2, &["--show-users", "101", &file]);
@@ -215,7 +227,10 @@ fn an_unknown_time_field_is_reported_with_the_known_fields() {
     let [file] = write(directory.path(), [("access.log", log().as_bytes())]);
     let (_, err) = ends(2, &["--time-field", "when", &file]);
     assert!(err.contains("it has no field \"when\" for the time; its fields are \""), "{err}");
-    assert!(err.contains("\"quota_partition\"") && err.contains("choose one with --time-field"), "{err}");
+    assert!(
+        err.contains("\"quota_partition\"") && err.contains("choose one with --time-field"),
+        "{err}"
+    );
 }
 
 #[test]
@@ -230,7 +245,10 @@ fn errors_about_other_files_show_the_expected_format() {
     );
     let (out, err) = ends(2, &[&picture]);
     assert!(out.is_empty() && err.contains("picture.png is not an access log"), "{err}");
-    assert!(err.contains("{\"time\":\"2026-01-31T12:00:00.000Z\"") && err.contains("--key-field"), "{err}");
+    assert!(
+        err.contains("{\"time\":\"2026-01-31T12:00:00.000Z\"") && err.contains("--key-field"),
+        "{err}"
+    );
     assert!(!err.contains('\u{1b}'), "{err}");
     let (_, err) = ends(2, &[&random]);
     assert!(err.contains("cannot read ") && err.contains("broken.gz"), "{err}");

@@ -38,7 +38,10 @@ fn one_fault_in_several_files_fails_the_check() {
     assert_eq!(err, "");
     let (out, err) = ends(1, directory.path(), &["bad.json", "good.json"]);
     assert_eq!(out, "good.json: valid, with 0 policies\n");
-    assert!(err.starts_with("bad.json:1:2: domain: must match ") && err.lines().count() == 1, "{err}");
+    assert!(
+        err.starts_with("bad.json:1:2: domain: must match ") && err.lines().count() == 1,
+        "{err}"
+    );
     let (out, err) = ends(2, directory.path(), &["missing.json", "good.json"]);
     assert_eq!(out, "good.json: valid, with 0 policies\n");
     assert!(err.starts_with("missing.json: cannot be read: "), "{err}");
@@ -70,7 +73,8 @@ fn json_has_findings_with_positions() {
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["valid"], false);
     let fault = &report["files"][0]["findings"][0];
-    let position = ["severity", "line", "column", "document", "path"].map(|name| fault[name].clone());
+    let position =
+        ["severity", "line", "column", "document", "path"].map(|name| fault[name].clone());
     assert_eq!(position, [json!("fault"), json!(1), json!(2), json!(1), json!("domain")]);
     assert_eq!(report["files"][1]["documents"][0]["domain"], "shop");
     let (out, _) = ends(0, directory.path(), &["--json", "misleading.json"]);

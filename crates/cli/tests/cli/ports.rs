@@ -20,11 +20,13 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start() -> StoreProcess {
-    StoreProcess::start_with(&StoreOptions::new("memory:").program(env!("CARGO_BIN_EXE_quotagate"))).unwrap()
+    StoreProcess::start_with(&StoreOptions::new("memory:").program(env!("CARGO_BIN_EXE_quotagate")))
+        .unwrap()
 }
 
 fn body(key: &str) -> String {
-    let reservation = json!({"key": key, "window_s": MAX_WINDOW_S, "quota": 1_000_000, "want": 1, "min": 1});
+    let reservation =
+        json!({"key": key, "window_s": MAX_WINDOW_S, "quota": 1_000_000, "want": 1, "min": 1});
     json!({"budget_ms": 20000, "reservations": [reservation]}).to_string()
 }
 
@@ -70,8 +72,10 @@ fn descriptors(store: &StoreProcess) -> usize {
 fn slow_requests_delay_no_others_and_are_ended() {
     let mut store = start();
     let before = descriptors(&store);
-    let head =
-        format!("POST /v1/reserve HTTP/1.1\r\nhost: s\r\ncontent-length: {}\r\n\r\n{{", body("k").len());
+    let head = format!(
+        "POST /v1/reserve HTTP/1.1\r\nhost: s\r\ncontent-length: {}\r\n\r\n{{",
+        body("k").len()
+    );
     let starts: [&[u8]; 5] = [
         b"",
         b"P",
@@ -80,8 +84,8 @@ fn slow_requests_delay_no_others_and_are_ended() {
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ];
     let ports = [store.port(), store.admin_port()];
-    let slow =
-        ports.map(|port| (0..100).map(move |i| raw(port, starts[i % starts.len()])).collect::<Vec<_>>());
+    let slow = ports
+        .map(|port| (0..100).map(move |i| raw(port, starts[i % starts.len()])).collect::<Vec<_>>());
     for expected in 1..=50 {
         assert_eq!(used_by_one_more(&store), expected);
     }
@@ -90,7 +94,8 @@ fn slow_requests_delay_no_others_and_are_ended() {
         let said = rest(stream);
         assert!(!said.starts_with("HTTP/1.1 200"), "{said}");
     }
-    wait::until_true("their descriptors are free", PATIENCE, || Ok(descriptors(&store) <= before)).unwrap();
+    wait::until_true("their descriptors are free", PATIENCE, || Ok(descriptors(&store) <= before))
+        .unwrap();
     assert_eq!(used_by_one_more(&store), 51, "nothing of theirs was counted");
     store.check().unwrap();
 }
@@ -124,15 +129,24 @@ fn invalid_calls_count_nothing() {
         (with("transfer-encoding: chunked\r\nconnection: close"), &["400"]),
         (with("transfer-encoding: gzip, identity"), &["400"]),
         (
-            with(&format!("content-length: {length}\r\norigin: https://page.example\r\nconnection: close")),
+            with(&format!(
+                "content-length: {length}\r\norigin: https://page.example\r\nconnection: close"
+            )),
             &["403"],
         ),
-        (format!("GET /v1/reserve HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n{good}"), &["405"]),
         (
-            "POST /v1/reserve/../../etc/passwd HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n".to_owned(),
+            format!("GET /v1/reserve HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n{good}"),
+            &["405"],
+        ),
+        (
+            "POST /v1/reserve/../../etc/passwd HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n"
+                .to_owned(),
             &["421"],
         ),
-        ("CONNECT other:80 HTTP/1.1\r\nhost: other\r\nconnection: close\r\n\r\n".to_owned(), &["404"]),
+        (
+            "CONNECT other:80 HTTP/1.1\r\nhost: other\r\nconnection: close\r\n\r\n".to_owned(),
+            &["404"],
+        ),
         ("*1\r\n$8\r\nFLUSHALL\r\n".to_owned(), &["400"]),
         (format!("POST /v1/reserve HTTP/1.1\r\nx: {}\r\n\r\n", "x".repeat(1 << 20)), &["431", ""]),
         (format!("POST /v1/reserve HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(2_000)), &["431", ""]),
@@ -178,7 +192,11 @@ fn deep_and_large_bodies_are_refused() {
     ] {
         let response = send(&text);
         assert_eq!(response.status, 400, "{}: {}", &text[..60], response.text());
-        assert!(response.text().len() < 2_000, "what was sent is not sent back: {}", response.text().len());
+        assert!(
+            response.text().len() < 2_000,
+            "what was sent is not sent back: {}",
+            response.text().len()
+        );
     }
     // One bad item of a valid body fails alone.
     let long = json!({"key": format!("shop:p:{{{}}}", "k".repeat(500_000)), "window_s": 60, "quota": 1, "want": 1, "min": 1});
@@ -234,7 +252,8 @@ fn answer_pings_until_closed(mut stream: TcpStream) {
             break;
         }
         let is_answer = head[4] & 1 == 1;
-        if head[3] == PING && !is_answer && stream.write_all(&frame(PING, 1, 0, &payload)).is_err() {
+        if head[3] == PING && !is_answer && stream.write_all(&frame(PING, 1, 0, &payload)).is_err()
+        {
             break;
         }
     }
@@ -249,7 +268,8 @@ fn unread_answers_are_bounded_and_their_grants_are_refunded() {
     let many = json!({"budget_ms": 20000, "reservations": many}).to_string();
     // More calls than the store accepts. Each connection sends no more bytes than HTTP/2 allows at
     // first.
-    let crowd: Vec<_> = (0..12).map(|_| raw(store.port(), &calls_with_closed_windows(&many, 120))).collect();
+    let crowd: Vec<_> =
+        (0..12).map(|_| raw(store.port(), &calls_with_closed_windows(&many, 120))).collect();
     wait::until_true("some connections are refused", PATIENCE, || {
         let metrics = http::get(store.admin_port(), "/metrics")?.text();
         Ok(metrics.contains("quotagate_store_calls_total{status=\"503\"}"))
@@ -292,11 +312,13 @@ fn a_crowd_leaves_descriptors_for_redis_and_operators() {
     raise_file_limit().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("quotagate-with-few-files");
-    let text = format!("#!/bin/sh\nulimit -n 640\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_quotagate"));
+    let text =
+        format!("#!/bin/sh\nulimit -n 640\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_quotagate"));
     fs::write(&program, text).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let mut redis = Redis::start().unwrap();
-    let store = StoreProcess::start_with(&StoreOptions::new(&redis.url()).program(&program)).unwrap();
+    let store =
+        StoreProcess::start_with(&StoreOptions::new(&redis.url()).program(&program)).unwrap();
     let ready = || Ok(http::get(store.admin_port(), "/readyz")?.status == 200);
     wait::until_true("the store is ready", PATIENCE, ready).unwrap();
     // Connections beyond the bound wait in the backlog, until that is full.
@@ -308,7 +330,8 @@ fn a_crowd_leaves_descriptors_for_redis_and_operators() {
     };
     let crowd: Vec<_> = (0..1000).map_while(connect).collect();
     // Half of the descriptors are for callers. The system limits the backlog.
-    let waiting: usize = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap();
+    let waiting: usize =
+        fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap();
     assert!(crowd.len() >= 640.min(320 + waiting), "{}", crowd.len());
     // The new connection to Redis needs a free descriptor.
     redis.restart().unwrap();

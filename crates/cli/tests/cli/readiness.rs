@@ -52,7 +52,11 @@ fn a_redis_that_refuses_writes_is_not_ready_and_is_logged_once() {
     // A folder with its name prevents a snapshot from being saved.
     std::fs::create_dir(format!("{directory}/dump.rdb")).unwrap();
     for (code, begin, end) in [
-        ("OOM", vec![&["CONFIG", "SET", "maxmemory", "1"][..]], &["CONFIG", "SET", "maxmemory", "0"]),
+        (
+            "OOM",
+            vec![&["CONFIG", "SET", "maxmemory", "1"][..]],
+            &["CONFIG", "SET", "maxmemory", "0"],
+        ),
         (
             "NOREPLICAS",
             vec![&["CONFIG", "SET", "min-replicas-to-write", "1"][..]],
@@ -66,7 +70,11 @@ fn a_redis_that_refuses_writes_is_not_ready_and_is_logged_once() {
     ] {
         begin.into_iter().for_each(cli);
         wait_until(&store, 503, code);
-        assert_eq!(readiness(&store, "?partial").0, 200, "{code}: it still answers for full counters");
+        assert_eq!(
+            readiness(&store, "?partial").0,
+            200,
+            "{code}: it still answers for full counters"
+        );
         // Further probes do not change that.
         sleep(Duration::from_millis(2500));
         assert_eq!(readiness(&store, "").0, 503);
@@ -94,7 +102,8 @@ fn a_replica_is_named_and_stays_not_ready_until_it_is_a_primary() {
         wait_until(&store, 503, &words);
         let connections = || {
             let stats = redis.cli(&["INFO", "stats"]).unwrap().lines();
-            let number = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+            let number =
+                stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
             number.unwrap().trim().parse::<u32>().unwrap()
         };
         let (before, end) = (connections(), Instant::now() + Duration::from_secs(3));
@@ -153,7 +162,8 @@ fn a_cluster_without_one_primary_is_not_ready_and_serves_the_rest() {
     for node in [1, 2, 4, 5] {
         cluster.kill_node(node).unwrap();
     }
-    let down = wait::until_true("nothing is left", LIMIT, || Ok(readiness(&store, "?partial").0 == 503));
+    let down =
+        wait::until_true("nothing is left", LIMIT, || Ok(readiness(&store, "?partial").0 == 503));
     down.unwrap_or_else(|error| panic!("{error:#}\n{}", store.log()));
 }
 

@@ -16,19 +16,25 @@ use serde_json::json;
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn start(store: &str, arguments: &[&str]) -> StoreProcess {
-    let options = StoreOptions::new(store).program(env!("CARGO_BIN_EXE_quotagate")).arguments(arguments);
+    let options =
+        StoreOptions::new(store).program(env!("CARGO_BIN_EXE_quotagate")).arguments(arguments);
     StoreProcess::start_with(&options).unwrap()
 }
 
 fn hang_up(store: &StoreProcess) {
-    assert!(Command::new("kill").arg("-HUP").arg(store.pid().to_string()).status().unwrap().success());
+    assert!(
+        Command::new("kill").arg("-HUP").arg(store.pid().to_string()).status().unwrap().success()
+    );
 }
 
 /// The statuses of a call and of the admin API, with this token.
 fn statuses(store: &StoreProcess, token: &str) -> (u16, u16) {
-    let call = Request::post("/v1/reserve", br#"{"budget_ms": 5000, "reservations": []}"#).bearer(token);
+    let call =
+        Request::post("/v1/reserve", br#"{"budget_ms": 5000, "reservations": []}"#).bearer(token);
     let called = Client::connect(store.port()).unwrap().send(&call).unwrap().status;
-    let looked = Client::connect(store.admin_port()).unwrap().send(&Request::get("/v1/boards").bearer(token));
+    let looked = Client::connect(store.admin_port())
+        .unwrap()
+        .send(&Request::get("/v1/boards").bearer(token));
     (called, looked.unwrap().status)
 }
 
@@ -39,7 +45,8 @@ fn tokens_are_rotated_while_the_store_runs() {
     let path = |path: &Path| path.to_str().unwrap().to_owned();
     fs::write(&calls, "old-call\n").unwrap();
     fs::write(&admin, "old-admin\n").unwrap();
-    let store = start("memory:", &["--token-file", &path(&calls), "--admin-token-file", &path(&admin)]);
+    let store =
+        start("memory:", &["--token-file", &path(&calls), "--admin-token-file", &path(&admin)]);
     let valid = |token: &str| statuses(&store, token);
     assert_eq!(
         [valid("old-call"), valid("old-admin"), valid("new-call")],
@@ -47,12 +54,14 @@ fn tokens_are_rotated_while_the_store_runs() {
     );
     // Without a signal. Both tokens are valid while callers change from one to the other.
     fs::write(&calls, "old-call\nnew-call\n").unwrap();
-    wait::until_true("the new token is valid", LIMIT, || Ok(valid("new-call") == (200, 401))).unwrap();
+    wait::until_true("the new token is valid", LIMIT, || Ok(valid("new-call") == (200, 401)))
+        .unwrap();
     assert_eq!(valid("old-call"), (200, 401));
     // An invalid token file changes nothing.
     fs::write(&admin, "").unwrap();
     hang_up(&store);
-    let says = |text: &str| wait::until_true(text, LIMIT, || Ok(store.log().contains(text))).unwrap();
+    let says =
+        |text: &str| wait::until_true(text, LIMIT, || Ok(store.log().contains(text))).unwrap();
     says("its last good content stays in use");
     assert_eq!(valid("old-admin"), (401, 200));
     fs::write(&calls, "new-call\n").unwrap();
@@ -70,10 +79,13 @@ fn tokens_are_rotated_while_the_store_runs() {
 
 /// Takes one of nine units, and returns the used units.
 fn reserve(store: &StoreProcess) -> Option<u64> {
-    let reservation = json!({"key": "shop:p:{a}", "window_s": MAX_WINDOW_S, "quota": 9, "want": 1, "min": 1});
+    let reservation =
+        json!({"key": "shop:p:{a}", "window_s": MAX_WINDOW_S, "quota": 9, "want": 1, "min": 1});
     let body = json!({"budget_ms": 5000, "reservations": [reservation]}).to_string();
-    let reply =
-        Client::connect(store.port()).unwrap().send(&Request::post("/v1/reserve", body.as_bytes())).unwrap();
+    let reply = Client::connect(store.port())
+        .unwrap()
+        .send(&Request::post("/v1/reserve", body.as_bytes()))
+        .unwrap();
     reply.json().ok()?["grants"][0]["used"].as_u64()
 }
 
@@ -99,7 +111,8 @@ fn new_connections_to_redis_use_the_current_password_in_the_file() {
     fs::write(&file, "n3w-secret\n").unwrap();
     assert_eq!(reserve(&store), Some(2), "a connection that stands is not touched");
     redis.cli(&["CLIENT", "KILL", "USER", "shop"]).unwrap();
-    wait::until_true("it counts with the new password", LIMIT, || Ok(reserve(&store) == Some(3))).unwrap();
+    wait::until_true("it counts with the new password", LIMIT, || Ok(reserve(&store) == Some(3)))
+        .unwrap();
     for secret in ["0ld-secret", "n3w-secret"] {
         assert!(!store.log().contains(secret), "{}", store.log());
     }

@@ -6,7 +6,12 @@ use std::process::{Child, Command, Output, Stdio};
 
 fn quotagate(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quotagate"));
-    command.arg("serve").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .arg("serve")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -22,7 +27,8 @@ fn ready(arguments: &[&str]) -> (Child, String, String) {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let line = lines.find(|line| line.contains("listening on ")).unwrap();
     std::thread::spawn(move || lines.for_each(drop));
-    let after = |mark: &str| line.split_once(mark).unwrap().1.split([',', ' ']).next().unwrap().to_owned();
+    let after =
+        |mark: &str| line.split_once(mark).unwrap().1.split([',', ' ']).next().unwrap().to_owned();
     (child, after("listening on http://"), after("admin on http://"))
 }
 
@@ -66,9 +72,17 @@ fn sigterm_keeps_idle_connections_and_a_second_one_ends_the_drain() {
     assert_eq!(ask(&mut kept), Some(("200".to_owned(), false)));
     signal(&child, "-TERM");
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert_eq!(ask(&mut kept), Some(("503".to_owned(), true)), "a connection that was idle at SIGTERM");
+    assert_eq!(
+        ask(&mut kept),
+        Some(("503".to_owned(), true)),
+        "a connection that was idle at SIGTERM"
+    );
     let mut new = TcpStream::connect(&admin).unwrap();
-    assert_eq!(ask(&mut new), Some(("503".to_owned(), true)), "a connection that was made after SIGTERM");
+    assert_eq!(
+        ask(&mut new),
+        Some(("503".to_owned(), true)),
+        "a connection that was made after SIGTERM"
+    );
     assert!(TcpStream::connect(&listen).is_ok());
     assert_eq!(child.try_wait().unwrap(), None, "it drains for 5 s");
     signal(&child, "-TERM");
@@ -77,7 +91,8 @@ fn sigterm_keeps_idle_connections_and_a_second_one_ends_the_drain() {
 
 #[test]
 fn sigint_ends_the_store_without_draining() {
-    let (mut child, ..) = ready(&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--drain", "1h"]);
+    let (mut child, ..) =
+        ready(&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--drain", "1h"]);
     signal(&child, "-INT");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
@@ -90,11 +105,15 @@ fn errors_are_one_sentence_without_the_password() {
         std::fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     };
-    let [none, two, good] = [file("none", "\n"), file("two", "s3cret\nmore\n"), file("good", "s3cret\n")];
+    let [none, two, good] =
+        [file("none", "\n"), file("two", "s3cret\nmore\n"), file("good", "s3cret\n")];
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (arguments, says) in [
-        (vec!["--store", "redis://u:s3cret@a,b"], "--store: the store URL of redis:// takes one host"),
+        (
+            vec!["--store", "redis://u:s3cret@a,b"],
+            "--store: the store URL of redis:// takes one host",
+        ),
         (vec!["--store", "http://u:s3cret@a"], "--store: the store URL must begin with"),
         (vec!["--prefix", "a{b"], "--prefix"),
         (vec!["--listen", "nonsense"], "--listen"),
@@ -122,7 +141,10 @@ fn errors_are_one_sentence_without_the_password() {
         (vec!["--store", "redis://::1:6379"], "write it as [::1]:6379"),
         (vec!["--password-file", &none], "must hold one line of at most 64 KiB, the password"),
         (vec!["--password-file", &two], "must hold one line of at most 64 KiB, the password"),
-        (vec!["--password-file", &good], "--password-file: the store URL memory: takes no password"),
+        (
+            vec!["--password-file", &good],
+            "--password-file: the store URL memory: takes no password",
+        ),
         (
             vec!["--store", "redis://u:s3cret@h", "--password-file", &good],
             "--password-file: the store URL holds a password already: give it in one place",
@@ -165,15 +187,19 @@ fn first_words(arguments: &[&str], variable: &str) -> String {
 #[test]
 fn a_password_on_the_command_line_is_warned_of() {
     let url = "redis://u:s3cret@127.0.0.1:1";
-    let on_the_command_line =
-        [first_words(&["--store", url], "memory:"), first_words(&[&format!("--store={url}")], "memory:")];
+    let on_the_command_line = [
+        first_words(&["--store", url], "memory:"),
+        first_words(&[&format!("--store={url}")], "memory:"),
+    ];
     for said in on_the_command_line {
         assert!(
             said.contains("can read the password on the command line") && !said.contains("s3cret"),
             "{said}"
         );
     }
-    for said in [first_words(&[], url), first_words(&["--store", "redis://u@127.0.0.1:1"], "memory:")] {
+    for said in
+        [first_words(&[], url), first_words(&["--store", "redis://u@127.0.0.1:1"], "memory:")]
+    {
         assert!(!said.contains("command line"), "{said}");
     }
 }

@@ -64,9 +64,27 @@ impl TlsRedis {
         let mut attempts = (0..ATTEMPTS).map(|attempt| {
             let port = ports::free().unwrap();
             let mut command = Command::new(tools::redis_server().unwrap());
-            command.args(["--port", "0", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]);
+            command.args([
+                "--port",
+                "0",
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--dir",
+            ]);
             command.arg(directory).args(["--tls-port", &port.to_string()]).args(&tls);
-            command.args(["--user", "default", "off", "--user", "shop", "on", &format!(">{PASSWORD}")]);
+            command.args([
+                "--user",
+                "default",
+                "off",
+                "--user",
+                "shop",
+                "on",
+                &format!(">{PASSWORD}"),
+            ]);
             command.args(rights.split_whitespace());
             let log = directory.join(format!("redis{attempt}.log"));
             let mut process = Process::spawn("Redis with TLS", &mut command, &log).unwrap();
@@ -99,9 +117,11 @@ fn store(url: &str, authority: &Authority) -> StoreProcess {
 
 /// Takes one of nine units of the counter `key`, and returns the granted and the used units.
 fn reserve(store: &StoreProcess, key: &str) -> (u64, u64) {
-    let reservation = json!({"key": key, "window_s": MAX_WINDOW_S, "quota": 9, "want": 1, "min": 1});
+    let reservation =
+        json!({"key": key, "window_s": MAX_WINDOW_S, "quota": 9, "want": 1, "min": 1});
     let body = json!({"budget_ms": 5000, "reservations": [reservation]}).to_string();
-    let request = Request::post("/v1/reserve", body.as_bytes()).header("content-type", "application/json");
+    let request =
+        Request::post("/v1/reserve", body.as_bytes()).header("content-type", "application/json");
     let reply = Client::connect(store.port()).unwrap().send(&request).unwrap();
     assert_eq!(reply.status, 200, "{}", reply.text());
     let reply = reply.json().unwrap();
@@ -157,23 +177,26 @@ fn the_store_counts_with_few_rights_and_shows_no_secret() {
     let authority = new_authority(&directory, "authority");
     let rights = rights::documented().unwrap().one.join(" ");
     let redis = TlsRedis::start_for(directory.path(), &authority, &["localhost"], &rights);
-    let [password, token] = [("password", PASSWORD), ("token", "t0ken-of-the-shop")].map(|(name, secret)| {
-        let file = directory.path().join(name);
-        fs::write(&file, format!("{secret}\n")).unwrap();
-        file.to_str().unwrap().to_owned()
-    });
+    let [password, token] =
+        [("password", PASSWORD), ("token", "t0ken-of-the-shop")].map(|(name, secret)| {
+            let file = directory.path().join(name);
+            fs::write(&file, format!("{secret}\n")).unwrap();
+            file.to_str().unwrap().to_owned()
+        });
     let options = StoreOptions::new(&format!("rediss://shop@localhost:{}", redis.port))
         .program(env!("CARGO_BIN_EXE_quotagate"))
         .arguments(&["--log", "trace", "--password-file", &password, "--token-file", &token])
         .env("SSL_CERT_FILE", authority.file().to_str().unwrap());
     let mut store = StoreProcess::start_with(&options).unwrap();
     wait_until_ready(&store);
-    let reservation = json!({"key": "shop:p:{a}", "window_s": MAX_WINDOW_S, "quota": 9, "want": 1, "min": 1});
+    let reservation =
+        json!({"key": "shop:p:{a}", "window_s": MAX_WINDOW_S, "quota": 9, "want": 1, "min": 1});
     let body = json!({"budget_ms": 5000, "reservations": [reservation]}).to_string();
     let mut client = Client::connect(store.port()).unwrap();
     let mut shown = String::new();
     for (token, status) in [("t0ken-of-the-shop", 200), ("t0ken-of-the-shoq", 401)] {
-        let reply = client.send(&Request::post("/v1/reserve", body.as_bytes()).bearer(token)).unwrap();
+        let reply =
+            client.send(&Request::post("/v1/reserve", body.as_bytes()).bearer(token)).unwrap();
         assert_eq!(reply.status, status, "{}", reply.text());
         shown += &reply.text();
     }
@@ -181,11 +204,15 @@ fn the_store_counts_with_few_rights_and_shows_no_secret() {
         shown += &http::get(store.admin_port(), path).unwrap().text();
     }
     for file in ["cmdline", "environ"] {
-        shown += &String::from_utf8_lossy(&fs::read(format!("/proc/{}/{file}", store.pid())).unwrap());
+        shown +=
+            &String::from_utf8_lossy(&fs::read(format!("/proc/{}/{file}", store.pid())).unwrap());
     }
     store.stop().unwrap();
     shown += &store.log();
-    assert!(shown.contains("connected to redis at localhost") && shown.contains("redis_commands"), "{shown}");
+    assert!(
+        shown.contains("connected to redis at localhost") && shown.contains("redis_commands"),
+        "{shown}"
+    );
     for secret in [PASSWORD, "t0ken-of-the-sho"] {
         assert!(!shown.contains(secret), "{shown}");
     }
@@ -201,8 +228,10 @@ fn cluster_nodes_are_trusted_in_the_same_way() {
     let mut arguments = arguments(&authority, directory.path(), &["localhost", "127.0.0.1"]);
     let cluster = ["--tls-port", &port, "--cluster-enabled", "yes", "--tls-cluster", "yes"];
     arguments.extend(cluster.map(str::to_owned));
-    arguments.extend(["--cluster-port", &bus, "--cluster-announce-ip", "127.0.0.1"].map(str::to_owned));
-    let redis = Redis::start_with(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    arguments
+        .extend(["--cluster-port", &bus, "--cluster-announce-ip", "127.0.0.1"].map(str::to_owned));
+    let redis =
+        Redis::start_with(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
     let user = ["ACL", "SETUSER", "shop", "on", ">s3cret-of-the-shop", "~*", "&*", "+@all"];
     redis.cli(&user).unwrap();
     redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).unwrap();
@@ -266,8 +295,9 @@ fn a_client_certificate_is_shown_on_request() {
     assert_eq!(reserve(&with, "shop:p:{alice}"), (1, 1));
     // The server ends the connection of a client without one. The error depends on its TLS library.
     let without = store(&url, &authority);
-    let refused =
-        wait::until_true("it is refused", LIMIT, || Ok(without.log().contains("cannot connect to redis")));
+    let refused = wait::until_true("it is refused", LIMIT, || {
+        Ok(without.log().contains("cannot connect to redis"))
+    });
     refused.unwrap();
     assert_eq!(http::get(without.admin_port(), "/readyz").unwrap().status, 503);
 }

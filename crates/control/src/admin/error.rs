@@ -91,13 +91,17 @@ impl IntoResponse for Refusal {
         let mut reply = ErrorReply { error: self.to_string(), ..ErrorReply::default() };
         let status = self.status();
         let header = match self {
-            Self::Method(methods) => HeaderValue::try_from(methods).ok().map(|methods| (ALLOW, methods)),
+            Self::Method(methods) => {
+                HeaderValue::try_from(methods).ok().map(|methods| (ALLOW, methods))
+            }
             Self::Token => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
             Self::Body(refusal) => {
                 reply.field = refusal.field().map(str::to_owned);
                 None
             }
-            Self::Wish(Fault::Invalid { field, known, .. } | Fault::Unknown { field, known, .. }) => {
+            Self::Wish(
+                Fault::Invalid { field, known, .. } | Fault::Unknown { field, known, .. },
+            ) => {
                 (reply.field, reply.known) = (Some(field.to_owned()), known);
                 None
             }

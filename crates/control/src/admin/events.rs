@@ -93,7 +93,11 @@ fn pace(before: ((u64, u64), Instant), now: ((u64, u64), Instant)) -> (f64, Opti
 
 /// What is seen now: the boards as far as they can be read within a second, for the fault must be
 /// seen that keeps them away.
-async fn snapshot(control: &Control, domains: &mut Vec<String>, pace: (f64, Option<f64>)) -> Snapshot {
+async fn snapshot(
+    control: &Control,
+    domains: &mut Vec<String>,
+    pace: (f64, Option<f64>),
+) -> Snapshot {
     let boards = control.operate.boards.glance(domains).await;
     let health = control.store.health();
     let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

@@ -10,7 +10,9 @@
 
 use std::net::IpAddr;
 
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use axum::http::header::{
+    AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN,
+};
 use axum::http::uri::Authority;
 use axum::http::{Method, Request};
 use quotagate_store::server::{ListenAddr, Tokens};
@@ -189,11 +191,19 @@ mod tests {
             "1.2.3",
         ] {
             assert_eq!(status(&guard, Reach::Machine, &[("host", bad), JSON]), 421, "{bad}");
-            assert_eq!(status(&guard, Reach::Socket, &[("host", bad), JSON]), 200, "a socket: {bad}");
+            assert_eq!(
+                status(&guard, Reach::Socket, &[("host", bad), JSON]),
+                200,
+                "a socket: {bad}"
+            );
         }
         assert_eq!(status(&guard, Reach::Machine, &[JSON]), 421);
         assert_eq!(
-            status(&guard, Reach::Machine, &[("host", "localhost"), ("host", "evil.example"), JSON]),
+            status(
+                &guard,
+                Reach::Machine,
+                &[("host", "localhost"), ("host", "evil.example"), JSON]
+            ),
             421
         );
     }
@@ -202,22 +212,45 @@ mod tests {
     fn other_sites_are_refused() {
         let guard = Guard::default();
         let host = ("host", "127.0.0.1:9181");
-        assert_eq!(status(&guard, Reach::Machine, &[host, ("origin", "http://127.0.0.1:9181"), JSON]), 200);
-        for origin in
-            ["null", "https://evil.example", "http://127.0.0.1", "http://127.0.0.1:9182", "127.0.0.1:9181"]
-        {
-            assert_eq!(status(&guard, Reach::Machine, &[host, ("origin", origin), JSON]), 403, "{origin}");
-            assert_eq!(status(&guard, Reach::Socket, &[host, ("origin", origin), JSON]), 403, "{origin}");
+        assert_eq!(
+            status(&guard, Reach::Machine, &[host, ("origin", "http://127.0.0.1:9181"), JSON]),
+            200
+        );
+        for origin in [
+            "null",
+            "https://evil.example",
+            "http://127.0.0.1",
+            "http://127.0.0.1:9182",
+            "127.0.0.1:9181",
+        ] {
+            assert_eq!(
+                status(&guard, Reach::Machine, &[host, ("origin", origin), JSON]),
+                403,
+                "{origin}"
+            );
+            assert_eq!(
+                status(&guard, Reach::Socket, &[host, ("origin", origin), JSON]),
+                403,
+                "{origin}"
+            );
         }
         for kind in [
             "text/plain",
             "application/x-www-form-urlencoded",
             "multipart/form-data; boundary=application/json",
         ] {
-            assert_eq!(status(&guard, Reach::Machine, &[host, ("content-type", kind)]), 415, "{kind}");
+            assert_eq!(
+                status(&guard, Reach::Machine, &[host, ("content-type", kind)]),
+                415,
+                "{kind}"
+            );
         }
         assert_eq!(
-            status(&guard, Reach::Machine, &[host, ("content-type", "Application/JSON; charset=utf-8")]),
+            status(
+                &guard,
+                Reach::Machine,
+                &[host, ("content-type", "Application/JSON; charset=utf-8")]
+            ),
             200
         );
         assert_eq!(status(&guard, Reach::Machine, &[host]), 415);
@@ -228,8 +261,9 @@ mod tests {
         let host = ("host", "127.0.0.1:9181");
         let get = |site: &[(&str, &str)]| {
             let headers = site.iter().chain([&host]);
-            let request = headers
-                .fold(Request::get("/v1/events"), |request, (name, value)| request.header(*name, *value));
+            let request = headers.fold(Request::get("/v1/events"), |request, (name, value)| {
+                request.header(*name, *value)
+            });
             let checked = Guard::default().check(&request.body(()).unwrap(), Reach::Machine);
             checked.map_or_else(|refusal| refusal.into_response().status().as_u16(), |()| 200)
         };
@@ -250,8 +284,9 @@ mod tests {
     #[test]
     fn the_token_is_asked_for() {
         let guard = Guard { tokens: Tokens::new(b"s3cret"), hosts: vec![] };
-        let with =
-            |shown| status(&guard, Reach::Machine, &[("host", "[::1]"), ("authorization", shown), JSON]);
+        let with = |shown| {
+            status(&guard, Reach::Machine, &[("host", "[::1]"), ("authorization", shown), JSON])
+        };
         assert_eq!((with("Bearer s3cret"), with("Bearer wrong"), with("")), (200, 401, 401));
     }
 }

@@ -73,7 +73,10 @@ mod tests {
             policy.contains("script-src 'sha256-a4ayc/80/OGda4BO/1o/V0etpOqiLx1JwB5S3beHW0s=';"),
             "{policy}"
         );
-        assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
+        assert!(
+            policy.starts_with("default-src 'none';") && !policy.contains("unsafe"),
+            "{policy}"
+        );
         assert!(super::policy("<p>x</p>").contains("script-src 'none'; style-src 'none';"));
     }
 
@@ -109,7 +112,8 @@ mod tests {
     #[tokio::test]
     async fn it_is_served_with_its_guards() {
         let response = serve().await;
-        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let header =
+            |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         assert_eq!(header("content-type"), Some("text/html; charset=utf-8"));
         assert_eq!(header("content-security-policy"), Some(policy(PAGE).as_str()));
         assert_eq!(header("cache-control"), Some("no-store"));

@@ -64,7 +64,8 @@ async fn clear_dial(State(app): App, Body(wish): Body<api::ClearDial>) -> Reply<
 
 async fn overrides(State(app): App, asked: Asked) -> Reply<Vec<api::OverrideEntry>> {
     let (domain, policy) = (asked.domain(), asked.policy());
-    let found = app.operate.overrides.list(domain, policy, asked.limit.unwrap_or(usize::MAX)).await?;
+    let found =
+        app.operate.overrides.list(domain, policy, asked.limit.unwrap_or(usize::MAX)).await?;
     if let Some(policy) = policy.filter(|_| found.is_empty()) {
         app.operate.directory.check_policy(domain, policy).await?;
     }

@@ -12,7 +12,8 @@ pub fn of(open: &str) -> String {
     for line in open.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             help = rest.split_once(' ');
-        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
+        } else if let Some((name, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
         {
             let (suffix, kind) = match kind {
                 "counter" => ("_total", "counter"),

@@ -16,12 +16,18 @@ pub struct ProcessMetrics;
 
 impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Some(Seen { cpu, resident, virtual_memory, start, open, most, threads }) = Seen::now() else {
+        let Some(Seen { cpu, resident, virtual_memory, start, open, most, threads }) = Seen::now()
+        else {
             return Ok(());
         };
         let help = "Processor time used, in user and in system mode";
         let cpu = ConstCounter::new(cpu);
-        cpu.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, cpu.metric_type())?)?;
+        cpu.encode(encoder.encode_descriptor(
+            "process_cpu_seconds",
+            help,
+            None,
+            cpu.metric_type(),
+        )?)?;
         let mut gauge = |name: &str, help: &str, value: f64| {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
@@ -29,7 +35,11 @@ impl Collector for ProcessMetrics {
         gauge("process_resident_memory_bytes", "Memory in use", resident)?;
         gauge("process_virtual_memory_bytes", "Address space in use", virtual_memory)?;
         if let Some(start) = start {
-            gauge("process_start_time_seconds", "When the process began, since the Unix epoch", start)?;
+            gauge(
+                "process_start_time_seconds",
+                "When the process began, since the Unix epoch",
+                start,
+            )?;
         }
         gauge("process_open_fds", "Open file descriptors", open)?;
         gauge("process_max_fds", "Most file descriptors that may be open", most)?;

@@ -193,7 +193,8 @@ impl Boards {
     fn board(&self, domain: &str, read: &Read) -> Board {
         let Read { view, written, .. } = read;
         let now = view.now();
-        let dials = view.dials().iter().filter_map(|(policy, dial)| dial.entry(policy, now)).collect();
+        let dials =
+            view.dials().iter().filter_map(|(policy, dial)| dial.entry(policy, now)).collect();
         Board {
             domain: domain.to_owned(),
             version: view.version(),

@@ -12,12 +12,15 @@ use quotagate_quota::protocol::Window;
 
 use super::directory::clean;
 use super::history::History;
-use super::overrides::{Overrides, canonical, check_partition, counted, read_allow, unmatched as no_match};
+use super::overrides::{
+    Overrides, canonical, check_partition, counted, read_allow, unmatched as no_match,
+};
 use super::shape::arrange;
 use super::view::understand;
 use super::{Fault, millis};
 use crate::api::{
-    Allow, Changed, Event, MAX_FOUND, OverrideEntry, PolicyInfo, QuotaFrom, Reset, Usage, UsageReply,
+    Allow, Changed, Event, MAX_FOUND, OverrideEntry, PolicyInfo, QuotaFrom, Reset, Usage,
+    UsageReply,
 };
 use quotagate_store::control::{FoundKeys, HashName, Key, KeyState};
 use quotagate_store::store::StoreError;
@@ -75,7 +78,8 @@ impl Counters {
             let now = dials.now;
             let turned = understand(&dials).0;
             let turned = turned.into_iter().filter(|(_, dial)| dial.left_at(now).is_some());
-            let quotas: Vec<_> = turned.filter_map(|(name, dial)| Some((name, dial.quota?))).collect();
+            let quotas: Vec<_> =
+                turned.filter_map(|(name, dial)| Some((name, dial.quota?))).collect();
             let policies = self.overrides.directory.policies(domain).await?;
             let Candidates { partitions, unmatched, incomplete } =
                 self.candidates(domain, party, &policies, until).await?;
@@ -90,8 +94,11 @@ impl Counters {
                 }
                 let mut looks = Vec::with_capacity(some.len());
                 for (name, partition) in some {
-                    let Some(policy) = policies.iter().find(|policy| policy.name == *name) else { continue };
-                    let dial = quotas.iter().find(|(dialled, _)| dialled == name).map(|(_, quota)| *quota);
+                    let Some(policy) = policies.iter().find(|policy| policy.name == *name) else {
+                        continue;
+                    };
+                    let dial =
+                        quotas.iter().find(|(dialled, _)| dialled == name).map(|(_, quota)| *quota);
                     looks.push(self.counter(domain, policy, partition, dial, last));
                 }
                 for usage in join_all(looks).await {
@@ -112,7 +119,11 @@ impl Counters {
             reply.incomplete = Some(format!("more than {MAX_FOUND} partitions were found"));
         }
         reply.found.sort_by(|one, other| {
-            (&one.domain, &one.policy, &one.partition).cmp(&(&other.domain, &other.policy, &other.partition))
+            (&one.domain, &one.policy, &one.partition).cmp(&(
+                &other.domain,
+                &other.policy,
+                &other.partition,
+            ))
         });
         if reply.found.is_empty() && reply.unmatched.is_empty() {
             let incomplete = reply
@@ -140,12 +151,15 @@ impl Counters {
         }
         let entries: Vec<&str> = party.split(',').collect();
         // What has no label is everybody, or a digest of a whole partition: nothing contains it.
-        let Some(first) = entries.iter().find(|entry| entry.contains('=')) else { return Ok(found) };
+        let Some(first) = entries.iter().find(|entry| entry.contains('=')) else {
+            return Ok(found);
+        };
         let search = async {
             if Instant::now() < until {
                 return self.history.control().find(domain, first, MAX_FOUND).await;
             }
-            let reason = "there was no time to search every domain: choose one by --domain".to_owned();
+            let reason =
+                "there was no time to search every domain: choose one by --domain".to_owned();
             Ok(FoundKeys { keys: Vec::new(), incomplete: Some(reason) })
         };
         let keys = match search.await {
@@ -158,8 +172,9 @@ impl Counters {
                 Vec::new()
             }
         };
-        let contains =
-            |partition: &str| entries.iter().all(|entry| partition.split(',').any(|own| own == *entry));
+        let contains = |partition: &str| {
+            entries.iter().all(|entry| partition.split(',').any(|own| own == *entry))
+        };
         for key in keys {
             let parts = key.strip_suffix('}').and_then(|key| key.split_once(":{"));
             let Some((head, partition)) = parts.filter(|(_, partition)| contains(partition)) else {
@@ -171,7 +186,8 @@ impl Counters {
         let snapshot = self.history.control().read(HashName::Overrides, domain).await?;
         for (field, value) in snapshot.fields {
             let parts = field.strip_suffix('}').and_then(|field| field.split_once(":{"));
-            let Some((policy, partition)) = parts.filter(|(_, partition)| contains(partition)) else {
+            let Some((policy, partition)) = parts.filter(|(_, partition)| contains(partition))
+            else {
                 continue;
             };
             if no_match(policies, policy, partition).is_none() {
@@ -220,7 +236,11 @@ impl Counters {
     }
 
     /// The number of the current window, the server's time, and the units used in it.
-    async fn current(&self, key: &str, window: Window) -> Result<(u64, Duration, Option<u64>), Fault> {
+    async fn current(
+        &self,
+        key: &str,
+        window: Window,
+    ) -> Result<(u64, Duration, Option<u64>), Fault> {
         let (mut number, mut seen) = (0, KeyState::default());
         for _ in 0..TRIES {
             let key = Key::Counter { key, window_s: window.seconds(), number };
@@ -241,11 +261,13 @@ impl Counters {
     /// Where a name is not known, there is no counter, or the backend fails.
     pub async fn reset(&self, wish: &Reset) -> Result<Changed, Fault> {
         check_partition("", &wish.policy, &canonical("", &wish.policy, &wish.partition)?)?;
-        let (domain, policy) = self.overrides.directory.place(wish.domain.as_deref(), &wish.policy).await?;
+        let (domain, policy) =
+            self.overrides.directory.place(wish.domain.as_deref(), &wish.policy).await?;
         let partition = counted(&domain, &policy, &wish.partition)?;
         let key = check_partition(&domain, &wish.policy, &partition)?;
         let absent = || {
-            let text = format!("{} counts nothing of {partition} in its current window", wish.policy);
+            let text =
+                format!("{} counts nothing of {partition} in its current window", wish.policy);
             Fault::Absent(text)
         };
         let window = window(&policy, &partition).ok_or_else(absent)?;

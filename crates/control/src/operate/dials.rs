@@ -50,7 +50,10 @@ impl Dials {
                 at_ms: millis(now),
             };
             if dial.is_empty() {
-                return Err(Fault::invalid("mode", "turn at least one of mode, quota and on_failure"));
+                return Err(Fault::invalid(
+                    "mode",
+                    "turn at least one of mode, quota and on_failure",
+                ));
             }
             let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
             let done = format!("set dial {}: {}{time}", wish.policy, dial.words());
@@ -69,10 +72,13 @@ impl Dials {
         let by = clean(&wish.by);
         let spoilt = format!("cleared dial {}, which could not be read", wish.policy);
         let named = wish.policy == ALL_POLICIES || is_policy(&wish.policy);
-        let absent = || Fault::Absent(format!("no dial of {:?} is turned in {domain}", wish.policy));
+        let absent =
+            || Fault::Absent(format!("no dial of {:?} is turned in {domain}", wish.policy));
         let clear = |old: Option<&[u8]>, now: Duration| {
             let done = match old.map(|old| DialRecord::read(&wish.policy, old)) {
-                Some(Ok(held)) if held.left_at(now).is_some() => format!("cleared dial {}", wish.policy),
+                Some(Ok(held)) if held.left_at(now).is_some() => {
+                    format!("cleared dial {}", wish.policy)
+                }
                 Some(Err(_)) if named => spoilt.clone(),
                 _ => return Err(absent()),
             };
@@ -156,9 +162,10 @@ fn check(wish: &SetDial) -> Result<(), Fault> {
 /// Whether a time is within its bounds.
 pub(super) fn check_time(for_ms: Option<u64>) -> Result<(), Fault> {
     match for_ms {
-        Some(for_ms) if !(1000..=MAX_FOR_MS).contains(&for_ms) => {
-            Err(Fault::invalid("for_ms", format!("must be 1000 to {MAX_FOR_MS} milliseconds: 1s to 366d")))
-        }
+        Some(for_ms) if !(1000..=MAX_FOR_MS).contains(&for_ms) => Err(Fault::invalid(
+            "for_ms",
+            format!("must be 1000 to {MAX_FOR_MS} milliseconds: 1s to 366d"),
+        )),
         _ => Ok(()),
     }
 }

@@ -112,7 +112,8 @@ impl Directory {
             Some(at) => Ok(policies.swap_remove(at)),
             None => {
                 let known = policies.into_iter().map(|policy| policy.name).collect();
-                let reason = format!("{domain} has no policy {name:?}, as far as filters have told");
+                let reason =
+                    format!("{domain} has no policy {name:?}, as far as filters have told");
                 Err(Fault::Unknown { field: "policy", reason, known })
             }
         }

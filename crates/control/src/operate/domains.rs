@@ -31,7 +31,8 @@ impl Domains {
         let boards = self.boards.read_all(None).await?;
         let list = boards.into_iter().map(|board| {
             let record = snapshot.get(&board.domain);
-            let record = record.and_then(|value| serde_json::from_slice::<DomainRecord>(value).ok());
+            let record =
+                record.and_then(|value| serde_json::from_slice::<DomainRecord>(value).ok());
             let reports = board.policies.iter().map(|policy| policy.seen_ms);
             let last = reports.chain(record.map(|record| record.seen_ms)).max();
             DomainInfo {
@@ -77,7 +78,8 @@ impl Domains {
         dead: Vec<String>,
         most: usize,
     ) -> Result<(), Fault> {
-        let upsert = Upsert { delete: dead, fields: Vec::new(), max_fields: most, keep_for: REMEMBERED };
+        let upsert =
+            Upsert { delete: dead, fields: Vec::new(), max_fields: most, keep_for: REMEMBERED };
         Ok(self.history.control().upsert(hash, domain, &upsert).await?)
     }
 }

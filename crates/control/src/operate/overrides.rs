@@ -73,17 +73,20 @@ impl Overrides {
             }
             let until_ms = wish.for_ms.map(|for_ms| millis(snapshot.now).saturating_add(for_ms));
             let at_ms = millis(snapshot.now);
-            let entry = write(&OverrideRecord { allow: wish.allow, until_ms, by: by.clone(), at_ms });
+            let entry =
+                write(&OverrideRecord { allow: wish.allow, until_ms, by: by.clone(), at_ms });
             let listing = index(&field, old.clone(), Some(entry.clone()));
             if self.history.control().change(&domain, &listing).await?.is_none() {
                 continue;
             }
             let event = |done: String| Event { at_ms, by: by.clone(), done };
-            if let Err(error) = self.history.control().set_override(&key, &value, wish.for_ms).await {
+            if let Err(error) = self.history.control().set_override(&key, &value, wish.for_ms).await
+            {
                 let doubtful = matches!(error, StoreError::NoAnswer(_));
                 let undo = if doubtful {
                     // It may be in force, so it stays listed. Listing the overrides finds out.
-                    let said = write(&event(format!("tried to set {what}; the backend did not answer")));
+                    let said =
+                        write(&event(format!("tried to set {what}; the backend did not answer")));
                     Change { event: Some(said), ..index(&field, Some(entry.clone()), Some(entry)) }
                 } else {
                     index(&field, Some(entry), old)
@@ -97,8 +100,10 @@ impl Overrides {
             }
             // A clear or a set at the same time may not have seen the override.
             let event = event(format!("set {what}"));
-            let said =
-                Change { event: Some(write(&event)), ..index(&field, Some(entry.clone()), Some(entry)) };
+            let said = Change {
+                event: Some(write(&event)),
+                ..index(&field, Some(entry.clone()), Some(entry))
+            };
             let told = self.history.control().change(&domain, &said).await;
             if let Some(version) =
                 told.map_err(|error| untold(error, "the override is in force and listed"))?
@@ -137,8 +142,13 @@ impl Overrides {
             was |= self.history.control().delete(Key::Override(&key)).await?;
             if old.is_none() && !was {
                 self.directory.check_policy(Some(&domain), &wish.policy).await?;
-                let Ok(shown) = serde_json::to_string(&partition) else { return Err(Fault::Contended) };
-                return Err(Fault::Absent(format!("{} has no override of {shown} in {domain}", wish.policy)));
+                let Ok(shown) = serde_json::to_string(&partition) else {
+                    return Err(Fault::Contended);
+                };
+                return Err(Fault::Absent(format!(
+                    "{} has no override of {shown} in {domain}",
+                    wish.policy
+                )));
             }
             let done = format!("cleared override {} {partition}", wish.policy);
             let event = Event { at_ms: millis(snapshot.now), by: by.clone(), done };
@@ -186,7 +196,8 @@ impl Overrides {
         for domain in names {
             let snapshot = self.history.control().read(HashName::Overrides, &domain).await?;
             let policies = self.directory.policies(&domain).await?;
-            let named = |field: &str| field.split_once(":{").is_some_and(|(name, _)| Some(name) == policy);
+            let named =
+                |field: &str| field.split_once(":{").is_some_and(|(name, _)| Some(name) == policy);
             let mut wanted = snapshot.fields;
             wanted.retain(|(field, _)| policy.is_none() || named(field));
             let mut rest = wanted.as_slice();
@@ -228,14 +239,27 @@ impl Overrides {
         let Some(allow) = seen.value.as_deref().and_then(read_allow) else {
             let old = entry.at_ms.saturating_add(millis(YOUNG)) < millis(seen.now);
             if seen.value.is_none() && (old || left_at(entry.until_ms, seen.now).is_none()) {
-                self.history.control().change(domain, &index(field, Some(value.to_vec()), None)).await?;
+                self.history
+                    .control()
+                    .change(domain, &index(field, Some(value.to_vec()), None))
+                    .await?;
             }
             return Ok(None);
         };
-        let (domain, policy, partition) = (domain.to_owned(), policy.to_owned(), partition.to_owned());
+        let (domain, policy, partition) =
+            (domain.to_owned(), policy.to_owned(), partition.to_owned());
         let OverrideRecord { by, at_ms, .. } = entry;
         let remaining_ms = seen.ttl_ms;
-        Ok(Some(OverrideEntry { domain, policy, partition, allow, remaining_ms, by, at_ms, unmatched: None }))
+        Ok(Some(OverrideEntry {
+            domain,
+            policy,
+            partition,
+            allow,
+            remaining_ms,
+            by,
+            at_ms,
+            unmatched: None,
+        }))
     }
 }
 
@@ -253,8 +277,8 @@ pub(super) fn read_allow(value: &str) -> Option<Allow> {
 
 /// The partition as the filter writes it in keys. An empty domain stands for any.
 pub(super) fn canonical(domain: &str, policy: &str, typed: &str) -> Result<String, Fault> {
-    let name =
-        Name::parse(typed, Vec::new()).map_err(|error| Fault::invalid("partition", error.to_string()))?;
+    let name = Name::parse(typed, Vec::new())
+        .map_err(|error| Fault::invalid("partition", error.to_string()))?;
     let partition = name.encode(&DigestKey::derived(domain), domain, policy);
     if name.needs_key() && partition != typed {
         // Whether the filter has a key of its own is not known here.
@@ -288,7 +312,11 @@ pub(super) fn unmatched(policies: &[PolicyInfo], name: &str, partition: &str) ->
 }
 
 /// The key of a counter, once it is known to be one. An empty domain stands for any.
-pub(super) fn check_partition(domain: &str, policy: &str, partition: &str) -> Result<String, Fault> {
+pub(super) fn check_partition(
+    domain: &str,
+    policy: &str,
+    partition: &str,
+) -> Result<String, Fault> {
     let domain = if domain.is_empty() { "any" } else { domain };
     // The same rule as for reservations.
     let reservation = Reservation {

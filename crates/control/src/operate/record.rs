@@ -67,7 +67,9 @@ impl DialRecord {
         }
         let dial: Self = serde_json::from_slice(value).map_err(|error| error.to_string())?;
         match dial.quota {
-            Some(_) if policy == ALL_POLICIES => Err("all policies together have no quota".to_owned()),
+            Some(_) if policy == ALL_POLICIES => {
+                Err("all policies together have no quota".to_owned())
+            }
             Some(quota) if quota > MAX_UNITS => Err(format!("the quota is above {MAX_UNITS}")),
             _ if dial.is_empty() => Err("it turns nothing".to_owned()),
             _ => Ok(dial),
@@ -97,14 +99,23 @@ impl DialRecord {
         let Self { mode, quota, on_failure, at_ms, .. } = *self;
         let remaining_ms = self.left_at(now)?;
         let policy = policy.to_owned();
-        Some(DialEntry { policy, mode, quota, on_failure, remaining_ms, by: self.by.clone(), at_ms })
+        Some(DialEntry {
+            policy,
+            mode,
+            quota,
+            on_failure,
+            remaining_ms,
+            by: self.by.clone(),
+            at_ms,
+        })
     }
 
     /// What it changes, in words.
     pub fn words(&self) -> String {
         let mode = self.mode.map(|mode| format!("mode {}", word(&mode)));
         let quota = self.quota.map(|quota| format!("quota {quota}"));
-        let on_failure = self.on_failure.map(|on_failure| format!("on_failure {}", word(&on_failure)));
+        let on_failure =
+            self.on_failure.map(|on_failure| format!("on_failure {}", word(&on_failure)));
         [mode, quota, on_failure].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
@@ -156,8 +167,11 @@ mod tests {
 
     #[test]
     fn only_dials_are_read_as_dials() {
-        let good =
-            DialRecord::read("a-1", br#"{"mode":"shadow","quota":8,"by":"ann","at_ms":5,"more":1}"#).unwrap();
+        let good = DialRecord::read(
+            "a-1",
+            br#"{"mode":"shadow","quota":8,"by":"ann","at_ms":5,"more":1}"#,
+        )
+        .unwrap();
         assert_eq!(
             (good.mode, good.quota, good.words()),
             (Some(Mode::Shadow), Some(8), "mode shadow, quota 8".into())
@@ -178,13 +192,18 @@ mod tests {
             ("A", br#"{"quota":1}"#),
             ("#version", br#"{"quota":1}"#),
         ] {
-            assert!(DialRecord::read(policy, bad).is_err(), "{policy} {}", String::from_utf8_lossy(bad));
+            assert!(
+                DialRecord::read(policy, bad).is_err(),
+                "{policy} {}",
+                String::from_utf8_lossy(bad)
+            );
         }
     }
 
     #[test]
     fn a_dial_ends_when_its_time_is_over() {
-        let dial = DialRecord { mode: Some(Mode::Off), until_ms: Some(5000), ..DialRecord::default() };
+        let dial =
+            DialRecord { mode: Some(Mode::Off), until_ms: Some(5000), ..DialRecord::default() };
         assert_eq!(dial.left_at(Duration::from_millis(4999)), Some(Some(1)));
         assert_eq!(dial.left_at(Duration::from_millis(5000)), None);
         assert!(dial.dial("p", Duration::from_secs(6)).is_none());
@@ -192,7 +211,8 @@ mod tests {
 
     #[test]
     fn times_are_written_as_people_write_them() {
-        for (ms, text) in [(0, "0s"), (1, "1s"), (3000, "3s"), (5_400_000, "1h30m"), (90_061_000, "1d1h1m1s")]
+        for (ms, text) in
+            [(0, "0s"), (1, "1s"), (3000, "3s"), (5_400_000, "1h30m"), (90_061_000, "1d1h1m1s")]
         {
             assert_eq!(span(ms), text);
         }

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quotagate_quota::protocol::dials::{MAX_PARTITION_BY, MAX_REPORT, PartitionEntry, PolicyReport, Report};
+use quotagate_quota::protocol::dials::{
+    MAX_PARTITION_BY, MAX_REPORT, PartitionEntry, PolicyReport, Report,
+};
 use quotagate_quota::protocol::{MAX_UNITS, Window};
 
 use quotagate_store::key::{is_domain, is_policy};
@@ -75,7 +77,12 @@ impl Watched {
     pub fn policies(&self) -> Vec<PolicyInfo> {
         let since = self.now().map_or(0, |now| millis(now.saturating_sub(REPORTED)));
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.0.values().map(|told| told.info.clone()).filter(|info| info.seen_ms >= since).collect()
+        known
+            .0
+            .values()
+            .map(|told| told.info.clone())
+            .filter(|info| info.seen_ms >= since)
+            .collect()
     }
 
     /// What is to be written, which counts as written from now on.
@@ -114,7 +121,8 @@ impl Directory {
         let written = async {
             let known = self.control().read(HashName::Domains, "").await?;
             let (live, dead) = sorted(&known, |name, value| {
-                let seen = serde_json::from_slice::<DomainRecord>(value).ok().map(|seen| seen.seen_ms);
+                let seen =
+                    serde_json::from_slice::<DomainRecord>(value).ok().map(|seen| seen.seen_ms);
                 seen.filter(|_| is_domain(name))
             });
             if live >= MAX_NAMES && (known.get(&domain.0).is_none() || dead.contains(&domain.0)) {
@@ -148,21 +156,32 @@ impl Directory {
         dead: Vec<String>,
         most: usize,
     ) -> Result<(), StoreError> {
-        let upsert = Upsert { delete: dead, fields: fields.to_vec(), max_fields: most, keep_for: REMEMBERED };
+        let upsert = Upsert {
+            delete: dead,
+            fields: fields.to_vec(),
+            max_fields: most,
+            keep_for: REMEMBERED,
+        };
         self.control().upsert(hash, domain, &upsert).await
     }
 }
 
 /// How many of the fields were reported lately, and the names of the rest.
-fn sorted(snapshot: &Snapshot, seen_ms: impl Fn(&str, &[u8]) -> Option<u64>) -> (usize, Vec<String>) {
+fn sorted(
+    snapshot: &Snapshot,
+    seen_ms: impl Fn(&str, &[u8]) -> Option<u64>,
+) -> (usize, Vec<String>) {
     let since = millis(snapshot.now.saturating_sub(REMEMBERED));
     let is_dead = |(name, value): &&Field| seen_ms(name, value).is_none_or(|seen| seen < since);
-    let dead: Vec<_> = snapshot.fields.iter().filter(is_dead).map(|(name, _)| name.clone()).collect();
+    let dead: Vec<_> =
+        snapshot.fields.iter().filter(is_dead).map(|(name, _)| name.clone()).collect();
     (snapshot.fields.len().saturating_sub(dead.len()), dead)
 }
 
 fn is_sound(policy: &PolicyReport) -> bool {
-    is_policy(&policy.name) && policy.quota <= MAX_UNITS && Window::new(policy.window_s, 0).is_some()
+    is_policy(&policy.name)
+        && policy.quota <= MAX_UNITS
+        && Window::new(policy.window_s, 0).is_some()
 }
 
 /// What is known of a policy now. A report that does not say what it counts by leaves what was

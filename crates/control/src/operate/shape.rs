@@ -25,7 +25,10 @@ pub fn arrange(policy: &PolicyInfo, partition: &str) -> Result<String, String> {
     if entries.is_empty() {
         return match partition {
             EVERYONE => Ok(partition.to_owned()),
-            _ => Err(format!("policy {} has one counter for everybody: name it {EVERYONE}", policy.name)),
+            _ => Err(format!(
+                "policy {} has one counter for everybody: name it {EVERYONE}",
+                policy.name
+            )),
         };
     }
     if is_digest(partition) {
@@ -57,7 +60,9 @@ struct Search<'g> {
 
 impl Search<'_> {
     fn fits(&mut self, entries: &[PartitionEntry]) -> bool {
-        let Some((entry, rest)) = entries.split_first() else { return self.taken.len() == self.given.len() };
+        let Some((entry, rest)) = entries.split_first() else {
+            return self.taken.len() == self.given.len();
+        };
         for form in &entry.forms {
             let Some(left) = self.tries.checked_sub(1) else { return false };
             self.tries = left;
@@ -126,7 +131,8 @@ fn expected(policy: &PolicyInfo, entries: &[PartitionEntry], given: &[&str]) -> 
 fn example_of(entry: &PartitionEntry, given: &[&str]) -> String {
     let label = |part: &str| part.split('=').next().map(str::to_owned);
     let is_given = |form: &&String| {
-        form.split(',').any(|part| given.iter().any(|text| text.contains('=') && label(text) == label(part)))
+        form.split(',')
+            .any(|part| given.iter().any(|text| text.contains('=') && label(text) == label(part)))
     };
     let form = entry.forms.iter().find(is_given).or(entry.forms.first());
     form.map_or_else(String::new, |form| example(form, given))
@@ -136,13 +142,18 @@ fn example_of(entry: &PartitionEntry, given: &[&str]) -> String {
 fn example(form: &str, given: &[&str]) -> String {
     let parts = form.split(',').map(|part| {
         let (label, rule) = part.split_once('=').unwrap_or((part, ""));
-        let same = given.iter().find(|text| text.split_once('=').is_some_and(|(name, _)| name == label));
+        let same =
+            given.iter().find(|text| text.split_once('=').is_some_and(|(name, _)| name == label));
         match (same, rule) {
             (Some(text), "") if label == "ip" => text.split('/').next().unwrap_or(text).to_owned(),
             (Some(text), "") => (*text).to_owned(),
             (Some(text), network) if network.starts_with('/') => {
                 let address = text.split('/').next().unwrap_or(text);
-                if address.contains(':') { format!("{address}{network}") } else { (*text).to_owned() }
+                if address.contains(':') {
+                    format!("{address}{network}")
+                } else {
+                    (*text).to_owned()
+                }
             }
             (_, "~") => format!("{label}=~DIGEST"),
             _ => format!("{label}={}", made_up(label)),
@@ -197,7 +208,10 @@ mod tests {
 
     #[test]
     fn entries_are_taken_in_any_order_and_put_into_the_policys() {
-        let two = policy(&[("caller", &["jwt.iss,jwt.sub", "ip=/64", "-"]), ("method", &["method", "-"])]);
+        let two = policy(&[
+            ("caller", &["jwt.iss,jwt.sub", "ip=/64", "-"]),
+            ("method", &["method", "-"]),
+        ]);
         for (typed, counted) in [
             ("jwt.iss=i,jwt.sub=a,method=GET", "jwt.iss=i,jwt.sub=a,method=GET"),
             ("method=GET,jwt.sub=a,jwt.iss=i", "jwt.iss=i,jwt.sub=a,method=GET"),

@@ -49,10 +49,16 @@ pub struct Index {
 
 impl Index {
     fn of(version: u64, snapshot: &Snapshot) -> Self {
-        let mut index =
-            Self { version, at: Instant::now(), policies: BTreeMap::new(), endless: 0, ends: Vec::new() };
+        let mut index = Self {
+            version,
+            at: Instant::now(),
+            policies: BTreeMap::new(),
+            endless: 0,
+            ends: Vec::new(),
+        };
         for (field, value) in &snapshot.fields {
-            let Some((policy, _)) = field.split_once(":{").filter(|(policy, _)| is_policy(policy)) else {
+            let Some((policy, _)) = field.split_once(":{").filter(|(policy, _)| is_policy(policy))
+            else {
                 continue;
             };
             let Ok(entry) = serde_json::from_slice::<OverrideRecord>(value) else { continue };
@@ -79,7 +85,13 @@ impl View {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let snapshot = Snapshot { now, ..Snapshot::default() };
         let overrides = Arc::new(Index::of(0, &snapshot));
-        Self { snapshot, at: Instant::now(), dials: Vec::new(), overrides, complaint: String::new() }
+        Self {
+            snapshot,
+            at: Instant::now(),
+            dials: Vec::new(),
+            overrides,
+            complaint: String::new(),
+        }
     }
 
     /// Its version of dials and overrides.
@@ -110,15 +122,18 @@ impl View {
     /// The same, and whether it is all.
     fn told(&self) -> (DialsReply, bool) {
         let now = self.now();
-        let (mut reply, mut room) = (DialsReply { version: self.snapshot.version, ..<_>::default() }, ROOM);
+        let (mut reply, mut room) =
+            (DialsReply { version: self.snapshot.version, ..<_>::default() }, ROOM);
         let mut takes = |bytes: usize| {
             let left = room.checked_sub(bytes);
             room = left.unwrap_or_default();
             left.is_some()
         };
-        let all: Vec<Dial> = self.dials.iter().filter_map(|(policy, dial)| dial.dial(policy, now)).collect();
+        let all: Vec<Dial> =
+            self.dials.iter().filter_map(|(policy, dial)| dial.dial(policy, now)).collect();
         let (dials, mut names) = (all.len(), 0_usize);
-        reply.dials = all.into_iter().take_while(|dial| takes(write(dial).len().saturating_add(1))).collect();
+        reply.dials =
+            all.into_iter().take_while(|dial| takes(write(dial).len().saturating_add(1))).collect();
         for (policy, until) in &self.overrides.policies {
             if left_at(*until, now).is_some() {
                 names = names.saturating_add(1);
@@ -199,8 +214,10 @@ mod tests {
         let view = |dials: usize, names: usize| {
             let fields = (0..dials).map(|n| (long(n), dial.to_vec())).collect();
             let snapshot = Snapshot { version: 1 << 52, fields, ..Snapshot::default() };
-            let over = |n| -> Field { (format!("{}:{{a}}", long(n)), br#"{"allow":"blocked"}"#.to_vec()) };
-            let overrides = Snapshot { fields: (0..names).map(over).collect(), ..Snapshot::default() };
+            let over =
+                |n| -> Field { (format!("{}:{{a}}", long(n)), br#"{"allow":"blocked"}"#.to_vec()) };
+            let overrides =
+                Snapshot { fields: (0..names).map(over).collect(), ..Snapshot::default() };
             let overrides = Arc::new(Index::of(1, &overrides));
             let dials = understand(&snapshot).0;
             View { snapshot, at: Instant::now(), dials, overrides, complaint: String::new() }
@@ -211,7 +228,10 @@ mod tests {
         for (dials, names) in [(1024, 0), (0, 1024), (200, 1024), (1024, 1024)] {
             let (reply, whole) = view(dials, names).told();
             let length = serde_json::to_vec(&reply).unwrap().len();
-            assert!(length <= MAX_REPLY && length > MAX_REPLY - 512 && !whole, "{dials} {names} {length}");
+            assert!(
+                length <= MAX_REPLY && length > MAX_REPLY - 512 && !whole,
+                "{dials} {names} {length}"
+            );
         }
     }
 

@@ -165,7 +165,9 @@ impl Views {
                 return Err(Full);
             }
         }
-        Ok(Arc::clone(domains.entry(domain.into()).or_insert_with(|| Arc::new(Watched::new(domain)))))
+        Ok(Arc::clone(
+            domains.entry(domain.into()).or_insert_with(|| Arc::new(Watched::new(domain))),
+        ))
     }
 
     /// The version of a domain that is at hand; 0 of any other.
@@ -287,7 +289,11 @@ mod tests {
         assert_eq!(operate.boards.in_force(), [("shop".to_owned(), 1, 0)]);
         let started_anew = Operate::new(store);
         assert!(started_anew.boards.read_quiet().await);
-        assert_eq!(started_anew.boards.in_force(), [("shop".to_owned(), 1, 0)], "nobody asked this one");
+        assert_eq!(
+            started_anew.boards.in_force(),
+            [("shop".to_owned(), 1, 0)],
+            "nobody asked this one"
+        );
         let clear = ClearDial { domain: None, policy: "p".to_owned(), by: "ann".to_owned() };
         operate.dials.clear(&clear).await.unwrap();
         assert!(started_anew.boards.read_quiet().await);

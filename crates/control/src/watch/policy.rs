@@ -178,7 +178,9 @@ impl PolicyMetrics {
 
     /// A proxy has reported its requests.
     pub fn reported(&self, report: &PolicyReport, now: Instant) {
-        let PolicyReport { admitted, refused, shadow_refused, missing_identity, store_error, .. } = *report;
+        let PolicyReport {
+            admitted, refused, shadow_refused, missing_identity, store_error, ..
+        } = *report;
         let counts = [admitted, refused, shadow_refused, missing_identity, store_error];
         for (counter, count) in self.requests.iter().zip(counts) {
             counter.inc_by(count.min(MOST));
@@ -237,7 +239,9 @@ impl PolicyMetrics {
 
 /// Begins the steps that have come since the last one, and forgets those that are too old.
 fn advance(recent: &mut VecDeque<Step>, now: Instant) {
-    while let Some(begun) = recent.back().map(|step| step.begun + STEP).filter(|begun| *begun <= now) {
+    while let Some(begun) =
+        recent.back().map(|step| step.begun + STEP).filter(|begun| *begun <= now)
+    {
         if now.saturating_duration_since(begun) > STEP * 60 {
             recent.clear();
             return;
@@ -283,7 +287,10 @@ mod tests {
         metrics.reported(&report(50), at(12));
         let rates = metrics.rates(at(15)).unwrap();
         assert_eq!((rates.admitted, rates.refused), (vec![6.0, 0.0, 10.0], vec![2.0, 0.0, 1.0]));
-        assert_eq!((rates.shadow_refused, rates.store_error), (vec![2.0, 0.0, 1.0], vec![0.8, 0.0, 0.4]));
+        assert_eq!(
+            (rates.shadow_refused, rates.store_error),
+            (vec![2.0, 0.0, 1.0], vec![0.8, 0.0, 0.4])
+        );
         let uncounted = metrics.uncounted(at(15)).unwrap();
         assert_eq!((uncounted.missing_identity, uncounted.store_error), (3, 6));
         assert_eq!(metrics.rates(at(299)).unwrap().admitted.len(), STEPS - 1);

@@ -121,7 +121,10 @@ impl Table {
     /// Forgets what reservations said of keys that are `meant`.
     pub fn forget_asked(&self, meant: impl Fn(&str) -> bool) {
         for shard in &self.shards {
-            lock(shard).iter_mut().filter(|(key, _)| meant(key)).for_each(|(_, seen)| seen.asked = None);
+            lock(shard)
+                .iter_mut()
+                .filter(|(key, _)| meant(key))
+                .for_each(|(_, seen)| seen.asked = None);
         }
     }
 
@@ -184,7 +187,9 @@ mod tests {
     #[test]
     fn the_fullest_come_first_and_windows_end() {
         let (table, now) = (Table::default(), Instant::now());
-        for (partition, used, window) in [("a", 3, 7), ("b", 10, 7), ("c", 5, 7), ("a", 4, 7), ("b", 1, 6)] {
+        for (partition, used, window) in
+            [("a", 3, 7), ("b", 10, 7), ("c", 5, 7), ("a", 4, 7), ("b", 1, 6)]
+        {
             assert_eq!(see(&table, partition, used, window), Sight::Watched);
         }
         let found = table.fullest(2, now, |_| true);
@@ -194,9 +199,12 @@ mod tests {
         let mut ended = Vec::new();
         table.sweep(now, |key, fullness| ended.push((key.to_owned(), fullness)));
         assert!(ended.is_empty() && table.len() == 3);
-        table.sweep(now + Duration::from_secs(61), |key, fullness| ended.push((key.to_owned(), fullness)));
+        table.sweep(now + Duration::from_secs(61), |key, fullness| {
+            ended.push((key.to_owned(), fullness))
+        });
         ended.sort_by(|one, other| one.0.cmp(&other.0));
-        let expected = [("a", 0.4), ("b", 1.0), ("c", 0.5)].map(|(p, f)| (format!("d:p:{{{p}}}"), f));
+        let expected =
+            [("a", 0.4), ("b", 1.0), ("c", 0.5)].map(|(p, f)| (format!("d:p:{{{p}}}"), f));
         assert_eq!((ended.as_slice(), table.len()), (&expected[..], 0));
     }
 
@@ -214,7 +222,10 @@ mod tests {
         let table = Table::default();
         let finds_place = |name: &str| see(&table, name, 1, 1) != Sight::NoPlace;
         let watched = (0..MAX_WATCHED + 5000).filter(|n| finds_place(&n.to_string())).count();
-        assert!(watched == table.len() && watched <= MAX_WATCHED && watched > MAX_WATCHED / 2, "{watched}");
+        assert!(
+            watched == table.len() && watched <= MAX_WATCHED && watched > MAX_WATCHED / 2,
+            "{watched}"
+        );
         assert!(!(0..50_000).all(|n| finds_place(&format!("x{n}"))));
     }
 }

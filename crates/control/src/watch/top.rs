@@ -34,7 +34,11 @@ impl Sketch {
             return;
         }
         self.age(now);
-        if self.slices.back().is_none_or(|(begun, _)| now.saturating_duration_since(*begun) >= SLICE) {
+        if self
+            .slices
+            .back()
+            .is_none_or(|(begun, _)| now.saturating_duration_since(*begun) >= SLICE)
+        {
             self.slices.push_back((now, Counts::new()));
             if self.slices.len() > SLICES {
                 self.slices.pop_front();

@@ -38,13 +38,19 @@ async fn each_address_names_the_other_one() {
     for path in ["/metrics", "/readyz", "/v1/boards", "/v1/domains", "/"] {
         let (status, reply) = call(&server.calls, get(path)).await;
         let error = reply["error"].as_str().unwrap_or_default();
-        assert!(status == 421 && error.contains("a store's call address"), "{path} {status} {reply}");
+        assert!(
+            status == 421 && error.contains("a store's call address"),
+            "{path} {status} {reply}"
+        );
     }
     // A proxy asks by the name of its cluster.
     for path in ["/v1/reserve", "/v1/telemetry?domain=test"] {
         let (status, reply) = call(&server.admin, get(path)).await;
         let error = reply["error"].as_str().unwrap_or_default();
-        assert!(status == 421 && error.contains("a store's admin address"), "{path} {status} {reply}");
+        assert!(
+            status == 421 && error.contains("a store's admin address"),
+            "{path} {status} {reply}"
+        );
     }
 }
 
@@ -87,9 +93,11 @@ async fn operators_see_what_is_going_on() {
 #[tokio::test]
 async fn a_backend_that_is_down_is_said_to_be() {
     let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let store = quotagate_store::open(&format!("redis://127.0.0.1:{unused}").parse().unwrap(), "qg");
+    let store =
+        quotagate_store::open(&format!("redis://127.0.0.1:{unused}").parse().unwrap(), "qg");
     let Served { calls, admin, stop: _stop, .. } = Served::start(store).await;
-    let (status, reply) = call(&calls, post(request(&[take("down", 4, 3)]).to_string().into())).await;
+    let (status, reply) =
+        call(&calls, post(request(&[take("down", 4, 3)]).to_string().into())).await;
     assert_eq!(status, 503, "{reply}");
     assert!(reply["error"].as_str().unwrap().contains("unreachable"), "{reply}");
     for path in ["/readyz", "/readyz?partial"] {

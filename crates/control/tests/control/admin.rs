@@ -23,7 +23,10 @@ async fn memory() -> Served {
 async fn a_filter_is_told_of_dials_and_of_their_version() {
     let server = memory().await;
     let (status, told) = server.dials("test", Some(REPORT)).await;
-    assert_eq!((status.as_u16(), told), (200, json!({"version": 0, "dials": [], "overridden": []})));
+    assert_eq!(
+        (status.as_u16(), told),
+        (200, json!({"version": 0, "dials": [], "overridden": []}))
+    );
     let wish = json!({"policy": "p", "quota": 8, "for_ms": 60_000, "by": "ann"});
     let (status, made) = server.admin(Method::PUT, "/v1/dials", Some(wish)).await;
     assert_eq!(status, 200, "{made}");
@@ -35,7 +38,8 @@ async fn a_filter_is_told_of_dials_and_of_their_version() {
     assert_eq!((&told["version"], &told["dials"][0]["quota"]), (&json!(1), &json!(8)));
     assert!(told["dials"][0]["for_ms"].as_u64().is_some_and(|left| left > 50_000), "{told}");
     let call = json!({"budget_ms": 5000, "reservations": [take("a", 5, 1)]}).to_string();
-    let request = Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
+    let request =
+        Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
     let (_, reply) = read(send(&server.calls, request).await).await;
     assert_eq!(reply["dials"], 1, "{reply}");
     let (_, boards) = server.get("/v1/boards").await;
@@ -128,7 +132,8 @@ async fn operators_show_a_token_and_probes_do_not() {
 async fn a_page_cannot_ask_for_dials() {
     let server = memory().await;
     for (name, value) in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
-        let request = Request::post("/v1/telemetry?domain=test").header("host", "store").header(name, value);
+        let request =
+            Request::post("/v1/telemetry?domain=test").header("host", "store").header(name, value);
         let request = request.body(Full::<Bytes>::default()).unwrap();
         assert_eq!(read(send(&server.calls, request).await).await.0, 403, "{name}");
     }
@@ -167,9 +172,13 @@ async fn spoilt_dials_are_ignored_one_by_one() {
     let good = json!({"policy": "p", "quota": 8, "by": "ann"});
     assert_eq!(server.admin(Method::PUT, "/v1/dials", Some(good.clone())).await.0, 200);
     let large = format!("{{{}", "x".repeat(1_000_000));
-    for (field, value) in
-        [("q", "nonsense"), ("r", "{\"mode\":7}"), ("*", large.as_str()), ("UP", "{}"), ("\u{fffd}", "")]
-    {
+    for (field, value) in [
+        ("q", "nonsense"),
+        ("r", "{\"mode\":7}"),
+        ("*", large.as_str()),
+        ("UP", "{}"),
+        ("\u{fffd}", ""),
+    ] {
         cli(&["HSET", dials, field, value]);
     }
     for n in 0..5000 {
@@ -256,7 +265,8 @@ async fn overrides_usage_reset_and_top_over_http() {
     let server = memory().await;
     server.dials("test", Some(REPORT)).await;
     let reserve = async |want: u64| {
-        let call = json!({"budget_ms": 5000, "reservations": [take("jwt.sub=a", 5, want)]}).to_string();
+        let call =
+            json!({"budget_ms": 5000, "reservations": [take("jwt.sub=a", 5, want)]}).to_string();
         let request = Request::post("/v1/reserve").header("host", "store");
         let request = request.body(Full::new(call.into())).unwrap();
         read(send(&server.calls, request).await).await.1["grants"][0]["granted"].as_u64().unwrap()
@@ -270,11 +280,15 @@ async fn overrides_usage_reset_and_top_over_http() {
     );
     let place = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
     let with = |allow: Value| json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann", "allow": allow});
-    let (status, made) = server.admin(Method::PUT, "/v1/overrides", Some(with(json!({"quota": 6})))).await;
+    let (status, made) =
+        server.admin(Method::PUT, "/v1/overrides", Some(with(json!({"quota": 6})))).await;
     assert_eq!((status.as_u16(), &made["version"]), (200, &json!(1)), "{made}");
     assert_eq!(reserve(9).await, 2);
     assert_eq!(reserve(1).await, 0);
-    assert_eq!(server.admin(Method::PUT, "/v1/overrides", Some(with(json!("blocked")))).await.0, 200);
+    assert_eq!(
+        server.admin(Method::PUT, "/v1/overrides", Some(with(json!("blocked")))).await.0,
+        200
+    );
     let (_, listed) = server.get("/v1/overrides?policy=p").await;
     assert_eq!(listed[0]["allow"], "blocked", "{listed}");
     assert_eq!(server.admin(Method::DELETE, "/v1/overrides", Some(place.clone())).await.0, 200);
@@ -283,7 +297,11 @@ async fn overrides_usage_reset_and_top_over_http() {
     assert_eq!(server.admin(Method::POST, "/v1/reset", Some(place)).await.0, 404);
     assert_eq!(reserve(5).await, 5);
     let (_, top) = server.get("/v1/top?domain=test&limit=5").await;
-    assert_eq!((&top["fullest"][0]["used"], &top["refused"][0]["requests"]), (&json!(5), &json!(2)), "{top}");
+    assert_eq!(
+        (&top["fullest"][0]["used"], &top["refused"][0]["requests"]),
+        (&json!(5), &json!(2)),
+        "{top}"
+    );
     assert_eq!(server.get("/v1/top?limit=x").await.0, 400);
     assert_eq!(server.get("/v1/usage?partition=a%20b").await.0, 400);
     assert_eq!(server.get("/v1/usage?partition=jwt.sub=nobody").await.0, 404);
@@ -294,16 +312,21 @@ async fn usage_goes_back_to_the_policys_quota_once_an_override_or_a_dial_is_clea
     let server = memory().await;
     server.dials("test", Some(REPORT)).await;
     let reserve = async |quota: u64, want: u64| {
-        let call = json!({"budget_ms": 5000, "reservations": [take("jwt.sub=a", quota, want)]}).to_string();
+        let call = json!({"budget_ms": 5000, "reservations": [take("jwt.sub=a", quota, want)]})
+            .to_string();
         let request = Request::post("/v1/reserve").header("host", "store");
         read(send(&server.calls, request.body(Full::new(call.into())).unwrap()).await).await.1
     };
     let usage = async || {
         let (_, usage) = server.get("/v1/usage?partition=jwt.sub=a").await;
-        (usage["found"][0]["quota"].clone(), usage["found"][0]["quota_from"].as_str().unwrap().to_owned())
+        (
+            usage["found"][0]["quota"].clone(),
+            usage["found"][0]["quota_from"].as_str().unwrap().to_owned(),
+        )
     };
     let place = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann"});
-    let over = json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann", "allow": {"quota": 50}});
+    let over =
+        json!({"policy": "p", "partition": "jwt.sub=a", "by": "ann", "allow": {"quota": 50}});
     server.admin(Method::PUT, "/v1/overrides", Some(over)).await;
     reserve(5, 3).await;
     assert_eq!(usage().await, (json!(50), "override".to_owned()));
@@ -323,9 +346,11 @@ async fn usage_goes_back_to_the_policys_quota_once_an_override_or_a_dial_is_clea
 #[tokio::test]
 async fn what_is_not_granted_in_full_is_refused_once() {
     let server = memory().await;
-    let call = json!({"budget_ms": 5000, "reservations": [take("a", 5, 30), take("b", 5, 5)]}).to_string();
+    let call =
+        json!({"budget_ms": 5000, "reservations": [take("a", 5, 30), take("b", 5, 5)]}).to_string();
     let request = Request::post("/v1/reserve").header("host", "store");
-    let (status, _) = read(send(&server.calls, request.body(Full::new(call.into())).unwrap()).await).await;
+    let (status, _) =
+        read(send(&server.calls, request.body(Full::new(call.into())).unwrap()).await).await;
     assert_eq!(status, 200);
     let (_, top) = server.get("/v1/top").await;
     let refused = top["refused"].as_array().unwrap();
@@ -340,11 +365,12 @@ async fn overrides_are_listed_up_to_a_limit() {
     let server = memory().await;
     server.dials("test", Some(REPORT)).await;
     for n in 0..70 {
-        let wish =
-            json!({"policy": "p", "partition": format!("jwt.sub={n}"), "allow": "blocked", "by": "ann"});
+        let wish = json!({"policy": "p", "partition": format!("jwt.sub={n}"), "allow": "blocked", "by": "ann"});
         assert_eq!(server.admin(Method::PUT, "/v1/overrides", Some(wish)).await.0, 200);
     }
-    for (query, count) in [("", 70), ("?limit=69", 69), ("?domain=test&limit=2", 2), ("?limit=0", 0)] {
+    for (query, count) in
+        [("", 70), ("?limit=69", 69), ("?domain=test&limit=2", 2), ("?limit=0", 0)]
+    {
         let (_, listed) = server.get(&format!("/v1/overrides{query}")).await;
         assert_eq!(listed.as_array().unwrap().len(), count, "{query}");
     }
@@ -367,7 +393,10 @@ async fn who_listens_sees_a_snapshot_a_second_until_the_end() {
         let text = String::from_utf8(frame.to_vec()).unwrap();
         let data = text.strip_prefix("data: ").and_then(|text| text.strip_suffix("\n\n")).unwrap();
         let snapshot: Snapshot = serde_json::from_str(data).unwrap();
-        assert_eq!((snapshot.backend.as_str(), snapshot.boards[0].domain.as_str()), ("memory", "test"));
+        assert_eq!(
+            (snapshot.backend.as_str(), snapshot.boards[0].domain.as_str()),
+            ("memory", "test")
+        );
         assert_eq!((snapshot.top.refused.len(), snapshot.top.refused[0].requests), (1, 7));
     }
     let mut others = Vec::new();
@@ -399,15 +428,18 @@ async fn what_shadow_mode_lets_through_is_not_refused_and_what_was_not_counted_i
         {"name": "q", "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce", "on_failure": "allow",
          "admitted": 9}]});
     server.dials("test", Some(report.to_string().as_bytes())).await;
-    let shadow = quotagate_quota::protocol::Reservation { shadow: true, ..take("jwt.sub=shadow", 5, 9) };
-    let call =
-        json!({"budget_ms": 5000, "reservations": [shadow, take("jwt.sub=refused", 5, 9)]}).to_string();
-    let request = Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
+    let shadow =
+        quotagate_quota::protocol::Reservation { shadow: true, ..take("jwt.sub=shadow", 5, 9) };
+    let call = json!({"budget_ms": 5000, "reservations": [shadow, take("jwt.sub=refused", 5, 9)]})
+        .to_string();
+    let request =
+        Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
     assert_eq!(read(send(&server.calls, request).await).await.0, 200);
     let (_, top) = server.get("/v1/top").await;
     let refused = top["refused"].as_array().unwrap();
     assert_eq!((refused.len(), &refused[0]["partition"]), (1, &json!("jwt.sub=refused")), "{top}");
-    let uncounted = json!([{"domain": "test", "policy": "p", "store_error": 6, "missing_identity": 4}]);
+    let uncounted =
+        json!([{"domain": "test", "policy": "p", "store_error": 6, "missing_identity": 4}]);
     assert_eq!(top["uncounted"], uncounted);
     assert_eq!(server.get("/v1/top?policy=q").await.1["uncounted"], json!([]));
 }
@@ -418,13 +450,18 @@ async fn metrics_name_policies_and_no_partition() {
     server.dials("test", Some(REPORT)).await;
     let wish = json!({"policy": "p", "quota": 8, "by": "ann"});
     server.admin(Method::PUT, "/v1/dials", Some(wish)).await;
-    let wish = json!({"policy": "p", "partition": "jwt.sub=somebody", "allow": "blocked", "by": "ann"});
+    let wish =
+        json!({"policy": "p", "partition": "jwt.sub=somebody", "allow": "blocked", "by": "ann"});
     server.admin(Method::PUT, "/v1/overrides", Some(wish)).await;
-    let short =
-        |n: u64| quotagate_quota::protocol::Reservation { window_s: 1, ..take("somebody-else", 4, n) };
+    let short = |n: u64| quotagate_quota::protocol::Reservation {
+        window_s: 1,
+        ..take("somebody-else", 4, n)
+    };
     let call =
-        json!({"budget_ms": 5000, "reservations": [take("jwt.sub=somebody", 5, 1), short(3)]}).to_string();
-    let request = Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
+        json!({"budget_ms": 5000, "reservations": [take("jwt.sub=somebody", 5, 1), short(3)]})
+            .to_string();
+    let request =
+        Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
     assert_eq!(read(send(&server.calls, request).await).await.0, 200);
     let text = until("the window of a second has ended", Duration::from_secs(5), async || {
         let (_, text) = server.get("/metrics").await;
@@ -451,7 +488,8 @@ async fn metrics_come_in_the_format_that_is_asked_for_and_every_family_has_help_
     let server = memory().await;
     server.dials("test", Some(REPORT)).await;
     let scrape = async |accept: &str| {
-        let request = Request::get("/metrics").header("host", host(&server.admin)).header("accept", accept);
+        let request =
+            Request::get("/metrics").header("host", host(&server.admin)).header("accept", accept);
         let response = send(&server.admin, request.body(Full::default()).unwrap()).await;
         let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -459,21 +497,30 @@ async fn metrics_come_in_the_format_that_is_asked_for_and_every_family_has_help_
     };
     let (kind, open) = scrape("application/openmetrics-text;version=1.0.0,text/plain;q=0.5").await;
     assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
-    assert!(open.contains("# TYPE quotagate_store_refunds counter\n") && open.ends_with("# EOF\n"), "{open}");
+    assert!(
+        open.contains("# TYPE quotagate_store_refunds counter\n") && open.ends_with("# EOF\n"),
+        "{open}"
+    );
     let (kind, plain) = scrape("*/*").await;
     assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
     assert!(plain.contains("# TYPE quotagate_store_refunds_total counter\n"), "{plain}");
     assert!(!plain.contains("# EOF"), "{plain}");
-    let version = format!("quotagate_store_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
-    for sample in
-        [&version, "process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_open_fds "]
-    {
+    let version =
+        format!("quotagate_store_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+    for sample in [
+        &version,
+        "process_resident_memory_bytes ",
+        "process_cpu_seconds_total ",
+        "process_open_fds ",
+    ] {
         assert!(plain.contains(&format!("\n{sample}")), "{sample}: {plain}");
     }
     for sample in plain.lines().filter(|line| !line.starts_with('#')) {
         let name = sample.split(['{', ' ']).next().unwrap();
-        let family =
-            ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        let family = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end))
+            .unwrap_or(name);
         for mark in ["HELP", "TYPE"] {
             let described = |of: &str| plain.contains(&format!("# {mark} {of} "));
             assert!(described(name) || described(family), "{name} has no {mark}");
@@ -508,6 +555,9 @@ async fn a_domain_too_many_is_told_so() {
         assert_eq!(server.dials(&format!("d{n}"), None).await.0, 200);
     }
     let (status, reply) = server.dials("one-more", None).await;
-    assert_eq!((status.as_u16(), reply), (503, json!({"error": "64 domains are asked for already"})));
+    assert_eq!(
+        (status.as_u16(), reply),
+        (503, json!({"error": "64 domains are asked for already"}))
+    );
     assert_eq!(server.dials("d0", None).await.0, 200);
 }

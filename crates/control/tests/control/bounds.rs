@@ -35,7 +35,8 @@ async fn every_store_forgets_a_domain() {
         move || steady() + Duration::from_secs(3600 * hours.load(Relaxed))
     };
     let store: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(clock)));
-    let (one, other) = (told(&store, "gone", &["p"]).await, told(&store, "gone", &["p", "q"]).await);
+    let (one, other) =
+        (told(&store, "gone", &["p"]).await, told(&store, "gone", &["p", "q"]).await);
     let forget = ForgetDomain { domain: "gone".to_owned(), by: "ann".to_owned() };
     let early = one.domains.forget(&forget).await.unwrap_err();
     assert!(matches!(early, Fault::InUse(_)), "{early:?}");
@@ -56,8 +57,8 @@ async fn every_store_forgets_a_domain() {
 
 /// Domains that were told of at this time.
 fn seen(names: &str, seen_ms: u64) -> Upsert {
-    let fields =
-        (0..1024).map(|n| (format!("{names}-{n}"), format!("{{\"seen_ms\":{seen_ms}}}").into_bytes()));
+    let fields = (0..1024)
+        .map(|n| (format!("{names}-{n}"), format!("{{\"seen_ms\":{seen_ms}}}").into_bytes()));
     Upsert { delete: vec![], fields: fields.collect(), max_fields: 1024, keep_for: DAY }
 }
 
@@ -71,7 +72,8 @@ async fn what_is_told_of_is_bounded(store: Arc<dyn Store>) {
     let fields = |value: &str| -> Vec<Field> {
         (0..=MAX_POLICIES).map(|n| (format!("p{n:04}"), value.into())).collect()
     };
-    let upsert = |fields, delete| Upsert { delete, fields, max_fields: MAX_POLICIES, keep_for: DAY };
+    let upsert =
+        |fields, delete| Upsert { delete, fields, max_fields: MAX_POLICIES, keep_for: DAY };
     control.upsert(HashName::Policies, "full", &upsert(fields("{}"), vec![])).await.unwrap();
     assert_eq!(names(control, HashName::Policies, "full").await.len(), MAX_POLICIES);
     control
@@ -91,9 +93,14 @@ async fn what_is_told_of_is_bounded(store: Arc<dyn Store>) {
 
     control.upsert(HashName::Domains, "", &seen("dead", 1)).await.unwrap();
     let operate = told(&store, "alive", &["p"]).await;
-    assert_eq!(names(control, HashName::Domains, "").await, ["alive"], "those of long ago made room");
+    assert_eq!(
+        names(control, HashName::Domains, "").await,
+        ["alive"],
+        "those of long ago made room"
+    );
     assert_eq!(operate.directory.domains().await.unwrap(), ["alive"]);
-    let now = u64::try_from(control.read(HashName::Domains, "").await.unwrap().now.as_millis()).unwrap();
+    let now =
+        u64::try_from(control.read(HashName::Domains, "").await.unwrap().now.as_millis()).unwrap();
     control.upsert(HashName::Domains, "", &seen("live", now)).await.unwrap();
     told(&store, "late", &["p"]).await;
     assert_eq!(names(control, HashName::Domains, "").await.len(), 1024);
@@ -113,7 +120,8 @@ async fn what_is_told_of_is_bounded_in_memory() {
 async fn what_is_told_of_is_bounded_in_redis_and_ends_by_itself() {
     let redis = Redis::start().unwrap();
     what_is_told_of_is_bounded(open(&redis.url()).await).await;
-    let left: u64 = redis.cli(&["PTTL", "qg:policies:{alive}"]).unwrap().lines().trim().parse().unwrap();
+    let left: u64 =
+        redis.cli(&["PTTL", "qg:policies:{alive}"]).unwrap().lines().trim().parse().unwrap();
     assert!((29..=30).contains(&(left / 86_400_000)), "{left}");
 }
 
@@ -165,7 +173,9 @@ async fn boards_read_overrides_again_with_a_new_version_only() {
         (glance, operate.boards.read_all(None).await.unwrap()[0].overrides)
     };
     assert_eq!(both().await, (1, 1));
-    redis.cli(&["HSET", "qg:overrides:{many}", "p:{jwt.sub=b}", "{\"allow\":\"blocked\"}"]).unwrap();
+    redis
+        .cli(&["HSET", "qg:overrides:{many}", "p:{jwt.sub=b}", "{\"allow\":\"blocked\"}"])
+        .unwrap();
     assert_eq!(both().await, (1, 1), "it was not read");
     operate.overrides.set(&over("many", "jwt.sub=c")).await.unwrap();
     assert_eq!(both().await, (3, 3));

@@ -29,7 +29,11 @@ async fn dials_are_turned_while_their_slot_moves() {
     assert_eq!(turn(3).await, 3);
     slot.end().unwrap();
     assert_eq!(turn(4).await, 4);
-    assert_eq!(operate.history.list(Some("moving"), 9).await.unwrap().len(), 4, "each was made once");
+    assert_eq!(
+        operate.history.list(Some("moving"), 9).await.unwrap().len(),
+        4,
+        "each was made once"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -80,7 +80,8 @@ async fn turns_and_clears(store: &Arc<dyn Store>) {
     let told = reply(&operate, "turns").await;
     assert_eq!((told.version, told.dials.len()), (3, 1));
     let history = operate.history.list(Some("turns"), 2).await.unwrap();
-    let said: Vec<_> = history.iter().map(|event| (event.by.as_str(), event.done.as_str())).collect();
+    let said: Vec<_> =
+        history.iter().map(|event| (event.by.as_str(), event.done.as_str())).collect();
     assert_eq!(said, [("ben", "cleared dial a"), ("ann", "set dial *: mode off, for 1m")]);
     assert!(history.iter().all(|event| event.at_ms > 1_700_000_000_000));
 }
@@ -92,20 +93,26 @@ async fn merges_what_is_turned(store: &Arc<dyn Store>) {
         reply(&operate, "merges").await.dials.remove(0)
     };
     dial(SetDial { quota: Some(8), for_ms: Some(60_000), ..set("merges", "a") }).await;
-    let both = dial(SetDial { mode: Some(Mode::Shadow), for_ms: Some(90_000), ..set("merges", "a") }).await;
+    let both =
+        dial(SetDial { mode: Some(Mode::Shadow), for_ms: Some(90_000), ..set("merges", "a") })
+            .await;
     assert_eq!((both.quota, both.mode), (Some(8), Some(Mode::Shadow)));
     assert!(both.for_ms.is_some_and(|left| left > 60_000), "{both:?}");
     let deny = SetDial { on_failure: Some(OnFailure::Deny), ..set("merges", "a") };
     let refused = operate.dials.set(&deny).await.unwrap_err().to_string();
     assert!(
         refused.starts_with("for_ms: a has mode shadow, quota 8 for another ")
-            && refused.contains("Give a time, or set mode shadow, quota 8 again in the same change"),
+            && refused
+                .contains("Give a time, or set mode shadow, quota 8 again in the same change"),
         "{refused}"
     );
     // A change that names every timed field may keep them for good.
     let all = SetDial { quota: Some(8), mode: Some(Mode::Shadow), ..deny };
     let stays = dial(all).await;
-    assert_eq!((stays.quota, stays.on_failure, stays.for_ms), (Some(8), Some(OnFailure::Deny), None));
+    assert_eq!(
+        (stays.quota, stays.on_failure, stays.for_ms),
+        (Some(8), Some(OnFailure::Deny), None)
+    );
     let timed = SetDial { quota: Some(9), for_ms: Some(60_000), ..set("merges", "a") };
     let refused = operate.dials.set(&timed).await.unwrap_err().to_string();
     assert!(refused.contains("has mode shadow, on_failure deny until it is cleared"), "{refused}");
@@ -114,7 +121,11 @@ async fn merges_what_is_turned(store: &Arc<dyn Store>) {
 
 async fn reverts_by_itself(store: &Arc<dyn Store>) {
     let operate = told(store, "reverts", &["a"]).await;
-    operate.dials.set(&SetDial { quota: Some(8), for_ms: Some(1000), ..set("reverts", "a") }).await.unwrap();
+    operate
+        .dials
+        .set(&SetDial { quota: Some(8), for_ms: Some(1000), ..set("reverts", "a") })
+        .await
+        .unwrap();
     assert_eq!(reply(&operate, "reverts").await.dials.len(), 1);
     until("it reverts", Duration::from_secs(3), async || {
         reply(&operate, "reverts").await.dials.is_empty().then_some(())
@@ -146,7 +157,9 @@ async fn refuses_what_is_not_known(store: &Arc<dyn Store>) {
     }
     operate.views.wanted("other").await.unwrap().learn(&report(&["z"])).unwrap();
     match fault(SetDial { domain: None, ..off("a") }).await {
-        Fault::Invalid { field, known, .. } => assert!(field == "domain" && known.len() >= 2, "{known:?}"),
+        Fault::Invalid { field, known, .. } => {
+            assert!(field == "domain" && known.len() >= 2, "{known:?}")
+        }
         other => panic!("{other:?}"),
     }
     for (wish, wrong) in [
@@ -246,7 +259,13 @@ async fn overrides_one_partition(store: &Arc<dyn Store>) {
     assert_eq!(grant(9).await, (0, 16, 5));
     assert!(reply(&operate, "over").await.overridden.is_empty());
     assert!(
-        operate.overrides.list(None, None, 9999).await.unwrap().iter().all(|entry| entry.domain != "over")
+        operate
+            .overrides
+            .list(None, None, 9999)
+            .await
+            .unwrap()
+            .iter()
+            .all(|entry| entry.domain != "over")
     );
     let absent = operate.overrides.clear(&clear).await.unwrap_err();
     assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
@@ -285,13 +304,21 @@ async fn refuses_overrides_that_cannot_be(store: &Arc<dyn Store>) {
         "ip=300.1.1.1",
         &format!("jwt.sub={}", "a".repeat(5000)),
     ] {
-        let fault = operate.overrides.set(&over("cannot", partition, Allow::Blocked)).await.unwrap_err();
-        assert!(matches!(fault, Fault::Invalid { field: "partition", .. }), "{partition:?} {fault:?}");
+        let fault =
+            operate.overrides.set(&over("cannot", partition, Allow::Blocked)).await.unwrap_err();
+        assert!(
+            matches!(fault, Fault::Invalid { field: "partition", .. }),
+            "{partition:?} {fault:?}"
+        );
     }
-    let fault =
-        operate.overrides.set(&over("cannot", "jwt.sub=a", Allow::Quota(MAX_UNITS + 1))).await.unwrap_err();
+    let fault = operate
+        .overrides
+        .set(&over("cannot", "jwt.sub=a", Allow::Quota(MAX_UNITS + 1)))
+        .await
+        .unwrap_err();
     assert!(matches!(fault, Fault::Invalid { field: "allow", .. }), "{fault:?}");
-    let wish = SetOverride { policy: "q".to_owned(), ..over("cannot", "jwt.sub=a", Allow::Blocked) };
+    let wish =
+        SetOverride { policy: "q".to_owned(), ..over("cannot", "jwt.sub=a", Allow::Blocked) };
     let fault = operate.overrides.set(&wish).await.unwrap_err();
     assert!(matches!(fault, Fault::Unknown { field: "policy", .. }), "{fault:?}");
     assert_eq!(operate.boards.read_all(Some("cannot")).await.unwrap()[0].version, 0);
@@ -305,10 +332,15 @@ async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
         one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, want) }).await;
     }
     let usage = async || {
-        operate.counters.usage(Some("usage"), "jwt.sub=a", &|_, _| None).await.map(|reply| reply.found)
+        operate
+            .counters
+            .usage(Some("usage"), "jwt.sub=a", &|_, _| None)
+            .await
+            .map(|reply| reply.found)
     };
     let found = usage().await.unwrap();
-    let shown: Vec<_> = found.iter().map(|u| (u.policy.as_str(), u.used, u.quota, u.quota_from)).collect();
+    let shown: Vec<_> =
+        found.iter().map(|u| (u.policy.as_str(), u.used, u.quota, u.quota_from)).collect();
     let policy = QuotaFrom::Policy;
     assert_eq!(shown, [("p", 3, Some(5), policy), ("staggered", 4, Some(5), policy)]);
     assert!(found.iter().all(|usage| (1..=3_600_000).contains(&usage.reset_ms)), "{found:?}");
@@ -342,9 +374,11 @@ async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
     assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
     assert_eq!(usage().await.unwrap().len(), 1);
     let key = "usage:staggered:{jwt.sub=a}".to_owned();
-    let anew = one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, 9) }).await;
+    let anew =
+        one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, 9) }).await;
     assert_eq!((anew.granted, anew.used), (5, 5), "its whole quota once more");
-    let absent = operate.counters.usage(Some("usage"), "jwt.sub=nobody", &|_, _| None).await.unwrap_err();
+    let absent =
+        operate.counters.usage(Some("usage"), "jwt.sub=nobody", &|_, _| None).await.unwrap_err();
     assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
     assert_eq!(
         operate.history.list(Some("usage"), 1).await.unwrap()[0].done,

@@ -25,7 +25,8 @@ pub fn report(names: &[&str]) -> Vec<u8> {
         missing_identity: 0,
         store_error: 0,
     };
-    serde_json::to_vec(&Report { policies: names.iter().map(policy).collect(), refused: vec![] }).unwrap()
+    serde_json::to_vec(&Report { policies: names.iter().map(policy).collect(), refused: vec![] })
+        .unwrap()
 }
 
 /// An operator's view, after a filter has told of these policies.

@@ -82,7 +82,11 @@ async fn an_override_that_was_refused_leaves_no_trace() {
 async fn one_that_was_to_be_replaced_stays_as_it_is_listed() {
     let (store, fails) = failing(Step::Set, StoreError::Refused("NOPERM".to_owned())).await;
     let operate = told(&store, "d", &["p"]).await;
-    operate.overrides.set(&SetOverride { for_ms: Some(60_000), ..set(Allow::Quota(7)) }).await.unwrap();
+    operate
+        .overrides
+        .set(&SetOverride { for_ms: Some(60_000), ..set(Allow::Quota(7)) })
+        .await
+        .unwrap();
     let before = store.control().read(HashName::Overrides, "d").await.unwrap().fields;
     fails.store(true, Relaxed);
     operate.overrides.set(&set(Allow::Blocked)).await.unwrap_err();
@@ -108,7 +112,10 @@ async fn one_that_history_cannot_tell_of_says_so_and_can_be_cleared() {
     let operate = told(&store, "d", &["p"]).await;
     fails.store(true, Relaxed);
     let fault = operate.overrides.set(&set(Allow::Blocked)).await.unwrap_err();
-    assert!(fault.to_string().contains("full; the override is in force and listed, but"), "{fault}");
+    assert!(
+        fault.to_string().contains("full; the override is in force and listed, but"),
+        "{fault}"
+    );
     assert_eq!(operate.overrides.list(Some("d"), None, 9).await.unwrap().len(), 1);
     operate.overrides.clear(&clear()).await.unwrap();
     assert_eq!((in_force(&store).await, history(&operate).await.len()), (None, 1));
@@ -197,8 +204,10 @@ async fn a_change_outlives_the_connection_it_came_by() {
     told(&store, "d", &["p"]).await;
     let server = Served::start(Arc::clone(&store)).await;
     let own = host(&server.admin);
-    let body = json!({"policy": "p", "partition": PARTITION, "allow": "blocked", "by": "ann"}).to_string();
-    let head = format!("PUT /v1/overrides HTTP/1.1\r\nhost: {own}\r\ncontent-type: application/json\r\n");
+    let body =
+        json!({"policy": "p", "partition": PARTITION, "allow": "blocked", "by": "ann"}).to_string();
+    let head =
+        format!("PUT /v1/overrides HTTP/1.1\r\nhost: {own}\r\ncontent-type: application/json\r\n");
     let mut stream = TcpStream::connect(&own).await.unwrap();
     let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -254,8 +263,11 @@ async fn partitions_are_named_as_the_filter_counts_them() {
         );
     }
     let long = format!("jwt.sub={}", "a".repeat(200));
-    let fault =
-        operate.overrides.set(&SetOverride { partition: long, ..set(Allow::Blocked) }).await.unwrap_err();
+    let fault = operate
+        .overrides
+        .set(&SetOverride { partition: long, ..set(Allow::Blocked) })
+        .await
+        .unwrap_err();
     assert!(fault.to_string().contains("a digest of it"), "{fault}");
     let fault = operate.counters.usage(Some("d"), "alice", &|_, _| None).await.unwrap_err();
     assert!(fault.to_string().contains("lacks its label"), "{fault}");

@@ -71,7 +71,10 @@ async fn operating_needs_more_and_counting_goes_on_without() {
     let rights = documented().unwrap();
     allow(redis.port(), &rights.one).unwrap();
     let failed = operate_everything(&redis).await;
-    assert!(failed.len() == 8 && failed[0].contains("lacks a right that operating needs"), "{failed:?}");
+    assert!(
+        failed.len() == 8 && failed[0].contains("lacks a right that operating needs"),
+        "{failed:?}"
+    );
     let store = open(&format!("redis://quotagate:s3cret@127.0.0.1:{}", redis.port())).await;
     assert_eq!(numbers(&*store, &take("jwt.sub=a", 9, 1)).await, (1, 2), "it counts");
     drop(store);

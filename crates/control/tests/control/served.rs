@@ -33,13 +33,20 @@ impl Served {
         let (calls, admin) = (bind().await, bind().await);
         let addresses = (calls.address().clone(), admin.address().clone());
         let (stop, stopped) = oneshot::channel();
-        let running = tokio::spawn(serve(calls, admin, app, async { stopped.await.unwrap_or_default() }));
+        let running =
+            tokio::spawn(serve(calls, admin, app, async { stopped.await.unwrap_or_default() }));
         Self { calls: addresses.0, admin: addresses.1, stop: Some(stop), running }
     }
 
     /// A request to the admin address, as a command sends it.
-    pub async fn admin(&self, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
-        let mut request = Request::builder().method(method).uri(path).header("host", host(&self.admin));
+    pub async fn admin(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> (StatusCode, Value) {
+        let mut request =
+            Request::builder().method(method).uri(path).header("host", host(&self.admin));
         if body.is_some() {
             request = request.header("content-type", "application/json");
         }
@@ -53,7 +60,8 @@ impl Served {
 
     /// What a filter asks for.
     pub async fn dials(&self, domain: &str, report: Option<&[u8]>) -> (StatusCode, Value) {
-        let request = Request::post(format!("/v1/telemetry?domain={domain}")).header("host", "store");
+        let request =
+            Request::post(format!("/v1/telemetry?domain={domain}")).header("host", "store");
         let report = Bytes::copy_from_slice(report.unwrap_or_default());
         read(send(&self.calls, request.body(Full::new(report)).unwrap()).await).await
     }

@@ -66,7 +66,11 @@ async fn an_override_that_no_request_can_match_is_refused_with_the_right_form() 
             "jwt.sub=mallory,method=GET",
             "counts by caller: name it, as jwt.sub=mallory".to_owned(),
         ),
-        ("all", "jwt.sub=mallory", "policy all has one counter for everybody: name it *".to_owned()),
+        (
+            "all",
+            "jwt.sub=mallory",
+            "policy all has one counter for everybody: name it *".to_owned(),
+        ),
     ] {
         let fault = operate.overrides.set(&over(policy, partition)).await.unwrap_err();
         assert!(fault.to_string().contains(&words), "{policy} {partition}: {fault}");
@@ -100,7 +104,8 @@ async fn entries_are_taken_in_any_order() {
     };
     let done = operate.counters.reset(&reset).await.unwrap().done;
     assert_eq!(done, "reset per-method jwt.sub=bob,method=GET, 7 units were used");
-    let done = operate.overrides.clear(&clear("per-method", "method=GET,jwt.sub=bob")).await.unwrap().done;
+    let done =
+        operate.overrides.clear(&clear("per-method", "method=GET,jwt.sub=bob")).await.unwrap().done;
     assert_eq!(done, "cleared override per-method jwt.sub=bob,method=GET");
 }
 
@@ -128,8 +133,10 @@ async fn a_report_that_does_not_say_what_a_policy_counts_by_leaves_what_was_said
     report(&operate, json!([silent])).await;
     operate.overrides.set(&over("all", "jwt.sub=mallory")).await.unwrap_err();
     // What could not be kept or shown is as if it had not been said.
-    for odd in [json!([{"name": "a b", "forms": ["x"]}]), json!([{"name": "x".repeat(3000), "forms": ["x"]}])]
-    {
+    for odd in [
+        json!([{"name": "a b", "forms": ["x"]}]),
+        json!([{"name": "x".repeat(3000), "forms": ["x"]}]),
+    ] {
         report(&operate, json!([policy("all", &odd)])).await;
         operate.overrides.set(&over("all", "jwt.sub=mallory")).await.unwrap_err();
     }

@@ -85,7 +85,12 @@ impl ControlStore for Slow {
         self.inner.control().find(domain, entry, most)
     }
 
-    fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()> {
+    fn set_override<'a>(
+        &'a self,
+        key: &'a str,
+        value: &'a str,
+        for_ms: Option<u64>,
+    ) -> Reply<'a, ()> {
         async move {
             (self.before)(Step::Set).await?;
             self.inner.control().set_override(key, value, for_ms).await

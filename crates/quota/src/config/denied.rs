@@ -1,8 +1,8 @@
 //! The object `response.denied`: the answer to a client whose quota is used up.
 //!
-//! Every field is optional. A body without a `content_type` is `application/json` if it is JSON once its
-//! placeholders are filled in, else `text/plain; charset=utf-8`. A `content_type` without a body must be a type of
-//! JSON, since the built-in body is JSON.
+//! Every field is optional. A body without a `content_type` is `application/json` if it is JSON
+//! once its placeholders are filled in, else `text/plain; charset=utf-8`. A `content_type` without
+//! a body must be a type of JSON, since the built-in body is JSON.
 
 use serde::de::IgnoredAny;
 
@@ -30,18 +30,20 @@ pub struct Denied {
     pub content_type: Option<Box<str>>,
     /// The body. `None` is the built-in problem document.
     pub body: Option<Template>,
-    /// Further headers by their lower-case names, each once. None of them is one that the filter sets.
+    /// Further headers by their lower-case names, each once. None of them is one that the filter
+    /// sets.
     pub headers: Vec<(Box<str>, Template)>,
 }
 
 object! {
-    /// The answer to a request whose quota is used up. The body and the values of headers may hold the
-    /// placeholders `{policy}`, `{retry_after}` and `{quota}`.
+    /// The answer to a request whose quota is used up. The body and the values of headers may hold
+    /// the placeholders `{policy}`, `{retry_after}` and `{quota}`.
     DeniedDocument(DeniedFields<'a>) -> Denied {
         /// The HTTP status.
         default(429) status: Whole<400, 599> = 503,
-        /// The type of the body. If it is a type of JSON, the body must be JSON once its placeholders are filled in.
-        /// Without it, a body that is JSON is `application/json`, any other `text/plain; charset=utf-8`.
+        /// The type of the body. If it is a type of JSON, the body must be JSON once its
+        /// placeholders are filled in. Without it, a body that is JSON is `application/json`, any
+        /// other `text/plain; charset=utf-8`.
         optional content_type: At<ContentType> = "application/json",
         /// A body in place of the built-in one, which is `application/problem+json`.
         optional body: At<Body> = "slow down",
@@ -101,7 +103,8 @@ impl Type for ContentType {
     #[cfg(feature = "schema")]
     fn schema(_: &mut crate::document::book::Book) -> serde_json::Value {
         // Two tokens, and perhaps parameters.
-        let pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+ *(;([ -~]*[!-~])?)?(?<! )$";
+        let pattern =
+            "^[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+ *(;([ -~]*[!-~])?)?(?<! )$";
         serde_json::json!({"type": "string", "pattern": pattern, "maxLength": MAX_VALUE})
     }
 }
@@ -149,7 +152,9 @@ impl Type for Headers {
             let name = header_name(name, &node);
             let value = value.map(|text| Template::read(text, &node));
             match (name, value) {
-                (Some(name), Some(value)) if headers.iter().all(|(earlier, _)| *earlier != name) => {
+                (Some(name), Some(value))
+                    if headers.iter().all(|(earlier, _)| *earlier != name) =>
+                {
                     headers.push((name, value));
                 }
                 (Some(name), Some(_)) => {
@@ -181,12 +186,15 @@ fn header_name(name: &str, node: &Node<'_>) -> Option<Box<str>> {
         None
     };
     match lower.as_str() {
-        _ if name.len() > names::MAX_NAME || !names::is_token(name) => {
-            fault(&format!("the name must be one of a header, of at most {} bytes", names::MAX_NAME))
-        }
+        _ if name.len() > names::MAX_NAME || !names::is_token(name) => fault(&format!(
+            "the name must be one of a header, of at most {} bytes",
+            names::MAX_NAME
+        )),
         "content-type" => fault("is set by content_type"),
-        "connection" | "keep-alive" | "proxy-connection" | "te" | "trailer" | "transfer-encoding"
-        | "upgrade" | "content-length" => fault("is Envoy's own to set: it says how the message is carried"),
+        "connection" | "keep-alive" | "proxy-connection" | "te" | "trailer"
+        | "transfer-encoding" | "upgrade" | "content-length" => {
+            fault("is Envoy's own to set: it says how the message is carried")
+        }
         "retry-after" | "ratelimit" | "grpc-status" | "grpc-message" | PUSHBACK | RATE_LIMITED => {
             fault("is set by the filter itself")
         }
@@ -222,7 +230,8 @@ impl Type for HeaderValue {
 impl Template {
     /// Whether it is JSON, whatever its placeholders are filled with.
     fn makes_json(&self) -> bool {
-        // A name is no JSON outside of quotes. Of numbers, the shortest and the longest make a difference.
+        // A name is no JSON outside of quotes. Of numbers, the shortest and the longest make a
+        // difference.
         [("a", 1, 0), ("a-1", 31_622_400, MAX_UNITS)].iter().all(|(policy, retry_after, quota)| {
             serde_json::from_str::<IgnoredAny>(&self.fill(policy, *retry_after, *quota)).is_ok()
         })

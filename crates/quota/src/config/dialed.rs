@@ -1,7 +1,8 @@
 //! A configuration as dials turn it.
 //!
-//! No dial can make a refused configuration: no fault of a configuration speaks of the three fields that they turn, beside
-//! the bound of a quota, which whoever reads dials has seen to. Places of policies never change.
+//! No dial can make a refused configuration: no fault of a configuration speaks of the three fields
+//! that they turn, beside the bound of a quota, which whoever reads dials has seen to. Places of
+//! policies never change.
 
 use super::Config;
 use crate::protocol::{Mode, OnFailure};

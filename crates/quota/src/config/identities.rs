@@ -27,8 +27,10 @@ pub(super) struct Named<'a> {
     pub(super) sources: Option<Vec<(Source, Node<'a>)>>,
 }
 
-const NAME: Names =
-    Names { allowed: |b| b.is_ascii_alphanumeric() || b"._-".contains(&b), pattern: "[A-Za-z0-9._-]{1,64}" };
+const NAME: Names = Names {
+    allowed: |b| b.is_ascii_alphanumeric() || b"._-".contains(&b),
+    pattern: "[A-Za-z0-9._-]{1,64}",
+};
 
 type Sources = List<At<AnySource>, 1, MAX_SOURCES>;
 
@@ -42,7 +44,9 @@ impl Type for IdentityMap {
                 node.fault(format!("the name must match {}", NAME.pattern));
             }
             if BuiltIn::ALL.iter().any(|fact| fact.name() == name) {
-                node.fault(format!("{name} is taken: partition_by means the request's own {name} by it"));
+                node.fault(format!(
+                    "{name} is taken: partition_by means the request's own {name} by it"
+                ));
             }
             Named { name, node, sources }
         });

@@ -1,11 +1,13 @@
 //! The configuration of the filter: read from JSON once, after which it needs no more checks.
 //!
-//! The reader finds all faults of a text in one pass, each with its JSON path, and ignores nothing silently.
-//! Warnings are about values that are allowed but probably not what was meant. The objects and their fields are
-//! declared with the macros of [`document`](crate::document), next to the types that they are read into.
+//! The reader finds all faults of a text in one pass, each with its JSON path, and ignores nothing
+//! silently. Warnings are about values that are allowed but probably not what was meant. The
+//! objects and their fields are declared with the macros of [`document`](crate::document), next to
+//! the types that they are read into.
 //!
-//! Envoy turns the YAML of its own configuration into JSON first. The reader allows for three habits of it:
-//! integers above 2^31 - 1 and numbers with a fraction arrive as strings, and a bare `off` as `false`.
+//! Envoy turns the YAML of its own configuration into JSON first. The reader allows for three
+//! habits of it: integers above 2^31 - 1 and numbers with a fraction arrive as strings, and a bare
+//! `off` as `false`.
 
 mod access_log;
 mod denied;
@@ -92,12 +94,14 @@ object! {
         required domain: Domain = "shop",
         /// How the filter reaches the store of the counters.
         required store: Store = {"cluster": "quota_store"},
-        /// The key of the digests that stand for secret values. Without it the key follows from the domain, so
-        /// anyone who knows the domain can try out short or guessable secrets.
+        /// The key of the digests that stand for secret values. Without it the key follows from the
+        /// domain, so anyone who knows the domain can try out short or guessable secrets.
         optional digest_key: At<NonEmpty>,
-        /// Who is calling: named lists of sources. Of each list the first source that has a value wins.
+        /// Who is calling: named lists of sources. Of each list the first source that has a value
+        /// wins.
         default({}) identities: IdentityMap = {"caller": [{"jwt": {"claim": "sub"}}, {"client_ip": {}}]},
-        /// The quota rules. Several may apply to one request, which is admitted only if all of them grant it.
+        /// The quota rules. Several may apply to one request, which is admitted only if all of them
+        /// grant it.
         required policies: Policies =
             [{"name": "per-caller", "partition_by": ["caller"], "quota": 100, "window": "1m"}],
         /// The fields that the filter writes for access logs. `[]` writes none, and costs nothing.
@@ -108,12 +112,14 @@ object! {
 }
 
 impl Config {
-    /// Reads a configuration from JSON, or from the serialized `google.protobuf.Struct` that Envoy passes on.
+    /// Reads a configuration from JSON, or from the serialized `google.protobuf.Struct` that Envoy
+    /// passes on.
     ///
     /// # Errors
     /// All faults of the text.
     pub fn parse(text: &[u8]) -> Result<Self, Faults> {
-        let value = envoy::read(text).map_err(|e| Faults::one(ROOT, format!("must be JSON: {e}")))?;
+        let value =
+            envoy::read(text).map_err(|e| Faults::one(ROOT, format!("must be JSON: {e}")))?;
         let collector = Collector::default();
         let config = Document::read(&Node::root(&value, &collector));
         let (config, warnings) = collector.finish(config)?;
@@ -139,8 +145,12 @@ impl DocumentFields<'_> {
         if let Some(named) = &self.identities {
             warnings::identities(named, key != Some(None));
         }
-        let nodes: Vec<_> =
-            self.identities.iter().flatten().map(|named| (named.name, named.node.clone())).collect();
+        let nodes: Vec<_> = self
+            .identities
+            .iter()
+            .flatten()
+            .map(|named| (named.name, named.node.clone()))
+            .collect();
         let identities = self.identities.map(identities::by_name);
         let context = Context {
             domain: self.domain,
@@ -148,7 +158,8 @@ impl DocumentFields<'_> {
             store: self.store.as_ref(),
             digester: digester.as_ref(),
         };
-        let policies = self.policies.and_then(|policies| policy::document::resolve(policies, context));
+        let policies =
+            self.policies.and_then(|policies| policy::document::resolve(policies, context));
         if let (Some(identities), Some(policies)) = (&identities, &policies) {
             warnings::unused_identities(&nodes, identities, policies);
         }

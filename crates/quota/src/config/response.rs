@@ -17,15 +17,17 @@ pub struct ResponseConfig {
 words! {
     /// A family of quota headers.
     pub enum Family {
-        /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, one item for each policy.
+        /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, one item
+        /// for each policy.
         Ietf = "ietf",
-        /// `X-RateLimit-Limit`, `-Used`, `-Remaining` and `-Reset` of the policy with the fewest remaining units.
+        /// `X-RateLimit-Limit`, `-Used`, `-Remaining` and `-Reset` of the policy with the fewest
+        /// remaining units.
         XRateLimit = "x_ratelimit",
-        /// `RateLimit: limit=, remaining=, reset=` of version 07 of the draft, of the policy with the fewest
-        /// remaining units.
+        /// `RateLimit: limit=, remaining=, reset=` of version 07 of the draft, of the policy with
+        /// the fewest remaining units.
         Draft07 = "draft_07",
-        /// `RateLimit-Limit`, `-Remaining` and `-Reset` of version 03 of the draft, of the policy with the fewest
-        /// remaining units.
+        /// `RateLimit-Limit`, `-Remaining` and `-Reset` of version 03 of the draft, of the policy
+        /// with the fewest remaining units.
         Draft03 = "draft_03",
     }
 }
@@ -41,10 +43,11 @@ words! {
 }
 
 object! {
-    /// What clients see: the quota headers of counted responses, and the answer to refused requests.
+    /// What clients see: the quota headers of counted responses, and the answer to refused
+    /// requests.
     Response(ResponseFields<'a>) -> ResponseConfig {
-        /// The families of quota headers that counted responses carry. `[]` writes none. `ietf` and `draft_07`
-        /// exclude each other, since both write the field `RateLimit`.
+        /// The families of quota headers that counted responses carry. `[]` writes none. `ietf` and
+        /// `draft_07` exclude each other, since both write the field `RateLimit`.
         default(["ietf", "x_ratelimit"]) headers: Families = ["draft_03"],
         /// How `X-RateLimit-Reset` writes the end of the window.
         default("epoch") reset: Reset = "delta",
@@ -55,7 +58,11 @@ object! {
 
 impl ResponseFields<'_> {
     fn build(self) -> Option<ResponseConfig> {
-        Some(ResponseConfig { families: self.headers?.into(), reset: self.reset?, denied: self.denied? })
+        Some(ResponseConfig {
+            families: self.headers?.into(),
+            reset: self.reset?,
+            denied: self.denied?,
+        })
     }
 }
 
@@ -72,9 +79,12 @@ impl Family {
     pub const fn fields(self) -> &'static [&'static str] {
         match self {
             Self::Ietf => &["ratelimit-policy", "ratelimit"],
-            Self::XRateLimit => {
-                &["x-ratelimit-limit", "x-ratelimit-used", "x-ratelimit-remaining", "x-ratelimit-reset"]
-            }
+            Self::XRateLimit => &[
+                "x-ratelimit-limit",
+                "x-ratelimit-used",
+                "x-ratelimit-remaining",
+                "x-ratelimit-reset",
+            ],
             Self::Draft07 => &["ratelimit"],
             Self::Draft03 => &["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"],
         }

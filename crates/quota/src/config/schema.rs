@@ -1,9 +1,10 @@
 //! The JSON Schema of the policy document, and its reference page.
 //!
-//! Both are printed from the declarations that the reader walks. A schema knows shapes, not meanings: only the
-//! reader knows which names exist, what is given twice, and what durations and regular expressions mean
-//! (`quotagate check`). The schema describes what a person writes. So it leaves out integers as strings of digits,
-//! which the reader takes because Envoy hands large integers over in that form.
+//! Both are printed from the declarations that the reader walks. A schema knows shapes, not
+//! meanings: only the reader knows which names exist, what is given twice, and what durations and
+//! regular expressions mean (`quotagate check`). The schema describes what a person writes. So it
+//! leaves out integers as strings of digits, which the reader takes because Envoy hands large
+//! integers over in that form.
 
 use serde_json::Value;
 

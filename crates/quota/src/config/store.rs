@@ -16,7 +16,8 @@ pub struct StoreConfig {
     pub timeout: Duration,
     /// What happens to requests while the store fails, unless their policy says otherwise.
     pub on_failure: OnFailure,
-    /// For [`OnFailure::Local`]: the part of a quota that each worker may admit by itself. Above 0, at most 1.
+    /// For [`OnFailure::Local`]: the part of a quota that each worker may admit by itself. Above 0,
+    /// at most 1.
     pub local_share: f64,
     /// The bearer token that the store checks.
     pub token: Option<Box<str>>,

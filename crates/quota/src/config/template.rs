@@ -1,9 +1,9 @@
 //! Texts with placeholders: the body and the headers of refusals.
 //!
-//! `{policy}` is the name of the policy that refused, or all names with `, ` between them. `{retry_after}` is the
-//! number of whole seconds until the request may pass, `{quota}` the quota of the first policy that refused. All
-//! other braces stay as they are, so JSON needs no escaping. The values hold no character that JSON or a header
-//! would have to escape.
+//! `{policy}` is the name of the policy that refused, or all names with `, ` between them.
+//! `{retry_after}` is the number of whole seconds until the request may pass, `{quota}` the quota
+//! of the first policy that refused. All other braces stay as they are, so JSON needs no escaping.
+//! The values hold no character that JSON or a header would have to escape.
 
 use std::fmt::Write as _;
 
@@ -61,8 +61,9 @@ impl Template {
             let (before, from) = rest.split_at(brace);
             plain.push_str(before);
             let name = from.strip_prefix('{').and_then(name);
-            let placeholder =
-                name.and_then(|(name, after)| Some((PLACEHOLDERS.iter().find(|(p, _)| *p == name)?, after)));
+            let placeholder = name.and_then(|(name, after)| {
+                Some((PLACEHOLDERS.iter().find(|(p, _)| *p == name)?, after))
+            });
             if let Some(((_, piece), after)) = placeholder {
                 if !plain.is_empty() {
                     pieces.push(Piece::Text(std::mem::take(&mut plain).into()));
@@ -94,7 +95,9 @@ fn name(inner: &str) -> Option<(&str, &str)> {
 fn near_miss(name: &str, node: &Node<'_>) {
     let known = PLACEHOLDERS.map(|(known, _)| known);
     if let Some(near) = suggest::nearest(name.trim(), &known) {
-        node.warn(format!("{{{name}}} is no placeholder and stays as it is: did you mean {{{near}}}?"));
+        node.warn(format!(
+            "{{{name}}} is no placeholder and stays as it is: did you mean {{{near}}}?"
+        ));
     }
 }
 
@@ -113,7 +116,10 @@ mod tests {
             ("{policy}", "per-ip"),
             ("{policy}{retry_after}{quota}", "per-ip30100"),
             ("{{policy}}", "{per-ip}"),
-            (r#"{"policy": "{policy}", "a": {"b": {quota}}}"#, r#"{"policy": "per-ip", "a": {"b": 100}}"#),
+            (
+                r#"{"policy": "{policy}", "a": {"b": {quota}}}"#,
+                r#"{"policy": "per-ip", "a": {"b": 100}}"#,
+            ),
             ("{policy", "{policy"),
             ("policy}", "policy}"),
             ("{Policy} {retry-after} {}", "{Policy} {retry-after} {}"),

@@ -34,9 +34,12 @@ impl Type for WindowLength {
 
     fn read(node: &Node<'_>) -> Option<Window> {
         let whole = parse(node).filter(|duration| duration.subsec_nanos() == 0);
-        let window = whole.and_then(|duration| Window::new(u32::try_from(duration.as_secs()).ok()?, 0));
+        let window =
+            whole.and_then(|duration| Window::new(u32::try_from(duration.as_secs()).ok()?, 0));
         let days = MAX_WINDOW_S / DAY_S;
-        window.or_else(|| refuse(node, &format!("a duration of whole seconds from 1s to {days}d"), "1m"))
+        window.or_else(|| {
+            refuse(node, &format!("a duration of whole seconds from 1s to {days}d"), "1m")
+        })
     }
 
     #[cfg(feature = "schema")]

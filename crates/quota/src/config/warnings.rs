@@ -1,4 +1,5 @@
-//! Warnings: values that are allowed but probably not what was meant. There are few, so that each is read.
+//! Warnings: values that are allowed but probably not what was meant. There are few, so that each
+//! is read.
 
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use crate::request::partition::Entry;
 /// Shorter keys can be found by trying.
 const SHORT_DIGEST_KEY: usize = 16;
 
-/// Units held for a longer part of a window than this are missed elsewhere: where a lease lasted as long as its
-/// window, 5 % of the quotas that were reached stayed unspent in a simulated fleet.
+/// Units held for a longer part of a window than this are missed elsewhere: where a lease lasted as
+/// long as its window, 5 % of the quotas that were reached stayed unspent in a simulated fleet.
 const LONG_LEASE: u32 = 10;
 
 /// The least quota of which a lease can hold anything ahead: 2 units are 1 % of it.
@@ -51,7 +52,11 @@ pub(super) fn identities(named: &[Named<'_>], keyed: bool) {
 }
 
 /// Warns of identities that no policy counts by. `nodes` are those of all identities.
-pub(super) fn unused_identities(nodes: &[(&str, Node<'_>)], read: &Identities<'_>, policies: &[Policy]) {
+pub(super) fn unused_identities(
+    nodes: &[(&str, Node<'_>)],
+    read: &Identities<'_>,
+    policies: &[Policy],
+) {
     for (name, node) in nodes {
         if let Some(Some(identity)) = read.get(name)
             && !policies.iter().any(|policy| policy.partition.counts_by(identity))
@@ -61,10 +66,13 @@ pub(super) fn unused_identities(nodes: &[(&str, Node<'_>)], read: &Identities<'_
     }
 }
 
-/// Warns of an `on_missing` that is left out and lets clients leave the policy. `entries` are those of `partition_by`.
+/// Warns of an `on_missing` that is left out and lets clients leave the policy. `entries` are those
+/// of `partition_by`.
 pub(super) fn skipped(policy: &Node<'_>, entries: &[Entry]) {
     let left_out = |entry: &Entry| match entry {
-        Entry::Identity(identity) => identity.sources.iter().all(|source| source.kind.is_written_by_client),
+        Entry::Identity(identity) => {
+            identity.sources.iter().all(|source| source.kind.is_written_by_client)
+        }
         Entry::BuiltIn(_) => false,
     };
     if entries.iter().any(left_out) {
@@ -91,7 +99,10 @@ pub(super) fn quotas(policy: &Node<'_>, quota: u64, quotas: &Quotas, counting: &
         Allowance::Unlimited => None,
     });
     let tiers = quotas.tiers.iter().flat_map(|tiers| tiers.quotas.values().copied());
-    let most = overrides.chain(tiers).chain(quotas.from.as_ref().map(|from| from.max)).fold(quota, u64::max);
+    let most = overrides
+        .chain(tiers)
+        .chain(quotas.from.as_ref().map(|from| from.max))
+        .fold(quota, u64::max);
     if matches!(counting.precision, Precision::Lease { .. }) && most < LEAST_LEASED {
         policy.field("precision").warn(format!(
             "is lease without effect: of a quota below {LEAST_LEASED} no worker holds anything ahead",

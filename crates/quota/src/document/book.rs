@@ -1,4 +1,5 @@
-//! What the declarations say of the document: the source of the JSON Schema and of the reference page.
+//! What the declarations say of the document: the source of the JSON Schema and of the reference
+//! page.
 
 use serde_json::{Value, json};
 
@@ -49,7 +50,8 @@ pub(crate) enum Presence {
 }
 
 impl Book {
-    /// Adds the object `name` unless it is there, and refers to it. `describe` may add further objects.
+    /// Adds the object `name` unless it is there, and refers to it. `describe` may add further
+    /// objects.
     pub(crate) fn object(
         &mut self,
         name: &'static str,

@@ -1,8 +1,8 @@
 //! The document of a configuration, as Envoy hands it over.
 //!
 //! Envoy passes a `google.protobuf.StringValue` or `BytesValue` on as its text, and that is JSON. A
-//! `google.protobuf.Struct`, which is how a document is written readably in Envoy's YAML, arrives in
-//! Protocol Buffers' binary form (seen with Envoy 1.40).
+//! `google.protobuf.Struct`, which is how a document is written readably in Envoy's YAML, arrives
+//! in Protocol Buffers' binary form (seen with Envoy 1.40).
 
 use prost::Message as _;
 use prost_types::value::Kind;
@@ -14,7 +14,8 @@ use serde_json::Value;
 /// What is wrong with it as JSON, if it is neither.
 pub(crate) fn read(text: &[u8]) -> Result<Value, serde_json::Error> {
     super::json::parse(text).or_else(|error| {
-        // Of JSON texts only `\n…` begins like a Struct, with the tag of its one field; an empty Struct is empty.
+        // Of JSON texts only `\n…` begins like a Struct, with the tag of its one field; an empty
+        // Struct is empty.
         match prost_types::Struct::decode(text) {
             Ok(document) if text.first() == Some(&STRUCT_FIELDS_TAG) => Ok(object(document)),
             _ => Err(error),
@@ -58,22 +59,24 @@ mod tests {
                 prost_types::Value { kind: None },
             ],
         };
-        let inner = prost_types::Struct { fields: [("l".to_owned(), value(Kind::ListValue(list)))].into() };
+        let inner =
+            prost_types::Struct { fields: [("l".to_owned(), value(Kind::ListValue(list)))].into() };
         let fields = [
             ("n".to_owned(), value(Kind::NumberValue(4_503_599_627_370_496.0))),
             ("s".to_owned(), value(Kind::StringValue("\u{e4}".to_owned()))),
             ("o".to_owned(), value(Kind::StructValue(inner))),
         ];
         let bytes = prost_types::Struct { fields: fields.into() }.encode_to_vec();
-        let json =
-            serde_json::json!({"n": 4_503_599_627_370_496.0, "s": "\u{e4}", "o": {"l": [true, null, null]}});
+        let json = serde_json::json!({"n": 4_503_599_627_370_496.0, "s": "\u{e4}", "o": {"l": [true, null, null]}});
         assert_eq!(read(&bytes).unwrap(), json);
         assert_eq!(read(json.to_string().as_bytes()).unwrap(), json);
     }
 
     #[test]
     fn what_is_neither_is_described_as_json() {
-        for bad in [&b""[..], b"\n", b"{", b"\n{\"domain\": }", b"\x0a\xff", b"\x12\x00", &[b'['; 5000]] {
+        for bad in
+            [&b""[..], b"\n", b"{", b"\n{\"domain\": }", b"\x0a\xff", b"\x12\x00", &[b'['; 5000]]
+        {
             assert!(read(bad).is_err(), "{bad:?}");
         }
     }
@@ -82,8 +85,9 @@ mod tests {
     fn endless_depth_is_an_error() {
         let mut inner = prost_types::Struct::default();
         for _ in 0..1000 {
-            inner =
-                prost_types::Struct { fields: [("a".to_owned(), value(Kind::StructValue(inner)))].into() };
+            inner = prost_types::Struct {
+                fields: [("a".to_owned(), value(Kind::StructValue(inner)))].into(),
+            };
         }
         assert!(read(&inner.encode_to_vec()).is_err());
     }

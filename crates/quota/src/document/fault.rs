@@ -42,7 +42,8 @@ impl Faults {
 
 /// The path of the member `name` of the object at `path`, as [`Fault::path`] writes it.
 pub fn member_path(path: &str, name: &str) -> String {
-    let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    let plain = !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     match (plain, path.is_empty()) {
         (true, true) => name.to_owned(),
         (true, false) => format!("{path}.{name}"),

@@ -20,7 +20,8 @@ pub(crate) fn render(title: &str, book: &Book) -> Value {
 }
 
 fn object(object: &Object) -> Map<String, Value> {
-    let fields: Map<String, Value> = object.fields.iter().map(|f| (f.name.to_owned(), field(f))).collect();
+    let fields: Map<String, Value> =
+        object.fields.iter().map(|f| (f.name.to_owned(), field(f))).collect();
     let required = object.fields.iter().filter(|f| matches!(f.presence, Presence::Required));
     let required: Vec<&str> = required.map(|f| f.name).collect();
     let mut schema = Map::new();

@@ -70,7 +70,10 @@ fn kind(schema: &Value) -> String {
     match text("type") {
         Some("array") => format!("list of {}", schema.get("items").map(kind).unwrap_or_default()),
         Some("object") => {
-            format!("map of names to {}", schema.get("additionalProperties").map(kind).unwrap_or_default())
+            format!(
+                "map of names to {}",
+                schema.get("additionalProperties").map(kind).unwrap_or_default()
+            )
         }
         Some("integer") => "whole number".to_owned(),
         Some(kind) => kind.to_owned(),
@@ -109,10 +112,14 @@ fn bounds(schema: &Value) -> String {
         (Some(least), None) if least == "1" => parts.push("not empty".to_owned()),
         (least, most) => parts.extend(range(least, most).map(|range| format!("{range} bytes"))),
     }
-    parts.extend(range(number("minItems"), number("maxItems")).map(|range| format!("{range} elements")));
+    parts.extend(
+        range(number("minItems"), number("maxItems")).map(|range| format!("{range} elements")),
+    );
     let members = range(number("minProperties"), number("maxProperties"));
     parts.extend(members.map(|range| format!("{range} members")));
-    parts.extend(schema.get("pattern").and_then(Value::as_str).map(|pattern| format!("`{pattern}`")));
+    parts.extend(
+        schema.get("pattern").and_then(Value::as_str).map(|pattern| format!("`{pattern}`")),
+    );
     let names = schema.get("propertyNames").map(bounds).filter(|bounds| !bounds.is_empty());
     parts.extend(names.map(|bounds| format!("names: {bounds}")));
     for inner in ["items", "additionalProperties"] {
@@ -134,8 +141,11 @@ fn number_text(number: &Value) -> String {
 fn meaning(field: &Field) -> String {
     let mut meaning = field.doc.clone();
     let of_items = field.schema.get("items").and_then(|items| items.get("oneOf"));
-    for word in field.schema.get("oneOf").or(of_items).and_then(Value::as_array).into_iter().flatten() {
-        if let (Some(word), Some(doc)) = (word.get("const"), word.get("description").and_then(Value::as_str))
+    for word in
+        field.schema.get("oneOf").or(of_items).and_then(Value::as_array).into_iter().flatten()
+    {
+        if let (Some(word), Some(doc)) =
+            (word.get("const"), word.get("description").and_then(Value::as_str))
         {
             // Writing into a String cannot fail.
             let _ = write!(meaning, " {}: {doc}", code(word));

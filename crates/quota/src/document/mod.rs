@@ -1,12 +1,12 @@
 //! How a JSON document is read and described.
 //!
-//! Each type of value implements [`Type`]: it reads a value, and under the feature `schema` it describes
-//! the values that it takes. The macros [`object!`], [`one_of!`] and [`words!`] declare objects, alternatives
-//! and words with their documentation. The reader, its faults, the JSON Schema and the reference page all come
-//! from these declarations.
+//! Each type of value implements [`Type`]: it reads a value, and under the feature `schema` it
+//! describes the values that it takes. The macros [`object!`], [`one_of!`] and [`words!`] declare
+//! objects, alternatives and words with their documentation. The reader, its faults, the JSON
+//! Schema and the reference page all come from these declarations.
 //!
-//! A reader never stops at the first fault. It records each fault with its path in the [`Collector`], and
-//! `None` always means that a fault was recorded.
+//! A reader never stops at the first fault. It records each fault with its path in the
+//! [`Collector`], and `None` always means that a fault was recorded.
 
 #[cfg(feature = "schema")]
 pub(crate) mod book;

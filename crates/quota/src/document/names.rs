@@ -2,7 +2,8 @@
 
 use super::Node;
 
-/// The longest name of a header, cookie, parameter, claim or member, in bytes: names are parts of keys.
+/// The longest name of a header, cookie, parameter, claim or member, in bytes: names are parts of
+/// keys.
 pub(crate) const MAX_NAME: usize = 128;
 
 /// The pattern of a token, for the JSON Schema.

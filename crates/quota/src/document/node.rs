@@ -61,7 +61,8 @@ impl<'a> Node<'a> {
         Fault { path: path.to_owned(), message }
     }
 
-    /// Records that the value must be something else. Only its type is shown, since it may be secret.
+    /// Records that the value must be something else. Only its type is shown, since it may be
+    /// secret.
     pub(crate) fn must<T>(&self, be: &str) -> Option<T> {
         self.fault(format!("must be {be}, is {}", kind(self.value)));
         None
@@ -144,11 +145,14 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A whole number, written as an integer, as a float without fraction, or as a string of digits.
+    /// A whole number, written as an integer, as a float without fraction, or as a string of
+    /// digits.
     pub(crate) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let number = match self.value {
             Value::Number(number) => number.as_u64().or_else(|| from_float(number.as_f64()?)),
-            Value::String(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().ok(),
+            Value::String(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
+                digits.parse().ok()
+            }
             _ => None,
         };
         match number {

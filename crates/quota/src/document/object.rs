@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use super::book::{Book, Field};
 use super::{Node, suggest};
 
-/// An object whose fields are being read. [`finish`](Self::finish) reports the fields that nobody read.
+/// An object whose fields are being read. [`finish`](Self::finish) reports the fields that nobody
+/// read.
 pub(crate) struct Object<'a> {
     node: Node<'a>,
     fields: &'a Map<String, Value>,
@@ -60,7 +61,10 @@ impl<'a> Object<'a> {
     }
 
     /// Takes the one field of `names` that is present.
-    pub(crate) fn exactly_one(&mut self, names: &[&'static str]) -> Option<(&'static str, Node<'a>)> {
+    pub(crate) fn exactly_one(
+        &mut self,
+        names: &[&'static str],
+    ) -> Option<(&'static str, Node<'a>)> {
         let mut found: Vec<_> = Vec::new();
         for name in names {
             found.extend(self.optional(name).map(|node| (*name, node)));
@@ -70,13 +74,15 @@ impl<'a> Object<'a> {
             last => {
                 let has: Vec<_> = found.into_iter().chain(last).map(|(name, _)| name).collect();
                 let has = if has.is_empty() { "none of them".to_owned() } else { has.join(", ") };
-                self.node.fault(format!("must have exactly one of {}, has {has}", names.join(", ")));
+                self.node
+                    .fault(format!("must have exactly one of {}, has {has}", names.join(", ")));
                 None
             }
         }
     }
 
-    /// Records the fault `why` for each of these fields that is present. Returns whether there is one.
+    /// Records the fault `why` for each of these fields that is present. Returns whether there is
+    /// one.
     pub(crate) fn refuse(&mut self, names: &[&'static str], why: &str) -> bool {
         let mut refused = false;
         for name in names {
@@ -105,7 +111,8 @@ pub(crate) fn field_name(name: &'static str) -> &'static str {
     name.strip_prefix("r#").unwrap_or(name)
 }
 
-/// Declares an object: its fields in their order, each with documentation, presence, type and example.
+/// Declares an object: its fields in their order, each with documentation, presence, type and
+/// example.
 ///
 /// ```ignore
 /// object! {
@@ -119,10 +126,11 @@ pub(crate) fn field_name(name: &'static str) -> &'static str {
 /// }
 /// ```
 ///
-/// A field is `required`, `needed("what to write")`, `optional`, or has a `default(JSON)` that is read like a
-/// given value. A line `+ name: Group` takes exactly one field of a [`Group`]. The macro makes the type `Lease`
-/// and the struct `LeaseFields`, whose method `build(self) -> Option<Precision>` is written by hand. Each field of
-/// that struct is `None` only if it has a fault.
+/// A field is `required`, `needed("what to write")`, `optional`, or has a `default(JSON)` that is
+/// read like a given value. A line `+ name: Group` takes exactly one field of a [`Group`]. The
+/// macro makes the type `Lease` and the struct `LeaseFields`, whose method `build(self) ->
+/// Option<Precision>` is written by hand. Each field of that struct is `None` only if it has a
+/// fault.
 macro_rules! object {
     (
         $(#[doc = $doc:literal])*
@@ -211,7 +219,9 @@ macro_rules! read_field {
             ::std::sync::LazyLock::new(|| ::serde_json::json!($default));
         let name = $crate::document::field_name(stringify!($field));
         let given = $object.optional(name);
-        <$of as $crate::document::Type>::read(&given.unwrap_or_else(|| $object.default_of(name, &DEFAULT)))
+        <$of as $crate::document::Type>::read(
+            &given.unwrap_or_else(|| $object.default_of(name, &DEFAULT)),
+        )
     }};
 }
 
@@ -229,7 +239,8 @@ macro_rules! presence {
     };
 }
 
-/// Declares alternatives: an object, or a [`Group`] within one, that has exactly one of these fields.
+/// Declares alternatives: an object, or a [`Group`] within one, that has exactly one of these
+/// fields.
 ///
 /// The value of the field that is present goes through the function behind `=>`.
 macro_rules! one_of {

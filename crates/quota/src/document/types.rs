@@ -16,7 +16,8 @@ pub(crate) trait Type {
     /// Reads a value. `None` means that a fault was recorded.
     fn read<'a>(node: &Node<'a>) -> Option<Self::Out<'a>>;
 
-    /// The keywords of the JSON Schema for such a value. Objects are added to `book`, and referred to.
+    /// The keywords of the JSON Schema for such a value. Objects are added to `book`, and referred
+    /// to.
     #[cfg(feature = "schema")]
     fn schema(book: &mut Book) -> Value;
 }
@@ -48,7 +49,8 @@ pub(crate) struct Distinct<T, const MIN: usize, const MAX: usize>(PhantomData<T>
 /// A list of at most `MAX` elements that keeps the good ones: an element with a fault is `None`.
 pub(crate) struct Each<T, const MAX: usize>(PhantomData<T>);
 
-/// An object of at most `MAX` members whose names the document chooses. A member with a fault is `None`.
+/// An object of at most `MAX` members whose names the document chooses. A member with a fault is
+/// `None`.
 pub(crate) struct Map<T, const MAX: usize>(PhantomData<T>);
 
 impl Type for Boolean {

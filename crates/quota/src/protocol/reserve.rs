@@ -157,12 +157,17 @@ fn check_key(key: &str) -> Result<(), Invalid> {
         let (domain, policy) = name.split_once(':')?;
         let plain = |part: &str, extra: &[u8]| {
             !part.is_empty()
-                && part.bytes().all(|b| b.is_ascii_graphic() && !b"{}".contains(&b) && !extra.contains(&b))
+                && part
+                    .bytes()
+                    .all(|b| b.is_ascii_graphic() && !b"{}".contains(&b) && !extra.contains(&b))
         };
         (plain(domain, b":") && plain(policy, b":") && plain(partition, b"")).then_some(())
     };
     if key.len() > MAX_KEY {
-        return Err(Invalid { field: "key", reason: format!("must be at most {MAX_KEY} bytes long") });
+        return Err(Invalid {
+            field: "key",
+            reason: format!("must be at most {MAX_KEY} bytes long"),
+        });
     }
     well_formed().ok_or_else(|| Invalid {
         field: "key",
@@ -193,10 +198,14 @@ mod tests {
         let text = r#"{"dials":17,"grants":[{"granted":3,"used":57,"quota":100,"reset_ms":42137,"window":28333335},{"error":"down"},{}]}"#;
         let reply: ReserveReply = serde_json::from_str(text).unwrap();
         let grant = Grant { granted: 3, used: 57, quota: 100, reset_ms: 42137, window: 28_333_335 };
-        assert_eq!(reply.grants, [Ok(grant), Err("down".into()), Err("neither a grant nor an error".into())]);
+        assert_eq!(
+            reply.grants,
+            [Ok(grant), Err("down".into()), Err("neither a grant nor an error".into())]
+        );
         assert_eq!(grant.left(), 43);
         assert_eq!(
-            serde_json::to_string(&ReserveReply { grants: reply.grants[..2].to_vec(), ..reply }).unwrap(),
+            serde_json::to_string(&ReserveReply { grants: reply.grants[..2].to_vec(), ..reply })
+                .unwrap(),
             r#"{"dials":17,"grants":[{"granted":3,"used":57,"quota":100,"reset_ms":42137,"window":28333335},{"error":"down"}]}"#
         );
     }

@@ -29,7 +29,8 @@ impl Window {
     /// the first 8 bytes (big-endian) of the SHA-256 of the encoded `partition`, modulo the length.
     #[must_use]
     pub fn staggered(self, partition: &str) -> Self {
-        let first = Sha256::digest(partition).first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let first =
+            Sha256::digest(partition).first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         let offset = u32::try_from(first % u64::from(self.seconds)).unwrap_or_default();
         Self { offset, ..self }
     }

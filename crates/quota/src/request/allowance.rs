@@ -1,8 +1,9 @@
 //! What a policy grants a partition, and what a request takes of it.
 //!
-//! Of a quota the first of these that is there counts: the override of the partition or of its network, the dial,
-//! `quota_from`, the tier, the policy's own `quota`. Numbers of requests are decimal digits and nothing else: no
-//! sign, no fraction, no spaces within. One that is too long to hold is a large one, not none.
+//! Of a quota the first of these that is there counts: the override of the partition or of its
+//! network, the dial, `quota_from`, the tier, the policy's own `quota`. Numbers of requests are
+//! decimal digits and nothing else: no sign, no fraction, no spaces within. One that is too long to
+//! hold is a large one, not none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -82,8 +83,8 @@ impl Quotas {
         self.from.is_some() || self.tiers.is_some()
     }
 
-    /// What the counter of this `key` and client `address` is granted, where `quota` is for everybody, and `dialed` in place
-    /// of all but overrides.
+    /// What the counter of this `key` and client `address` is granted, where `quota` is for
+    /// everybody, and `dialed` in place of all but overrides.
     pub(crate) fn of<'c>(
         &'c self,
         key: &str,
@@ -134,7 +135,11 @@ impl Overrides {
             let found = self.networks.iter().find(|(network, ..)| network.contains(address));
             found.map(|(_, index, allowance)| (*index, *allowance))
         });
-        by_key.into_iter().chain(by_network).min_by_key(|(index, _)| *index).map(|(_, allowance)| allowance)
+        by_key
+            .into_iter()
+            .chain(by_network)
+            .min_by_key(|(index, _)| *index)
+            .map(|(_, allowance)| allowance)
     }
 }
 
@@ -184,7 +189,8 @@ impl Cost {
 /// No less than any quota.
 const MOST: NonZeroU64 = NonZeroU64::MIN.saturating_add(MAX_UNITS - 1);
 
-/// The largest cost that a header gives which is there more than once: nobody can tell which its upstream believes.
+/// The largest cost that a header gives which is there more than once: nobody can tell which its
+/// upstream believes.
 fn largest(values: &[Vec<u8>]) -> NonZeroU64 {
     let given = values.iter().flat_map(|value| value.split(|b| *b == b','));
     given.filter_map(|value| units(pairs::trim(value))).max().unwrap_or(NonZeroU64::MIN).min(MOST)

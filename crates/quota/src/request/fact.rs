@@ -1,8 +1,8 @@
 //! One fact about a request: its label in a key, and how to look it up.
 //!
-//! Envoy hands values of metadata over without their type: a number is eight bytes, a boolean one. So the
-//! document names the type, and a value of another type counts as missing. Each value has one spelling as text.
-//! Keys, tiers and overrides all compare the same bytes.
+//! Envoy hands values of metadata over without their type: a number is eight bytes, a boolean one.
+//! So the document names the type, and a value of another type counts as missing. Each value has
+//! one spelling as text. Keys, tiers and overrides all compare the same bytes.
 
 use std::fmt;
 use std::rc::Rc;
@@ -96,7 +96,8 @@ impl ValueType {
         match self {
             Self::Text => {
                 let control = raw.iter().any(|b| b.is_ascii_control());
-                (!raw.is_empty() && !control && std::str::from_utf8(raw).is_ok()).then(|| Rc::clone(raw))
+                (!raw.is_empty() && !control && std::str::from_utf8(raw).is_ok())
+                    .then(|| Rc::clone(raw))
             }
             Self::Number => {
                 let number = f64::from_le_bytes(<[u8; 8]>::try_from(&**raw).ok()?);
@@ -111,7 +112,8 @@ impl ValueType {
     }
 }
 
-/// A number as text: an integer if the float holds it exactly, else the shortest form that reads back.
+/// A number as text: an integer if the float holds it exactly, else the shortest form that reads
+/// back.
 fn number_text(number: f64) -> String {
     let most = MAX_UNITS as f64;
     if number.fract() == 0.0 && (-most..=most).contains(&number) {
@@ -146,7 +148,11 @@ mod tests {
             (f64::INFINITY, None),
             (f64::NEG_INFINITY, None),
         ] {
-            assert_eq!(text(ValueType::Number, &f64::to_le_bytes(number)).as_deref(), expected, "{number}");
+            assert_eq!(
+                text(ValueType::Number, &f64::to_le_bytes(number)).as_deref(),
+                expected,
+                "{number}"
+            );
         }
         assert_eq!(text(ValueType::Number, b"42"), None);
         assert_eq!(text(ValueType::Number, &[0; 9]), None);
@@ -155,9 +161,13 @@ mod tests {
 
     #[test]
     fn a_truth_value_is_one_byte() {
-        for (raw, expected) in
-            [(&[0][..], Some("false")), (&[1], Some("true")), (&[2], None), (&[], None), (b"true", None)]
-        {
+        for (raw, expected) in [
+            (&[0][..], Some("false")),
+            (&[1], Some("true")),
+            (&[2], None),
+            (&[], None),
+            (b"true", None),
+        ] {
             assert_eq!(text(ValueType::Boolean, raw).as_deref(), expected, "{raw:?}");
         }
     }

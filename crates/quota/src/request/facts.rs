@@ -8,7 +8,8 @@ use std::rc::Rc;
 use super::Request;
 use crate::request::{host, pairs, path};
 
-/// The facts about one request. `'c` is the life of the configuration. An empty fact counts as missing.
+/// The facts about one request. `'c` is the life of the configuration. An empty fact counts as
+/// missing.
 pub(crate) struct Facts<'c> {
     request: &'c dyn Request,
     method: OnceCell<Option<Vec<u8>>>,
@@ -105,7 +106,8 @@ impl<'c> Facts<'c> {
 
     /// The other readings of a path with parameters.
     pub(crate) fn other_readings(&self) -> &[Vec<u8>] {
-        self.other_readings.get_or_init(|| self.target().map(path::other_readings).unwrap_or_default())
+        self.other_readings
+            .get_or_init(|| self.target().map(path::other_readings).unwrap_or_default())
     }
 
     /// The host as conditions compare it.
@@ -118,13 +120,14 @@ impl<'c> Facts<'c> {
         self.route.get_or_init(|| present(self.request.route_name())).as_deref()
     }
 
-    /// The client's address. An IPv4 address in IPv6 form is an IPv4 address. `None` for a Unix socket.
+    /// The client's address. An IPv4 address in IPv6 form is an IPv4 address. `None` for a Unix
+    /// socket.
     pub(crate) fn address(&self) -> Option<IpAddr> {
         *self.address.get_or_init(|| parse_address(&self.request.source_address()?))
     }
 
-    /// All values of the header of this lower-case name, in their order, also empty ones. Spaces and tabs around
-    /// a value are no part of it.
+    /// All values of the header of this lower-case name, in their order, also empty ones. Spaces
+    /// and tabs around a value are no part of it.
     pub(crate) fn header(&self, name: &'c str) -> Rc<[Vec<u8>]> {
         remember(&self.headers, name, || {
             let mut values = self.request.header(name);
@@ -150,14 +153,23 @@ impl<'c> Facts<'c> {
         remember(&self.attributes, path, || present(self.request.attribute(path)).map(Rc::from))
     }
 
-    /// The value of an identity, which `resolve` finds once. The address of the identity stands for it.
-    pub(crate) fn resolved(&self, identity: *const (), resolve: impl FnOnce() -> Resolved) -> Resolved {
+    /// The value of an identity, which `resolve` finds once. The address of the identity stands for
+    /// it.
+    pub(crate) fn resolved(
+        &self,
+        identity: *const (),
+        resolve: impl FnOnce() -> Resolved,
+    ) -> Resolved {
         remember(&self.resolved, identity, resolve)
     }
 }
 
 /// The answer for `key`: a known one, or that of `fetch`.
-fn remember<K: PartialEq + Copy, V: Clone>(memo: &Memo<K, V>, key: K, fetch: impl FnOnce() -> V) -> V {
+fn remember<K: PartialEq + Copy, V: Clone>(
+    memo: &Memo<K, V>,
+    key: K,
+    fetch: impl FnOnce() -> V,
+) -> V {
     if let Some((_, known)) = memo.borrow().iter().find(|(known, _)| *known == key) {
         return known.clone();
     }
@@ -209,7 +221,11 @@ mod tests {
             ("192.0.2.7:80:90", None),
             ("localhost:80", None),
         ] {
-            assert_eq!(parse_address(text.as_bytes()), address.map(|a| a.parse().unwrap()), "{text}");
+            assert_eq!(
+                parse_address(text.as_bytes()),
+                address.map(|a| a.parse().unwrap()),
+                "{text}"
+            );
         }
         assert_eq!(parse_address(b"192.0.2.7\xff"), None);
     }

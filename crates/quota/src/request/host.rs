@@ -10,8 +10,8 @@ pub(crate) fn normalize(mut authority: Vec<u8>) -> Vec<u8> {
     authority
 }
 
-/// How many bytes come before the port: what follows the last `:`, where that is digits only and the `:` is
-/// not one of a bare IPv6 address.
+/// How many bytes come before the port: what follows the last `:`, where that is digits only and
+/// the `:` is not one of a bare IPv6 address.
 fn host_len(authority: &[u8]) -> usize {
     let Some(colon) = authority.iter().rposition(|b| *b == b':') else {
         return authority.len();

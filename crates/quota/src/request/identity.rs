@@ -1,8 +1,8 @@
 //! Identities: the callers that a request counts for.
 //!
-//! An identity asks its sources in their order, and the first that has a value wins. A value that the client gave
-//! more than once names nobody, and ends the search: otherwise a client could choose a later source by sending the
-//! value twice.
+//! An identity asks its sources in their order, and the first that has a value wins. A value that
+//! the client gave more than once names nobody, and ends the search: otherwise a client could
+//! choose a later source by sending the value twice.
 
 use std::net::IpAddr;
 use std::rc::Rc;

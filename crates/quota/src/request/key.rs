@@ -1,14 +1,16 @@
-//! How a partition is written into a counter key: one text for each partition, and never one for two.
+//! How a partition is written into a counter key: one text for each partition, and never one for
+//! two.
 //!
-//! A partition is `label=value` of each of its entries, joined by `,`. Bytes outside `[A-Za-z0-9._~@:/-]` are
-//! `%XX` in labels and values, so `=`, `,` and the braces around a partition only ever separate. What is no
-//! `label=value` has a form without `=`:
+//! A partition is `label=value` of each of its entries, joined by `,`. Bytes outside
+//! `[A-Za-z0-9._~@:/-]` are `%XX` in labels and values, so `=`, `,` and the braces around a
+//! partition only ever separate. What is no `label=value` has a form without `=`:
 //!
 //! * `*` is the partition without entries, and `-` an entry that is missing and shared;
-//! * a value that is secret, or longer than [`MAX_VALUE`] bytes, is `~` and the first 32 hexadecimal digits
-//!   of its keyed digest (HMAC-SHA-256). A `~` that begins any other value is `%7E`;
-//! * a whole partition that would make a key longer than a message may carry ([`MAX_KEY`]) is `~` and such a
-//!   digest of the text it would have been.
+//! * a value that is secret, or longer than [`MAX_VALUE`] bytes, is `~` and the first 32
+//!   hexadecimal digits of its keyed digest (HMAC-SHA-256). A `~` that begins any other value is
+//!   `%7E`;
+//! * a whole partition that would make a key longer than a message may carry ([`MAX_KEY`]) is `~`
+//!   and such a digest of the text it would have been.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -65,9 +67,11 @@ impl Digester {
         Self(Hmac::new(&block.into()))
     }
 
-    /// Keyed by what follows from `domain`: it keeps values out of sight, but not from one who guesses them.
+    /// Keyed by what follows from `domain`: it keeps values out of sight, but not from one who
+    /// guesses them.
     pub(crate) fn derived(domain: &str) -> Self {
-        let seed = Sha256::new().chain_update(b"quotagate digest key\0").chain_update(domain.as_bytes());
+        let seed =
+            Sha256::new().chain_update(b"quotagate digest key\0").chain_update(domain.as_bytes());
         Self::keyed(&seed.finalize())
     }
 
@@ -99,8 +103,8 @@ pub(crate) fn label(kind: &str, name: &str) -> Box<str> {
     out.into()
 }
 
-/// The label of the names of a `path` after `kind`, joined by dots; a dot within one of them is `%2E`, so that
-/// no two paths share a label.
+/// The label of the names of a `path` after `kind`, joined by dots; a dot within one of them is
+/// `%2E`, so that no two paths share a label.
 pub(crate) fn path_label<'n>(kind: &str, path: impl IntoIterator<Item = &'n str>) -> Box<str> {
     let mut out = kind.to_owned();
     for name in path {
@@ -118,7 +122,8 @@ pub(crate) fn push_name(out: &mut String, name: &str) {
     out.push_str(&escaped);
 }
 
-/// Appends `label=value` to entries already there; `label` is encoded, `value` is not, and not empty.
+/// Appends `label=value` to entries already there; `label` is encoded, `value` is not, and not
+/// empty.
 pub(crate) fn write_entry(
     out: &mut String,
     label: &str,

@@ -5,15 +5,17 @@ use regex_lite::Regex;
 use crate::request::facts::Facts;
 use crate::request::path;
 
-/// Longest text in bytes that an expression is tried on: it may cost 125 ns a byte, before any quota is asked.
+/// Longest text in bytes that an expression is tried on: it may cost 125 ns a byte, before any
+/// quota is asked.
 ///
-/// What is longer counts as matched. So the policy applies, and nobody leaves it by a long path or header.
+/// What is longer counts as matched. So the policy applies, and nobody leaves it by a long path or
+/// header.
 pub(crate) const MAX_MATCHED: usize = 2048;
 
 /// Conditions that must all hold; without any, every request matches.
 ///
-/// A request that lacks what a condition is about (a path, say) does not match. The cheapest facts are asked
-/// first, and none behind a condition that fails.
+/// A request that lacks what a condition is about (a path, say) does not match. The cheapest facts
+/// are asked first, and none behind a condition that fails.
 #[derive(Debug, Default)]
 pub(crate) struct Matcher {
     /// One of these, in upper case; empty is any.
@@ -28,8 +30,8 @@ pub(crate) struct Matcher {
     pub(crate) routes: Vec<Box<str>>,
 }
 
-/// A condition on the path without query string and fragment, in its one spelling. Patterns are in it as well,
-/// and compared byte by byte.
+/// A condition on the path without query string and fragment, in its one spelling. Patterns are in
+/// it as well, and compared byte by byte.
 #[derive(Debug)]
 pub(crate) enum PathPattern {
     /// The whole path; neither side has a slash at its end.
@@ -42,8 +44,8 @@ pub(crate) enum PathPattern {
     Regex(WholeRegex),
 }
 
-/// An expression that matches whole texts. Bytes that are no UTF-8 are U+FFFD to it, so that `.` and negated
-/// classes match them, and nothing else does.
+/// An expression that matches whole texts. Bytes that are no UTF-8 are U+FFFD to it, so that `.`
+/// and negated classes match them, and nothing else does.
 #[derive(Debug)]
 pub(crate) struct WholeRegex(Box<Regex>);
 
@@ -52,7 +54,8 @@ pub(crate) struct WholeRegex(Box<Regex>);
 pub(crate) enum HostPattern {
     /// The whole host.
     Exact(Box<str>),
-    /// `*.example.org`, kept as `.example.org`: any host below `example.org`, however deep, but not itself.
+    /// `*.example.org`, kept as `.example.org`: any host below `example.org`, however deep, but not
+    /// itself.
     Below(Box<str>),
 }
 
@@ -65,7 +68,8 @@ pub(crate) struct HeaderCondition {
     pub(crate) value: ValuePattern,
 }
 
-/// A condition on the values of a header, without the spaces and tabs around them: that one of them is so.
+/// A condition on the values of a header, without the spaces and tabs around them: that one of them
+/// is so.
 #[derive(Debug)]
 pub(crate) enum ValuePattern {
     /// A whole value.
@@ -82,9 +86,11 @@ pub(crate) enum ValuePattern {
 
 impl Matcher {
     pub(crate) fn matches<'c>(&'c self, facts: &Facts<'c>) -> bool {
-        let among_methods =
-            || facts.method().is_some_and(|method| self.methods.iter().any(|m| m.as_bytes() == method));
-        let among_hosts = || facts.host().is_some_and(|host| self.hosts.iter().any(|h| h.matches(host)));
+        let among_methods = || {
+            facts.method().is_some_and(|method| self.methods.iter().any(|m| m.as_bytes() == method))
+        };
+        let among_hosts =
+            || facts.host().is_some_and(|host| self.hosts.iter().any(|h| h.matches(host)));
         let among_routes =
             || facts.route().is_some_and(|route| self.routes.iter().any(|r| r.as_bytes() == route));
         // No request leaves a policy by parameters, whether the upstream knows them or not.
@@ -126,7 +132,8 @@ impl WholeRegex {
         self.matches_any(&[text])
     }
 
-    /// Whether it matches one of `texts`, which are at most [`MAX_MATCHED`] bytes together, or whether they are longer.
+    /// Whether it matches one of `texts`, which are at most [`MAX_MATCHED`] bytes together, or
+    /// whether they are longer.
     fn matches_any(&self, texts: &[impl AsRef<[u8]>]) -> bool {
         texts.iter().map(|text| text.as_ref().len()).sum::<usize>() > MAX_MATCHED
             || texts.iter().any(|text| self.0.is_match(&String::from_utf8_lossy(text.as_ref())))

@@ -17,8 +17,8 @@ pub(crate) mod source;
 
 /// Facts about one request, fetched from the host on demand.
 ///
-/// Each method costs a host call. So only the facts that policies need are fetched, and each at most once for a
-/// request. `None` means that the request does not have the fact.
+/// Each method costs a host call. So only the facts that policies need are fetched, and each at
+/// most once for a request. `None` means that the request does not have the fact.
 pub trait Request {
     /// `:method`.
     fn method(&self) -> Option<Vec<u8>>;
@@ -28,11 +28,11 @@ pub trait Request {
     fn authority(&self) -> Option<Vec<u8>>;
     /// The values of a header by its lower-case name, in their order; empty where there is none.
     fn header(&self, name: &str) -> Vec<Vec<u8>>;
-    /// A member of the request's dynamic metadata: the value at `path` below the namespace `filter`, as the
-    /// host's raw bytes (no type comes with them).
+    /// A member of the request's dynamic metadata: the value at `path` below the namespace
+    /// `filter`, as the host's raw bytes (no type comes with them).
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>>;
-    /// An attribute of Envoy by its path, such as `connection`, `requested_server_name`: the value as the
-    /// host's raw bytes.
+    /// An attribute of Envoy by its path, such as `connection`, `requested_server_name`: the value
+    /// as the host's raw bytes.
     fn attribute(&self, path: &[&str]) -> Option<Vec<u8>>;
     /// The address of the client that Envoy trusts: `1.2.3.4:56` or `[2001:db8::1]:56`.
     fn source_address(&self) -> Option<Vec<u8>>;

@@ -1,22 +1,25 @@
 //! How people name a partition, and the text that a counter's key has for it.
 //!
-//! A name is `label=value`, several of them joined by `,`, as keys have it and as people say it. One rule serves both:
+//! A name is `label=value`, several of them joined by `,`, as keys have it and as people say it.
+//! One rule serves both:
 //!
-//! * In labels and values `%XX` is the byte of these two hexadecimal digits, and all else stands for itself. So what a
-//!   store, a log or a header shows is taken as it is; a `%` before two hexadecimal digits is typed `%25`.
-//! * A `,` begins another entry where a label and `=`, or an entry `-`, follow it. Any other one belongs to the value,
-//!   as those in `peer.subject=CN=alice,O=Shop` do; one that would be misread is typed `%2C`.
-//! * A value that is `~` and 32 hexadecimal digits in lower case is a digest. Were it a value of its own, it is typed
-//!   with `%7E`.
+//! * In labels and values `%XX` is the byte of these two hexadecimal digits, and all else stands
+//!   for itself. So what a store, a log or a header shows is taken as it is; a `%` before two
+//!   hexadecimal digits is typed `%25`.
+//! * A `,` begins another entry where a label and `=`, or an entry `-`, follow it. Any other one
+//!   belongs to the value, as those in `peer.subject=CN=alice,O=Shop` do; one that would be misread
+//!   is typed `%2C`.
+//! * A value that is `~` and 32 hexadecimal digits in lower case is a digest. Were it a value of
+//!   its own, it is typed with `%7E`.
 //! * A value over 128 bytes becomes its digest, as in the filter, and so does a [`Secret`].
 //!   Nobody types a secret into a name: its label alone stands where it belongs.
-//! * `*` is the partition of everyone, `-` a missing value that is shared, `~` and 32 digits alone a digest of a
-//!   whole partition.
+//! * `*` is the partition of everyone, `-` a missing value that is shared, `~` and 32 digits alone
+//!   a digest of a whole partition.
 //!
-//! Values are brought into the one spelling that they are counted by where that is the same for every configuration:
-//! methods in upper case, hosts in lower case, paths without query, parameters and the slash at the
-//! end, addresses as their family writes them. An IPv6 address without `/n` is that one address: by how many bits
-//! clients are counted, only the configuration says.
+//! Values are brought into the one spelling that they are counted by where that is the same for
+//! every configuration: methods in upper case, hosts in lower case, paths without query, parameters
+//! and the slash at the end, addresses as their family writes them. An IPv6 address without `/n` is
+//! that one address: by how many bits clients are counted, only the configuration says.
 
 use std::fmt;
 
@@ -54,7 +57,8 @@ impl Secret {
     /// # Errors
     /// When the filter writes no such label, or there is no value.
     pub fn new(label: &str, value: Vec<u8>) -> Result<Self, NameError> {
-        let label = encoded_label(label).ok_or_else(|| NameError::UnknownLabel(label.to_owned()))?;
+        let label =
+            encoded_label(label).ok_or_else(|| NameError::UnknownLabel(label.to_owned()))?;
         if value.is_empty() { Err(NameError::NoValue(label)) } else { Ok(Self { label, value }) }
     }
 }
@@ -114,8 +118,8 @@ enum Entry {
 }
 
 impl Name {
-    /// What `typed` names. An entry of it that is the label of one of `secrets` stands for that secret; an empty `typed`
-    /// for all of them in their order.
+    /// What `typed` names. An entry of it that is the label of one of `secrets` stands for that
+    /// secret; an empty `typed` for all of them in their order.
     ///
     /// # Errors
     /// When it names nothing that a filter could count, and how it is written instead.
@@ -146,19 +150,22 @@ impl Name {
         }
     }
 
-    /// Whether a digest is to be made, so that [`encode`](Self::encode) must be given the filter's own key.
+    /// Whether a digest is to be made, so that [`encode`](Self::encode) must be given the filter's
+    /// own key.
     pub fn needs_key(&self) -> bool {
-        // No digest of the whole can be needed where three bytes for each leave room for the names of domain and policy.
+        // No digest of the whole can be needed where three bytes for each leave room for the names
+        // of domain and policy.
         let most = |entry: &Entry| match entry {
             Entry::AsIs(text) => text.len() + 1,
             Entry::Value { label, value } => label.len() + 2 + 3 * value.len(),
             Entry::Secret(secret) => secret.label.len() + 35,
         };
-        self.0.iter().any(Entry::is_digested) || self.0.iter().map(most).sum::<usize>() > MAX_KEY - 256
+        self.0.iter().any(Entry::is_digested)
+            || self.0.iter().map(most).sum::<usize>() > MAX_KEY - 256
     }
 
-    /// The label of a header, cookie or query parameter in it whose value is written out: what stands there is often a
-    /// secret, and then its digest names it.
+    /// The label of a header, cookie or query parameter in it whose value is written out: what
+    /// stands there is often a secret, and then its digest names it.
     pub fn written_out(&self) -> Option<&str> {
         self.0.iter().find_map(|entry| match entry {
             Entry::Value { label, .. } => source::kind_of_label(label)
@@ -168,12 +175,13 @@ impl Name {
         })
     }
 
-    /// An IPv6 address in it that is no network: most configurations count such clients by a network.
+    /// An IPv6 address in it that is no network: most configurations count such clients by a
+    /// network.
     pub fn single_ipv6(&self) -> Option<&str> {
         self.0.iter().find_map(|entry| match entry {
-            Entry::Value { label, value } if label == key::IP => {
-                std::str::from_utf8(value).ok().filter(|text| text.contains(':') && !text.contains('/'))
-            }
+            Entry::Value { label, value } if label == key::IP => std::str::from_utf8(value)
+                .ok()
+                .filter(|text| text.contains(':') && !text.contains('/')),
             _ => None,
         })
     }
@@ -219,7 +227,8 @@ impl Entry {
                 None => NameError::NoLabel(text.to_owned()),
             });
         };
-        let label = encoded_label(typed).ok_or_else(|| NameError::UnknownLabel(typed.to_owned()))?;
+        let label =
+            encoded_label(typed).ok_or_else(|| NameError::UnknownLabel(typed.to_owned()))?;
         if is_digest(value) {
             return Ok(Self::AsIs(format!("{label}={value}")));
         }

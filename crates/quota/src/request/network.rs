@@ -3,7 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An IPv4 or an IPv6 network. Addresses of the one kind are in no network of the other, not even in `::/0`.
+/// An IPv4 or an IPv6 network. Addresses of the one kind are in no network of the other, not even
+/// in `::/0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
     /// Its host bits are 0, and it is no IPv4 address in IPv6 form.
@@ -64,7 +65,8 @@ impl Network {
 
     /// Whether `address`, which is no IPv4 address in IPv6 form, is in it.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.address.is_ipv4() && Self::of(address, self.prefix).address == self.address
+        address.is_ipv4() == self.address.is_ipv4()
+            && Self::of(address, self.prefix).address == self.address
     }
 
     /// Whether all of `other` is in it.
@@ -117,7 +119,11 @@ mod tests {
                 Err(NotANetwork::Spelling(network)) => Err(Some(network.to_string())),
                 Err(NotANetwork::Other) => Err(None),
             };
-            assert_eq!(read, expected.map(str::to_owned).map_err(|e| e.map(str::to_owned)), "{text}");
+            assert_eq!(
+                read,
+                expected.map(str::to_owned).map_err(|e| e.map(str::to_owned)),
+                "{text}"
+            );
         }
     }
 

@@ -2,11 +2,13 @@
 //!
 //! A value has one spelling, whatever way the client wrote it, as its upstream will read it:
 //!
-//! * cookies are separated by `;`, over all Cookie headers; the first `=` ends the name; spaces and tabs around
-//!   name and value, and one pair of quotes around the value, are no part of them; `%XX` in the value is decoded,
-//!   once. A piece without `=` is no cookie. Names are compared as they are;
-//! * query parameters are `application/x-www-form-urlencoded`: separated by `&`, with `+` for a space and `%XX`
-//!   decoded in names and values. A piece without `=` is a name with an empty value.
+//! * cookies are separated by `;`, over all Cookie headers; the first `=` ends the name; spaces and
+//!   tabs around name and value, and one pair of quotes around the value, are no part of them;
+//!   `%XX` in the value is decoded, once. A piece without `=` is no cookie. Names are compared as
+//!   they are;
+//! * query parameters are `application/x-www-form-urlencoded`: separated by `&`, with `+` for a
+//!   space and `%XX` decoded in names and values. A piece without `=` is a name with an empty
+//!   value.
 //!
 //! Each look-up reads the text once from front to end.
 
@@ -99,7 +101,8 @@ mod tests {
             (&["sid=a; sid="], Found::Ambiguous),
             (&["sid=a", "sid=b"], Found::Ambiguous),
         ] {
-            let headers: Vec<Vec<u8>> = headers.iter().map(|header| header.as_bytes().to_vec()).collect();
+            let headers: Vec<Vec<u8>> =
+                headers.iter().map(|header| header.as_bytes().to_vec()).collect();
             assert_eq!(cookie(&headers, b"sid"), found, "{headers:?}");
         }
     }

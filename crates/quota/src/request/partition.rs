@@ -1,4 +1,5 @@
-//! The counted party of a policy: what a partition consists of, and the counter that a request belongs to.
+//! The counted party of a policy: what a partition consists of, and the counter that a request
+//! belongs to.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -127,13 +128,17 @@ impl Partition {
     /// Whether `identity` is one of its entries.
     pub(crate) fn counts_by(&self, identity: &Rc<Identity>) -> bool {
         let Self::By { entries, .. } = self else { return false };
-        entries.iter().any(|entry| matches!(entry, Entry::Identity(own) if Rc::ptr_eq(own, identity)))
+        entries
+            .iter()
+            .any(|entry| matches!(entry, Entry::Identity(own) if Rc::ptr_eq(own, identity)))
     }
 
     /// The counter that `facts` belong to.
     pub(crate) fn party<'c>(&'c self, facts: &Facts<'c>, digester: &Digester) -> Party {
         let (head, entries, on_missing) = match self {
-            Self::Everyone(key) => return Party::Counter { key: Rc::clone(key), address: None, named: true },
+            Self::Everyone(key) => {
+                return Party::Counter { key: Rc::clone(key), address: None, named: true };
+            }
             Self::By { head, entries, on_missing } => (head, entries, *on_missing),
         };
         let mut key = String::with_capacity(head.len() + 64);
@@ -147,7 +152,8 @@ impl Partition {
                 (Yield::Value(by), _) => address = address.or(by),
                 (Yield::Nothing, OnMissing::Skip) => return Party::Uncounted,
                 (Yield::Nothing | Yield::Ambiguous, OnMissing::Deny) => return Party::Denied,
-                // Were it not counted where the policy may be skipped, giving a value twice were a way round.
+                // Were it not counted where the policy may be skipped, giving a value twice were a
+                // way round.
                 (Yield::Nothing, OnMissing::Shared) | (Yield::Ambiguous, _) => {
                     key.push_str(key::MISSING);
                     named = false;
@@ -165,7 +171,8 @@ impl Partition {
         }
     }
 
-    /// The one value, where every partition consists of one that is always read from the same place.
+    /// The one value, where every partition consists of one that is always read from the same
+    /// place.
     pub(crate) fn single(&self) -> Option<Part<'_>> {
         let forms = self.forms();
         let [sources] = forms.as_slice() else { return None };
@@ -174,8 +181,9 @@ impl Partition {
         Some(*part)
     }
 
-    /// What each entry of an encoded partition looks like: the parts that follow each other in it, one sequence
-    /// a source. With [`shares`](Self::shares), each entry may be [`key::MISSING`] instead.
+    /// What each entry of an encoded partition looks like: the parts that follow each other in it,
+    /// one sequence a source. With [`shares`](Self::shares), each entry may be [`key::MISSING`]
+    /// instead.
     pub(crate) fn forms(&self) -> Vec<Vec<Vec<Part<'_>>>> {
         let Self::By { entries, .. } = self else { return Vec::new() };
         let forms = entries.iter().map(|entry| match entry {
@@ -217,7 +225,8 @@ impl Partition {
 }
 
 impl Entry {
-    /// Appends it, and says which address it was read from, if any; nothing is appended where it has no value.
+    /// Appends it, and says which address it was read from, if any; nothing is appended where it
+    /// has no value.
     fn write<'c>(&'c self, out: &mut String, facts: &Facts<'c>, digester: &Digester) -> Yield {
         let (name, value) = match self {
             Self::Identity(identity) => match identity.of(facts, digester) {
@@ -248,7 +257,11 @@ impl Source {
     /// The parts that it writes.
     fn parts(&self) -> Vec<Part<'_>> {
         fn part(fact: &Fact) -> Part<'_> {
-            Part { label: &fact.label, secrecy: fact.secrecy, value: PartValue::Source(&*fact.lookup) }
+            Part {
+                label: &fact.label,
+                secrecy: fact.secrecy,
+                value: PartValue::Source(&*fact.lookup),
+            }
         }
         self.facts.iter().map(part).collect()
     }
@@ -272,12 +285,19 @@ impl Part<'_> {
     ///
     /// # Errors
     /// What the value must be instead.
-    pub(crate) fn write(self, out: &mut String, raw: &[u8], digester: &Digester) -> Result<(), &'static str> {
+    pub(crate) fn write(
+        self,
+        out: &mut String,
+        raw: &[u8],
+        digester: &Digester,
+    ) -> Result<(), &'static str> {
         let value = match self.value {
             PartValue::Source(lookup) => lookup.spell(raw)?,
             PartValue::BuiltIn(BuiltIn::Method) => raw.to_ascii_uppercase(),
             PartValue::BuiltIn(BuiltIn::Host) => host::normalize(raw.into()),
-            PartValue::BuiltIn(BuiltIn::Path) => path::without_slash(&path::normalize(raw)).to_vec(),
+            PartValue::BuiltIn(BuiltIn::Path) => {
+                path::without_slash(&path::normalize(raw)).to_vec()
+            }
             PartValue::BuiltIn(BuiltIn::Route) => raw.into(),
         };
         key::write_entry(out, self.label, &value, self.secrecy, digester);

@@ -1,34 +1,35 @@
 //! Paths in one spelling, so that nobody walks around a quota by writing a path differently.
 //!
-//! The filter does this itself, whatever Envoy's own normalization is set to, and for its own eyes only: the
-//! upstream gets the path as it was. In this order:
+//! The filter does this itself, whatever Envoy's own normalization is set to, and for its own eyes
+//! only: the upstream gets the path as it was. In this order:
 //!
 //! 1. what follows the first `?` or `#` is cut off;
 //! 2. `%XX` is decoded, once; what is no such escape stays;
 //! 3. a backslash becomes a slash, and slashes that follow each other one;
-//! 4. in each segment, what follows the first `;` is cut off: upstreams such as Tomcat and Spring ignore such
-//!    parameters (`;jsessionid=1`), also those of `..;x`;
+//! 4. in each segment, what follows the first `;` is cut off: upstreams such as Tomcat and Spring
+//!    ignore such parameters (`;jsessionid=1`), also those of `..;x`;
 //! 5. segments `.` and `..` are resolved; `..` never leads above the root.
 //!
-//! Other upstreams know no parameters, and a proxy on the way may resolve `..` before the upstream cuts them off. So a
-//! condition also holds where it holds for one of the [`other_readings`].
+//! Other upstreams know no parameters, and a proxy on the way may resolve `..` before the upstream
+//! cuts them off. So a condition also holds where it holds for one of the [`other_readings`].
 //!
-//! Letter case is kept: most upstreams tell `/A` from `/a`. Where one does not, a regular expression with
-//! `(?i)` matches both.
+//! Letter case is kept: most upstreams tell `/A` from `/a`. Where one does not, a regular
+//! expression with `(?i)` matches both.
 
 use std::borrow::Cow;
 
 use super::percent;
 
-/// The path of `target`, a request's `:path`, in its one spelling. Where it is borrowed, it is the beginning of
-/// `target`.
+/// The path of `target`, a request's `:path`, in its one spelling. Where it is borrowed, it is the
+/// beginning of `target`.
 pub(crate) fn normalize(target: &[u8]) -> Cow<'_, [u8]> {
     let path = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(resolve(&slashes(path))) }
 }
 
-/// The other readings of a path with parameters: with them, since to many upstreams `;` means nothing; and, where that
-/// differs from the one spelling, without them after a proxy on the way has resolved `..`.
+/// The other readings of a path with parameters: with them, since to many upstreams `;` means
+/// nothing; and, where that differs from the one spelling, without them after a proxy on the way
+/// has resolved `..`.
 pub(crate) fn other_readings(target: &[u8]) -> Vec<Vec<u8>> {
     let path = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     if !path.iter().any(|b| matches!(b, b'%' | b';')) {
@@ -47,7 +48,8 @@ pub(crate) fn other_readings(target: &[u8]) -> Vec<Vec<u8>> {
     readings
 }
 
-/// `path`, which is in its one spelling, without the slash at its end: most upstreams serve `/a` and `/a/` alike.
+/// `path`, which is in its one spelling, without the slash at its end: most upstreams serve `/a`
+/// and `/a/` alike.
 pub(crate) fn without_slash(path: &[u8]) -> &[u8] {
     match path {
         [whole @ .., b'/'] if !whole.is_empty() => whole,
@@ -55,8 +57,8 @@ pub(crate) fn without_slash(path: &[u8]) -> &[u8] {
     }
 }
 
-/// The beginning of paths, as those that begin so are spelt: its last segment may be the beginning of one, so
-/// that `.` and `..` mean nothing there.
+/// The beginning of paths, as those that begin so are spelt: its last segment may be the beginning
+/// of one, so that `.` and `..` mean nothing there.
 pub(crate) fn normalize_prefix(text: &str) -> Vec<u8> {
     let text = slashes(text.as_bytes());
     let last = text.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
@@ -66,7 +68,8 @@ pub(crate) fn normalize_prefix(text: &str) -> Vec<u8> {
     path
 }
 
-/// The end of paths, as those that end so are spelt; `None` where none does, for it has a segment `.` or `..`.
+/// The end of paths, as those that end so are spelt; `None` where none does, for it has a segment
+/// `.` or `..`.
 pub(crate) fn normalize_suffix(text: &str) -> Option<Vec<u8>> {
     let text = slashes(text.as_bytes());
     // The first may be the end of a segment.
@@ -74,7 +77,8 @@ pub(crate) fn normalize_suffix(text: &str) -> Option<Vec<u8>> {
     (!dots).then_some(text)
 }
 
-/// Whether a path is in its one spelling for certain: what nearly all requests are is found without a copy.
+/// Whether a path is in its one spelling for certain: what nearly all requests are is found without
+/// a copy.
 fn is_normal(path: &[u8]) -> bool {
     let pairs = path.iter().zip(path.iter().skip(1));
     !path.iter().any(|b| matches!(b, b'%' | b'\\' | b';'))
@@ -99,7 +103,8 @@ fn resolve(path: &[u8]) -> Vec<u8> {
     resolve_segments(path, |segment| segment.split(|b| *b == b';').next().unwrap_or_default())
 }
 
-/// Resolves the segments `.` and `..` of a path whose slashes are single; `name` is what counts of a segment.
+/// Resolves the segments `.` and `..` of a path whose slashes are single; `name` is what counts of
+/// a segment.
 fn resolve_segments(path: &[u8], name: impl Fn(&[u8]) -> &[u8]) -> Vec<u8> {
     let (root, relative) = match path.strip_prefix(b"/") {
         Some(relative) => (&b"/"[..], relative),

@@ -1,8 +1,8 @@
-//! The answers in place of the upstream's: a quota that is used up, an identity that is missing, a store that
-//! cannot count.
+//! The answers in place of the upstream's: a quota that is used up, an identity that is missing, a
+//! store that cannot count.
 //!
-//! Their bodies are RFC 9457 problem documents. Only the first can be changed (`response.denied`). A gRPC client
-//! gets the grpc-status, whatever the HTTP status is.
+//! Their bodies are RFC 9457 problem documents. Only the first can be changed (`response.denied`).
+//! A gRPC client gets the grpc-status, whatever the HTTP status is.
 
 use std::borrow::Cow;
 
@@ -42,7 +42,11 @@ struct Problem<'a> {
 }
 
 /// The answer to a request that is not let through; `None`: it is.
-pub fn answer<'a>(config: &'a Config, decision: &Decision, now: impl FnOnce() -> Now) -> Option<Answer<'a>> {
+pub fn answer<'a>(
+    config: &'a Config,
+    decision: &Decision,
+    now: impl FnOnce() -> Now,
+) -> Option<Answer<'a>> {
     match decision {
         Decision::Admit(_) => None,
         Decision::Refuse(refusal) => Some(refused(config, refusal, now())),
@@ -53,16 +57,35 @@ pub fn answer<'a>(config: &'a Config, decision: &Decision, now: impl FnOnce() ->
 /// The answer where a policy with `on_missing: deny` found no identity.
 pub fn missing_identity(config: &Config, policy: usize) -> Answer<'_> {
     let name = config.policies.get(policy).map_or("", |policy| &policy.name);
-    let detail = format!("The policy \"{name}\" needs to know who is calling, and the request does not say.");
+    let detail = format!(
+        "The policy \"{name}\" needs to know who is calling, and the request does not say."
+    );
     // RFC 9110, section 11.6.1: a 401 names a challenge.
     let challenge = ("www-authenticate", Cow::from(format!("Bearer realm=\"{}\"", config.domain)));
-    plain("Unauthorized", 401, UNAUTHENTICATED, detail, challenge, None, "quotagate_missing_identity")
+    plain(
+        "Unauthorized",
+        401,
+        UNAUTHENTICATED,
+        detail,
+        challenge,
+        None,
+        "quotagate_missing_identity",
+    )
 }
 
 fn unavailable() -> Answer<'static> {
-    let detail = "The request could not be counted against its quota; try again in a moment.".to_owned();
+    let detail =
+        "The request could not be counted against its quota; try again in a moment.".to_owned();
     let wait = ("retry-after", Cow::from("1"));
-    plain("Service Unavailable", 503, UNAVAILABLE, detail, wait, Some(1000), "quotagate_store_unavailable")
+    plain(
+        "Service Unavailable",
+        503,
+        UNAVAILABLE,
+        detail,
+        wait,
+        Some(1000),
+        "quotagate_store_unavailable",
+    )
 }
 
 /// A problem that is no more than its status.
@@ -124,7 +147,9 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
             status: denied.status,
             detail: match &*blocked {
                 [] => format!("The quota of {joined} is used up; more is granted in {wait} s."),
-                _ => format!("The quota of {} is 0: no request is let through.", blocked.join(", ")),
+                _ => {
+                    format!("The quota of {} is 0: no request is let through.", blocked.join(", "))
+                }
             },
             violated_policies: &names,
         };

@@ -1,8 +1,9 @@
 //! The families of quota headers (`response.headers`).
 //!
-//! `ietf` lists every policy (Structured Fields); the others tell of the tightest one only. Only enforced policies
-//! show: a client learns nothing of those in shadow mode. Numbers are units and whole seconds; in Structured Fields
-//! they are cut at 999,999,999,999,999, the largest Integer there.
+//! `ietf` lists every policy (Structured Fields); the others tell of the tightest one only. Only
+//! enforced policies show: a client learns nothing of those in shadow mode. Numbers are units and
+//! whole seconds; in Structured Fields they are cut at 999,999,999,999,999, the largest Integer
+//! there.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -15,8 +16,8 @@ use crate::config::{Config, Family, Reset};
 use crate::decision::{Balance, Standing};
 use crate::time::Monotonic;
 
-/// The quota headers of a refusal, by the families that the configuration names. Empty, and `now` not asked, where
-/// there is nothing to show.
+/// The quota headers of a refusal, by the families that the configuration names. Empty, and `now`
+/// not asked, where there is nothing to show.
 pub fn quota_headers<'a>(
     config: &'a Config,
     standings: &[Standing],
@@ -26,10 +27,11 @@ pub fn quota_headers<'a>(
     config.response.families.iter().flat_map(|family| shown.fields(*family)).collect()
 }
 
-/// The quota headers of a counted response: each replaces what the upstream's response has of its name.
+/// The quota headers of a counted response: each replaces what the upstream's response has of its
+/// name.
 ///
-/// Where the upstream limits as well, its items of a list stay in front of ours, and of the families with one limit
-/// the tighter one stays.
+/// Where the upstream limits as well, its items of a list stay in front of ours, and of the
+/// families with one limit the tighter one stays.
 pub fn response_headers<'a>(
     config: &'a Config,
     standings: &[Standing],
@@ -63,11 +65,16 @@ struct Shown<'s> {
 
 impl<'s> Shown<'s> {
     /// `None` where there is nothing to show.
-    fn new(config: &'s Config, standings: &'s [Standing], now: impl FnOnce() -> Now) -> Option<Self> {
+    fn new(
+        config: &'s Config,
+        standings: &'s [Standing],
+        now: impl FnOnce() -> Now,
+    ) -> Option<Self> {
         if config.response.families.is_empty() {
             return None;
         }
-        let enforced: Vec<&Standing> = standings.iter().filter(|standing| standing.enforced).collect();
+        let enforced: Vec<&Standing> =
+            standings.iter().filter(|standing| standing.enforced).collect();
         let tightest = tightest(enforced.iter().copied())?;
         Some(Self { config, enforced, tightest, now: now() })
     }
@@ -97,7 +104,8 @@ impl<'s> Shown<'s> {
             let Some(policy) = self.config.policies.get(*policy) else { continue };
             let window = u64::from(policy.window.seconds());
             item(&mut policies, &policy.name, &[(";q=", integer(quota)), (";w=", window)]);
-            let (left, reset) = ((";r=", integer(remaining)), (";t=", seconds_until(resets, self.now)));
+            let (left, reset) =
+                ((";r=", integer(remaining)), (";t=", seconds_until(resets, self.now)));
             // Of a quota of 0 no time brings more.
             let parameters: &[_] = if quota == 0 { &[left] } else { &[left, reset] };
             item(&mut limits, &policy.name, parameters);
@@ -135,8 +143,8 @@ fn item(list: &mut String, name: &str, parameters: &[(&str, u64)]) {
     }
 }
 
-/// The tightest of them: the one with the fewest units left; of several such the one that resets last, and of
-/// these the first.
+/// The tightest of them: the one with the fewest units left; of several such the one that resets
+/// last, and of these the first.
 pub fn tightest<'s>(standings: impl Iterator<Item = &'s Standing>) -> Option<&'s Standing> {
     standings.min_by_key(|standing| (standing.balance.remaining, Reverse(standing.balance.resets)))
 }

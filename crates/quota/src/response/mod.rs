@@ -1,4 +1,5 @@
-//! What a client sees of its quotas: the headers of counted responses, and the answers in place of the upstream's.
+//! What a client sees of its quotas: the headers of counted responses, and the answers in place of
+//! the upstream's.
 //!
 //! What is taken over from the configuration is borrowed from it.
 

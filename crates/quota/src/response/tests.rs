@@ -6,8 +6,10 @@ use super::*;
 use crate::config::Config;
 use crate::decision::{Admission, Balance, Decision, Refusal, Standing, Uncounted};
 
-const NOW: Now =
-    Now { monotonic: Monotonic::new(Duration::from_millis(1_500)), epoch: Duration::from_secs(1_000_000) };
+const NOW: Now = Now {
+    monotonic: Monotonic::new(Duration::from_millis(1_500)),
+    epoch: Duration::from_secs(1_000_000),
+};
 
 /// Places of the policies.
 const PER_CALLER: usize = 0;
@@ -106,7 +108,11 @@ fn the_items_of_an_upstream_stand_first_and_its_tighter_limit_stays() {
     let lists = "ratelimit-policy: \"inner\";q=1;w=60, \"per-caller\";q=100;w=60\n\
                  ratelimit: \"inner\";r=0;t=9, \"per-caller\";r=57;t=42\n";
     assert_eq!(joined("0"), lists);
-    assert!(joined("58").starts_with(&format!("{lists}x-ratelimit-limit: 100\n")), "{}", joined("58"));
+    assert!(
+        joined("58").starts_with(&format!("{lists}x-ratelimit-limit: 100\n")),
+        "{}",
+        joined("58")
+    );
 }
 
 #[test]
@@ -153,7 +159,8 @@ fn grpc_clients_are_told_when_to_retry_in_milliseconds_that_they_can_read() {
 
 #[test]
 fn a_reset_is_in_epoch_seconds_or_from_now() {
-    for (reset, expected) in [("epoch", "x-ratelimit-reset: 1000001\n"), ("delta", "x-ratelimit-reset: 1\n")]
+    for (reset, expected) in
+        [("epoch", "x-ratelimit-reset: 1000001\n"), ("delta", "x-ratelimit-reset: 1\n")]
     {
         let response = format!(r#"{{"headers":["x_ratelimit"],"reset":"{reset}"}}"#);
         let headers = shown(&response, &standings());
@@ -233,7 +240,8 @@ fn a_refusal_is_never_to_be_repeated_at_once() {
     let mut standing = standing(DAILY, 9, 0, at(1_500));
     standing.granted = false;
     let decision = Decision::Refuse(Refusal { standings: vec![standing], until: at(1_500) });
-    let answer = answer(&config(r#"{"headers":[]}"#), &decision, || NOW).map(|answer| text(&answer.headers));
+    let answer =
+        answer(&config(r#"{"headers":[]}"#), &decision, || NOW).map(|answer| text(&answer.headers));
     assert!(answer.unwrap().starts_with("retry-after: 1\n"));
 }
 
@@ -290,7 +298,8 @@ fn several_that_refuse_are_all_named_and_the_first_ones_quota_is_given() {
         standing.granted = false;
     }
     let decision = Decision::Refuse(Refusal { standings, until: at(42_637) });
-    let config = config(r#"{"headers":[],"denied":{"body":"[\"{policy}\",{quota},{retry_after}]"}}"#);
+    let config =
+        config(r#"{"headers":[],"denied":{"body":"[\"{policy}\",{quota},{retry_after}]"}}"#);
     assert_eq!(answer(&config, &decision, || NOW).unwrap().body, r#"["per-caller, daily",100,42]"#);
 }
 
@@ -299,7 +308,10 @@ fn a_failed_store_is_never_a_429() {
     let decision = Decision::Unavailable(Uncounted { policy: 0, key: "shop:p:{*}".into() });
     let config = config(r#"{"denied":{"status":420}}"#);
     let answer = answer(&config, &decision, || NOW).unwrap();
-    assert_eq!((answer.status, answer.grpc_status, answer.details), (503, 14, "quotagate_store_unavailable"));
+    assert_eq!(
+        (answer.status, answer.grpc_status, answer.details),
+        (503, 14, "quotagate_store_unavailable")
+    );
     assert_eq!(text(&answer.headers), "retry-after: 1\ncontent-type: application/problem+json\n");
     assert!(answer.body.contains(r#""status":503"#));
 }
@@ -308,7 +320,10 @@ fn a_failed_store_is_never_a_429() {
 fn a_missing_identity_is_a_401_with_a_challenge() {
     let config = config(r#"{"denied":{"status":420}}"#);
     let answer = missing_identity(&config, PER_CALLER);
-    assert_eq!((answer.status, answer.grpc_status, answer.details), (401, 16, "quotagate_missing_identity"));
+    assert_eq!(
+        (answer.status, answer.grpc_status, answer.details),
+        (401, 16, "quotagate_missing_identity")
+    );
     assert_eq!(
         text(&answer.headers),
         "www-authenticate: Bearer realm=\"shop\"\ncontent-type: application/problem+json\n"

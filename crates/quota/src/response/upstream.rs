@@ -1,4 +1,5 @@
-//! Quota headers that the upstream's response carries already, since another limiter stands behind this one.
+//! Quota headers that the upstream's response carries already, since another limiter stands behind
+//! this one.
 
 use crate::config::Family;
 
@@ -25,8 +26,9 @@ pub(super) enum Precedence {
 
 /// Whose fields of `family` the client gets, where we have `remaining` units left.
 ///
-/// On a 429 of the upstream its own fields say why. A field of another form than the family's cannot be joined with
-/// ours, and cannot be compared either: ours replace it, unless the upstream has refused.
+/// On a 429 of the upstream its own fields say why. A field of another form than the family's
+/// cannot be joined with ours, and cannot be compared either: ours replace it, unless the upstream
+/// has refused.
 pub(super) fn precedence(upstream: &impl Upstream, family: Family, remaining: u64) -> Precedence {
     if family.fields().iter().all(|name| upstream.header(name).is_empty()) {
         return Precedence::Ours;
@@ -35,14 +37,16 @@ pub(super) fn precedence(upstream: &impl Upstream, family: Family, remaining: u6
     if family == Family::Ietf && family.fields().iter().all(|name| is_list(&list(upstream, name))) {
         return Precedence::Both;
     }
-    let tighter = family != Family::Ietf && left(upstream, family).is_some_and(|theirs| theirs <= remaining);
+    let tighter =
+        family != Family::Ietf && left(upstream, family).is_some_and(|theirs| theirs <= remaining);
     if tighter || refused() { Precedence::Theirs } else { Precedence::Ours }
 }
 
 /// The values of a header as one list; empty where there is none, or where it is not text.
 pub(super) fn list(upstream: &impl Upstream, name: &str) -> String {
     let values = upstream.header(name);
-    let values: Option<Vec<&str>> = values.iter().map(|value| std::str::from_utf8(value).ok()).collect();
+    let values: Option<Vec<&str>> =
+        values.iter().map(|value| std::str::from_utf8(value).ok()).collect();
     let mut values = values.unwrap_or_default();
     values.retain(|value| !value.trim().is_empty());
     values.join(", ")
@@ -58,9 +62,9 @@ fn left(upstream: &impl Upstream, family: Family) -> Option<u64> {
         Family::XRateLimit => fewest("x-ratelimit-remaining", |part| Some(part)),
         Family::Draft03 => fewest("ratelimit-remaining", |part| Some(part)),
         // The draft's later versions write r in place of remaining.
-        Family::Ietf | Family::Draft07 => {
-            fewest("ratelimit", |part| part.strip_prefix("remaining=").or_else(|| part.strip_prefix("r=")))
-        }
+        Family::Ietf | Family::Draft07 => fewest("ratelimit", |part| {
+            part.strip_prefix("remaining=").or_else(|| part.strip_prefix("r="))
+        }),
     }
 }
 

@@ -122,7 +122,10 @@ impl<W> Requests<W> {
 
     /// A request whose deadline has come. All wait equally long, so the oldest one's comes first.
     pub(super) fn expired(&self, now: Monotonic) -> Option<Ticket> {
-        self.waiting.first_key_value().filter(|(_, waiter)| waiter.deadline <= now).map(|(ticket, _)| *ticket)
+        self.waiting
+            .first_key_value()
+            .filter(|(_, waiter)| waiter.deadline <= now)
+            .map(|(ticket, _)| *ticket)
     }
 
     /// How many requests gather, some of which may have left.

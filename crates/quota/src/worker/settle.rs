@@ -8,7 +8,9 @@ use super::call::allocation::Allocation;
 use super::known::local;
 use super::requests::{Stage, Want};
 use crate::config::{Config, Count, Policy};
-use crate::decision::{Admission, Balance, Decision, Held, Outcome, Refusal, Standing, Uncounted, Units};
+use crate::decision::{
+    Admission, Balance, Decision, Held, Outcome, Refusal, Standing, Uncounted, Units,
+};
 use crate::evaluate::Check;
 use crate::protocol::OnFailure;
 use crate::time::Monotonic;
@@ -53,8 +55,11 @@ impl<W> Worker<W> {
         let obstacle = self.obstacle(wants, now);
         for want in wants.iter_mut() {
             want.outcome = outcome(want, obstacle.is_none());
-            if let (Stage::Refused { by_store: true, .. }, Some((reservation, cost)), Some(allocation)) =
-                (want.stage, want.asked(), allocation.as_deref_mut())
+            if let (
+                Stage::Refused { by_store: true, .. },
+                Some((reservation, cost)),
+                Some(allocation),
+            ) = (want.stage, want.asked(), allocation.as_deref_mut())
             {
                 allocation.count(reservation, cost);
             }
@@ -110,7 +115,8 @@ impl<W> Worker<W> {
     /// What keeps the request from being admitted: first a policy that refuses, then one that fails
     /// closed, then this worker's own share.
     fn obstacle(&self, wants: &mut [Want], now: Monotonic) -> Option<Obstacle> {
-        let refuses = |want: &Want| want.check.enforced && matches!(want.stage, Stage::Refused { .. });
+        let refuses =
+            |want: &Want| want.check.enforced && matches!(want.stage, Stage::Refused { .. });
         if wants.iter().any(refuses) {
             return Some(Obstacle::Refused);
         }
@@ -139,7 +145,8 @@ impl<W> Worker<W> {
     /// The first enforced policy that could not count the request, of those that `which` selects.
     fn uncounted(&self, wants: &[Want], which: impl Fn(&Policy) -> bool) -> Option<Uncounted> {
         let mut open = wants.iter().filter(|want| want.is_open());
-        let want = open.find(|want| want.check.enforced_policy(&self.config).is_some_and(&which))?;
+        let want =
+            open.find(|want| want.check.enforced_policy(&self.config).is_some_and(&which))?;
         Some(uncounted(&want.check))
     }
 
@@ -156,7 +163,8 @@ impl<W> Worker<W> {
             let taken = match want.stage {
                 Stage::Taken => want.taken,
                 Stage::Granted(reservation) => {
-                    let taken = allocation.as_deref_mut().and_then(|all| all.take(reservation, cost));
+                    let taken =
+                        allocation.as_deref_mut().and_then(|all| all.take(reservation, cost));
                     taken.map(|(units, balance)| {
                         (units, balance.plus(self.leases.units_of(counter, units.window, now)))
                     })
@@ -197,9 +205,11 @@ impl<W> Worker<W> {
                 }
                 Stage::Taken => taken.map(|(_, balance)| balance),
                 Stage::Leased => self.leases.balance(&check.counter),
-                Stage::Granted(reservation) => allocation
-                    .and_then(|all| all.balance(reservation))
-                    .map(|(window, balance)| balance.plus(self.leases.units_of(&check.counter, window, now))),
+                Stage::Granted(reservation) => {
+                    allocation.and_then(|all| all.balance(reservation)).map(|(window, balance)| {
+                        balance.plus(self.leases.units_of(&check.counter, window, now))
+                    })
+                }
                 Stage::Open => None,
             };
             refusal.standings.extend(balance.map(|balance| standing(check, true, balance)));
@@ -214,7 +224,8 @@ fn outcome(want: &Want, admitted: bool) -> Option<(Outcome, bool)> {
         Stage::Taken | Stage::Leased => admitted.then_some((Outcome::Admitted, true)),
         Stage::Granted(_) => admitted.then_some((Outcome::Admitted, false)),
         Stage::Refused { by_store, .. } => {
-            let refused = if want.check.enforced { Outcome::Refused } else { Outcome::ShadowRefused };
+            let refused =
+                if want.check.enforced { Outcome::Refused } else { Outcome::ShadowRefused };
             Some((refused, !by_store))
         }
         Stage::Open => Some((Outcome::StoreError, false)),

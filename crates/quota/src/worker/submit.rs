@@ -124,8 +124,15 @@ impl<W> Worker<W> {
     }
 
     /// Takes leased units that may be spent until `until`. Returns them and what is left.
-    fn take_leased(&mut self, check: &Check, until: Monotonic, now: Monotonic) -> Option<(Units, Balance)> {
-        let Precision::Lease { ahead, max } = check.policy(&self.config)?.precision else { return None };
+    fn take_leased(
+        &mut self,
+        check: &Check,
+        until: Monotonic,
+        now: Monotonic,
+    ) -> Option<(Units, Balance)> {
+        let Precision::Lease { ahead, max } = check.policy(&self.config)?.precision else {
+            return None;
+        };
         let extent = Extent { ahead, max: max.get() };
         self.leases.take(&check.counter, check.cost.get(), extent, until, now)
     }
@@ -147,7 +154,12 @@ impl<W> Worker<W> {
     }
 
     /// Refuses a request. It spends no units of the policies that would admit it.
-    fn refuse(&mut self, checks: &[Check], mut standings: Vec<Standing>, until: Monotonic) -> Refusal {
+    fn refuse(
+        &mut self,
+        checks: &[Check],
+        mut standings: Vec<Standing>,
+        until: Monotonic,
+    ) -> Refusal {
         for granted in standings.iter().filter(|standing| standing.granted) {
             if let Some(check) = checks.iter().find(|check| check.policy == granted.policy) {
                 self.leases.undo(&check.counter, check.cost.get());

@@ -13,8 +13,8 @@ use quotagate_quota::protocol::MAX_UNITS;
 
 use super::{Memory, lock};
 use crate::control::{
-    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_HISTORY, MAX_OVERRIDES, Reply, Snapshot,
-    Upsert, has_entry,
+    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_HISTORY, MAX_OVERRIDES, Reply,
+    Snapshot, Upsert, has_entry,
 };
 use crate::store::StoreError;
 
@@ -126,14 +126,18 @@ impl Memory {
         let now = (self.clock)();
         let (value, left) = match key {
             Key::Override(key) => {
-                let overrides = self.operators.overrides.read().unwrap_or_else(PoisonError::into_inner);
-                let held = overrides.get(key).and_then(|held| Some((held.value.clone(), held.left_at(now)?)));
+                let overrides =
+                    self.operators.overrides.read().unwrap_or_else(PoisonError::into_inner);
+                let held = overrides
+                    .get(key)
+                    .and_then(|held| Some((held.value.clone(), held.left_at(now)?)));
                 held.map_or((None, None), |(value, left)| (Some(value), left))
             }
             Key::Counter { key, window_s, number } => {
                 let shard = self.shard(key);
                 let counter = shard.get(key).and_then(|held| {
-                    held.iter().find(|c| (c.window_s, c.number) == (window_s, number) && now < c.end)
+                    held.iter()
+                        .find(|c| (c.window_s, c.number) == (window_s, number) && now < c.end)
                 });
                 (counter.map(|counter| counter.used.to_string()), None)
             }
@@ -159,13 +163,21 @@ impl Memory {
         found
     }
 
-    fn insert_override(&self, key: &str, value: &str, for_ms: Option<u64>) -> Result<(), StoreError> {
+    fn insert_override(
+        &self,
+        key: &str,
+        value: &str,
+        for_ms: Option<u64>,
+    ) -> Result<(), StoreError> {
         let now = (self.clock)();
-        let mut overrides = self.operators.overrides.write().unwrap_or_else(PoisonError::into_inner);
+        let mut overrides =
+            self.operators.overrides.write().unwrap_or_else(PoisonError::into_inner);
         if overrides.len() >= MAX_OVERRIDES && !overrides.contains_key(key) {
             overrides.retain(|_, held| held.left_at(now).is_some());
             if overrides.len() >= MAX_OVERRIDES {
-                return Err(StoreError::Refused(format!("{MAX_OVERRIDES} overrides fill the memory")));
+                return Err(StoreError::Refused(format!(
+                    "{MAX_OVERRIDES} overrides fill the memory"
+                )));
             }
         }
         let until = for_ms.map(|for_ms| now.saturating_add(Duration::from_millis(for_ms)));
@@ -178,7 +190,8 @@ impl Memory {
         let existed = self.state_of(key).value.is_some();
         match key {
             Key::Override(key) => {
-                let mut overrides = self.operators.overrides.write().unwrap_or_else(PoisonError::into_inner);
+                let mut overrides =
+                    self.operators.overrides.write().unwrap_or_else(PoisonError::into_inner);
                 overrides.remove(key);
             }
             Key::Counter { key, window_s, number } => {
@@ -221,7 +234,8 @@ impl ControlStore for Memory {
 
     fn history<'a>(&'a self, domain: &'a str, limit: usize) -> Reply<'a, Vec<Vec<u8>>> {
         let hashes = self.operators.hashes();
-        let entries = hashes.histories.get(domain).into_iter().flatten().take(limit).cloned().collect();
+        let entries =
+            hashes.histories.get(domain).into_iter().flatten().take(limit).cloned().collect();
         ready(Ok(entries)).boxed()
     }
 
@@ -233,7 +247,12 @@ impl ControlStore for Memory {
         ready(Ok(self.search(domain, entry, max))).boxed()
     }
 
-    fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()> {
+    fn set_override<'a>(
+        &'a self,
+        key: &'a str,
+        value: &'a str,
+        for_ms: Option<u64>,
+    ) -> Reply<'a, ()> {
         ready(self.insert_override(key, value, for_ms)).boxed()
     }
 

@@ -70,7 +70,13 @@ impl Memory {
         let others = std::iter::repeat_with(Mutex::default).take(SHARDS - 1).collect();
         let shards = Arc::new(Shards { others, last: Mutex::default() });
         let operators = Arc::default();
-        Self { shards, operators, hasher: RandomState::new(), clock, shard_bound: MAX_KEYS / SHARDS }
+        Self {
+            shards,
+            operators,
+            hasher: RandomState::new(),
+            clock,
+            shard_bound: MAX_KEYS / SHARDS,
+        }
     }
 
     /// How many counters it holds, including expired ones that no sweep has freed yet.
@@ -98,7 +104,10 @@ impl Memory {
             let mut ticks = tokio::time::interval(SWEEP);
             loop {
                 ticks.tick().await;
-                let (Some(shards), Some(operators)) = (shards.upgrade(), operators.upgrade()) else { return };
+                let (Some(shards), Some(operators)) = (shards.upgrade(), operators.upgrade())
+                else {
+                    return;
+                };
                 sweep(&shards, clock());
                 operators.sweep(clock());
             }
@@ -132,8 +141,12 @@ impl Memory {
                 )));
             }
             None if taken > 0 => {
-                let counter =
-                    Counter { window_s: reservation.window_s, number, used: taken, end: now + remaining };
+                let counter = Counter {
+                    window_s: reservation.window_s,
+                    number,
+                    used: taken,
+                    end: now + remaining,
+                };
                 match shard.get_mut(reservation.key.as_str()) {
                     Some(held) => held.push(counter),
                     None => drop(shard.insert(reservation.key.as_str().into(), vec![counter])),
@@ -150,7 +163,9 @@ impl Memory {
         let mut shard = self.shard(&refund.key);
         let Some(held) = shard.get_mut(refund.key.as_str()) else { return };
         held.retain_mut(|counter| {
-            if (counter.window_s, counter.number) == (refund.window_s, refund.window) && now < counter.end {
+            if (counter.window_s, counter.number) == (refund.window_s, refund.window)
+                && now < counter.end
+            {
                 counter.used = counter.used.saturating_sub(refund.units);
             }
             counter.used > 0
@@ -167,10 +182,14 @@ fn share(reservation: &CheckedReservation, quota: u64, used: u64) -> (u64, u64) 
     let left = quota.saturating_sub(used);
     let needed = if left < reservation.min { 0 } else { reservation.want.min(left) };
     // Spare units are granted only if all wanted units are.
-    let spare =
-        if needed == reservation.want { reservation.spare.min(left.saturating_sub(needed) / 8) } else { 0 };
+    let spare = if needed == reservation.want {
+        reservation.spare.min(left.saturating_sub(needed) / 8)
+    } else {
+        0
+    };
     let granted = needed.saturating_add(spare);
-    let refused = if reservation.count_denied { reservation.want.saturating_sub(needed) } else { 0 };
+    let refused =
+        if reservation.count_denied { reservation.want.saturating_sub(needed) } else { 0 };
     (granted, granted.saturating_add(refused).min(MAX_UNITS.saturating_sub(used)))
 }
 

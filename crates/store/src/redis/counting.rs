@@ -12,8 +12,8 @@ use super::backend::Redis;
 use super::node::{Link, Node, Topology};
 use super::routing::{Route, Router, Urgency, no_primary};
 use super::script::{
-    Answer, Call, Form, MAX_OPERATIONS, Operation, OverrideSource, Rejection, lacks_rights, override_key,
-    refuses_all, unexpected,
+    Answer, Call, Form, MAX_OPERATIONS, Operation, OverrideSource, Rejection, lacks_rights,
+    override_key, refuses_all, unexpected,
 };
 use crate::store::{Batch, Settle, Settled, StoreError};
 
@@ -31,8 +31,10 @@ impl Redis {
             (0..batch.reservations.len()).for_each(|index| settle(index, Err(StoreError::Late)));
         }
         let reservations = batch.reservations.iter().enumerate().filter(|_| !late);
-        let reserve = reservations.map(|(index, reservation)| Operation::Reserve { index, reservation });
-        let (groups, unroutable) = self.group(batch.refunds.iter().map(Operation::Refund).chain(reserve));
+        let reserve =
+            reservations.map(|(index, reservation)| Operation::Reserve { index, reservation });
+        let (groups, unroutable) =
+            self.group(batch.refunds.iter().map(Operation::Refund).chain(reserve));
         for operation in &unroutable {
             if let Operation::Reserve { index, .. } = *operation {
                 settle(index, Err(no_primary()));
@@ -42,7 +44,9 @@ impl Redis {
             self.reread_map();
         }
         // Concurrently, so that a slow server delays no other.
-        let nodes = groups.iter().map(|(node, group)| self.count_group(node, group, batch.deadline, settle));
+        let nodes = groups
+            .iter()
+            .map(|(node, group)| self.count_group(node, group, batch.deadline, settle));
         join_all(nodes).await;
     }
 
@@ -101,8 +105,14 @@ impl Redis {
     }
 
     /// Sends operations to their server in one pipeline. Returns one answer for each.
-    async fn send_group(&self, node: &Arc<Node>, group: &[Operation<'_>], deadline: Instant) -> Vec<Answer> {
-        let fail = |error: StoreError| group.iter().map(|_| Answer::Failed(error.clone())).collect();
+    async fn send_group(
+        &self,
+        node: &Arc<Node>,
+        group: &[Operation<'_>],
+        deadline: Instant,
+    ) -> Vec<Answer> {
+        let fail =
+            |error: StoreError| group.iter().map(|_| Answer::Failed(error.clone())).collect();
         let mut link = match self.link(node, deadline).await {
             Ok(link) => link,
             Err(error) => {
@@ -138,7 +148,11 @@ impl Redis {
         let mut commands = Pipeline::new();
         for refund in group.iter().filter(|operation| matches!(operation, Operation::Refund(_))) {
             let call = Call { operations: slice::from_ref(refund), now: node.now() };
-            commands.add_command(call.command(&self.prefix, Form::Digest, &OverrideSource::Undeclared));
+            commands.add_command(call.command(
+                &self.prefix,
+                Form::Digest,
+                &OverrideSource::Undeclared,
+            ));
         }
         if !commands.is_empty() {
             self.send_unawaited(node, link, commands);
@@ -221,7 +235,9 @@ impl Redis {
         let call = Call { operations: slice::from_ref(operation), now: route.node.now() };
         let command = call.command(&self.prefix, route.form, source);
         match self.send_one(&route.node, command, route.asking, deadline).await {
-            Ok((link, reply)) => self.read(&route.node, &link, &reply, call).pop().unwrap_or_else(unexpected),
+            Ok((link, reply)) => {
+                self.read(&route.node, &link, &reply, call).pop().unwrap_or_else(unexpected)
+            }
             Err(error) => Answer::Failed(error),
         }
     }
@@ -242,7 +258,9 @@ impl Redis {
         match self.query(router, get).await? {
             Value::Nil => Ok(OverrideSource::Argument(None)),
             Value::BulkString(value) => Ok(OverrideSource::Argument(Some(value))),
-            _ => Err(StoreError::Refused("the override of this partition cannot be read".to_owned())),
+            _ => {
+                Err(StoreError::Refused("the override of this partition cannot be read".to_owned()))
+            }
         }
     }
 }
@@ -285,6 +303,10 @@ mod tests {
             assert_eq!(settled.iter().map(|s| s.as_ref().unwrap().used).max(), Some(used));
             assert!(node.now() > Duration::from_secs(1_000_000), "the clock was learned");
         }
-        assert_eq!(server.cli(&["DBSIZE"]).unwrap().lines().trim(), "1", "no key of another window");
+        assert_eq!(
+            server.cli(&["DBSIZE"]).unwrap().lines().trim(),
+            "1",
+            "no key of another window"
+        );
     }
 }

@@ -62,8 +62,17 @@ impl<'a> Router<'a> {
     }
 
     /// Begins at `node`.
-    pub fn at(redis: &'a Redis, key: &'a str, node: &Arc<Node>, urgency: Urgency, deadline: Instant) -> Self {
-        Self { route: Some(Route::new(Arc::clone(node))), ..Self::new(redis, key, urgency, deadline) }
+    pub fn at(
+        redis: &'a Redis,
+        key: &'a str,
+        node: &Arc<Node>,
+        urgency: Urgency,
+        deadline: Instant,
+    ) -> Self {
+        Self {
+            route: Some(Route::new(Arc::clone(node))),
+            ..Self::new(redis, key, urgency, deadline)
+        }
     }
 
     /// Where the command is sent next.
@@ -176,17 +185,18 @@ impl Redis {
     ) -> Result<Value, StoreError> {
         loop {
             let Route { node, form, asking } = router.next().await?;
-            let (link, reply) = match self.send_one(&node, command(form), asking, router.deadline).await {
-                Ok(answered) => answered,
-                Err(error @ StoreError::Unreachable(_)) => {
-                    router.unreachable(error).await?;
-                    continue;
-                }
-                Err(error) => {
-                    self.reread_map();
-                    return Err(error);
-                }
-            };
+            let (link, reply) =
+                match self.send_one(&node, command(form), asking, router.deadline).await {
+                    Ok(answered) => answered,
+                    Err(error @ StoreError::Unreachable(_)) => {
+                        router.unreachable(error).await?;
+                        continue;
+                    }
+                    Err(error) => {
+                        self.reread_map();
+                        return Err(error);
+                    }
+                };
             let Value::ServerError(error) = &reply else { return Ok(reply) };
             self.errors.answer(&reply);
             match Rejection::of(error) {

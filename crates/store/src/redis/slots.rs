@@ -6,7 +6,8 @@ pub const SLOTS: u16 = 16384;
 /// The hash slot of `<domain>:<policy>:{<partition>}`, with or without a prefix and a window
 /// number.
 pub fn slot_of(key: &str) -> u16 {
-    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map_or(key, |(tag, _)| tag);
+    let tag =
+        key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map_or(key, |(tag, _)| tag);
     crc16::State::<crc16::XMODEM>::calculate(tag.as_bytes()) % SLOTS
 }
 

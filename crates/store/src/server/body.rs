@@ -41,10 +41,11 @@ pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     // A second pass finds the path of a wrong field, so good bodies do not pay for it.
     serde_json::from_slice(body).or_else(|_| {
         let mut text = serde_json::Deserializer::from_slice(body);
-        let value = serde_path_to_error::deserialize(&mut text).map_err(|error| Refusal::Malformed {
-            field: error.path().to_string(),
-            reason: error.inner().to_string(),
-        })?;
+        let value =
+            serde_path_to_error::deserialize(&mut text).map_err(|error| Refusal::Malformed {
+                field: error.path().to_string(),
+                reason: error.inner().to_string(),
+            })?;
         let trailing = |error: serde_json::Error| Refusal::Malformed {
             field: ".".to_owned(),
             reason: error.to_string(),

@@ -136,8 +136,9 @@ mod tests {
             let limit = connection.state().limit();
             limit.map(|limit| limit.saturating_duration_since(Instant::now()))
         };
-        let about =
-            |expected: Duration| limit().is_some_and(|left| left <= expected && left + FETCH > expected);
+        let about = |expected: Duration| {
+            limit().is_some_and(|left| left <= expected && left + FETCH > expected)
+        };
         assert!(about(FIRST_REQUEST));
         let (one, two) = (connection.answering(), connection.answering());
         assert_eq!(limit(), None, "it waits for the server");

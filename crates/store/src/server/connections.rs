@@ -62,7 +62,10 @@ impl Connections {
     }
 
     /// Starts work that goes on when its connection ends. The end waits for it.
-    pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
         self.work.spawn(work)
     }
 
@@ -71,7 +74,11 @@ impl Connections {
     /// While the server drains it asks its connections to close and still serves new ones, so that
     /// no caller loses a call before it has found another store. Then it drops `accepting`, which
     /// owns the listeners, and answers what it accepted for at most 5 s.
-    pub async fn run(&self, accepting: impl Future<Output = ()>, shutdown: impl Future<Output = Duration>) {
+    pub async fn run(
+        &self,
+        accepting: impl Future<Output = ()>,
+        shutdown: impl Future<Output = Duration>,
+    ) {
         {
             let mut accepting = pin!(accepting);
             let drain = tokio::select! {
@@ -138,9 +145,13 @@ impl Connections {
                     }
                     let mut response = response.await;
                     if !is_http2 && draining.is_cancelled() {
-                        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                        response
+                            .headers_mut()
+                            .insert(CONNECTION, HeaderValue::from_static("close"));
                     }
-                    Ok::<_, Infallible>(response.map(|body| Tracked::new(body, connection, answering)))
+                    Ok::<_, Infallible>(
+                        response.map(|body| Tracked::new(body, connection, answering)),
+                    )
                 }
             });
             let serving = builder.serve_connection(TokioIo::new(stream), service).into_owned();

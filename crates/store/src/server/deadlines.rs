@@ -144,7 +144,10 @@ mod tests {
             7
         });
         assert_eq!(served.await, Some(7));
-        assert!(start.elapsed() < Duration::from_secs(30), "no wait lasts until the deadline of another");
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "no wait lasts until the deadline of another"
+        );
         never(50).await;
         let crowd = (0..100).map(|_| {
             let deadlines = Arc::clone(&deadlines);

@@ -42,7 +42,8 @@ fn shares(allowed: u64) -> ConnectionLimits {
     let (admin, others) = (ADMIN.min(allowed / PART), OTHERS.min(allowed / PART));
     let calls = allowed.saturating_sub(admin + others).min(CALLS);
     // At least one each: where even that is too much, nothing can be served at all.
-    let [calls, admin] = [calls, admin].map(|most| usize::try_from(most.max(1)).unwrap_or(usize::MAX));
+    let [calls, admin] =
+        [calls, admin].map(|most| usize::try_from(most.max(1)).unwrap_or(usize::MAX));
     ConnectionLimits { calls, admin }
 }
 

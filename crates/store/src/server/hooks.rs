@@ -21,7 +21,11 @@ pub trait Hooks: Send + Sync + 'static {
     ///
     /// # Errors
     /// Why the dials are not known now. The proxy gets status 503 and this text.
-    fn dials<'a>(&'a self, domain: &'a str, report: &'a [u8]) -> BoxFuture<'a, Result<DialsReply, String>>;
+    fn dials<'a>(
+        &'a self,
+        domain: &'a str,
+        report: &'a [u8],
+    ) -> BoxFuture<'a, Result<DialsReply, String>>;
 }
 
 /// What happens to a call.

@@ -78,7 +78,8 @@ impl Listener {
     pub async fn bind(address: &ListenAddr) -> io::Result<Self> {
         match address {
             ListenAddr::Tcp(wanted) => {
-                let socket = if wanted.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+                let socket =
+                    if wanted.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
                 // Connections of a store that ended still linger on its port.
                 socket.set_reuseaddr(true)?;
                 socket.bind(*wanted)?;
@@ -87,7 +88,8 @@ impl Listener {
                 Ok(Self { inner: Inner::Tcp(listener), address })
             }
             ListenAddr::Unix(path) => {
-                let stale = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+                let stale = std::fs::symlink_metadata(path)
+                    .is_ok_and(|file| file.file_type().is_socket())
                     && UnixStream::connect(path)
                         .await
                         .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);

@@ -118,7 +118,8 @@ impl Claim {
         let mut given_up = 0;
         for (settled, ask) in state.settled.iter_mut().zip(&batch.reservations) {
             if settled.is_none() && endpoint.store.is_silent(&ask.key, budget) {
-                *settled = Some(Err(StoreError::NoAnswer("its part of the backend is silent".to_owned())));
+                *settled =
+                    Some(Err(StoreError::NoAnswer("its part of the backend is silent".to_owned())));
                 given_up += 1;
             }
         }
@@ -134,7 +135,8 @@ impl Claim {
     pub fn take(&self) -> Held {
         let mut state = self.0.state();
         let unsettled = || Err(StoreError::NoAnswer("not within the caller's budget".to_owned()));
-        let settled = state.settled.drain(..).map(|outcome| outcome.unwrap_or_else(unsettled)).collect();
+        let settled =
+            state.settled.drain(..).map(|outcome| outcome.unwrap_or_else(unsettled)).collect();
         let Pending { endpoint, batch, permit, .. } = &*self.0;
         Held::new(Arc::clone(endpoint), Arc::clone(batch), Arc::clone(permit), settled)
     }

@@ -125,7 +125,9 @@ impl Buf for Answer {
 pub fn json(status: StatusCode, body: Vec<u8>, held: Option<Held>) -> Response<Payload> {
     let mut response = Response::new(Payload(Some(Answer { bytes: body.into(), held })));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
@@ -217,7 +219,8 @@ impl Refusal {
     /// The answer that says so.
     pub(super) fn answer(&self) -> Response<Payload> {
         let error = ErrorBody { error: &self.to_string(), field: self.field() };
-        let mut response = json(self.status(), serde_json::to_vec(&error).unwrap_or_default(), None);
+        let mut response =
+            json(self.status(), serde_json::to_vec(&error).unwrap_or_default(), None);
         let extra = match self {
             Self::Method(method) => Some((header::ALLOW, HeaderValue::from_static(method))),
             Self::Token => Some((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),

@@ -40,7 +40,8 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     endpoint.authorize(request.headers())?;
-    let permit = Arc::new(Arc::clone(&endpoint.permits).try_acquire_owned().map_err(|_| Refusal::Busy)?);
+    let permit =
+        Arc::new(Arc::clone(&endpoint.permits).try_acquire_owned().map_err(|_| Refusal::Busy)?);
     let body = receive(request.into_body(), MAX_BODY).await?;
     let Call { budget_ms, batch, faults } = understand(endpoint, &body, received)?;
     let deadline = batch.deadline;
@@ -88,9 +89,13 @@ fn understand(endpoint: &CallEndpoint, body: &[u8], received: Instant) -> Result
     let ReserveRequest { budget_ms, mut refunds, reservations } = request;
     let items = refunds.len().saturating_add(reservations.len());
     if items > MAX_ITEMS {
-        return Err(Refusal::TooLarge(format!("a call holds at most {MAX_ITEMS} items, this one {items}")));
+        return Err(Refusal::TooLarge(format!(
+            "a call holds at most {MAX_ITEMS} items, this one {items}"
+        )));
     }
-    endpoint.hooks.observe(Event::Received { reservations: reservations.len(), refunds: refunds.len() });
+    endpoint
+        .hooks
+        .observe(Event::Received { reservations: reservations.len(), refunds: refunds.len() });
     refunds.retain(is_good);
     refunds.iter().for_each(|back| endpoint.hooks.observe(Event::Refunded(back)));
     let mut asks = Vec::with_capacity(reservations.len());
@@ -126,7 +131,8 @@ fn answer(
     let settled = held.settled();
     if let Some(Err(error)) = settled.first() {
         let all = |holds: fn(&StoreError) -> bool| {
-            settled.len() == faults.len() && settled.iter().all(|outcome| outcome.as_ref().is_err_and(holds))
+            settled.len() == faults.len()
+                && settled.iter().all(|outcome| outcome.as_ref().is_err_and(holds))
         };
         // A caller must not take the whole store for dead because of a part that is.
         if all(StoreError::is_outage) && !serves_others {

@@ -15,7 +15,10 @@ use crate::key::is_domain;
 ///
 /// # Errors
 /// Where it may not ask, names no domain, or the dials of its domain are not known.
-pub async fn serve<B>(endpoint: &Arc<CallEndpoint>, request: Request<B>) -> Result<Response<Payload>, Refusal>
+pub async fn serve<B>(
+    endpoint: &Arc<CallEndpoint>,
+    request: Request<B>,
+) -> Result<Response<Payload>, Refusal>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -48,7 +48,11 @@ impl Tokens {
         if let Ok(now) = file.read()
             && before.is_some_and(|before| before != now)
         {
-            tracing::info!("{} has changed: {} tokens are valid now", file.path().display(), now.0.len());
+            tracing::info!(
+                "{} has changed: {} tokens are valid now",
+                file.path().display(),
+                now.0.len()
+            );
         }
     }
 
@@ -69,11 +73,14 @@ impl Tokens {
 }
 
 impl Secret for TokenLines {
-    const EXPECTED: &'static str = "tokens of visible ASCII characters, one on each line, in at most 64 KiB";
+    const EXPECTED: &'static str =
+        "tokens of visible ASCII characters, one on each line, in at most 64 KiB";
 
     fn parse(content: &[u8]) -> Option<Self> {
-        let lines =
-            content.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+        let lines = content
+            .split(|byte| *byte == b'\n')
+            .map(<[u8]>::trim_ascii)
+            .filter(|line| !line.is_empty());
         let tokens: Vec<_> = lines.map(<[u8]>::to_owned).collect();
         let good = |token: &Vec<u8>| token.iter().all(u8::is_ascii_graphic);
         (!tokens.is_empty() && tokens.iter().all(good)).then_some(Self(tokens))
@@ -122,7 +129,8 @@ mod tests {
         fs::write(&path, "old\n").unwrap();
         let tokens = Tokens::from_file(&path).unwrap();
         let shared = tokens.clone();
-        let valid = || ["old", "new"].map(|token| shared.admits(format!("Bearer {token}").as_bytes()));
+        let valid =
+            || ["old", "new"].map(|token| shared.admits(format!("Bearer {token}").as_bytes()));
         for (text, expected) in [
             (Some("old\n"), [true, false]),
             (Some("old\nnew\n"), [true, true]),

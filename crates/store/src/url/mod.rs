@@ -46,14 +46,16 @@ impl StoreUrl {
         if self.holds_password() {
             return Err(UrlError("holds a password already: give it in one place".to_owned()));
         }
-        let login = self.login_mut().ok_or_else(|| UrlError("memory: takes no password".to_owned()))?;
+        let login =
+            self.login_mut().ok_or_else(|| UrlError("memory: takes no password".to_owned()))?;
         login.credentials.password = Some(Password::File(Arc::new(file)));
         Ok(self)
     }
 
     /// Whether the URL itself holds a password.
     pub fn holds_password(&self) -> bool {
-        self.login().is_some_and(|login| matches!(login.credentials.password, Some(Password::Text(_))))
+        self.login()
+            .is_some_and(|login| matches!(login.credentials.password, Some(Password::Text(_))))
     }
 
     /// Reads the files that its parameters name, so that a fault in one shows before the first
@@ -125,8 +127,8 @@ impl FromStr for StoreUrl {
         })?;
         let login = |database: &str| -> Result<Login, UrlError> {
             let database = if database.is_empty() { Ok(0) } else { database.parse() };
-            let database =
-                database.map_err(|_| UrlError::new("must end with the number of a database, or nothing"))?;
+            let database = database
+                .map_err(|_| UrlError::new("must end with the number of a database, or nothing"))?;
             Ok(Login {
                 tls,
                 credentials: credentials.clone(),
@@ -137,12 +139,15 @@ impl FromStr for StoreUrl {
             })
         };
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let hosts =
-            |default| hosts.split(',').map(|host| named_host(host, default)).collect::<Result<Vec<_>, _>>();
+        let hosts = |default| {
+            hosts.split(',').map(|host| named_host(host, default)).collect::<Result<Vec<_>, _>>()
+        };
         match kind {
             "" => match hosts(6379)?.as_slice() {
                 [one] => Ok(Self::Redis(login(path)?, one.clone())),
-                _ => Err(UrlError::new("of redis:// takes one host; redis-cluster:// takes several")),
+                _ => {
+                    Err(UrlError::new("of redis:// takes one host; redis-cluster:// takes several"))
+                }
             },
             "+unix" if !tls && rest.starts_with('/') && rest.len() > 1 => {
                 Ok(Self::Socket(login(parameters.get("db").unwrap_or_default())?, rest.into()))
@@ -150,10 +155,12 @@ impl FromStr for StoreUrl {
             "+unix" => Err(UrlError::new(
                 "of a socket is redis+unix:///path.sock, with ?db= and a number for another database",
             )),
-            "-cluster" if path.is_empty() || path == "0" => Ok(Self::Cluster(login("")?, hosts(6379)?)),
-            "-cluster" => {
-                Err(UrlError::new("of a cluster takes no database: Redis Cluster has only database 0"))
+            "-cluster" if path.is_empty() || path == "0" => {
+                Ok(Self::Cluster(login("")?, hosts(6379)?))
             }
+            "-cluster" => Err(UrlError::new(
+                "of a cluster takes no database: Redis Cluster has only database 0",
+            )),
             "-sentinel" => {
                 let (name, database) = path.split_once('/').unwrap_or((path, ""));
                 if name.is_empty() {
@@ -184,12 +191,16 @@ const KNOWN: &str = "must begin with memory:, redis://, rediss://, redis+unix://
 
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |hosts: &[HostPort]| hosts.iter().map(HostPort::to_string).collect::<Vec<_>>().join(",");
+        let list = |hosts: &[HostPort]| {
+            hosts.iter().map(HostPort::to_string).collect::<Vec<_>>().join(",")
+        };
         let scheme = |login: &Login| if login.tls { "rediss" } else { "redis" };
         match self {
             Self::Memory => f.write_str("memory:"),
             Self::Redis(login, host) => write!(f, "{}://{host}/{}", scheme(login), login.database),
-            Self::Socket(login, path) => write!(f, "redis+unix://{}?db={}", path.display(), login.database),
+            Self::Socket(login, path) => {
+                write!(f, "redis+unix://{}?db={}", path.display(), login.database)
+            }
             Self::Cluster(login, hosts) => write!(f, "{}-cluster://{}", scheme(login), list(hosts)),
             Self::Sentinel(login, hosts, name) => {
                 write!(f, "{}-sentinel://{}/{name}", scheme(login), list(hosts))
@@ -240,8 +251,11 @@ mod tests {
             assert!(!format!("{url} {url:?}").contains("s3cret"), "{url:?}");
         }
         for text in ["memory:", "redis://u:s3cret@h", "redis-cluster://:s3cret@a"] {
-            let error =
-                text.parse::<StoreUrl>().unwrap().with_password_file(PasswordFile::new(&file)).unwrap_err();
+            let error = text
+                .parse::<StoreUrl>()
+                .unwrap()
+                .with_password_file(PasswordFile::new(&file))
+                .unwrap_err();
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }
     }
@@ -257,7 +271,8 @@ mod tests {
             let error = text.parse::<StoreUrl>().unwrap_err().to_string();
             assert!(error.contains("write it as [::1]:"), "{text}: {error}");
         }
-        let shown = "redis-cluster://[::1]:7000,[2001:db8::1]".parse::<StoreUrl>().unwrap().to_string();
+        let shown =
+            "redis-cluster://[::1]:7000,[2001:db8::1]".parse::<StoreUrl>().unwrap().to_string();
         assert_eq!(shown, "redis-cluster://[::1]:7000,[2001:db8::1]:6379");
     }
 

@@ -38,10 +38,13 @@ impl Parameters {
         let mut found: Vec<(String, String)> = Vec::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             if !known.contains(&name.as_ref()) {
-                let plain = value.is_empty() || !name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+                let plain =
+                    value.is_empty() || !name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
                 let name = if plain { "such parameter" } else { name.as_ref() };
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                return Err(UrlError(format!("takes no {name}: the parameters of {scheme}:// are {known}")));
+                return Err(UrlError(format!(
+                    "takes no {name}: the parameters of {scheme}:// are {known}"
+                )));
             }
             if value.is_empty() || found.iter().any(|(other, _)| *other == name) {
                 return Err(UrlError(format!("needs one value for {name}")));
@@ -66,7 +69,8 @@ impl Parameters {
     pub fn server_name(&self) -> Result<Option<String>, UrlError> {
         let name = self.get("server_name").map(|name| {
             // A port is not part of the name.
-            let host = HostPort::parse(name, Some(0)).filter(|host| host.host == name && !name.contains('%'));
+            let host = HostPort::parse(name, Some(0))
+                .filter(|host| host.host == name && !name.contains('%'));
             host.map(|host| host.host)
                 .ok_or_else(|| UrlError::new("needs the name of a host for server_name"))
         });
@@ -80,7 +84,9 @@ impl Parameters {
     pub fn certificate(&self) -> Result<Option<ClientCertificate>, UrlError> {
         match (self.get("client_cert"), self.get("client_key")) {
             (None, None) => Ok(None),
-            (Some(chain), Some(key)) => Ok(Some(ClientCertificate { chain: chain.into(), key: key.into() })),
+            (Some(chain), Some(key)) => {
+                Ok(Some(ClientCertificate { chain: chain.into(), key: key.into() }))
+            }
             _ => Err(UrlError::new("needs client_cert and client_key together")),
         }
     }
@@ -96,7 +102,9 @@ impl Parameters {
                 let file = Arc::new(PasswordFile::new(Path::new(file)));
                 Ok(Some(Credentials { user, password: Some(Password::File(file)) }))
             }
-            None if user.is_some() => Err(UrlError::new("needs sentinel_password_file beside sentinel_user")),
+            None if user.is_some() => {
+                Err(UrlError::new("needs sentinel_password_file beside sentinel_user"))
+            }
             None => Ok(None),
         }
     }
@@ -116,15 +124,22 @@ mod tests {
         assert_eq!(login.server_name.as_deref(), Some("redis.internal"));
         let certificate = login.certificate.unwrap();
         assert_eq!((certificate.chain, certificate.key), ("/tls.crt".into(), "/tls.key".into()));
-        let Some(Credentials { user, password: Some(Password::File(file)) }) = login.sentinel else {
+        let Some(Credentials { user, password: Some(Password::File(file)) }) = login.sentinel
+        else {
             panic!()
         };
-        assert_eq!((user.as_deref(), format!("{file:?}").contains("/run/s@c")), (Some("watch"), true));
-        let missing =
-            "redis-sentinel://s1/m?sentinel_password_file=/no/such/file".parse::<StoreUrl>().unwrap();
+        assert_eq!(
+            (user.as_deref(), format!("{file:?}").contains("/run/s@c")),
+            (Some("watch"), true)
+        );
+        let missing = "redis-sentinel://s1/m?sentinel_password_file=/no/such/file"
+            .parse::<StoreUrl>()
+            .unwrap();
         let error = missing.read_files().unwrap_err().to_string();
         assert!(
-            error.contains("sentinel_password_file that cannot be used: /no/such/file cannot be read"),
+            error.contains(
+                "sentinel_password_file that cannot be used: /no/such/file cannot be read"
+            ),
             "{error}"
         );
     }
@@ -150,7 +165,10 @@ mod tests {
                 "takes no other: the parameters of redis+unix:// are db",
             ),
             ("rediss://h?client_cert=/s3cret", "needs client_cert and client_key together"),
-            ("redis://h?server_name=s3cret", "takes server_name with TLS only: begin it with rediss"),
+            (
+                "redis://h?server_name=s3cret",
+                "takes server_name with TLS only: begin it with rediss",
+            ),
             ("rediss://h?server_name=s3cret&server_name=b", "needs one value for server_name"),
             ("rediss://h?server_name=s3cret/1", "needs the name of a host for server_name"),
             ("rediss://h?server_name=s3cret:1", "needs the name of a host for server_name"),

@@ -44,6 +44,7 @@ fn perform(arguments: &Arguments) -> Result<()> {
         bail!("{}", faults.join("\n"));
     }
     let to = arguments.to.clone().unwrap_or_else(|| paths::root().join("docs/operate"));
-    fs::write(to.join("soak.md"), page).with_context(|| format!("cannot write to {}", to.display()))?;
+    fs::write(to.join("soak.md"), page)
+        .with_context(|| format!("cannot write to {}", to.display()))?;
     picture::draw(&soaked, &to.join("soak.svg"))
 }

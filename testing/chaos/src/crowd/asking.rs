@@ -110,7 +110,8 @@ pub(super) fn ask(port: u16, who: Who, requests: u64) -> Result<Answers> {
 }
 
 fn crowd(port: u16, who: Who, number: u64, requests: u64) -> Result<Answers> {
-    let mut clients = (0..CONNECTIONS).map(|_| Client::connect(port)).collect::<Result<Vec<_>>>()?;
+    let mut clients =
+        (0..CONNECTIONS).map(|_| Client::connect(port)).collect::<Result<Vec<_>>>()?;
     let (mut next, mut answers) = (0, Answers::default());
     while next < requests {
         for client in &mut clients {

@@ -40,13 +40,25 @@ impl Crowd {
             return vec![format!("{} rows: there is nothing to compare", self.rows.len())];
         };
         let (answers, all) = (&self.answers, self.answers.all());
-        must(answers.other == 0, format!("{} answers that are none of the filter's", answers.other));
-        must(answers.uncounted == 0, format!("{} of {all} were admitted uncounted", answers.uncounted));
-        must(answers.refused == 0, format!("{} of {all} who ask once were refused", answers.refused));
+        must(
+            answers.other == 0,
+            format!("{} answers that are none of the filter's", answers.other),
+        );
+        must(
+            answers.uncounted == 0,
+            format!("{} of {all} were admitted uncounted", answers.uncounted),
+        );
+        must(
+            answers.refused == 0,
+            format!("{} of {all} who ask once were refused", answers.refused),
+        );
         let late = answers.unavailable;
         must(late * 100 <= all, format!("{late} of {all} were not counted in time"));
         if let Some(row) = crowd.iter().find(|row| !self.counters(row).contains(&row.counters)) {
-            must(false, format!("{} counters of {}, not {:?}", row.counters, row.whose, self.counters(row)));
+            must(
+                false,
+                format!("{} counters of {}, not {:?}", row.counters, row.whose, self.counters(row)),
+            );
         }
         must(self.victim == VICTIM_QUOTA, format!("{} admitted of {VICTIM_QUOTA}", self.victim));
         must(self.reloads == 0, format!("the filter was started anew {} times", self.reloads));
@@ -60,7 +72,10 @@ impl Crowd {
         match crowd.iter().filter(|row| row.identities >= from).collect::<Vec<_>>().as_slice() {
             [first, .., last] => {
                 let grown = last.footprint.kib().saturating_sub(first.footprint.kib());
-                must(grown <= most, format!("{grown} KiB more than beside {}, over {most}", first.whose));
+                must(
+                    grown <= most,
+                    format!("{grown} KiB more than beside {}, over {most}", first.whose),
+                );
             }
             _ => must(false, format!("fewer than two rows of {from} identities and more")),
         }
@@ -70,7 +85,11 @@ impl Crowd {
             if let Some(row) = crowd.iter().find(|row| waited(row) > bound) {
                 must(
                     false,
-                    format!("honest users waited {:?} beside {}, over {bound:?}", waited(row), row.whose),
+                    format!(
+                        "honest users waited {:?} beside {}, over {bound:?}",
+                        waited(row),
+                        row.whose
+                    ),
                 );
             }
         }
@@ -116,8 +135,13 @@ mod tests {
             honest: Honest { took: vec![Duration::from_millis(40); 100], failed: 1 },
             ..Row::default()
         };
-        let rows =
-            vec![row(0, 0), row(0, 20_000), row(20_000, 20_000), row(50_000, 30_000), row(100_000, 50_000)];
+        let rows = vec![
+            row(0, 0),
+            row(0, 20_000),
+            row(20_000, 20_000),
+            row(50_000, 30_000),
+            row(100_000, 50_000),
+        ];
         let answers = Answers { counted: 99_000, unavailable: 1_000, ..Answers::default() };
         Crowd { form, rows, answers, victim: VICTIM_QUOTA, reloads: 0 }
     }
@@ -146,7 +170,10 @@ mod tests {
             let mut crowd = crowd(Form::Long(100_000));
             change(&mut crowd);
             let faults = crowd.faults();
-            assert!(matches!(faults.as_slice(), [fault] if fault.contains(told)), "{told}: {faults:?}");
+            assert!(
+                matches!(faults.as_slice(), [fault] if fault.contains(told)),
+                "{told}: {faults:?}"
+            );
         }
     }
 

@@ -58,7 +58,8 @@ fn machines_died(scene: &mut Scene<'_>) -> Result<()> {
         let victim = scene.chance.random_range(0..ports.len());
         if let Some(&port) = ports.get(victim) {
             // Its answer is Envoy's own: 503, or a connection that ends.
-            let _ = Client::connect(port)?.send(&Request::get("/open").header("x-quotagate-panic", "1"));
+            let _ = Client::connect(port)?
+                .send(&Request::get("/open").header("x-quotagate-panic", "1"));
         }
         scene.load.go_on(CALM);
     }

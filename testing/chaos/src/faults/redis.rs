@@ -23,14 +23,19 @@ const FILLERS: usize = 40;
 const WARNED: Duration = Duration::from_secs(20);
 
 /// 30 requests a second, as in the comparison with others.
-const THIRTY: Setup = Setup { traffic: Traffic { rate: 30, ..Setup::PLAIN.traffic }, ..Setup::PLAIN };
+const THIRTY: Setup =
+    Setup { traffic: Traffic { rate: 30, ..Setup::PLAIN.traffic }, ..Setup::PLAIN };
 
 /// The faults of this module.
 pub const ALL: &[Fault] = &[
     Fault {
         name: "redis_killed",
         injected: "Redis gets SIGKILL under 30 requests/s, and is back, empty, after 3 s",
-        bounds: Bounds { quotas: 2, forgets: Some("counters are gone with Redis"), ..Bounds::STRICT },
+        bounds: Bounds {
+            quotas: 2,
+            forgets: Some("counters are gone with Redis"),
+            ..Bounds::STRICT
+        },
         run: Run::Under(THIRTY, killed),
     },
     Fault {

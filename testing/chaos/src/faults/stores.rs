@@ -29,7 +29,10 @@ pub const ALL: &[Fault] = &[
         injected: "the only store gets SIGKILL, with `on_failure: allow`",
         bounds: Bounds::STRICT,
         run: Run::Under(
-            Setup { traffic: Traffic { kinds: &[Kind::Loose], ..Setup::PLAIN.traffic }, ..Setup::PLAIN },
+            Setup {
+                traffic: Traffic { kinds: &[Kind::Loose], ..Setup::PLAIN.traffic },
+                ..Setup::PLAIN
+            },
             killed,
         ),
     },

@@ -164,7 +164,9 @@ impl Talk {
     fn odd(&mut self, request: Request) -> Request {
         match self.chance.random_range(0..20) {
             0 => request.raw_header(b"x-forwarded-for", b"\xff, 10.0.0.1, ::::"),
-            1 => request.raw_header(b"cookie", b"=;;; a=\x80; \"").raw_header(b"x-tenant", b"{}* EVAL \t"),
+            1 => request
+                .raw_header(b"cookie", b"=;;; a=\x80; \"")
+                .raw_header(b"x-tenant", b"{}* EVAL \t"),
             2 => request.header("x-large", "y".repeat(8_000)),
             3 => request.header("authorization", "Basic !!!"),
             _ => request,

@@ -23,7 +23,8 @@ pub enum Way {
 }
 
 /// Users of the header: plain ones, and such as would like to be more than a value.
-const USERS: [&[u8]; 6] = [b"ann", b"bob", b"eve", b"a}b{c:1 \"d\\", b"\xff\xfe\x80", &[b'x'; 3000]];
+const USERS: [&[u8]; 6] =
+    [b"ann", b"bob", b"eve", b"a}b{c:1 \"d\\", b"\xff\xfe\x80", &[b'x'; 3000]];
 /// The status that counts as a failed log-in.
 pub const FAILED: u16 = 401;
 
@@ -90,7 +91,9 @@ impl Way {
     pub fn request(self, user: usize) -> Result<Request> {
         let request = Request::get(&format!("/{}", self.policy()));
         Ok(match self {
-            Self::Exact => request.raw_header(b"x-user", USERS.get(user).copied().unwrap_or_default()),
+            Self::Exact => {
+                request.raw_header(b"x-user", USERS.get(user).copied().unwrap_or_default())
+            }
             Self::Leased => request.header("x-user", "leased"),
             Self::Keyed => request.header("x-api-key", format!("key-{user}")),
             Self::Tiers => {

@@ -35,7 +35,11 @@ pub struct Event {
 /// more.
 #[must_use]
 pub fn excused(events: &[Event]) -> Vec<(u64, u64)> {
-    events.iter().filter(|event| event.loses).map(|event| (event.epoch.0, event.epoch.1 + 1)).collect()
+    events
+        .iter()
+        .filter(|event| event.loses)
+        .map(|event| (event.epoch.0, event.epoch.1 + 1))
+        .collect()
 }
 
 /// The processes now, by the parts that they play.
@@ -44,7 +48,8 @@ pub fn processes(rig: &Rig) -> Vec<Process> {
     let named = |what: &'static str, pids: Vec<u32>| {
         (1..).zip(pids).map(move |(number, pid): (u32, u32)| (format!("{what} {number}"), pid))
     };
-    let nodes = if let Backend::Cluster(cluster) = &rig.backend { cluster.pids() } else { Vec::new() };
+    let nodes =
+        if let Backend::Cluster(cluster) = &rig.backend { cluster.pids() } else { Vec::new() };
     let envoys = rig.envoys.iter().map(Envoy::pid).collect();
     let stores = rig.stores.iter().map(StoreProcess::pid).collect();
     named("Envoy", envoys).chain(named("store", stores)).chain(named("Redis", nodes)).collect()
@@ -55,7 +60,12 @@ pub fn processes(rig: &Rig) -> Vec<Process> {
 ///
 /// # Errors
 /// When a part does not come up again.
-pub fn play(rig: &mut Rig, sampler: &Sampler, begun: Instant, length: Duration) -> Result<(Vec<Event>, u64)> {
+pub fn play(
+    rig: &mut Rig,
+    sampler: &Sampler,
+    begun: Instant,
+    length: Duration,
+) -> Result<(Vec<Event>, u64)> {
     let (mut events, mut reloads) = (Vec::new(), 0);
     for turn in 0.. {
         sleep(PAUSE.min(length.saturating_sub(begun.elapsed())));

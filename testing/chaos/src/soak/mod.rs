@@ -95,11 +95,19 @@ mod tests {
     fn odd_or_late_response_is_a_fault() {
         let mut seen = Seen::default();
         seen.windows.admitted((Way::Exact, 0, 0), 400);
-        for (way, status) in [(Way::Exact, LOST), (Way::Exact, 429), (Way::Leased, 503), (Way::Tiers, 401)] {
+        for (way, status) in
+            [(Way::Exact, LOST), (Way::Exact, 429), (Way::Leased, 503), (Way::Tiers, 401)]
+        {
             seen.statuses.insert((way, status), 1);
         }
-        let mut soaked =
-            Soaked { length: SLOWEST, seen, events: Vec::new(), curves: Curves::new(), stuck: 0, reloads: 0 };
+        let mut soaked = Soaked {
+            length: SLOWEST,
+            seen,
+            events: Vec::new(),
+            curves: Curves::new(),
+            stuck: 0,
+            reloads: 0,
+        };
         assert_eq!(soaked.faults(), [""; 0]);
         soaked.seen.statuses.insert((Way::Exact, 401), 2);
         soaked.seen.statuses.insert((Way::Logins, 500), 3);

@@ -82,7 +82,8 @@ that ended with its Envoy. {FAILED} of `logins` is an admitted log-in that faile
     for way in Way::ALL {
         let of = soaked.seen.statuses.iter().filter(|((known, _), _)| *known == way);
         let status = |status: u16| if status == LOST { "-".to_owned() } else { status.to_string() };
-        let cells: Vec<String> = of.map(|((_, s), count)| format!("{count} x {}", status(*s))).collect();
+        let cells: Vec<String> =
+            of.map(|((_, s), count)| format!("{count} x {}", status(*s))).collect();
         // Writing into a String cannot fail.
         let _ = writeln!(table, "| `{}` | {} |", way.policy(), cells.join(", "));
     }

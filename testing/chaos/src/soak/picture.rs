@@ -22,11 +22,14 @@ const LEFT: i32 = 60;
 const RIGHT: i32 = 130;
 /// A longer gap between two points is a restart, and is not drawn over.
 const GAP_S: f64 = 3.0;
-const COLOURS: [(&str, RGBColor); 3] =
-    [("Envoy", RGBColor(8, 81, 156)), ("store", RGBColor(230, 85, 13)), ("Redis", RGBColor(165, 15, 21))];
+const COLOURS: [(&str, RGBColor); 3] = [
+    ("Envoy", RGBColor(8, 81, 156)),
+    ("store", RGBColor(230, 85, 13)),
+    ("Redis", RGBColor(165, 15, 21)),
+];
 
-/// The panels and their processes. Each panel has a scale of its own, so that growth of small values
-/// is visible.
+/// The panels and their processes. Each panel has a scale of its own, so that growth of small
+/// values is visible.
 const PANELS: [Panel; 3] = [
     Panel { title: "resident memory of Envoys, MiB", shows: &["Envoy"], value: |point| point.mib },
     Panel {
@@ -63,7 +66,8 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// When the file cannot be written.
 pub fn draw(soaked: &Soaked, file: &Path) -> Result<()> {
     let height = length(PANELS.len()) * (PANEL + HEAD) + 40;
-    let root = SVGBackend::new(file, (u32::try_from(WIDTH)?, u32::try_from(height)?)).into_drawing_area();
+    let root =
+        SVGBackend::new(file, (u32::try_from(WIDTH)?, u32::try_from(height)?)).into_drawing_area();
     root.fill(&WHITE).map_err(|error| anyhow!("{error}"))?;
     let canvas = Canvas { area: &root, soaked };
     for (place, panel) in (0..).zip(PANELS) {
@@ -88,7 +92,12 @@ impl Canvas<'_, '_> {
         let most = curves().flat_map(|(_, points)| points).map(value).fold(1.0, f64::max);
         let x = |at: f64| LEFT + (at / seconds * f64::from(WIDTH - LEFT - RIGHT)) as i32;
         let y = |value: f64| top + PANEL - (value / most * f64::from(PANEL - 10)) as i32;
-        self.text(&format!("{title}; grey lines are restarts and, dark, failovers"), LEFT, top - 14, 16)?;
+        self.text(
+            &format!("{title}; grey lines are restarts and, dark, failovers"),
+            LEFT,
+            top - 14,
+            16,
+        )?;
         for event in &self.soaked.events {
             let at = x(event.span.0.as_secs_f64());
             let dark = if event.loses { 0.5 } else { 0.15 };
@@ -103,7 +112,8 @@ impl Canvas<'_, '_> {
         for (part, points) in curves() {
             let colour = colour(part);
             for run in points.chunk_by(|one, next| next.at - one.at <= GAP_S) {
-                let line: Vec<(i32, i32)> = run.iter().map(|point| (x(point.at), y(value(point)))).collect();
+                let line: Vec<(i32, i32)> =
+                    run.iter().map(|point| (x(point.at), y(value(point)))).collect();
                 self.draw(&PathElement::new(line, colour.stroke_width(2)))?;
             }
         }
@@ -162,8 +172,14 @@ mod tests {
         let span = (Duration::from_secs(2), Duration::from_secs(3));
         let event = Event { what: "a store was restarted", loses: false, span, epoch: (1, 2) };
         let length = Duration::from_secs(60);
-        let soaked =
-            Soaked { length, seen: Seen::default(), events: vec![event], curves, stuck: 0, reloads: 0 };
+        let soaked = Soaked {
+            length,
+            seen: Seen::default(),
+            events: vec![event],
+            curves,
+            stuck: 0,
+            reloads: 0,
+        };
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("soak.svg");
         draw(&soaked, &file).unwrap();

@@ -35,8 +35,14 @@ pub fn snippet_around(name: &str) -> Result<Change> {
 
 fn parts(file: Value) -> Result<Change> {
     let Value::Object(parts) = file else { bail!("a snippet is an object of parts") };
-    let known =
-        ["transport_socket", "http_filters", "route_config", "access_log", "stats_config", "configuration"];
+    let known = [
+        "transport_socket",
+        "http_filters",
+        "route_config",
+        "access_log",
+        "stats_config",
+        "configuration",
+    ];
     if let Some(other) = parts.keys().find(|key| !known.contains(&key.as_str())) {
         bail!("where does {other} belong?");
     }

@@ -32,7 +32,10 @@ impl ListenerFile {
         let listener = config.pointer("/static_resources/listeners/0").context("no listener")?;
         let mut listener = listener.clone();
         let fields = listener.as_object_mut().context("a listener is an object")?;
-        fields.insert("@type".to_owned(), json!("type.googleapis.com/envoy.config.listener.v3.Listener"));
+        fields.insert(
+            "@type".to_owned(),
+            json!("type.googleapis.com/envoy.config.listener.v3.Listener"),
+        );
         let response = json!({"version_info": version, "resources": [listener]});
         let beside = self.path.with_extension("new");
         fs::write(&beside, response.to_string())?;

@@ -66,7 +66,8 @@ impl Envoy {
         // Do not wait for a predecessor or for open connections when the end comes.
         command.args(["--drain-time-s", "1", "--parent-shutdown-time-s", "2"]);
         command.args(["--file-flush-interval-msec", FLUSH_MS]);
-        let mut process = Process::spawn("Envoy", &mut command, &directory.path().join("envoy.log"))?;
+        let mut process =
+            Process::spawn("Envoy", &mut command, &directory.path().join("envoy.log"))?;
         let (admin_port, port) = process.wait_until("Envoy to be ready", START, |_| {
             let admin = fs::read_to_string(&admin_file)?;
             let admin_port: u16 = admin.rsplit(':').next().unwrap_or_default().trim().parse()?;
@@ -101,7 +102,14 @@ impl Envoy {
     /// When there is no Envoy.
     pub fn validate_file(path: &Path) -> Result<Output> {
         let mut command = Command::new(tools::envoy()?);
-        command.args(["--mode", "validate", "--log-level", "warn", "--use-dynamic-base-id", "--config-path"]);
+        command.args([
+            "--mode",
+            "validate",
+            "--log-level",
+            "warn",
+            "--use-dynamic-base-id",
+            "--config-path",
+        ]);
         Ok(command.arg(path).output()?)
     }
 

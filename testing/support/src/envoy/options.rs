@@ -121,12 +121,15 @@ impl EnvoyOptions {
     pub fn config(&self) -> Result<Value> {
         let mut config = yaml::read(&paths::envoy_config())?;
         *yaml::at(&mut config, "/admin/address")? = address("127.0.0.1", self.admin_port);
-        *yaml::at(&mut config, "/static_resources/listeners/0/address")? = address("127.0.0.1", self.port);
+        *yaml::at(&mut config, "/static_resources/listeners/0/address")? =
+            address("127.0.0.1", self.port);
         let clusters = yaml::at(&mut config, "/static_resources/clusters")?;
         set_endpoints(yaml::named(clusters, "upstream")?, &[address("127.0.0.1", self.upstream)])?;
         let store: Vec<Value> = match &self.store {
             StoreAddress::Port(port) => vec![address("127.0.0.1", *port)],
-            StoreAddress::Ports(ports) => ports.iter().map(|&port| address("127.0.0.1", port)).collect(),
+            StoreAddress::Ports(ports) => {
+                ports.iter().map(|&port| address("127.0.0.1", port)).collect()
+            }
             StoreAddress::Unix(path) => vec![json!({ "pipe": { "path": path } })],
         };
         set_endpoints(yaml::named(clusters, "quota_store")?, &store)?;
@@ -167,7 +170,8 @@ pub fn manager(config: &mut Value) -> Result<&mut Value> {
 
 /// Replaces the endpoints of a cluster; its type stays.
 fn set_endpoints(cluster: &mut Value, addresses: &[Value]) -> Result<()> {
-    let endpoints: Vec<Value> = addresses.iter().map(|a| json!({ "endpoint": { "address": a } })).collect();
+    let endpoints: Vec<Value> =
+        addresses.iter().map(|a| json!({ "endpoint": { "address": a } })).collect();
     *yaml::at(cluster, "/load_assignment/endpoints")? = json!([{ "lb_endpoints": endpoints }]);
     Ok(())
 }

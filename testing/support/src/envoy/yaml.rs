@@ -10,7 +10,8 @@ use serde_json::Value;
 /// # Errors
 /// When the file cannot be read or is not YAML; the message names it.
 pub fn read(path: &Path) -> Result<Value> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     parse(&text).with_context(|| path.display().to_string())
 }
 
@@ -36,7 +37,8 @@ pub fn at<'a>(tree: &'a mut Value, pointer: &str) -> Result<&'a mut Value> {
 /// When there is none.
 pub fn named<'a>(list: &'a mut Value, name: &str) -> Result<&'a mut Value> {
     let items = list.as_array_mut().context("not a list")?;
-    let found = items.iter_mut().find(|item| item.get("name").and_then(Value::as_str) == Some(name));
+    let found =
+        items.iter_mut().find(|item| item.get("name").and_then(Value::as_str) == Some(name));
     found.with_context(|| format!("the configuration has nothing named {name}"))
 }
 
@@ -55,6 +57,7 @@ pub fn list<'a>(object: &'a mut Value, key: &str) -> Result<&'a mut Vec<Value>> 
 /// # Errors
 /// When the file cannot be read or is not YAML; the message names it.
 pub fn read_all(path: &Path) -> Result<Vec<Value>> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_saphyr::from_multiple(&text).with_context(|| path.display().to_string())
 }

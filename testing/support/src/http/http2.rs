@@ -42,7 +42,8 @@ impl Client {
         let sender = runtime.block_on(async {
             let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
             stream.set_nodelay(true)?;
-            let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+            let (sender, connection) =
+                http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
             // Its end shows in the requests.
             tokio::spawn(connection);
             anyhow::Ok(sender)
@@ -116,14 +117,16 @@ mod tests {
         let envoy = Envoy::start(&options).unwrap();
         let mut client = Client::connect(envoy.port()).unwrap();
         for body in ["", "a"] {
-            let request = Request::post("/p?q", body.as_bytes()).header("x-answer-header-grpc-status", "7");
+            let request =
+                Request::post("/p?q", body.as_bytes()).header("x-answer-header-grpc-status", "7");
             let answer = client.send(&request.header("host", "a.example")).unwrap();
             assert_eq!((answer.response.status, answer.grpc_status()), (200, Some("7")));
             assert!(!answer.headers_only && answer.response.text().starts_with("hello"));
         }
         // Envoy refuses a forged token by itself: to a gRPC client with headers alone.
-        let request =
-            Request::post("/a.B/C", b"").header("content-type", "application/grpc").bearer("no.such.token");
+        let request = Request::post("/a.B/C", b"")
+            .header("content-type", "application/grpc")
+            .bearer("no.such.token");
         let answer = client.send(&request).unwrap();
         assert_eq!((answer.grpc_status(), answer.headers_only), (Some("16"), true));
     }

@@ -90,7 +90,10 @@ mod tests {
     #[test]
     fn the_shipped_configuration_holds_the_demo_key() {
         let text = yaml::read(&paths::envoy_config()).unwrap().to_string();
-        assert!(text.contains(&URL_SAFE_NO_PAD.encode(DEMO_KEY)), "the key in envoy.yaml is another one");
+        assert!(
+            text.contains(&URL_SAFE_NO_PAD.encode(DEMO_KEY)),
+            "the key in envoy.yaml is another one"
+        );
         assert!(text.contains(ISSUER));
     }
 

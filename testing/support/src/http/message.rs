@@ -33,7 +33,12 @@ impl Request {
     /// Any method.
     #[must_use]
     pub fn new(method: &str, path: &str) -> Self {
-        Self { method: method.to_owned(), path: path.to_owned(), headers: Vec::new(), body: Vec::new() }
+        Self {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            headers: Vec::new(),
+            body: Vec::new(),
+        }
     }
 
     /// With a header; `host` is `localhost` unless given.
@@ -73,8 +78,11 @@ impl Request {
     /// over it.
     #[must_use]
     pub fn websocket(path: &str) -> Self {
-        let request = Self::get(path).header("connection", "upgrade").header("upgrade", "websocket");
-        request.header("sec-websocket-version", "13").header("sec-websocket-key", "cXVvdGFnYXRlIHRlc3RzIQ==")
+        let request =
+            Self::get(path).header("connection", "upgrade").header("upgrade", "websocket");
+        request
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "cXVvdGFnYXRlIHRlc3RzIQ==")
     }
 
     fn hosts(&self) -> impl Iterator<Item = &[u8]> {
@@ -87,7 +95,9 @@ impl Request {
         let host = self.hosts().next().map_or(Ok("localhost"), std::str::from_utf8)?;
         let uri = format!("http://{host}{}", self.path);
         let mut request = hyper::Request::builder().method(self.method.as_str()).uri(uri);
-        for (name, value) in self.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(b"host")) {
+        for (name, value) in
+            self.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(b"host"))
+        {
             request = request.header(name.as_slice(), value.as_slice());
         }
         Ok(request.body(Full::from(self.body.clone()))?)
@@ -96,7 +106,8 @@ impl Request {
     /// For HTTP/1.1.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut all = format!("{} {} HTTP/1.1\r\n", self.method, self.path).into_bytes();
-        let own = self.hosts().next().is_none().then_some((b"host".as_slice(), b"localhost".as_slice()));
+        let own =
+            self.hosts().next().is_none().then_some((b"host".as_slice(), b"localhost".as_slice()));
         let given = self.headers.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
         for (name, value) in given.chain(own) {
             for part in [name, b": ", value, b"\r\n"] {

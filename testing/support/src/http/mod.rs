@@ -87,8 +87,8 @@ impl Client {
     /// # Errors
     /// When nothing listens there.
     pub fn connect_unix(path: &Path) -> Result<Self> {
-        let stream =
-            UnixStream::connect(path).with_context(|| format!("nobody answers on {}", path.display()))?;
+        let stream = UnixStream::connect(path)
+            .with_context(|| format!("nobody answers on {}", path.display()))?;
         Self::over(Stream::Unix(stream))
     }
 
@@ -138,7 +138,10 @@ impl Client {
     /// When the connection is closed.
     pub fn start(&mut self, request: &Request) -> Result<()> {
         let stream = self.stream.get_mut();
-        stream.write_all(&request.bytes()).and_then(|()| stream.flush()).context("cannot send the request")
+        stream
+            .write_all(&request.bytes())
+            .and_then(|()| stream.flush())
+            .context("cannot send the request")
     }
 
     /// Waits for the answer to what [`start`](Self::start) sent: for an answer to HEAD, see
@@ -186,7 +189,10 @@ impl Client {
         if head.status == 204 || head.status == 304 {
             return Ok(body);
         }
-        if head.header("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")) {
+        if head
+            .header("transfer-encoding")
+            .is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
+        {
             while self.chunk(&mut body)? {}
         } else if let Some(length) = head.header("content-length") {
             self.take(length.parse()?, &mut body)?;
@@ -201,7 +207,8 @@ impl Client {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
         let size = line.split(';').next().unwrap_or_default().trim();
-        let size = u64::from_str_radix(size, 16).with_context(|| format!("not a chunk: {line:?}"))?;
+        let size =
+            u64::from_str_radix(size, 16).with_context(|| format!("not a chunk: {line:?}"))?;
         self.take(size, body)?;
         // The line end after a chunk, or the (empty) trailers after the last one.
         self.take(2, &mut Vec::new())?;
@@ -218,8 +225,12 @@ impl Client {
 
 fn tcp(own: IpAddr, to: SocketAddr) -> Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-    socket.bind(&SocketAddr::new(own, 0).into()).with_context(|| format!("cannot use address {own}"))?;
-    socket.connect_timeout(&to.into(), TIMEOUT).with_context(|| format!("nobody answers on {to}"))?;
+    socket
+        .bind(&SocketAddr::new(own, 0).into())
+        .with_context(|| format!("cannot use address {own}"))?;
+    socket
+        .connect_timeout(&to.into(), TIMEOUT)
+        .with_context(|| format!("nobody answers on {to}"))?;
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
     Ok(stream)
@@ -234,7 +245,9 @@ impl Read for Stream {
         };
         read.map_err(|error| match error.kind() {
             // What an elapsed read timeout is called differs between systems.
-            ErrorKind::WouldBlock => std::io::Error::new(ErrorKind::TimedOut, "nothing came in time"),
+            ErrorKind::WouldBlock => {
+                std::io::Error::new(ErrorKind::TimedOut, "nothing came in time")
+            }
             _ => error,
         })
     }
@@ -281,7 +294,8 @@ mod tests {
     #[test]
     fn any_bytes_are_sent_unchanged() {
         let request = Request::get("/").raw_header(b"x", b"\xff{\0}").bearer("t");
-        let (seen, response) = exchange(&request, b"HTTP/1.1 204 No Content\r\nA: 1\r\na: 2\r\n\r\n");
+        let (seen, response) =
+            exchange(&request, b"HTTP/1.1 204 No Content\r\nA: 1\r\na: 2\r\n\r\n");
         assert_eq!(
             seen,
             b"GET / HTTP/1.1\r\nx: \xff{\0}\r\nauthorization: Bearer t\r\nhost: localhost\r\n\r\n"
@@ -297,7 +311,9 @@ mod tests {
 
     #[test]
     fn malformed_response_is_an_error() {
-        for answer in [&b""[..], b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc", b"no http\r\n\r\n"] {
+        for answer in
+            [&b""[..], b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc", b"no http\r\n\r\n"]
+        {
             assert!(exchange(&Request::get("/"), answer).1.is_err());
         }
     }

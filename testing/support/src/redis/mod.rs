@@ -109,7 +109,8 @@ impl Redis {
     /// When it does not end or does not come up.
     pub fn restart(&mut self) -> Result<()> {
         self.stop()?;
-        self.process = launch(self.port, &self.arguments, &self.environment, self.directory.path())?;
+        self.process =
+            launch(self.port, &self.arguments, &self.environment, self.directory.path())?;
         Ok(())
     }
 
@@ -150,7 +151,9 @@ pub(crate) fn spawn(
 ) -> Result<Process> {
     let mut command = Command::new(tools::redis_server()?);
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]).arg("--dir").arg(directory);
-    command.args(["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"]).args(arguments);
+    command
+        .args(["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"])
+        .args(arguments);
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     Process::spawn(&format!("Redis on port {port}"), &mut command, &directory.join("redis.log"))
 }
@@ -165,7 +168,9 @@ pub(crate) fn retried<T>(mut start: impl FnMut() -> Result<T>) -> Result<T> {
     let mut last = None;
     for _ in 0..ATTEMPTS {
         match start() {
-            Err(error) if format!("{error:#}").contains("Address already in use") => last = Some(error),
+            Err(error) if format!("{error:#}").contains("Address already in use") => {
+                last = Some(error)
+            }
             result => return result,
         }
     }

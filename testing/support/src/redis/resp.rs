@@ -48,7 +48,8 @@ pub fn command(port: u16, arguments: &[&str]) -> Result<Reply> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     (&stream).write_all(encode(arguments).as_bytes())?;
-    read(&mut BufReader::new(&stream)).with_context(|| format!("{} on port {port}", arguments.join(" ")))
+    read(&mut BufReader::new(&stream))
+        .with_context(|| format!("{} on port {port}", arguments.join(" ")))
 }
 
 fn encode(arguments: &[&str]) -> String {
@@ -100,7 +101,10 @@ mod tests {
         assert_eq!(parse("$4\r\na\r\nb\r\n").unwrap(), Reply::Text("a\r\nb".into()));
         assert_eq!(parse("$-1\r\n").unwrap(), Reply::Nil);
         let list = parse("*2\r\n:-7\r\n*1\r\n+x\r\n").unwrap();
-        assert_eq!(list, Reply::List(vec![Reply::Integer(-7), Reply::List(vec![Reply::Text("x".into())])]));
+        assert_eq!(
+            list,
+            Reply::List(vec![Reply::Integer(-7), Reply::List(vec![Reply::Text("x".into())])])
+        );
         assert_eq!(list.lines(), "-7\nx");
         assert!(parse("-ERR no\r\n").unwrap_err().to_string().contains("ERR no"));
         assert!(parse("").is_err());

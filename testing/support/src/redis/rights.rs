@@ -37,8 +37,13 @@ pub fn documented() -> Result<Rights> {
     };
     let mut found = text.lines().filter_map(rules);
     let mut next = || found.next().with_context(|| format!("{DOCUMENT} lists five sets of rights"));
-    let rights =
-        Rights { one: next()?, operate: next()?, cluster: next()?, database: next()?, sentinel: next()? };
+    let rights = Rights {
+        one: next()?,
+        operate: next()?,
+        cluster: next()?,
+        database: next()?,
+        sentinel: next()?,
+    };
     ensure!(found.next().is_none(), "{DOCUMENT} lists more than five sets of rights");
     Ok(rights)
 }
@@ -49,8 +54,10 @@ pub fn documented() -> Result<Rights> {
 /// When the server does not answer or refuses.
 pub fn allow(port: u16, rules: &[String]) -> Result<()> {
     let rules = rules.iter().map(String::as_str);
-    let command: Vec<&str> =
-        ["ACL", "SETUSER", "quotagate", "reset", "on", ">s3cret"].into_iter().chain(rules).collect();
+    let command: Vec<&str> = ["ACL", "SETUSER", "quotagate", "reset", "on", ">s3cret"]
+        .into_iter()
+        .chain(rules)
+        .collect();
     resp::command(port, &command).map(drop)
 }
 

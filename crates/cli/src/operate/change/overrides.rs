@@ -144,7 +144,11 @@ fn say_undo(args: &Set, partition: &str, before: &Before<OverrideEntry>, session
             };
             let until = until(was.remaining_ms);
             say(&format!("Before, {} had set {allowed}, {until}.", was.by));
-            say(&format!("Undo it{}: {}", remark(was.remaining_ms), undo::set_override(session, was, flags)));
+            say(&format!(
+                "Undo it{}: {}",
+                remark(was.remaining_ms),
+                undo::set_override(session, was, flags)
+            ));
         }
     }
 }
@@ -167,7 +171,9 @@ async fn list(args: &List, session: &Session) -> Result<(), Failure> {
         return session.output.json(&answer.raw);
     }
     if answer.value.is_empty() {
-        say("No override is set. To set one: `quotagate override set POLICY PARTITION --quota N --for 1h`");
+        say(
+            "No override is set. To set one: `quotagate override set POLICY PARTITION --quota N --for 1h`",
+        );
         return Ok(());
     }
     let mut table = Table::new(&["domain", "policy", "allows", "ends", "by", "partition"], &[2]);

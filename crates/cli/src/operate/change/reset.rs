@@ -58,19 +58,23 @@ pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
 
 /// Says what will be deleted, and waits for a yes.
 async fn confirm(args: &Args, partition: &str, session: &Session) -> Result<(), Failure> {
-    let found = session.client.get::<UsageReply>(api::USAGE, &[("partition", Some(partition))]).await;
+    let found =
+        session.client.get::<UsageReply>(api::USAGE, &[("partition", Some(partition))]).await;
     let found = match found {
         Ok(found) => found.value.found,
         Err(Failure::Absent(_)) => Vec::new(),
         Err(failure) => return Err(failure),
     };
     // The store may list the entries in another order, and other partitions that contain this one.
-    let entries = |partition: &str| partition.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
-    let is_meant =
-        |usage: &&Usage| usage.policy == args.policy && entries(&usage.partition) == entries(partition);
+    let entries =
+        |partition: &str| partition.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
+    let is_meant = |usage: &&Usage| {
+        usage.policy == args.policy && entries(&usage.partition) == entries(partition)
+    };
     let Some(usage) = found.iter().find(is_meant) else {
         let boards = session.client.boards().await?.value;
-        if boards.iter().all(|board| board.policies.iter().all(|policy| policy.name != args.policy)) {
+        if boards.iter().all(|board| board.policies.iter().all(|policy| policy.name != args.policy))
+        {
             // The store refuses an unknown policy, and suggests names.
             return Ok(());
         }

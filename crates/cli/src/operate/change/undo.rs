@@ -19,7 +19,10 @@ pub(crate) enum Before<T> {
 
 impl<T> Before<T> {
     /// The first entry of `list` that `is_it` matches; unknown without a list.
-    pub(crate) fn found(list: Option<impl IntoIterator<Item = T>>, is_it: impl Fn(&T) -> bool) -> Self {
+    pub(crate) fn found(
+        list: Option<impl IntoIterator<Item = T>>,
+        is_it: impl Fn(&T) -> bool,
+    ) -> Self {
         match list.map(|list| list.into_iter().find(is_it)) {
             None => Self::Unknown,
             Some(None) => Self::Nothing,
@@ -30,8 +33,11 @@ impl<T> Before<T> {
 
 /// The fields that a dial sets: the flag, its value for a shell, and both in words.
 pub(crate) fn fields(dial: &DialEntry) -> Vec<(&'static str, String, String)> {
-    let quota = dial.quota.map(|quota| ("--quota", quota.to_string(), format!("quota {}", number(quota))));
-    let word = |flag: &'static str, name: &str, word: &str| (flag, word.to_owned(), format!("{name} {word}"));
+    let quota =
+        dial.quota.map(|quota| ("--quota", quota.to_string(), format!("quota {}", number(quota))));
+    let word = |flag: &'static str, name: &str, word: &str| {
+        (flag, word.to_owned(), format!("{name} {word}"))
+    };
     let new_mode = dial.mode.map(|m| word("--mode", "mode", mode(m)));
     let new_failure = dial.on_failure.map(|f| word("--on-failure", "on_failure", on_failure(f)));
     [new_mode, quota, new_failure].into_iter().flatten().collect()
@@ -39,7 +45,8 @@ pub(crate) fn fields(dial: &DialEntry) -> Vec<(&'static str, String, String)> {
 
 /// How long an entry would have stayed in force.
 pub(crate) fn until(remaining_ms: Option<u64>) -> String {
-    remaining_ms.map_or_else(|| "until cleared".to_owned(), |ms| format!("for another {}", duration(ms)))
+    remaining_ms
+        .map_or_else(|| "until cleared".to_owned(), |ms| format!("for another {}", duration(ms)))
 }
 
 /// A remark on a command that restores an entry with a time.
@@ -54,7 +61,11 @@ fn time(remaining_ms: Option<u64>) -> Vec<String> {
 }
 
 /// The command that sets a dial as it was. It leaves a field that the dial did not set as it is.
-pub(crate) fn set_dial(session: &Session, was: &DialEntry, fields: &[(&str, String, String)]) -> String {
+pub(crate) fn set_dial(
+    session: &Session,
+    was: &DialEntry,
+    fields: &[(&str, String, String)],
+) -> String {
     let mut words = vec!["dial".to_owned(), "set".to_owned(), was.policy.clone()];
     words.extend(fields.iter().flat_map(|(flag, value, _)| [(*flag).to_owned(), value.clone()]));
     words.extend(time(was.remaining_ms));

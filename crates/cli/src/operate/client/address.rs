@@ -17,7 +17,8 @@ impl FromStr for AdminAddr {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WANTED: &str = "must be host:port, such as 127.0.0.1:9181, http://host:port or unix:/path.sock";
+        const WANTED: &str =
+            "must be host:port, such as 127.0.0.1:9181, http://host:port or unix:/path.sock";
         if text.starts_with("https:") {
             return Err(
                 "the admin address speaks plain HTTP: to reach it on another machine, open a tunnel with `ssh -L` or \
@@ -34,7 +35,8 @@ impl FromStr for AdminAddr {
         let (host, port) = authority.rsplit_once(':').ok_or(WANTED)?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let plain = |host: &str| {
-            !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+            !host.is_empty()
+                && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
         };
         let good = bare.map_or_else(|| plain(host), |v6| v6.parse::<std::net::Ipv6Addr>().is_ok());
         if good && port.parse::<u16>().is_ok_and(|port| port > 0) {

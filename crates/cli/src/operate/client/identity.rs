@@ -19,7 +19,11 @@ pub(crate) fn user_at_host() -> String {
 
 /// The name of the user. `sudo` sets `USER` to root, and the person is in `SUDO_USER`. Containers
 /// often set neither.
-fn user(variable: impl Fn(&str) -> Option<String>, passwd: impl Fn() -> Option<String>, uid: u32) -> String {
+fn user(
+    variable: impl Fn(&str) -> Option<String>,
+    passwd: impl Fn() -> Option<String>,
+    uid: u32,
+) -> String {
     let named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(variable);
     named.or_else(|| name_of(uid, &passwd()?)).unwrap_or_else(|| format!("uid-{uid}"))
 }
@@ -55,6 +59,9 @@ mod tests {
         };
         assert_eq!(of(&[("USER", "root"), ("SUDO_USER", "ann")], 0), "ann");
         assert_eq!(of(&[("LOGNAME", "bob")], 0), "bob");
-        assert_eq!((of(&[], 0), of(&[], 1000), of(&[], 7)), ("root".into(), "ann".into(), "uid-7".into()));
+        assert_eq!(
+            (of(&[], 0), of(&[], 1000), of(&[], 7)),
+            ("root".into(), "ann".into(), "uid-7".into())
+        );
     }
 }

@@ -81,7 +81,8 @@ impl Client {
                 mark = '&';
             }
         }
-        let policy = parameters.iter().find_map(|(name, value)| value.filter(|_| *name == "policy"));
+        let policy =
+            parameters.iter().find_map(|(name, value)| value.filter(|_| *name == "policy"));
         self.call(Method::GET, &target, Bytes::new(), policy).await
     }
 
@@ -95,7 +96,8 @@ impl Client {
         path: &str,
         change: &impl Serialize,
     ) -> Result<Answer<T>, Failure> {
-        let body = serde_json::to_value(change).map_err(|error| Failure::Usage(error.to_string()))?;
+        let body =
+            serde_json::to_value(change).map_err(|error| Failure::Usage(error.to_string()))?;
         let policy = body.get("policy").and_then(Value::as_str);
         self.call(method, path, body.to_string().into(), policy).await
     }
@@ -116,7 +118,8 @@ impl Client {
         let Answer { value, raw } = self.get::<Vec<DomainInfo>>(api::DOMAINS, &[]).await?;
         let Some(name) = &self.domain else { return Ok(Answer { value, raw }) };
         let known: Vec<String> = value.iter().map(|info| info.domain.clone()).collect();
-        let value: Vec<DomainInfo> = value.into_iter().filter(|info| info.domain == *name).collect();
+        let value: Vec<DomainInfo> =
+            value.into_iter().filter(|info| info.domain == *name).collect();
         if value.is_empty() {
             let unknown = format!("no filter has reported a domain {name:?}");
             return Err(Failure::Refused(suggest(unknown, Some(name), &known)));
@@ -156,9 +159,10 @@ impl Client {
         body: Bytes,
         policy: Option<&str>,
     ) -> Result<Answer<T>, Failure> {
-        let Reply { status, is_of_store, raw } = timeout(TIMEOUT, self.exchange(method, target, body))
-            .await
-            .unwrap_or_else(|_| Err(self.unreachable("no answer within 5 s")))?;
+        let Reply { status, is_of_store, raw } =
+            timeout(TIMEOUT, self.exchange(method, target, body))
+                .await
+                .unwrap_or_else(|_| Err(self.unreachable("no answer within 5 s")))?;
         if status.is_success() {
             return match serde_json::from_slice(&raw) {
                 Ok(value) => Ok(Answer { value, raw }),
@@ -173,7 +177,8 @@ impl Client {
     }
 
     async fn exchange(&self, method: Method, target: &str, body: Bytes) -> Result<Reply, Failure> {
-        let mut request = Request::builder().method(method).uri(target).header(ACCEPT, "application/json");
+        let mut request =
+            Request::builder().method(method).uri(target).header(ACCEPT, "application/json");
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
@@ -210,19 +215,26 @@ impl Client {
     {
         let broken = |error: hyper::Error| {
             if error.is_parse() {
-                Failure::Unreachable(format!("{} does not speak HTTP: {}", self.address, self.elsewhere()))
+                Failure::Unreachable(format!(
+                    "{} does not speak HTTP: {}",
+                    self.address,
+                    self.elsewhere()
+                ))
             } else {
                 self.unreachable(&error.to_string())
             }
         };
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // An error of the connection is reported by the request.
         let driver = tokio::spawn(connection);
         let answer = sender.send_request(request).await.map_err(broken)?;
-        let (status, is_of_store) = (answer.status(), answer.headers().contains_key(api::STORE_HEADER));
+        let (status, is_of_store) =
+            (answer.status(), answer.headers().contains_key(api::STORE_HEADER));
         let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
         driver.abort();
-        let body = body.map_err(|error| self.unreachable(&format!("the answer broke off: {error}")))?;
+        let body =
+            body.map_err(|error| self.unreachable(&format!("the answer broke off: {error}")))?;
         Ok(Reply { status, is_of_store, raw: body.to_bytes() })
     }
 
@@ -310,9 +322,12 @@ mod tests {
     #[test]
     fn only_names_with_few_typing_errors_are_suggested() {
         let known = ["per-caller", "log-ins", "per-key"].map(str::to_owned);
-        for (name, near) in
-            [("per-calle", Some("per-caller")), ("logins", Some("log-ins")), ("x", None), ("other", None)]
-        {
+        for (name, near) in [
+            ("per-calle", Some("per-caller")),
+            ("logins", Some("log-ins")),
+            ("x", None),
+            ("other", None),
+        ] {
             assert_eq!(nearest(name, &known).map(String::as_str), near, "{name}");
         }
     }

@@ -39,7 +39,8 @@ impl Token {
             let text = token.to_str().map(str::trim).unwrap_or_default();
             return Self::new(text, VARIABLE.to_owned());
         }
-        let named = |name| env::var_os(name).filter(|file| !file.is_empty()).map(|file| (name, file));
+        let named =
+            |name| env::var_os(name).filter(|file| !file.is_empty()).map(|file| (name, file));
         match FILE_VARIABLES.into_iter().find_map(named) {
             Some((name, file)) => Self::from_file(Path::new(&file), name),
             None => Ok(Self::None),
@@ -112,12 +113,20 @@ mod tests {
     fn a_token_is_one_word_and_never_shown() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("token");
-        for (text, good) in
-            [("s3cret\n", true), ("", false), ("two words", false), ("\ns3cret\nb", true), ("é", false)]
-        {
+        for (text, good) in [
+            ("s3cret\n", true),
+            ("", false),
+            ("two words", false),
+            ("\ns3cret\nb", true),
+            ("é", false),
+        ] {
             fs::write(&file, text).unwrap();
             let found = Token::find(Some(&file));
-            assert_eq!(found.as_ref().ok().and_then(Token::secret), good.then_some("s3cret"), "{text:?}");
+            assert_eq!(
+                found.as_ref().ok().and_then(Token::secret),
+                good.then_some("s3cret"),
+                "{text:?}"
+            );
             assert!(!format!("{found:?}").contains("s3cret"));
         }
         let missing = Token::find(Some(&directory.path().join("none"))).unwrap_err();

@@ -60,7 +60,9 @@ impl Output {
     pub(crate) fn json(self, raw: &Bytes) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(raw);
         match serde_json::from_str::<Value>(&text) {
-            Ok(value) if self.terminal => self.print(&format!("{}\n", harmless(&format!("{value:#}")))),
+            Ok(value) if self.terminal => {
+                self.print(&format!("{}\n", harmless(&format!("{value:#}"))))
+            }
             _ => self.print(&format!("{}\n", text.trim_end())),
         }
     }

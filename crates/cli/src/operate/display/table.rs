@@ -62,7 +62,11 @@ impl Table {
         for (line, style) in self.inner.lines().zip(styles) {
             let line = line.trim_end();
             // Writing to a String cannot fail.
-            let _ = if colour { writeln!(out, "{style}{line}{style:#}") } else { writeln!(out, "{line}") };
+            let _ = if colour {
+                writeln!(out, "{style}{line}{style:#}")
+            } else {
+                writeln!(out, "{line}")
+            };
         }
         out
     }

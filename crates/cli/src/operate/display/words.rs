@@ -55,7 +55,10 @@ pub(crate) fn weight(usage: &Usage) -> Weight {
 /// A warning about an override that matches no request, with the reason.
 pub(crate) fn without_effect(entry: &OverrideEntry) -> Option<String> {
     let why = entry.unmatched.as_ref()?;
-    Some(format!("The override of {} in {} matches no request: {why}.", entry.partition, entry.policy))
+    Some(format!(
+        "The override of {} in {} matches no request: {why}.",
+        entry.partition, entry.policy
+    ))
 }
 
 #[cfg(test)]
@@ -85,7 +88,11 @@ mod tests {
                 window_s: 60,
                 reset_ms: 1,
             };
-            assert_eq!((full(&usage).as_str(), weight(&usage)), (text, stands_out), "{used} of {quota:?}");
+            assert_eq!(
+                (full(&usage).as_str(), weight(&usage)),
+                (text, stands_out),
+                "{used} of {quota:?}"
+            );
         }
     }
 }

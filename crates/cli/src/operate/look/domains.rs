@@ -50,7 +50,9 @@ async fn list(session: &Session) -> Result<(), Failure> {
         return session.output.json(&answer.raw);
     }
     if answer.value.is_empty() {
-        say("No filter has reported a domain yet: each does so with its first requests, and then every 5 s.");
+        say(
+            "No filter has reported a domain yet: each does so with its first requests, and then every 5 s.",
+        );
         return Ok(());
     }
     let headings = ["domain", "policies", "dials", "overrides", "last report"];
@@ -58,7 +60,8 @@ async fn list(session: &Session) -> Result<(), Failure> {
     for info in answer.value {
         let DomainInfo { domain, policies, dials, overrides, silent_ms } = info;
         let last = format!("{} ago", duration(silent_ms));
-        table.row(Weight::Plain, [domain, number(policies), number(dials), number(overrides), last]);
+        table
+            .row(Weight::Plain, [domain, number(policies), number(dials), number(overrides), last]);
     }
     session.output.print(&table.render(session.output.colour))
 }
@@ -68,7 +71,9 @@ async fn forget(name: &str, session: &Session) -> Result<(), Failure> {
     let answer = session.client.change::<Changed>(Method::DELETE, api::DOMAINS, &change).await?;
     session.changed(&answer)?;
     if !session.output.json {
-        say("Its counters end with their windows. The domain is known again as soon as a filter reports it.");
+        say(
+            "Its counters end with their windows. The domain is known again as soon as a filter reports it.",
+        );
     }
     Ok(())
 }

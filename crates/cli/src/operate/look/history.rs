@@ -46,7 +46,8 @@ pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
     changes.sort_by_key(|change| Reverse(change.event.at_ms));
     changes.truncate(limit);
     if session.output.json {
-        let raw = serde_json::to_vec(&changes).map_err(|error| Failure::Usage(error.to_string()))?;
+        let raw =
+            serde_json::to_vec(&changes).map_err(|error| Failure::Usage(error.to_string()))?;
         return session.output.json(&raw.into());
     }
     if changes.is_empty() {
@@ -60,7 +61,11 @@ pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
     session.output.print(&table.render(session.output.colour))
 }
 
-async fn changes(client: &Client, domains: Vec<String>, limit: u64) -> Result<Vec<Change>, Failure> {
+async fn changes(
+    client: &Client,
+    domains: Vec<String>,
+    limit: u64,
+) -> Result<Vec<Change>, Failure> {
     let limit = limit.to_string();
     let mut changes = Vec::new();
     for domain in domains {

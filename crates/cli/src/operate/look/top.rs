@@ -86,7 +86,10 @@ async fn watch(args: &Args, session: &Session) -> Result<(), Failure> {
 
 async fn ask(args: &Args, session: &Session) -> Result<Answer<Top>, Failure> {
     let limit = args.limit.to_string();
-    session.client.get(api::TOP, &[("policy", args.policy.as_deref()), ("limit", Some(&limit))]).await
+    session
+        .client
+        .get(api::TOP, &[("policy", args.policy.as_deref()), ("limit", Some(&limit))])
+        .await
 }
 
 fn show(answer: &Answer<Top>, output: Output) -> Result<(), Failure> {
@@ -127,8 +130,9 @@ fn text(top: &Top, colour: bool) -> String {
     let mut domains = listed.chain(top.uncounted.iter().map(|u| &u.domain));
     let first = domains.next();
     let several = domains.any(|domain| Some(domain) != first);
-    let name =
-        |domain: &str, policy: &str| if several { format!("{domain}:{policy}") } else { policy.to_owned() };
+    let name = |domain: &str, policy: &str| {
+        if several { format!("{domain}:{policy}") } else { policy.to_owned() }
+    };
     let mut out = "Fullest in their current window\n".to_owned();
     if top.fullest.is_empty() {
         out.push_str(" (none)\n");
@@ -177,7 +181,11 @@ fn refusals(top: &Top, colour: bool, name: impl Fn(&str, &str) -> String) -> Str
         let requests = match refused.error {
             0 => number(refused.requests),
             error => {
-                format!("{} to {}", number(refused.requests.saturating_sub(error)), number(refused.requests))
+                format!(
+                    "{} to {}",
+                    number(refused.requests.saturating_sub(error)),
+                    number(refused.requests)
+                )
             }
         };
         table.row(
@@ -191,7 +199,8 @@ fn refusals(top: &Top, colour: bool, name: impl Fn(&str, &str) -> String) -> Str
 /// The first rows of a text, each cut to the width of the terminal: a longer line would wrap and
 /// scroll the first ones away.
 fn clip(text: &str, rows: usize, columns: usize) -> String {
-    let lines: Vec<_> = text.lines().take(rows).map(|line| truncate_str(line, columns, "…")).collect();
+    let lines: Vec<_> =
+        text.lines().take(rows).map(|line| truncate_str(line, columns, "…")).collect();
     // A line feed after the last row would scroll.
     lines.join("\n")
 }

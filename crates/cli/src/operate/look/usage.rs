@@ -24,7 +24,8 @@ pub(crate) struct Args {
 /// When no policy has a counter for the partition now, or the store does not answer.
 pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
     let partition = args.partition.encode(&session, "").await?;
-    let answer = session.client.get::<UsageReply>(api::USAGE, &[("partition", Some(&partition))]).await;
+    let answer =
+        session.client.get::<UsageReply>(api::USAGE, &[("partition", Some(&partition))]).await;
     let answer = answer.map_err(|failure| match failure {
         Failure::Absent(text) => Failure::Absent(format!("{text}{}", help(&session, &partition))),
         other => other,
@@ -33,8 +34,17 @@ pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
         return session.output.json(&answer.raw);
     }
     say(&format!("{partition} in the current window of each policy:"));
-    let headings =
-        ["domain", "policy", "used", "quota", "full", "quota from", "window", "ends in", "partition"];
+    let headings = [
+        "domain",
+        "policy",
+        "used",
+        "quota",
+        "full",
+        "quota from",
+        "window",
+        "ends in",
+        "partition",
+    ];
     let mut table = Table::new(&headings, &[2, 3, 4, 6, 7]);
     for usage in &answer.value.found {
         let row = [
@@ -67,7 +77,9 @@ fn help(session: &Session, partition: &str) -> String {
     let secret = ["header.", "cookie.", "query."].iter().any(|kind| partition.starts_with(kind));
     if secret && !partition.contains("=~") {
         let label = partition.split('=').next().unwrap_or_default();
-        text.push_str(&format!("\nIf the policy marks it `secret`, use `quotagate usage --secret {label}`."));
+        text.push_str(&format!(
+            "\nIf the policy marks it `secret`, use `quotagate usage --secret {label}`."
+        ));
     }
     text
 }

@@ -10,23 +10,33 @@ use super::fleet::{Fleet, PATIENCE, command, row, run, undo};
 fn a_dial_is_set_shown_and_cleared() {
     for (fleet, durable) in [(Fleet::memory(), false), (Fleet::redis(), true)] {
         let list = fleet.done(&["dial", "list"]);
-        assert!(list.out.starts_with("shop: 3 policies, 0 dials, 0 overrides (kept in "), "{list:?}");
-        assert_eq!(row(&list.out, "per-caller"), ["per-caller", "1,000", "366 d", "enforce", "allow"]);
+        assert!(
+            list.out.starts_with("shop: 3 policies, 0 dials, 0 overrides (kept in "),
+            "{list:?}"
+        );
+        assert_eq!(
+            row(&list.out, "per-caller"),
+            ["per-caller", "1,000", "366 d", "enforce", "allow"]
+        );
         assert!(list.err.contains("quotagate dial set"), "{list:?}");
 
         let set = fleet.done(&["dial", "set", "per-caller", "--quota", "5000", "--for", "1h"]);
         assert!(
-            set.out.contains("per-caller") && set.out.contains("5000") && set.out.lines().count() == 1,
+            set.out.contains("per-caller")
+                && set.out.contains("5000")
+                && set.out.lines().count() == 1,
             "{set:?}"
         );
         assert!(
             set.err.contains("within 10 s")
-                && set
-                    .err
-                    .contains("quota: 5,000 units per window for each partition, counted over all proxies"),
+                && set.err.contains(
+                    "quota: 5,000 units per window for each partition, counted over all proxies"
+                ),
             "{set:?}"
         );
-        assert!(set.err.contains("ends in 1 h") && set.err.contains("quotagate dial clear per-caller"));
+        assert!(
+            set.err.contains("ends in 1 h") && set.err.contains("quotagate dial clear per-caller")
+        );
         assert_eq!(set.err.contains("in memory"), !durable, "{set:?}");
 
         // Fields that are not given keep their values. A change of their end is refused.
@@ -38,13 +48,25 @@ fn a_dial_is_set_shown_and_cleared() {
                 && more.err.contains("set quota 5000 again in the same change"),
             "{more:?}"
         );
-        let both = ["dial", "set", "per-caller", "--mode", "shadow", "--quota", "5000", "--by", "bob"];
+        let both =
+            ["dial", "set", "per-caller", "--mode", "shadow", "--quota", "5000", "--by", "bob"];
         let more = fleet.done(&both);
-        assert!(more.err.contains("none is refused") && more.err.contains("until it is cleared"), "{more:?}");
+        assert!(
+            more.err.contains("none is refused") && more.err.contains("until it is cleared"),
+            "{more:?}"
+        );
         let list = fleet.done(&["dial", "list"]);
         assert_eq!(
             row(&list.out, "per-caller"),
-            ["per-caller", "1,000 → 5,000", "366 d", "enforce → shadow", "allow", "when cleared", "bob"]
+            [
+                "per-caller",
+                "1,000 → 5,000",
+                "366 d",
+                "enforce → shadow",
+                "allow",
+                "when cleared",
+                "bob"
+            ]
         );
         assert!(list.out.starts_with("shop: 3 policies, 1 dial,"), "{list:?}");
         fleet.done(&["dial", "set", "*", "--on-failure", "deny"]);
@@ -64,7 +86,10 @@ fn a_dial_is_set_shown_and_cleared() {
 
         let history = fleet.done(&["history"]);
         assert_eq!(history.out.lines().count(), 1 + 7, "{history:?}");
-        assert!(history.out.lines().nth(1).unwrap().contains("cleared dial per-caller"), "{history:?}");
+        assert!(
+            history.out.lines().nth(1).unwrap().contains("cleared dial per-caller"),
+            "{history:?}"
+        );
         assert_eq!(fleet.done(&["history", "--limit", "2"]).out.lines().count(), 1 + 2);
     }
 }
@@ -83,13 +108,29 @@ fn setting_a_quota_names_its_partitions_and_the_tiers_it_replaces() {
         let set = fleet.done(&["dial", "set", "p", "--quota", "5000"]);
         let says = format!("quota: 5,000 units per window for {whom}, counted over all proxies");
         assert!(set.err.contains(&says), "{set:?}");
-        assert_eq!(set.err.contains("replaces the policy's tiers and quota_from"), tiers, "{set:?}");
+        assert_eq!(
+            set.err.contains("replaces the policy's tiers and quota_from"),
+            tiers,
+            "{set:?}"
+        );
     }
 }
 
 /// `per-caller` has a dial with a quota and the mode `shadow`, without an end.
 fn shows_each_dial_with_its_own_end(fleet: &Fleet) {
-    fleet.done(&["dial", "set", "*", "--mode", "off", "--on-failure", "deny", "--for", "1h", "--by", "ann"]);
+    fleet.done(&[
+        "dial",
+        "set",
+        "*",
+        "--mode",
+        "off",
+        "--on-failure",
+        "deny",
+        "--for",
+        "1h",
+        "--by",
+        "ann",
+    ]);
     let list = fleet.done(&["dial", "list"]);
     let per_caller = [
         "per-caller",
@@ -101,8 +142,15 @@ fn shows_each_dial_with_its_own_end(fleet: &Fleet) {
         "bob, ann (*)",
     ];
     assert_eq!(row(&list.out, "per-caller"), per_caller, "{list:?}");
-    let per_key =
-        ["per-key", "1,000", "366 d", "enforce → off (*)", "allow → deny (*)", "in 1 h (*)", "ann (*)"];
+    let per_key = [
+        "per-key",
+        "1,000",
+        "366 d",
+        "enforce → off (*)",
+        "allow → deny (*)",
+        "in 1 h (*)",
+        "ann (*)",
+    ];
     assert_eq!(row(&list.out, "per-key"), per_key, "{list:?}");
     fleet.done(&["dial", "clear", "*"]);
 }
@@ -119,7 +167,8 @@ fn a_dial_is_restored_by_the_printed_command() {
     assert!(more.err.contains("These fields keep their values: quota 5,000."), "{more:?}");
     // Only clearing the whole dial clears the mode.
     assert!(
-        more.err.contains("quotagate dial clear per-key && quotagate dial set per-key --quota 5000\n"),
+        more.err
+            .contains("quotagate dial clear per-key && quotagate dial set per-key --quota 5000\n"),
         "{more:?}"
     );
     undo(&fleet, &more);
@@ -128,7 +177,17 @@ fn a_dial_is_restored_by_the_printed_command() {
         (&json!(5000), &Value::Null, &Value::Null)
     );
 
-    fleet.done(&["dial", "set", "per-key", "--quota", "5000", "--on-failure", "deny", "--for", "1h"]);
+    fleet.done(&[
+        "dial",
+        "set",
+        "per-key",
+        "--quota",
+        "5000",
+        "--on-failure",
+        "deny",
+        "--for",
+        "1h",
+    ]);
     let other = fleet.done(&["dial", "set", "per-key", "--quota", "7", "--for", "2h"]);
     assert!(other.err.contains("quota 5,000, on_failure deny, for another 1 h."), "{other:?}");
     assert!(
@@ -163,7 +222,8 @@ fn undo_commands_have_the_flags_of_the_store() {
         (&["override", "set", "p", "*", "--blocked"], "override clear p '*'"),
     ] {
         let done = run(&mut command(&[set, &target].concat()), b"");
-        let expected = format!("quotagate {clear} --admin {admin} --token-file '{token}' --domain shop\n");
+        let expected =
+            format!("quotagate {clear} --admin {admin} --token-file '{token}' --domain shop\n");
         assert!(done.status == 0 && done.err.ends_with(&expected), "{done:?}");
         // A variable needs no flag, since it is set for the next command, too.
         let mut by_variable = command(&[set, &["--admin", &admin]].concat());
@@ -223,7 +283,10 @@ fn a_policy_that_does_not_exist_is_an_error() {
     ] {
         let done = fleet.run(arguments);
         assert!(done.status == 1 && done.out.is_empty(), "{done:?}");
-        assert!(done.err.contains("Did you mean per-caller?") && done.err.contains("log-ins"), "{done:?}");
+        assert!(
+            done.err.contains("Did you mean per-caller?") && done.err.contains("log-ins"),
+            "{done:?}"
+        );
     }
     let done = fleet.run(&["top", "--domain", "shp"]);
     assert!(done.status == 1 && done.err.contains("Did you mean shop?"), "{done:?}");
@@ -237,9 +300,15 @@ fn several_domains_need_the_flag() {
     let fleet = Fleet::memory();
     fleet.tell("bank", &["transfers"]);
     let list = fleet.done(&["dial", "list"]);
-    assert!(list.out.contains("bank: 1 policy,") && list.out.contains("shop: 3 policies,"), "{list:?}");
+    assert!(
+        list.out.contains("bank: 1 policy,") && list.out.contains("shop: 3 policies,"),
+        "{list:?}"
+    );
     let done = fleet.run(&["dial", "set", "transfers", "--mode", "off"]);
-    assert!(done.status == 1 && done.err.contains("--domain") && done.err.contains("bank"), "{done:?}");
+    assert!(
+        done.status == 1 && done.err.contains("--domain") && done.err.contains("bank"),
+        "{done:?}"
+    );
     let done = fleet.done(&["dial", "set", "transfers", "--mode", "off", "--domain", "bank"]);
     assert!(done.err.contains("quotagate dial clear transfers --domain bank"), "{done:?}");
     assert!(!fleet.done(&["dial", "list", "--domain", "bank"]).out.contains("shop"));
@@ -249,7 +318,10 @@ fn several_domains_need_the_flag() {
 fn an_empty_list_explains_when_filters_report() {
     let fleet = Fleet::silent(&StoreOptions::new("memory:"), None);
     let done = fleet.done(&["dial", "list"]);
-    assert!(done.out.is_empty() && done.err.contains("No filter has reported its policies yet"), "{done:?}");
+    assert!(
+        done.out.is_empty() && done.err.contains("No filter has reported its policies yet"),
+        "{done:?}"
+    );
 }
 
 #[test]

@@ -14,7 +14,9 @@ fn with_old_domain(seconds: u64) -> Fleet {
     let seen_ms = (now - seconds) * 1000;
     let policy = json!({"name": "p", "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce",
         "on_failure": "allow", "seen_ms": seen_ms});
-    redis.cli(&["HSET", "qg:domains:{*}", "old", &json!({"seen_ms": seen_ms}).to_string()]).unwrap();
+    redis
+        .cli(&["HSET", "qg:domains:{*}", "old", &json!({"seen_ms": seen_ms}).to_string()])
+        .unwrap();
     redis.cli(&["HSET", "qg:policies:{old}", "p", &policy.to_string()]).unwrap();
     redis.cli(&["SET", "qg:old:p:{jwt.sub=a}:1", "7"]).unwrap();
     Fleet::with(&StoreOptions::new(&redis.url()), Some(redis))
@@ -34,7 +36,8 @@ fn forget_removes_a_domain_but_not_its_counters() {
     assert_eq!(done.out, "forgot domain old\n");
     assert!(done.err.contains("counters end with their windows"), "{done:?}");
     assert!(
-        !fleet.done(&["domains"]).out.contains("old") && !fleet.done(&["dial", "list"]).out.contains("old")
+        !fleet.done(&["domains"]).out.contains("old")
+            && !fleet.done(&["dial", "list"]).out.contains("old")
     );
     let redis = fleet.redis.as_ref().unwrap();
     assert_eq!(redis.cli(&["EXISTS", "qg:policies:{old}"]).unwrap().lines(), "0");
@@ -57,7 +60,10 @@ fn forget_refuses_a_domain_in_use() {
     for (name, ago) in [("old", "1m"), ("shop", "")] {
         let done = fleet.run(&["domains", "forget", name]);
         let said = format!("proxies reported {name} {ago}");
-        assert!(done.status == 1 && done.err.contains(&said) && done.err.contains("for 15m"), "{done:?}");
+        assert!(
+            done.status == 1 && done.err.contains(&said) && done.err.contains("for 15m"),
+            "{done:?}"
+        );
     }
     let fleet = with_old_domain(3600);
     fleet.done(&["dial", "set", "p", "--mode", "off", "--domain", "old"]);
@@ -77,7 +83,10 @@ fn history_shows_the_newest_change_first() {
     fleet.done(&["dial", "clear", "per-key", "--by", "bob"]);
     let lines: Vec<String> = fleet.done(&["history"]).out.lines().map(str::to_owned).collect();
     assert!(lines[1].contains("bob") && lines[1].ends_with("cleared dial per-key"), "{lines:?}");
-    assert!(lines[2].contains("ann") && lines[2].ends_with("set dial per-key: quota 1000"), "{lines:?}");
+    assert!(
+        lines[2].contains("ann") && lines[2].ends_with("set dial per-key: quota 1000"),
+        "{lines:?}"
+    );
     assert_eq!(fleet.done(&["history", "--limit", "1"]).out.lines().count(), 1 + 1);
     assert_eq!(fleet.json(&["history"])[0]["by"], json!("bob"));
 }
@@ -86,7 +95,10 @@ fn history_shows_the_newest_change_first() {
 fn an_empty_list_of_domains_explains_when_filters_report() {
     let fleet = Fleet::silent(&StoreOptions::new("memory:"), None);
     let done = fleet.done(&["domains"]);
-    assert!(done.out.is_empty() && done.err.contains("No filter has reported a domain yet"), "{done:?}");
+    assert!(
+        done.out.is_empty() && done.err.contains("No filter has reported a domain yet"),
+        "{done:?}"
+    );
 }
 
 #[test]
@@ -95,7 +107,10 @@ fn domain_flag_selects_one_domain() {
     let list = fleet.done(&["domains", "--domain", "old"]);
     assert!(list.out.contains("old") && !list.out.contains("shop"), "{list:?}");
     let json = fleet.json(&["domains", "--domain", "shop"]);
-    assert!(json.as_array().map(Vec::len) == Some(1) && json[0]["domain"] == json!("shop"), "{json}");
+    assert!(
+        json.as_array().map(Vec::len) == Some(1) && json[0]["domain"] == json!("shop"),
+        "{json}"
+    );
     let unknown = fleet.run(&["domains", "--domain", "shp"]);
     assert!(unknown.status == 1 && unknown.err.contains("Did you mean shop?"), "{unknown:?}");
     assert!(unknown.err.contains("Known: old, shop"), "{unknown:?}");
@@ -108,7 +123,8 @@ fn history_shows_all_domains_without_the_flag() {
     fleet.done(&["dial", "set", "p", "--quota", "7", "--domain", "old"]);
     fleet.done(&["dial", "clear", "per-key", "--domain", "shop"]);
     let all = fleet.json(&["history"]);
-    let domains: Vec<_> = all.as_array().unwrap().iter().map(|change| change["domain"].clone()).collect();
+    let domains: Vec<_> =
+        all.as_array().unwrap().iter().map(|change| change["domain"].clone()).collect();
     assert_eq!(domains, [json!("shop"), json!("old"), json!("shop")], "{all}");
     let table = fleet.done(&["history", "--limit", "2"]);
     assert_eq!(table.out.lines().count(), 1 + 2, "{table:?}");

@@ -91,7 +91,13 @@ fn a_token_is_required_and_never_shown() {
         (&[("QUOTAGATE_TOKEN", "s3cret")][..], &[][..]),
         (&[("QUOTAGATE_TOKEN_FILE", good.as_str())], &[]),
         (&[("QUOTAGATE_TOKEN", "s3cret"), ("QUOTAGATE_TOKEN_FILE", wrong.as_str())], &[]),
-        (&[("QUOTAGATE_ADMIN_TOKEN_FILE", good.as_str()), ("QUOTAGATE_TOKEN_FILE", wrong.as_str())], &[]),
+        (
+            &[
+                ("QUOTAGATE_ADMIN_TOKEN_FILE", good.as_str()),
+                ("QUOTAGATE_TOKEN_FILE", wrong.as_str()),
+            ],
+            &[],
+        ),
         (&[("QUOTAGATE_TOKEN", "0ther")], &["--token-file", &good]),
     ] {
         let done = with(variables, arguments);
@@ -141,11 +147,15 @@ fn the_store_is_reachable_over_a_unix_socket() {
         String::from_utf8(asked[..read].to_vec()).unwrap()
     });
     let admin = format!("unix:{}", path.display());
-    let done =
-        alone(&["override", "list", "--policy", "a b&c", "--domain", "shop", "--json", "--admin", &admin]);
+    let done = alone(&[
+        "override", "list", "--policy", "a b&c", "--domain", "shop", "--json", "--admin", &admin,
+    ]);
     assert_eq!((done.status, done.out.as_str()), (0, "[]\n"), "{done:?}");
     let asked = thread.join().unwrap();
-    assert!(asked.starts_with("GET /v1/overrides?policy=a%20b%26c&domain=shop HTTP/1.1\r\n"), "{asked}");
+    assert!(
+        asked.starts_with("GET /v1/overrides?policy=a%20b%26c&domain=shop HTTP/1.1\r\n"),
+        "{asked}"
+    );
     assert!(!asked.contains("authorization"), "{asked}");
 }
 
@@ -268,7 +278,8 @@ fn a_change_has_the_name_of_the_operator() {
         [(&[("USER", "root"), ("SUDO_USER", "bob")][..], "bob"), (&[("USER", "")], me.trim())]
     {
         let mut command = command(&["dial", "set", "per-key", "--mode", "off"]);
-        let done = run(command.env("QUOTAGATE_ADMIN", fleet.admin()).envs(variables.iter().copied()), b"");
+        let done =
+            run(command.env("QUOTAGATE_ADMIN", fleet.admin()).envs(variables.iter().copied()), b"");
         assert_eq!(done.status, 0, "{done:?}");
         let by = fleet.json(&["history"])[0]["by"].as_str().unwrap().to_owned();
         assert!(by.starts_with(&format!("{name}@")), "{by}");
@@ -288,7 +299,10 @@ fn a_store_without_redis_is_reported() {
     fleet.redis.as_mut().unwrap().kill().unwrap();
     let done = fleet.run(&["dial", "set", "per-key", "--mode", "off"]);
     assert_eq!(done.status, 3, "{done:?}");
-    assert!(done.err.contains(&fleet.admin()) && done.err.contains("cannot do this now"), "{done:?}");
+    assert!(
+        done.err.contains(&fleet.admin()) && done.err.contains("cannot do this now"),
+        "{done:?}"
+    );
 }
 
 #[test]
@@ -296,9 +310,15 @@ fn completions_contain_commands_flags_and_values() {
     for shell in ["bash", "zsh", "fish"] {
         let done = alone(&["completions", shell]);
         assert_eq!(done.status, 0);
-        for word in
-            ["override", "completions", "on-failure", "shadow", "digest-key-file", "history", "forget"]
-        {
+        for word in [
+            "override",
+            "completions",
+            "on-failure",
+            "shadow",
+            "digest-key-file",
+            "history",
+            "forget",
+        ] {
             assert!(done.out.contains(word), "{shell}: {word}");
         }
     }

@@ -50,7 +50,8 @@ impl Fleet {
     /// With a store that no filter has called yet.
     pub fn silent(options: &StoreOptions, redis: Option<Redis>) -> Self {
         let store =
-            StoreProcess::start_with(&options.clone().program(env!("CARGO_BIN_EXE_quotagate"))).unwrap();
+            StoreProcess::start_with(&options.clone().program(env!("CARGO_BIN_EXE_quotagate")))
+                .unwrap();
         let ready = || Ok(http::get(store.admin_port(), "/readyz")?.status == 200);
         wait::until_true("the store is ready", PATIENCE, ready).unwrap();
         Self { store, redis }
@@ -62,7 +63,12 @@ impl Fleet {
     }
 
     /// Reports policies with these partitions, as a filter does.
-    pub fn tell_of(&self, domain: &str, policies: &[&str], partition_by: Option<&[PartitionEntry]>) {
+    pub fn tell_of(
+        &self,
+        domain: &str,
+        policies: &[&str],
+        partition_by: Option<&[PartitionEntry]>,
+    ) {
         let policies = policies.iter().map(|name| PolicyReport {
             name: (*name).to_owned(),
             quota: 1000,
@@ -97,8 +103,8 @@ impl Fleet {
             "want": want, "min": 1,
         });
         let body = json!({"budget_ms": 20000, "reservations": [reservation]}).to_string();
-        let request =
-            Request::post("/v1/reserve", body.as_bytes()).header("content-type", "application/json");
+        let request = Request::post("/v1/reserve", body.as_bytes())
+            .header("content-type", "application/json");
         let response = Client::connect(self.store.port()).unwrap().send(&request).unwrap();
         assert_eq!(response.status, 200, "{}", response.text());
         response.json().unwrap()["grants"][0].clone()
@@ -156,7 +162,10 @@ pub fn undo(fleet: &Fleet, done: &Done) {
     let (_, commands) = line.split_once(": ").unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_quotagate"));
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", commands]).env("QUOTAGATE_ADMIN", fleet.admin()).env("PATH", program.parent().unwrap());
+    shell
+        .args(["-c", commands])
+        .env("QUOTAGATE_ADMIN", fleet.admin())
+        .env("PATH", program.parent().unwrap());
     let undone = run(&mut shell, b"");
     assert_eq!(undone.status, 0, "{commands}: {undone:?}");
 }

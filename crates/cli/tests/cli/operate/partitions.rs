@@ -38,7 +38,10 @@ fn usage_finds_a_partition_by_its_plain_or_encoded_name() {
         let absent_name = fleet.run(&["usage", "header.x-api-key=abc", "--plain"]);
         assert_eq!(absent_name.status, 1, "{absent_name:?}");
         assert!(absent_name.err.contains("quotagate top"), "{absent_name:?}");
-        assert!(absent_name.err.contains("quotagate usage --secret header.x-api-key"), "{absent_name:?}");
+        assert!(
+            absent_name.err.contains("quotagate usage --secret header.x-api-key"),
+            "{absent_name:?}"
+        );
     }
 }
 
@@ -64,7 +67,8 @@ fn a_secret_is_read_from_standard_input_and_only_its_digest_is_sent() {
     let file = directory.path().join("key");
     std::fs::write(&file, "Jefe\n").unwrap();
     let file = file.to_str().unwrap();
-    let mut set = command(&["override", "set", "per-key", "--secret", "header.x-api-key", "--blocked"]);
+    let mut set =
+        command(&["override", "set", "per-key", "--secret", "header.x-api-key", "--blocked"]);
     set.args(["--digest-key-file", file]).env("QUOTAGATE_ADMIN", fleet.admin());
     let done = run(&mut set, secret.as_bytes());
     assert!(done.status == 0 && done.err.contains(digest), "{done:?}");
@@ -98,8 +102,19 @@ fn possible_secrets_are_refused_without_plain() {
     // A digest is no secret, and neither is every header.
     let digest = "header.x-api-key=~5bdcc146bf60754e6a042426089575c7";
     fleet.done(&["override", "set", "per-key", digest, "--blocked"]);
-    let set = fleet.done(&["override", "set", "per-key", "header.x-plan=gold", "--plain", "--quota", "5"]);
-    assert!(set.err.contains("quotagate override clear per-key header.x-plan=gold --plain"), "{set:?}");
+    let set = fleet.done(&[
+        "override",
+        "set",
+        "per-key",
+        "header.x-plan=gold",
+        "--plain",
+        "--quota",
+        "5",
+    ]);
+    assert!(
+        set.err.contains("quotagate override clear per-key header.x-plan=gold --plain"),
+        "{set:?}"
+    );
     fleet.done(&["override", "clear", "per-key", "header.x-plan=gold", "--plain"]);
 }
 
@@ -117,7 +132,8 @@ fn a_partition_may_begin_with_a_missing_value() {
     let absent = fleet.run(&["reset", "-y", "per-caller", "-"]);
     assert!(absent.status == 1 && absent.err.contains("counts nothing of -"), "{absent:?}");
     // A flag is still no partition.
-    for arguments in [&["override", "set", "p", "--blocked"][..], &["usage", "--json"], &["reset", "p", "-y"]]
+    for arguments in
+        [&["override", "set", "p", "--blocked"][..], &["usage", "--json"], &["reset", "p", "-y"]]
     {
         let done = fleet.run(arguments);
         assert!(done.status == 2 && done.err.contains("PARTITION"), "{arguments:?}: {done:?}");
@@ -167,24 +183,37 @@ fn an_override_is_set_shown_and_cleared() {
         ]);
         assert!(set.out.contains("jwt.sub=Ann%20Smith") && set.out.contains("5000"), "{set:?}");
         assert!(set.err.contains("ends in 1 h"), "{set:?}");
-        assert!(set.err.contains("quotagate override clear per-caller jwt.sub=Ann%20Smith"), "{set:?}");
+        assert!(
+            set.err.contains("quotagate override clear per-caller jwt.sub=Ann%20Smith"),
+            "{set:?}"
+        );
         assert_eq!(set.err.contains("in memory"), !durable, "{set:?}");
         fleet.done(&["override", "set", "log-ins", "ip=2001:DB8::7/64", "--blocked"]);
         let single = fleet.done(&["override", "set", "per-key", "ip=2001:db8::7", "--unlimited"]);
         assert!(single.err.contains("Its network is ip=2001:db8::7/64"), "{single:?}");
 
         let granted = fleet.reserve("per-caller", "jwt.sub=Ann%20Smith", 1000, 3000);
-        assert_eq!((&granted["granted"], &granted["quota"]), (&json!(3000), &json!(5000)), "{granted}");
+        assert_eq!(
+            (&granted["granted"], &granted["quota"]),
+            (&json!(3000), &json!(5000)),
+            "{granted}"
+        );
         assert_eq!(fleet.reserve("log-ins", "ip=2001:db8::/64", 1000, 1)["granted"], json!(0));
 
         let list = fleet.done(&["override", "list"]);
         let line = |partition: &str| {
-            let line =
-                list.out.lines().find(|line| line.ends_with(partition)).unwrap_or_else(|| panic!("{list:?}"));
+            let line = list
+                .out
+                .lines()
+                .find(|line| line.ends_with(partition))
+                .unwrap_or_else(|| panic!("{list:?}"));
             line.to_owned()
         };
         assert!(line("jwt.sub=Ann%20Smith").contains("5,000"), "{list:?}");
-        assert!(line("ip=2001:db8::/64").contains("blocked") && line("ip=2001:db8::7").contains("unlimited"));
+        assert!(
+            line("ip=2001:db8::/64").contains("blocked")
+                && line("ip=2001:db8::7").contains("unlimited")
+        );
         let one = fleet.done(&["override", "list", "--policy", "log-ins"]);
         assert_eq!(one.out.lines().count(), 2, "{one:?}");
         let listed = fleet.json(&["override", "list", "--policy", "per-caller"]);
@@ -193,7 +222,10 @@ fn an_override_is_set_shown_and_cleared() {
         fleet.done(&["override", "clear", "per-caller", "jwt.sub=Ann Smith"]);
         assert_eq!(fleet.run(&["override", "clear", "per-caller", "jwt.sub=Ann Smith"]).status, 1);
         let unknown = fleet.run(&["override", "set", "per-caler", "*", "--blocked"]);
-        assert!(unknown.status == 1 && unknown.err.contains("Did you mean per-caller?"), "{unknown:?}");
+        assert!(
+            unknown.status == 1 && unknown.err.contains("Did you mean per-caller?"),
+            "{unknown:?}"
+        );
     }
 }
 
@@ -209,17 +241,18 @@ fn overrides_need_the_entries_of_the_policy_in_any_order() {
     fleet.tell_of("shop", &["per-method"], Some(&caller_and_method()));
     let wrong = fleet.run(&["override", "set", "per-method", "jwt.sub=mallory", "--blocked"]);
     assert_eq!(wrong.status, 1, "{wrong:?}");
-    let form = "policy per-method counts by caller, method: name both, as jwt.sub=mallory,method=GET";
+    let form =
+        "policy per-method counts by caller, method: name both, as jwt.sub=mallory,method=GET";
     assert!(wrong.err.contains(form), "{wrong:?}");
     fleet.done(&["override", "set", "per-method", "jwt.sub=mallory,method=GET", "--quota", "5"]);
-    let replaced = fleet.done(&["override", "set", "per-method", "method=get,jwt.sub=mallory", "--blocked"]);
+    let replaced =
+        fleet.done(&["override", "set", "per-method", "method=get,jwt.sub=mallory", "--blocked"]);
     assert!(replaced.err.contains("had set quota 5"), "the same partition: {replaced:?}");
     assert_eq!(fleet.json(&["override", "list"]).as_array().map(Vec::len), Some(1));
     undo(&fleet, &replaced);
     fleet.tell_of("shop", &["per-method"], Some(&[]));
     let list = fleet.done(&["override", "list"]);
-    let unmatched =
-        "The override of jwt.sub=mallory,method=GET in per-method matches no request: policy per-method has";
+    let unmatched = "The override of jwt.sub=mallory,method=GET in per-method matches no request: policy per-method has";
     assert!(list.err.contains(unmatched), "{list:?}");
 }
 
@@ -231,14 +264,20 @@ fn usage_finds_every_partition_that_contains_an_entry() {
         fleet.reserve("per-method", "jwt.sub=bobby,method=GET", 10, 1);
         fleet.reserve("per-caller", "jwt.sub=bob", 10, 2);
         let usage = fleet.done(&["usage", "jwt.sub=bob"]);
-        let full =
-            usage.out.lines().find(|line| line.ends_with("jwt.sub=bob,method=GET")).unwrap_or_default();
+        let full = usage
+            .out
+            .lines()
+            .find(|line| line.ends_with("jwt.sub=bob,method=GET"))
+            .unwrap_or_default();
         assert!(full.contains("per-method") && full.contains("100 %"), "{usage:?}");
         assert_eq!(usage.out.lines().count(), 3, "{usage:?}");
         fleet.done(&["override", "set", "per-caller", "jwt.sub=bob", "--blocked"]);
         fleet.tell_of("shop", &["per-caller"], Some(&caller_and_method()));
         let usage = fleet.done(&["usage", "jwt.sub=bob"]);
-        assert!(usage.err.contains("override of jwt.sub=bob in per-caller matches no request"), "{usage:?}");
+        assert!(
+            usage.err.contains("override of jwt.sub=bob in per-caller matches no request"),
+            "{usage:?}"
+        );
     }
 }
 
@@ -248,7 +287,10 @@ fn reset_makes_the_whole_quota_available_again() {
         fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
         assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 1)["granted"], json!(0));
         let done = fleet.done(&["reset", "per-caller", "jwt.sub=alice", "--yes"]);
-        assert!(done.out.contains("jwt.sub=alice") && done.err.contains("within a second"), "{done:?}");
+        assert!(
+            done.out.contains("jwt.sub=alice") && done.err.contains("within a second"),
+            "{done:?}"
+        );
         assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 10)["granted"], json!(10));
         let absent_name = fleet.run(&["reset", "per-caller", "jwt.sub=bob", "--yes"]);
         assert_eq!(absent_name.status, 1, "{absent_name:?}");
@@ -287,10 +329,15 @@ fn top_shows_requests_that_were_not_counted() {
     };
     fleet.report("shop", vec![counts("per-caller", 3, 4000), counts("log-ins", 0, 0)]);
     let top = fleet.done(&["top"]);
-    let (_, uncounted) =
-        top.out.split_once("Not counted, or without an identity, in the last five minutes").unwrap();
+    let (_, uncounted) = top
+        .out
+        .split_once("Not counted, or without an identity, in the last five minutes")
+        .unwrap();
     assert_eq!(row(uncounted, "4,000")[1], "per-caller", "{top:?}");
-    assert!(uncounted.contains("the store failed") && uncounted.contains("had no identity"), "{top:?}");
+    assert!(
+        uncounted.contains("the store failed") && uncounted.contains("had no identity"),
+        "{top:?}"
+    );
     assert!(!uncounted.contains("log-ins"), "{top:?}");
 }
 

@@ -10,7 +10,13 @@ use serde_json::json;
 use super::fleet::{Done, Fleet, PATIENCE};
 
 /// Runs `quotagate ARGUMENTS` on a terminal, and types this after the prompt.
-fn typed(fleet: &Fleet, arguments: &str, prompt: &str, keys: &str, variables: &[(&str, &str)]) -> Done {
+fn typed(
+    fleet: &Fleet,
+    arguments: &str,
+    prompt: &str,
+    keys: &str,
+    variables: &[(&str, &str)],
+) -> Done {
     type_when(fleet, arguments, (prompt, Echo::On), keys, variables)
 }
 
@@ -44,7 +50,8 @@ fn type_when(
         out.extend_from_slice(&some[..read]);
     }
     if silent == Echo::Off {
-        wait::until_true("the terminal shows nothing", PATIENCE, || Ok(is_silent(child.id()))).unwrap();
+        wait::until_true("the terminal shows nothing", PATIENCE, || Ok(is_silent(child.id())))
+            .unwrap();
     }
     input.write_all(keys.as_bytes()).unwrap();
     output.read_to_end(&mut out).unwrap();
@@ -54,11 +61,13 @@ fn type_when(
 
 /// Whether the terminal of a descendant of this process has its echo off.
 fn is_silent(script: u32) -> bool {
-    let children = fs::read_to_string(format!("/proc/{script}/task/{script}/children")).unwrap_or_default();
+    let children =
+        fs::read_to_string(format!("/proc/{script}/task/{script}/children")).unwrap_or_default();
     children.split_whitespace().filter_map(|pid| pid.parse().ok()).any(|pid: u32| {
         let terminal = fs::read_link(format!("/proc/{pid}/fd/0")).unwrap_or_default();
         let said = Command::new("stty").arg("-a").arg("-F").arg(terminal).output().unwrap();
-        String::from_utf8_lossy(&said.stdout).split([' ', ';']).any(|word| word == "-echo") || is_silent(pid)
+        String::from_utf8_lossy(&said.stdout).split([' ', ';']).any(|word| word == "-echo")
+            || is_silent(pid)
     })
 }
 
@@ -68,7 +77,10 @@ fn reset_asks_for_confirmation() {
     fleet.reserve("per-caller", "jwt.sub=alice", 10, 10);
     for keys in ["n\n", "\n"] {
         let no = typed(&fleet, "reset per-caller jwt.sub=alice", "[y/N]", keys, &[]);
-        assert!(no.status == 1 && no.out.contains("has used 10 of 10 units of per-caller"), "{no:?}");
+        assert!(
+            no.status == 1 && no.out.contains("has used 10 of 10 units of per-caller"),
+            "{no:?}"
+        );
         assert!(no.out.contains("nothing was changed"), "{no:?}");
     }
     assert_eq!(fleet.reserve("per-caller", "jwt.sub=alice", 10, 1)["granted"], json!(0));
@@ -136,7 +148,10 @@ fn top_watch_fits_the_terminal() {
         let shown = watched(&fleet, rows, columns);
         let lines: Vec<&str> = shown.lines().collect();
         assert!(lines.len() <= rows, "{rows} rows: {shown}");
-        assert!(lines.iter().all(|line| line.chars().count() <= columns), "{columns} columns: {shown}");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= columns),
+            "{columns} columns: {shown}"
+        );
         assert!(columns < 40 || lines[0].starts_with(&format!("{}, 20", fleet.admin())), "{shown}");
         assert!(rows < 12 || shown.contains("Most refused"), "{shown}");
     }

@@ -21,7 +21,8 @@ object! {
         optional methods: List<Method, 1, MAX_CONDITIONS> = ["GET", "POST"],
         /// The condition on the path without the query string.
         optional path: PathCondition = {"prefix": "/api/"},
-        /// The host is one of these, in any case and without port. `*.example.org` is every name below example.org.
+        /// The host is one of these, in any case and without port. `*.example.org` is every name
+        /// below example.org.
         optional hosts: List<Host, 1, MAX_CONDITIONS> = ["api.example.com", "*.example.org"],
         /// All of these conditions on headers hold.
         optional headers: List<HeaderConditionType, 1, MAX_CONDITIONS> = [{"name": "x-beta", "exact": "1"}],
@@ -43,8 +44,8 @@ impl MatchFields<'_> {
 }
 
 one_of! {
-    /// A condition on the path in one spelling: decoded, without `.`, `..` and `//`. It holds for the path with or
-    /// without parameters (`;v=1`).
+    /// A condition on the path in one spelling: decoded, without `.`, `..` and `//`. It holds for
+    /// the path with or without parameters (`;v=1`).
     PathCondition<'a> -> PathPattern {
         /// The path is this one, with or without a slash at the end.
         exact: Absolute = "/login" => |text| {
@@ -187,11 +188,15 @@ fn suffix(node: &Node<'_>) -> Option<Vec<u8>> {
 fn no_query<'a>(node: &Node<'a>) -> Option<&'a str> {
     let text = Pattern::read(node)?;
     if text.contains(['?', '#']) {
-        node.fault(format!("must be without ? and #, is {text:?}: the query string is no part of the path"));
+        node.fault(format!(
+            "must be without ? and #, is {text:?}: the query string is no part of the path"
+        ));
         return None;
     }
     if percent::decode(text.as_bytes()).contains(&b';') {
-        node.fault(format!("must be without ;, is {text:?}: clients can leave out ; and what follows it"));
+        node.fault(format!(
+            "must be without ;, is {text:?}: clients can leave out ; and what follows it"
+        ));
         return None;
     }
     Some(text)
@@ -218,10 +223,15 @@ fn regex(node: &Node<'_>) -> Option<WholeRegex> {
 }
 
 /// A text to compare values of headers with, which come without the spaces and tabs around them.
-fn trimmed<'a>(node: &Node<'a>, trim: impl for<'t> Fn(&'t str, [char; 2]) -> &'t str) -> Option<&'a str> {
+fn trimmed<'a>(
+    node: &Node<'a>,
+    trim: impl for<'t> Fn(&'t str, [char; 2]) -> &'t str,
+) -> Option<&'a str> {
     let text = Pattern::read(node)?;
     if trim(text, [' ', '\t']).len() < text.len() {
-        node.fault(format!("must be without the spaces around it, is {text:?}: values come without them"));
+        node.fault(format!(
+            "must be without the spaces around it, is {text:?}: values come without them"
+        ));
         return None;
     }
     Some(text)

@@ -107,8 +107,8 @@ object! {
         required name: HeaderName = "x-cost",
         /// The cost of a request whose header is missing, or is no whole number of at least 1.
         default(1) default: At<SomeUnits> = 2,
-        /// The largest cost. A larger number costs this much, and so does a header that is given twice. Without
-        /// `max`, the larger of two numbers counts.
+        /// The largest cost. A larger number costs this much, and so does a header that is given
+        /// twice. Without `max`, the larger of two numbers counts.
         optional max: SomeUnits = 100,
     }
 }
@@ -164,14 +164,16 @@ words! {
 }
 
 object! {
-    /// The answers that count, such as failed logins. The units are held while a request runs, and refunded for
-    /// other answers. One of the lists must not be empty.
+    /// The answers that count, such as failed logins. The units are held while a request runs, and
+    /// refunded for other answers. One of the lists must not be empty.
     CountByAnswer(CountByAnswerFields<'a>) -> Count {
-        /// The HTTP statuses that count. They decide on gRPC answers only if `grpc_status` lists nothing.
+        /// The HTTP statuses that count. They decide on gRPC answers only if `grpc_status` lists
+        /// nothing.
         optional status: Distinct<Whole<100, 599>, 0, MAX_STATUSES> = [401, 403],
         /// The gRPC statuses that count, such as 16 (UNAUTHENTICATED).
         optional grpc_status: Distinct<Whole<0, 16>, 0, MAX_GRPC_STATUSES> = [7, 16],
-        /// What happens to an admitted request without a whole answer: its client left, or the stream broke.
+        /// What happens to an admitted request without a whole answer: its client left, or the
+        /// stream broke.
         default("count") abandoned: Abandoned = "refund",
     }
     rule {"anyOf": [
@@ -208,7 +210,8 @@ words! {
     pub(crate) enum PrecisionWord {
         /// Workers reserve what waiting requests cost.
         Exact = "exact",
-        /// Workers hold units for some of their own traffic ahead of need, and call the store less often.
+        /// Workers hold units for some of their own traffic ahead of need, and call the store less
+        /// often.
         Lease = "lease",
     }
 }

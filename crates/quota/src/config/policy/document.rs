@@ -36,26 +36,26 @@ object! {
     PolicyDocument(PolicyFields<'a>) -> PolicyFields<'a> {
         /// Its name, unique. It is part of counter keys, headers and statistics.
         required name: At<PolicyName> = "per-caller",
-        /// The requests that the policy is about. All conditions that are given must hold. Left out, it is about
-        /// every request.
+        /// The requests that the policy is about. All conditions that are given must hold. Left
+        /// out, it is about every request.
         default({}) r#match: Match = {"path": {"prefix": "/api/"}},
-        /// Who is counted: names of identities, and `method`, `host`, `path` and `route`. Each combination of values
-        /// has a counter of its own. `[]` is one counter for everybody.
+        /// Who is counted: names of identities, and `method`, `host`, `path` and `route`. Each
+        /// combination of values has a counter of its own. `[]` is one counter for everybody.
         needed("list who is counted, such as [caller]. [] is one counter for everybody")
             partition_by: Distinct<Text, 0, MAX_PARTITION_BY> = ["caller"],
         /// What happens to a request that has no value for an entry of `partition_by`.
         default("skip") on_missing: OnMissing = "deny",
         /// Units in a window. 0 admits nobody.
         required quota: Units = 100,
-        /// The length of a window. Windows follow the store's clock and end for all callers at once, unless
-        /// `stagger` is set.
+        /// The length of a window. Windows follow the store's clock and end for all callers at
+        /// once, unless `stagger` is set.
         required window: WindowLength = "1h30m",
         /// A verified number that replaces `quota`.
         optional quota_from: QuotaFromDocument = {"jwt": {"claim": "quota"}, "max": 10000},
         /// Quotas by a verified value, such as the plan that a caller has paid for.
         optional tiers: TiersDocument,
-        /// Quotas of single partitions or networks. The first that fits wins, over `quota_from`, `tiers` and
-        /// `quota`.
+        /// Quotas of single partitions or networks. The first that fits wins, over `quota_from`,
+        /// `tiers` and `quota`.
         default([]) overrides: At<Each<Override, MAX_OVERRIDES>> = [{"value": "alice", "quota": 500}],
         /// The units that one request takes.
         default(1) cost: CostType = {"header": {"name": "x-cost", "max": 100}},
@@ -65,14 +65,16 @@ object! {
         default("exact") precision: PrecisionWord = "lease",
         /// How much a worker holds ahead. Only with `precision: lease`.
         default({}) lease: Lease = {"ahead": "1s"},
-        /// Whether requests that this policy refuses count too. Not with `precision: lease`, and not with a `count`
-        /// by answer.
+        /// Whether requests that this policy refuses count too. Not with `precision: lease`, and
+        /// not with a `count` by answer.
         default(false) count_denied: Boolean = true,
-        /// Whether each partition's windows start at a time of their own, so that not all quotas reset at once.
+        /// Whether each partition's windows start at a time of their own, so that not all quotas
+        /// reset at once.
         default(false) stagger: Boolean = true,
         /// Whether the policy refuses.
         default("enforce") mode: ModeType = "shadow",
-        /// What happens to its requests while the store fails. Left out, `store.on_failure` says it.
+        /// What happens to its requests while the store fails. Left out, `store.on_failure` says
+        /// it.
         optional on_failure: OnFailure = "local",
     }
 }
@@ -81,7 +83,10 @@ object! {
 const MAX_OVERRIDES: usize = 1024;
 
 impl<'a> PolicyFields<'a> {
-    #[allow(clippy::unnecessary_wraps, reason = "The policy is resolved once the whole document is read")]
+    #[allow(
+        clippy::unnecessary_wraps,
+        reason = "The policy is resolved once the whole document is read"
+    )]
     fn build(self) -> Option<Self> {
         Some(self)
     }
@@ -116,13 +121,21 @@ impl<'a> PolicyFields<'a> {
     fn resolve(self, context: Context<'_, 'a>, names: &mut Vec<&'a str>) -> Option<Policy> {
         let name = self.name.and_then(|(name, at)| unique(name, &at, names));
         let entries = self.partition_by.and_then(|by| entries(&self.node, &by, context.identities));
-        let counting =
-            Counting::new(&self.node, self.cost, self.count, self.precision, self.lease, self.count_denied);
+        let counting = Counting::new(
+            &self.node,
+            self.cost,
+            self.count,
+            self.precision,
+            self.lease,
+            self.count_denied,
+        );
         let says_missing = self.node.has("on_missing");
         if let (Some(entries), Some(on_missing)) = (&entries, self.on_missing) {
             match on_missing {
                 _ if !says_missing => warnings::skipped(&self.node, entries),
-                OnMissing::Deny | OnMissing::Shared => warnings::nobody_missing(&self.node, entries),
+                OnMissing::Deny | OnMissing::Shared => {
+                    warnings::nobody_missing(&self.node, entries)
+                }
                 OnMissing::Skip => {}
             }
         }
@@ -132,7 +145,8 @@ impl<'a> PolicyFields<'a> {
             },
         );
         let whose = partition.as_ref().zip(context.digester);
-        let overrides = self.overrides.and_then(|(overrides, at)| overrides::resolve(overrides, &at, whose));
+        let overrides =
+            self.overrides.and_then(|(overrides, at)| overrides::resolve(overrides, &at, whose));
         let quotas = overrides
             .zip(self.quota_from.zip(self.tiers))
             .map(|(overrides, (from, tiers))| allowance::Quotas { overrides, from, tiers });
@@ -165,7 +179,11 @@ impl<'a> PolicyFields<'a> {
 }
 
 /// The entries of a partition by the names in `partition_by`.
-fn entries(policy: &Node<'_>, names: &[&str], identities: Option<&Identities<'_>>) -> Option<Vec<Entry>> {
+fn entries(
+    policy: &Node<'_>,
+    names: &[&str],
+    identities: Option<&Identities<'_>>,
+) -> Option<Vec<Entry>> {
     let list = policy.field("partition_by");
     let entry = |(i, name): (usize, &&str)| entry(&list.element(i), name, identities);
     let entries: Vec<Option<Entry>> = names.iter().enumerate().map(entry).collect();
@@ -189,7 +207,8 @@ fn entry(node: &Node<'_>, name: &str, identities: Option<&Identities<'_>>) -> Op
     if let Some(identity) = identities?.get(name) {
         return identity.clone().map(Entry::Identity);
     }
-    let known: Vec<_> = identities?.keys().copied().chain(BuiltIn::ALL.map(BuiltIn::name)).collect();
+    let known: Vec<_> =
+        identities?.keys().copied().chain(BuiltIn::ALL.map(BuiltIn::name)).collect();
     let hint = suggest::hint(name, &known);
     node.fault(format!("no identity is named {name:?}{hint}"));
     None
@@ -245,7 +264,8 @@ impl Type for ModeType {
         let mut schema = Mode::schema(book);
         let off = "YAML 1.1 turns a bare `off` into this.";
         if let Some(choices) = schema.get_mut("oneOf").and_then(Value::as_array_mut) {
-            choices.push(serde_json::json!({"const": false, "type": "boolean", "description": off}));
+            choices
+                .push(serde_json::json!({"const": false, "type": "boolean", "description": off}));
         }
         schema
     }

@@ -24,11 +24,13 @@ use crate::request::partition::Partition;
 pub struct Policy {
     /// Unique, `[a-z0-9-]{1,64}`.
     pub name: Rc<str>,
-    /// Units in a window, unless a partition has a quota of its own. 0 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
+    /// Units in a window, unless a partition has a quota of its own. 0 to
+    /// [`MAX_UNITS`](crate::protocol::MAX_UNITS).
     pub quota: u64,
     /// The quota of its dial. It precedes `quota`, tiers and `quota_from`, but not overrides.
     pub dialed_quota: Option<u64>,
-    /// Whether some partition has a runtime override. Then only the store knows whether a cost is above the quota.
+    /// Whether some partition has a runtime override. Then only the store knows whether a cost is
+    /// above the quota.
     pub is_overridden: bool,
     /// The window, not staggered.
     pub window: Window,
@@ -77,7 +79,8 @@ words! {
 pub enum Count {
     /// All that are admitted.
     All,
-    /// Those with one of these answers. The units are held while a request runs, and refunded for other answers.
+    /// Those with one of these answers. The units are held while a request runs, and refunded for
+    /// other answers.
     Answered(Answers),
 }
 
@@ -93,7 +96,8 @@ pub struct Answers {
 }
 
 words! {
-    /// What happens to an admitted request without a whole answer: its client left, or the stream broke.
+    /// What happens to an admitted request without a whole answer: its client left, or the stream
+    /// broke.
     pub enum Abandoned {
         /// The request counts, since the upstream may have done its work.
         Count = "count",
@@ -118,7 +122,8 @@ pub enum Precision {
     Lease {
         /// How much of its recent traffic: 1 ms to 60 s.
         ahead: Duration,
-        /// The most units that it holds of one counter, 1 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
+        /// The most units that it holds of one counter, 1 to
+        /// [`MAX_UNITS`](crate::protocol::MAX_UNITS).
         max: NonZeroU64,
     },
 }

@@ -1,8 +1,9 @@
 //! The field `overrides` of a policy: quotas of single partitions and networks.
 //!
-//! If the policy counts by one value that is always read from the same source, a partition is written as its raw
-//! value. Otherwise it is encoded as in keys: `jwt.sub=alice,method=GET`. Text that begins with the label of the
-//! value and `=` is always encoded. A raw value may be secret, so no message shows one.
+//! If the policy counts by one value that is always read from the same source, a partition is
+//! written as its raw value. Otherwise it is encoded as in keys: `jwt.sub=alice,method=GET`. Text
+//! that begins with the label of the value and `=` is always encoded. A raw value may be secret, so
+//! no message shows one.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -30,8 +31,8 @@ object! {
 one_of! {
     /// Whom an override is for.
     Whom<'a> -> Subject<'a> {
-        /// The value of the partition. If its identity has several sources, or the policy several entries, the
-        /// encoded form such as `jwt.sub=alice`.
+        /// The value of the partition. If its identity has several sources, or the policy several
+        /// entries, the encoded form such as `jwt.sub=alice`.
         value: At<NonEmpty> = "alice" => |(text, at)| Subject::Value(text, at),
         /// The clients of this network (CIDR) or address, if the policy counts by `client_ip`.
         network: At<NetworkType> = "10.0.0.0/8" => |(network, at)| Subject::Network(network, at),
@@ -55,7 +56,10 @@ pub(crate) enum Subject<'a> {
 }
 
 impl<'a> OverrideFields<'a> {
-    #[allow(clippy::unnecessary_wraps, reason = "Overrides are resolved once the partition is known")]
+    #[allow(
+        clippy::unnecessary_wraps,
+        reason = "Overrides are resolved once the partition is known"
+    )]
     fn build(self) -> Option<Self> {
         Some(self)
     }
@@ -76,7 +80,8 @@ pub(super) fn resolve(
     let mut overrides = Overrides::default();
     let mut good = true;
     for (index, element) in elements.into_iter().enumerate() {
-        good &= element.and_then(|element| add(element, &mut overrides, index, at, whose)).is_some();
+        good &=
+            element.and_then(|element| add(element, &mut overrides, index, at, whose)).is_some();
     }
     good.then_some(overrides)
 }
@@ -103,7 +108,9 @@ fn add(
         }
         Subject::Network(network, node) => {
             if !whose?.0.forms().iter().flatten().flatten().any(|part| part.label == key::IP) {
-                node.fault("matches nobody: partition_by holds no identity with a client_ip source");
+                node.fault(
+                    "matches nobody: partition_by holds no identity with a client_ip source",
+                );
                 return None;
             }
             match overrides.covering(&network) {
@@ -112,7 +119,10 @@ fn add(
                     return None;
                 }
                 Some((first, wider)) => {
-                    node.warn(format!("never counts: {} comes first and covers all of {wider}", path(first)));
+                    node.warn(format!(
+                        "never counts: {} comes first and covers all of {wider}",
+                        path(first)
+                    ));
                 }
                 None => {}
             }
@@ -129,7 +139,11 @@ impl Type for Unlimited {
     type Out<'a> = ();
 
     fn read(node: &Node<'_>) -> Option<()> {
-        if node.boolean()? { Some(()) } else { node.must("true: leave the override out, or give it a quota") }
+        if node.boolean()? {
+            Some(())
+        } else {
+            node.must("true: leave the override out, or give it a quota")
+        }
     }
 
     #[cfg(feature = "schema")]
@@ -159,20 +173,29 @@ fn network(node: &Node<'_>) -> Option<Network> {
     match Network::parse(text) {
         Ok(network) => return Some(network),
         Err(NotANetwork::Spelling(network)) => {
-            node.fault(format!("must be a network in its one spelling: write {network} for {text:?}"));
+            node.fault(format!(
+                "must be a network in its one spelling: write {network} for {text:?}"
+            ));
         }
         Err(NotANetwork::Other) => {
-            node.fault(format!("must be a network such as 10.0.0.0/8 or 2001:db8::/32, is {text:?}"));
+            node.fault(format!(
+                "must be a network such as 10.0.0.0/8 or 2001:db8::/32, is {text:?}"
+            ));
         }
     }
     None
 }
 
 /// The key of the counter that `text` means.
-fn key_of(node: &Node<'_>, text: &str, partition: &Partition, digester: &Digester) -> Option<Rc<str>> {
-    let single = partition
-        .single()
-        .filter(|single| !text.strip_prefix(single.label).is_some_and(|rest| rest.starts_with('=')));
+fn key_of(
+    node: &Node<'_>,
+    text: &str,
+    partition: &Partition,
+    digester: &Digester,
+) -> Option<Rc<str>> {
+    let single = partition.single().filter(|single| {
+        !text.strip_prefix(single.label).is_some_and(|rest| rest.starts_with('='))
+    });
     let mut encoded = String::new();
     match single {
         Some(single) => {
@@ -190,14 +213,21 @@ fn key_of(node: &Node<'_>, text: &str, partition: &Partition, digester: &Digeste
 }
 
 /// Records why `text` can be no partition of this policy, if so.
-fn check_encoded(node: &Node<'_>, text: &str, partition: &Partition, digester: &Digester) -> Option<()> {
+fn check_encoded(
+    node: &Node<'_>,
+    text: &str,
+    partition: &Partition,
+    digester: &Digester,
+) -> Option<()> {
     if is_digest(text) {
         return Some(());
     }
     node.no_longer_than(text, MAX_KEY)?;
-    let entries: Vec<Option<(&str, &str)>> = text.split(',').map(|entry| entry.split_once('=')).collect();
+    let entries: Vec<Option<(&str, &str)>> =
+        text.split(',').map(|entry| entry.split_once('=')).collect();
     let forms = partition.forms();
-    // The entries of the text that the first so many of the policy may take up: sources differ in their number.
+    // The entries of the text that the first so many of the policy may take up: sources differ in
+    // their number.
     let mut taken = BTreeSet::from([0]);
     for sources in &forms {
         let mut next = BTreeSet::new();
@@ -223,7 +253,8 @@ fn check_encoded(node: &Node<'_>, text: &str, partition: &Partition, digester: &
         return None;
     }
     for entry in entries.into_iter().flatten() {
-        let parts: Vec<_> = forms.iter().flatten().flatten().filter(|part| part.label == entry.0).collect();
+        let parts: Vec<_> =
+            forms.iter().flatten().flatten().filter(|part| part.label == entry.0).collect();
         check_value(node, entry, &parts, digester)?;
     }
     Some(())
@@ -240,7 +271,9 @@ fn check_value(
         return Some(());
     }
     if parts.iter().any(|part| part.secrecy == Secrecy::Secret) {
-        node.fault(format!("must have the digest of the secret after {label}=: ~ and 32 hexadecimal digits"));
+        node.fault(format!(
+            "must have the digest of the secret after {label}=: ~ and 32 hexadecimal digits"
+        ));
         return None;
     }
     let raw = percent::decode(value.as_bytes());
@@ -266,7 +299,8 @@ fn is_digest(text: &str) -> bool {
 /// The partition of the first sources.
 fn example(forms: &[Vec<Vec<Part<'_>>>]) -> String {
     let parts = forms.iter().filter_map(|sources| sources.first()).flatten();
-    let value = |part: &Part<'_>| if part.secrecy == Secrecy::Secret { "~<its digest>" } else { "value" };
+    let value =
+        |part: &Part<'_>| if part.secrecy == Secrecy::Secret { "~<its digest>" } else { "value" };
     let entries: Vec<_> = parts.map(|part| format!("{}={}", part.label, value(part))).collect();
     entries.join(",")
 }

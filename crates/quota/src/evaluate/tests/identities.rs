@@ -7,7 +7,8 @@ use crate::config::Policy;
 use crate::request::facts::Facts;
 use crate::request::partition::Party;
 
-/// The key under one policy that counts by an identity of these sources; an empty text where it does not apply.
+/// The key under one policy that counts by an identity of these sources; an empty text where it
+/// does not apply.
 fn key_by<V: AsRef<[u8]>>(sources: Value, facts: &[(&str, V)]) -> String {
     let config = config(json!({ "caller": sources }), &[json!({"partition_by": ["caller"]})]);
     keys(&config, facts).pop().unwrap_or_default()
@@ -15,7 +16,8 @@ fn key_by<V: AsRef<[u8]>>(sources: Value, facts: &[(&str, V)]) -> String {
 
 #[test]
 fn the_first_source_that_yields_a_value_wins() {
-    let caller = json!([{"jwt": {"claim": "sub"}}, {"header": {"name": "X-Api-Key"}}, {"client_ip": {}}]);
+    let caller =
+        json!([{"jwt": {"claim": "sub"}}, {"header": {"name": "X-Api-Key"}}, {"client_ip": {}}]);
     let config = config(json!({ "caller": caller }), &[json!({"partition_by": ["caller"]})]);
     for (facts, key) in [
         (
@@ -41,7 +43,8 @@ fn claims_are_nested_by_dots_and_several_must_all_be_there() {
         "user": [{"jwt": {"claims": ["iss", "sub"]}}, {"jwt": {"payload": "other", "claim": "realm.tenant"}}],
     });
     let config = config(identities, &[json!({"partition_by": ["user", "method"]})]);
-    let facts = [("jwt_payload/iss", "https://idp"), ("jwt_payload/sub", "a,b"), (":method", "GET")];
+    let facts =
+        [("jwt_payload/iss", "https://idp"), ("jwt_payload/sub", "a,b"), (":method", "GET")];
     assert_eq!(keys(&config, &facts), ["{jwt.iss=https://idp,jwt.sub=a%2Cb,method=GET}"]);
     let facts = [("jwt_payload/sub", "a"), ("other/realm/tenant", "t"), (":method", "GET")];
     assert_eq!(keys(&config, &facts), ["{jwt@other.realm.tenant=t,method=GET}"]);
@@ -79,7 +82,10 @@ fn secrets_are_digests_keyed_by_the_configuration() {
         assert!(!format!("{config:?}").contains("Jefe"));
         keys(&config, &[("x-api-key", "what do ya want for nothing?")]).remove(0)
     };
-    assert_eq!(key(r#""digest_key":"Jefe","#), "{header.x-api-key=~5bdcc146bf60754e6a042426089575c7}");
+    assert_eq!(
+        key(r#""digest_key":"Jefe","#),
+        "{header.x-api-key=~5bdcc146bf60754e6a042426089575c7}"
+    );
     assert_ne!(key(""), key(r#""digest_key":"Jefe","#));
     assert_eq!(key(""), "{header.x-api-key=~fafff23d94c3228de3862f5215b57efa}");
 }
@@ -90,7 +96,12 @@ fn every_source_is_read_and_named_in_the_key() {
     for (source, fact, value, key) in [
         (json!({"jwt": {"claim": "sub"}}), "jwt_payload/sub", &b"alice"[..], "{jwt.sub=alice}"),
         (json!({"jwt": {"claim": "realm.id"}}), "jwt_payload/realm/id", b"a", "{jwt.realm.id=a}"),
-        (json!({"jwt": {"claim": ["realm", "id"]}}), "jwt_payload/realm/id", b"a", "{jwt.realm.id=a}"),
+        (
+            json!({"jwt": {"claim": ["realm", "id"]}}),
+            "jwt_payload/realm/id",
+            b"a",
+            "{jwt.realm.id=a}",
+        ),
         (
             json!({"jwt": {"claim": ["https://a.b/plan"]}}),
             "jwt_payload/https://a.b/plan",
@@ -104,8 +115,18 @@ fn every_source_is_read_and_named_in_the_key() {
             "{jwt@https://idp%2Eeu.sub=a}",
         ),
         (json!({"jwt": {"claim": "groups.0"}}), "jwt_payload/groups/0", b"g", "{jwt.groups.0=g}"),
-        (json!({"jwt": {"claim": "id", "type": "number"}}), "jwt_payload/id", &number, "{jwt.id=42}"),
-        (json!({"jwt": {"claim": "vip", "type": "boolean"}}), "jwt_payload/vip", &[1], "{jwt.vip=true}"),
+        (
+            json!({"jwt": {"claim": "id", "type": "number"}}),
+            "jwt_payload/id",
+            &number,
+            "{jwt.id=42}",
+        ),
+        (
+            json!({"jwt": {"claim": "vip", "type": "boolean"}}),
+            "jwt_payload/vip",
+            &[1],
+            "{jwt.vip=true}",
+        ),
         (
             json!({"metadata": {"filter": "my.filter", "path": ["user", "i.d"]}}),
             "my.filter:user/i.d",
@@ -138,9 +159,19 @@ fn every_source_is_read_and_named_in_the_key() {
         ),
         (json!({"header": {"name": "X-Key"}}), "x-key", b"\t a b \t", "{header.x-key=a%20b}"),
         (json!({"cookie": {"name": "SID"}}), "cookie", b"x=1; SID=a%2Fb", "{cookie.SID=a/b}"),
-        (json!({"query": {"name": "api key"}}), ":path", b"/?api+key=a%2Fb", "{query.api%20key=a/b}"),
+        (
+            json!({"query": {"name": "api key"}}),
+            ":path",
+            b"/?api+key=a%2Fb",
+            "{query.api%20key=a/b}",
+        ),
         (json!({"client_ip": {}}), "address", b"192.0.2.7:1", "{ip=192.0.2.7}"),
-        (json!({"sni": {}}), "connection.requested_server_name", b"Shop.Example.", "{sni=shop.example}"),
+        (
+            json!({"sni": {}}),
+            "connection.requested_server_name",
+            b"Shop.Example.",
+            "{sni=shop.example}",
+        ),
         (
             json!({"client_ip": {"ipv6_prefix": 48}}),
             "address",
@@ -185,7 +216,10 @@ fn what_is_not_of_its_type_is_missing() {
 fn what_is_given_more_than_once_names_nobody_and_no_later_source_is_asked() {
     for (source, facts) in [
         (json!({"header": {"name": "x-key"}}), vec![("x-key", "a"), ("x-key", "b")]),
-        (json!({"header": {"name": "x-key", "secret": true}}), vec![("x-key", "a"), ("x-key", "a")]),
+        (
+            json!({"header": {"name": "x-key", "secret": true}}),
+            vec![("x-key", "a"), ("x-key", "a")],
+        ),
         (json!({"header": {"name": "x-key"}}), vec![("x-key", ""), ("x-key", "")]),
         (json!({"cookie": {"name": "sid"}}), vec![("cookie", "sid=a; sid=b")]),
         (json!({"cookie": {"name": "sid"}}), vec![("cookie", "sid=a"), ("cookie", "sid=a")]),
@@ -230,8 +264,10 @@ fn no_two_sources_share_a_label() {
         json!({"client_ip": {}}),
         json!({"sni": {}}),
     ];
-    let policies: Vec<_> = (0..sources.len()).map(|i| json!({"partition_by": [format!("i{i}")]})).collect();
-    let identities = sources.iter().enumerate().map(|(i, source)| (format!("i{i}"), json!([source])));
+    let policies: Vec<_> =
+        (0..sources.len()).map(|i| json!({"partition_by": [format!("i{i}")]})).collect();
+    let identities =
+        sources.iter().enumerate().map(|(i, source)| (format!("i{i}"), json!([source])));
     let config = config(Value::Object(identities.collect()), &policies);
     let labels: std::collections::BTreeSet<_> =
         config.policies.iter().map(|policy| labels(policy).concat().concat().join(",")).collect();
@@ -250,9 +286,13 @@ fn labels(policy: &Policy) -> Vec<Vec<Vec<&str>>> {
 
 #[test]
 fn a_counter_knows_the_address_that_it_was_read_from() {
-    let identities = json!({"caller": [{"jwt": {"claim": "sub"}}, {"client_ip": {"ipv6_prefix": 32}}]});
+    let identities =
+        json!({"caller": [{"jwt": {"claim": "sub"}}, {"client_ip": {"ipv6_prefix": 32}}]});
     let by = |names: Value| json!({"partition_by": names, "on_missing": "shared"});
-    let config = config(identities, &[by(json!(["method", "caller"])), by(json!(["method"])), by(json!([]))]);
+    let config = config(
+        identities,
+        &[by(json!(["method", "caller"])), by(json!(["method"])), by(json!([]))],
+    );
     let address = |policy: usize, facts: &[(&str, &str)]| {
         let request = Fake::new(facts);
         match config.policies[policy].partition.party(&Facts::new(&request), &config.digester) {
@@ -261,7 +301,11 @@ fn a_counter_knows_the_address_that_it_was_read_from() {
         }
     };
     let facts = [("address", "[2001:db8:1:2::3]:1"), ("jwt_payload/sub", "alice")];
-    assert_eq!(address(0, &facts[..1]).as_deref(), Some("2001:db8:1:2::3"), "all of it, not its network");
+    assert_eq!(
+        address(0, &facts[..1]).as_deref(),
+        Some("2001:db8:1:2::3"),
+        "all of it, not its network"
+    );
     assert_eq!(address(0, &facts), None, "a claim was found first");
     assert_eq!(address(0, &[]), None);
     assert_eq!(address(1, &facts[..1]), None);
@@ -307,6 +351,7 @@ fn what_overrides_a_partition_is_spelt_as_the_request_is() {
     );
     assert!(!config.policies[0].partition.shares());
     assert!(
-        config.policies[1].partition.forms().is_empty() && config.policies[1].partition.single().is_none()
+        config.policies[1].partition.forms().is_empty()
+            && config.policies[1].partition.single().is_none()
     );
 }

@@ -6,8 +6,7 @@ use super::*;
 
 #[test]
 fn all_conditions_must_hold() {
-    let matching =
-        json!({"methods": ["GET", "HEAD"], "path": {"prefix": "/api/"}, "hosts": ["*.EXAMPLE.org.", "a.b"]});
+    let matching = json!({"methods": ["GET", "HEAD"], "path": {"prefix": "/api/"}, "hosts": ["*.EXAMPLE.org.", "a.b"]});
     let config = config(json!({}), &[json!({ "match": matching })]);
     for (method, path, host, applies) in [
         ("GET", "/api/x?y", "www.example.org:80", true),
@@ -32,8 +31,12 @@ fn all_conditions_must_hold() {
 fn facts_of_the_request_itself_are_normalized() {
     let by = json!({"partition_by": ["route", "host", "path", "method"]});
     let config = config(json!({}), &[by]);
-    let facts =
-        [(":method", "GET"), (":path", "/a b?q=1#f"), (":authority", "Shop.example.:443"), ("route", "r 1")];
+    let facts = [
+        (":method", "GET"),
+        (":path", "/a b?q=1#f"),
+        (":authority", "Shop.example.:443"),
+        ("route", "r 1"),
+    ];
     assert_eq!(keys(&config, &facts), ["{route=r%201,host=shop.example,path=/a%20b,method=GET}"]);
     assert!(keys(&config, &facts[..3]).is_empty());
 }
@@ -91,11 +94,16 @@ fn nobody_walks_around_a_path_by_writing_it_differently() {
 #[test]
 fn a_slash_at_the_end_leads_out_of_no_exact_path_and_to_no_fresh_counter() {
     for exact in ["/login", "/login/", "/login//"] {
-        for path in ["/login", "/login/", "/login//", "/login/;a", "/login;a/", "/login/?q", "/login/."] {
+        for path in
+            ["/login", "/login/", "/login//", "/login/;a", "/login;a/", "/login/?q", "/login/."]
+        {
             assert!(about(json!({"path": {"exact": exact}}), &[(":path", path)]), "{exact} {path}");
         }
         for path in ["/login/x", "/logi", "/", "/login.", "/x/login"] {
-            assert!(!about(json!({"path": {"exact": exact}}), &[(":path", path)]), "{exact} {path}");
+            assert!(
+                !about(json!({"path": {"exact": exact}}), &[(":path", path)]),
+                "{exact} {path}"
+            );
         }
     }
     let by_path = config(json!({}), &[json!({"partition_by": ["path"]})]);
@@ -124,7 +132,10 @@ fn parameters_lead_out_of_no_policy_where_the_upstream_does_not_know_them() {
     }
     let exact = json!({"path": {"exact": "/k/login"}});
     assert!(about(exact, &[(":path", "/k/;a/../login;x")]), "a proxy on the way resolved the dots");
-    assert!(about(json!({"path": {"regex": "/users/[^/]+/orders"}}), &[(":path", "/users/;/orders")]));
+    assert!(about(
+        json!({"path": {"regex": "/users/[^/]+/orders"}}),
+        &[(":path", "/users/;/orders")]
+    ));
 }
 
 #[test]
@@ -176,7 +187,8 @@ fn a_policy_is_about_routes_by_their_names() {
 fn what_two_policies_and_an_identity_need_is_fetched_once() {
     let identities = json!({"key": [{"header": {"name": "x-key"}}, {"cookie": {"name": "a"}},
         {"cookie": {"name": "b"}}, {"query": {"name": "q"}}]});
-    let headers = json!({"headers": [{"name": "x-key", "present": false}], "path": {"prefix": "/a"}});
+    let headers =
+        json!({"headers": [{"name": "x-key", "present": false}], "path": {"prefix": "/a"}});
     let policy = json!({"match": headers, "partition_by": ["key", "path"]});
     let config = config(identities, &[policy.clone(), policy]);
     let request = Fake::new(&[(":path", "/a?q=1"), ("cookie", "c=1")]);

@@ -13,8 +13,9 @@ use crate::config::Config;
 use crate::request::Request;
 use crate::request::source::JWT_AUTHN;
 
-/// A request made of named facts, which notes what it is asked for. A fact that is given twice has two values,
-/// as a header may. Claims are `payload/path/to/claim`, other metadata is `filter:path/to/member`.
+/// A request made of named facts, which notes what it is asked for. A fact that is given twice has
+/// two values, as a header may. Claims are `payload/path/to/claim`, other metadata is
+/// `filter:path/to/member`.
 #[derive(Default)]
 struct Fake {
     facts: BTreeMap<String, Vec<Vec<u8>>>,
@@ -73,7 +74,8 @@ fn config(identities: Value, policies: &[Value]) -> Config {
         .iter()
         .enumerate()
         .map(|(i, policy)| {
-            let mut whole = json!({"name": format!("p{i}"), "partition_by": [], "quota": 5, "window": "1m"});
+            let mut whole =
+                json!({"name": format!("p{i}"), "partition_by": [], "quota": 5, "window": "1m"});
             whole.as_object_mut().unwrap().extend(policy.as_object().unwrap().clone());
             whole
         })
@@ -107,7 +109,8 @@ fn a_policy_without_conditions_and_partition_counts_everyone_and_asks_for_nothin
     let config = config(json!({}), &[json!({})]);
     let request = Fake::default();
     let checks = config.evaluate(&request).checks.unwrap();
-    let counter = Counter { key: "shop:p0:{*}".into(), quota: 5, window: Window::new(60, 0).unwrap() };
+    let counter =
+        Counter { key: "shop:p0:{*}".into(), quota: 5, window: Window::new(60, 0).unwrap() };
     assert_eq!(checks, [Check { policy: 0, counter, cost: NonZeroU64::MIN, enforced: true }]);
     assert_eq!(*request.asked.borrow(), [""; 0]);
 }
@@ -122,7 +125,8 @@ fn each_fact_is_fetched_when_it_is_needed_and_once() {
     let never = json!({"match": {"methods": ["POST"], "hosts": ["a"]}, "partition_by": ["unused", "route"]});
     let get = json!({"match": {"methods": ["GET"]}, "partition_by": ["key", "same"]});
     let config = config(identities, &[never, get.clone(), get.clone(), get]);
-    let request = Fake::new(&[(":method", "GET"), ("address", "192.0.2.7:1"), ("jwt_payload/sub", "a")]);
+    let request =
+        Fake::new(&[(":method", "GET"), ("address", "192.0.2.7:1"), ("jwt_payload/sub", "a")]);
     let checks = config.evaluate(&request).checks.unwrap();
     assert_eq!(checks.len(), 3);
     assert_eq!(*request.asked.borrow(), [":method", "x-api-key", "jwt_payload/sub", "address"]);

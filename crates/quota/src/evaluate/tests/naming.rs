@@ -10,7 +10,8 @@ fn named(typed: &str, secrets: Vec<Secret>, policy: &str) -> String {
     format!("{{{}}}", name.encode(&DigestKey::derived("shop"), "shop", policy))
 }
 
-/// As a person types a value of any bytes: `%XX` for what is no text, and for what the rule gives a meaning.
+/// As a person types a value of any bytes: `%XX` for what is no text, and for what the rule gives a
+/// meaning.
 fn typed(value: &[u8]) -> String {
     let mut out = String::new();
     for chunk in value.utf8_chunks() {
@@ -28,7 +29,8 @@ fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// Values of all lengths about the bound beyond which they are digested, some of what has a meaning somewhere.
+/// Values of all lengths about the bound beyond which they are digested, some of what has a meaning
+/// somewhere.
 fn values() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::collection::vec(any::<u8>(), 1..140),
@@ -87,7 +89,8 @@ fn the_name_that_a_person_types_leads_to_the_key_of_any_value() {
 
 #[test]
 fn a_path_an_address_and_a_claim_are_named_as_clients_send_them() {
-    let identities = json!({"ip": [{"client_ip": {}}], "user": [{"jwt": {"claims": ["iss", "sub"]}}]});
+    let identities =
+        json!({"ip": [{"client_ip": {}}], "user": [{"jwt": {"claims": ["iss", "sub"]}}]});
     let config = config(identities, &[json!({"partition_by": ["ip", "path", "user"]})]);
     let facts = [
         (":path", "/a//b%20c/../%64?x=1"),
@@ -95,8 +98,7 @@ fn a_path_an_address_and_a_claim_are_named_as_clients_send_them() {
         ("jwt_payload/iss", "https://id.example"),
         ("jwt_payload/sub", "Ann, 100%"),
     ];
-    let name =
-        "ip=2001:db8:1:2:3::4/64,path=/a//b%20c/../%64?x=1,jwt.iss=https://id.example,jwt.sub=Ann, 100%";
+    let name = "ip=2001:db8:1:2:3::4/64,path=/a//b%20c/../%64?x=1,jwt.iss=https://id.example,jwt.sub=Ann, 100%";
     assert_eq!(keys(&config, &facts), [named(name, Vec::new(), "p0")]);
 }
 
@@ -107,7 +109,8 @@ fn a_partition_too_long_for_a_key_has_the_digest_that_the_filter_makes() {
         names.iter().map(|name| (name.clone(), json!([{"header": {"name": name}}]))).collect();
     let config = config(Value::Object(identities), &[json!({"partition_by": names})]);
     let value = "é".repeat(64);
-    let facts: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), value.as_str())).collect();
+    let facts: Vec<(&str, &str)> =
+        names.iter().map(|name| (name.as_str(), value.as_str())).collect();
     let name: Vec<String> = names.iter().map(|name| format!("header.{name}={value}")).collect();
     let key = named(&name.join(","), Vec::new(), "p0");
     assert_eq!(keys(&config, &facts), [key.as_str()]);

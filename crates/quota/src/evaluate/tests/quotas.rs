@@ -51,7 +51,8 @@ fn an_override_comes_before_a_quota_that_is_told_and_that_before_a_tier() {
         ("bob", "", "Premium", Some(5)),
         ("bob", "", "", Some(5)),
     ] {
-        let facts = [("jwt_payload/sub", sub), ("jwt_payload/quota", told), ("jwt_payload/plan", plan)];
+        let facts =
+            [("jwt_payload/sub", sub), ("jwt_payload/quota", told), ("jwt_payload/plan", plan)];
         assert_eq!(quota(&config, &facts), expected, "{facts:?}");
     }
 }
@@ -75,8 +76,10 @@ fn a_dial_comes_behind_an_override_and_before_all_else() {
         ("bob", Some(50), Some(8)),
         ("carol", Some(50), Some(8)),
     ] {
-        let facts = [("jwt_payload/sub", sub), ("jwt_payload/quota", "50"), ("jwt_payload/plan", "free")];
-        for (dial, expected) in [(None, expected), (Some(8), dialed), (Some(0), dialed.map(|q| q / 10 * 10))]
+        let facts =
+            [("jwt_payload/sub", sub), ("jwt_payload/quota", "50"), ("jwt_payload/plan", "free")];
+        for (dial, expected) in
+            [(None, expected), (Some(8), dialed), (Some(0), dialed.map(|q| q / 10 * 10))]
         {
             let config = config.dialed(&[Turned { quota: dial, ..Turned::default() }]);
             assert_eq!(quota(&config, &facts), expected, "{sub} {dial:?}");
@@ -94,12 +97,12 @@ fn a_dial_comes_behind_an_override_and_before_all_else() {
 
 #[test]
 fn a_policy_that_is_off_asks_nothing_until_a_dial_turns_it_on() {
-    let off =
-        json!({"match": {"methods": ["GET"]}, "partition_by": ["key"], "on_missing": "deny", "mode": "off"});
+    let off = json!({"match": {"methods": ["GET"]}, "partition_by": ["key"], "on_missing": "deny", "mode": "off"});
     let config = config(identities(), &[off, json!({})]);
     let request = Fake::new(&[(":method", "GET")]);
-    let places =
-        |checks: Vec<Check>| checks.iter().map(|check| (check.policy, check.enforced)).collect::<Vec<_>>();
+    let places = |checks: Vec<Check>| {
+        checks.iter().map(|check| (check.policy, check.enforced)).collect::<Vec<_>>()
+    };
     assert_eq!(places(config.evaluate(&request).checks.unwrap()), [(1, true)]);
     assert_eq!(*request.asked.borrow(), [""; 0]);
     let turned = |mode| [Turned { mode: Some(mode), ..Turned::default() }, Turned::default()];
@@ -109,8 +112,13 @@ fn a_policy_that_is_off_asks_nothing_until_a_dial_turns_it_on() {
     assert_eq!(places(shadow.evaluate(&request).checks.unwrap()), [(1, true)], "it never refuses");
     let facts = Fake::new(&[(":method", "GET"), ("x-api-key", "k")]);
     assert_eq!(places(shadow.evaluate(&facts).checks.unwrap()), [(0, false), (1, true)]);
-    let off = shadow.dialed(&[Turned::default(), Turned { mode: Some(Mode::Off), ..Turned::default() }]);
-    assert_eq!(places(off.evaluate(&facts).checks.unwrap()), [(0, false)], "places stay what they are");
+    let off =
+        shadow.dialed(&[Turned::default(), Turned { mode: Some(Mode::Off), ..Turned::default() }]);
+    assert_eq!(
+        places(off.evaluate(&facts).checks.unwrap()),
+        [(0, false)],
+        "places stay what they are"
+    );
 }
 
 #[test]
@@ -131,7 +139,12 @@ fn what_comes_first_spares_the_questions_behind_it() {
         ),
         (
             vec![("jwt_payload/sub", "bob")],
-            vec!["jwt_payload/sub", "jwt_payload/quota", "connection.uri_san_peer_certificate", "x-cost"],
+            vec![
+                "jwt_payload/sub",
+                "jwt_payload/quota",
+                "connection.uri_san_peer_certificate",
+                "x-cost",
+            ],
         ),
     ] {
         let request = Fake::new(&facts);
@@ -163,11 +176,18 @@ fn a_quota_that_is_told_is_a_whole_number_of_its_type() {
     assert_eq!(quota(&number, &[("jwt_payload/limits/day", "50")]), Some(5), "text is no number");
     assert_eq!(quota(&number, &NOTHING), Some(5));
 
-    let text =
-        told(json!({"metadata": {"filter": "authz", "path": ["quota"], "type": "string"}, "max": 100}));
-    for (raw, expected) in
-        [("7", 7), ("100", 100), ("101", 100), ("-7", 5), ("7.0", 5), ("7 ", 5), ("\0\0\0\0\0\0\0@", 5)]
-    {
+    let text = told(
+        json!({"metadata": {"filter": "authz", "path": ["quota"], "type": "string"}, "max": 100}),
+    );
+    for (raw, expected) in [
+        ("7", 7),
+        ("100", 100),
+        ("101", 100),
+        ("-7", 5),
+        ("7.0", 5),
+        ("7 ", 5),
+        ("\0\0\0\0\0\0\0@", 5),
+    ] {
         assert_eq!(quota(&text, &[("authz:quota", raw)]), Some(expected), "{raw}");
     }
     assert_eq!(quota(&text, &[("authz:quota", "9".repeat(70_000))]), Some(100));
@@ -183,7 +203,10 @@ fn tiers_are_named_as_their_source_writes_them() {
     };
     let number = tiers(json!({"jwt": {"claim": "level", "type": "number"}}), ["1", "0.5"]);
     for (level, expected) in [(1.0, 10), (0.5, 20), (2.0, 5)] {
-        assert_eq!(quota(&number, &[("jwt_payload/level", f64::to_le_bytes(level))]), Some(expected));
+        assert_eq!(
+            quota(&number, &[("jwt_payload/level", f64::to_le_bytes(level))]),
+            Some(expected)
+        );
     }
     let truth = tiers(json!({"jwt": {"claim": "paid", "type": "boolean"}}), ["true", "false"]);
     for (paid, expected) in [([1], 10), ([0], 20), ([2], 5)] {
@@ -283,7 +306,8 @@ fn partitions_of_several_values_are_overridden_in_their_encoded_form() {
             ],
         })],
     );
-    let all = [("jwt_payload/iss", "https://idp"), ("jwt_payload/sub", "alice"), (":method", "GET")];
+    let all =
+        [("jwt_payload/iss", "https://idp"), ("jwt_payload/sub", "alice"), (":method", "GET")];
     assert_eq!(quota(&config, &all), Some(1));
     assert_eq!(quota(&config, &[(":method", "GET"), ("address", "[2001:db8::1]:1")]), Some(2));
     assert_eq!(quota(&config, &NOTHING), Some(3));
@@ -362,8 +386,8 @@ fn staggered_windows_begin_at_a_moment_of_each_partition() {
         let checks = config.evaluate(&Fake::new(&[("jwt_payload/sub", sub)])).checks.unwrap();
         checks.iter().map(|check| check.counter.window).collect::<Vec<_>>()
     };
-    // The first 8 bytes of the SHA-256 of `jwt.sub=alice`, `jwt.sub=bob` and `*`, modulo the window: computed
-    // by another implementation.
+    // The first 8 bytes of the SHA-256 of `jwt.sub=alice`, `jwt.sub=bob` and `*`, modulo the
+    // window: computed by another implementation.
     let window = |seconds, offset| Window::new(seconds, offset).unwrap();
     assert_eq!(windows("alice"), [window(3600, 0), window(3600, 558), window(60, 3)]);
     assert_eq!(windows("bob"), [window(3600, 0), window(3600, 2650), window(60, 3)]);

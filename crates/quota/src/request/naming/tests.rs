@@ -92,7 +92,10 @@ fn a_secret_takes_the_place_of_its_label() {
         Err(NameError::Unplaced("header.x-api-key".into()))
     );
     assert_eq!(encode("*", vec![in_header()]), Err(NameError::Unplaced("header.x-api-key".into())));
-    assert_eq!(Secret::new("apikey", b"x".to_vec()).unwrap_err(), NameError::UnknownLabel("apikey".into()));
+    assert_eq!(
+        Secret::new("apikey", b"x".to_vec()).unwrap_err(),
+        NameError::UnknownLabel("apikey".into())
+    );
     assert!(Secret::new("header.x", Vec::new()).is_err());
     let name = Name::parse("", vec![secret("header.x-api-key", "hidden")]).unwrap();
     assert!(!format!("{name:?} {key:?}").contains("hidden"), "{name:?}");
@@ -115,19 +118,25 @@ fn only_what_is_digested_needs_the_key() {
 fn what_names_nobody_is_told_how_it_is_written() {
     assert!(error("").contains("label=value"));
     assert!(error("alice").contains("jwt.sub=alice"));
-    for unknown in ["sub=alice", "jwt=alice", "jwt.=x", "jwt.a..b=x", "jwt@.a=x", "header.=x", "ips=1", "=x"]
+    for unknown in
+        ["sub=alice", "jwt=alice", "jwt.=x", "jwt.a..b=x", "jwt@.a=x", "header.=x", "ips=1", "=x"]
     {
         assert!(error(unknown).contains("is no label"), "{unknown}: {}", error(unknown));
     }
-    assert!(error("jwt.sub=").contains("has no value") && error("jwt.sub").contains("has no value"));
-    for wrong in ["ip=alice", "ip=192.0.2.0/24", "ip=2001:db8::/0", "ip=2001:db8::/129", "ip=%FF", "ip="] {
+    assert!(
+        error("jwt.sub=").contains("has no value") && error("jwt.sub").contains("has no value")
+    );
+    for wrong in
+        ["ip=alice", "ip=192.0.2.0/24", "ip=2001:db8::/0", "ip=2001:db8::/129", "ip=%FF", "ip="]
+    {
         assert!(error(wrong).contains("must be an address"), "{wrong}: {}", error(wrong));
     }
 }
 
 #[test]
 fn a_single_address_of_ipv6_is_told() {
-    let single = |typed: &str| Name::parse(typed, Vec::new()).unwrap().single_ipv6().map(ToOwned::to_owned);
+    let single =
+        |typed: &str| Name::parse(typed, Vec::new()).unwrap().single_ipv6().map(ToOwned::to_owned);
     assert_eq!(single("ip=2001:db8::1").as_deref(), Some("2001:db8::1"));
     for other in ["ip=2001:db8::1/64", "ip=192.0.2.7", "jwt.sub=a:b"] {
         assert_eq!(single(other), None, "{other}");

@@ -27,15 +27,17 @@ pub(super) static KIND: Kind = Kind {
     label: |typed| (typed == IP).then(|| typed.to_owned()),
     spell: |value| {
         let text = std::str::from_utf8(&value).ok().and_then(spelled);
-        text.map(String::into_bytes)
-            .ok_or("an address such as 192.0.2.7, 2001:db8::1, or 2001:db8::/64 for a network of IPv6")
+        text.map(String::into_bytes).ok_or(
+            "an address such as 192.0.2.7, 2001:db8::1, or 2001:db8::/64 for a network of IPv6",
+        )
     },
 };
 
 object! {
     /// The client's address.
     ClientIp(ClientIpFields<'a>) -> Source {
-        /// The leading bits of an IPv6 address that count as one client. Each IPv4 address counts by itself.
+        /// The leading bits of an IPv6 address that count as one client. Each IPv4 address counts
+        /// by itself.
         default(64) ipv6_prefix: Whole<1, 128> = 56,
     }
 }

@@ -20,7 +20,9 @@ pub(super) static KIND: Kind = Kind {
     schema: Header::schema,
     verified: None,
     labels: "header.<name>",
-    label: |typed| Some(key::label("header", &typed_name("header", typed)?.to_ascii_lowercase()).into()),
+    label: |typed| {
+        Some(key::label("header", &typed_name("header", typed)?.to_ascii_lowercase()).into())
+    },
     spell: as_typed,
 };
 
@@ -71,7 +73,9 @@ impl Type for HeaderName {
             name if is_short_token(name) => return Some(name.to_owned()),
             _ => "letters, digits and any of !#$%&'*+-.^_`|~",
         };
-        node.fault(format!("must be a header name of at most {MAX_NAME} bytes, is {name:?}: {instead}"));
+        node.fault(format!(
+            "must be a header name of at most {MAX_NAME} bytes, is {name:?}: {instead}"
+        ));
         None
     }
 

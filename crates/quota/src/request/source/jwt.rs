@@ -36,7 +36,9 @@ pub(super) static KIND: Kind = Kind {
         let (head, path) = typed.split_once('.')?;
         match head.split_once('@') {
             None if head == "jwt" => path_label("jwt", path),
-            Some(("jwt", payload)) if !payload.is_empty() => path_label(&source(&decoded(payload)?), path),
+            Some(("jwt", payload)) if !payload.is_empty() => {
+                path_label(&source(&decoded(payload)?), path)
+            }
             _ => None,
         }
     },
@@ -46,7 +48,8 @@ pub(super) static KIND: Kind = Kind {
 object! {
     /// Claims of a verified token: `claim`, or several `claims` that name a caller together.
     Jwt(JwtFields<'a>) -> Source {
-        /// The key of the token's payload in the dynamic metadata of `jwt_authn`, its `payload_in_metadata`.
+        /// The key of the token's payload in the dynamic metadata of `jwt_authn`, its
+        /// `payload_in_metadata`.
         default("jwt_payload") payload: Member = "jwt_payload",
         /// The type of the claims. A value of another type counts as missing.
         default("string") r#type: ValueType = "string",
@@ -78,12 +81,13 @@ type Typed<'a> = Box<dyn FnOnce(ValueType) -> Fact + 'a>;
 object! {
     /// A claim of a verified token.
     VerifiedClaim(VerifiedClaimFields<'a>) -> Typed<'a> {
-        /// The key of the token's payload in the dynamic metadata of `jwt_authn`, its `payload_in_metadata`.
+        /// The key of the token's payload in the dynamic metadata of `jwt_authn`, its
+        /// `payload_in_metadata`.
         default("jwt_payload") payload: Member = "jwt_payload",
         /// The claim.
         required claim: Claim = "plan",
-        /// The type of the claim. A value of another type counts as missing. Left out, it is `number` in
-        /// `quota_from` and `string` elsewhere.
+        /// The type of the claim. A value of another type counts as missing. Left out, it is
+        /// `number` in `quota_from` and `string` elsewhere.
         optional r#type: ValueType = "string",
     }
 }
@@ -115,7 +119,8 @@ fn source(payload: &str) -> String {
     source
 }
 
-/// A claim: a name in which dots lead into nested claims, or a list of names that may hold dots themselves.
+/// A claim: a name in which dots lead into nested claims, or a list of names that may hold dots
+/// themselves.
 enum Claim {}
 
 impl Type for Claim {
@@ -139,7 +144,8 @@ impl Type for Claim {
     #[cfg(feature = "schema")]
     fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
         let pattern = r"^[^.\u0000-\u001f\u007f]+(\.[^.\u0000-\u001f\u007f]+)*$";
-        let dotted = serde_json::json!({"type": "string", "pattern": pattern, "maxLength": MAX_NAME});
+        let dotted =
+            serde_json::json!({"type": "string", "pattern": pattern, "maxLength": MAX_NAME});
         serde_json::json!({"anyOf": [dotted, List::<Member, 1, MAX_DEPTH>::schema(book)]})
     }
 }

@@ -36,10 +36,11 @@ object! {
     Metadata(MetadataFields<'a>) -> (&'a str, Vec<&'a str>, Option<ValueType>) {
         /// The namespace, which is mostly the name of the filter that wrote it.
         required filter: Member = "envoy.filters.http.ext_authz",
-        /// The names that lead to the value. An element of a list is named by its index: `groups`, then `0`.
+        /// The names that lead to the value. An element of a list is named by its index: `groups`,
+        /// then `0`.
         required path: List<Member, 1, MAX_DEPTH> = ["user", "id"],
-        /// The type of the value. A value of another type counts as missing. Left out, it is `number` in
-        /// `quota_from` and `string` elsewhere.
+        /// The type of the value. A value of another type counts as missing. Left out, it is
+        /// `number` in `quota_from` and `string` elsewhere.
         optional r#type: ValueType = "string",
     }
 }

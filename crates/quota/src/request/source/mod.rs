@@ -1,7 +1,8 @@
 //! The sources of identities: where a request says who is calling.
 //!
-//! Each kind of source is one file, which holds all there is to it: how the document writes it, what its label
-//! in a key is, how its value is looked up, and its documentation. A new kind is one file and one line of [`ALL`].
+//! Each kind of source is one file, which holds all there is to it: how the document writes it,
+//! what its label in a key is, how its value is looked up, and its documentation. A new kind is one
+//! file and one line of [`ALL`].
 
 mod client_ip;
 mod cookie;
@@ -61,7 +62,8 @@ pub(crate) struct Kind {
     pub(crate) verified: Option<Verified>,
     /// The labels that such sources write into keys, for people.
     pub(crate) labels: &'static str,
-    /// The label that a person typed, encoded as in keys. `None` if no source of this kind writes it.
+    /// The label that a person typed, encoded as in keys. `None` if no source of this kind writes
+    /// it.
     pub(crate) label: fn(&str) -> Option<String>,
     /// A value that a person typed, as requests have it; or what it must be instead.
     pub(crate) spell: fn(Vec<u8>) -> Result<Vec<u8>, &'static str>,
@@ -190,8 +192,10 @@ fn alone<'a, T>(node: &Node<'a>, take: impl FnOnce(&mut Object<'a>) -> Option<T>
 }
 
 fn take_verified(object: &mut Object<'_>, default: ValueType) -> Option<Fact> {
-    let others: Vec<_> = ALL.iter().filter(|kind| kind.verified.is_none()).map(|kind| kind.name).collect();
-    let verified: Vec<_> = ALL.iter().filter(|kind| kind.verified.is_some()).map(|kind| kind.name).collect();
+    let others: Vec<_> =
+        ALL.iter().filter(|kind| kind.verified.is_none()).map(|kind| kind.name).collect();
+    let verified: Vec<_> =
+        ALL.iter().filter(|kind| kind.verified.is_some()).map(|kind| kind.name).collect();
     let why = format!("must be {}: clients can write this one", suggest::alternatives(&verified));
     if object.refuse(&others, &why) {
         return None;
@@ -205,7 +209,13 @@ fn take_verified(object: &mut Object<'_>, default: ValueType) -> Option<Fact> {
 impl Kind {
     fn field(&self, schema: Value) -> Field {
         let example = serde_json::from_str(self.example).ok();
-        Field { name: self.name, doc: prose(self.doc), schema, presence: Presence::Optional, example }
+        Field {
+            name: self.name,
+            doc: prose(self.doc),
+            schema,
+            presence: Presence::Optional,
+            example,
+        }
     }
 }
 

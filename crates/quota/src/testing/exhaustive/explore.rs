@@ -32,7 +32,9 @@ impl Setup {
         let mut open = VecDeque::from([(start, 0)]);
         let (mut quiet, mut steps, mut wrong) = (0, 0_u64, None);
         while let Some((state, place)) = open.pop_front() {
-            if let Some(property) = properties.iter().find(|property| !self.holds(**property, &state)) {
+            if let Some(property) =
+                properties.iter().find(|property| !self.holds(**property, &state))
+            {
                 wrong = Some((*property, way(&ways, place)));
                 break;
             }

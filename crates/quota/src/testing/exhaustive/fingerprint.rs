@@ -13,7 +13,8 @@ impl Setup {
         let wrong = wrong.map(|property| property as u8);
         let mut nodes: Vec<u64> = state.nodes.iter().map(|node| node.print).collect();
         nodes.sort_unstable();
-        let mut used: Vec<_> = store.counters().map(|counter| (counter, store.used(counter))).collect();
+        let mut used: Vec<_> =
+            store.counters().map(|counter| (counter, store.used(counter))).collect();
         used.sort_unstable();
         let mut hasher = DefaultHasher::new();
         (nodes, step, admitted, requests, faults, departures, used, wrong).hash(&mut hasher);
@@ -36,7 +37,9 @@ impl Node {
 fn of_text(text: &str) -> u64 {
     let mut serials: Vec<u64> = Vec::new();
     for name in SERIALS {
-        serials.extend(text.match_indices(name).map(|(at, _)| number(&text.as_bytes()[at + name.len()..]).0));
+        serials.extend(
+            text.match_indices(name).map(|(at, _)| number(&text.as_bytes()[at + name.len()..]).0),
+        );
     }
     serials.sort_unstable();
     serials.dedup();
@@ -65,7 +68,10 @@ impl Reader<'_> {
                 }
                 b'{' => entry = mixed(entry, self.block(b'}')),
                 b'[' => entry = mixed(entry, self.block(b']')),
-                b'(' if SERIALS.iter().any(|name| self.text[..self.at].ends_with(name.as_bytes())) => {
+                b'(' if SERIALS
+                    .iter()
+                    .any(|name| self.text[..self.at].ends_with(name.as_bytes())) =>
+                {
                     let (serial, digits) = number(&self.text[self.at..]);
                     self.at += digits;
                     entry = mixed(entry, self.serials.binary_search(&serial).unwrap() as u64);

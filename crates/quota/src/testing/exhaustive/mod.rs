@@ -98,7 +98,8 @@ impl Setup {
                 count_denied: false,
                 shadow: false,
             };
-            let request = ReserveRequest { budget_ms: 1, refunds: vec![], reservations: vec![others] };
+            let request =
+                ReserveRequest { budget_ms: 1, refunds: vec![], reservations: vec![others] };
             state.store.carry_out(&request, self.moments[0]);
             state.admitted.insert((key, self.current(0, 0)), self.taken);
         }
@@ -112,7 +113,11 @@ impl Setup {
 
     fn counter(&self, policy: usize) -> Counter {
         let policy = &self.config.policies[policy];
-        Counter { key: format!("d:{}:{{*}}", policy.name).into(), quota: policy.quota, window: policy.window }
+        Counter {
+            key: format!("d:{}:{{*}}", policy.name).into(),
+            quota: policy.quota,
+            window: policy.window,
+        }
     }
 
     fn checks(&self, kind: usize) -> Vec<Check> {

@@ -103,8 +103,8 @@ impl<'a> Step<'a> {
             Event::Answer(place, counts) => {
                 let mut admission = self.node.running.remove(place);
                 let status = if counts { COUNTED } else { 200 };
-                let back =
-                    admission.answered(Answered::headers(status, None, None, true), &self.setup.config);
+                let back = admission
+                    .answered(Answered::headers(status, None, None, true), &self.setup.config);
                 let of = |Held { counter, units, .. }: &Held| {
                     ((Rc::clone(&counter.key), units.window), units.amount)
                 };

@@ -36,11 +36,12 @@ impl Setup {
             return false;
         }
         match property {
-            Property::NeverOver => state.admitted.iter().all(|((key, _), units)| *units <= self.quota(key)),
-            Property::NothingUncounted => state
-                .admitted
-                .iter()
-                .all(|((key, window), units)| *units <= state.store.used(&(key.to_string(), *window))),
+            Property::NeverOver => {
+                state.admitted.iter().all(|((key, _), units)| *units <= self.quota(key))
+            }
+            Property::NothingUncounted => state.admitted.iter().all(|((key, window), units)| {
+                *units <= state.store.used(&(key.to_string(), *window))
+            }),
             Property::NothingPaidTwice => {
                 state.faults < self.faults || !is_quiet(state) || self.is_all_accounted_for(state)
             }
@@ -65,5 +66,8 @@ impl Setup {
 
 /// Whether nothing is on its way, waits or is held.
 pub(super) fn is_quiet(state: &State) -> bool {
-    state.nodes.iter().all(|node| node.flights.is_empty() && node.running.is_empty() && node.worker.is_idle())
+    state
+        .nodes
+        .iter()
+        .all(|node| node.flights.is_empty() && node.running.is_empty() && node.worker.is_idle())
 }

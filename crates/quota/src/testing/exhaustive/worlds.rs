@@ -12,8 +12,9 @@ const BEGIN: u64 = 960_000;
 
 /// Policies `a` and `b`, both enforced.
 fn config(quota: u64, window: &str, edit: impl Fn(&mut Policy)) -> Rc<Config> {
-    let policy =
-        |name| format!(r#"{{"name":"{name}","partition_by":[],"quota":{quota},"window":"{window}"}}"#);
+    let policy = |name| {
+        format!(r#"{{"name":"{name}","partition_by":[],"quota":{quota},"window":"{window}"}}"#)
+    };
     let text = format!(
         r#"{{"domain":"d","store":{{"cluster":"c","timeout":"{TIMEOUT_MS}ms","on_failure":"deny"}},
             "policies":[{},{}]}}"#,
@@ -164,7 +165,8 @@ fn refunds_that_reach_the_store_twice_admit_more_than_the_quota() {
         repeats: Repeats::Refunds,
         ..plain(&[(&[0], 1, 3)])
     };
-    let (wrong, way) = setup.explore(&[Property::NeverOver]).wrong.expect("a history that goes over");
+    let (wrong, way) =
+        setup.explore(&[Property::NeverOver]).wrong.expect("a history that goes over");
     assert_eq!(wrong, Property::NeverOver);
     println!("{way:#?}");
     let once = Setup { repeats: Repeats::Nothing, ..setup };

@@ -10,12 +10,15 @@ use crate::config::{Abandoned, Answers, Config, Count, Policy, Precision};
 use crate::protocol::OnFailure;
 use crate::worker::known::local::share;
 
-const SETUP: Setup = Setup { workers: 3, parties: 2, rate: 2, cost: 3, loss: 0, late: true, moves_every: 0 };
+const SETUP: Setup =
+    Setup { workers: 3, parties: 2, rate: 2, cost: 3, loss: 0, late: true, moves_every: 0 };
 
 /// Policies `a` and `b` are enforced, `c` only counts.
 fn config(window: &str) -> Config {
     let policy = |name, mode| {
-        format!(r#"{{"name":"{name}","partition_by":[],"quota":40,"window":"{window}","mode":"{mode}"}}"#)
+        format!(
+            r#"{{"name":"{name}","partition_by":[],"quota":40,"window":"{window}","mode":"{mode}"}}"#
+        )
     };
     let text = format!(
         r#"{{"domain":"d","store":{{"cluster":"c","timeout":"50ms","on_failure":"deny"}},"policies":[{},{},{}]}}"#,
@@ -38,8 +41,11 @@ fn varied(seed: u64, window: &str) -> Config {
         }
         if random.percent(30) {
             let abandoned = Abandoned::Refund;
-            policy.count =
-                Count::Answered(Answers { statuses: [COUNTED].into(), abandoned, ..Answers::default() });
+            policy.count = Count::Answered(Answers {
+                statuses: [COUNTED].into(),
+                abandoned,
+                ..Answers::default()
+            });
         }
     }
     config
@@ -72,7 +78,10 @@ fn invariant_3_nothing_is_admitted_that_the_store_has_not_counted() {
         let setup = Setup { loss: [0, 5, 30][seed as usize % 3], ..SETUP };
         let world = World::new(seed, varied(seed, "1s"), setup).run(1_800);
         for (counter, admitted) in &world.admitted {
-            assert!(*admitted <= world.store.used(counter), "seed {seed}: {admitted} of {counter:?}");
+            assert!(
+                *admitted <= world.store.used(counter),
+                "seed {seed}: {admitted} of {counter:?}"
+            );
         }
     }
 }
@@ -112,7 +121,10 @@ fn a_demanded_quota_is_used_up() {
         let world = World::new(seed, config("366d"), SETUP).run(3_300).drain();
         for (counter, admitted) in &world.admitted {
             assert_eq!(*admitted, world.store.used(counter), "seed {seed}: {counter:?}");
-            assert!(*admitted > 40 - 3, "seed {seed}: {admitted} of {counter:?}, but for what no cost fits");
+            assert!(
+                *admitted > 40 - 3,
+                "seed {seed}: {admitted} of {counter:?}, but for what no cost fits"
+            );
         }
     }
 }
@@ -128,7 +140,10 @@ fn a_worker_admits_no_more_than_its_share_by_itself() {
         let mut world = World::new(seed, config, setup).run(1_500);
         for ((worker, counter), admitted) in &world.local {
             let most = share(counter.quota, world.config.store.local_share);
-            assert!(*admitted <= most, "seed {seed}: {admitted} of {most} by {worker} of {counter:?}");
+            assert!(
+                *admitted <= most,
+                "seed {seed}: {admitted} of {most} by {worker} of {counter:?}"
+            );
         }
         world.statistics_are_true();
     }

@@ -51,8 +51,11 @@ fn of_a_demanded_quota_98_percent_are_admitted() {
         for quota in [10_000, 20_000, 26_000] {
             let world = World::new(seed, config(quota, "10s"), SETUP).run(10_100);
             assert!(!world.refused.is_empty(), "seed {seed}: {quota} are demanded");
-            let admitted =
-                world.admitted.iter().find(|((_, window), _)| *window == 100).map(|(_, units)| *units);
+            let admitted = world
+                .admitted
+                .iter()
+                .find(|((_, window), _)| *window == 100)
+                .map(|(_, units)| *units);
             assert!(
                 admitted.is_some_and(|units| units * 100 >= quota * 98),
                 "seed {seed}: {admitted:?} of {quota}"

@@ -130,12 +130,19 @@ impl World {
     }
 
     fn checks(&mut self) -> Vec<Check> {
-        let (party, cost) = (self.random.below(self.setup.parties), 1 + self.random.below(self.setup.cost));
+        let (party, cost) =
+            (self.random.below(self.setup.parties), 1 + self.random.below(self.setup.cost));
         let all = 1 + self.random.below((1 << self.config.policies.len()) - 1);
         let enforced = |policy: usize| self.config.policies[policy].mode == Mode::Enforce;
         let check = |(policy, counters): (usize, &Vec<Counter>)| {
-            let (counter, cost) = (counters[party as usize].clone(), NonZeroU64::new(cost).unwrap());
-            (all >> policy & 1 == 1).then_some(Check { policy, counter, cost, enforced: enforced(policy) })
+            let (counter, cost) =
+                (counters[party as usize].clone(), NonZeroU64::new(cost).unwrap());
+            (all >> policy & 1 == 1).then_some(Check {
+                policy,
+                counter,
+                cost,
+                enforced: enforced(policy),
+            })
         };
         self.counters.iter().enumerate().filter_map(check).collect()
     }
@@ -143,7 +150,8 @@ impl World {
     fn place(&mut self) -> usize {
         let workers = self.setup.workers as u64;
         let turn = self.now.checked_div(self.setup.moves_every).filter(|_| !self.random.percent(2));
-        turn.map_or(self.random.below(workers), |turn| (turn * 2 + self.random.below(2)) % workers) as usize
+        turn.map_or(self.random.below(workers), |turn| (turn * 2 + self.random.below(2)) % workers)
+            as usize
     }
 
     fn arrive(&mut self) {
@@ -156,11 +164,16 @@ impl World {
                 self.clients.insert(id, Client { worker, ticket: Some(ticket), since, checks });
             }
             Submitted::Counting(admission) => {
-                let is_known =
-                    |check: &Check| admission.standings.iter().any(|known| known.policy == check.policy);
+                let is_known = |check: &Check| {
+                    admission.standings.iter().any(|known| known.policy == check.policy)
+                };
                 let (known, asked): (Vec<_>, Vec<_>) = checks.into_iter().partition(is_known);
-                let only_counts = |check: &Check| self.config.policies[check.policy].mode == Mode::Shadow;
-                assert!(!asked.is_empty() && asked.iter().all(only_counts), "admitted before it was counted");
+                let only_counts =
+                    |check: &Check| self.config.policies[check.policy].mode == Mode::Shadow;
+                assert!(
+                    !asked.is_empty() && asked.iter().all(only_counts),
+                    "admitted before it was counted"
+                );
                 self.at_once(worker, &known, Decision::Admit(admission));
                 self.clients.insert(id, Client { worker, ticket: None, since, checks: asked });
             }
@@ -213,10 +226,17 @@ impl World {
             let policy = &self.config.policies[check.policy];
             let standing = standings.iter().find(|standing| standing.policy == check.policy);
             let Some(standing) = standing else {
-                let fails_closed = policy.mode == Mode::Enforce && policy.on_failure == OnFailure::Deny;
-                assert!(!admitted || !fails_closed, "admitted by {} without being counted", policy.name);
-                if admitted && policy.mode == Mode::Enforce && policy.on_failure == OnFailure::Local {
-                    *self.local.entry((worker, check.counter.clone())).or_default() += check.cost.get();
+                let fails_closed =
+                    policy.mode == Mode::Enforce && policy.on_failure == OnFailure::Deny;
+                assert!(
+                    !admitted || !fails_closed,
+                    "admitted by {} without being counted",
+                    policy.name
+                );
+                if admitted && policy.mode == Mode::Enforce && policy.on_failure == OnFailure::Local
+                {
+                    *self.local.entry((worker, check.counter.clone())).or_default() +=
+                        check.cost.get();
                 }
                 continue;
             };
@@ -231,9 +251,17 @@ impl World {
                     admitted.then_some(Outcome::Admitted)
                 }
                 (false, mode) => {
-                    assert!(!admitted || mode == Mode::Shadow, "admitted although {} refuses", policy.name);
+                    assert!(
+                        !admitted || mode == Mode::Shadow,
+                        "admitted although {} refuses",
+                        policy.name
+                    );
                     *self.refused.entry(counter).or_default() += check.cost.get();
-                    Some(if mode == Mode::Shadow { Outcome::ShadowRefused } else { Outcome::Refused })
+                    Some(if mode == Mode::Shadow {
+                        Outcome::ShadowRefused
+                    } else {
+                        Outcome::Refused
+                    })
                 }
             };
             if let Some(outcome) = outcome {
@@ -255,17 +283,25 @@ impl World {
                 let request: ReserveRequest = serde_json::from_slice(&body).unwrap();
                 let reply = serde_json::to_vec(&self.store.carry_out(&request, self.now)).unwrap();
                 let lost = self.random.percent(self.setup.loss);
-                self.sent(if lost { Event::Failed(worker, call) } else { Event::Reply(worker, call, reply) });
+                self.sent(if lost {
+                    Event::Failed(worker, call)
+                } else {
+                    Event::Reply(worker, call, reply)
+                });
             }
-            Event::Reply(worker, call, body) => drop(self.workers[worker].replied(call, &body, now)),
+            Event::Reply(worker, call, body) => {
+                drop(self.workers[worker].replied(call, &body, now))
+            }
             Event::Failed(worker, call) => drop(self.workers[worker].call_failed(call, now)),
             Event::Answered(worker, mut admission) => {
                 let status = self.random.of(&[Some(COUNTED), Some(200), Some(200), None]);
                 let head = |status| Answered::headers(status, None, None, true);
-                let held = admission.answered(status.map_or(Answered::Abandoned, head), &self.config);
+                let held =
+                    admission.answered(status.map_or(Answered::Abandoned, head), &self.config);
                 assert_eq!(held.is_empty(), status == Some(COUNTED));
                 for Held { counter, units, .. } in &held {
-                    *self.admitted.get_mut(&(counter.key.to_string(), units.window)).unwrap() -= units.amount;
+                    *self.admitted.get_mut(&(counter.key.to_string(), units.window)).unwrap() -=
+                        units.amount;
                 }
                 self.workers[worker].refund(held, now);
             }
@@ -311,7 +347,11 @@ impl World {
             self.settle(worker);
         }
         for Client { since, .. } in self.clients.values() {
-            assert!(self.now <= since + TIMEOUT_MS + 10, "invariant 2: stuck for {} ms", self.now - since);
+            assert!(
+                self.now <= since + TIMEOUT_MS + 10,
+                "invariant 2: stuck for {} ms",
+                self.now - since
+            );
         }
         self.leases_are_bounded();
     }

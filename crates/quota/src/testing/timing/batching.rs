@@ -10,14 +10,16 @@ const DOCUMENT: &str = include_str!("../../../../../docs/design/batching.md");
 /// Calls a request by Little's law, at `rate` requests a second and calls of `us` microseconds.
 fn model(rate: u64, us: u64) -> f64 {
     let (rate, trip, gather) = (rate as f64 / 1e6, us as f64, GATHER.as_micros() as f64);
-    let between = if trip <= gather { trip + (-rate * trip).exp() / rate } else { gather + 2.0 / rate };
+    let between =
+        if trip <= gather { trip + (-rate * trip).exp() / rate } else { gather + 2.0 / rate };
     1.0 / (rate * between)
 }
 
 /// The rows of the first table: rate, round trip, and the cells after them.
 fn rows() -> impl Iterator<Item = (u64, u64, Vec<f64>)> {
-    let cells =
-        |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().parse::<f64>().ok()).collect();
+    let cells = |line: &str| {
+        line.trim_matches('|').split('|').map(|cell| cell.trim().parse::<f64>().ok()).collect()
+    };
     DOCUMENT.lines().filter(|line| line.starts_with('|')).filter_map(move |line| {
         let cells: Option<Vec<f64>> = cells(line);
         let [rate, ms, rest @ ..] = cells.as_deref()? else { return None };

@@ -22,7 +22,10 @@ fn a_lease_saves_calls_and_items_wherever_it_holds_anything() {
     ] {
         let (calls, items) = cost(leased(Duration::from_millis(ahead_ms)), rate, partitions);
         let case = format!("{rate}/s of {partitions}, {ahead_ms} ms ahead");
-        assert!(calls <= most_calls && items <= most_items, "{case}: {calls} calls, {items} items a request");
+        assert!(
+            calls <= most_calls && items <= most_items,
+            "{case}: {calls} calls, {items} items a request"
+        );
     }
 }
 
@@ -32,7 +35,13 @@ fn a_lease_that_holds_next_to_nothing_costs_what_counting_exactly_costs() {
     for (rate, most_items) in [(4_000, 1.01), (15_000, 0.6)] {
         let (calls, items) = cost(leased(Duration::from_millis(100)), rate, 1_000);
         let (exact_calls, exact_items) = cost(exact(), rate, 1_000);
-        assert!(calls <= exact_calls * 1.01, "{rate}/s: {calls} calls a request, exact {exact_calls}");
-        assert!(items <= exact_items * most_items, "{rate}/s: {items} items a request, exact {exact_items}");
+        assert!(
+            calls <= exact_calls * 1.01,
+            "{rate}/s: {calls} calls a request, exact {exact_calls}"
+        );
+        assert!(
+            items <= exact_items * most_items,
+            "{rate}/s: {items} items a request, exact {exact_items}"
+        );
     }
 }

@@ -179,7 +179,8 @@ impl Host {
                     self.measured.reservations += request.reservations.len() as u64;
                 }
                 let reply = self.store.carry_out(&request, self.now_us / 1000);
-                return self.after(way_back, Event::Reply(call, serde_json::to_vec(&reply).unwrap()));
+                return self
+                    .after(way_back, Event::Reply(call, serde_json::to_vec(&reply).unwrap()));
             }
             Event::Reply(call, body) => drop(self.worker.replied(call, &body, now)),
         }
@@ -194,7 +195,8 @@ impl Host {
     }
 
     fn decided(&mut self, since_us: u64, decision: &Decision) {
-        let admitted = matches!(decision, Decision::Admit(admission) if admission.uncounted.is_none());
+        let admitted =
+            matches!(decision, Decision::Admit(admission) if admission.uncounted.is_none());
         assert!(admitted, "{decision:?}");
         if self.measuring {
             self.measured.waits_us.push(self.now_us - since_us);

@@ -111,7 +111,11 @@ impl Reserved {
         let is_sound = granted <= used
             && [used, quota, window].into_iter().all(|n| n <= protocol::MAX_UNITS)
             && reset_ms <= length_ms;
-        Ok(if is_sound { Ok(grant) } else { Err(format!("no counter can have these numbers: {grant:?}")) })
+        Ok(if is_sound {
+            Ok(grant)
+        } else {
+            Err(format!("no counter can have these numbers: {grant:?}"))
+        })
     }
 }
 
@@ -160,7 +164,8 @@ impl Batch {
         let count_denied = check.policy(config).is_some_and(|policy| policy.count_denied);
         let new = self.reserved.len();
         let (mut at, mut costs) = (self.first.get(&check.counter).copied(), 0);
-        while let Some((index, reserved)) = at.and_then(|at| Some((at, self.reserved.get_mut(at)?))) {
+        while let Some((index, reserved)) = at.and_then(|at| Some((at, self.reserved.get_mut(at)?)))
+        {
             costs += 1;
             // Where refusals count, the store counts the sum anyway.
             if reserved.min == cost || count_denied || costs == MAX_COSTS {
@@ -230,7 +235,11 @@ impl Batch {
         if grants != reservations {
             return Err(Misread::Count { grants, reservations });
         }
-        let each = self.reserved.iter().zip(reply.grants).map(|(reserved, outcome)| reserved.read(outcome));
+        let each = self
+            .reserved
+            .iter()
+            .zip(reply.grants)
+            .map(|(reserved, outcome)| reserved.read(outcome));
         Ok((reply.dials, each.collect::<Result<_, _>>()?))
     }
 

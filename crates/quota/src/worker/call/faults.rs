@@ -188,7 +188,8 @@ mod tests {
     #[test]
     fn end_of_a_call_is_classified_by_status_and_sender() {
         use AnsweredBy::{Host, Store};
-        let answered = |status, by, size| CallEnd::Answered { status, by, body: b"why".to_vec(), size };
+        let answered =
+            |status, by, size| CallEnd::Answered { status, by, body: b"why".to_vec(), size };
         let refused = |status| Err(CallFault::Refused { status, body: b"why" });
         for (end, expected) in [
             (CallEnd::Reset, Err(CallFault::CutOff)),

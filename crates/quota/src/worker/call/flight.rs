@@ -12,7 +12,9 @@ use crate::evaluate::Counter;
 use crate::protocol::Grant;
 use crate::time::Monotonic;
 use crate::worker::requests::Want;
-use crate::worker::{CallId, FULL_BATCH, GATHER, MAX_BATCH, MAX_IN_FLIGHT, OutgoingCall, Ticket, Worker};
+use crate::worker::{
+    CallId, FULL_BATCH, GATHER, MAX_BATCH, MAX_IN_FLIGHT, OutgoingCall, Ticket, Worker,
+};
 
 /// How long after its timeout the worker gives up a call that the host never reported.
 pub(crate) const LOST_AFTER: Duration = Duration::from_secs(1);
@@ -22,7 +24,8 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 impl<W> Worker<W> {
     /// Sends the next call that is due.
     pub(crate) fn send_call(&mut self, now: Monotonic) -> Option<OutgoingCall> {
-        let is_due = self.batch_is_due(now) || self.refunds_are_due(now) || self.refills_are_due(now);
+        let is_due =
+            self.batch_is_due(now) || self.refunds_are_due(now) || self.refills_are_due(now);
         if self.calls.under_way.len() >= MAX_IN_FLIGHT || !is_due {
             return None;
         }
@@ -51,7 +54,14 @@ impl<W> Worker<W> {
         let timeout = until.since(now);
         let body = batch.body(&refunds, timeout);
         let id = CallId(self.next_serial());
-        self.calls.under_way.push(Call { id, tickets, batch, probe, sent: now, lost_at: until + LOST_AFTER });
+        self.calls.under_way.push(Call {
+            id,
+            tickets,
+            batch,
+            probe,
+            sent: now,
+            lost_at: until + LOST_AFTER,
+        });
         Some(OutgoingCall { id, body, timeout })
     }
 
@@ -99,7 +109,12 @@ impl<W> Worker<W> {
     }
 
     /// A call failed as a whole.
-    pub(crate) fn one_failed(&mut self, id: CallId, fault: &CallFault<'_>, now: Monotonic) -> Change {
+    pub(crate) fn one_failed(
+        &mut self,
+        id: CallId,
+        fault: &CallFault<'_>,
+        now: Monotonic,
+    ) -> Change {
         match self.calls.take(id) {
             Some(call) => self.all_failed(call, fault, now),
             None => Change::None,
@@ -120,7 +135,8 @@ impl<W> Worker<W> {
     }
 
     fn batch_is_due(&mut self, now: Monotonic) -> bool {
-        let Some(deadline) = self.requests.first_gathered().map(|(_, waiter)| waiter.deadline) else {
+        let Some(deadline) = self.requests.first_gathered().map(|(_, waiter)| waiter.deadline)
+        else {
             return false;
         };
         if self.calls.breaker.is_probing() {
@@ -212,8 +228,10 @@ impl<W> Worker<W> {
         // If its call is still under way, a refusal counts when the reply arrives.
         if let Some(batch) = self.calls.batch_of(ticket) {
             for want in &waiter.wants {
-                if let (Some((reservation, cost)), Some((Outcome::Refused | Outcome::ShadowRefused, _))) =
-                    (want.asked(), want.outcome)
+                if let (
+                    Some((reservation, cost)),
+                    Some((Outcome::Refused | Outcome::ShadowRefused, _)),
+                ) = (want.asked(), want.outcome)
                 {
                     batch.count(reservation, cost);
                 }

@@ -54,7 +54,9 @@ impl Ledger {
         now: Monotonic,
     ) -> Option<Balance> {
         let memory = self.0.get(counter, now).map(|(memory, _)| memory);
-        if memory.is_some_and(|memory| memory.recheck_at <= now) && may_be_granted(counter, cost, overrides) {
+        if memory.is_some_and(|memory| memory.recheck_at <= now)
+            && may_be_granted(counter, cost, overrides)
+        {
             return None;
         }
         judge(memory, counter, cost, overrides, now)
@@ -212,7 +214,13 @@ mod tests {
         let zero = Counter { quota: 0, ..c };
         assert_eq!(ledger.refuses(&zero, 6, RuntimeOverrides::Some, at(1)), None);
         assert_eq!(ledger.refuses_for_good(&zero, 6, RuntimeOverrides::Some, at(1)), None);
-        ledger.learn(&zero, 9, Balance { remaining: 7, quota: 20, resets: at(10_000) }, true, at(1));
+        ledger.learn(
+            &zero,
+            9,
+            Balance { remaining: 7, quota: 20, resets: at(10_000) },
+            true,
+            at(1),
+        );
         for overrides in [RuntimeOverrides::None, RuntimeOverrides::Some] {
             let expected = if overrides == RuntimeOverrides::None {
                 refused(0, 0, 60_002)
@@ -222,15 +230,25 @@ mod tests {
             assert_eq!(ledger.refuses(&zero, 8, overrides, at(2)), expected);
         }
         assert_eq!(ledger.refuses(&zero, 7, RuntimeOverrides::Some, at(2)), None);
-        assert_eq!(ledger.refuses(&zero, 8, RuntimeOverrides::Some, at(1_001)), None, "once a second");
-        assert_eq!(ledger.refuses(&zero, 8, RuntimeOverrides::None, at(1_001)), refused(0, 0, 61_001));
+        assert_eq!(
+            ledger.refuses(&zero, 8, RuntimeOverrides::Some, at(1_001)),
+            None,
+            "once a second"
+        );
+        assert_eq!(
+            ledger.refuses(&zero, 8, RuntimeOverrides::None, at(1_001)),
+            refused(0, 0, 61_001)
+        );
     }
 
     #[test]
     fn counter_with_another_quota_is_another_counter() {
         let (mut ledger, c) = (Ledger::default(), counter("a"));
         ledger.learn(&c, 9, left(0, 10_000), true, at(0));
-        assert_eq!(ledger.refuses(&Counter { quota: 6, ..c }, 1, RuntimeOverrides::None, at(1)), None);
+        assert_eq!(
+            ledger.refuses(&Counter { quota: 6, ..c }, 1, RuntimeOverrides::None, at(1)),
+            None
+        );
     }
 
     #[test]

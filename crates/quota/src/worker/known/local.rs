@@ -51,7 +51,13 @@ impl Local {
     }
 
     /// Counts `cost` units.
-    pub(crate) fn take(&mut self, counter: &Counter, cost: u64, clock: &StoreClock, now: Monotonic) {
+    pub(crate) fn take(
+        &mut self,
+        counter: &Counter,
+        cost: u64,
+        clock: &StoreClock,
+        now: Monotonic,
+    ) {
         if let Some(used) = self.0.get_mut(counter, now) {
             *used = used.saturating_add(cost);
         } else {

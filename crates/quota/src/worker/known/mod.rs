@@ -38,7 +38,12 @@ impl Known {
     }
 
     /// Why this worker's own `share` of a quota does not admit a request while the store fails.
-    pub(super) fn refuses_locally(&self, check: &Check, share: u64, now: Monotonic) -> Option<Balance> {
+    pub(super) fn refuses_locally(
+        &self,
+        check: &Check,
+        share: u64,
+        now: Monotonic,
+    ) -> Option<Balance> {
         self.local.refuses(&check.counter, check.cost.get(), share, &self.clock, now)
     }
 

@@ -46,7 +46,16 @@ impl Demand {
     /// No demand yet. `ahead` is 1 ms to 60 s.
     pub(super) fn new(ahead: Duration, now: Monotonic) -> Self {
         let ahead = ahead.clamp(Duration::from_millis(1), LONGEST_AHEAD);
-        Self { ahead, since: now, start: now, current: 0, previous: 0, last: now, last_units: 0, cost_8: 0 }
+        Self {
+            ahead,
+            since: now,
+            start: now,
+            current: 0,
+            previous: 0,
+            last: now,
+            last_units: 0,
+            cost_8: 0,
+        }
     }
 
     /// A request needs so many units now.
@@ -61,7 +70,8 @@ impl Demand {
         let units = units.min(MOST);
         self.current = (self.current + units).min(MOST);
         (self.last, self.last_units) = (now, units);
-        self.cost_8 = if self.cost_8 == 0 { 8 * units } else { self.cost_8 - self.cost_8 / 8 + units };
+        self.cost_8 =
+            if self.cost_8 == 0 { 8 * units } else { self.cost_8 - self.cost_8 / 8 + units };
     }
 
     /// A request that was just added does not need its units after all.
@@ -155,7 +165,8 @@ mod tests {
 
     #[test]
     fn burst_after_silence_is_no_stream() {
-        for (ahead, requests, expected) in [(100, 1, 0), (100, 6, 2), (1_000, 1, 0), (1_000, 6, 5)] {
+        for (ahead, requests, expected) in [(100, 1, 0), (100, 6, 2), (1_000, 1, 0), (1_000, 6, 5)]
+        {
             let mut demand = Demand::new(Duration::from_millis(ahead), at(0));
             for _ in 0..requests {
                 demand.add(1, at(0));
@@ -196,7 +207,11 @@ mod tests {
     fn small_request_among_large_ones_is_no_silence() {
         let mut demand = steady(100, 100, 1);
         demand.add(1, at(10_001));
-        assert_eq!(demand.expected(at(10_006)), 4 * 87 * 100 / 5, "by the usual cost, not by the last");
+        assert_eq!(
+            demand.expected(at(10_006)),
+            4 * 87 * 100 / 5,
+            "by the usual cost, not by the last"
+        );
     }
 
     #[test]
@@ -217,8 +232,13 @@ mod tests {
     #[test]
     fn units_last_in_proportion_to_the_expected_demand() {
         let demand = Demand::new(Duration::from_millis(100), at(0));
-        for (units, expected, ms) in [(5, 10, 50), (0, 10, 0), (20, 10, 100), (0, 0, 0), (3, 0, 0)] {
-            assert_eq!(demand.lasts(units, expected), Duration::from_millis(ms), "{units} of {expected}");
+        for (units, expected, ms) in [(5, 10, 50), (0, 10, 0), (20, 10, 100), (0, 0, 0), (3, 0, 0)]
+        {
+            assert_eq!(
+                demand.lasts(units, expected),
+                Duration::from_millis(ms),
+                "{units} of {expected}"
+            );
         }
     }
 

@@ -161,7 +161,12 @@ impl Leases {
     }
 
     /// How many units the call that leaves now should prefetch. They count as under way.
-    pub(crate) fn prefetch(&mut self, counter: &Counter, occasion: Occasion, now: Monotonic) -> u64 {
+    pub(crate) fn prefetch(
+        &mut self,
+        counter: &Counter,
+        occasion: Occasion,
+        now: Monotonic,
+    ) -> u64 {
         let Some(pool) = self.pools.get_mut(counter) else { return 0 };
         pool.expire(now);
         pool.prefetch(occasion, now)

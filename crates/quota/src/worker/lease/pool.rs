@@ -173,7 +173,8 @@ impl Pool {
     pub(super) fn surplus(&mut self, now: Monotonic) -> Option<Units> {
         let term = self.term?;
         let is_contended = term.balance.remaining <= term.balance.quota / CONTENDED;
-        let wanted = if is_contended { self.target(now) } else { self.bounded(self.demand.expected(now)) };
+        let wanted =
+            if is_contended { self.target(now) } else { self.bounded(self.demand.expected(now)) };
         let most = if self.units > 2 * wanted { wanted } else { self.bound() };
         let units = self.units.saturating_sub(most);
         if units == 0 || term.spendable_until.since(now) <= TOO_LATE {
@@ -213,7 +214,8 @@ impl Pool {
         match &mut self.term {
             Some(term) if term.window > window => return false,
             Some(term) if term.window == window => {
-                term.balance = Balance { resets: term.balance.resets.min(balance.resets), ..balance };
+                term.balance =
+                    Balance { resets: term.balance.resets.min(balance.resets), ..balance };
                 if self.units == 0 {
                     term.spendable_until = term.spendable_until.max(spendable_until);
                 }
@@ -229,7 +231,9 @@ impl Pool {
 
     /// The most units to hold, including those under way. Below the smallest refill it is 0.
     fn bound(&self) -> u64 {
-        Some(self.max.min(self.quota / 100)).filter(|most| *most >= LEAST_REFILL).unwrap_or_default()
+        Some(self.max.min(self.quota / 100))
+            .filter(|most| *most >= LEAST_REFILL)
+            .unwrap_or_default()
     }
 
     fn bounded(&self, units: u64) -> u64 {

@@ -128,7 +128,8 @@ impl Overrides {
     fn apply(&mut self, now: Monotonic) -> Option<Config> {
         self.dials.retain(|dial| dial.until.is_none_or(|until| until > now));
         self.reverts_at = self.dials.iter().filter_map(|dial| dial.until).min();
-        let turned: Vec<Turned> = (0..self.turned.len()).map(|policy| self.turned_of(policy)).collect();
+        let turned: Vec<Turned> =
+            (0..self.turned.len()).map(|policy| self.turned_of(policy)).collect();
         if turned == self.turned {
             return None;
         }
@@ -138,7 +139,8 @@ impl Overrides {
 
     /// The dial of a policy comes before the one for all policies, field by field.
     fn turned_of(&self, policy: usize) -> Turned {
-        let of = |policy| self.dials.iter().find(|dial| dial.policy == policy).map(|dial| dial.turned);
+        let of =
+            |policy| self.dials.iter().find(|dial| dial.policy == policy).map(|dial| dial.turned);
         let (own, all) = (of(Some(policy)).unwrap_or_default(), of(None).unwrap_or_default());
         Turned {
             mode: own.mode.or(all.mode),
@@ -178,7 +180,8 @@ impl<W> Worker<W> {
     /// Whether only time can make a fetch due: while a policy is off, requests may pass without a
     /// call.
     pub(super) fn fetch_needs_time(&self) -> bool {
-        self.overrides.schedule.waits() && self.config.policies.iter().any(|policy| policy.mode == Mode::Off)
+        self.overrides.schedule.waits()
+            && self.config.policies.iter().any(|policy| policy.mode == Mode::Off)
     }
 
     /// Whether the next fetch has requests to report, even if no further request arrives.
@@ -213,7 +216,11 @@ impl<W> Worker<W> {
                 self.overrides.schedule.failed(now);
                 self.telemetry.tally.restore(&reported);
                 self.telemetry.count_call(CallOutcome::DialsFailed);
-                self.telemetry.notices.fetch_failed(&fault, self.config.store.token.as_deref(), now);
+                self.telemetry.notices.fetch_failed(
+                    &fault,
+                    self.config.store.token.as_deref(),
+                    now,
+                );
             }
         }
         true
@@ -232,7 +239,9 @@ impl<W> Worker<W> {
     }
 
     fn learn_dials(&mut self, reading: Reading, now: Monotonic) {
-        if let Some(ignored) = reading.ignored.text().filter(|_| reading.ignored != self.overrides.ignored) {
+        if let Some(ignored) =
+            reading.ignored.text().filter(|_| reading.ignored != self.overrides.ignored)
+        {
             self.telemetry.notices.dials_ignored(&ignored, self.config.store.token.as_deref(), now);
         }
         if let Some(config) = self.overrides.learn(reading, now) {

@@ -75,7 +75,8 @@ pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Readi
     if body.len() > MAX_REPLY {
         return Err(format!("{} bytes, at most {MAX_REPLY} are read", body.len()));
     }
-    let reply: Map<String, Value> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let reply: Map<String, Value> =
+        serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let version = reply.get("version").and_then(Value::as_u64).ok_or("it has no version")?;
     let dials = reply.get("dials").and_then(Value::as_array).ok_or("it has no list of dials")?;
     let mut reading = Reading { version, ..Reading::default() };
@@ -96,7 +97,8 @@ pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Readi
         None | Some(Value::Null) => {}
         Some(Value::Array(names)) => {
             // Of a policy that this filter has not nobody needs to know.
-            let places = names.iter().take(MAX_REPLY).filter_map(|name| place(config, name.as_str()?));
+            let places =
+                names.iter().take(MAX_REPLY).filter_map(|name| place(config, name.as_str()?));
             reading.overridden = places.collect();
             reading.overridden.sort_unstable();
             reading.overridden.dedup();
@@ -112,30 +114,38 @@ fn is_of_others(value: &Value, config: &Config) -> bool {
     is_policy_name(name) && place(config, name).is_none()
 }
 
-fn dial(value: &Value, config: &Config, ignored: &mut Ignored, now: Monotonic) -> Result<Timed, String> {
+fn dial(
+    value: &Value,
+    config: &Config,
+    ignored: &mut Ignored,
+    now: Monotonic,
+) -> Result<Timed, String> {
     let text = value.get("policy").and_then(Value::as_str).ok_or("a dial without a policy")?;
-    let policy = match text {
-        ALL_POLICIES => None,
-        text => Some(
-            place(config, text)
-                .ok_or_else(|| format!("the dial of {}: no policy can have that name", name(value)))?,
-        ),
-    };
+    let policy =
+        match text {
+            ALL_POLICIES => None,
+            text => Some(place(config, text).ok_or_else(|| {
+                format!("the dial of {}: no policy can have that name", name(value))
+            })?),
+        };
     let until = match given(value, "for_ms") {
         None => None,
         Some(time) => {
-            let ms =
-                time.as_u64().ok_or_else(|| format!("the dial of {}: its for_ms is none", name(value)))?;
+            let ms = time
+                .as_u64()
+                .ok_or_else(|| format!("the dial of {}: its for_ms is none", name(value)))?;
             Some(now + Duration::from_millis(ms))
         }
     };
-    let mode = given(value, "mode").and_then(|mode| known(Mode::deserialize(mode), "mode", value, ignored));
+    let mode = given(value, "mode")
+        .and_then(|mode| known(Mode::deserialize(mode), "mode", value, ignored));
     let quota = given(value, "quota").and_then(|quota| {
         let quota = quota.as_u64().filter(|quota| *quota <= MAX_UNITS && policy.is_some());
         known(quota.ok_or(()), "quota", value, ignored)
     });
-    let on_failure = given(value, "on_failure")
-        .and_then(|on_failure| known(OnFailure::deserialize(on_failure), "on_failure", value, ignored));
+    let on_failure = given(value, "on_failure").and_then(|on_failure| {
+        known(OnFailure::deserialize(on_failure), "on_failure", value, ignored)
+    });
     Ok(Timed { policy, turned: Turned { mode, quota, on_failure, is_overridden: false }, until })
 }
 

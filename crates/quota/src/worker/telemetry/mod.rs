@@ -27,7 +27,11 @@ pub(super) struct Telemetry {
 impl Telemetry {
     /// Nothing to tell of `policies` policies.
     pub(super) fn new(policies: usize) -> Self {
-        Self { tally: Tally::new(policies), refusals: Refusals::default(), notices: Notices::default() }
+        Self {
+            tally: Tally::new(policies),
+            refusals: Refusals::default(),
+            notices: Notices::default(),
+        }
     }
 
     /// Whether nothing waits to be taken, or for the time when it may be logged.

@@ -77,14 +77,27 @@ impl Pace {
 
 impl Notices {
     /// A call failed. The notice never shows `secret`.
-    pub(crate) fn call_failed(&mut self, fault: &CallFault<'_>, secret: Option<&str>, now: Monotonic) {
-        let Some(left_out) = self.pace(fault.outcome()).and_then(|pace| pace.say(now)) else { return };
+    pub(crate) fn call_failed(
+        &mut self,
+        fault: &CallFault<'_>,
+        secret: Option<&str>,
+        now: Monotonic,
+    ) {
+        let Some(left_out) = self.pace(fault.outcome()).and_then(|pace| pace.say(now)) else {
+            return;
+        };
         let what = What::CallFailed(explained(fault, secret));
         self.due.push(Notice { what, left_out });
     }
 
     /// A reservation of the counter `key` failed in a call with a reply.
-    pub(crate) fn item_failed(&mut self, key: &str, why: &str, secret: Option<&str>, now: Monotonic) {
+    pub(crate) fn item_failed(
+        &mut self,
+        key: &str,
+        why: &str,
+        secret: Option<&str>,
+        now: Monotonic,
+    ) {
         let pace = self.pace(CallOutcome::ItemFailed);
         let Some(left_out) = pace.and_then(|pace| pace.say(now)) else { return };
         // Without the partition, which belongs in access logs only.
@@ -94,7 +107,12 @@ impl Notices {
     }
 
     /// A fetch of dials failed.
-    pub(crate) fn fetch_failed(&mut self, fault: &CallFault<'_>, secret: Option<&str>, now: Monotonic) {
+    pub(crate) fn fetch_failed(
+        &mut self,
+        fault: &CallFault<'_>,
+        secret: Option<&str>,
+        now: Monotonic,
+    ) {
         let pace = self.pace(CallOutcome::DialsFailed);
         let Some(left_out) = pace.and_then(|pace| pace.say(now)) else { return };
         let what = What::FetchFailed(explained(fault, secret));
@@ -104,7 +122,8 @@ impl Notices {
     /// A part of a reply with dials makes no sense and is ignored.
     pub(crate) fn dials_ignored(&mut self, what: &str, secret: Option<&str>, now: Monotonic) {
         let Some(left_out) = self.ignored.say(now) else { return };
-        self.due.push(Notice { what: What::DialsIgnored(shown(what.as_bytes(), secret)), left_out });
+        self.due
+            .push(Notice { what: What::DialsIgnored(shown(what.as_bytes(), secret)), left_out });
     }
 
     /// The store does not know dials.
@@ -170,11 +189,14 @@ impl fmt::Display for Notice {
             What::FetchFailed(why) => {
                 write!(f, "dials could not be fetched, those known stay in force: {why}")?;
             }
-            What::DialsIgnored(what) => write!(f, "of the dials in the store this is ignored: {what}")?,
-            What::NoDials => write!(f, "the store knows no dials: it is older than this filter")?,
-            What::GivenUp => {
-                write!(f, "the store does not answer; until it does, requests are decided by on_failure")?
+            What::DialsIgnored(what) => {
+                write!(f, "of the dials in the store this is ignored: {what}")?
             }
+            What::NoDials => write!(f, "the store knows no dials: it is older than this filter")?,
+            What::GivenUp => write!(
+                f,
+                "the store does not answer; until it does, requests are decided by on_failure"
+            )?,
             What::Answers => write!(f, "the store answers again")?,
         }
         match self.left_out {
@@ -187,7 +209,9 @@ impl fmt::Display for Notice {
 fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
     match fault {
         CallFault::NoCluster => "Envoy knows no such cluster; see store.cluster".to_owned(),
-        CallFault::NoHost => "no host of its cluster is healthy, or too many calls are under way".to_owned(),
+        CallFault::NoHost => {
+            "no host of its cluster is healthy, or too many calls are under way".to_owned()
+        }
         CallFault::Unreachable(why) => format!("no answer: {}", shown(why, secret)),
         CallFault::TimedOut => "no answer in time; see store.timeout".to_owned(),
         CallFault::CutOff => "its answer broke off, or was not whole in time".to_owned(),
@@ -198,12 +222,18 @@ fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
                 // Another server's text may show the token in an unknown form.
                 None if about_token => format!("it answered {status}{hint}"),
                 text => {
-                    format!("it answered {status}{hint}: {}", shown(text.as_deref().unwrap_or(body), secret))
+                    format!(
+                        "it answered {status}{hint}: {}",
+                        shown(text.as_deref().unwrap_or(body), secret)
+                    )
                 }
             }
         }
         CallFault::Malformed(why) => {
-            format!("its answer is no reply to the call: {}", shown(why.to_string().as_bytes(), secret))
+            format!(
+                "its answer is no reply to the call: {}",
+                shown(why.to_string().as_bytes(), secret)
+            )
         }
     }
 }
@@ -255,7 +285,9 @@ mod tests {
         let more = "(9999 more of this kind since the last such line)";
         assert_eq!(
             lines(&mut notices),
-            [format!("a call to the store failed: its answer broke off, or was not whole in time {more}")]
+            [format!(
+                "a call to the store failed: its answer broke off, or was not whole in time {more}"
+            )]
         );
         notices.call_failed(&CallFault::CutOff, None, at(20_000));
         assert_eq!(
@@ -319,7 +351,10 @@ mod tests {
             (b"s3cret%2B%2F%3D", ""),
         ] {
             let line = say(CallFault::Refused { status: 401, body });
-            assert_eq!(line, format!("a call to the store failed: it answered 401; see store.token{shown}"));
+            assert_eq!(
+                line,
+                format!("a call to the store failed: it answered 401; see store.token{shown}")
+            );
         }
         assert!(say(CallFault::Unreachable(b"s3cret+/=\n")).ends_with(r#"no answer: "[token]\n""#));
         let misread = crate::worker::call::faults::Misread::Form("unknown `s3cret+/=`".to_owned());
@@ -331,6 +366,9 @@ mod tests {
         let mut notices = Notices::default();
         notices.item_failed("shop:per-ip:{ip=192.0.2.7}", "moved\n", None, at(0));
         notices.item_failed("shop:other:{*}", "moved", None, at(1));
-        assert_eq!(lines(&mut notices), [r#"the store could not count for shop:per-ip: "moved\n""#]);
+        assert_eq!(
+            lines(&mut notices),
+            [r#"the store could not count for shop:per-ip: "moved\n""#]
+        );
     }
 }

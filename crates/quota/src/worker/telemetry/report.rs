@@ -31,7 +31,9 @@ pub(crate) fn write(
     let room = MAX_REPORT.saturating_sub(bare).clamp(LEAST_PARTITION_BY, MAX_PARTITION_BY);
     *turn = say_partitions(&mut report.policies, configured, *turn, room);
     let mut order: Vec<usize> = (0..report.policies.len()).collect();
-    order.sort_by_key(|place| Reverse(counts.get(*place).map_or(0, |counts| counts.iter().sum::<u64>())));
+    order.sort_by_key(|place| {
+        Reverse(counts.get(*place).map_or(0, |counts| counts.iter().sum::<u64>()))
+    });
     loop {
         let text = serde_json::to_string(&report).ok()?;
         if text.len() <= MAX_REPORT {
@@ -42,7 +44,8 @@ pub(crate) fn write(
             continue;
         }
         if order.is_empty() {
-            let said = report.policies.iter_mut().filter_map(|policy| policy.partition_by.take()).count();
+            let said =
+                report.policies.iter_mut().filter_map(|policy| policy.partition_by.take()).count();
             if said == 0 {
                 return None;
             }
@@ -52,7 +55,10 @@ pub(crate) fn write(
             if let (Some(told), Some(policy)) =
                 (report.policies.get_mut(place), configured.policies.get(place))
             {
-                *told = PolicyReport { partition_by: told.partition_by.take(), ..configured_as(policy) };
+                *told = PolicyReport {
+                    partition_by: told.partition_by.take(),
+                    ..configured_as(policy)
+                };
             }
         }
     }
@@ -60,10 +66,17 @@ pub(crate) fn write(
 
 /// Says what policies count by, from the one at `turn` on, in at most `most` bytes, or of one
 /// policy; whose turn it is next.
-fn say_partitions(policies: &mut [PolicyReport], configured: &Config, turn: usize, most: usize) -> usize {
+fn say_partitions(
+    policies: &mut [PolicyReport],
+    configured: &Config,
+    turn: usize,
+    most: usize,
+) -> usize {
     let mut room = most;
     for index in (turn..policies.len()).chain(0..turn) {
-        let (Some(report), Some(policy)) = (policies.get_mut(index), configured.policies.get(index)) else {
+        let (Some(report), Some(policy)) =
+            (policies.get_mut(index), configured.policies.get(index))
+        else {
             continue;
         };
         let entries = policy.partition.reported();
@@ -173,8 +186,9 @@ mod tests {
             let config = config(policies, |i| format!("{i:0>26}"));
             let (mut turn, mut said) = (0, vec![false; policies]);
             for _ in 0..policies {
-                let report =
-                    read(&write(&config, &vec![[1; 6]; policies], refused.clone(), &mut turn).unwrap());
+                let report = read(
+                    &write(&config, &vec![[1; 6]; policies], refused.clone(), &mut turn).unwrap(),
+                );
                 assert_eq!(report.refused.len(), refused.len());
                 for (said, policy) in said.iter_mut().zip(&report.policies) {
                     *said |= policy.partition_by.is_some();
@@ -189,7 +203,8 @@ mod tests {
         let config = config(64, |i| format!("{i:0>64}"));
         let (mut turn, mut said) = (0, 0);
         for _ in 0..64 {
-            let report = read(&write(&config, &[[u64::MAX / 8; 6]; 64], Vec::new(), &mut turn).unwrap());
+            let report =
+                read(&write(&config, &[[u64::MAX / 8; 6]; 64], Vec::new(), &mut turn).unwrap());
             said += report.policies.iter().filter(|policy| policy.partition_by.is_some()).count();
         }
         assert!(said >= 64, "{said}");
@@ -201,14 +216,20 @@ mod tests {
         let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: 1 }; 8];
         let mut counts = [[0; 6]; 64];
         let report = read(&write(&config, &counts, refused.clone(), &mut 0).unwrap());
-        assert!(report.refused.is_empty(), "64 policies of 150 bytes and 8 refusals of 400 are too many");
+        assert!(
+            report.refused.is_empty(),
+            "64 policies of 150 bytes and 8 refusals of 400 are too many"
+        );
         assert_eq!(read(&write(&config, &counts[..8], refused, &mut 0).unwrap()).refused.len(), 8);
         for (i, counts) in counts.iter_mut().enumerate() {
             *counts = [1_000_000 + i as u64; 6];
         }
         let report = read(&write(&config, &counts, Vec::new(), &mut 0).unwrap());
         let told: Vec<bool> = report.policies.iter().map(|policy| policy.admitted > 0).collect();
-        assert!(told[48..].iter().all(|told| *told) && !told[..48].iter().any(|told| *told), "{told:?}");
+        assert!(
+            told[48..].iter().all(|told| *told) && !told[..48].iter().any(|told| *told),
+            "{told:?}"
+        );
     }
 
     #[test]
@@ -239,8 +260,7 @@ mod tests {
         let mut text: Value = json!({"domain": "d", "store": {"cluster": "s"}, "policies": [],
             "identities": {"caller": [{"metadata": {"filter": "f".repeat(60), "path": ["p".repeat(60)]}}]}});
         for i in 0..40 {
-            let policy =
-                json!({"name": format!("p{i}"), "quota": 1, "window": "1m", "partition_by": ["caller"]});
+            let policy = json!({"name": format!("p{i}"), "quota": 1, "window": "1m", "partition_by": ["caller"]});
             text["policies"].as_array_mut().unwrap().push(policy);
         }
         let config = Config::parse(text.to_string().as_bytes()).unwrap();

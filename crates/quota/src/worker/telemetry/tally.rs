@@ -39,7 +39,8 @@ impl Tally {
 
     /// One more request.
     pub(crate) fn count(&mut self, policy: usize, outcome: Outcome) {
-        let counted = self.requests.get_mut(policy).and_then(|counts| counts.get_mut(outcome as usize));
+        let counted =
+            self.requests.get_mut(policy).and_then(|counts| counts.get_mut(outcome as usize));
         self.is_empty &= !one_more(counted);
     }
 
@@ -67,7 +68,8 @@ impl Tally {
             let of = move |outcome| Counted::Requests(policy, outcome);
             Outcome::ALL.into_iter().map(of).zip(std::mem::take(counts))
         });
-        let calls = CallOutcome::ALL.into_iter().map(Counted::Calls).zip(std::mem::take(&mut self.calls));
+        let calls =
+            CallOutcome::ALL.into_iter().map(Counted::Calls).zip(std::mem::take(&mut self.calls));
         requests.chain(calls).filter(|(_, n)| *n > 0).collect()
     }
 

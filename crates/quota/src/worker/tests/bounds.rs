@@ -54,7 +54,8 @@ fn the_longest_keys_still_fit_a_call_with_returns() {
     let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
     assert_eq!(request.refunds.len(), MAX_CALL_REFUNDS);
     assert!(
-        request.reservations.len() > 100 && request.reservations[0].key.len() == crate::protocol::MAX_KEY
+        request.reservations.len() > 100
+            && request.reservations[0].key.len() == crate::protocol::MAX_KEY
     );
     assert!(out.body.len() <= crate::protocol::MAX_BODY, "{}", out.body.len());
 }

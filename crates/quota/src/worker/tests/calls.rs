@@ -148,10 +148,15 @@ fn what_one_policy_granted_and_another_refused_goes_back() {
     let Decision::Refuse(refusal) = &decided[0].1 else { panic!("{decided:?}") };
     assert_eq!((&*violated(refusal), refusal.until), (&[1][..], at(30_001)));
     assert_eq!(refusal.standings.iter().map(|s| s.balance.remaining).collect::<Vec<_>>(), [5, 0]);
-    assert!(matches!(&decided[1], ("two", Decision::Admit(s)) if s.standings[0].balance.remaining == 4));
+    assert!(
+        matches!(&decided[1], ("two", Decision::Admit(s)) if s.standings[0].balance.remaining == 4)
+    );
     w.tick(at(10));
     let (_, request) = call(&mut w, 10);
-    assert_eq!(request.refunds.iter().map(|r| (&*r.key, r.units)).collect::<Vec<_>>(), [("d:a:{x}", 1)]);
+    assert_eq!(
+        request.refunds.iter().map(|r| (&*r.key, r.units)).collect::<Vec<_>>(),
+        [("d:a:{x}", 1)]
+    );
 }
 
 #[test]

@@ -31,7 +31,8 @@ fn no_client_fills_a_call_with_its_costs() {
 
 #[test]
 fn a_small_cost_is_admitted_behind_a_large_one_for_which_too_little_is_left() {
-    let (mut store, mut here, mut elsewhere) = (ModelStore::default(), worker("deny"), worker("deny"));
+    let (mut store, mut here, mut elsewhere) =
+        (ModelStore::default(), worker("deny"), worker("deny"));
     let mut exchange = |w: &mut TestWorker, ms| {
         let (id, request) = call(w, ms);
         let reply = serde_json::to_vec(&store.carry_out(&request, 1_000_000 + ms)).unwrap();
@@ -84,7 +85,10 @@ fn with_one_gone(others: &[(&'static str, u64)], granted: u64) -> String {
 #[test]
 fn a_small_cost_takes_what_nobody_needs_of_a_large_one_that_is_gone() {
     assert_eq!(with_one_gone(&[("small", 1)], 3), "small=+2");
-    assert_eq!(with_one_gone(&[("small", 1), ("large", 3), ("tiny", 1)], 4), "small=+3 large=+0 tiny=-");
+    assert_eq!(
+        with_one_gone(&[("small", 1), ("large", 3), ("tiny", 1)], 4),
+        "small=+3 large=+0 tiny=-"
+    );
 }
 
 #[test]

@@ -22,8 +22,9 @@ fn by_status() -> TestWorker {
 }
 
 fn admissions(worker: &mut TestWorker) -> Vec<Admission> {
-    let admitted =
-        |(_, decision)| if let Decision::Admit(admission) = decision { Some(admission) } else { None };
+    let admitted = |(_, decision)| {
+        if let Decision::Admit(admission) = decision { Some(admission) } else { None }
+    };
     decisions(worker).into_iter().filter_map(admitted).collect()
 }
 
@@ -39,16 +40,25 @@ fn five_wrong_passwords_in_flight_at_once_do_not_become_six() {
     assert_eq!(running.iter().map(|a| a.held[0].units.amount).collect::<Vec<_>>(), [1; 5]);
     assert_eq!(at_once(ask(&mut w, "six", &[0], 1, 2)), "-");
     // One was right, one broke off, and three were wrong.
-    let endings = [(http(200), 1, 5), (Answered::Abandoned, 1, 4), (http(401), 0, 2), (http(403), 0, 1)];
+    let endings =
+        [(http(200), 1, 5), (Answered::Abandoned, 1, 4), (http(401), 0, 2), (http(403), 0, 1)];
     for (ending, back, remaining) in endings {
         let mut admission = running.remove(0);
         let held = admission.answered(ending, &w.config);
-        assert_eq!((held.len(), admission.standings[0].balance.remaining), (back, remaining), "{ending:?}");
+        assert_eq!(
+            (held.len(), admission.standings[0].balance.remaining),
+            (back, remaining),
+            "{ending:?}"
+        );
         assert!(admission.answered(ending, &w.config).is_empty(), "once");
         w.refund(held, at(2));
     }
     for _ in 0..2 {
-        assert_eq!(at_once(ask(&mut w, "again", &[0], 1, 3)), "waiting", "it need not wait for a second");
+        assert_eq!(
+            at_once(ask(&mut w, "again", &[0], 1, 3)),
+            "waiting",
+            "it need not wait for a second"
+        );
     }
     let (id, request) = call(&mut w, 3);
     assert_eq!(
@@ -69,7 +79,10 @@ fn a_request_that_its_client_leaves_counts_unless_the_policy_refunds_it() {
         answer(&mut w, id, &[grant(1, 3)], 1);
         let mut admission = admissions(&mut w).remove(0);
         let held = admission.answered(Answered::Abandoned, &w.config);
-        assert_eq!((held.len(), admission.standings[0].balance.remaining), (refunds, 2 + refunds as u64));
+        assert_eq!(
+            (held.len(), admission.standings[0].balance.remaining),
+            (refunds, 2 + refunds as u64)
+        );
         assert!(admission.held.is_empty(), "settled");
         w.refund(held, at(1));
         assert_eq!(returned(&mut w, 10).len(), refunds, "{abandoned:?}");
@@ -78,7 +91,8 @@ fn a_request_that_its_client_leaves_counts_unless_the_policy_refunds_it() {
 
 #[test]
 fn units_stay_held_until_trailers_tell_the_grpc_status() {
-    let count = Answers { statuses: [401].into(), grpc_statuses: [16].into(), ..Answers::default() };
+    let count =
+        Answers { statuses: [401].into(), grpc_statuses: [16].into(), ..Answers::default() };
     let mut w = edited("deny", |config| config.policies[0].count = Count::Answered(count.clone()));
     for _ in 0..3 {
         ask(&mut w, "x", &[0], 1, 0);

@@ -9,8 +9,8 @@ use crate::response::{Now, quota_headers};
 fn turn(worker: &mut TestWorker, dials: &str, overridden: &str, version: u64, ms: u64) {
     worker.arrives(at(ms));
     let id = worker.next_fetch(at(ms)).expect("a fetch is due").id;
-    let body =
-        format!(r#"{{"version":{version},"dials":[{dials}],"overridden":[{overridden}]}}"#).into_bytes();
+    let body = format!(r#"{{"version":{version},"dials":[{dials}],"overridden":[{overridden}]}}"#)
+        .into_bytes();
     let end = CallEnd::Answered { status: 200, by: AnsweredBy::Store, size: body.len(), body };
     worker.call_ended(id, &end, at(ms));
 }
@@ -65,8 +65,13 @@ fn whoever_is_blocked_is_refused_by_the_worker_and_shown_no_quota() {
     let (id, _) = call(&mut w, 0);
     answer(&mut w, id, &[granted(0, 3, 0)], 1);
     let [(_, Decision::Refuse(refusal))] = &*decisions(&mut w) else { panic!("it is refused") };
-    assert_eq!((refusal.standings[0].balance.quota, refusal.standings[0].balance.remaining), (0, 0));
-    let Submitted::Decided(Decision::Refuse(known)) = ask(&mut w, "two", &[0], 1, 2) else { panic!("known") };
+    assert_eq!(
+        (refusal.standings[0].balance.quota, refusal.standings[0].balance.remaining),
+        (0, 0)
+    );
+    let Submitted::Decided(Decision::Refuse(known)) = ask(&mut w, "two", &[0], 1, 2) else {
+        panic!("known")
+    };
     assert_eq!(known, *refusal);
 }
 
@@ -81,7 +86,11 @@ fn an_override_below_the_quota_is_what_is_left_of_and_what_is_shown() {
     let (id, _) = call(&mut w, 2);
     answer(&mut w, id, &[granted(0, 2, 3)], 3);
     assert_eq!(summary(&mut w), "two=-");
-    assert_eq!(at_once(ask(&mut w, "three", &[0], 2, 4)), "-", "1 of 3 is left, though 5 are configured");
+    assert_eq!(
+        at_once(ask(&mut w, "three", &[0], 2, 4)),
+        "-",
+        "1 of 3 is left, though 5 are configured"
+    );
     assert_eq!(at_once(ask(&mut w, "four", &[0], 1, 4)), "waiting");
 }
 
@@ -102,8 +111,10 @@ fn a_lease_holds_a_hundredth_of_the_quota_that_an_override_grants() {
     for (quota, most) in [(30_000, 300), (5_000, 50), (MAX_UNITS, 500)] {
         let mut w = edited("deny", |config| {
             config.policies[0].quota = 10_000;
-            config.policies[0].precision =
-                Precision::Lease { ahead: Duration::from_millis(100), max: 500.try_into().unwrap() };
+            config.policies[0].precision = Precision::Lease {
+                ahead: Duration::from_millis(100),
+                max: 500.try_into().unwrap(),
+            };
         });
         // A demand of more than the most, and the quota is learnt with the first reply.
         for round in 0..3 {
@@ -176,7 +187,13 @@ fn a_request_is_decided_by_the_mode_that_its_policies_had_when_it_arrived() {
         let checks = checks_of(&w.config, &[place, 1], "x", 1);
         assert_eq!(at_once(w.submit("one", checks, at(0))), "waiting");
         let (id, _) = call(&mut w, 0);
-        turn(&mut w, &format!(r#"{{"policy":"{}","mode":"{dial}"}}"#, ["a", "b", "s"][place]), "", 1, 1);
+        turn(
+            &mut w,
+            &format!(r#"{{"policy":"{}","mode":"{dial}"}}"#, ["a", "b", "s"][place]),
+            "",
+            1,
+            1,
+        );
         answer(&mut w, id, &[granted(0, 5, 5), granted(1, 1, 5)], 2);
         let decided = decisions(&mut w);
         let (_, decision) = &decided[0];
@@ -226,7 +243,10 @@ fn while_the_store_is_given_up_dials_are_fetched_as_ever_and_heal_nothing() {
     }
     assert_eq!(ask(&mut w, "x", &[0], 1, 5), unavailable(), "the breaker is open");
     turn(&mut w, r#"{"policy":"*","on_failure":"allow"}"#, "", 1, 5);
-    assert!(matches!(ask(&mut w, "x", &[0], 1, 6), Submitted::Decided(Decision::Admit(_))), "and stays so");
+    assert!(
+        matches!(ask(&mut w, "x", &[0], 1, 6), Submitted::Decided(Decision::Admit(_))),
+        "and stays so"
+    );
     for ms in 7..5_005 {
         w.arrives(at(ms));
         assert!(w.next_fetch(at(ms)).is_none(), "{ms}");

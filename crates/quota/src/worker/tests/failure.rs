@@ -22,7 +22,10 @@ fn a_spent_counter_stays_refused_while_the_store_fails() {
         }
         // The breaker is open, and the second in which nobody asks is over.
         let refused = w.submit("late", checks(&[0], "x", 1), at(2_050));
-        assert!(matches!(refused, Submitted::Decided(Decision::Refuse(_))), "{on_failure}: {refused:?}");
+        assert!(
+            matches!(refused, Submitted::Decided(Decision::Refuse(_))),
+            "{on_failure}: {refused:?}"
+        );
         w.tick(at(30_000));
         let now = w.submit("next window", checks(&[0], "x", 1), at(30_000));
         assert!(!matches!(now, Submitted::Decided(Decision::Refuse(_))), "{on_failure}: {now:?}");
@@ -152,16 +155,34 @@ fn each_policy_has_its_own_answer_to_a_failed_store() {
     assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 1, 1)), "!", "any that fails closed does");
     assert_eq!(at_once(ask(&mut w, "x", &[0, 2], 1, 1)), "+");
     assert_eq!(tally(&mut w), "a.store_error=2 b.store_error=1 s.store_error=1");
-    let Submitted::Decided(Decision::Admit(admission)) = ask(&mut w, "x", &[0, 2], 1, 1) else { panic!() };
+    let Submitted::Decided(Decision::Admit(admission)) = ask(&mut w, "x", &[0, 2], 1, 1) else {
+        panic!()
+    };
     assert_eq!(admission.uncounted, Some(Uncounted { policy: 0, key: "d:a:{x}".into() }));
     assert!(admission.standings.is_empty(), "without quota headers");
     // Two of 25 are the share, and what `b` turned away took nothing of it.
-    let Submitted::Decided(Decision::Refuse(refusal)) = ask(&mut w, "x", &[0], 1, 2) else { panic!() };
+    let Submitted::Decided(Decision::Refuse(refusal)) = ask(&mut w, "x", &[0], 1, 2) else {
+        panic!()
+    };
     let standing = &refusal.standings[0];
-    assert_eq!((standing.balance.quota, standing.balance.remaining, refusal.until), (2, 0, at(60_001)));
-    assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 1, 3)), "!", "503 goes before a share that is used up");
-    assert_eq!(at_once(ask(&mut w, "x", &[2], 1, 4)), "+", "who only counts counts nothing by itself");
-    assert_eq!(tally(&mut w), "a.refused=1 a.store_error=2 a.from_ledger=1 b.store_error=1 s.store_error=2");
+    assert_eq!(
+        (standing.balance.quota, standing.balance.remaining, refusal.until),
+        (2, 0, at(60_001))
+    );
+    assert_eq!(
+        at_once(ask(&mut w, "x", &[0, 1], 1, 3)),
+        "!",
+        "503 goes before a share that is used up"
+    );
+    assert_eq!(
+        at_once(ask(&mut w, "x", &[2], 1, 4)),
+        "+",
+        "who only counts counts nothing by itself"
+    );
+    assert_eq!(
+        tally(&mut w),
+        "a.refused=1 a.store_error=2 a.from_ledger=1 b.store_error=1 s.store_error=2"
+    );
     w.tick(at(60_001));
     assert_eq!(w.known.local.len(), 0);
 }
@@ -171,7 +192,12 @@ fn a_share_ends_with_the_stores_window_where_that_is_known() {
     let mut w = own_share();
     w.submit("x", checks(&[1], "y", 1), at(0));
     let (id, _) = call(&mut w, 0);
-    answer(&mut w, id, &[Ok(Grant { granted: 1, used: 1, quota: 25, reset_ms: 30_000, window: 9 })], 0);
+    answer(
+        &mut w,
+        id,
+        &[Ok(Grant { granted: 1, used: 1, quota: 25, reset_ms: 30_000, window: 9 })],
+        0,
+    );
     decisions(&mut w);
     give_up(&mut w, 0);
     assert_eq!(at_once(ask(&mut w, "x", &[0], 2, 1)), "+");
@@ -203,7 +229,12 @@ fn a_known_spent_counter_goes_before_a_policy_that_fails_closed() {
     let mut w = own_share();
     ask(&mut w, "x", &[0], 1, 0);
     let (id, _) = call(&mut w, 0);
-    answer(&mut w, id, &[Ok(Grant { granted: 0, used: 25, quota: 25, reset_ms: 30_000, window: 9 })], 0);
+    answer(
+        &mut w,
+        id,
+        &[Ok(Grant { granted: 0, used: 25, quota: 25, reset_ms: 30_000, window: 9 })],
+        0,
+    );
     decisions(&mut w);
     give_up(&mut w, 900);
     // The second in which nobody asks about it ends meanwhile.
@@ -228,5 +259,9 @@ fn calls_that_only_return_units_say_nothing_of_the_store() {
     w.refund(vec![held], at(10));
     w.tick(at(10));
     let (id, _) = call(&mut w, 10);
-    assert_eq!(w.call_failed(id, at(11)), Change::None, "four calls that asked failed, and one that did not");
+    assert_eq!(
+        w.call_failed(id, at(11)),
+        Change::None,
+        "four calls that asked failed, and one that did not"
+    );
 }

@@ -34,7 +34,11 @@ fn every_way_to_fail_is_counted_and_told_and_admits_nobody() {
         (CallEnd::Reset, "cut_off=1", "broke off"),
         (answered(503, Host, b"refused"), "unreachable=1", "no answer: \"refused\""),
         (answered(504, Host, b""), "timed_out=1", "in time"),
-        (answered(401, Store, br#"{"error":"no"}"#), "refused=1", "it answered 401; see store.token: \"no\""),
+        (
+            answered(401, Store, br#"{"error":"no"}"#),
+            "refused=1",
+            "it answered 401; see store.token: \"no\"",
+        ),
         (answered(302, Store, b""), "refused=1", "302"),
         (answered(503, Store, b""), "refused=1", "503"),
         (answered(504, Store, b""), "refused=1", "504"),
@@ -65,7 +69,11 @@ fn every_way_to_fail_is_counted_and_told_and_admits_nobody() {
         (numbers(0, u64::MAX, 5, 30_000, 9), "ok=1 item_failed=1", "no counter"),
         (numbers(1, 1, 5, 60_001, 9), "ok=1 item_failed=1", "no counter"),
         (numbers(1, 1, 5, 30_000, u64::MAX), "ok=1 item_failed=1", "no counter"),
-        (ok(&reply(&[Err("down".into())])), "ok=1 item_failed=1", "could not count for d:a: \"down\""),
+        (
+            ok(&reply(&[Err("down".into())])),
+            "ok=1 item_failed=1",
+            "could not count for d:a: \"down\"",
+        ),
         (ok(br#"{"grants":[{}]}"#), "ok=1 item_failed=1", "neither"),
     ] {
         for (on_failure, decision) in [("deny", "one=!"), ("allow", "one=+")] {
@@ -77,7 +85,11 @@ fn every_way_to_fail_is_counted_and_told_and_admits_nobody() {
             assert_eq!(calls(&mut w), counted, "{end:?}");
             let line = notices(&mut w);
             assert!(line.contains(told) && !line.is_empty(), "{end:?}: {line}");
-            assert_eq!(returned(&mut w, 20), [], "{end:?}: what was not believed is not given back");
+            assert_eq!(
+                returned(&mut w, 20),
+                [],
+                "{end:?}: what was not believed is not given back"
+            );
         }
     }
 }

@@ -17,8 +17,10 @@ fn leased_and(edit: impl FnOnce(&mut Config)) -> TestWorker {
         edit(config);
         for place in [0, 2] {
             config.policies[place].quota = 10_000;
-            config.policies[place].precision =
-                Precision::Lease { ahead: Duration::from_millis(100), max: 1000.try_into().unwrap() };
+            config.policies[place].precision = Precision::Lease {
+                ahead: Duration::from_millis(100),
+                max: 1000.try_into().unwrap(),
+            };
         }
     })
 }
@@ -246,12 +248,15 @@ fn a_shadow_policy_holds_units_ahead_too() {
 
 #[test]
 fn units_held_until_the_answer_may_come_from_a_lease_and_return_to_it() {
-    let mut w = leased_and(|config| config.policies[0].count = counting::answered([401], Abandoned::Count));
+    let mut w =
+        leased_and(|config| config.policies[0].count = counting::answered([401], Abandoned::Count));
     burst(&mut w, requests(20), 0);
     let (id, _) = call(&mut w, 0);
     answer(&mut w, id, &[brought(71, 71)], 0);
     decisions(&mut w);
-    let Submitted::Decided(Decision::Admit(mut admission)) = ask(&mut w, "x", &[0], 2, 1) else { panic!() };
+    let Submitted::Decided(Decision::Admit(mut admission)) = ask(&mut w, "x", &[0], 2, 1) else {
+        panic!()
+    };
     assert_eq!(load(&w), (18, 0));
     let held = admission.answered(counting::http(200), &w.config);
     w.refund(held, at(1));

@@ -50,8 +50,11 @@ fn checks(policies: &[usize], party: &str, cost: u64) -> Vec<Check> {
 fn checks_of(config: &Config, policies: &[usize], party: &str, cost: u64) -> Vec<Check> {
     let check = |&policy: &usize| {
         let p = &config.policies[policy];
-        let counter =
-            Counter { key: format!("d:{}:{{{party}}}", p.name).into(), quota: p.quota, window: p.window };
+        let counter = Counter {
+            key: format!("d:{}:{{{party}}}", p.name).into(),
+            quota: p.quota,
+            window: p.window,
+        };
         let enforced = p.mode == Mode::Enforce;
         Check { policy, counter, cost: NonZeroU64::new(cost).unwrap(), enforced }
     };
@@ -89,7 +92,9 @@ fn decisions(worker: &mut TestWorker) -> Vec<(&'static str, Decision)> {
 fn brief(decision: &Decision) -> String {
     match decision {
         Decision::Admit(Admission { standings, .. }) => {
-            let rest = |s: &Standing| format!("{}{}", if s.granted { "" } else { "~" }, s.balance.remaining);
+            let rest = |s: &Standing| {
+                format!("{}{}", if s.granted { "" } else { "~" }, s.balance.remaining)
+            };
             format!("+{}", standings.iter().map(rest).collect::<Vec<_>>().join("/"))
         }
         Decision::Refuse(_) => "-".to_owned(),
@@ -108,7 +113,9 @@ fn at_once(submitted: Submitted) -> String {
     match submitted {
         Submitted::Decided(decision) => brief(&decision),
         Submitted::Counting(admission) if admission.standings.is_empty() => "counting".to_owned(),
-        Submitted::Counting(admission) => format!("{} counting", brief(&Decision::Admit(admission))),
+        Submitted::Counting(admission) => {
+            format!("{} counting", brief(&Decision::Admit(admission)))
+        }
         Submitted::Waiting(_) => "waiting".to_owned(),
     }
 }
@@ -131,7 +138,13 @@ fn violated(refusal: &Refusal) -> Vec<usize> {
 }
 
 /// A request arrives for party `x`.
-fn ask(worker: &mut TestWorker, who: &'static str, policies: &[usize], cost: u64, ms: u64) -> Submitted {
+fn ask(
+    worker: &mut TestWorker,
+    who: &'static str,
+    policies: &[usize],
+    cost: u64,
+    ms: u64,
+) -> Submitted {
     let checks = checks_of(&worker.config, policies, "x", cost);
     worker.submit(who, checks, at(ms))
 }

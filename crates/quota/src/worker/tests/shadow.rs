@@ -13,7 +13,8 @@ fn shadow_counts_without_holding_up_or_refusing() {
     assert_eq!(summary(&mut w), "one=+0", "its decision comes later, for access logs");
     w.submit("three", checks(&[0, 2], "y", 1), at(3));
     let (id, request) = call(&mut w, 3);
-    let shadow: Vec<bool> = request.reservations.iter().map(|reservation| reservation.shadow).collect();
+    let shadow: Vec<bool> =
+        request.reservations.iter().map(|reservation| reservation.shadow).collect();
     assert_eq!(shadow, [false, true], "the store is told who is refused nothing");
     answer(&mut w, id, &[grant(1, 2), grant(0, 5)], 4);
     assert_eq!(summary(&mut w), "three=+3/~0");
@@ -103,7 +104,10 @@ fn a_shadow_policy_does_not_hold_up_one_whose_units_are_held_ahead() {
     // Where `b` must be asked, so may the shadow policy, in the same call.
     assert_eq!(at_once(ask(&mut w, "three", &[0, 1, 2], 1, 1_002)), "waiting");
     let (_, request) = call(&mut w, 1_002);
-    assert_eq!(request.reservations.iter().map(|r| &*r.key).collect::<Vec<_>>(), ["d:b:{x}", "d:s:{x}"]);
+    assert_eq!(
+        request.reservations.iter().map(|r| &*r.key).collect::<Vec<_>>(),
+        ["d:b:{x}", "d:s:{x}"]
+    );
 }
 
 #[test]
@@ -153,7 +157,8 @@ fn what_is_not_counted_yet_is_named_until_the_store_answers() {
 
 #[test]
 fn one_that_counts_by_status_holds_units_and_so_it_waits() {
-    let mut w =
-        edited("deny", |config| config.policies[2].count = counting::answered([401], Abandoned::Count));
+    let mut w = edited("deny", |config| {
+        config.policies[2].count = counting::answered([401], Abandoned::Count)
+    });
     assert_eq!(at_once(ask(&mut w, "one", &[2], 1, 0)), "waiting");
 }

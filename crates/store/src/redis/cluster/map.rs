@@ -173,7 +173,8 @@ impl Map {
         Some(match timeout(ANSWER, node.send(&mut link, &slots)).await {
             Ok(Ok(replies)) => {
                 let reply = replies.first();
-                let denied = matches!(reply, Some(Value::ServerError(error)) if error.code() == "NOPERM");
+                let denied =
+                    matches!(reply, Some(Value::ServerError(error)) if error.code() == "NOPERM");
                 let ranges = reply.and_then(|slots| ranges(slots, &address.host));
                 ranges.ok_or_else(|| self.no_map(address, denied))
             }
@@ -242,7 +243,8 @@ fn ranges(reply: &Value, asked: &str) -> Option<Vec<Range>> {
     let Value::Array(rows) = reply else { return None };
     let read = |row: &Value| {
         let Value::Array(row) = row else { return None };
-        let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = row.as_slice() else {
+        let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = row.as_slice()
+        else {
             return None;
         };
         let [host, Value::Int(port), ..] = primary.as_slice() else { return None };

@@ -57,8 +57,9 @@ impl Cluster {
 
     /// Whether at least one primary is connected and does not answer that it cannot serve now.
     pub fn serves(&self) -> bool {
-        let serves =
-            |node: &Arc<Node>| node.connected().is_some_and(|link| link.silence().rejects_since().is_none());
+        let serves = |node: &Arc<Node>| {
+            node.connected().is_some_and(|link| link.silence().rejects_since().is_none())
+        };
         self.nodes().iter().any(serves)
     }
 
@@ -72,7 +73,11 @@ impl Cluster {
             faults.push(format!("no primary is known for {uncovered} of {SLOTS} slots{why}"));
         }
         let outage = uncovered == usize::from(SLOTS) || !nodes.iter().any(|node| node.serves());
-        Health { faults, warnings: nodes.iter().filter_map(|node| node.eviction_warning()).collect(), outage }
+        Health {
+            faults,
+            warnings: nodes.iter().filter_map(|node| node.eviction_warning()).collect(),
+            outage,
+        }
     }
 }
 

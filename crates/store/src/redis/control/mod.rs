@@ -16,8 +16,8 @@ use super::node::Topology;
 use super::routing::{Router, Urgency};
 use super::script::{CONTROL, Form, lacks_rights, override_key, whole};
 use crate::control::{
-    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_FIELDS, MAX_HISTORY, MAX_VALUE, Reply,
-    Snapshot, Upsert,
+    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_FIELDS, MAX_HISTORY, MAX_VALUE,
+    Reply, Snapshot, Upsert,
 };
 use crate::store::StoreError;
 
@@ -27,7 +27,11 @@ const LIMIT: Duration = Duration::from_secs(2);
 impl Redis {
     /// Runs the script on keys with one hash tag. Returns the server's clock, and the values after
     /// it.
-    async fn run(&self, keys: &[String], arguments: &[&[u8]]) -> Result<(Duration, Vec<Value>), StoreError> {
+    async fn run(
+        &self,
+        keys: &[String],
+        arguments: &[&[u8]],
+    ) -> Result<(Duration, Vec<Value>), StoreError> {
         let command = |form: Form| {
             let mut command = Cmd::new();
             CONTROL.call(&mut command, form);
@@ -35,7 +39,9 @@ impl Redis {
             command
         };
         let key = keys.first().map_or("", String::as_str);
-        let Value::Array(values) = self.execute(key, command).await? else { return Err(unexpected()) };
+        let Value::Array(values) = self.execute(key, command).await? else {
+            return Err(unexpected());
+        };
         let mut values = values.into_iter();
         let now = values.next().as_ref().and_then(whole).ok_or_else(unexpected)?;
         Ok((Duration::from_millis(now), values.collect()))
@@ -86,16 +92,20 @@ impl ControlStore for Redis {
             let (fields, bytes) = (MAX_FIELDS.to_string(), MAX_VALUE.to_string());
             let arguments = [&b"read"[..], fields.as_bytes(), bytes.as_bytes()];
             let (now, values) = self.run(&[self.hash_key(hash, domain)], &arguments).await?;
-            let [version, left_out, rest @ ..] = values.as_slice() else { return Err(unexpected()) };
+            let [version, left_out, rest @ ..] = values.as_slice() else {
+                return Err(unexpected());
+            };
             let (version, mut left_out) =
                 (whole(version).ok_or_else(unexpected)?, whole(left_out).ok_or_else(unexpected)?);
             let mut fields = Vec::with_capacity(rest.len() / 2);
             for pair in rest.chunks_exact(2) {
                 match pair {
-                    [Value::BulkString(name), Value::BulkString(value)] => match str::from_utf8(name) {
-                        Ok(name) => fields.push((name.to_owned(), value.clone())),
-                        Err(_) => left_out = left_out.saturating_add(1),
-                    },
+                    [Value::BulkString(name), Value::BulkString(value)] => {
+                        match str::from_utf8(name) {
+                            Ok(name) => fields.push((name.to_owned(), value.clone())),
+                            Err(_) => left_out = left_out.saturating_add(1),
+                        }
+                    }
                     _ => return Err(unexpected()),
                 }
             }
@@ -137,9 +147,11 @@ impl ControlStore for Redis {
 
     fn upsert<'a>(&'a self, hash: HashName, domain: &'a str, upsert: &'a Upsert) -> Reply<'a, ()> {
         async move {
-            let [max, deleted] = [upsert.max_fields, upsert.delete.len()].map(|number| number.to_string());
+            let [max, deleted] =
+                [upsert.max_fields, upsert.delete.len()].map(|number| number.to_string());
             let keep = upsert.keep_for.as_millis().to_string();
-            let mut arguments = vec![&b"upsert"[..], max.as_bytes(), keep.as_bytes(), deleted.as_bytes()];
+            let mut arguments =
+                vec![&b"upsert"[..], max.as_bytes(), keep.as_bytes(), deleted.as_bytes()];
             arguments.extend(upsert.delete.iter().map(|name| name.as_bytes()));
             let fields = upsert.fields.iter();
             arguments.extend(fields.flat_map(|(name, value)| [name.as_bytes(), value.as_slice()]));
@@ -153,7 +165,8 @@ impl ControlStore for Redis {
             let key = format!("{}:history:{{{domain}}}", self.prefix);
             let limit = limit.to_string();
             let (_, values) = self.run(&[key], &[b"history", limit.as_bytes()]).await?;
-            let entry = |value| if let Value::BulkString(entry) = value { Some(entry) } else { None };
+            let entry =
+                |value| if let Value::BulkString(entry) = value { Some(entry) } else { None };
             Ok(values.into_iter().filter_map(entry).collect())
         }
         .boxed()
@@ -184,7 +197,9 @@ impl ControlStore for Redis {
                 _ => None,
             };
             let ttl_ms = match (&value, key) {
-                (Some(_), Key::Override(_)) => whole(&self.execute(key.counter(), of_key("PTTL")).await?),
+                (Some(_), Key::Override(_)) => {
+                    whole(&self.execute(key.counter(), of_key("PTTL")).await?)
+                }
                 _ => None,
             };
             Ok(KeyState { now, value, ttl_ms })
@@ -196,7 +211,12 @@ impl ControlStore for Redis {
         self.search(domain, entry, max).boxed()
     }
 
-    fn set_override<'a>(&'a self, key: &'a str, value: &'a str, for_ms: Option<u64>) -> Reply<'a, ()> {
+    fn set_override<'a>(
+        &'a self,
+        key: &'a str,
+        value: &'a str,
+        for_ms: Option<u64>,
+    ) -> Reply<'a, ()> {
         async move {
             let set = |_| {
                 let mut set = redis::cmd("SET");
@@ -231,7 +251,10 @@ fn clock(parts: &[Value]) -> Option<Duration> {
         _ => None,
     };
     let [seconds, micros] = parts else { return None };
-    Some(Duration::from_secs(number(seconds)?).saturating_add(Duration::from_micros(number(micros)?)))
+    Some(
+        Duration::from_secs(number(seconds)?)
+            .saturating_add(Duration::from_micros(number(micros)?)),
+    )
 }
 
 /// What is wrong, and what an operator can do about it.

@@ -32,7 +32,8 @@ impl Redis {
         max: usize,
     ) -> Result<FoundKeys, StoreError> {
         let nodes = self.primaries();
-        let pattern = format!("{}:{}:*:{{*{}*}}:*", escaped(&self.prefix), escaped(domain), escaped(entry));
+        let pattern =
+            format!("{}:{}:*:{{*{}*}}:*", escaped(&self.prefix), escaped(domain), escaped(entry));
         let deadline = Instant::now() + LIMIT;
         let walks = nodes.iter().map(|node| self.walk(node, &pattern, entry, max, deadline));
         let (mut keys, mut fault) = (BTreeSet::new(), None);

@@ -40,7 +40,9 @@ pub async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<St
     let mut pause = FIRST_RETRY;
     let mut logged = None;
     for generation in 1.. {
-        match timeout(READY, open(&target, &shared)).await.unwrap_or_else(|_| Err("no answer in time".into()))
+        match timeout(READY, open(&target, &shared))
+            .await
+            .unwrap_or_else(|_| Err("no answer in time".into()))
         {
             Ok((connection, home)) => {
                 tracing::info!("connected to {}", shared.name);
@@ -56,7 +58,9 @@ pub async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<St
                 // A server that closed a connection is often back at once, so calls wait for it.
                 // They do not wait for one that was silent.
                 publish.send_replace(if link.silence.is_silent() {
-                    State::Down(format!("{}: it was silent, and the store reconnects", shared.name).into())
+                    State::Down(
+                        format!("{}: it was silent, and the store reconnects", shared.name).into(),
+                    )
                 } else {
                     State::Connecting(Instant::now())
                 });
@@ -160,9 +164,12 @@ async fn open_one(
         Ok(now) => shared.clock.observe(now),
         Err(error) => {
             let denied = error.code() == Some("NOPERM");
-            let missing = if denied { shared.probe.rights(&mut connection).await.ok() } else { None };
+            let missing =
+                if denied { shared.probe.rights(&mut connection).await.ok() } else { None };
             let missing = missing.and_then(|missing| missing.needed(&home.user()));
-            return Err(missing.map_or_else(|| error.to_string(), |missing| format!("it {missing}")));
+            return Err(
+                missing.map_or_else(|| error.to_string(), |missing| format!("it {missing}"))
+            );
         }
     }
     load_scripts(shared, &mut connection).await.map_err(text)?;
@@ -173,7 +180,10 @@ async fn open_one(
 
 /// Loads the scripts. An error means that the server cannot serve now, for example because it still
 /// reads its data.
-async fn load_scripts(shared: &Shared, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+async fn load_scripts(
+    shared: &Shared,
+    connection: &mut MultiplexedConnection,
+) -> Result<(), RedisError> {
     let single_key = match script::COUNTER.load().query_async::<String>(connection).await {
         Ok(_) => false,
         // Where loading is forbidden, the first call finds no script and sends its text. The server
@@ -192,7 +202,11 @@ async fn load_scripts(shared: &Shared, connection: &mut MultiplexedConnection) -
 
 /// Probes whether the server counts. An error is the reason to use another connection: the server
 /// does not answer, or is no primary.
-async fn probe(shared: &Shared, connection: &mut MultiplexedConnection, first: bool) -> Result<(), String> {
+async fn probe(
+    shared: &Shared,
+    connection: &mut MultiplexedConnection,
+    first: bool,
+) -> Result<(), String> {
     let check_rights = first || matches!(*shared.trouble(), Some(Trouble::Rights(_)));
     let now = shared.clock.now();
     let verdict = shared.probe.run(connection, &shared.name, now, check_rights).await;

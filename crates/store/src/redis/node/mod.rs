@@ -42,7 +42,8 @@ impl Node {
     pub fn start(target: Target, prefix: &str) -> Arc<Self> {
         let (publish, state) = watch::channel(State::Connecting(Instant::now()));
         let shared = Arc::new(Shared::new(&target, prefix));
-        let keeper = tokio::spawn(keeper::keep(target, Arc::clone(&shared), publish)).abort_handle();
+        let keeper =
+            tokio::spawn(keeper::keep(target, Arc::clone(&shared), publish)).abort_handle();
         Arc::new(Self { shared, state, keeper })
     }
 
@@ -116,8 +117,9 @@ impl Node {
         let settled = state.wait_for(|state| !matches!(state, State::Connecting(_)));
         // However the wait ends, the state has the answer.
         let _ = timeout_at(deadline.into(), settled).await;
-        self.settled()
-            .unwrap_or_else(|| Err(StoreError::Unreachable(format!("connecting to {}", self.name()))))
+        self.settled().unwrap_or_else(|| {
+            Err(StoreError::Unreachable(format!("connecting to {}", self.name())))
+        })
     }
 
     /// The connection for a call to a cluster that may wait until `deadline`. The items of other
@@ -166,7 +168,8 @@ impl Node {
     /// Whether it answers, and the store's user may count. Such a server at least refuses for
     /// counters that are full.
     pub fn serves(&self) -> bool {
-        matches!(self.settled(), Some(Ok(_))) && !matches!(*self.shared.trouble(), Some(Trouble::Rights(_)))
+        matches!(self.settled(), Some(Ok(_)))
+            && !matches!(*self.shared.trouble(), Some(Trouble::Rights(_)))
     }
 
     /// What is wrong with its eviction policy, which may lose counters.
@@ -178,7 +181,11 @@ impl Node {
     ///
     /// # Errors
     /// When the connection failed: then each command may have been executed or not.
-    pub async fn send(&self, link: &mut Link, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+    pub async fn send(
+        &self,
+        link: &mut Link,
+        commands: &Pipeline,
+    ) -> Result<Vec<Value>, RedisError> {
         let question = link.silence.ask();
         let answers = link.connection.send_packed_commands(commands, 0, commands.len()).await;
         match &answers {

@@ -60,7 +60,8 @@ async fn primary(
 ) -> Result<HostPort, RedisError> {
     let mut ask = cmd("SENTINEL");
     ask.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    let brief = config.clone().set_connection_timeout(Some(SENTINEL)).set_response_timeout(Some(SENTINEL));
+    let brief =
+        config.clone().set_connection_timeout(Some(SENTINEL)).set_response_timeout(Some(SENTINEL));
     let connected = login.connect(sentinel, Peer::Sentinel, &brief).await;
     let asked = match connected {
         Ok(mut connection) => ask.query_async(&mut connection).await,
@@ -70,7 +71,8 @@ async fn primary(
         Ok(answer) => answer,
         // A sentinel that got credentials of its own does not get those of the servers as well.
         Err(error) if error.code() == Some("NOAUTH") && login.sentinel.is_none() => {
-            ask.query_async(&mut login.connect(sentinel, Peer::GuardedSentinel, &brief).await?).await?
+            ask.query_async(&mut login.connect(sentinel, Peer::GuardedSentinel, &brief).await?)
+                .await?
         }
         Err(error) => return Err(error),
     };

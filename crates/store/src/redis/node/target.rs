@@ -57,7 +57,9 @@ impl Target {
     /// The name of the store's user in Redis.
     pub fn user(&self) -> String {
         match self {
-            Self::Address(login, _) | Self::ClusterNode(login, _) | Self::Socket(login, _) => login.user(),
+            Self::Address(login, _) | Self::ClusterNode(login, _) | Self::Socket(login, _) => {
+                login.user()
+            }
             Self::Sentinel { login, .. } => login.user(),
         }
     }
@@ -76,8 +78,13 @@ impl Target {
     ///
     /// # Errors
     /// When no sentinel names one.
-    pub async fn candidates(&self, config: &AsyncConnectionConfig) -> Result<Vec<(Self, usize)>, RedisError> {
-        let Self::Sentinel { login, sentinels, name } = self else { return Ok(vec![(self.clone(), 1)]) };
+    pub async fn candidates(
+        &self,
+        config: &AsyncConnectionConfig,
+    ) -> Result<Vec<(Self, usize)>, RedisError> {
+        let Self::Sentinel { login, sentinels, name } = self else {
+            return Ok(vec![(self.clone(), 1)]);
+        };
         let primaries = sentinel::primaries(sentinels, login, name, config).await?;
         let server = |(address, votes)| (Self::Address(login.clone(), address), votes);
         Ok(primaries.into_iter().map(server).collect())
@@ -87,13 +94,18 @@ impl Target {
     ///
     /// # Errors
     /// Why it cannot connect, without credentials.
-    pub async fn connect(&self, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection, RedisError> {
+    pub async fn connect(
+        &self,
+        config: &AsyncConnectionConfig,
+    ) -> Result<MultiplexedConnection, RedisError> {
         match self {
             Self::Address(login, address) | Self::ClusterNode(login, address) => {
                 login.connect(address, Peer::Server, config).await
             }
             Self::Socket(login, path) => login.connect_unix(path, config).await,
-            Self::Sentinel { .. } => Err((ErrorKind::Client, "ask the sentinels for a server first").into()),
+            Self::Sentinel { .. } => {
+                Err((ErrorKind::Client, "ask the sentinels for a server first").into())
+            }
         }
     }
 }
@@ -101,7 +113,9 @@ impl Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address(_, address) | Self::ClusterNode(_, address) => write!(f, "redis at {address}"),
+            Self::Address(_, address) | Self::ClusterNode(_, address) => {
+                write!(f, "redis at {address}")
+            }
             Self::Socket(_, path) => write!(f, "redis at unix:{}", path.display()),
             Self::Sentinel { name, .. } => write!(f, "redis primary {name}"),
         }

@@ -49,8 +49,9 @@ impl Rejection {
     /// What an error of a server proves; `None` if the command may have been executed, or must not
     /// be sent again.
     pub fn of(error: &ServerError) -> Option<Self> {
-        let address =
-            || error.details().unwrap_or_default().rsplit(' ').next().unwrap_or_default().to_owned();
+        let address = || {
+            error.details().unwrap_or_default().rsplit(' ').next().unwrap_or_default().to_owned()
+        };
         Some(match error.kind()? {
             ServerErrorKind::Moved => Self::Moved(address()),
             ServerErrorKind::Ask => Self::Ask(address()),
@@ -134,13 +135,16 @@ pub fn refuses_all(reason: &str) -> Option<&'static str> {
     // Redis 6 writes "ERR @user_script: 42: -OOM command not allowed ...".
     let mut words = reason.split_whitespace().take(5);
     words.find_map(|word| {
-        ["OOM", "MISCONF", "NOREPLICAS"].into_iter().find(|code| word.trim_start_matches('-') == *code)
+        ["OOM", "MISCONF", "NOREPLICAS"]
+            .into_iter()
+            .find(|code| word.trim_start_matches('-') == *code)
     })
 }
 
 /// Whether an error says that the store's user lacks a right, in a command or within a script.
 pub fn lacks_rights(reason: &str) -> bool {
-    let within = ["The user executing the script", "ACL failure in script", "can't run this command"];
+    let within =
+        ["The user executing the script", "ACL failure in script", "can't run this command"];
     reason.starts_with("NOPERM") || within.iter().any(|words| reason.contains(words))
 }
 
@@ -176,8 +180,12 @@ mod tests {
         let now_ms = 7 * 60_000 + 17_863;
         let reply = [now_ms, -3, 1, 0, 3, 57, 100, -1, 0, 0, -2, 0, 0].map(Value::Int).to_vec();
         let grant = Grant { granted: 3, used: 57, quota: 100, reset_ms: 42_137, window: 7 };
-        let answers =
-            vec![Answer::Refunded, Answer::Granted(grant), Answer::OtherWindow, Answer::OverrideElsewhere];
+        let answers = vec![
+            Answer::Refunded,
+            Answer::Granted(grant),
+            Answer::OtherWindow,
+            Answer::OverrideElsewhere,
+        ];
         let clock = Duration::from_millis(now_ms.unsigned_abs());
         let call = Call { operations: &operations, now: Duration::from_secs(7 * 60) };
         assert_eq!(call.read(&Value::Array(reply)), (answers, Some(clock)));
@@ -187,8 +195,9 @@ mod tests {
     fn an_unexpected_reply_grants_nothing() {
         let reservation = &reservation();
         let now = Duration::from_secs(7 * 60);
-        let read =
-            |operation, reply: &Value| Call { operations: &[operation], now }.read(reply).0.pop().unwrap();
+        let read = |operation, reply: &Value| {
+            Call { operations: &[operation], now }.read(reply).0.pop().unwrap()
+        };
         for reply in [
             Value::Okay,
             Value::Array(vec![]),

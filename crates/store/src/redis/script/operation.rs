@@ -88,7 +88,9 @@ impl Call<'_> {
         let size = keys + operations.len() * (prefix.len() + NUMBERS * 8 + 24) + 64;
         let mut cmd = Cmd::with_capacity(3 + 2 * operations.len(), size);
         let declared: Vec<_> = match source {
-            OverrideSource::Declared => operations.iter().filter_map(Operation::overridden).collect(),
+            OverrideSource::Declared => {
+                operations.iter().filter_map(Operation::overridden).collect()
+            }
             OverrideSource::Undeclared | OverrideSource::Argument(_) => Vec::new(),
         };
         COUNTER.call(&mut cmd, form);
@@ -104,7 +106,13 @@ impl Call<'_> {
             match operation {
                 Operation::Refund(refund) => cmd.write_arg(&double(refund.units)),
                 Operation::Reserve { reservation, .. } => {
-                    write_reservation(&mut cmd, prefix, reservation, operation.window(self.now), source);
+                    write_reservation(
+                        &mut cmd,
+                        prefix,
+                        reservation,
+                        operation.window(self.now),
+                        source,
+                    );
                 }
             }
         }
@@ -193,7 +201,10 @@ mod tests {
         let plain = text(OverrideSource::Undeclared);
         let head = format!("*7\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n$1\r\n2\r\n", COUNTER.digest);
         assert!(plain.starts_with(&head), "{plain}");
-        assert!(plain.contains("$15\r\nqg:test:q:{a}:6\r\n$15\r\nqg:test:p:{*}:7\r\n$8\r\n"), "{plain}");
+        assert!(
+            plain.contains("$15\r\nqg:test:q:{a}:6\r\n$15\r\nqg:test:p:{*}:7\r\n$8\r\n"),
+            "{plain}"
+        );
         assert!(plain.contains("$72\r\n"), "{plain}");
         let known = text(OverrideSource::Argument(Some(b"blocked".to_vec())));
         assert!(known.contains("$79\r\n") && known.ends_with("blocked\r\n"), "{known}");

@@ -119,7 +119,8 @@ impl Cluster {
                 let flags = nodes.lines().filter_map(|line| line.split(' ').nth(2));
                 let replicas = flags.filter(|flags| {
                     let mut flags = flags.split(',');
-                    flags.clone().any(|flag| flag == "slave") && !flags.any(|flag| flag.starts_with("fail"))
+                    flags.clone().any(|flag| flag == "slave")
+                        && !flags.any(|flag| flag.starts_with("fail"))
                 });
                 Ok(replicas.count() == NODES - PRIMARIES)
             })?;
@@ -135,7 +136,8 @@ impl Cluster {
     /// `redis-cluster://127.0.0.1:P1,127.0.0.1:P2,...`
     #[must_use]
     pub fn url(&self) -> String {
-        let nodes: Vec<String> = self.ports().iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let nodes: Vec<String> =
+            self.ports().iter().map(|port| format!("127.0.0.1:{port}")).collect();
         format!("redis-cluster://{}", nodes.join(","))
     }
 
@@ -240,7 +242,12 @@ mod tests {
         // Slot 12182 belongs to the last third.
         assert_eq!(cluster.cli(2, &["SET", "foo", "1"]).unwrap().lines(), "OK");
         assert!(
-            cluster.cli(0, &["GET", "foo"]).unwrap_err().root_cause().to_string().contains("MOVED 12182")
+            cluster
+                .cli(0, &["GET", "foo"])
+                .unwrap_err()
+                .root_cause()
+                .to_string()
+                .contains("MOVED 12182")
         );
         cluster.kill_node(2).unwrap();
         wait::until_true("the replica to take over", FORM, || {

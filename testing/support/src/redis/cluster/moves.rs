@@ -22,7 +22,9 @@ impl<'a> SlotMove<'a> {
     pub fn of(cluster: &'a Cluster, tag: &str) -> Result<Self> {
         let slot = cluster.cli(0, &["CLUSTER", "KEYSLOT", tag])?.lines().trim().to_owned();
         let number: usize = slot.parse()?;
-        let from = (0..PRIMARIES).find(|i| number < (i + 1) * SLOTS / PRIMARIES).context("no such slot")?;
+        let from = (0..PRIMARIES)
+            .find(|i| number < (i + 1) * SLOTS / PRIMARIES)
+            .context("no such slot")?;
         Ok(Self { cluster, slot, from, to: (from + 1) % PRIMARIES })
     }
 
@@ -60,7 +62,8 @@ impl<'a> SlotMove<'a> {
     /// # Errors
     /// When the node does not answer.
     pub fn left(&self) -> Result<Vec<String>> {
-        let keys = self.cluster.cli(self.from, &["CLUSTER", "GETKEYSINSLOT", &self.slot, "100"])?.lines();
+        let keys =
+            self.cluster.cli(self.from, &["CLUSTER", "GETKEYSINSLOT", &self.slot, "100"])?.lines();
         Ok(keys.lines().map(str::to_owned).filter(|key| !key.is_empty()).collect())
     }
 

@@ -40,14 +40,17 @@ pub(super) async fn run(session: &Session) -> Result<(), Failure> {
 /// One row for each policy as it is in force, and one for each other dial, such as the dial of all
 /// policies.
 fn table(board: &Board) -> Table {
-    let mut table =
-        Table::new(&["policy", "quota", "window", "mode", "on_failure", "dial ends", "dial by"], &[1, 2]);
+    let mut table = Table::new(
+        &["policy", "quota", "window", "mode", "on_failure", "dial ends", "dial by"],
+        &[1, 2],
+    );
     let dial_of = |name: &str| board.dials.iter().find(|dial| dial.policy == name);
     let all = dial_of(ALL_POLICIES);
     for policy in &board.policies {
         let own = dial_of(&policy.name);
         // Field by field, the policy's own dial overrides the dial of all policies.
-        let (new_mode, mode_of_all) = first(own.and_then(|own| own.mode), all.and_then(|all| all.mode));
+        let (new_mode, mode_of_all) =
+            first(own.and_then(|own| own.mode), all.and_then(|all| all.mode));
         let (new_failure, failure_of_all) =
             first(own.and_then(|own| own.on_failure), all.and_then(|all| all.on_failure));
         let all = all.filter(|_| mode_of_all || failure_of_all);
@@ -59,7 +62,11 @@ fn table(board: &Board) -> Table {
             policy.name.clone(),
             changed(own.and_then(|own| own.quota).map(number), number(policy.quota), false),
             duration(u64::from(policy.window_s) * 1000),
-            changed(new_mode.map(|m| mode(m).to_owned()), mode(policy.mode).to_owned(), mode_of_all),
+            changed(
+                new_mode.map(|m| mode(m).to_owned()),
+                mode(policy.mode).to_owned(),
+                mode_of_all,
+            ),
             changed(
                 new_failure.map(|f| on_failure(f).to_owned()),
                 on_failure(policy.on_failure).to_owned(),

@@ -39,13 +39,16 @@ pub(super) struct Args {
 fn modes() -> impl TypedValueParser<Value = Mode> {
     let all = [Mode::Enforce, Mode::Shadow, Mode::Off];
     // The parser accepts no other word.
-    let of = move |word: String| all.into_iter().find(|m| mode(*m) == word).unwrap_or(Mode::Enforce);
+    let of =
+        move |word: String| all.into_iter().find(|m| mode(*m) == word).unwrap_or(Mode::Enforce);
     PossibleValuesParser::new(all.map(mode)).map(of)
 }
 
 fn failures() -> impl TypedValueParser<Value = OnFailure> {
     let all = [OnFailure::Allow, OnFailure::Deny, OnFailure::Local];
-    let of = move |word: String| all.into_iter().find(|f| on_failure(*f) == word).unwrap_or(OnFailure::Allow);
+    let of = move |word: String| {
+        all.into_iter().find(|f| on_failure(*f) == word).unwrap_or(OnFailure::Allow)
+    };
     PossibleValuesParser::new(all.map(on_failure)).map(of)
 }
 
@@ -107,7 +110,12 @@ fn say_undo(args: &Args, before: &Before<DialEntry>, session: &Session) {
         "--quota" => args.quota.is_some(),
         _ => args.on_failure.is_some(),
     };
-    say(&format!("Before, {} had set {}, {}.", was.by, words(&mut fields.iter()), until(was.remaining_ms)));
+    say(&format!(
+        "Before, {} had set {}, {}.",
+        was.by,
+        words(&mut fields.iter()),
+        until(was.remaining_ms)
+    ));
     let kept = words(&mut fields.iter().filter(|(flag, ..)| !is_named(flag)));
     if !kept.is_empty() {
         let time = if args.for_ms.is_some() { ", for the same time" } else { "" };
@@ -139,13 +147,19 @@ fn say_meaning(args: &Args, policy: Option<&PolicyInfo>) {
             shared(policy)
         ));
         if policy.is_some_and(|policy| policy.tiers) {
-            say("  this replaces the policy's tiers and quota_from: larger quotas from them no longer apply");
+            say(
+                "  this replaces the policy's tiers and quota_from: larger quotas from them no longer apply",
+            );
         }
     }
     match args.on_failure {
-        Some(OnFailure::Allow) => say("  on_failure: while the store fails, requests are admitted uncounted"),
+        Some(OnFailure::Allow) => {
+            say("  on_failure: while the store fails, requests are admitted uncounted")
+        }
         Some(OnFailure::Deny) => say("  on_failure: while the store fails, requests get 503"),
-        Some(OnFailure::Local) => say("  on_failure: while the store fails, each worker counts for itself"),
+        Some(OnFailure::Local) => {
+            say("  on_failure: while the store fails, each worker counts for itself")
+        }
         None => {}
     }
 }

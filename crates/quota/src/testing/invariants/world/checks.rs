@@ -9,7 +9,10 @@ impl World {
             for counter in counters {
                 for worker in &self.workers {
                     let (held, under_way) = worker.lease_load(counter);
-                    assert!(held + under_way <= max.get().min(policy.quota / 100), "{held} + {under_way}");
+                    assert!(
+                        held + under_way <= max.get().min(policy.quota / 100),
+                        "{held} + {under_way}"
+                    );
                 }
             }
         }

@@ -116,14 +116,20 @@ fn a_store_that_is_behind_another_is_not_believed_and_one_that_began_anew_is() {
     fetched(&mut w, 19_000, &reply(1, json!([])));
     assert_eq!(in_force(&w), CONFIGURED);
     fetched(&mut w, 24_000, &reply(1, eight));
-    assert!(in_force(&w).starts_with("Enforce 8"), "what is fetched of an equal version holds as well");
+    assert!(
+        in_force(&w).starts_with("Enforce 8"),
+        "what is fetched of an equal version holds as well"
+    );
 }
 
 #[test]
 fn while_a_policy_is_off_time_is_heard_of_until_its_fetch_has_left() {
     let mut w = worker();
     w.arrives(at(0));
-    assert!(!w.is_idle(), "nothing else may let it leave: requests that no policy counts are no work");
+    assert!(
+        !w.is_idle(),
+        "nothing else may let it leave: requests that no policy counts are no work"
+    );
     w.next_fetch(at(0)).unwrap();
     assert!(w.is_idle());
     let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"a","partition_by":[],"quota":5,"window":"1m"}]}"#;

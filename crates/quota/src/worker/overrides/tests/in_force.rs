@@ -15,14 +15,22 @@ fn the_dial_of_a_policy_comes_before_the_one_for_all_field_by_field() {
     assert_eq!(in_force(&w), CONFIGURED);
     for (version, dials, expected) in [
         (1, json!([{"policy": "a", "quota": 8}]), "Enforce 8 Deny, Shadow - Deny, Off - Deny"),
-        (2, json!([{"policy": "*", "mode": "shadow"}]), "Shadow - Deny, Shadow - Deny, Shadow - Deny"),
+        (
+            2,
+            json!([{"policy": "*", "mode": "shadow"}]),
+            "Shadow - Deny, Shadow - Deny, Shadow - Deny",
+        ),
         (
             3,
             json!([{"policy": "*", "mode": "off", "on_failure": "allow"},
                    {"policy": "a", "mode": "enforce", "quota": 0}, {"policy": "s", "on_failure": "local"}]),
             "Enforce 0 Allow, Off - Local, Off - Allow",
         ),
-        (4, json!([{"policy": "o", "mode": "enforce"}]), "Enforce - Deny, Shadow - Deny, Enforce - Deny"),
+        (
+            4,
+            json!([{"policy": "o", "mode": "enforce"}]),
+            "Enforce - Deny, Shadow - Deny, Enforce - Deny",
+        ),
         (5, json!([]), CONFIGURED),
     ] {
         fetched(&mut w, version * 5_000, &reply(version, dials));
@@ -75,16 +83,36 @@ fn a_reply_tells_anew_how_long_a_dial_has() {
 #[test]
 fn what_is_no_dial_is_left_out_and_the_others_apply() {
     for (dials, expected, line) in [
-        (json!([{"policy": "a", "mode": "of", "quota": 8}]), "Enforce 8 Deny", "mode in the dial of a"),
-        (json!([{"policy": "a", "mode": 3, "quota": 8}]), "Enforce 8 Deny", "mode in the dial of a"),
-        (json!([{"policy": "a", "quota": -1, "mode": "off"}]), "Off - Deny", "quota in the dial of a"),
-        (json!([{"policy": "a", "quota": "8", "mode": "off"}]), "Off - Deny", "quota in the dial of a"),
+        (
+            json!([{"policy": "a", "mode": "of", "quota": 8}]),
+            "Enforce 8 Deny",
+            "mode in the dial of a",
+        ),
+        (
+            json!([{"policy": "a", "mode": 3, "quota": 8}]),
+            "Enforce 8 Deny",
+            "mode in the dial of a",
+        ),
+        (
+            json!([{"policy": "a", "quota": -1, "mode": "off"}]),
+            "Off - Deny",
+            "quota in the dial of a",
+        ),
+        (
+            json!([{"policy": "a", "quota": "8", "mode": "off"}]),
+            "Off - Deny",
+            "quota in the dial of a",
+        ),
         (
             json!([{"policy": "a", "quota": MAX_UNITS + 1, "mode": "off"}]),
             "Off - Deny",
             "quota in the dial of a",
         ),
-        (json!([{"policy": "*", "quota": 8, "mode": "off"}]), "Off - Deny", "quota in the dial of *"),
+        (
+            json!([{"policy": "*", "quota": 8, "mode": "off"}]),
+            "Off - Deny",
+            "quota in the dial of *",
+        ),
         (
             json!([{"policy": "a", "quota": 8, "on_failure": []}]),
             "Enforce 8 Deny",
@@ -145,7 +173,8 @@ fn the_same_bad_dial_is_told_once_and_another_one_in_ten_seconds() {
 
 #[test]
 fn no_more_dials_are_read_than_there_can_be() {
-    let mut dials: Vec<Value> = (0..65).map(|i| json!({"policy": format!("P{i}"), "quota": 1})).collect();
+    let mut dials: Vec<Value> =
+        (0..65).map(|i| json!({"policy": format!("P{i}"), "quota": 1})).collect();
     dials.push(json!({"policy": "a", "quota": 8}));
     let mut w = worker();
     fetched(&mut w, 0, &reply(1, dials.clone().into()));
@@ -157,7 +186,8 @@ fn no_more_dials_are_read_than_there_can_be() {
 
 #[test]
 fn the_dials_of_policies_that_other_filters_of_the_domain_have_are_no_fault_and_take_no_place() {
-    let mut dials: Vec<Value> = (0..70).map(|i| json!({"policy": format!("p{i}"), "quota": 1})).collect();
+    let mut dials: Vec<Value> =
+        (0..70).map(|i| json!({"policy": format!("p{i}"), "quota": 1})).collect();
     dials.push(json!({"policy": "a", "quota": 8}));
     let mut reply = reply(1, dials.into());
     reply["overridden"] = (0..70).map(|i| format!("p{i}")).chain(["s".to_owned()]).collect();
@@ -181,7 +211,8 @@ fn a_body_that_is_no_reply_and_a_call_that_fails_change_nothing() {
         r#"{"version":2,"dials":{}}"#,
         &large,
     ];
-    let status = |status, by| CallEnd::Answered { status, by, body: b"no s3cret".to_vec(), size: 9 };
+    let status =
+        |status, by| CallEnd::Answered { status, by, body: b"no s3cret".to_vec(), size: 9 };
     let ends = bodies.iter().map(|body| ok(body.as_bytes())).chain([
         CallEnd::Reset,
         status(503, AnsweredBy::Store),
@@ -213,7 +244,8 @@ fn an_older_store_that_knows_no_dials_is_told_once_and_is_no_fault() {
     for fetch in 0..20 {
         w.arrives(at(fetch * 5_000));
         let id = w.next_fetch(at(fetch * 5_000)).unwrap().id;
-        let end = CallEnd::Answered { status: 404, by: AnsweredBy::Store, body: Vec::new(), size: 0 };
+        let end =
+            CallEnd::Answered { status: 404, by: AnsweredBy::Store, body: Vec::new(), size: 0 };
         w.call_ended(id, &end, at(fetch * 5_000));
     }
     assert_eq!(failures(&mut w), 0);
@@ -221,12 +253,21 @@ fn an_older_store_that_knows_no_dials_is_told_once_and_is_no_fault() {
 }
 
 fn any_dial() -> impl Strategy<Value = Value> {
-    let mode =
-        prop_oneof![Just(json!("enforce")), Just(json!("shadow")), Just(json!("off")), Just(json!(null))];
-    let quota =
-        prop_oneof![Just(json!(null)), (0..=MAX_UNITS).prop_map(|quota| json!(quota)), Just(json!("x"))];
-    let failure = prop_oneof![Just(json!("allow")), Just(json!("local")), Just(json!(null)), Just(json!(1))];
-    let time = prop_oneof![Just(json!(null)), (0..20_000_u64).prop_map(|ms| json!(ms)), Just(json!(true))];
+    let mode = prop_oneof![
+        Just(json!("enforce")),
+        Just(json!("shadow")),
+        Just(json!("off")),
+        Just(json!(null))
+    ];
+    let quota = prop_oneof![
+        Just(json!(null)),
+        (0..=MAX_UNITS).prop_map(|quota| json!(quota)),
+        Just(json!("x"))
+    ];
+    let failure =
+        prop_oneof![Just(json!("allow")), Just(json!("local")), Just(json!(null)), Just(json!(1))];
+    let time =
+        prop_oneof![Just(json!(null)), (0..20_000_u64).prop_map(|ms| json!(ms)), Just(json!(true))];
     let name = prop_oneof![Just("*"), Just("a"), Just("s"), Just("o"), Just("unknown")];
     (name, mode, quota, failure, time).prop_map(|(policy, mode, quota, on_failure, for_ms)| {
         json!({"policy": policy, "mode": mode, "quota": quota, "on_failure": on_failure, "for_ms": for_ms})

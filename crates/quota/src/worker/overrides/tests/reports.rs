@@ -17,7 +17,8 @@ fn a_fetch_names_the_domain_and_reports_what_was_counted() {
     let text = fetch.report.unwrap();
     assert!(text.len() <= MAX_REPORT && !text.contains("s3cret"));
     let report: Report = serde_json::from_str(&text).unwrap();
-    let told: Vec<_> = report.policies.iter().map(|p| (&*p.name, p.mode, p.missing_identity)).collect();
+    let told: Vec<_> =
+        report.policies.iter().map(|p| (&*p.name, p.mode, p.missing_identity)).collect();
     assert_eq!(told, [("a", Mode::Enforce, 1), ("s", Mode::Shadow, 0), ("o", Mode::Off, 0)]);
     assert!(report.policies.iter().all(|p| p.quota == 5 && p.on_failure == OnFailure::Deny));
 }
@@ -25,9 +26,14 @@ fn a_fetch_names_the_domain_and_reports_what_was_counted() {
 #[test]
 fn a_report_says_what_is_configured_whatever_is_turned() {
     let mut w = worker();
-    fetched(&mut w, 0, &reply(1, json!([{"policy": "*", "mode": "off"}, {"policy": "a", "quota": 8}])));
+    fetched(
+        &mut w,
+        0,
+        &reply(1, json!([{"policy": "*", "mode": "off"}, {"policy": "a", "quota": 8}])),
+    );
     w.arrives(at(5_000));
-    let report: Report = serde_json::from_str(&w.next_fetch(at(5_000)).unwrap().report.unwrap()).unwrap();
+    let report: Report =
+        serde_json::from_str(&w.next_fetch(at(5_000)).unwrap().report.unwrap()).unwrap();
     assert_eq!((report.policies[0].mode, report.policies[0].quota), (Mode::Enforce, 5));
 }
 
@@ -67,7 +73,10 @@ fn the_last_traffic_is_reported_without_any_more_and_then_there_is_silence() {
             CallEnd::Reset => [(0, 1), (5_000, 6), (10_000, 7)],
             _ => [(0, 1), (5_000, 5), (10_000, 1)],
         };
-        assert_eq!(left, expected, "what was not received is told again, and nobody is called without end");
+        assert_eq!(
+            left, expected,
+            "what was not received is told again, and nobody is called without end"
+        );
         w.take_tally();
         assert!(w.is_idle());
     }

@@ -94,7 +94,11 @@ fn a_counter_whose_refill_comes_is_not_spent_because_another_is() {
     assert_eq!(request.reservations.len(), 2);
     answer(&mut w, id, &[grant(0, 5), brought(14, 1_014)], 3);
     assert_eq!(summary(&mut w), "other=-");
-    assert_eq!(at_once(ask(&mut w, "large", &[0], 9_500, 4)), "waiting", "the store may have got units back");
+    assert_eq!(
+        at_once(ask(&mut w, "large", &[0], 9_500, 4)),
+        "waiting",
+        "the store may have got units back"
+    );
 }
 
 #[test]

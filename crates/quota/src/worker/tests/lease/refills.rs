@@ -15,7 +15,11 @@ fn a_refill_leaves_with_a_tick_when_half_is_used_and_nobody_waits_for_it() {
     w.tick(at(20));
     let (id, request) = call(&mut w, 20);
     let asked = &request.reservations[0];
-    assert_eq!((asked.want, asked.min, asked.spare), (0, 0, 13), "23 are expected after 17 ms of silence");
+    assert_eq!(
+        (asked.want, asked.min, asked.spare),
+        (0, 0, 13),
+        "23 are expected after 17 ms of silence"
+    );
     assert!(asked.check().is_ok());
     assert_eq!(load(&w), (10, 13));
     assert_eq!(burst(&mut w, 10, 21), 10);
@@ -122,7 +126,8 @@ fn refills_of_several_counters_gather_and_share_a_call() {
     }
     w.tick(at(10));
     let (_, request) = call(&mut w, 10);
-    let asked: Vec<_> = request.reservations.iter().map(|r| (&*r.key, r.want, r.spare > 0)).collect();
+    let asked: Vec<_> =
+        request.reservations.iter().map(|r| (&*r.key, r.want, r.spare > 0)).collect();
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert!(asked.iter().all(|(_, want, spare)| *want == 0 && *spare));
 }

@@ -78,7 +78,8 @@ mod tests {
     fn each_change_is_logged_once_and_the_last_policy_stays_known() {
         let mut eviction = Eviction::default();
         assert_eq!(eviction.warning("r"), None, "before the first answer");
-        let policy = |name: &str| read(&format!("# Memory\r\nmaxmemory_policy:{name}\r\nused_memory:1\r\n"));
+        let policy =
+            |name: &str| read(&format!("# Memory\r\nmaxmemory_policy:{name}\r\nused_memory:1\r\n"));
         // The answer, what is logged, and what `/readyz` says then.
         for (answer, logged, stands) in [
             (read("# Memory\r\n"), "does not say", "does not say"),
@@ -94,9 +95,14 @@ mod tests {
             (policy("allkeys-lru"), "policy allkeys-lru", "policy allkeys-lru"),
         ] {
             let shown = format!("{answer:?}");
-            for (text, expected) in [(eviction.learn("r", answer), logged), (eviction.warning("r"), stands)] {
+            for (text, expected) in
+                [(eviction.learn("r", answer), logged), (eviction.warning("r"), stands)]
+            {
                 let text = text.unwrap_or_default();
-                assert!(text.contains(expected) && text.is_empty() == expected.is_empty(), "{shown}: {text}");
+                assert!(
+                    text.contains(expected) && text.is_empty() == expected.is_empty(),
+                    "{shown}: {text}"
+                );
             }
         }
     }

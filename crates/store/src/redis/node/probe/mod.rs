@@ -22,7 +22,8 @@ pub use self::eviction::{Eviction, eviction_policy};
 use self::role::{Role, point_elsewhere};
 use super::target::Topology;
 use crate::redis::script::{
-    Answer, Call, Form, MAX_OPERATIONS, Operation, OverrideSource, Rejection, lacks_rights, refuses_all,
+    Answer, Call, Form, MAX_OPERATIONS, Operation, OverrideSource, Rejection, lacks_rights,
+    refuses_all,
 };
 use crate::redis::slots::{SLOTS, tag_of};
 use crate::store::{CheckedReservation, StoreError};
@@ -115,7 +116,11 @@ impl Probe {
 
     /// Where the script finds overrides on this server.
     pub fn override_source(&self) -> OverrideSource {
-        if self.declares.load(Relaxed) { OverrideSource::Declared } else { OverrideSource::Undeclared }
+        if self.declares.load(Relaxed) {
+            OverrideSource::Declared
+        } else {
+            OverrideSource::Undeclared
+        }
     }
 
     /// Which rights the user lacks.
@@ -151,13 +156,14 @@ impl Probe {
             return Ok(Verdict::NotPrimary(OF_A_CLUSTER.to_owned()));
         }
         let (tag, mut answers) = match self.tag() {
-            Some(tag) => (tag.clone(), self.count(connection, &tag, now, &self.override_source()).await?),
+            Some(tag) => {
+                (tag.clone(), self.count(connection, &tag, now, &self.override_source()).await?)
+            }
             None if check_rights => (String::new(), Vec::new()),
             None => return Ok(Verdict::Unknown),
         };
         let unread = |answers: &[Answer]| answers.contains(&Answer::OverrideElsewhere);
-        let denied =
-            |answer: &Answer| matches!(answer, Answer::Failed(StoreError::Refused(why)) if lacks_rights(why));
+        let denied = |answer: &Answer| matches!(answer, Answer::Failed(StoreError::Refused(why)) if lacks_rights(why));
         if check_rights || unread(&answers) || answers.iter().any(denied) {
             let missing = self.rights(connection).await?;
             if let Some(reason) = missing.needed(&self.user) {
@@ -177,8 +183,9 @@ impl Probe {
                 answers = declared;
             }
         }
-        let moved =
-            |answer: &Answer| matches!(answer, Answer::Rejected(Rejection::Moved(_) | Rejection::Ask(_)));
+        let moved = |answer: &Answer| {
+            matches!(answer, Answer::Rejected(Rejection::Moved(_) | Rejection::Ask(_)))
+        };
         if !clustered && answers.iter().any(moved) {
             return Ok(Verdict::NotPrimary(OF_A_CLUSTER.to_owned()));
         }
@@ -194,7 +201,9 @@ impl Probe {
         }
         let replies = connection.send_packed_commands(&commands, 0, commands.len()).await?;
         let elsewhere = |error: &ServerError| ["MOVED", "ASK"].contains(&error.code());
-        Ok(replies.iter().any(|reply| matches!(reply, Value::ServerError(error) if elsewhere(error))))
+        Ok(replies
+            .iter()
+            .any(|reply| matches!(reply, Value::ServerError(error) if elsewhere(error))))
     }
 
     fn tag(&self) -> Option<String> {
@@ -229,7 +238,8 @@ impl Probe {
         let refund = |units| Refund { key: key.clone(), window_s: WINDOW_S, window, units };
         let (one, rest) = (refund(1), refund(2));
         let reserve = |index| Operation::Reserve { index, reservation: &reservation };
-        let operations = [reserve(0), reserve(1), Operation::Refund(&one), Operation::Refund(&rest)];
+        let operations =
+            [reserve(0), reserve(1), Operation::Refund(&one), Operation::Refund(&rest)];
         let mut per_command = if self.is_single_key() { 1 } else { MAX_OPERATIONS };
         let mut form = Form::Digest;
         loop {
@@ -240,7 +250,8 @@ impl Probe {
             }
             let replies = connection.send_packed_commands(&commands, 0, commands.len()).await?;
             let several = |error: &ServerError| ["ERR", "CROSSSLOT"].contains(&error.code());
-            if per_command > 1 && matches!(replies.first(), Some(Value::ServerError(error)) if several(error))
+            if per_command > 1
+                && matches!(replies.first(), Some(Value::ServerError(error)) if several(error))
             {
                 // A proxy in front of shards may refuse several keys, even if all of them are the
                 // same key.
@@ -293,11 +304,15 @@ impl Probe {
 fn advice(code: &str) -> String {
     let advice = match code {
         "OOM" => "is full and refuses writes (OOM): give it more memory (maxmemory)",
-        "MISCONF" => "cannot save its data and refuses writes (MISCONF): see its log, and free its disk",
+        "MISCONF" => {
+            "cannot save its data and refuses writes (MISCONF): see its log, and free its disk"
+        }
         "NOREPLICAS" => {
             "refuses writes (NOREPLICAS): it has fewer replicas than min-replicas-to-write asks for"
         }
-        "CLUSTERDOWN" => "refuses to serve (CLUSTERDOWN): a part of the cluster's slots has no primary",
+        "CLUSTERDOWN" => {
+            "refuses to serve (CLUSTERDOWN): a part of the cluster's slots has no primary"
+        }
         code => return format!("cannot serve now ({code})"),
     };
     advice.to_owned()

@@ -40,15 +40,17 @@ impl Missing {
     /// Why the store cannot count as `user`, and the command that grants every missing right.
     pub fn needed(&self, user: &str) -> Option<String> {
         let rules = [self.needed.as_slice(), &self.useful].concat().join(" ");
-        (!self.needed.is_empty())
-            .then(|| format!("does not let the user {user} count (NOPERM): run ACL SETUSER {user} {rules}"))
+        (!self.needed.is_empty()).then(|| {
+            format!("does not let the user {user} count (NOPERM): run ACL SETUSER {user} {rules}")
+        })
     }
 
     /// Which rights are missing although the store can count, and the command that grants them.
     pub fn useful(&self, user: &str) -> Option<String> {
         let rules = self.useful.join(" ");
-        (self.needed.is_empty() && !rules.is_empty())
-            .then(|| format!("does not grant all that helps counting: run ACL SETUSER {user} {rules}"))
+        (self.needed.is_empty() && !rules.is_empty()).then(|| {
+            format!("does not grant all that helps counting: run ACL SETUSER {user} {rules}")
+        })
     }
 }
 

@@ -30,7 +30,9 @@ impl Role {
         let Some(Value::Array(fields)) = replies.first() else { return Ok(Self::Unknown) };
         Ok(match fields.as_slice() {
             [Value::BulkString(role), ..] if role == b"master" => Self::Primary,
-            [Value::BulkString(role), Value::BulkString(host), Value::Int(port), ..] if role == b"slave" => {
+            [Value::BulkString(role), Value::BulkString(host), Value::Int(port), ..]
+                if role == b"slave" =>
+            {
                 Self::Replica(format!("{}:{port}", String::from_utf8_lossy(host)))
             }
             [Value::BulkString(role), ..] if role == b"sentinel" => Self::Sentinel,
@@ -68,7 +70,10 @@ mod tests {
     fn advice_for_a_replica_fits_how_it_was_found() {
         let replica = Role::Replica("10.0.0.1:6379".to_owned());
         let advice = |topology| replica.not_primary(topology).unwrap();
-        assert!(advice(Topology::Single).ends_with("point --store at the primary, or use redis-sentinel://"));
+        assert!(
+            advice(Topology::Single)
+                .ends_with("point --store at the primary, or use redis-sentinel://")
+        );
         let named = advice(Topology::Sentinel);
         assert!(
             named.starts_with("is a replica of 10.0.0.1:6379: ") && named.contains("failover"),
