@@ -47,7 +47,7 @@ pub struct Host {
     /// The headers of the last call.
     pub call_headers: Vec<(String, String)>,
     /// The headers and the body of each fetch of dials.
-    pub fetches: Vec<(Vec<(String, String)>, Vec<u8>)>,
+    pub fetches: Vec<(Headers, Vec<u8>)>,
     pub refuse_calls: bool,
     /// It answers calls itself, in place of a store that does not.
     pub answers_itself: bool,
@@ -68,6 +68,9 @@ pub struct Host {
     pub made: usize,
     pub messages: usize,
 }
+
+/// Names and values, in order.
+pub type Headers = Vec<(String, String)>;
 
 /// What a local reply carries.
 #[derive(Default)]
