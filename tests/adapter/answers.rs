@@ -59,7 +59,9 @@ fn only_grpc_clients_are_told_when_to_retry_in_grpcs_way() {
             assert_eq!(host(|h| h.answered.clone()), [(2, 429), (3, 429)]);
             let pushback = header(&host(|h| h.answer.headers.clone()), "grpc-retry-pushback-ms");
             assert_eq!(pushback.is_some(), told, "{content_type}");
-            assert!(pushback.is_none_or(|ms| (29_000..=30_000).contains(&ms.parse::<u32>().unwrap())));
+            assert!(
+                pushback.is_none_or(|ms| (29_000..=30_000).contains(&ms.parse::<u32>().unwrap()))
+            );
         };
         std::thread::spawn(case).join().unwrap();
     }
@@ -70,8 +72,11 @@ fn the_limits_of_an_upstream_are_joined() {
     assert!(configure(&document(&policy("p", ""), "", "")));
     request(2);
     reply(1, 200, &grant(1, 40));
-    let fields = [("ratelimit", "\"a\";r=1"), ("ratelimit", "\"b\";r=2"), ("x-ratelimit-remaining", "1")];
-    host(|h| h.upstream_headers = fields.map(|(name, value)| (name.to_owned(), value.into())).into());
+    let fields =
+        [("ratelimit", "\"a\";r=1"), ("ratelimit", "\"b\";r=2"), ("x-ratelimit-remaining", "1")];
+    host(|h| {
+        h.upstream_headers = fields.map(|(name, value)| (name.to_owned(), value.into())).into()
+    });
     response(2, 200);
     let set = host(|h| h.response_headers.clone());
     assert!(set["ratelimit"].starts_with("\"a\";r=1, \"b\";r=2, \"p\";r=60;t="), "{set:?}");
@@ -80,7 +85,11 @@ fn the_limits_of_an_upstream_are_joined() {
 
 #[test]
 fn a_missing_identity_is_challenged() {
-    assert!(configure(&document(&policy("p", r#","partition_by":["tenant"],"on_missing":"deny""#), "", "")));
+    assert!(configure(&document(
+        &policy("p", r#","partition_by":["tenant"],"on_missing":"deny""#),
+        "",
+        ""
+    )));
     assert!(!request(2));
     assert_eq!(host(|h| h.answered.clone()), [(2, 401)]);
     let headers = host(|h| std::mem::take(&mut h.answer.headers));
@@ -92,7 +101,8 @@ fn a_missing_identity_is_challenged() {
 fn warnings_are_logged_when_the_configuration_comes() {
     let denied = r#""response":{"denied":{"body":"wait {retry-after} s"}},"#;
     assert!(configure(&document(&policy("p", ""), denied, "")));
-    let warnings = || host(|h| h.log.iter().filter(|line| line.contains("response.denied.body: ")).count());
+    let warnings =
+        || host(|h| h.log.iter().filter(|line| line.contains("response.denied.body: ")).count());
     assert_eq!(warnings(), 1);
     request(2);
     assert_eq!(warnings(), 1);

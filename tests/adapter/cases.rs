@@ -1,8 +1,8 @@
 //! What the adapter does with a host that behaves, and with one that does not.
 
 use crate::host::{
-    CONTINUE, PAUSE, ROOT, STOP_ALL, active, body_and_trailers, configure, crowd, end, fifth_call, headers,
-    host, queue, reply, request, response, tick,
+    CONTINUE, PAUSE, ROOT, STOP_ALL, active, body_and_trailers, configure, crowd, end, fifth_call,
+    headers, host, queue, reply, request, response, tick,
 };
 
 /// The status of a null or nested-null property, which the SDK takes for impossible.
@@ -94,7 +94,10 @@ fn invariant_3_units_of_a_client_that_left_go_back() {
     assert!(host(|h| h.resumed.is_empty()));
     tick();
     let body = host(|h| String::from_utf8(h.calls[1].1.clone()).unwrap());
-    assert!(body.contains(r#""refunds":[{"key":"d:p:{*}","window_s":60,"window":1,"units":1}]"#), "{body}");
+    assert!(
+        body.contains(r#""refunds":[{"key":"d:p:{*}","window_s":60,"window":1,"units":1}]"#),
+        "{body}"
+    );
 }
 
 #[test]
@@ -109,7 +112,8 @@ fn a_call_that_cannot_leave_is_answered_from_a_callback_of_its_own() {
 
 #[test]
 fn whatever_the_store_answers_the_request_is_decided() {
-    for (status, body) in [(0, ""), (200, ""), (200, "<html>"), (504, ""), (503, "no"), (400, "{}")] {
+    for (status, body) in [(0, ""), (200, ""), (200, "<html>"), (504, ""), (503, "no"), (400, "{}")]
+    {
         std::thread::spawn(move || {
             start();
             request(2);
@@ -152,7 +156,9 @@ fn headers_are_fetched_only_where_needed_and_all_at_once() {
                     "ip":[{{"client_ip":{{}}}}]}},"policies":[{policies}]}}"#
             );
             assert!(configure(&document));
-            for (name, value) in [(":method", "GET"), (":path", "/"), (":authority", "h"), ("x-b", "1")] {
+            for (name, value) in
+                [(":method", "GET"), (":path", "/"), (":authority", "h"), ("x-b", "1")]
+            {
                 host(|h| h.request_headers.push((name.into(), value.into())));
             }
             host(|h| h.properties.insert("source.address".into(), Ok(b"192.0.2.7:1".to_vec())));
@@ -165,7 +171,9 @@ fn headers_are_fetched_only_where_needed_and_all_at_once() {
         std::thread::spawn(case).join().unwrap()
     };
     let policy = |name: &str, by: &str| {
-        format!(r#"{{"name":"{name}","quota":1,"window":"1s","on_missing":"shared","partition_by":{by}}}"#)
+        format!(
+            r#"{{"name":"{name}","quota":1,"window":"1s","on_missing":"shared","partition_by":{by}}}"#
+        )
     };
     assert_eq!(fetches(&policy("p", "[]")), [(0, 0); 2]);
     assert_eq!(fetches(&policy("p", r#"["ip"]"#)), [(0, 0); 2]);

@@ -15,7 +15,9 @@ fn fetches() -> usize {
 
 fn metric(name: &str) -> i64 {
     tick();
-    host(|h| h.metrics.iter().find(|(known, _)| known.ends_with(name)).map_or(0, |(_, count)| *count))
+    host(|h| {
+        h.metrics.iter().find(|(known, _)| known.ends_with(name)).map_or(0, |(_, count)| *count)
+    })
 }
 
 #[test]
@@ -34,7 +36,8 @@ fn dials_are_fetched_with_the_first_request_and_a_report() {
     ];
     assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let report: Value = serde_json::from_slice(&report).unwrap();
-    let names: Vec<_> = report["policies"].as_array().unwrap().iter().map(|p| p["name"].clone()).collect();
+    let names: Vec<_> =
+        report["policies"].as_array().unwrap().iter().map(|p| p["name"].clone()).collect();
     assert_eq!(names, ["p", "o"]);
     for id in 3..20 {
         request(id);
@@ -67,7 +70,10 @@ fn the_quota_of_a_dial_is_asked_for_and_shown() {
     reply(2, 200, &grant(1, 2).replace("100", "7"));
     response(3, 200);
     let shown = |name: &str| host(|h| h.response_headers[name].clone());
-    assert_eq!((shown("x-ratelimit-limit"), shown("x-ratelimit-remaining")), ("7".into(), "5".into()));
+    assert_eq!(
+        (shown("x-ratelimit-limit"), shown("x-ratelimit-remaining")),
+        ("7".into(), "5".into())
+    );
 }
 
 #[test]

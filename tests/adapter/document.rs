@@ -19,5 +19,7 @@ pub fn policy(name: &str, fields: &str) -> String {
 /// The store's reply to one reservation of such a policy: so many units granted, and so many used
 /// by then.
 pub fn grant(granted: u64, used: u64) -> String {
-    format!(r#"{{"grants":[{{"granted":{granted},"used":{used},"quota":100,"reset_ms":30000,"window":1}}]}}"#)
+    format!(
+        r#"{{"grants":[{{"granted":{granted},"used":{used},"quota":100,"reset_ms":30000,"window":1}}]}}"#
+    )
 }

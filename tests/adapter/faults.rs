@@ -18,7 +18,9 @@ fn calls(outcome: &str) -> i64 {
     tick();
     // What is no outcome of a call has a name of its own.
     let names = [format!("quotagate_calls.d.{outcome}"), format!("quotagate_{outcome}.d")];
-    host(|h| h.metrics.iter().find(|(known, _)| names.contains(known)).map_or(0, |(_, count)| *count))
+    host(|h| {
+        h.metrics.iter().find(|(known, _)| names.contains(known)).map_or(0, |(_, count)| *count)
+    })
 }
 
 fn lines(said: &str) -> usize {

@@ -3,7 +3,8 @@
 
 use crate::document::{document, grant, policy};
 use crate::host::{
-    configure, crowd, end, fifth_call, grpc_response, host, queue, reply, request, response, tick, trailers,
+    configure, crowd, end, fifth_call, grpc_response, host, queue, reply, request, response, tick,
+    trailers,
 };
 
 /// A policy with this `count`.
@@ -22,8 +23,11 @@ fn returned(first: usize) -> Vec<String> {
     tick();
     tick();
     host(|h| {
-        let bodies =
-            h.calls.iter().skip(first - 1).map(|(_, body)| String::from_utf8_lossy(body).into_owned());
+        let bodies = h
+            .calls
+            .iter()
+            .skip(first - 1)
+            .map(|(_, body)| String::from_utf8_lossy(body).into_owned());
         let units = bodies.filter_map(|body| {
             let (_, refunds) = body.split_once(r#""refunds":[{"#)?;
             let (_, units) = refunds.split_once(r#""units":"#)?;
@@ -112,7 +116,9 @@ fn a_grpc_answer_counts_by_the_status_in_its_trailers() {
 fn a_grpc_stream_that_breaks_before_its_trailers_is_abandoned() {
     for (abandoned, refunded) in [("count", &[][..]), ("refund", &["1"])] {
         std::thread::spawn(move || {
-            counting(&format!(r#"{{"status":[401],"grpc_status":[16],"abandoned":"{abandoned}"}}"#));
+            counting(&format!(
+                r#"{{"status":[401],"grpc_status":[16],"abandoned":"{abandoned}"}}"#
+            ));
             request(2);
             reply(1, 200, &grant(1, 3));
             grpc_response(2);

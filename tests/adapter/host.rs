@@ -108,7 +108,13 @@ unsafe extern "C" {
     fn proxy_on_request_trailers(context: u32, trailers: usize) -> u32;
     fn proxy_on_response_headers(context: u32, headers: usize, end: bool) -> u32;
     fn proxy_on_response_trailers(context: u32, trailers: usize) -> u32;
-    fn proxy_on_http_call_response(context: u32, token: u32, headers: usize, body: usize, trailers: usize);
+    fn proxy_on_http_call_response(
+        context: u32,
+        token: u32,
+        headers: usize,
+        body: usize,
+        trailers: usize,
+    );
     fn proxy_on_queue_ready(context: u32, queue: u32);
     fn proxy_on_tick(context: u32);
     fn proxy_on_done(context: u32) -> bool;

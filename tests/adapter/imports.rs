@@ -38,7 +38,8 @@ unsafe fn text(data: *const u8, size: usize) -> String {
 
 /// Reads a header map: the count, the sizes of names and values, then both with a NUL each.
 fn pairs(map: &[u8]) -> Vec<(String, String)> {
-    let size = |place: usize| u32::from_le_bytes(map[4 * place..][..4].try_into().unwrap()) as usize;
+    let size =
+        |place: usize| u32::from_le_bytes(map[4 * place..][..4].try_into().unwrap()) as usize;
     let count = size(0);
     let mut rest = &map[4 + 8 * count..];
     let mut take = |size: usize| {
@@ -88,7 +89,8 @@ unsafe extern "C" fn proxy_get_buffer_bytes(
     size: *mut usize,
 ) -> u32 {
     const CALL_RESPONSE: u32 = 4;
-    let buffer = called(|h| if kind == CALL_RESPONSE { h.reply.1.clone() } else { h.configuration.clone() });
+    let buffer =
+        called(|h| if kind == CALL_RESPONSE { h.reply.1.clone() } else { h.configuration.clone() });
     let end = buffer.len().min(start + most);
     unsafe { hand_over(&buffer[start.min(end)..end], data, size) };
     OK
@@ -108,12 +110,17 @@ unsafe extern "C" fn proxy_get_header_map_value(
     let value = called(|h| match map {
         REQUEST => {
             h.header_fetches.0 += 1;
-            h.request_headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
+            h.request_headers
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| value.clone())
         }
         RESPONSE if name == ":status" => Some(h.status.to_string().into_bytes()),
-        RESPONSE => {
-            h.upstream_headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
-        }
+        RESPONSE => h
+            .upstream_headers
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value.clone()),
         TRAILERS => h.trailers.get(&name).map(|value| value.clone().into_bytes()),
         _ if name == "x-envoy-upstream-service-time" => (!h.answers_itself).then(|| b"1".to_vec()),
         _ => Some(h.reply.0.to_string().into_bytes()),
@@ -126,7 +133,11 @@ unsafe extern "C" fn proxy_get_header_map_value(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_get_header_map_pairs(map: u32, data: *mut *mut u8, size: *mut usize) -> u32 {
+unsafe extern "C" fn proxy_get_header_map_pairs(
+    map: u32,
+    data: *mut *mut u8,
+    size: *mut usize,
+) -> u32 {
     let map = called(|h| {
         h.header_fetches.1 += 1;
         let headers = if map == REQUEST { &h.request_headers } else { &h.upstream_headers };
@@ -204,7 +215,12 @@ unsafe extern "C" fn proxy_call_foreign_function(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_define_metric(_kind: u32, name: *const u8, name_size: usize, id: *mut u32) -> u32 {
+unsafe extern "C" fn proxy_define_metric(
+    _kind: u32,
+    name: *const u8,
+    name_size: usize,
+    id: *mut u32,
+) -> u32 {
     let name = unsafe { text(name, name_size) };
     called(|h| {
         unsafe { *id = h.metrics.len() as u32 };
@@ -285,19 +301,31 @@ unsafe extern "C" fn proxy_set_tick_period_milliseconds(period: u32) -> u32 {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_register_shared_queue(_name: *const u8, _size: usize, id: *mut u32) -> u32 {
+unsafe extern "C" fn proxy_register_shared_queue(
+    _name: *const u8,
+    _size: usize,
+    id: *mut u32,
+) -> u32 {
     unsafe { *id = QUEUE };
     OK
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_enqueue_shared_queue(_queue: u32, _data: *const u8, _size: usize) -> u32 {
+unsafe extern "C" fn proxy_enqueue_shared_queue(
+    _queue: u32,
+    _data: *const u8,
+    _size: usize,
+) -> u32 {
     called(|h| h.messages += 1);
     OK
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn proxy_dequeue_shared_queue(_queue: u32, _data: *mut *mut u8, _size: *mut usize) -> u32 {
+unsafe extern "C" fn proxy_dequeue_shared_queue(
+    _queue: u32,
+    _data: *mut *mut u8,
+    _size: *mut usize,
+) -> u32 {
     called(|h| {
         let left = h.messages.checked_sub(1);
         h.messages = left.unwrap_or(0);

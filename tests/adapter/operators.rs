@@ -9,7 +9,9 @@ const TENANTS_ONLY: &str = r#","partition_by":["tenant"],"on_missing":"deny""#;
 fn logged(id: u32) -> String {
     let mut state: Vec<String> = host(|h| {
         let of_stream = h.filter_state.iter().filter(|((stream, _), _)| *stream == id);
-        of_stream.map(|((_, name), value)| format!("{name}={value}").replace("quotagate.", "")).collect()
+        of_stream
+            .map(|((_, name), value)| format!("{name}={value}").replace("quotagate.", ""))
+            .collect()
     });
     state.sort();
     state.join(" ")
@@ -103,7 +105,10 @@ fn a_request_that_only_shadow_policies_count_learns_its_decision_while_it_runs()
     ] {
         assert!(request(id), "it goes on at once");
         reply(id - 1, 200, &grant(u64::from(id == 2), used));
-        assert!(host(|h| h.resumed.is_empty() && h.answered.is_empty()), "nothing is left to be done");
+        assert!(
+            host(|h| h.resumed.is_empty() && h.answered.is_empty()),
+            "nothing is left to be done"
+        );
         response(id, 200);
         end(id);
         assert_eq!(logged(id), expected);
@@ -130,7 +135,9 @@ fn a_request_that_ends_before_the_store_answers_a_shadow_policy_is_logged_withou
 /// used of each.
 fn both(p: (u64, u64), s: (u64, u64)) -> String {
     let one = |(granted, used): (u64, u64), quota: u64| {
-        format!(r#"{{"granted":{granted},"used":{used},"quota":{quota},"reset_ms":30000,"window":1}}"#)
+        format!(
+            r#"{{"granted":{granted},"used":{used},"quota":{quota},"reset_ms":30000,"window":1}}"#
+        )
     };
     format!(r#"{{"grants":[{},{}]}}"#, one(p, 10_000), one(s, 100))
 }
@@ -191,7 +198,9 @@ fn statistics_tell_every_outcome() {
     start(&format!("{},{}", policy("p", ""), policy("s", r#","mode":"shadow""#)), "deny");
     let both = |p: (u64, u64), s: (u64, u64)| {
         let one = |(granted, used): (u64, u64)| {
-            format!(r#"{{"granted":{granted},"used":{used},"quota":100,"reset_ms":30000,"window":1}}"#)
+            format!(
+                r#"{{"granted":{granted},"used":{used},"quota":100,"reset_ms":30000,"window":1}}"#
+            )
         };
         format!(r#"{{"grants":[{},{}]}}"#, one(p), one(s))
     };
@@ -201,7 +210,8 @@ fn statistics_tell_every_outcome() {
     reply(2, 200, &grant(0, 100));
     request(4);
     tick();
-    let counted = |name: &str| metrics().iter().find(|(n, _)| n.ends_with(name)).map_or(0, |(_, n)| *n);
+    let counted =
+        |name: &str| metrics().iter().find(|(n, _)| n.ends_with(name)).map_or(0, |(_, n)| *n);
     assert_eq!(counted("d.p.admitted"), 1);
     assert_eq!(counted("d.p.refused"), 2);
     assert_eq!(counted("from_ledger.d.p"), 1);
@@ -217,7 +227,10 @@ fn time_is_heard_of_while_statistics_wait_also_without_a_call() {
         tick();
     }
     assert_eq!(metrics(), [("quotagate_missing_identity.d.p".into(), 1)]);
-    assert!(host(|h| h.ticking), "until the next fetch of dials reports it, though nobody arrives any more");
+    assert!(
+        host(|h| h.ticking),
+        "until the next fetch of dials reports it, though nobody arrives any more"
+    );
 }
 
 #[test]

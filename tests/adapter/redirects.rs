@@ -7,12 +7,15 @@ use crate::host::{configure, end, host, reply, request, response};
 /// The stream `from` ends for a redirect, and its request arrives again on the stream `to`; whether
 /// that goes on at once.
 fn redirect(from: u32, to: u32) -> bool {
-    host(|h| h.properties.insert("response.code_details".into(), Ok(b"internal_redirect".to_vec())));
+    host(|h| {
+        h.properties.insert("response.code_details".into(), Ok(b"internal_redirect".to_vec()))
+    });
     end(from);
     host(|h| {
         h.properties.remove("response.code_details");
         let declared = h.declared.first().expect("a declaration").clone();
-        let name = declared.trim_start_matches(|c: char| !c.is_alphanumeric()).trim_end_matches("(\u{1}");
+        let name =
+            declared.trim_start_matches(|c: char| !c.is_alphanumeric()).trim_end_matches("(\u{1}");
         let mark = h.filter_state.get(&(from, name.to_owned())).expect("a mark").clone();
         h.properties.insert(name.to_owned(), Ok(mark.into_bytes()));
     });

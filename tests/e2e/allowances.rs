@@ -28,7 +28,8 @@ fn per_user(fields: Value) -> Value {
 
 /// A policy of quota 2, unless its fields say another.
 fn policy(name: &str, partition_by: &[&str], fields: Value) -> Value {
-    let mut policy = json!({"name": name, "partition_by": partition_by, "quota": 2, "window": "366d"});
+    let mut policy =
+        json!({"name": name, "partition_by": partition_by, "quota": 2, "window": "366d"});
     let fields = fields.as_object().expect("fields");
     policy.as_object_mut().expect("a policy").extend(fields.clone());
     policy
@@ -47,7 +48,11 @@ fn assert_quota(rig: &Rig, request: &Request, quota: u64, what: &str) -> Result<
     let mut client = rig.client()?;
     for n in 0..=quota {
         let response = client.send(request)?;
-        assert_eq!(response.status, if n < quota { 200 } else { 429 }, "{what}: request {n} of {quota}");
+        assert_eq!(
+            response.status,
+            if n < quota { 200 } else { 429 },
+            "{what}: request {n} of {quota}"
+        );
         assert_eq!(response.header_all("x-ratelimit-limit"), [quota.to_string()], "{what}");
     }
     Ok(())
@@ -65,7 +70,9 @@ fn assert_unlimited(rig: &Rig, request: &Request, what: &str) -> Result<()> {
 
 #[test]
 fn a_claim_that_is_a_whole_number_is_the_quota() -> Result<()> {
-    let rig = Rig::start(per_user(json!({"quota": 2, "quota_from": {"jwt": {"claim": "quota"}, "max": 4}})))?;
+    let rig = Rig::start(per_user(
+        json!({"quota": 2, "quota_from": {"jwt": {"claim": "quota"}, "max": 4}}),
+    ))?;
     let cases = [
         (json!(3), 3),
         (json!(3.0), 3),
@@ -85,7 +92,12 @@ fn a_claim_that_is_a_whole_number_is_the_quota() -> Result<()> {
     ];
     for (i, (claim, quota)) in cases.into_iter().enumerate() {
         let what = format!("the claim {claim}");
-        assert_quota(&rig, &with_claims(json!({"sub": format!("user-{i}"), "quota": claim}))?, quota, &what)?;
+        assert_quota(
+            &rig,
+            &with_claims(json!({"sub": format!("user-{i}"), "quota": claim}))?,
+            quota,
+            &what,
+        )?;
     }
     assert_quota(&rig, &user("without")?, 2, "no claim")
 }
@@ -93,8 +105,9 @@ fn a_claim_that_is_a_whole_number_is_the_quota() -> Result<()> {
 #[test]
 fn a_quota_of_another_payload_and_a_nested_claim_is_read() -> Result<()> {
     let from = json!({"jwt": {"payload": "other", "claim": "limits.requests"}});
-    let rig =
-        Rig::start_with(per_user(json!({"quota_from": from})), |options| options.edit(edits::second_issuer))?;
+    let rig = Rig::start_with(per_user(json!({"quota_from": from})), |options| {
+        options.edit(edits::second_issuer)
+    })?;
     let other = jwt::OTHER.token(&json!({"limits": {"requests": 3}}))?;
     assert_quota(&rig, &user("alice")?.header("x-other-token", &other), 3, "with a second token")?;
     assert_quota(&rig, &user("bob")?, 2, "with one token")
@@ -102,7 +115,8 @@ fn a_quota_of_another_payload_and_a_nested_claim_is_read() -> Result<()> {
 
 #[test]
 fn a_tier_chooses_the_quota() -> Result<()> {
-    let tiers = json!({"source": {"jwt": {"claim": "plan"}}, "quotas": {"free": 1, "gold": 3, "none": 0}});
+    let tiers =
+        json!({"source": {"jwt": {"claim": "plan"}}, "quotas": {"free": 1, "gold": 3, "none": 0}});
     let rig = Rig::start(per_user(json!({"quota": 2, "tiers": tiers})))?;
     let plans = [
         (json!("free"), 1),
@@ -116,7 +130,12 @@ fn a_tier_chooses_the_quota() -> Result<()> {
     ];
     for (i, (plan, quota)) in plans.into_iter().enumerate() {
         let what = format!("the plan {plan}");
-        assert_quota(&rig, &with_claims(json!({"sub": format!("user-{i}"), "plan": plan}))?, quota, &what)?;
+        assert_quota(
+            &rig,
+            &with_claims(json!({"sub": format!("user-{i}"), "plan": plan}))?,
+            quota,
+            &what,
+        )?;
     }
     assert_quota(&rig, &user("without")?, 2, "no plan")
 }
@@ -171,8 +190,13 @@ fn an_override_of_several_sources_or_entries_names_the_encoded_partition() -> Re
 
 #[test]
 fn invariant_5_an_override_of_a_secret_key_is_raw_and_leaves_no_trace_of_it() -> Result<()> {
-    let overrides = json!([{"value": "s3cret-vip", "quota": 3}, {"value": "s3cret-root", "unlimited": true}]);
-    let rig = Rig::start(document(json!([policy("per-key", &["key"], json!({"overrides": overrides}))])))?;
+    let overrides =
+        json!([{"value": "s3cret-vip", "quota": 3}, {"value": "s3cret-root", "unlimited": true}]);
+    let rig = Rig::start(document(json!([policy(
+        "per-key",
+        &["key"],
+        json!({"overrides": overrides})
+    )])))?;
     let key = |value: &str| Request::get("/").header("x-api-key", value);
     assert_quota(&rig, &key("s3cret-vip"), 3, "the override")?;
     assert_unlimited(&rig, &key("s3cret-root"), "the override")?;
@@ -204,7 +228,12 @@ fn an_override_by_network_reads_the_trusted_address() -> Result<()> {
     assert_unlimited(&rig, &from("2001:db8:2::7"), "one address of a /64")?;
     assert_quota(&rig, &from("2001:db8:2::8"), 2, "its neighbour, known by the /64")?;
     // Known by subject: the address is not what counts.
-    assert_quota(&rig, &user("alice")?.from_address("10.2.0.1"), 2, "a subject within the network")?;
+    assert_quota(
+        &rig,
+        &user("alice")?.from_address("10.2.0.1"),
+        2,
+        "a subject within the network",
+    )?;
     // What stands before the last entry is the client's own word.
     assert_quota(&rig, &from("10.2.0.1, 192.0.2.9"), 2, "a claimed address")?;
     let counted = inspect::counters(&rig.redis, "per-caller")?;
@@ -217,8 +246,9 @@ fn a_cost_is_taken_at_once() -> Result<()> {
     let rig = Rig::start(per_user(json!({"quota": 7, "cost": 3})))?;
     let mut client = rig.client()?;
     let mut send = || client.send(&user("alice")?);
-    let remaining =
-        |response: &Response| (response.status, response.header("x-ratelimit-remaining").map(str::to_owned));
+    let remaining = |response: &Response| {
+        (response.status, response.header("x-ratelimit-remaining").map(str::to_owned))
+    };
     assert_eq!(remaining(&send()?), (200, Some("4".to_owned())));
     assert_eq!(remaining(&send()?), (200, Some("1".to_owned())));
     assert_eq!(send()?.status, 429, "one unit is left, three are needed");
@@ -253,7 +283,8 @@ fn a_cost_out_of_a_header_is_within_its_bounds() -> Result<()> {
     let mut client = rig.client()?;
     for (i, (values, cost)) in cases.into_iter().enumerate() {
         let name = format!("user-{i}");
-        let request = values.iter().fold(user(&name)?, |request, value| request.header("x-cost", value));
+        let request =
+            values.iter().fold(user(&name)?, |request, value| request.header("x-cost", value));
         let response = client.send(&request)?;
         assert_eq!(response.status, 200, "{values:?}");
         assert_eq!(response.header_all("x-ratelimit-used"), [cost.to_string()], "{values:?}");
@@ -289,6 +320,9 @@ fn a_quota_of_nothing_is_for_nobody() -> Result<()> {
         (response.header("retry-after"), response.header("ratelimit")),
         (None, Some("\"per-user\";r=0"))
     );
-    assert_eq!((rig.redis.cli(&["KEYS", "qg:shop:*"])?.lines(), rig.upstream.requests()), (String::new(), 0));
+    assert_eq!(
+        (rig.redis.cli(&["KEYS", "qg:shop:*"])?.lines(), rig.upstream.requests()),
+        (String::new(), 0)
+    );
     Ok(())
 }

@@ -29,11 +29,17 @@ fn a_refusal_of_ones_own() -> Result<()> {
         "body": r#"{"error": "{policy}", "wait": {retry_after}, "of": {quota}, "kept": "{other}"}"#,
         "headers": {"x-why": "{policy} of {quota}", "x-plain": "yes"}
     }}))?;
-    assert_eq!((refused.status, refused.header("content-type")), (403, Some("application/vnd.example+json")));
+    assert_eq!(
+        (refused.status, refused.header("content-type")),
+        (403, Some("application/vnd.example+json"))
+    );
     assert_eq!(refused.header_all("x-why"), ["per-caller of 1"]);
     assert_eq!(refused.header_all("x-plain"), ["yes"]);
     let wait = reset_of(&refused);
-    assert_eq!(refused.json()?, json!({"error": "per-caller", "wait": wait, "of": 1, "kept": "{other}"}));
+    assert_eq!(
+        refused.json()?,
+        json!({"error": "per-caller", "wait": wait, "of": 1, "kept": "{other}"})
+    );
     assert_eq!(refused.header("retry-after"), Some(wait.to_string().as_str()));
     Ok(())
 }
@@ -45,7 +51,10 @@ fn a_body_without_a_type_is_plain_text_and_another_status_is_in_the_problem() ->
     assert!(text.header("content-type").unwrap_or_default().starts_with("text/plain"), "{text:?}");
     assert_eq!(text.text(), format!("Come back in {} s.", reset_of(&text)));
     let problem = refusal(json!({"denied": {"status": 420}}))?;
-    assert_eq!((problem.status, problem.header("content-type")), (420, Some("application/problem+json")));
+    assert_eq!(
+        (problem.status, problem.header("content-type")),
+        (420, Some("application/problem+json"))
+    );
     assert_eq!(problem.json()?["status"], 420);
     Ok(())
 }
@@ -60,7 +69,8 @@ fn resets_are_seconds_where_one_says_so() -> Result<()> {
 #[test]
 fn no_family_is_no_header_but_when_to_come_back() -> Result<()> {
     let refused = refusal(json!({"headers": []}))?;
-    let quota = |name: &str| ["ratelimit", "x-ratelimit"].iter().any(|prefix| name.starts_with(prefix));
+    let quota =
+        |name: &str| ["ratelimit", "x-ratelimit"].iter().any(|prefix| name.starts_with(prefix));
     assert!(!refused.headers.iter().any(|(name, _)| quota(&name.to_lowercase())), "{refused:?}");
     assert!(refused.header("retry-after").is_some());
     Ok(())
@@ -73,8 +83,13 @@ fn the_upstreams_lists_are_continued_where_a_request_is_counted_and_kept_elsewhe
     let rig = Rig::start(document(json!([policy])))?;
     let mut client = rig.client()?;
     let mut ask = |path: &str| -> Result<Response> {
-        let names =
-            ["x-ratelimit-limit", "X-RateLimit-Limit", "X-Ratelimit-Used", "ratelimit", "RateLimit-Policy"];
+        let names = [
+            "x-ratelimit-limit",
+            "X-RateLimit-Limit",
+            "X-Ratelimit-Used",
+            "ratelimit",
+            "RateLimit-Policy",
+        ];
         let request = names.iter().fold(Request::get(path), |request, name| {
             request.header(&format!("x-answer-header-{name}"), "9")
         });
@@ -83,7 +98,10 @@ fn the_upstreams_lists_are_continued_where_a_request_is_counted_and_kept_elsewhe
     let counted = ask("/counted")?;
     assert_eq!(counted.header_all("x-ratelimit-limit"), ["5"]);
     assert_eq!(counted.header_all("x-ratelimit-used"), ["1"]);
-    assert_eq!(counted.header_all("ratelimit"), [format!("9, \"per-caller\";r=4;t={}", reset_of(&counted))]);
+    assert_eq!(
+        counted.header_all("ratelimit"),
+        [format!("9, \"per-caller\";r=4;t={}", reset_of(&counted))]
+    );
     assert_eq!(counted.header_all("ratelimit-policy"), ["9, \"per-caller\";q=5;w=31622400"]);
     let other = ask("/other")?;
     assert_eq!(other.header_all("x-ratelimit-limit"), ["9", "9"]);
@@ -94,8 +112,9 @@ fn the_upstreams_lists_are_continued_where_a_request_is_counted_and_kept_elsewhe
 #[test]
 fn what_clients_write_into_these_headers_means_nothing() -> Result<()> {
     let rig = Rig::start(answering(json!({"headers": ["ietf", "x_ratelimit"]})))?;
-    let forged =
-        Request::get("/").header("x-ratelimit-limit", "999").header("ratelimit", "\"per-caller\";r=999;t=1");
+    let forged = Request::get("/")
+        .header("x-ratelimit-limit", "999")
+        .header("ratelimit", "\"per-caller\";r=999;t=1");
     let forged = forged.header("x-ratelimit-remaining", "999");
     assert_eq!(rig.statuses(&[forged.clone(), forged])?, [200, 429]);
     Ok(())
@@ -103,15 +122,17 @@ fn what_clients_write_into_these_headers_means_nothing() -> Result<()> {
 
 #[test]
 fn several_policies_are_listed_and_the_tightest_is_the_one_in_short() -> Result<()> {
-    let policy =
-        |name: &str, quota: u64| json!({"name": name, "partition_by": [], "quota": quota, "window": "366d"});
-    let rig = Rig::start(document(json!([policy("wide", 5), policy("tight", 1), policy("wider", 9)])))?;
+    let policy = |name: &str, quota: u64| json!({"name": name, "partition_by": [], "quota": quota, "window": "366d"});
+    let rig =
+        Rig::start(document(json!([policy("wide", 5), policy("tight", 1), policy("wider", 9)])))?;
     let mut client = rig.client()?;
     let admitted = client.send(&Request::get("/"))?;
     let refused = client.send(&Request::get("/"))?;
     assert_eq!((admitted.status, refused.status), (200, 429));
-    let (t, policies) =
-        (reset_of(&admitted), r#""wide";q=5;w=31622400, "tight";q=1;w=31622400, "wider";q=9;w=31622400"#);
+    let (t, policies) = (
+        reset_of(&admitted),
+        r#""wide";q=5;w=31622400, "tight";q=1;w=31622400, "wider";q=9;w=31622400"#,
+    );
     assert_eq!(admitted.header("ratelimit-policy"), Some(policies));
     let limits = format!(r#""wide";r=4;t={t}, "tight";r=0;t={t}, "wider";r=8;t={t}"#);
     assert_eq!(admitted.header("ratelimit"), Some(limits.as_str()));
@@ -136,7 +157,10 @@ fn head_and_options_are_counted_and_answered_like_all_else() -> Result<()> {
     assert_eq!(head(&mut client)?.status, 200);
     assert_eq!(client.send(&Request::new("OPTIONS", "/"))?.status, 200);
     let refused = head(&mut client)?;
-    assert_eq!((refused.status, refused.header("content-type")), (429, Some("application/problem+json")));
+    assert_eq!(
+        (refused.status, refused.header("content-type")),
+        (429, Some("application/problem+json"))
+    );
     assert!(refused.header("retry-after").is_some() && refused.header("ratelimit").is_some());
     // No body came: the connection carries the next request.
     assert_eq!(client.send(&Request::new("OPTIONS", "/"))?.status, 429);

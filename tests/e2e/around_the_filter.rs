@@ -44,7 +44,8 @@ fn failing() -> Request {
 fn requests_without_a_route_are_counted() -> Result<()> {
     let rig = Rig::start_with(document(json!([per_caller(2)])), |options| {
         options.edit(|config| {
-            *yaml::at(envoy::manager(config)?, &format!("{ROUTE}/match"))? = json!({"prefix": "/known"});
+            *yaml::at(envoy::manager(config)?, &format!("{ROUTE}/match"))? =
+                json!({"prefix": "/known"});
             Ok(())
         })
     })?;
@@ -108,7 +109,10 @@ fn with_buffer_in_front_only_complete_requests_are_counted() -> Result<()> {
     let mut half = rig.client()?;
     half.set_timeout(Duration::from_millis(500))?;
     let sent = half.exchange(b"POST / HTTP/1.1\r\nhost: shop\r\ncontent-length: 500\r\n\r\nabc");
-    assert!(sent.is_err() || sent.is_ok_and(|bytes| bytes.is_empty()), "no answer to half a request");
+    assert!(
+        sent.is_err() || sent.is_ok_and(|bytes| bytes.is_empty()),
+        "no answer to half a request"
+    );
     drop(half);
     assert_eq!(rig.client()?.send(&Request::post("/", b"all of it"))?.status, 200);
     inspect::settled(&rig.redis, "per-caller", 1)
@@ -181,7 +185,8 @@ fn ecds_changes_the_configuration_of_live_connections_and_refuses_a_bad_one() ->
     let envoy = Envoy::start(&options.clone().edit(move |config| {
         config["node"] = json!({"id": "test", "cluster": "test"});
         let filters = yaml::list(envoy::manager(config)?, "http_filters")?;
-        let index = filters.iter().position(|filter| filter["name"] == FILTER).context("no filter")?;
+        let index =
+            filters.iter().position(|filter| filter["name"] == FILTER).context("no filter")?;
         filters[index] = discovered.clone();
         Ok(())
     }))?;

@@ -60,8 +60,10 @@ fn a_body_larger_than_envoys_buffers_waits_and_passes() -> Result<()> {
             // Envoy stops reading when its buffers are full, so sending takes until the request is decided.
             let sending = scope.spawn(|| client.send(&upload));
             wait::until_true("the body to fill Envoy's buffer", Duration::from_secs(8), || {
-                Ok(inspect::stat(&rig.envoy, "^http.ingress.downstream_flow_control_paused_reading_total$")?
-                    > 0)
+                Ok(inspect::stat(
+                    &rig.envoy,
+                    "^http.ingress.downstream_flow_control_paused_reading_total$",
+                )? > 0)
             })?;
             rig.store.thaw()?;
             Ok(sending.join().expect("no panic")?.status)
@@ -80,7 +82,9 @@ fn an_http2_client_sends_little_ahead_while_its_request_waits() -> Result<()> {
     let (status, ahead) = thread::scope(|scope| -> Result<(u16, u64)> {
         let sending = scope.spawn(|| client.send(&upload));
         let received = || inspect::stat(&rig.envoy, "^http.ingress.downstream_cx_rx_bytes_total$");
-        wait::until_true("the client's window to fill", Duration::from_secs(8), || Ok(received()? > 60_000))?;
+        wait::until_true("the client's window to fill", Duration::from_secs(8), || {
+            Ok(received()? > 60_000)
+        })?;
         // What else it may send comes at once: a second window, since Envoy buffers as much.
         thread::sleep(Duration::from_millis(500));
         let ahead = received()?;

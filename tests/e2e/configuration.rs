@@ -69,7 +69,10 @@ fn all_faults_are_listed_with_their_paths() -> Result<()> {
             "{path} is not in:\n{refused}"
         );
     }
-    assert!(refused.contains("did you mean \"quota\""), "an unknown field suggests a known one:\n{refused}");
+    assert!(
+        refused.contains("did you mean \"quota\""),
+        "an unknown field suggests a known one:\n{refused}"
+    );
     Ok(())
 }
 

@@ -85,8 +85,9 @@ fn staggered_windows_end_at_a_time_of_each_partitions_own() -> Result<()> {
 
 #[test]
 fn a_window_of_a_second_gives_the_quota_anew() -> Result<()> {
-    let rig =
-        Rig::start(document(json!([{"name": "quick", "partition_by": [], "quota": 1, "window": "1s"}])))?;
+    let rig = Rig::start(document(
+        json!([{"name": "quick", "partition_by": [], "quota": 1, "window": "1s"}]),
+    ))?;
     let mut client = rig.client()?;
     let mut statuses = Vec::new();
     wait::until_true("three windows with a refusal within", Duration::from_secs(20), || {
@@ -129,9 +130,9 @@ fn a_policy_that_is_off_asks_nobody() -> Result<()> {
 
 #[test]
 fn of_several_policies_each_takes_its_own_cost_or_none_does() -> Result<()> {
-    let total = json!({"name": "total", "partition_by": [], "quota": 10, "window": "365d", "cost": 3});
-    let routes =
-        json!({"name": "per-route", "partition_by": ["route", "method"], "quota": 100, "window": "1d"});
+    let total =
+        json!({"name": "total", "partition_by": [], "quota": 10, "window": "365d", "cost": 3});
+    let routes = json!({"name": "per-route", "partition_by": ["route", "method"], "quota": 100, "window": "1d"});
     let rig = Rig::start(document(json!([per_caller(2), total, routes])))?;
     let as_user = |name: &str| Ok::<_, anyhow::Error>(Request::get("/").bearer(&jwt::token(name)?));
     let mut client = rig.client()?;

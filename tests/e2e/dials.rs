@@ -37,7 +37,8 @@ fn five() -> Value {
 impl Fleet {
     fn start() -> Result<Self> {
         let cluster = Cluster::start()?;
-        let stores = [StoreProcess::start(&cluster.url(), &[])?, StoreProcess::start(&cluster.url(), &[])?];
+        let stores =
+            [StoreProcess::start(&cluster.url(), &[])?, StoreProcess::start(&cluster.url(), &[])?];
         let upstream = Upstream::start()?;
         let envoy = |store: &StoreProcess| {
             Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(five()))
@@ -67,7 +68,12 @@ impl Fleet {
     }
 
     /// Waits until both answer this tenant so; how long that took.
-    fn both(&mut self, what: &str, tenant: &str, holds: impl Fn(&Response) -> bool) -> Result<Duration> {
+    fn both(
+        &mut self,
+        what: &str,
+        tenant: &str,
+        holds: impl Fn(&Response) -> bool,
+    ) -> Result<Duration> {
         let since = Instant::now();
         for client in &mut self.clients {
             wait::until_true(what, PATIENCE, || Ok(holds(&client.send(&get(tenant))?)))?;
@@ -141,7 +147,10 @@ fn modes_are_in_force_within_ten_seconds_and_a_dial_with_a_time_reverts_by_itsel
     fleet.both("shadow for 3 s", "a", uncounted)?;
     fleet.both("it to revert", "a", refused)?;
     let took = since.elapsed();
-    assert!((Duration::from_secs(2)..Duration::from_secs(3) + IN_FORCE).contains(&took), "{took:?}");
+    assert!(
+        (Duration::from_secs(2)..Duration::from_secs(3) + IN_FORCE).contains(&took),
+        "{took:?}"
+    );
     Ok(())
 }
 
@@ -190,7 +199,9 @@ fn malformed_dials_in_redis_are_ignored_with_one_line_and_the_others_apply() -> 
     let mut client = rig.client()?;
     client.send(&Request::get("/"))?;
     let set = json!({"policy": "b", "quota": 50_000, "by": "a test"});
-    wait::until("the dial to be turned", PATIENCE, || rig.store.operate("PUT", "/v1/dials", &set).map(Some))?;
+    wait::until("the dial to be turned", PATIENCE, || {
+        rig.store.operate("PUT", "/v1/dials", &set).map(Some)
+    })?;
     for (field, value) in [
         ("a", "garbage"),
         ("nobody", r#"{"mode":"off"}"#),

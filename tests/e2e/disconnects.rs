@@ -10,7 +10,8 @@ use serde_json::json;
 use crate::rig::{Rig, document, per_caller};
 
 #[test]
-fn invariants_2_and_3_a_batch_whose_clients_half_disconnect_leaves_the_others_answered() -> Result<()> {
+fn invariants_2_and_3_a_batch_whose_clients_half_disconnect_leaves_the_others_answered()
+-> Result<()> {
     const CLIENTS: usize = 400;
     let mut document = document(json!([per_caller(CLIENTS as u64)]));
     document["store"]["timeout"] = json!("60s");
@@ -23,7 +24,8 @@ fn invariants_2_and_3_a_batch_whose_clients_half_disconnect_leaves_the_others_an
     }
     let waiting = |rig: &Rig| -> Result<u64> {
         let stats = rig.envoy.stats("http.ingress.downstream_rq_active")?;
-        let value = stats.lines().find_map(|line| line.strip_prefix("http.ingress.downstream_rq_active: "));
+        let value =
+            stats.lines().find_map(|line| line.strip_prefix("http.ingress.downstream_rq_active: "));
         Ok(value.unwrap_or("0").trim().parse()?)
     };
     wait::until_true("all wait", Duration::from_secs(8), || Ok(waiting(&rig)? == CLIENTS as u64))?;
@@ -33,7 +35,9 @@ fn invariants_2_and_3_a_batch_whose_clients_half_disconnect_leaves_the_others_an
             stay.push(client);
         }
     }
-    wait::until_true("half have gone", Duration::from_secs(8), || Ok(waiting(&rig)? == CLIENTS as u64 / 2))?;
+    wait::until_true("half have gone", Duration::from_secs(8), || {
+        Ok(waiting(&rig)? == CLIENTS as u64 / 2)
+    })?;
     rig.store.thaw()?;
     for client in &mut stay {
         assert_eq!(client.finish()?.status, 200);

@@ -32,7 +32,8 @@ const HELD: Duration = Duration::from_secs(2);
 /// A quota of 3, and a store that may fail.
 fn failing(on_failure: &str) -> Value {
     let mut document = document(json!([per_caller(3)]));
-    document["store"] = json!({"cluster": "quota_store", "timeout": "50ms", "on_failure": on_failure});
+    document["store"] =
+        json!({"cluster": "quota_store", "timeout": "50ms", "on_failure": on_failure});
     document
 }
 
@@ -85,7 +86,8 @@ fn a_redis_that_is_down_is_a_store_that_fails_and_heals() -> Result<()> {
     let mut redis = Redis::start()?;
     let store = StoreProcess::start(&redis.url(), &[])?;
     let upstream = Upstream::start()?;
-    let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(failing("deny")))?;
+    let envoy =
+        Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(failing("deny")))?;
     let mut client = Client::connect(envoy.port())?;
     assert_eq!(client.send(&Request::get("/"))?.status, 200);
     redis.stop()?;
@@ -147,7 +149,8 @@ fn shared_out(quota: u64, share: f64) -> Value {
 /// refused as spent.
 fn admitted_without_store(document: Value, workers: u32, requests: usize) -> Result<usize> {
     let upstream = Upstream::start()?;
-    let options = EnvoyOptions::new(upstream.port(), ports::free()?).concurrency(workers).document(document);
+    let options =
+        EnvoyOptions::new(upstream.port(), ports::free()?).concurrency(workers).document(document);
     let envoy = Envoy::start(&options)?;
     let mut admitted = 0;
     for _ in 0..requests {
@@ -187,7 +190,8 @@ fn with_local_each_worker_admits_its_share_and_at_least_one() -> Result<()> {
 fn with_local_counting_resumes_when_the_store_is_up() -> Result<()> {
     let port = ports::free()?;
     let upstream = Upstream::start()?;
-    let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), port).document(shared_out(100, 0.03)))?;
+    let envoy =
+        Envoy::start(&EnvoyOptions::new(upstream.port(), port).document(shared_out(100, 0.03)))?;
     let mut client = Client::connect(envoy.port())?;
     let mut status = || Ok::<_, anyhow::Error>(client.send(&Request::get("/"))?.status);
     assert_eq!([status()?, status()?, status()?, status()?], [200, 200, 200, 429]);
@@ -197,7 +201,11 @@ fn with_local_counting_resumes_when_the_store_is_up() -> Result<()> {
         Ok((response.status == 200).then_some(response))
     })?;
     assert_eq!(first.header("x-ratelimit-limit"), Some("100"), "the whole quota, not the share");
-    assert_eq!(first.header("x-ratelimit-used"), Some("1"), "what was admitted meanwhile is not counted");
+    assert_eq!(
+        first.header("x-ratelimit-used"),
+        Some("1"),
+        "what was admitted meanwhile is not counted"
+    );
     for _ in 0..99 {
         assert_eq!(client.send(&Request::get("/"))?.status, 200);
     }
@@ -230,11 +238,17 @@ fn a_policys_own_on_failure_goes_before_the_stores() -> Result<()> {
             policy("shared-out", "/share", json!("local")),
         ]);
         let upstream = Upstream::start()?;
-        let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), ports::free()?).document(document))?;
+        let envoy =
+            Envoy::start(&EnvoyOptions::new(upstream.port(), ports::free()?).document(document))?;
         let mut client = Client::connect(envoy.port())?;
-        let mut status = |path: &str| Ok::<_, anyhow::Error>(client.send(&Request::get(path))?.status);
+        let mut status =
+            |path: &str| Ok::<_, anyhow::Error>(client.send(&Request::get(path))?.status);
         for (path, expected) in ["/", "/pay", "/open", "/share"].into_iter().zip(expected) {
-            assert_eq!([status(path)?, status(path)?], expected, "{path}, and {of_the_store} of the store");
+            assert_eq!(
+                [status(path)?, status(path)?],
+                expected,
+                "{path}, and {of_the_store} of the store"
+            );
         }
     }
     Ok(())
@@ -258,7 +272,8 @@ fn a_store_with_a_token_counts_for_those_who_show_it() -> Result<()> {
         (json!("s3cret-wrong"), [503, 503, 503, 503], 401),
         (json!(null), [503, 503, 503, 503], 401),
     ] {
-        let options = StoreOptions::new("memory:").arguments(&["--token-file", &file.display().to_string()]);
+        let options =
+            StoreOptions::new("memory:").arguments(&["--token-file", &file.display().to_string()]);
         let store = StoreProcess::start_with(&options)?;
         let upstream = Upstream::start()?;
         let mut document = failing("deny");
@@ -266,7 +281,8 @@ fn a_store_with_a_token_counts_for_those_who_show_it() -> Result<()> {
         if token.is_string() {
             document["store"]["token"] = token.clone();
         }
-        let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(document))?;
+        let envoy =
+            Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(document))?;
         let mut client = Client::connect(envoy.port())?;
         for expected in statuses {
             let response = client.send(&Request::get("/"))?;
@@ -285,7 +301,8 @@ fn with_allow_a_wrong_token_lets_requests_pass_uncounted() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("token");
     std::fs::write(&file, "s3cret-right")?;
-    let options = StoreOptions::new("memory:").arguments(&["--token-file", &file.display().to_string()]);
+    let options =
+        StoreOptions::new("memory:").arguments(&["--token-file", &file.display().to_string()]);
     let store = StoreProcess::start_with(&options)?;
     let upstream = Upstream::start()?;
     let mut document = failing("allow");

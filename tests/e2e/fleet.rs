@@ -16,10 +16,12 @@ const QUOTA: usize = 500;
 const CLIENTS: usize = 2000;
 
 #[test]
-fn invariant_1_two_envoys_with_two_workers_over_a_redis_cluster_admit_exactly_the_quota() -> Result<()> {
+fn invariant_1_two_envoys_with_two_workers_over_a_redis_cluster_admit_exactly_the_quota()
+-> Result<()> {
     process::raise_file_limit()?;
     let cluster = Cluster::start()?;
-    let mut stores = [StoreProcess::start(&cluster.url(), &[])?, StoreProcess::start(&cluster.url(), &[])?];
+    let mut stores =
+        [StoreProcess::start(&cluster.url(), &[])?, StoreProcess::start(&cluster.url(), &[])?];
     let upstream = Upstream::start()?;
     let start = |store: &StoreProcess| {
         let options = EnvoyOptions::new(upstream.port(), store.port());
@@ -27,7 +29,8 @@ fn invariant_1_two_envoys_with_two_workers_over_a_redis_cluster_admit_exactly_th
     };
     let envoys = [start(&stores[0])?, start(&stores[1])?];
     let ports = [envoys[0].port(), envoys[1].port()];
-    let mut clients = (0..CLIENTS).map(|i| Client::connect(ports[i % 2])).collect::<Result<Vec<_>>>()?;
+    let mut clients =
+        (0..CLIENTS).map(|i| Client::connect(ports[i % 2])).collect::<Result<Vec<_>>>()?;
     // The stores stand still until every request is under way, so that all 2,000 are decided together.
     stores.iter_mut().try_for_each(StoreProcess::freeze)?;
     for client in &mut clients {

@@ -61,10 +61,12 @@ const VALUES: [&str; 22] = [
 /// Each source in turn holds this value.
 fn everywhere(value: &[u8]) -> Vec<Request> {
     let cookie = |name: &str| [name.as_bytes(), b"=", value].concat();
-    let headers = ["x-api-key", "x-tenant", "x-cost", "x-forwarded-for", "content-type", "te", "user-agent"];
-    let plain = headers.into_iter().map(|name| Request::get("/a").raw_header(name.as_bytes(), value));
-    let cookies =
-        ["session", "crumb", ""].map(|name| Request::get("/a").raw_header(b"cookie", &cookie(name)));
+    let headers =
+        ["x-api-key", "x-tenant", "x-cost", "x-forwarded-for", "content-type", "te", "user-agent"];
+    let plain =
+        headers.into_iter().map(|name| Request::get("/a").raw_header(name.as_bytes(), value));
+    let cookies = ["session", "crumb", ""]
+        .map(|name| Request::get("/a").raw_header(b"cookie", &cookie(name)));
     plain.chain(cookies).collect()
 }
 
@@ -122,7 +124,8 @@ fn what_is_long_or_many_is_data() -> Result<()> {
     // Envoy's own bounds.
     for request in [
         Request::get("/a").header("x-tenant", "x".repeat(61 * 1024)),
-        (0..1_000).fold(Request::get("/a"), |request, i| request.header("cookie", format!("crumb={i}"))),
+        (0..1_000)
+            .fold(Request::get("/a"), |request, i| request.header("cookie", format!("crumb={i}"))),
     ] {
         assert!(matches!(target.send(&request)?, Some(431 | 400) | None), "over Envoy's bounds");
     }
@@ -155,7 +158,9 @@ fn rubbish_in_x_forwarded_for_is_data() -> Result<()> {
     ] {
         target.pass(&Request::get("/a").header("x-forwarded-for", value))?;
         target.pass(
-            &Request::get("/a").header("x-forwarded-for", "10.0.0.1").header("x-forwarded-for", value),
+            &Request::get("/a")
+                .header("x-forwarded-for", "10.0.0.1")
+                .header("x-forwarded-for", value),
         )?;
     }
     target.assert_sound()
@@ -175,14 +180,16 @@ fn forged_quota_headers_and_payloads_are_believed_by_nobody() -> Result<()> {
             "x-ratelimit-used",
         ];
         let request = names.into_iter().fold(request, |request, name| request.header(name, "999"));
-        let names = ["x-jwt-payload", "jwt_payload", "x-envoy-jwt-payload", "x-endpoint-api-userinfo"];
+        let names =
+            ["x-jwt-payload", "jwt_payload", "x-envoy-jwt-payload", "x-endpoint-api-userinfo"];
         names.into_iter().fold(request, |request, name| request.header(name, payload))
     };
     let probe = |request: Request| forge(request).header("x-probe", "forger");
     let mut http2 = http2::Client::connect(rig.envoy.port())?;
     for used in 1..=2 {
         let request = probe(Request::get("/probe"));
-        let response = if used == 1 { rig.client()?.send(&request)? } else { http2.send(&request)?.response };
+        let response =
+            if used == 1 { rig.client()?.send(&request)? } else { http2.send(&request)?.response };
         assert_eq!(response.status, 200);
         // Of all policies that apply, the probe's is the tightest.
         assert_eq!(response.header_all("x-ratelimit-limit"), ["2"]);
@@ -289,7 +296,9 @@ fn tricks_in_paths_are_data() -> Result<()> {
             target.send(&Request::new(method, path))?;
         }
     }
-    for host in ["", "-", "[", "[::1", "a:b", "a:99999", "a..", ".", "EXAMPLE.org.", "{}", "a b", "\u{e9}"] {
+    for host in
+        ["", "-", "[", "[::1", "a:b", "a:99999", "a..", ".", "EXAMPLE.org.", "{}", "a b", "\u{e9}"]
+    {
         target.send(&Request::get("/a").header("host", host).header("x-tenant", "t"))?;
     }
     target.assert_sound()

@@ -45,15 +45,15 @@ impl Rig {
     }
 
     fn start_with(cluster: &str, on_failure: &str) -> Result<Self> {
-        let policy =
-            json!({"name": "per-tenant", "partition_by": ["tenant"], "quota": QUOTA, "window": "366d"});
+        let policy = json!({"name": "per-tenant", "partition_by": ["tenant"], "quota": QUOTA, "window": "366d"});
         let mut document = document(json!([policy]));
         document["store"] = json!({
             "cluster": cluster, "timeout": format!("{}ms", TIMEOUT.as_millis()),
             "on_failure": on_failure, "local_share": 0.00003, "token": TOKEN
         });
         let (upstream, store) = (Upstream::start()?, HostileStore::start()?);
-        let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(document))?;
+        let envoy =
+            Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(document))?;
         Ok(Self { envoy, upstream, store })
     }
 
@@ -132,9 +132,21 @@ fn behaviours() -> Vec<(&'static str, Behaviour, &'static str)> {
             }),
             "malformed",
         ),
-        ("larger", Behaviour::Altered(|reply| first_grant("granted", json!(1_000))(reply)), "malformed"),
-        ("negative", Behaviour::Altered(|reply| first_grant("used", json!(-1))(reply)), "malformed"),
-        ("beyond-u64", Behaviour::Altered(|reply| first_grant("quota", json!(1e300))(reply)), "malformed"),
+        (
+            "larger",
+            Behaviour::Altered(|reply| first_grant("granted", json!(1_000))(reply)),
+            "malformed",
+        ),
+        (
+            "negative",
+            Behaviour::Altered(|reply| first_grant("used", json!(-1))(reply)),
+            "malformed",
+        ),
+        (
+            "beyond-u64",
+            Behaviour::Altered(|reply| first_grant("quota", json!(1e300))(reply)),
+            "malformed",
+        ),
         (
             "odd-window",
             Behaviour::Altered(|reply| first_grant("window", json!(u64::MAX))(reply)),
@@ -162,14 +174,19 @@ fn with_deny_no_answer_that_is_none_admits_anybody_or_holds_anybody_up() -> Resu
         rig.store.set(behaviour);
         assert_eq!(rig.send(name)?, [(503, false); REQUESTS], "{name}");
         assert_eq!(rig.upstream.requests(), admitted, "{name}");
-        wait::until_true("the failures to be counted", HEALED, || Ok(rig.calls(outcome)? >= before + 5))
-            .with_context(|| format!("{name}: {}", rig.envoy.stats("quotagate_calls").unwrap_or_default()))?;
+        wait::until_true("the failures to be counted", HEALED, || {
+            Ok(rig.calls(outcome)? >= before + 5)
+        })
+        .with_context(|| {
+            format!("{name}: {}", rig.envoy.stats("quotagate_calls").unwrap_or_default())
+        })?;
         rig.heal().with_context(|| format!("after {name}"))?;
     }
     assert_eq!(inspect::stat(&rig.envoy, "^wasm.quotagate.vm_reload_success$")?, 0);
     assert!(rig.upstream.requests() <= rig.store.granted(), "admitted what was granted");
     let log = rig.envoy.log();
-    let lines = log.lines().filter(|line| line.contains("quotagate: ") && line.contains("store")).count();
+    let lines =
+        log.lines().filter(|line| line.contains("quotagate: ") && line.contains("store")).count();
     // Eight kinds at most, each once in ten seconds.
     let most = 8 * (1 + start.elapsed().as_secs() as usize / 10);
     assert!((8..=most).contains(&lines), "{lines} lines, at most {most}:\n{log}");
@@ -180,12 +197,15 @@ fn with_deny_no_answer_that_is_none_admits_anybody_or_holds_anybody_up() -> Resu
 
 #[test]
 fn with_allow_and_local_no_more_is_admitted_than_they_say() -> Result<()> {
-    let chosen = ["silent", "reset-at-once", "half-closed", "html", "larger", "failed-items", "unavailable"];
+    let chosen =
+        ["silent", "reset-at-once", "half-closed", "html", "larger", "failed-items", "unavailable"];
     for (on_failure, expected) in
         [("allow", [200; REQUESTS]), ("local", [200, 200, 200, 429, 429, 429, 429, 429])]
     {
         let rig = Rig::start(on_failure)?;
-        for (name, behaviour, _) in behaviours().into_iter().filter(|(name, ..)| chosen.contains(name)) {
+        for (name, behaviour, _) in
+            behaviours().into_iter().filter(|(name, ..)| chosen.contains(name))
+        {
             rig.store.set(behaviour);
             let got = rig.send(name)?;
             let statuses: Vec<u16> = got.iter().map(|(status, _)| *status).collect();
@@ -217,9 +237,15 @@ fn a_second_answer_to_one_call_is_nobodys() -> Result<()> {
 fn a_cluster_that_envoy_does_not_know_is_a_store_that_fails() -> Result<()> {
     let rig = Rig::start_with("no_such_cluster", "deny")?;
     assert_eq!(rig.send("one")?, [(503, false); REQUESTS]);
-    wait::until_true("the failures to be counted", HEALED, || Ok(rig.calls("dispatch_failed")? >= 5))?;
+    wait::until_true("the failures to be counted", HEALED, || {
+        Ok(rig.calls("dispatch_failed")? >= 5)
+    })?;
     let log = rig.envoy.log();
-    assert_eq!(log.matches("a call to the store failed: Envoy knows no such cluster").count(), 1, "{log}");
+    assert_eq!(
+        log.matches("a call to the store failed: Envoy knows no such cluster").count(),
+        1,
+        "{log}"
+    );
     assert_eq!(rig.upstream.requests(), 0);
     Ok(())
 }

@@ -68,7 +68,8 @@ fn invariant_5_a_secret_key_never_leaves_the_filter_in_clear() -> Result<()> {
 
 #[test]
 fn invariant_4_hostile_bytes_are_data() -> Result<()> {
-    let policy = json!({"name": "per-tenant", "partition_by": ["tenant"], "quota": 1, "window": "366d"});
+    let policy =
+        json!({"name": "per-tenant", "partition_by": ["tenant"], "quota": 1, "window": "366d"});
     let rig = Rig::start(document(json!([policy])))?;
     let values: [&[u8]; 8] =
         [b"\xff\xfe", b"a}:{b", b"a,b=c", b"a%2Cb", b"\" \\ '", b"{", b"~abc", &[b'x'; 20_000]];

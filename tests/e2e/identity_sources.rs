@@ -157,8 +157,9 @@ fn cases() -> Vec<Case> {
 #[test]
 fn every_source_names_its_party() -> Result<()> {
     let cases = cases();
-    let mut document =
-        document(cases.iter().map(|case| one_each(case.name, &[&format!("by-{}", case.name)])).collect());
+    let mut document = document(
+        cases.iter().map(|case| one_each(case.name, &[&format!("by-{}", case.name)])).collect(),
+    );
     for case in &cases {
         document["identities"][format!("by-{}", case.name)] = json!([case.source]);
     }
@@ -176,7 +177,12 @@ fn every_source_names_its_party() -> Result<()> {
         assert!(partitions.iter().any(|p| p == case.partition), "{}: {partitions:?}", case.name);
         // Every request has an address.
         if !case.name.starts_with("ip") {
-            assert_eq!(rig.statuses(&[Request::get(&format!("/{}", case.name))])?, [401], "{}", case.name);
+            assert_eq!(
+                rig.statuses(&[Request::get(&format!("/{}", case.name))])?,
+                [401],
+                "{}",
+                case.name
+            );
         }
     }
     Ok(())
@@ -199,9 +205,11 @@ fn addresses_of_one_party_are_one_partition() -> Result<()> {
 #[test]
 fn secrets_of_every_source_are_digests() -> Result<()> {
     let names = ["header", "cookie", "query"];
-    let mut document = document(names.iter().map(|name| one_each(name, &[&format!("by-{name}")])).collect());
+    let mut document =
+        document(names.iter().map(|name| one_each(name, &[&format!("by-{name}")])).collect());
     for name in names {
-        document["identities"][format!("by-{name}")] = json!([{name: {"name": "key", "secret": true}}]);
+        document["identities"][format!("by-{name}")] =
+            json!([{name: {"name": "key", "secret": true}}]);
     }
     let rig = Rig::start(document)?;
     let requests = [

@@ -56,7 +56,8 @@ pub fn calls(store: &StoreProcess, status: u16) -> Result<u64> {
 pub fn stat(envoy: &Envoy, filter: &str) -> Result<u64> {
     let stats = envoy.stats(filter)?;
     let values = stats.lines().filter_map(|line| line.rsplit_once(": "));
-    let values = values.map(|(_, value)| Ok(value.trim().parse()?)).collect::<Result<Vec<u64>>>()?;
+    let values =
+        values.map(|(_, value)| Ok(value.trim().parse()?)).collect::<Result<Vec<u64>>>()?;
     anyhow::ensure!(!values.is_empty(), "no statistic matches {filter}");
     Ok(values.iter().sum())
 }

@@ -42,7 +42,8 @@ fn use_up(fleet: &Fleet, clients: &mut [Client], mut admitted: u64, quota: u64) 
 }
 
 #[test]
-fn invariant_1_four_workers_that_hold_units_ahead_admit_exactly_the_quota_with_few_calls() -> Result<()> {
+fn invariant_1_four_workers_that_hold_units_ahead_admit_exactly_the_quota_with_few_calls()
+-> Result<()> {
     const QUOTA: u64 = 4_000;
     const REQUESTS: u64 = 5_600;
     let fleet = Fleet::start(&leased(QUOTA))?;

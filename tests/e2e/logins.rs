@@ -48,13 +48,18 @@ fn one_by_one(rig: &Rig, requests: &[Request]) -> Result<Vec<u16>> {
 #[test]
 fn of_twenty_wrong_passwords_in_flight_exactly_five_reach_the_upstream() -> Result<()> {
     for workers in [1, 2] {
-        let mut rig = Rig::start_with(document(json!([failed_logins()])), |o| o.concurrency(workers))?;
+        let mut rig =
+            Rig::start_with(document(json!([failed_logins()])), |o| o.concurrency(workers))?;
         let statuses = rig.statuses_together(&vec![slowly(401, 1_000); 20])?;
         let of = |status: u16| statuses.iter().filter(|s| **s == status).count();
         assert_eq!((of(401), of(429)), (5, 15), "{workers} workers: {statuses:?}");
         assert_eq!(rig.upstream.requests(), 5, "{workers} workers");
         inspect::settled(&rig.redis, "failed-logins", 5)?;
-        assert_eq!(one_by_one(&rig, &[answered(401), answered(200)])?, [429, 429], "and the door stays shut");
+        assert_eq!(
+            one_by_one(&rig, &[answered(401), answered(200)])?,
+            [429, 429],
+            "and the door stays shut"
+        );
     }
     Ok(())
 }
@@ -108,9 +113,18 @@ fn the_listed_statuses_count_and_no_others() -> Result<()> {
     let rig = Rig::start(document(json!([failed_logins()])))?;
     let mut client = rig.client()?;
     let mut used = 0;
-    for (status, counts) in
-        [(200, 0), (401, 1), (204, 0), (302, 0), (403, 1), (400, 0), (404, 0), (429, 0), (500, 0), (503, 0)]
-    {
+    for (status, counts) in [
+        (200, 0),
+        (401, 1),
+        (204, 0),
+        (302, 0),
+        (403, 1),
+        (400, 0),
+        (404, 0),
+        (429, 0),
+        (500, 0),
+        (503, 0),
+    ] {
         used += counts;
         let response = client.send(&answered(status))?;
         assert_eq!(response.status, status);
@@ -152,22 +166,30 @@ fn a_client_that_leaves_before_the_answer_gets_a_refund_where_the_policy_says_so
 
 #[test]
 fn a_grpc_answer_counts_by_its_grpc_status() -> Result<()> {
-    let rig = Rig::start_with(document(json!([failed_logins()])), |o| o.edit(edits::http2_upstream))?;
+    let rig =
+        Rig::start_with(document(json!([failed_logins()])), |o| o.edit(edits::http2_upstream))?;
     let mut client = http2::Client::connect(rig.envoy.port())?;
-    let grpc =
-        Request::post("/auth.Login/Login", b"").header("x-answer-header-content-type", "application/grpc");
+    let grpc = Request::post("/auth.Login/Login", b"")
+        .header("x-answer-header-content-type", "application/grpc");
     let mut used = 0;
     // In trailers behind a body, and in the headers; 5 is NOT_FOUND.
     for place in ["x-answer-trailer-grpc-status", "x-answer-header-grpc-status"] {
         for (status, counts) in [("0", 0), ("16", 1), ("5", 0), ("16", 1)] {
             used += counts;
             let answer = client.send(&grpc.clone().header(place, status))?;
-            assert_eq!((answer.response.status, answer.grpc_status()), (200, Some(status)), "{place}");
+            assert_eq!(
+                (answer.response.status, answer.grpc_status()),
+                (200, Some(status)),
+                "{place}"
+            );
             inspect::settled(&rig.redis, "failed-logins", used)?;
         }
     }
     // The fifth, and none behind it.
-    assert_eq!(client.send(&grpc.header("x-answer-trailer-grpc-status", "16"))?.grpc_status(), Some("16"));
+    assert_eq!(
+        client.send(&grpc.header("x-answer-trailer-grpc-status", "16"))?.grpc_status(),
+        Some("16")
+    );
     assert_eq!(client.send(&Request::post("/auth.Login/Login", b""))?.response.status, 429);
     Ok(())
 }

@@ -10,7 +10,9 @@ use crate::rig::{Rig, document};
 
 /// Refuses what these conditions match.
 fn refusing(condition: Value) -> Value {
-    document(json!([{"name": "nobody", "partition_by": [], "quota": 0, "window": "1m", "match": condition}]))
+    document(
+        json!([{"name": "nobody", "partition_by": [], "quota": 0, "window": "1m", "match": condition}]),
+    )
 }
 
 fn assert_matches(rig: &Rig, requests: &[Request], matched: bool) -> Result<()> {
@@ -98,8 +100,9 @@ fn the_other_forms_see_the_same_path() -> Result<()> {
 
 #[test]
 fn paths_that_are_one_are_one_partition() -> Result<()> {
-    let document =
-        document(json!([{"name": "per-path", "partition_by": ["path"], "quota": 1, "window": "366d"}]));
+    let document = document(
+        json!([{"name": "per-path", "partition_by": ["path"], "quota": 1, "window": "366d"}]),
+    );
     let rig = Rig::start_with(document, |options| options.edit(edits::raw_paths))?;
     assert_eq!(
         rig.statuses(&paths(&["/a/b", "/a//b?x=1", "/a/./%62", "/a;1/b/;2", "/a/c"]))?,
@@ -115,8 +118,13 @@ fn hosts_match_in_any_case_without_port() -> Result<()> {
     let hosts = |hosts: &[&str]| -> Vec<Request> {
         hosts.iter().map(|host| Request::get("/").header("host", host)).collect()
     };
-    let inside =
-        ["api.example.com", "API.Example.COM:8443", "api.example.com.", "a.example.org", "a.b.example.org:1"];
+    let inside = [
+        "api.example.com",
+        "API.Example.COM:8443",
+        "api.example.com.",
+        "a.example.org",
+        "a.b.example.org:1",
+    ];
     assert_matches(&rig, &hosts(&inside), true)?;
     let outside = [
         "example.com",
@@ -158,7 +166,10 @@ fn headers_match_by_any_of_their_values() -> Result<()> {
         request("1", "a bot/7", "v2"),
         request("1", "bot/7", "v2x"),
         all().header("x-vip", "1"),
-        Request::get("/").header("x-beta", "1").header("x-client", "bot/7").header("x-version", "v2"),
+        Request::get("/")
+            .header("x-beta", "1")
+            .header("x-client", "bot/7")
+            .header("x-version", "v2"),
     ];
     assert_matches(&rig, &outside, false)
 }

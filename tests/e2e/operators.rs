@@ -72,7 +72,8 @@ fn the_access_log_says_what_became_of_each_request() -> Result<()> {
         // The query string may hold secrets: it is not logged.
         let path = format!("/{name}");
         let of = entries.iter().filter(|entry| entry["path"] == *path);
-        of.map(|entry| (entry["details"].as_str().unwrap_or_default().to_owned(), said(entry))).collect()
+        of.map(|entry| (entry["details"].as_str().unwrap_or_default().to_owned(), said(entry)))
+            .collect()
     };
     let passed = |said: &str| ("via_upstream".to_owned(), said.to_owned());
     let answered = |details: &str, said: &str| (details.to_owned(), said.to_owned());
@@ -128,7 +129,12 @@ fn shadow_only_traffic_is_logged_although_the_upstream_answers_before_the_store(
     let entries = log.entries(REQUESTS)?;
     let without: Vec<&Value> =
         entries.iter().filter(|entry| said(entry) != "admitted trial ip=127.0.0.1").collect();
-    assert!(without.is_empty(), "{} of {REQUESTS} lines say otherwise: {:?}", without.len(), without.first());
+    assert!(
+        without.is_empty(),
+        "{} of {REQUESTS} lines say otherwise: {:?}",
+        without.len(),
+        without.first()
+    );
     Ok(())
 }
 
@@ -137,9 +143,13 @@ fn a_refusal_has_the_detail_of_envoys_rate_limit_filter_and_no_response_flag() -
     let log = AccessLog::new(json!({
         "status": "%RESPONSE_CODE%", "details": "%RESPONSE_CODE_DETAILS%", "flags": "%RESPONSE_FLAGS%"
     }))?;
-    let rig = Rig::start_with(document(json!([per_caller(0)])), |options| options.edit(log.edit()))?;
+    let rig =
+        Rig::start_with(document(json!([per_caller(0)])), |options| options.edit(log.edit()))?;
     let refused = rig.client()?.send(&Request::get("/"))?;
-    assert_eq!((refused.header("x-envoy-ratelimited"), refused.header("retry-after")), (Some("true"), None));
+    assert_eq!(
+        (refused.header("x-envoy-ratelimited"), refused.header("retry-after")),
+        (Some("true"), None)
+    );
     assert!(refused.text().contains("The quota of per-caller is 0"), "{}", refused.text());
     let expected = json!({"status": 429, "details": "request_rate_limited", "flags": "-"});
     assert_eq!(log.entries(1)?, [expected]);
@@ -174,7 +184,9 @@ fn statistics_count_every_outcome_and_prometheus_has_labels() -> Result<()> {
     }
     assert_eq!(sample("enforced", "store_error")?.unwrap_or(0.0), 0.0);
     // They overlap outcomes, so they are none.
-    for (name, policy) in [("quotagate_from_ledger", "enforced"), ("quotagate_missing_identity", "per-key")] {
+    for (name, policy) in
+        [("quotagate_from_ledger", "enforced"), ("quotagate_missing_identity", "per-key")]
+    {
         wait::until_true(name, LIMIT, || {
             Ok(rig.envoy.prometheus()?.value(name, &[DOMAIN, ("policy", policy)]) == Some(1.0))
         })?;
@@ -183,7 +195,11 @@ fn statistics_count_every_outcome_and_prometheus_has_labels() -> Result<()> {
     for outcome in ["ok", "unreachable"] {
         wait::until_true(&format!("calls: {outcome}"), LIMIT, || {
             let labels = [DOMAIN, ("outcome", outcome)];
-            Ok(rig.envoy.prometheus()?.value("quotagate_calls", &labels).is_some_and(|calls| calls >= 1.0))
+            Ok(rig
+                .envoy
+                .prometheus()?
+                .value("quotagate_calls", &labels)
+                .is_some_and(|calls| calls >= 1.0))
         })?;
     }
     Ok(())
@@ -195,9 +211,12 @@ fn without_the_tags_each_counter_has_its_name() -> Result<()> {
     rig.statuses(&[Request::get("/one"), Request::get("/one"), Request::get("/one")])?;
     wait::until_true("the counters", LIMIT, || {
         let stats = rig.envoy.stats("wasmcustom.quotagate_requests")?;
-        let counters: BTreeMap<&str, &str> = stats.lines().filter_map(|line| line.split_once(": ")).collect();
+        let counters: BTreeMap<&str, &str> =
+            stats.lines().filter_map(|line| line.split_once(": ")).collect();
         let counter = |outcome: &str| {
-            counters.get(format!("wasmcustom.quotagate_requests.shop.one.{outcome}").as_str()).copied()
+            counters
+                .get(format!("wasmcustom.quotagate_requests.shop.one.{outcome}").as_str())
+                .copied()
         };
         Ok(counter("admitted") == Some("1") && counter("refused") == Some("2"))
     })

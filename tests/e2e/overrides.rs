@@ -82,8 +82,13 @@ fn of_a_quota_of_nothing_the_one_with_an_override_is_let_through() -> Result<()>
 /// Scripts that Redis was asked to run, by counters and by what operators see.
 fn scripts(rig: &Rig) -> Result<u64> {
     let stats = rig.redis.cli(&["INFO", "commandstats"])?.lines();
-    let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).context("no script ran")?;
-    let calls = line.split_once("calls=").and_then(|(_, rest)| rest.split_once(',')).context("no number")?.0;
+    let line =
+        stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).context("no script ran")?;
+    let calls = line
+        .split_once("calls=")
+        .and_then(|(_, rest)| rest.split_once(','))
+        .context("no number")?
+        .0;
     Ok(calls.parse()?)
 }
 

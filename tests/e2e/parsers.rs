@@ -39,7 +39,9 @@ fn printed(command: &mut Command) -> Result<Value> {
 fn install(into: &Path) -> Result<()> {
     for program in ["node", "npm", "python3"] {
         if tools::on_path(program).is_none() {
-            bail!("this test needs {program} on PATH: install Node.js 18 or newer, and Python 3 with pip");
+            bail!(
+                "this test needs {program} on PATH: install Node.js 18 or newer, and Python 3 with pip"
+            );
         }
     }
     let npm = ["install", "--ignore-scripts", "--no-fund", "--no-audit", "--prefix"];
@@ -50,7 +52,10 @@ fn install(into: &Path) -> Result<()> {
     ] {
         let output = command.output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{command:?} fails; is there a network? It says: {errors}");
+        ensure!(
+            output.status.success(),
+            "{command:?} fails; is there a network? It says: {errors}"
+        );
     }
     std::fs::write(into.join("parse.mjs"), NPM_SCRIPT)?;
     Ok(())
@@ -64,13 +69,17 @@ fn understood(response: &Response, installed: &Path) -> Result<[bool; 2]> {
     let headers = Value::from(headers).to_string();
     let npm = printed(Command::new("node").arg(installed.join("parse.mjs")).arg(&headers))?;
     let mut python = Command::new("python3");
-    let pypi =
-        printed(python.env("PYTHONPATH", installed.join("python")).args(["-c", PYPI_SCRIPT, &headers]))?;
+    let pypi = printed(python.env("PYTHONPATH", installed.join("python")).args([
+        "-c",
+        PYPI_SCRIPT,
+        &headers,
+    ]))?;
     Ok([npm, pypi].map(|read| read["limit"] == QUOTA && read["remaining"] == QUOTA - 1))
 }
 
 #[test]
-fn the_parsers_of_npm_and_pypi_understand_the_families_that_the_documentation_names() -> Result<()> {
+fn the_parsers_of_npm_and_pypi_understand_the_families_that_the_documentation_names() -> Result<()>
+{
     let directory = tempfile::tempdir()?;
     install(directory.path())?;
     let cases: [(&[&str], [bool; 2]); 6] = [

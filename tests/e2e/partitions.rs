@@ -53,7 +53,13 @@ fn pairs_of_values_that_look_alike_when_joined_are_told_apart() -> Result<()> {
         for b in &values {
             let request = Request::get("/pair").raw_header(b"x-a", a).raw_header(b"x-b", b);
             let status = client.send(&request)?.status;
-            assert_eq!(status, 200, "{} and {} share a counter", a.escape_ascii(), b.escape_ascii());
+            assert_eq!(
+                status,
+                200,
+                "{} and {} share a counter",
+                a.escape_ascii(),
+                b.escape_ascii()
+            );
             sent += 1;
         }
     }
@@ -66,7 +72,10 @@ fn pairs_of_values_that_look_alike_when_joined_are_told_apart() -> Result<()> {
 fn spaces_around_a_value_are_no_part_of_it() -> Result<()> {
     let rig = Rig::start(headers())?;
     let one = |value: &str| Request::get("/one").header("x-a", value);
-    assert_eq!(rig.statuses(&[one("a"), one("  a"), one("a \t"), one("a b")])?, [200, 429, 429, 200]);
+    assert_eq!(
+        rig.statuses(&[one("a"), one("  a"), one("a \t"), one("a b")])?,
+        [200, 429, 429, 200]
+    );
     Ok(())
 }
 
@@ -97,7 +106,9 @@ fn a_value_given_twice_names_nobody() -> Result<()> {
             Request::get(&format!("/{prefix}header")).header("x-a", "1").header("x-a", "2"),
             Request::get(&format!("/{prefix}header")).header("x-a", "1").header("X-A", "1"),
             Request::get(&format!("/{prefix}cookie")).header("cookie", "a=1; a=2"),
-            Request::get(&format!("/{prefix}cookie")).header("cookie", "a=1").header("cookie", "a=1"),
+            Request::get(&format!("/{prefix}cookie"))
+                .header("cookie", "a=1")
+                .header("cookie", "a=1"),
             Request::get(&format!("/{prefix}query?a=1&a=2")),
             Request::get(&format!("/{prefix}query?a=1&%61=1")),
         ]
@@ -105,7 +116,11 @@ fn a_value_given_twice_names_nobody() -> Result<()> {
     assert_eq!(rig.statuses(&requests(""))?, [401; 6]);
     // All of them together are one party, also where a request without any value is not counted.
     for kind in ["shared", "skipped"] {
-        assert_eq!(rig.statuses(&requests(&format!("{kind}-")))?, [200, 429, 200, 429, 200, 429], "{kind}");
+        assert_eq!(
+            rig.statuses(&requests(&format!("{kind}-")))?,
+            [200, 429, 200, 429, 200, 429],
+            "{kind}"
+        );
         for (name, _) in &sources {
             assert_eq!(rig.partitions(&format!("{kind}-{name}"))?, ["-"]);
         }
@@ -161,7 +176,11 @@ fn a_claim_that_is_not_of_its_type_is_missing_and_never_somebody_elses() -> Resu
     for claim in [json!("true"), json!(1)] {
         assert_eq!(status("/flag", claim.clone())?, 401, "{claim}");
     }
-    assert_eq!((status("/number", json!(7))?, status("/number", json!(7.0))?), (200, 429), "one number");
+    assert_eq!(
+        (status("/number", json!(7))?, status("/number", json!(7.0))?),
+        (200, 429),
+        "one number"
+    );
     assert_eq!(rig.partitions("number")?, ["jwt.v=7"]);
     assert!(rig.partitions("text")?.is_empty() && rig.partitions("flag")?.is_empty());
     Ok(())

@@ -27,7 +27,8 @@ impl Peers {
     }
 
     fn status(&self, path: &str, own: &Certificate) -> Result<u16> {
-        let mut client = Client::connect_tls(self.rig.envoy.port(), &self.authority.client(Some(own))?)?;
+        let mut client =
+            Client::connect_tls(self.rig.envoy.port(), &self.authority.client(Some(own))?)?;
         Ok(client.send(&Request::get(path))?.status)
     }
 }
@@ -49,17 +50,23 @@ fn policies() -> Value {
 fn a_certificate_names_its_holder() -> Result<()> {
     let peers = Peers::start()?;
     let named = |holder: Holder, name: &str| {
-        let holder = holder.subject(DnType::OrganizationName, "Example").subject(DnType::CommonName, name);
+        let holder =
+            holder.subject(DnType::OrganizationName, "Example").subject(DnType::CommonName, name);
         peers.authority.issue(&holder)
     };
     let cart = named(Holder::names(&["cart.example.org"]).uri(CART), "cart")?;
     // Another certificate of the same holder, as after a renewal.
     let renewed = named(Holder::names(&["cart.example.org"]).uri(CART), "cart")?;
-    let users =
-        named(Holder::names(&["users.example.org"]).uri("spiffe://example.org/ns/shop/sa/users"), "users")?;
+    let users = named(
+        Holder::names(&["users.example.org"]).uri("spiffe://example.org/ns/shop/sa/users"),
+        "users",
+    )?;
     for path in ["/uri", "/dns", "/subject"] {
-        let statuses =
-            [peers.status(path, &cart)?, peers.status(path, &renewed)?, peers.status(path, &users)?];
+        let statuses = [
+            peers.status(path, &cart)?,
+            peers.status(path, &renewed)?,
+            peers.status(path, &users)?,
+        ];
         assert_eq!(statuses, [200, 429, 200], "{path}");
     }
     let partitions = |policy: &str| peers.rig.partitions(policy);
@@ -67,7 +74,9 @@ fn a_certificate_names_its_holder() -> Result<()> {
     assert_eq!(partitions("dns")?, ["peer.dns=cart.example.org", "peer.dns=users.example.org"]);
     let subjects = partitions("subject")?;
     assert!(
-        subjects.iter().all(|subject| subject.starts_with("peer.subject=") && subject.contains("CN%3D")),
+        subjects
+            .iter()
+            .all(|subject| subject.starts_with("peer.subject=") && subject.contains("CN%3D")),
         "{subjects:?}"
     );
     Ok(())
@@ -80,13 +89,16 @@ fn the_first_name_that_a_certificate_has_is_the_holders() -> Result<()> {
     let nobody = authority.issue(&Holder::default())?;
     assert_eq!(peers.status("/uri", &nobody)?, 401);
     assert_eq!(peers.status("/first", &nobody)?, 401);
-    let by_dns =
-        authority.issue(&Holder::names(&["cart.example.org"]).subject(DnType::CommonName, "cart"))?;
+    let by_dns = authority
+        .issue(&Holder::names(&["cart.example.org"]).subject(DnType::CommonName, "cart"))?;
     assert_eq!(peers.status("/uri", &by_dns)?, 401);
     assert_eq!(peers.status("/first", &by_dns)?, 200);
     let by_subject = authority.issue(&Holder::default().subject(DnType::CommonName, "cart"))?;
     assert_eq!(peers.status("/first", &by_subject)?, 200);
-    assert_eq!(peers.rig.partitions("first")?, ["peer.dns=cart.example.org", "peer.subject=CN%3Dcart"]);
+    assert_eq!(
+        peers.rig.partitions("first")?,
+        ["peer.dns=cart.example.org", "peer.subject=CN%3Dcart"]
+    );
     Ok(())
 }
 

@@ -31,8 +31,14 @@ fn a_request_that_one_policy_refuses_spends_nothing_of_another() -> Result<()> {
     let wide = json!({"name": "wide", "partition_by": [], "quota": 3, "window": "366d"});
     let rig = Rig::start(document(json!([tight, wide])))?;
     let tenant = |name: &str| Request::get("/").header("x-tenant", name);
-    let statuses =
-        rig.statuses(&[tenant("a"), tenant("a"), tenant("a"), tenant("b"), tenant("c"), tenant("d")])?;
+    let statuses = rig.statuses(&[
+        tenant("a"),
+        tenant("a"),
+        tenant("a"),
+        tenant("b"),
+        tenant("c"),
+        tenant("d"),
+    ])?;
     assert_eq!(statuses, [200, 429, 429, 200, 200, 429]);
     Ok(())
 }
@@ -47,7 +53,10 @@ fn headers_name_every_policy_and_the_tightest() -> Result<()> {
         Some("\"per-caller\";q=5;w=31622400, \"total\";q=2;w=31536000")
     );
     let limits = response.header("ratelimit").unwrap_or_default();
-    assert!(limits.contains("\"per-caller\";r=4;t=") && limits.contains("\"total\";r=1;t="), "{limits}");
+    assert!(
+        limits.contains("\"per-caller\";r=4;t=") && limits.contains("\"total\";r=1;t="),
+        "{limits}"
+    );
     assert_eq!(response.header("x-ratelimit-limit"), Some("2"));
     Ok(())
 }
@@ -76,7 +85,9 @@ fn shadow_counts_and_changes_nothing_that_a_client_sees() -> Result<()> {
     for _ in 0..4 {
         let response = client.send(&Request::get("/"))?;
         assert_eq!(response.status, 200);
-        assert!(!response.headers.iter().any(|(name, _)| name.to_lowercase().contains("ratelimit")));
+        assert!(
+            !response.headers.iter().any(|(name, _)| name.to_lowercase().contains("ratelimit"))
+        );
     }
     quotagate_support::wait::until_true(
         "the shadow policy counts",
@@ -84,7 +95,8 @@ fn shadow_counts_and_changes_nothing_that_a_client_sees() -> Result<()> {
         || {
             let keys = rig.redis.cli(&["KEYS", "qg:shop:*"])?.lines();
             assert!(!keys.contains("unused"), "{keys}");
-            Ok(keys.contains("qg:shop:shadow:{*}:") && rig.redis.cli(&["GET", &keys])?.lines() == "2")
+            Ok(keys.contains("qg:shop:shadow:{*}:")
+                && rig.redis.cli(&["GET", &keys])?.lines() == "2")
         },
     )
 }

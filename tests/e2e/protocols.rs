@@ -39,7 +39,8 @@ fn grpc_clients_are_told_what_they_understand() -> Result<()> {
         exhausted.response.header("retry-after").is_some()
             && exhausted.response.header("ratelimit").is_some()
     );
-    let pushback: u32 = exhausted.response.header("grpc-retry-pushback-ms").unwrap_or_default().parse()?;
+    let pushback: u32 =
+        exhausted.response.header("grpc-retry-pushback-ms").unwrap_or_default().parse()?;
     assert!(pushback > 0, "{pushback}");
     assert_grpc(&call(&mut client, "/unauthenticated")?, "16", "");
     rig.store.kill()?;
@@ -55,7 +56,11 @@ fn a_status_of_ones_own_is_resource_exhausted_to_grpc() -> Result<()> {
     let mut client = Client::connect(rig.envoy.port())?;
     let answer = call(&mut client, "/a.B/C")?;
     assert_eq!((answer.response.status, answer.grpc_status()), (200, Some("8")));
-    assert_eq!(answer.response.header("grpc-retry-pushback-ms"), Some("-1"), "more is never granted");
+    assert_eq!(
+        answer.response.header("grpc-retry-pushback-ms"),
+        Some("-1"),
+        "more is never granted"
+    );
     let plain = client.send(&Request::get("/"))?;
     assert_eq!((plain.response.status, plain.response.text().as_str()), (403, "no"));
     assert_eq!(plain.response.header("grpc-retry-pushback-ms"), None);
@@ -69,7 +74,10 @@ fn http2_clients_see_what_others_see() -> Result<()> {
     let admitted = client.send(&Request::get("/"))?.response;
     assert_eq!((admitted.status, admitted.header("x-ratelimit-remaining")), (200, Some("0")));
     let refused = client.send(&Request::get("/"))?.response;
-    assert_eq!((refused.status, refused.header("content-type")), (429, Some("application/problem+json")));
+    assert_eq!(
+        (refused.status, refused.header("content-type")),
+        (429, Some("application/problem+json"))
+    );
     assert_eq!(refused.json()?["violated-policies"], json!(["per-caller"]));
     Ok(())
 }
@@ -102,7 +110,10 @@ fn a_websocket_is_one_request_however_long_it_lasts() -> Result<()> {
     }
     assert_eq!(rig.statuses(&[Request::get("/")])?, [200], "frames count nothing");
     let refused = rig.client()?.send(&Request::websocket("/chat"))?;
-    assert_eq!((refused.status, refused.header("content-type")), (429, Some("application/problem+json")));
+    assert_eq!(
+        (refused.status, refused.header("content-type")),
+        (429, Some("application/problem+json"))
+    );
     assert_eq!(first.exchange(b"still here")?, b"still here", "who is in stays in");
     Ok(())
 }

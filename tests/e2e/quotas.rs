@@ -21,16 +21,25 @@ fn the_sixth_request_of_five_is_refused_with_exact_headers() -> Result<()> {
         let response = client.send(&Request::get("/"))?;
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
         assert_eq!(response.status, 200);
-        assert_eq!(response.header_all("ratelimit-policy"), [format!("\"per-caller\";q=5;w={WINDOW_S}")]);
+        assert_eq!(
+            response.header_all("ratelimit-policy"),
+            [format!("\"per-caller\";q=5;w={WINDOW_S}")]
+        );
         let reset = reset_of(&response);
-        assert_eq!(response.header_all("ratelimit"), [format!("\"per-caller\";r={remaining};t={reset}")]);
+        assert_eq!(
+            response.header_all("ratelimit"),
+            [format!("\"per-caller\";r={remaining};t={reset}")]
+        );
         assert_eq!(response.header_all("x-ratelimit-limit"), ["5"]);
         assert_eq!(response.header_all("x-ratelimit-used"), [(5 - remaining).to_string()]);
         assert_eq!(response.header_all("x-ratelimit-remaining"), [remaining.to_string()]);
         let epoch_reset: u64 = response.header("x-ratelimit-reset").unwrap_or_default().parse()?;
         assert!(epoch_reset.abs_diff(epoch + reset) <= 1, "{epoch_reset} is not {epoch} + {reset}");
         let end = (epoch / WINDOW_S + 1) * WINDOW_S;
-        assert!(epoch_reset.abs_diff(end) <= 2, "{epoch_reset} is not the end of the window, {end}");
+        assert!(
+            epoch_reset.abs_diff(end) <= 2,
+            "{epoch_reset} is not the end of the window, {end}"
+        );
         assert_eq!(response.header("retry-after"), None);
     }
     for _ in 0..3 {
@@ -89,15 +98,19 @@ fn header_families_are_chosen() -> Result<()> {
     let mut document = document(json!([per_caller(5)]));
     document["response"] = json!({"headers": ["ietf"]});
     let response = Rig::start(document)?.client()?.send(&Request::get("/"))?;
-    assert!(response.header("ratelimit-policy").is_some() && response.header("x-ratelimit-limit").is_none());
+    assert!(
+        response.header("ratelimit-policy").is_some()
+            && response.header("x-ratelimit-limit").is_none()
+    );
     Ok(())
 }
 
 #[test]
 fn a_grpc_client_is_told_resource_exhausted() -> Result<()> {
     let rig = Rig::start(document(json!([per_caller(0)])))?;
-    let response =
-        rig.client()?.send(&Request::post("/a.B/C", b"").header("content-type", "application/grpc"))?;
+    let response = rig
+        .client()?
+        .send(&Request::post("/a.B/C", b"").header("content-type", "application/grpc"))?;
     assert_eq!((response.status, response.header("grpc-status")), (200, Some("8")));
     Ok(())
 }
@@ -106,8 +119,8 @@ fn a_grpc_client_is_told_resource_exhausted() -> Result<()> {
 fn a_store_behind_a_unix_socket_counts() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let socket = dir.path().join("store.sock");
-    let options =
-        quotagate_support::store::StoreOptions::new("memory:").listen(&format!("unix:{}", socket.display()));
+    let options = quotagate_support::store::StoreOptions::new("memory:")
+        .listen(&format!("unix:{}", socket.display()));
     let _store = StoreProcess::start_with(&options)?;
     let upstream = quotagate_support::upstream::Upstream::start()?;
     let options = quotagate_support::envoy::EnvoyOptions::new(upstream.port(), 0)

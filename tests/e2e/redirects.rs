@@ -20,7 +20,10 @@ fn redirecting(config: &mut Value) -> Result<()> {
 fn a_request_that_envoy_redirects_is_counted_once_by_each_policy() -> Result<()> {
     let policy = |name: &str, fields: Value| {
         let mut policy = json!({"name": name, "partition_by": [], "quota": 10, "window": "366d"});
-        policy.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+        policy
+            .as_object_mut()
+            .expect("an object")
+            .extend(fields.as_object().expect("an object").clone());
         policy
     };
     let rig = Rig::start_with(
@@ -30,7 +33,10 @@ fn a_request_that_envoy_redirects_is_counted_once_by_each_policy() -> Result<()>
             policy("second", json!({"match": {"path": {"exact": "/second"}}})),
             policy("found", json!({"count": {"status": [302]}})),
             policy("fine", json!({"count": {"status": [200]}})),
-            policy("leased", json!({"quota": 10_000, "precision": "lease", "lease": {"ahead": "1s"}})),
+            policy(
+                "leased",
+                json!({"quota": 10_000, "precision": "lease", "lease": {"ahead": "1s"}})
+            ),
             policy("trial", json!({"mode": "shadow"})),
         ])),
         |options| options.edit(redirecting),
@@ -43,7 +49,10 @@ fn a_request_that_envoy_redirects_is_counted_once_by_each_policy() -> Result<()>
         let listed = response.header("ratelimit").unwrap_or_default().to_owned();
         let left = 10 - round;
         for name in ["all", "first", "second", "found"] {
-            assert!(listed.contains(&format!("\"{name}\";r={left};")), "{name} in round {round}: {listed}");
+            assert!(
+                listed.contains(&format!("\"{name}\";r={left};")),
+                "{name} in round {round}: {listed}"
+            );
         }
         for (policy, units) in [
             ("all", round),

@@ -28,12 +28,16 @@ impl Rig {
     }
 
     /// The same, with other options.
-    pub fn start_with(document: Value, change: impl FnOnce(EnvoyOptions) -> EnvoyOptions) -> Result<Self> {
+    pub fn start_with(
+        document: Value,
+        change: impl FnOnce(EnvoyOptions) -> EnvoyOptions,
+    ) -> Result<Self> {
         let redis = Redis::start()?;
         let store = StoreProcess::start(&redis.url(), &[])?;
         let upstream = Upstream::start()?;
-        let envoy =
-            Envoy::start(&change(EnvoyOptions::new(upstream.port(), store.port()).document(document)))?;
+        let envoy = Envoy::start(&change(
+            EnvoyOptions::new(upstream.port(), store.port()).document(document),
+        ))?;
         Ok(Self { envoy, upstream, store, redis })
     }
 
@@ -66,7 +70,8 @@ impl Rig {
             client.start(request)?;
         }
         wait::until_true("all to be under way", Duration::from_secs(8), || {
-            Ok(inspect::stat(&self.envoy, "^http.ingress.downstream_rq_active$")? == requests.len() as u64)
+            Ok(inspect::stat(&self.envoy, "^http.ingress.downstream_rq_active$")?
+                == requests.len() as u64)
         })?;
         self.store.thaw()?;
         clients.iter_mut().map(|client| Ok(client.finish()?.status)).collect()

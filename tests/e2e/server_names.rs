@@ -21,7 +21,8 @@ fn tenants_are_counted_by_server_name_and_plain_connections_have_none() -> Resul
         let mut client = Client::connect_tls_to(name, rig.envoy.port(), &config)?;
         Ok(client.send(&Request::get("/tenant"))?.status)
     };
-    let statuses = [status("a.shop.example")?, status("a.shop.example")?, status("b.shop.example")?];
+    let statuses =
+        [status("a.shop.example")?, status("a.shop.example")?, status("b.shop.example")?];
     assert_eq!(statuses, [200, 429, 200]);
     assert_eq!(rig.partitions("tenant")?, ["sni=a.shop.example", "sni=b.shop.example"]);
 

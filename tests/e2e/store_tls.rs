@@ -71,11 +71,12 @@ impl Front {
         let upstream = Upstream::start()?;
         let mut document = document(json!([per_caller(3)]));
         document["store"]["on_failure"] = json!("deny");
-        let options = EnvoyOptions::new(upstream.port(), 1).document(document).edit(move |config| {
-            let clusters = yaml::at(config, "/static_resources/clusters")?;
-            *yaml::named(clusters, "quota_store")? = cluster.clone();
-            Ok(())
-        });
+        let options =
+            EnvoyOptions::new(upstream.port(), 1).document(document).edit(move |config| {
+                let clusters = yaml::at(config, "/static_resources/clusters")?;
+                *yaml::named(clusters, "quota_store")? = cluster.clone();
+                Ok(())
+            });
         let envoy = Envoy::start(&options)?;
         let mut client = Client::connect(envoy.port())?;
         let mut status = || Ok::<_, anyhow::Error>(client.send(&Request::get("/"))?.status);
@@ -96,11 +97,15 @@ fn proxies_with_a_certificate_count_and_nobody_else_does() -> Result<()> {
     assert_eq!(front.through_a_proxy_with(&own)?, [200, 200, 200, 429]);
 
     let connect = |own| Client::connect_tls(front.front.port(), &front.authority.client(own)?);
-    let statuses = ["/v1/reserve", "/v1/reserve/", "/metrics", "/"]
-        .map(|path| Ok::<_, anyhow::Error>(connect(Some(&own))?.send(&Request::post(path, b"{}"))?.status));
+    let statuses = ["/v1/reserve", "/v1/reserve/", "/metrics", "/"].map(|path| {
+        Ok::<_, anyhow::Error>(connect(Some(&own))?.send(&Request::post(path, b"{}"))?.status)
+    });
     let statuses = statuses.into_iter().collect::<Result<Vec<_>>>()?;
     assert_eq!(statuses, [400, 404, 404, 404], "only calls go on");
-    assert!(connect(None)?.send(&Request::post("/v1/reserve", b"{}")).is_err(), "without a certificate");
+    assert!(
+        connect(None)?.send(&Request::post("/v1/reserve", b"{}")).is_err(),
+        "without a certificate"
+    );
     Ok(())
 }
 

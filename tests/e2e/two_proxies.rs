@@ -22,7 +22,8 @@ impl Fleet {
     /// Both serve this document.
     pub fn start(document: &Value) -> Result<Self> {
         let redis = Redis::start()?;
-        let stores = [StoreProcess::start(&redis.url(), &[])?, StoreProcess::start(&redis.url(), &[])?];
+        let stores =
+            [StoreProcess::start(&redis.url(), &[])?, StoreProcess::start(&redis.url(), &[])?];
         let upstream = Upstream::start()?;
         let start = |store: &StoreProcess| {
             let options = EnvoyOptions::new(upstream.port(), store.port());

@@ -73,13 +73,21 @@ fn a_worker_that_loses_its_vm_ends_what_waited_and_counts_on() -> Result<()> {
             assert_eq!(rig.client()?.send(&Request::get("/"))?.status, 200);
             assert!(sent.elapsed() < HELD, "held for {:?}", sent.elapsed());
         }
-        let end = |thread: thread::ScopedJoinHandle<'_, Result<_>>| thread.join().expect("no panic");
+        let end =
+            |thread: thread::ScopedJoinHandle<'_, Result<_>>| thread.join().expect("no panic");
         waiting.into_iter().map(end).collect::<Result<_>>()
     })?;
-    let (went_on, lost): (Vec<_>, Vec<_>) = ended.into_iter().partition(|(status, _)| *status == 200);
+    let (went_on, lost): (Vec<_>, Vec<_>) =
+        ended.into_iter().partition(|(status, _)| *status == 200);
     assert!(went_on.iter().all(|(_, after)| *after < HELD), "{went_on:?}");
-    assert!(!lost.is_empty() && !went_on.is_empty(), "both workers had some: {lost:?}, {went_on:?}");
-    assert!(lost.iter().all(|(status, after)| [503, 504].contains(status) && *after < ENDED), "{lost:?}");
+    assert!(
+        !lost.is_empty() && !went_on.is_empty(),
+        "both workers had some: {lost:?}, {went_on:?}"
+    );
+    assert!(
+        lost.iter().all(|(status, after)| [503, 504].contains(status) && *after < ENDED),
+        "{lost:?}"
+    );
     assert_eq!(inspect::stat(&rig.envoy, "^wasm.quotagate.vm_reload_success$")?, 1);
 
     let mut client = rig.client()?;
@@ -91,7 +99,11 @@ fn a_worker_that_loses_its_vm_ends_what_waited_and_counts_on() -> Result<()> {
     inspect::settled(&rig.redis, "per-caller", QUOTA)?;
     let admitted = rig.upstream.requests();
     assert!(admitted <= QUOTA, "{admitted} admitted");
-    assert!(admitted + lost.len() as u64 >= QUOTA, "{admitted} admitted, {} lost their worker", lost.len());
+    assert!(
+        admitted + lost.len() as u64 >= QUOTA,
+        "{admitted} admitted, {} lost their worker",
+        lost.len()
+    );
     Ok(())
 }
 

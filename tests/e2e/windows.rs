@@ -46,6 +46,9 @@ fn windows_of_a_minute_and_an_hour_count_what_was_admitted() -> Result<()> {
     let admitted = admitted(&fleet)?;
     // The storm may meet the end of a minute; the next one then admits as many again.
     let minutes = inspect::windows(&fleet.redis, "short")?;
-    assert!(admitted >= 33 && minutes.iter().all(|(_, _, units)| *units <= 33), "{admitted} in {minutes:?}");
+    assert!(
+        admitted >= 33 && minutes.iter().all(|(_, _, units)| *units <= 33),
+        "{admitted} in {minutes:?}"
+    );
     Ok(())
 }

@@ -15,7 +15,8 @@ use quotagate_support::{jwt, paths, ports, yaml};
 use serde_json::{Value, json};
 
 /// Parts for `envoy.yaml`. (The others have tests beside those that use them.)
-const SNIPPETS: [&str; 5] = ["access_log.yaml", "cors.yaml", "mtls.yaml", "routes.yaml", "stats_tags.yaml"];
+const SNIPPETS: [&str; 5] =
+    ["access_log.yaml", "cors.yaml", "mtls.yaml", "routes.yaml", "stats_tags.yaml"];
 
 /// What `edit` makes of the shipped configuration, in front of a store in memory.
 struct Rig {
@@ -87,7 +88,10 @@ fn routes_are_counted_by_name_and_probes_are_not() -> Result<()> {
         Ok(response.header("ratelimit-policy").unwrap_or_default().to_owned())
     };
     assert_eq!(policies("/search?q=a")?, "\"search\";q=100;w=60");
-    assert_eq!(policies("/reports/a")?, "\"reports-burst\";q=2;w=10, \"reports-daily\";q=50;w=86400");
+    assert_eq!(
+        policies("/reports/a")?,
+        "\"reports-burst\";q=2;w=10, \"reports-daily\";q=50;w=86400"
+    );
     assert_eq!(policies("/anything")?, "\"others\";q=1000;w=60");
     assert_eq!(policies("/healthz")?, "");
     Ok(())
@@ -127,9 +131,15 @@ fn pre_flights_burn_no_quota_and_scripts_may_read_a_refusal() -> Result<()> {
     // The five of the shipped quota, and the sixth.
     for status in [200, 200, 200, 200, 200, 429] {
         let response = client.send(&Request::get("/").header("origin", origin))?;
-        assert_eq!((response.status, response.header("access-control-allow-origin")), (status, Some(origin)));
+        assert_eq!(
+            (response.status, response.header("access-control-allow-origin")),
+            (status, Some(origin))
+        );
         let readable = response.header("access-control-expose-headers").unwrap_or_default();
-        assert!(readable.contains("ratelimit-policy") && readable.contains("retry-after"), "{readable}");
+        assert!(
+            readable.contains("ratelimit-policy") && readable.contains("retry-after"),
+            "{readable}"
+        );
     }
     // Not a pre-flight: a request like any other.
     assert_eq!(client.send(&Request::new("OPTIONS", "/"))?.status, 429);
@@ -156,11 +166,12 @@ fn tokens_of_both_issuers_are_verified() -> Result<()> {
     let options = EnvoyOptions::new(upstream.port(), 1).bare().edit(edits::second_issuer);
     let envoy = Envoy::start(&options)?;
     let other = jwt::OTHER.token(&json!({"sub": "bob"}))?;
-    let forged =
-        jwt::SigningKey { key: b"somebody else's key, not theirs", ..jwt::OTHER }.token(&json!({}))?;
+    let forged = jwt::SigningKey { key: b"somebody else's key, not theirs", ..jwt::OTHER }
+        .token(&json!({}))?;
     let mut client = Client::connect(envoy.port())?;
     for (token, status) in [(other, 200), (forged, 401)] {
-        let request = Request::get("/").bearer(&jwt::token("alice")?).header("x-other-token", token);
+        let request =
+            Request::get("/").bearer(&jwt::token("alice")?).header("x-other-token", token);
         assert_eq!(client.send(&request)?.status, status);
     }
     Ok(())

@@ -16,13 +16,16 @@ fn root() -> &'static Path {
 
 /// All files below `folder` whose name ends with one of `endings`.
 fn files(folder: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
-    let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut entries: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
     for path in entries {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         if path.is_dir() && !SKIPPED.contains(&name.as_str()) {
             files(&path, endings, found);
-        } else if path.is_file() && endings.iter().any(|ending| name.ends_with(&format!(".{ending}"))) {
+        } else if path.is_file()
+            && endings.iter().any(|ending| name.ends_with(&format!(".{ending}")))
+        {
             found.push(path);
         }
     }
@@ -110,9 +113,13 @@ fn every_relative_link_leads_to_a_file_and_its_heading() {
                 }
                 let (path, anchor) =
                     link.split_once('#').map_or((link.as_str(), None), |(p, a)| (p, Some(a)));
-                let target = if path.is_empty() { file.clone() } else { file.parent().unwrap().join(path) };
-                let known = |anchor| anchors(&fs::read_to_string(&target).unwrap()).contains(anchor);
-                if !target.exists() || anchor.is_some_and(|anchor: &str| target.is_dir() || !known(anchor)) {
+                let target =
+                    if path.is_empty() { file.clone() } else { file.parent().unwrap().join(path) };
+                let known =
+                    |anchor| anchors(&fs::read_to_string(&target).unwrap()).contains(anchor);
+                if !target.exists()
+                    || anchor.is_some_and(|anchor: &str| target.is_dir() || !known(anchor))
+                {
                     broken.push(format!("{}:{number}: {link}", shown(&file)));
                 }
             }
@@ -148,8 +155,8 @@ fn documents_named_in_code_and_configurations_exist() {
         for (i, line) in text.lines().enumerate() {
             for word in line.split(|c| !plain(c)) {
                 let name = word.trim_end_matches('.');
-                let document =
-                    name.starts_with("docs/") && name.rsplit_once('.').is_some_and(|(_, end)| end.len() < 5);
+                let document = name.starts_with("docs/")
+                    && name.rsplit_once('.').is_some_and(|(_, end)| end.len() < 5);
                 if document && !root().join(name).exists() {
                     missing.push(format!("{}:{}: {name}", shown(&file), i + 1));
                 }
@@ -161,12 +168,16 @@ fn documents_named_in_code_and_configurations_exist() {
 
 #[test]
 fn anchors_are_those_of_the_forge() {
-    let text = "# Head `code`\n## What's new, 2?\n```\n# no heading\n```\n## Again\n## Again\n#no heading";
+    let text =
+        "# Head `code`\n## What's new, 2?\n```\n# no heading\n```\n## Again\n## Again\n#no heading";
     let expected = ["again", "again-1", "head-code", "whats-new-2"];
     assert_eq!(anchors(text).into_iter().collect::<Vec<_>>(), expected);
     assert_eq!(links("[`a`](b.md#c) and ![d](e.svg \"title\") `[^](.*`"), ["b.md#c", "e.svg"]);
     assert!(is_path("docs/design") && is_path("envoy/no-such.yaml"));
     assert!(
-        !is_path("a/b") && !is_path("dist/quotagate") && !is_path("docs/*.md") && !is_path("/v1/reserve")
+        !is_path("a/b")
+            && !is_path("dist/quotagate")
+            && !is_path("docs/*.md")
+            && !is_path("/v1/reserve")
     );
 }

@@ -42,8 +42,9 @@ fn promtool(arguments: &[&str]) -> Result<()> {
     let missing = "there is no promtool on this machine: run `cargo xtask setup`";
     let program = tools::on_path("promtool").context(missing)?;
     let output = Command::new(program).args(arguments).current_dir(directory()).output()?;
-    let text =
-        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let text = [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat();
     anyhow::ensure!(output.status.success(), "{text}");
     Ok(())
 }
@@ -80,7 +81,11 @@ fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
         }
         assert!(matches!(rule["labels"]["severity"].as_str(), Some("page" | "ticket")), "{name}");
         let anchor = name.to_lowercase();
-        assert_eq!(annotations["runbook_url"], format!("docs/operate/alerts.md#{anchor}"), "{name}");
+        assert_eq!(
+            annotations["runbook_url"],
+            format!("docs/operate/alerts.md#{anchor}"),
+            "{name}"
+        );
         assert!(headings.contains(&anchor), "docs/operate/alerts.md has no section {name}");
         assert!(
             tests.contains(&format!("alertname: {name}\n        exp_alerts:")),
@@ -98,7 +103,9 @@ fn metrics(expression: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (braces, part) in outside.split(['{', '}']).enumerate() {
         let names = part.split(|c| !word(c)).filter(|name| braces % 2 == 0 && !name.is_empty());
-        found.extend(names.filter(|name| *name == "up" || name.starts_with("quotagate")).map(str::to_owned));
+        found.extend(
+            names.filter(|name| *name == "up" || name.starts_with("quotagate")).map(str::to_owned),
+        );
     }
     found
 }
@@ -110,12 +117,11 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
     let patience = std::time::Duration::from_secs(30);
     let ready = || Ok(http::get(store.admin_port(), "/readyz")?.status == 200);
     wait::until_true("the store is ready", patience, ready)?;
-    let reservation =
-        json!({"key": "shop:per-caller:{jwt.sub=alice}", "window_s": 60, "quota": 9, "want": 1, "min": 1});
+    let reservation = json!({"key": "shop:per-caller:{jwt.sub=alice}", "window_s": 60, "quota": 9, "want": 1, "min": 1});
     let call = json!({"budget_ms": 2000, "reservations": [reservation]}).to_string();
     let reserve = || -> Result<u16> {
-        let request =
-            Request::post("/v1/reserve", call.as_bytes()).header("content-type", "application/json");
+        let request = Request::post("/v1/reserve", call.as_bytes())
+            .header("content-type", "application/json");
         Ok(http::Client::connect(store.port())?.send(&request)?.status)
     };
     assert_eq!(reserve()?, 200);
@@ -152,22 +158,27 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
 
 /// Prometheus' own rules of names, types and help.
 fn check_metrics(page: &str) -> Result<()> {
-    let program = tools::on_path("promtool").context("there is no promtool: run `cargo xtask setup`")?;
+    let program =
+        tools::on_path("promtool").context("there is no promtool: run `cargo xtask setup`")?;
     let mut command = Command::new(program);
-    command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn()?;
     child.stdin.take().context("no input")?.write_all(page.as_bytes())?;
     let output = child.wait_with_output()?;
-    let text =
-        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let text = [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat();
     anyhow::ensure!(output.status.success() && text.trim().is_empty(), "{text}\n{page}");
     Ok(())
 }
 
 #[test]
 fn metrics_are_found_in_expressions() {
-    let expression =
-        r#"sum by (domain) (rate(quotagate_calls{a="quotagate_x",b=~"u"}[5m])) / up > quotagate_store_y"#;
+    let expression = r#"sum by (domain) (rate(quotagate_calls{a="quotagate_x",b=~"u"}[5m])) / up > quotagate_store_y"#;
     let found: Vec<String> = metrics(expression).into_iter().collect();
     assert_eq!(found, ["quotagate_calls", "quotagate_store_y", "up"]);
 }
@@ -204,7 +215,9 @@ fn every_query_of_the_dashboard_is_understood() -> Result<()> {
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
     let expressions = targets.filter_map(|target| target["expr"].as_str());
     let rules: Vec<Value> = expressions
-        .map(|text| text.replace("$__rate_interval", "1m").replace("$domain", ".*").replace("$policy", ".*"))
+        .map(|text| {
+            text.replace("$__rate_interval", "1m").replace("$domain", ".*").replace("$policy", ".*")
+        })
         .enumerate()
         .map(|(i, expr)| json!({"record": format!("query:{i}"), "expr": expr}))
         .collect();
@@ -240,9 +253,11 @@ fn envoy_gives_statistics_with_labels_and_nothing_else_of_its_admin_address() ->
             let mut entry =
                 theirs.iter().find(|entry| entry["name"] == "statistics").context("none")?.clone();
             if list == "listeners" {
-                entry["address"] = json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
+                entry["address"] =
+                    json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
             } else {
-                let endpoint = &mut entry["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"];
+                let endpoint =
+                    &mut entry["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"];
                 endpoint["address"]["socket_address"]["port_value"] = admin.clone();
             }
             config["static_resources"][list].as_array_mut().context("no list")?.push(entry);
@@ -252,14 +267,17 @@ fn envoy_gives_statistics_with_labels_and_nothing_else_of_its_admin_address() ->
     let (store, upstream) = (StoreProcess::start("memory:", &[])?, Upstream::start()?);
     let mut options = EnvoyOptions::new(upstream.port(), store.port());
     options.admin_port = ports::free()?;
-    let envoy = Envoy::start(&options.edit(edits::snippet("stats_tags.yaml")?).edit(Box::new(statistics)))?;
+    let envoy =
+        Envoy::start(&options.edit(edits::snippet("stats_tags.yaml")?).edit(Box::new(statistics)))?;
     assert_eq!(http::Client::connect(envoy.port())?.send(&Request::get("/"))?.status, 200);
     wait::until_true("the statistics", std::time::Duration::from_secs(10), || {
         let answer = http::get(port, "/stats/prometheus?usedonly=")?;
         let text = String::from_utf8_lossy(&answer.body).into_owned();
         Ok(text.contains("\nquotagate_requests{") && text.contains("\nquotagate_calls{"))
     })?;
-    for path in ["/", "/quitquitquit", "/config_dump", "/stats", "/stats/prometheus/../../config_dump"] {
+    for path in
+        ["/", "/quitquitquit", "/config_dump", "/stats", "/stats/prometheus/../../config_dump"]
+    {
         assert_eq!(http::get(port, path)?.status, 404, "{path}");
     }
     Ok(())

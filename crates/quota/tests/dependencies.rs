@@ -15,7 +15,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("quotagate-control", &["quotagate-quota", "quotagate-store"]),
     ("quotagate-native", &["quotagate-quota", "quotagate-store"]),
     ("quotagate-advise", &[]),
-    ("quotagate-cli", &["quotagate-advise", "quotagate-control", "quotagate-quota", "quotagate-store"]),
+    (
+        "quotagate-cli",
+        &["quotagate-advise", "quotagate-control", "quotagate-quota", "quotagate-store"],
+    ),
 ];
 /// Which of them its tests may depend on besides.
 const TESTS: &[(&str, &[&str])] = &[("quotagate-advise", &["quotagate-quota"])];
@@ -23,9 +26,22 @@ const TESTS: &[(&str, &[&str])] = &[("quotagate-advise", &["quotagate-quota"])];
 /// All that `package` is built of, a line each.
 fn tree(package: &str) -> String {
     let mut tree = Command::new(env!("CARGO"));
-    tree.args(["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
-    let output =
-        tree.args(["--offline", "--locked"]).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    tree.args([
+        "tree",
+        "--package",
+        package,
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+    ]);
+    let output = tree
+        .args(["--offline", "--locked"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let tree = String::from_utf8(output.stdout).unwrap();
     assert!(tree.starts_with(&format!("{package} ")) && tree.contains("serde_json "), "{tree}");
@@ -53,9 +69,22 @@ fn only_the_command_has_the_schema() {
 /// The features that `package` needs of the core.
 fn features(package: &str) -> String {
     let mut tree = Command::new(env!("CARGO"));
-    tree.args(["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--format", "{p} {f}"]);
-    let output =
-        tree.args(["--offline", "--locked"]).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    tree.args([
+        "tree",
+        "--package",
+        package,
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+        "--format",
+        "{p} {f}",
+    ]);
+    let output = tree
+        .args(["--offline", "--locked"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let tree = String::from_utf8(output.stdout).unwrap();
     let core = tree.lines().find(|line| line.starts_with("quotagate-quota ")).unwrap();

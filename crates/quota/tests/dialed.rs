@@ -47,7 +47,10 @@ fn what_is_not_turned_is_as_the_configuration_says() {
     let also = good.dialed(&[]);
     for ((good, same), also) in good.policies.iter().zip(&same.policies).zip(&also.policies) {
         for dialed in [same, also] {
-            assert_eq!((&good.name, good.mode, good.quota), (&dialed.name, dialed.mode, dialed.quota));
+            assert_eq!(
+                (&good.name, good.mode, good.quota),
+                (&dialed.name, dialed.mode, dialed.quota)
+            );
             assert_eq!(
                 (good.on_failure, None, false),
                 (dialed.on_failure, dialed.dialed_quota, dialed.is_overridden)

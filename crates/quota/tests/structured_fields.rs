@@ -47,7 +47,8 @@ impl Random {
         const ALPHABET: &[u8] = b"abcxyz0189---";
         let end = policy.to_string();
         let length = self.below(65 - end.len() as u64);
-        let start = (0..length).map(|_| char::from(ALPHABET[self.below(ALPHABET.len() as u64) as usize]));
+        let start =
+            (0..length).map(|_| char::from(ALPHABET[self.below(ALPHABET.len() as u64) as usize]));
         start.collect::<String>() + &end
     }
 }
@@ -101,7 +102,8 @@ fn header<'a>(headers: &'a [(&str, std::borrow::Cow<'_, str>)], name: &str) -> &
 /// The items of a list: the string of each and its parameters, which are integers of these names; the second may be
 /// missing.
 fn items(field: &str, names: [&str; 2]) -> Vec<(String, u64, Option<u64>)> {
-    let list: List = Parser::new(field).parse().unwrap_or_else(|error| panic!("{field:?}: {error}"));
+    let list: List =
+        Parser::new(field).parse().unwrap_or_else(|error| panic!("{field:?}: {error}"));
     let item = |entry: ListEntry| {
         let ListEntry::Item(item) = entry else { panic!("an inner list in {field}") };
         let name = item.bare_item.as_string().expect("a String").as_str().to_owned();

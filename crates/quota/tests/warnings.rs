@@ -66,8 +66,10 @@ fn what_any_client_can_invent_stands_behind_all_else() {
 
 #[test]
 fn secrets_have_a_key_that_nobody_finds() {
-    let secret = counted_by(json!({"key": [{"header": {"name": "x-key", "secret": true}}]}), &["key"]);
-    let plain = counted_by(json!({"key": [{"header": {"name": "x-key", "secret": false}}]}), &["key"]);
+    let secret =
+        counted_by(json!({"key": [{"header": {"name": "x-key", "secret": true}}]}), &["key"]);
+    let plain =
+        counted_by(json!({"key": [{"header": {"name": "x-key", "secret": false}}]}), &["key"]);
     let keyless = |mut sections: Value| {
         sections["digest_key"] = Value::Null;
         sections
@@ -112,8 +114,7 @@ fn who_leaves_out_a_key_is_not_simply_uncounted() {
 #[test]
 fn an_identity_that_no_policy_counts_by_is_pointed_out() {
     let identities = json!({"caller": [{"client_ip": {}}], "spare.one": [{"client_ip": {}}]});
-    let unused =
-        r#"identities["spare.one"]: is not used: name it in the partition_by of a policy, or remove it"#;
+    let unused = r#"identities["spare.one"]: is not used: name it in the partition_by of a policy, or remove it"#;
     expect(counted_by(identities.clone(), &["caller"]), &[unused]);
     expect(counted_by(identities.clone(), &["caller", "spare.one"]), &[]);
     let off = policy(json!({"partition_by": ["caller", "spare.one"], "mode": "off"}));
@@ -132,8 +133,10 @@ fn a_network_within_an_earlier_one_never_counts() {
     let policies = policy(json!({"partition_by": ["ip"], "overrides": overrides}));
     expect(
         json!({"identities": {"ip": [{"client_ip": {}}]}, "policies": policies}),
-        &["policies[0].overrides[2].network: never counts: policies[0].overrides[1] comes first and covers \
-           all of 10.0.0.0/8"],
+        &[
+            "policies[0].overrides[2].network: never counts: policies[0].overrides[1] comes first and covers \
+           all of 10.0.0.0/8",
+        ],
     );
 }
 
@@ -142,7 +145,8 @@ fn a_lease_and_a_cost_fit_their_quota() {
     let lease = "policies[0].precision: is lease without effect: of a quota below 200";
     let long = "policies[0].lease: holds units ahead for more than 1/10 of the window";
     let cost = "policies[0].cost: is more than any quota of this policy";
-    let tiers = json!({"source": {"jwt": {"claim": "plan"}}, "quotas": {"free": 1, "premium": 200}});
+    let tiers =
+        json!({"source": {"jwt": {"claim": "plan"}}, "quotas": {"free": 1, "premium": 200}});
     for (fields, expected) in [
         (json!({"precision": "lease", "quota": 199}), &[lease][..]),
         (json!({"precision": "lease", "quota": 200}), &[]),
@@ -153,8 +157,14 @@ fn a_lease_and_a_cost_fit_their_quota() {
             json!({"precision": "lease", "quota": 1, "quota_from": {"jwt": {"claim": "q"}, "max": 9}}),
             &[lease],
         ),
-        (json!({"precision": "lease", "quota": 200, "window": "10s", "lease": {"ahead": "1s"}}), &[]),
-        (json!({"precision": "lease", "quota": 200, "window": "10s", "lease": {"ahead": "1001ms"}}), &[long]),
+        (
+            json!({"precision": "lease", "quota": 200, "window": "10s", "lease": {"ahead": "1s"}}),
+            &[],
+        ),
+        (
+            json!({"precision": "lease", "quota": 200, "window": "10s", "lease": {"ahead": "1001ms"}}),
+            &[long],
+        ),
         (json!({"cost": 6, "quota": 5}), &[cost]),
         (json!({"cost": 5, "quota": 5}), &[]),
         (json!({"cost": 6, "quota": 0}), &[]),
@@ -202,8 +212,11 @@ fn where_all_share_a_counter_nobody_is_missing() {
     ] {
         let identities = if by == json!([]) { json!({}) } else { ip.clone() };
         let policies = policy(json!({"on_missing": on_missing, "partition_by": by}));
-        let expected: &[&str] =
-            if warned { &["policies[0].on_missing: means nothing with partition_by: []"] } else { &[] };
+        let expected: &[&str] = if warned {
+            &["policies[0].on_missing: means nothing with partition_by: []"]
+        } else {
+            &[]
+        };
         expect(json!({"identities": identities, "policies": policies}), expected);
     }
 }
@@ -218,7 +231,8 @@ fn warnings_are_given_beside_faults() {
 
 #[test]
 fn an_expression_on_a_path_cannot_see_parameters() {
-    let path = |regex: &str| json!({ "policies": policy(json!({"match": {"path": {"regex": regex}}})) });
+    let path =
+        |regex: &str| json!({ "policies": policy(json!({"match": {"path": {"regex": regex}}})) });
     expect(path("/api(;.*)?"), &["policies[0].match.path.regex: has a semicolon"]);
     expect(path("/api/.*"), &[]);
 }

@@ -42,12 +42,30 @@ impl Random {
 
     /// The next request.
     pub(super) fn request(&mut self) -> Request {
-        let method =
-            self.one_of(&["GET", "GET", "GET", "GET", "POST", "PATCH", "OPTIONS", "get", "X-Y", "\u{1F4A3}"]);
+        let method = self.one_of(&[
+            "GET",
+            "GET",
+            "GET",
+            "GET",
+            "POST",
+            "PATCH",
+            "OPTIONS",
+            "get",
+            "X-Y",
+            "\u{1F4A3}",
+        ]);
         let (path, query) = (self.text(), self.text());
         let mut request = Request::new(method, &format!("/{path}?ticket={SECRET}&page={query}"));
-        let names =
-            ["x-api-key", "x-tenant", "x-cost", "cookie", "cookie", "x-forwarded-for", "x-probe", "x-tenant"];
+        let names = [
+            "x-api-key",
+            "x-tenant",
+            "x-cost",
+            "cookie",
+            "cookie",
+            "x-forwarded-for",
+            "x-probe",
+            "x-tenant",
+        ];
         for _ in 0..self.below(8) {
             let (name, mut value) = (self.one_of(&names), self.bytes());
             match name {

@@ -93,7 +93,10 @@ impl Target {
     /// One worker, which trusts one hop, and sees paths as clients write them and headers as long as Envoy's own limit.
     pub(super) fn start() -> Result<Self> {
         let change = |options: quotagate_support::envoy::EnvoyOptions| {
-            options.edit(edits::trusted_hops(1)).edit(edits::raw_paths).edit(edits::header_limit(60))
+            options
+                .edit(edits::trusted_hops(1))
+                .edit(edits::raw_paths)
+                .edit(edits::header_limit(60))
         };
         Ok(Self { rig: Rig::start_with(all_sources(), change)?, seen: String::new(), client: None })
     }
@@ -148,10 +151,17 @@ impl Target {
             assert_eq!(client.send(&request)?.status, expected, "it counts no more");
         }
         // What went on: the upstream's own count leaves out what its HTTP refuses, and what has no route.
-        let sent =
-            inspect::stat(&self.rig.envoy, "^(cluster.upstream.upstream_rq_total|http.ingress.no_route)$")?;
+        let sent = inspect::stat(
+            &self.rig.envoy,
+            "^(cluster.upstream.upstream_rq_total|http.ingress.no_route)$",
+        )?;
         inspect::settled(&self.rig.redis, "total", sent)?;
-        assert_eq!(restarts(&self.rig)?, 0, "the filter was started anew:\n{}", self.rig.envoy.log());
+        assert_eq!(
+            restarts(&self.rig)?,
+            0,
+            "the filter was started anew:\n{}",
+            self.rig.envoy.log()
+        );
         self.rig.envoy.check()?;
         self.rig.store.check()?;
         let keys = self.rig.redis.cli(&["KEYS", "*"])?.lines();
@@ -161,7 +171,8 @@ impl Target {
             assert!(key.matches(['{', '}']).count() == 2, "{key}");
         }
         let commands = self.rig.redis.cli(&["INFO", "commandstats"])?.lines();
-        let names = commands.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next());
+        let names =
+            commands.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next());
         let smuggled: Vec<&str> = names.filter(|name| !COMMANDS.contains(name)).collect();
         assert!(smuggled.is_empty(), "{smuggled:?}");
         let all = [self.seen, keys, self.rig.envoy.log(), self.rig.store.log()].concat();

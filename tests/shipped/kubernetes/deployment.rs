@@ -28,12 +28,17 @@ fn store_runs_without_capabilities_and_is_probed_on_its_ports() {
     let help = String::from_utf8(help.stdout).unwrap();
     for variable in container["env"].as_array().unwrap() {
         let name = variable["name"].as_str().unwrap();
-        let listed =
-            [format!("[env: {name}="), format!("[env: {name}]")].iter().any(|text| help.contains(text));
+        let listed = [format!("[env: {name}="), format!("[env: {name}]")]
+            .iter()
+            .any(|text| help.contains(text));
         assert!(listed, "{name} is no variable of `quotagate serve`:\n{help}");
         match name {
-            "QUOTAGATE_LISTEN" => assert_eq!(variable["value"], format!("0.0.0.0:{}", port("http-store"))),
-            "QUOTAGATE_ADMIN" => assert_eq!(variable["value"], format!("0.0.0.0:{}", port("http-admin"))),
+            "QUOTAGATE_LISTEN" => {
+                assert_eq!(variable["value"], format!("0.0.0.0:{}", port("http-store")))
+            }
+            "QUOTAGATE_ADMIN" => {
+                assert_eq!(variable["value"], format!("0.0.0.0:{}", port("http-admin")))
+            }
             "QUOTAGATE_ADMIN_TOKEN_FILE" => {
                 let (mount, volume) = (&container["volumeMounts"][0], &pod["volumes"][0]);
                 assert_eq!(mount["name"], volume["name"]);
@@ -46,11 +51,15 @@ fn store_runs_without_capabilities_and_is_probed_on_its_ports() {
     }
     let names: Vec<_> =
         container["env"].as_array().unwrap().iter().map(|variable| &variable["name"]).collect();
-    assert!(names.contains(&&json!("QUOTAGATE_ADMIN_TOKEN_FILE")), "every pod can reach the admin address");
+    assert!(
+        names.contains(&&json!("QUOTAGATE_ADMIN_TOKEN_FILE")),
+        "every pod can reach the admin address"
+    );
     let service = document("istio/store.yaml", "Service");
     assert_eq!(service["spec"]["selector"], deployment["spec"]["template"]["metadata"]["labels"]);
     assert_eq!(service["spec"]["selector"], deployment["spec"]["selector"]["matchLabels"]);
-    let [name, namespace] = ["name", "namespace"].map(|field| service["metadata"][field].as_str().unwrap());
+    let [name, namespace] =
+        ["name", "namespace"].map(|field| service["metadata"][field].as_str().unwrap());
     let host = format!("{name}.{namespace}.svc.cluster.local");
     assert_eq!(format!("outbound|{}||{host}", service["spec"]["ports"][0]["port"]), STORE_CLUSTER);
     assert_eq!(document("istio/store.yaml", "DestinationRule")["spec"]["host"], host);
@@ -60,7 +69,8 @@ fn store_runs_without_capabilities_and_is_probed_on_its_ports() {
 fn store_has_time_to_drain_before_it_and_its_sidecar_are_killed() {
     let template = document("istio/store.yaml", "Deployment")["spec"]["template"].clone();
     let environment = &template["spec"]["containers"][0]["env"];
-    let variable = environment.as_array().unwrap().iter().find(|v| v["name"] == "QUOTAGATE_DRAIN").unwrap();
+    let variable =
+        environment.as_array().unwrap().iter().find(|v| v["name"] == "QUOTAGATE_DRAIN").unwrap();
     let drain = seconds(variable["value"].as_str().unwrap());
     let last_answers = 5;
     let grace = template["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();

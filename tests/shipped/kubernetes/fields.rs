@@ -25,7 +25,9 @@ fn faults(document: &Value) -> Vec<String> {
         ("networking.istio.io/v1alpha3", "EnvoyFilter") => lost::<EnvoyFilter>(document),
         ("networking.istio.io/v1", "DestinationRule") => lost::<DestinationRule>(document),
         ("security.istio.io/v1", "AuthorizationPolicy") => lost::<AuthorizationPolicy>(document),
-        ("security.istio.io/v1", "RequestAuthentication") => lost::<RequestAuthentication>(document),
+        ("security.istio.io/v1", "RequestAuthentication") => {
+            lost::<RequestAuthentication>(document)
+        }
         ("gateway.envoyproxy.io/v1alpha1", kind) => unknown_names(document, kind),
         (version, kind) => vec![format!("{version} {kind} is not checked")],
     }
@@ -50,7 +52,9 @@ fn missing(wanted: &Value, found: &Value, path: &str) -> Vec<String> {
         }
         (Value::Array(wanted), Value::Array(found)) if wanted.len() == found.len() => {
             let pairs = iter::zip(wanted, found).enumerate();
-            pairs.flat_map(|(i, (wanted, found))| missing(wanted, found, &format!("{path}[{i}]"))).collect()
+            pairs
+                .flat_map(|(i, (wanted, found))| missing(wanted, found, &format!("{path}[{i}]")))
+                .collect()
         }
         _ if wanted == found => Vec::new(),
         _ => vec![format!("{path}: {wanted} became {found}")],
@@ -84,7 +88,13 @@ fn unknown_field_is_a_fault() {
             "htttp",
             ".connectionPool.htttp",
         ),
-        ("istio/envoyfilter.yaml", "EnvoyFilter", "/spec/configPatches/0/patch", "oper", "[0].patch.oper"),
+        (
+            "istio/envoyfilter.yaml",
+            "EnvoyFilter",
+            "/spec/configPatches/0/patch",
+            "oper",
+            "[0].patch.oper",
+        ),
         (
             "istio/requestauthentication.yaml",
             "RequestAuthentication",
@@ -99,7 +109,13 @@ fn unknown_field_is_a_fault() {
             "images",
             "spec.wasm.code.images",
         ),
-        ("gateway/quotas.yaml", "EnvoyProxy", "/spec/bootstrap", "jsonPatch", "spec.bootstrap.jsonPatch"),
+        (
+            "gateway/quotas.yaml",
+            "EnvoyProxy",
+            "/spec/bootstrap",
+            "jsonPatch",
+            "spec.bootstrap.jsonPatch",
+        ),
     ];
     for (file, kind, place, field, path) in cases {
         let mut document = document(file, kind);

@@ -21,7 +21,10 @@ const ENVOY_GATEWAY: [(&str, &[&str]); 19] = [
         ],
     ),
     ("EnvoyExtensionPolicy", &["apiVersion", "kind", "metadata", "spec"]),
-    ("EnvoyExtensionPolicy.spec", &["targetRefs", "targetSelectors", "mergeType", "wasm", "extProc", "lua"]),
+    (
+        "EnvoyExtensionPolicy.spec",
+        &["targetRefs", "targetSelectors", "mergeType", "wasm", "extProc", "lua"],
+    ),
     ("EnvoyExtensionPolicy.spec.targetRefs", &["group", "kind", "name", "sectionName"]),
     ("EnvoyExtensionPolicy.spec.wasm", &["name", "rootID", "code", "config", "failOpen", "env"]),
     ("EnvoyExtensionPolicy.spec.wasm.code", &["type", "http", "image", "pullPolicy"]),
@@ -51,7 +54,10 @@ const ENVOY_GATEWAY: [(&str, &[&str]); 19] = [
         &["uri", "backendRefs", "backendSettings", "cacheDuration"],
     ),
     ("EnvoyProxy", &["apiVersion", "kind", "metadata", "spec"]),
-    ("EnvoyProxy.spec", &["provider", "logging", "telemetry", "bootstrap", "concurrency", "mergeGateways"]),
+    (
+        "EnvoyProxy.spec",
+        &["provider", "logging", "telemetry", "bootstrap", "concurrency", "mergeGateways"],
+    ),
     ("EnvoyProxy.spec.bootstrap", &["type", "value", "jsonPatches"]),
 ];
 
@@ -77,7 +83,11 @@ pub fn unknown_names(value: &Value, path: &str) -> Vec<String> {
             let Some((_, names)) = known else { return vec![format!("{path} is not in the list")] };
             let check = |(name, value): (&String, &Value)| {
                 let path = format!("{path}.{name}");
-                if names.contains(&name.as_str()) { unknown_names(value, &path) } else { vec![path] }
+                if names.contains(&name.as_str()) {
+                    unknown_names(value, &path)
+                } else {
+                    vec![path]
+                }
             };
             fields.iter().flat_map(check).collect()
         }

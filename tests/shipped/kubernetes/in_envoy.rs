@@ -38,7 +38,10 @@ fn assert_counts(envoy: &Envoy) -> Result<()> {
     let mut client = Client::connect(envoy.port())?;
     for (subject, remaining) in [("alice", "99"), ("alice", "98"), ("bob", "99")] {
         let response = client.send(&Request::get("/").bearer(&jwt::token(subject)?))?;
-        assert_eq!((response.status, response.header("x-ratelimit-remaining")), (200, Some(remaining)));
+        assert_eq!(
+            (response.status, response.header("x-ratelimit-remaining")),
+            (200, Some(remaining))
+        );
     }
     Ok(())
 }
@@ -74,11 +77,14 @@ fn with_cluster(options: EnvoyOptions, cluster: &Value) -> EnvoyOptions {
 #[test]
 fn patches_of_the_envoy_filter_work_in_envoy() -> Result<()> {
     let (store, upstream) = (StoreProcess::start("memory:", &[])?, Upstream::start()?);
-    let mut plugin = document("istio/wasmplugin.yaml", "WasmPlugin")["spec"]["pluginConfig"].clone();
+    let mut plugin =
+        document("istio/wasmplugin.yaml", "WasmPlugin")["spec"]["pluginConfig"].clone();
     plugin["store"]["cluster"] = json!("quota_store");
-    let patches = document("istio/envoyfilter.yaml", "EnvoyFilter")["spec"]["configPatches"].clone();
+    let patches =
+        document("istio/envoyfilter.yaml", "EnvoyFilter")["spec"]["configPatches"].clone();
     let value = |target: &str| {
-        let patch = patches.as_array().unwrap().iter().find(|patch| patch["applyTo"] == target).unwrap();
+        let patch =
+            patches.as_array().unwrap().iter().find(|patch| patch["applyTo"] == target).unwrap();
         patch["patch"]["value"].clone()
     };
     let (manager, route) =
@@ -87,7 +93,8 @@ fn patches_of_the_envoy_filter_work_in_envoy() -> Result<()> {
     let options = options.edit(move |config| {
         let shipped = envoy::manager(config)?.as_object_mut().context("no object")?;
         shipped.extend(manager.as_object().context("no object")?.clone());
-        let shipped = yaml::at(envoy::manager(config)?, "/route_config/virtual_hosts/0/routes/0/route")?;
+        let shipped =
+            yaml::at(envoy::manager(config)?, "/route_config/virtual_hosts/0/routes/0/route")?;
         let shipped = shipped.as_object_mut().context("no object")?;
         shipped.extend(route.as_object().context("no object")?.clone());
         Ok(())
@@ -98,20 +105,29 @@ fn patches_of_the_envoy_filter_work_in_envoy() -> Result<()> {
 #[test]
 fn documents_for_envoy_gateway_work_in_envoy() -> Result<()> {
     let (store, upstream) = (StoreProcess::start("memory:", &[])?, Upstream::start()?);
-    let plugin = document("gateway/quotas.yaml", "EnvoyExtensionPolicy")["spec"]["wasm"][0]["config"].clone();
-    let provider =
-        document("gateway/quotas.yaml", "SecurityPolicy")["spec"]["jwt"]["providers"][0]["name"].clone();
+    let plugin =
+        document("gateway/quotas.yaml", "EnvoyExtensionPolicy")["spec"]["wasm"][0]["config"]
+            .clone();
+    let provider = document("gateway/quotas.yaml", "SecurityPolicy")["spec"]["jwt"]["providers"][0]
+        ["name"]
+        .clone();
     assert_eq!(provider, "issuer");
-    let patch = document("gateway/quotas.yaml", "EnvoyProxy")["spec"]["bootstrap"]["jsonPatches"][0].clone();
-    assert_eq!((&patch["op"], &patch["path"]), (&json!("add"), &json!("/static_resources/clusters/-")));
+    let patch = document("gateway/quotas.yaml", "EnvoyProxy")["spec"]["bootstrap"]["jsonPatches"]
+        [0]
+    .clone();
+    assert_eq!(
+        (&patch["op"], &patch["path"]),
+        (&json!("add"), &json!("/static_resources/clusters/-"))
+    );
     // Envoy Gateway passes the document on as a text.
-    let options =
-        with_cluster(options(&upstream, &store, plugin, "issuer"), &patch["value"]).edit(|config| {
+    let options = with_cluster(options(&upstream, &store, plugin, "issuer"), &patch["value"]).edit(
+        |config| {
             let configuration = yaml::at(envoy::filter(config)?, "/configuration")?;
             let text = configuration["value"].to_string();
             *configuration =
                 json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": text});
             Ok(())
-        });
+        },
+    );
     assert_counts(&Envoy::start(&options)?)
 }

@@ -44,9 +44,11 @@ fn files_that_were_not_run_say_so_at_the_top() {
 
 #[test]
 fn stream_bounds_apply_to_named_listeners_and_equal_the_shipped_ones() {
-    let patches = document("istio/envoyfilter.yaml", "EnvoyFilter")["spec"]["configPatches"].clone();
-    let patch =
-        |target: &str| patches.as_array().unwrap().iter().find(|patch| patch["applyTo"] == target).unwrap();
+    let patches =
+        document("istio/envoyfilter.yaml", "EnvoyFilter")["spec"]["configPatches"].clone();
+    let patch = |target: &str| {
+        patches.as_array().unwrap().iter().find(|patch| patch["applyTo"] == target).unwrap()
+    };
     let (route, manager) = (patch("HTTP_ROUTE"), patch("NETWORK_FILTER"));
     assert!(route["match"]["routeConfiguration"]["vhost"]["name"].is_string(), "{route}");
     assert!(manager["match"]["listener"]["portNumber"].is_number(), "{manager}");
@@ -67,7 +69,8 @@ fn stream_bounds_apply_to_named_listeners_and_equal_the_shipped_ones() {
 fn both_plugins_carry_a_valid_policy_document() {
     let istio = document("istio/wasmplugin.yaml", "WasmPlugin")["spec"]["pluginConfig"].clone();
     let gateway =
-        document("gateway/quotas.yaml", "EnvoyExtensionPolicy")["spec"]["wasm"][0]["config"].clone();
+        document("gateway/quotas.yaml", "EnvoyExtensionPolicy")["spec"]["wasm"][0]["config"]
+            .clone();
     for document in [istio, gateway] {
         let config = Config::parse(document.to_string().as_bytes()).unwrap();
         assert!(config.warnings().is_empty(), "{:?}", config.warnings());

@@ -14,13 +14,16 @@ use super::{ONE_SHOT, REDIS_NODES, compose, seconds, service, services, strings,
 fn compose_file_names_every_service() {
     let names: BTreeSet<String> = services().into_iter().map(|(name, _)| name).collect();
     let others = ["envoy", "store-1", "store-2", "upstream", "prometheus", "grafana"];
-    let expected = REDIS_NODES.into_iter().chain(others).chain(ONE_SHOT).map(str::to_owned).collect();
+    let expected =
+        REDIS_NODES.into_iter().chain(others).chain(ONE_SHOT).map(str::to_owned).collect();
     assert_eq!(names, expected);
 }
 
 #[test]
 fn every_long_running_service_has_a_health_check() {
-    for (name, service) in services().into_iter().filter(|(name, _)| !ONE_SHOT.contains(&name.as_str())) {
+    for (name, service) in
+        services().into_iter().filter(|(name, _)| !ONE_SHOT.contains(&name.as_str()))
+    {
         assert!(!strings(&service["healthcheck"]["test"]).is_empty(), "{name}");
     }
 }
@@ -31,7 +34,9 @@ fn services_wait_for_their_dependencies() {
         for (other, how) in service["depends_on"].as_object().into_iter().flatten() {
             let needed = self::service(other);
             match how["condition"].as_str() {
-                Some("service_healthy") => assert!(needed["healthcheck"].is_object(), "{name}: {other}"),
+                Some("service_healthy") => {
+                    assert!(needed["healthcheck"].is_object(), "{name}: {other}")
+                }
                 Some("service_completed_successfully") => {
                     assert!(ONE_SHOT.contains(&other.as_str()), "{name}")
                 }
@@ -51,13 +56,16 @@ fn stores_have_time_to_drain_before_they_are_killed() {
         assert!(grace > default + last_answers, "{store}: {grace} s");
     }
     let unit = text("systemd/quotagate.service");
-    let after = |mark: &str| seconds(unit.split_once(mark).unwrap().1.split_whitespace().next().unwrap());
+    let after =
+        |mark: &str| seconds(unit.split_once(mark).unwrap().1.split_whitespace().next().unwrap());
     assert!(after("\nTimeoutStopSec=") > after(" --drain ") + last_answers);
 }
 
 #[test]
 fn services_have_no_capabilities_and_read_only_files() {
-    for (name, service) in services().into_iter().filter(|(_, service)| service["build"].is_object()) {
+    for (name, service) in
+        services().into_iter().filter(|(_, service)| service["build"].is_object())
+    {
         assert_eq!(service["read_only"], true, "{name}");
         assert_eq!(strings(&service["cap_drop"]), ["ALL"], "{name}");
         assert_eq!(strings(&service["security_opt"]), ["no-new-privileges:true"], "{name}");
@@ -66,10 +74,13 @@ fn services_have_no_capabilities_and_read_only_files() {
 
 #[test]
 fn data_that_outlives_a_container_is_in_a_named_volume() {
-    let volumes: BTreeSet<String> = compose()["volumes"].as_object().unwrap().keys().cloned().collect();
+    let volumes: BTreeSet<String> =
+        compose()["volumes"].as_object().unwrap().keys().cloned().collect();
     let mut used = BTreeSet::new();
     for (name, service) in services() {
-        for volume in strings(&service["volumes"]).into_iter().filter(|volume| !volume.starts_with("./")) {
+        for volume in
+            strings(&service["volumes"]).into_iter().filter(|volume| !volume.starts_with("./"))
+        {
             let volume = volume.split(':').next().unwrap();
             assert!(volumes.contains(volume), "{name}: {volume} is no volume");
             used.insert(volume.to_owned());
@@ -87,7 +98,8 @@ fn data_that_outlives_a_container_is_in_a_named_volume() {
 
 /// A size as the compose file and Redis write it: `512m`, `192mb`.
 fn mebibytes(text: &str) -> u64 {
-    let number = text.trim_end_matches('b').strip_suffix('m').and_then(|number| number.parse().ok());
+    let number =
+        text.trim_end_matches('b').strip_suffix('m').and_then(|number| number.parse().ok());
     number.unwrap_or_else(|| panic!("{text}"))
 }
 
@@ -95,7 +107,11 @@ fn mebibytes(text: &str) -> u64 {
 fn memory_and_logs_of_every_service_are_bounded() {
     for (name, service) in services() {
         let limit = mebibytes(service["mem_limit"].as_str().unwrap_or_else(|| panic!("{name}")));
-        assert_eq!(service["logging"]["options"], json!({"max-size": "10m", "max-file": "3"}), "{name}");
+        assert_eq!(
+            service["logging"]["options"],
+            json!({"max-size": "10m", "max-file": "3"}),
+            "{name}"
+        );
         if REDIS_NODES.contains(&name.as_str()) {
             let command = strings(&service["command"]);
             let most = command[command.iter().position(|word| *word == "--maxmemory").unwrap() + 1];
@@ -126,11 +142,14 @@ fn stores_share_a_token_that_is_created_once() {
         assert!(service["depends_on"]["admin-token"].is_object());
     }
     // It is what a store takes, and what a command shows it.
-    let options = StoreOptions::new("memory:").arguments(&["--admin-token-file", file.to_str().unwrap()]);
+    let options =
+        StoreOptions::new("memory:").arguments(&["--admin-token-file", file.to_str().unwrap()]);
     let store = StoreProcess::start_with(&options).unwrap();
     let list = || {
         let mut command = Command::new(paths::command());
-        command.args(["dial", "list"]).env("QUOTAGATE_ADMIN", format!("0.0.0.0:{}", store.admin_port()));
+        command
+            .args(["dial", "list"])
+            .env("QUOTAGATE_ADMIN", format!("0.0.0.0:{}", store.admin_port()));
         command
     };
     assert!(!list().output().unwrap().status.success());

@@ -26,7 +26,10 @@ fn without_addresses(mut config: Value) -> Value {
 /// Of `docker/envoy.yaml`: without its statistics for Prometheus.
 fn without_statistics(mut config: Value) -> Value {
     let tags = yaml::read(&paths::root().join("envoy/stats_tags.yaml")).unwrap();
-    assert_eq!(config.as_object_mut().unwrap().remove("stats_config").as_ref(), tags.get("stats_config"));
+    assert_eq!(
+        config.as_object_mut().unwrap().remove("stats_config").as_ref(),
+        tags.get("stats_config")
+    );
     for list in ["listeners", "clusters"] {
         let list = config["static_resources"][list].as_array_mut().unwrap();
         list.retain(|entry| entry["name"] != "statistics");
@@ -46,8 +49,12 @@ fn mounted_envoy_configuration_names_services_of_the_compose_file() {
     let mounted = without_statistics(yaml::read(&paths::root().join("docker/envoy.yaml")).unwrap());
     let mut hosts = Vec::new();
     for cluster in mounted["static_resources"]["clusters"].as_array().unwrap() {
-        for endpoint in cluster["load_assignment"]["endpoints"][0]["lb_endpoints"].as_array().unwrap() {
-            hosts.push(endpoint["endpoint"]["address"]["socket_address"]["address"].as_str().unwrap());
+        for endpoint in
+            cluster["load_assignment"]["endpoints"][0]["lb_endpoints"].as_array().unwrap()
+        {
+            hosts.push(
+                endpoint["endpoint"]["address"]["socket_address"]["address"].as_str().unwrap(),
+            );
         }
     }
     assert_eq!(hosts, ["upstream", "store-1", "store-2"]);
@@ -77,7 +84,13 @@ fn health_check_distinguishes_ready_from_not_ready() {
     let script = paths::root().join("docker/http-ok.sh");
     let check = |path: &str| {
         let mut command = Command::new("bash");
-        command.arg(&script).arg(envoy.admin_port().to_string()).arg(path).status().unwrap().success()
+        command
+            .arg(&script)
+            .arg(envoy.admin_port().to_string())
+            .arg(path)
+            .status()
+            .unwrap()
+            .success()
     };
     assert!(check("/ready"));
     assert!(!check("/no-such-page"));

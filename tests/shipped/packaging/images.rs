@@ -45,14 +45,19 @@ fn no_image_runs_as_root() {
 #[test]
 fn every_mounted_and_copied_file_exists() {
     for (name, service) in services() {
-        for volume in strings(&service["volumes"]).into_iter().filter(|volume| volume.starts_with("./")) {
+        for volume in
+            strings(&service["volumes"]).into_iter().filter(|volume| volume.starts_with("./"))
+        {
             let file = paths::root().join(volume.split(':').next().unwrap());
             assert!(file.is_file(), "{name}: {}", file.display());
         }
     }
     let file = text("Dockerfile");
     for line in file.lines().filter(|line| line.starts_with("COPY ") && !line.contains("--from")) {
-        let source = line.split_whitespace().find(|word| !word.starts_with("--") && *word != "COPY").unwrap();
+        let source = line
+            .split_whitespace()
+            .find(|word| !word.starts_with("--") && *word != "COPY")
+            .unwrap();
         assert!(paths::root().join(source).exists(), "{line}");
     }
 }

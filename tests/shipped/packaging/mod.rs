@@ -15,7 +15,8 @@ use serde_json::Value;
 /// The services that do their work and end.
 pub const ONE_SHOT: [&str; 2] = ["redis-form", "admin-token"];
 
-pub const REDIS_NODES: [&str; 6] = ["redis-1", "redis-2", "redis-3", "redis-4", "redis-5", "redis-6"];
+pub const REDIS_NODES: [&str; 6] =
+    ["redis-1", "redis-2", "redis-3", "redis-4", "redis-5", "redis-6"];
 
 /// The services, with what they take over from the `x-` parts (`<<`).
 pub fn services() -> Vec<(String, Value)> {
@@ -45,7 +46,10 @@ pub fn strings(list: &Value) -> Vec<&str> {
 
 /// A duration as these files write it: `10s`.
 pub fn seconds(text: &str) -> u64 {
-    text.trim().strip_suffix('s').and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+    text.trim()
+        .strip_suffix('s')
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_else(|| panic!("{text}"))
 }
 
 pub fn compose() -> Value {

@@ -20,9 +20,11 @@ fn node_addresses(cluster: &Cluster) -> Result<Vec<String>> {
 
 fn run_script(arguments: &[String]) -> (bool, String) {
     let script = paths::root().join("docker/form-cluster.sh");
-    let output = Command::new("sh").arg(script).args(arguments).env("DEADLINE", "30").output().unwrap();
-    let text =
-        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let output =
+        Command::new("sh").arg(script).args(arguments).env("DEADLINE", "30").output().unwrap();
+    let text = [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat();
     (output.status.success(), text)
 }
 
@@ -36,7 +38,10 @@ fn script_forms_a_cluster_once() {
         cluster.wait_until_healthy().unwrap();
     }
     let slots = cluster.cli(4, &["CLUSTER", "INFO"]).unwrap().lines();
-    assert!(slots.contains("cluster_slots_ok:16384") && slots.contains("cluster_size:3"), "{slots}");
+    assert!(
+        slots.contains("cluster_slots_ok:16384") && slots.contains("cluster_size:3"),
+        "{slots}"
+    );
     // Every primary has its one replica.
     for i in 0..3 {
         let info = cluster.cli(i, &["INFO", "replication"]).unwrap().lines();

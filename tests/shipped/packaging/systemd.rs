@@ -13,8 +13,10 @@ use super::text;
 #[test]
 fn store_runs_as_the_systemd_unit_starts_it() {
     let unit = text("systemd/quotagate.service");
-    let line =
-        unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/quotagate serve ")).unwrap();
+    let line = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/quotagate serve "))
+        .unwrap();
     let directory = tempfile::tempdir().unwrap();
     for credential in unit.lines().filter_map(|line| line.strip_prefix("LoadCredential=")) {
         let name = credential.split(':').next().unwrap();
@@ -25,16 +27,19 @@ fn store_runs_as_the_systemd_unit_starts_it() {
     let mut words = line.split_whitespace();
     let (Some("--listen"), Some(listen)) = (words.next(), words.next()) else { panic!("{line}") };
     let arguments: Vec<&str> = words.collect();
-    let options = StoreOptions::new("redis://quotagate@127.0.0.1:1/0").listen(listen).arguments(&arguments);
+    let options =
+        StoreOptions::new("redis://quotagate@127.0.0.1:1/0").listen(listen).arguments(&arguments);
     let mut store = StoreProcess::start_with(&options).unwrap();
     let socket = directory.path().join("store.sock");
-    let reply = Client::connect_unix(&socket).unwrap().send(&Request::post("/v1/reserve", b"{}")).unwrap();
+    let reply =
+        Client::connect_unix(&socket).unwrap().send(&Request::post("/v1/reserve", b"{}")).unwrap();
     assert_eq!(reply.status, 401, "the token is asked for");
     for (name, call, look) in [("token", 200, 401), ("admin-token", 401, 200)] {
         let token = format!("s3cret-{name}");
         let body = br#"{"budget_ms": 5000, "reservations": []}"#;
         let mut client = Client::connect_unix(&socket).unwrap();
-        let called = client.send(&Request::post("/v1/reserve", body).bearer(&token)).unwrap().status;
+        let called =
+            client.send(&Request::post("/v1/reserve", body).bearer(&token)).unwrap().status;
         let mut client = Client::connect(store.admin_port()).unwrap();
         let looked = client.send(&Request::get("/v1/top").bearer(&token)).unwrap().status;
         assert_eq!((called, looked), (call, look), "{name}");

@@ -50,10 +50,15 @@ fn every_field_is_read() {
         .map(|p| (&*p.name, (p.count.clone(), p.count_denied, p.precision)))
         .filter(|(_, counting)| *counting != (Count::All, false, Precision::Exact))
         .collect();
-    let lease =
-        |ms, max| Precision::Lease { ahead: Duration::from_millis(ms), max: NonZeroU64::new(max).unwrap() };
-    let answers =
-        Answers { statuses: [401, 403].into(), grpc_statuses: [7, 16].into(), abandoned: Abandoned::Refund };
+    let lease = |ms, max| Precision::Lease {
+        ahead: Duration::from_millis(ms),
+        max: NonZeroU64::new(max).unwrap(),
+    };
+    let answers = Answers {
+        statuses: [401, 403].into(),
+        grpc_statuses: [7, 16].into(),
+        abandoned: Abandoned::Refund,
+    };
     assert_eq!(
         counting,
         BTreeMap::from([

@@ -21,7 +21,8 @@ fn custom_refusal_is_read() {
         text("}"),
     ];
     assert_eq!(body.as_ref().map(Template::pieces), Some(&pieces[..]));
-    let headers: Vec<_> = headers.iter().map(|(name, value)| (&**name, value.fill("p", 7, 100))).collect();
+    let headers: Vec<_> =
+        headers.iter().map(|(name, value)| (&**name, value.fill("p", 7, 100))).collect();
     assert_eq!(
         headers,
         [("x-denied-by", "quotagate p".to_owned()), ("cache-control", "no-store".to_owned())]
@@ -46,7 +47,8 @@ fn body_type_is_the_given_one_or_follows_from_the_body() {
         let text = format!(
             r#"{{"domain":"d","store":{{"cluster":"c"}},"policies":[],"response":{{"denied":{denied}}}}}"#
         );
-        let config = Config::parse(text.as_bytes()).unwrap_or_else(|faults| panic!("{denied}: {faults}"));
+        let config =
+            Config::parse(text.as_bytes()).unwrap_or_else(|faults| panic!("{denied}: {faults}"));
         assert_eq!(config.response.denied.content_type.as_deref(), content_type, "{denied}");
     }
 }

@@ -69,14 +69,21 @@ fn count(config: &Config, request: &Hostile<'_>) {
 fn change(document: &mut Value, choices: &mut Choices<'_>) {
     let value = match choices.below(4) {
         0 => at(document, choices).clone(),
-        1 if choices.yes() => {
-            (*choices.of(&["a\nb", "", " ", "\0", "\u{e4}", "{quota}", "a,b=c", "%", "*", "/"])).into()
-        }
+        1 if choices.yes() => (*choices
+            .of(&["a\nb", "", " ", "\0", "\u{e4}", "{quota}", "a,b=c", "%", "*", "/"]))
+        .into(),
         1 => String::from_utf8_lossy(&choices.bytes()).into_owned().into(),
         2 => (*choices.of(&[0, 1, 100, 1 << 31, MAX_UNITS, u64::MAX])).into(),
         _ => {
-            let others =
-                [json!(null), json!(true), json!(false), json!(-1), json!(0.5), json!([]), json!({})];
+            let others = [
+                json!(null),
+                json!(true),
+                json!(false),
+                json!(-1),
+                json!(0.5),
+                json!([]),
+                json!({}),
+            ];
             choices.of(&others).clone()
         }
     };

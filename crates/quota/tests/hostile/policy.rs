@@ -141,7 +141,8 @@ impl Source {
         let members = |choices: &mut Choices<'_>| -> Vec<String> {
             (0..=choices.below(2)).map(|_| (*choices.of(MEMBERS)).to_owned()).collect()
         };
-        let kind = |choices: &mut Choices<'_>| *choices.of(&[Kind::Text, Kind::Number, Kind::Boolean]);
+        let kind =
+            |choices: &mut Choices<'_>| *choices.of(&[Kind::Text, Kind::Number, Kind::Boolean]);
         let (label, fact) = match choices.below(7) {
             0 => {
                 let name = name(choices).to_lowercase();
@@ -161,13 +162,18 @@ impl Source {
             }
             4 => {
                 let (filter, path) = ((*choices.of(MEMBERS)).to_owned(), members(choices));
-                let names: Vec<_> = std::iter::once(&filter).chain(&path).map(|n| encode(n, true)).collect();
+                let names: Vec<_> =
+                    std::iter::once(&filter).chain(&path).map(|n| encode(n, true)).collect();
                 let fact = Fact::Metadata(filter, path);
-                return Self::Facts(vec![(format!("metadata.{}", names.join(".")), fact)], kind(choices));
+                return Self::Facts(
+                    vec![(format!("metadata.{}", names.join(".")), fact)],
+                    kind(choices),
+                );
             }
             5 => {
                 let payload = *choices.of(&["jwt_payload", "payload", "https://idp.eu"]);
-                let mut claims: Vec<Vec<String>> = (0..=choices.below(3)).map(|_| members(choices)).collect();
+                let mut claims: Vec<Vec<String>> =
+                    (0..=choices.below(3)).map(|_| members(choices)).collect();
                 claims.sort();
                 claims.dedup();
                 let source = match payload {
@@ -177,7 +183,10 @@ impl Source {
                 let claims = claims.into_iter().map(|claim| {
                     let names: Vec<_> = claim.iter().map(|name| encode(name, true)).collect();
                     let path = std::iter::once(payload.to_owned()).chain(claim).collect();
-                    (format!("{source}.{}", names.join(".")), Fact::Metadata(JWT_AUTHN.to_owned(), path))
+                    (
+                        format!("{source}.{}", names.join(".")),
+                        Fact::Metadata(JWT_AUTHN.to_owned(), path),
+                    )
                 });
                 return Self::Facts(claims.collect(), kind(choices));
             }
@@ -192,7 +201,9 @@ impl Source {
     fn document(&self) -> Value {
         let (facts, kind, secret) = match self {
             Self::ClientIp(prefix) => return json!({"client_ip": {"ipv6_prefix": prefix}}),
-            Self::Facts(facts, kind) => (facts.iter().map(|(_, fact)| fact).collect(), *kind, false),
+            Self::Facts(facts, kind) => {
+                (facts.iter().map(|(_, fact)| fact).collect(), *kind, false)
+            }
             Self::Secret(_, fact) => (vec![fact], Kind::Raw, true),
         };
         let kind = match kind {
@@ -250,12 +261,14 @@ impl Kind {
         match self {
             Self::Raw => Some(text(value)),
             Self::Text => {
-                let is_text =
-                    std::str::from_utf8(&value).is_ok_and(|t| !t.contains(|c: char| c.is_ascii_control()));
+                let is_text = std::str::from_utf8(&value)
+                    .is_ok_and(|t| !t.contains(|c: char| c.is_ascii_control()));
                 is_text.then(|| text(value))
             }
             Self::Boolean => match *value {
-                [bit @ (0 | 1)] => Some(text(if bit == 1 { b"true".to_vec() } else { b"false".to_vec() })),
+                [bit @ (0 | 1)] => {
+                    Some(text(if bit == 1 { b"true".to_vec() } else { b"false".to_vec() }))
+                }
                 _ => None,
             },
             Self::Number => {
@@ -290,5 +303,7 @@ fn network(address: std::net::IpAddr, prefix: u8) -> String {
 /// As the contract writes labels; a dot within one of several names is escaped as well.
 fn encode(name: &str, dots: bool) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_~@:/-".contains(&b) || (b == b'.' && !dots);
-    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+    name.bytes()
+        .map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") })
+        .collect()
 }

@@ -40,7 +40,8 @@ pub fn check(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     // Without grants requests are admitted as well where failures do not refuse: then only the rest must hold.
     let failure = *choices.of(&["deny", "deny", "deny", "allow", "local"]);
-    let config = Config::parse(CLOSED.replace("\"deny\"", &format!("{failure:?}")).as_bytes()).unwrap();
+    let config =
+        Config::parse(CLOSED.replace("\"deny\"", &format!("{failure:?}")).as_bytes()).unwrap();
     let config = Rc::new(config);
     let mut world = World {
         worker: Worker::new(Rc::clone(&config), u64::from(choices.byte())),
@@ -129,7 +130,8 @@ impl World {
             }
             Submitted::Decided(decision) => self.decided(&checks, decision),
             Submitted::Counting(admission) => {
-                let is_known = |check: &Check| admission.standings.iter().any(|s| s.policy == check.policy);
+                let is_known =
+                    |check: &Check| admission.standings.iter().any(|s| s.policy == check.policy);
                 let known: Vec<Check> = checks.into_iter().filter(is_known).collect();
                 self.decided(&known, Decision::Admit(admission));
             }
@@ -152,7 +154,8 @@ impl World {
             kind => {
                 let mut text = sensible(&request, choices).to_string().into_bytes();
                 for _ in 0..kind.saturating_sub(4) {
-                    let at = usize::from(u16::from_be_bytes([choices.byte(), choices.byte()])) % text.len();
+                    let at = usize::from(u16::from_be_bytes([choices.byte(), choices.byte()]))
+                        % text.len();
                     text[at] = choices.byte();
                 }
                 text
@@ -197,7 +200,8 @@ impl World {
         match choices.below(6) {
             0 => body = choices.bytes(),
             1 => {
-                let at = usize::from(u16::from_be_bytes([choices.byte(), choices.byte()])) % body.len();
+                let at =
+                    usize::from(u16::from_be_bytes([choices.byte(), choices.byte()])) % body.len();
                 body[at] = choices.byte();
             }
             _ => {}
@@ -239,7 +243,8 @@ impl World {
         let head = |status| Answered::headers(status, None, None, true);
         let ending = *choices.of(&[Answered::Abandoned, head(200), head(401)]);
         let back = admission.answered(ending, &self.config);
-        let enforced = |policy| admission.standings.iter().any(|s| s.policy == policy && s.enforced);
+        let enforced =
+            |policy| admission.standings.iter().any(|s| s.policy == policy && s.enforced);
         for held in back.iter().filter(|held| enforced(held.policy)) {
             self.units.entry(held.counter.key.to_string()).or_default().spent -= held.units.amount;
         }
@@ -266,7 +271,9 @@ impl World {
                 self.past.push(lost);
             }
             let report = fetch.report.unwrap();
-            assert!(report.len() <= MAX_REPORT && !report.contains(|c: char| !(' '..='~').contains(&c)));
+            assert!(
+                report.len() <= MAX_REPORT && !report.contains(|c: char| !(' '..='~').contains(&c))
+            );
             let _: Report = serde_json::from_str(&report).unwrap();
         }
         while let Some((who, decision)) = self.worker.next_decision() {
@@ -293,7 +300,8 @@ impl World {
     }
 
     fn balance(&self) {
-        for (key, units) in self.units.iter().filter(|(key, _)| self.closed && !key.starts_with("d:shadow:"))
+        for (key, units) in
+            self.units.iter().filter(|(key, _)| self.closed && !key.starts_with("d:shadow:"))
         {
             assert!(units.spent <= units.granted, "admitted without a grant: {key} {units:?}");
             // With count_denied, refused units are counted and perhaps returned as well, without being granted.
@@ -309,7 +317,10 @@ impl World {
         self.worker.tick(self.now);
         for notice in self.worker.take_notices() {
             let line = notice.to_string();
-            assert!(line.len() < 2_000 && !line.contains(char::is_control), "no line of a log: {line:?}");
+            assert!(
+                line.len() < 2_000 && !line.contains(char::is_control),
+                "no line of a log: {line:?}"
+            );
         }
         self.settle();
         for waiting in self.waiting.values() {
@@ -337,9 +348,15 @@ fn sensible(request: &ReserveRequest, choices: &mut Choices<'_>) -> Value {
     let grants = request.reservations.iter().map(|r| {
         let most = r.want + r.spare;
         let mut number = |plain: u64| match choices.byte() {
-            200..=255 => {
-                *choices.of(&[0, 1, plain / 2, plain.saturating_add(1), MAX_UNITS, MAX_UNITS + 1, u64::MAX])
-            }
+            200..=255 => *choices.of(&[
+                0,
+                1,
+                plain / 2,
+                plain.saturating_add(1),
+                MAX_UNITS,
+                MAX_UNITS + 1,
+                u64::MAX,
+            ]),
             _ => plain,
         };
         let granted = number(most.min(r.quota));
@@ -370,7 +387,8 @@ fn dials(closed: bool, choices: &mut Choices<'_>) -> Value {
     let count = choices.below(4);
     let dials: Vec<Value> = (0..count)
         .map(|_| {
-            let policy = *choices.of(&["exact", "*", "leased", "failed", "denied", "shadow", "none", ""]);
+            let policy =
+                *choices.of(&["exact", "*", "leased", "failed", "denied", "shadow", "none", ""]);
             let mut dial = json!({"policy": policy});
             if choices.below(2) == 0 {
                 let modes = [
@@ -401,13 +419,15 @@ fn dials(closed: bool, choices: &mut Choices<'_>) -> Value {
                 dial["on_failure"] = choices.of(&failures[..most]).clone();
             }
             if choices.below(2) == 0 {
-                dial["for_ms"] =
-                    choices.of(&[json!(100), json!(0), json!(u64::MAX), json!("1h"), json!(-5)]).clone();
+                dial["for_ms"] = choices
+                    .of(&[json!(100), json!(0), json!(u64::MAX), json!("1h"), json!(-5)])
+                    .clone();
             }
             dial
         })
         .collect();
-    let overridden = [json!(["exact", "denied"]), json!([]), json!(["none", 7]), json!(null), json!("exact")];
+    let overridden =
+        [json!(["exact", "denied"]), json!([]), json!(["none", 7]), json!(null), json!("exact")];
     json!({
         "version": *choices.of(&[1, 2, 0, 17, u64::MAX]),
         "dials": dials,
@@ -435,7 +455,11 @@ impl Request for Plain {
         match name {
             "x-cost" => vec![self.cost.into()],
             // The third is nobody.
-            _ => ["a", "b"].get(self.party).map(|party| party.as_bytes().to_vec()).into_iter().collect(),
+            _ => ["a", "b"]
+                .get(self.party)
+                .map(|party| party.as_bytes().to_vec())
+                .into_iter()
+                .collect(),
         }
     }
     fn metadata(&self, _: &str, _: &[Box<str>]) -> Option<Vec<u8>> {

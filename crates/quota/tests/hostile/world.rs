@@ -48,7 +48,8 @@ impl World {
     pub fn choose(facts: &[Fact], choices: &mut Choices<'_>) -> Self {
         let facts = facts.iter().map(|fact| {
             let most = if matches!(fact, Fact::Metadata(..) | Fact::Peer(_)) { 1 } else { 2 };
-            let values = (0..*choices.of(&[1, 1, 1, 0, most])).map(|_| value(fact, choices)).collect();
+            let values =
+                (0..*choices.of(&[1, 1, 1, 0, most])).map(|_| value(fact, choices)).collect();
             (fact.clone(), values)
         });
         let facts = facts.collect();
@@ -95,11 +96,13 @@ impl World {
             for value in values {
                 match fact {
                     Fact::Header(name) => {
-                        let spaced = [choices.text(&["", " ", "\t "]), value, choices.text(&["", " "])];
+                        let spaced =
+                            [choices.text(&["", " ", "\t "]), value, choices.text(&["", " "])];
                         written.headers.entry(name.clone()).or_default().push(spaced.concat());
                     }
                     Fact::Cookie(name) => cookies.push(
-                        [name.as_bytes(), b"=", &percent(value, b"%; \t\"\\", false, choices)].concat(),
+                        [name.as_bytes(), b"=", &percent(value, b"%; \t\"\\", false, choices)]
+                            .concat(),
                     ),
                     Fact::Query(name) => query.push(
                         [
@@ -131,8 +134,17 @@ impl World {
     fn target(&self, choices: &mut Choices<'_>) -> Vec<u8> {
         let mut target = Vec::new();
         for segment in &self.path {
-            const SLASHES: &[&str] =
-                &["/", "//", "/./", "/x/../", "\\", "/%2e/", "/a/b/..//%2e%2E/", "/;a/", "/x/..;a/"];
+            const SLASHES: &[&str] = &[
+                "/",
+                "//",
+                "/./",
+                "/x/../",
+                "\\",
+                "/%2e/",
+                "/a/b/..//%2e%2E/",
+                "/;a/",
+                "/x/..;a/",
+            ];
             target.extend_from_slice(choices.text(SLASHES));
             target.extend(percent(segment, b"%?#", false, choices));
             target.extend_from_slice(choices.text(&["", ";", ";v=1", "%3bv", ";a;b"]));

@@ -25,7 +25,8 @@ fn refused(document: &Value) -> Vec<String> {
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
 }
@@ -40,7 +41,8 @@ fn every_good_document_is_taken() {
     assert!(!good.is_empty());
     for file in good {
         let document: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-        let habits: Vec<_> = HABITS.iter().filter(|(n, _)| *n == name(&file)).map(|(_, at)| *at).collect();
+        let habits: Vec<_> =
+            HABITS.iter().filter(|(n, _)| *n == name(&file)).map(|(_, at)| *at).collect();
         assert_eq!(refused(&document), habits, "{}", file.display());
     }
 }
@@ -55,7 +57,8 @@ const HABITS: &[(&str, &str)] = &[
 /// What changes of it are tried on (`tests/hostile`), and a list of all there is.
 #[test]
 fn the_good_document_has_every_field() {
-    let good: Value = serde_json::from_slice(&fs::read(fixtures().join("good.json")).unwrap()).unwrap();
+    let good: Value =
+        serde_json::from_slice(&fs::read(fixtures().join("good.json")).unwrap()).unwrap();
     // Verified sources are the same everywhere, and enough of them is in `identities`.
     let verified = |path: &str| path.contains(".quota_from.") || path.contains(".tiers.source.");
     let missing = places::ALL.iter().filter(|place| !place.is_in(&good)).map(Place::path);
@@ -68,7 +71,9 @@ fn every_bad_document_is_refused_but_for_what_only_the_reader_can_know() {
     let mut taken = BTreeSet::new();
     for file in files(&fixtures().join("bad")) {
         // What is no JSON is not for a schema to judge.
-        let Ok(document) = serde_json::from_slice::<Value>(&fs::read(&file).unwrap()) else { continue };
+        let Ok(document) = serde_json::from_slice::<Value>(&fs::read(&file).unwrap()) else {
+            continue;
+        };
         if refused(&document).is_empty() {
             taken.insert(name(&file));
         }
@@ -136,12 +141,16 @@ fn every_shipped_document_is_taken() {
             }
         }
     }
-    assert!(found >= 4, "envoy/envoy.yaml, docker/envoy.yaml, README and docs/ each hold one, found {found}");
+    assert!(
+        found >= 4,
+        "envoy/envoy.yaml, docker/envoy.yaml, README and docs/ each hold one, found {found}"
+    );
 }
 
 /// What people copy from: all YAML under `envoy` and `docker`, the README and `docs`.
 fn shipped() -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = ["envoy", "docker", "docs"].map(|folder| workspace().join(folder)).into();
+    let mut folders: Vec<PathBuf> =
+        ["envoy", "docker", "docs"].map(|folder| workspace().join(folder)).into();
     let mut shipped = vec![workspace().join("README.md")];
     while let Some(folder) = folders.pop() {
         for file in files(&folder) {
@@ -165,8 +174,8 @@ fn documents(file: &Path, text: &str) -> Vec<Value> {
     };
     let mut nodes: Vec<Value> = Vec::new();
     for yaml in yaml {
-        let parts: Vec<Value> =
-            serde_saphyr::from_multiple(&yaml).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let parts: Vec<Value> = serde_saphyr::from_multiple(&yaml)
+            .unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         nodes.extend(parts);
     }
     let mut documents = Vec::new();

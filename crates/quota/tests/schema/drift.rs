@@ -14,7 +14,12 @@ const UNKNOWN: &str = "zzzzzzzzzzzz";
 fn every_object_has_the_fields_that_the_reader_knows() {
     for place in places::ALL.iter() {
         let unknown = json!({UNKNOWN: 0});
-        assert_eq!(known(place, unknown.clone()), place.fields(), "the fields of {:?}", place.path());
+        assert_eq!(
+            known(place, unknown.clone()),
+            place.fields(),
+            "the fields of {:?}",
+            place.path()
+        );
         // Nor are there objects that the schema does not know of.
         if !place.has_list() {
             assert_eq!(known(place, json!([unknown])), None, "within a list at {:?}", place.path());
@@ -25,8 +30,9 @@ fn every_object_has_the_fields_that_the_reader_knows() {
 /// The fields that the reader lists when it finds an unknown one in `value` at `place`.
 fn known(place: &Place, value: Value) -> Option<BTreeSet<String>> {
     let faults = faults_at(place, value);
-    let unknown =
-        faults.iter().find(|f| f.path.ends_with(UNKNOWN) && f.message.starts_with("unknown field"))?;
+    let unknown = faults
+        .iter()
+        .find(|f| f.path.ends_with(UNKNOWN) && f.message.starts_with("unknown field"))?;
     let names = unknown.message.strip_prefix("unknown field").expect(&unknown.message);
     // An object without fields has none to suggest.
     let names = names.strip_prefix(": known are ").into_iter().flat_map(|names| names.split(", "));
@@ -68,7 +74,9 @@ fn every_list_may_be_as_long_as_the_reader_takes_it() {
                 (0..len).map(|i| (format!("n{i}"), Value::Null)).collect()
             };
             let faults = faults_at(place, value);
-            faults.iter().any(|f| f.path == place.path() && f.message.starts_with("must have at most"))
+            faults
+                .iter()
+                .any(|f| f.path == place.path() && f.message.starts_with("must have at most"))
         };
         match most {
             Some(most) => {
@@ -112,10 +120,24 @@ fn values(place: &Place) -> Vec<Value> {
     if place.has_text() {
         values.extend(LENGTHS.map(|length| "a".repeat(length).into()));
     }
-    values.extend([json!(-1), json!(0.1), json!(1.0), json!(1.5), json!(true), json!(false), json!(null)]);
+    values.extend([
+        json!(-1),
+        json!(0.1),
+        json!(1.0),
+        json!(1.5),
+        json!(true),
+        json!(false),
+        json!(null),
+    ]);
     values.extend([json!([]), json!({}), json!([[]]), json!(["a", "a"]), json!(["ietf", "ietf"])]);
     values.extend([json!(["ietf", "draft_07"]), json!(["draft_03", "draft_07"])]);
-    values.extend([json!(["n"]), json!([100]), json!([100, 100]), json!({"n": "v"}), json!({"n": 1})]);
+    values.extend([
+        json!(["n"]),
+        json!([100]),
+        json!([100, 100]),
+        json!({"n": "v"}),
+        json!({"n": 1}),
+    ]);
     values
 }
 

@@ -24,7 +24,7 @@ enum Step {
 }
 
 /// The schema as a tree.
-pub static ROOT: LazyLock<Value> = LazyLock::new(|| schema::schema());
+pub static ROOT: LazyLock<Value> = LazyLock::new(schema::schema);
 
 /// All of them, the document itself first.
 pub static ALL: LazyLock<Vec<Place>> = LazyLock::new(|| {
@@ -55,8 +55,10 @@ impl Place {
 
     /// The names of the fields, where it is an object with fields of its own.
     pub fn fields(&self) -> Option<BTreeSet<String>> {
-        let objects: Vec<_> = self.shapes().into_iter().filter(|s| s.contains_key("properties")).collect();
-        let fields = objects.iter().flat_map(|s| s["properties"].as_object().unwrap().keys().cloned());
+        let objects: Vec<_> =
+            self.shapes().into_iter().filter(|s| s.contains_key("properties")).collect();
+        let fields =
+            objects.iter().flat_map(|s| s["properties"].as_object().unwrap().keys().cloned());
         (!objects.is_empty()).then(|| fields.collect())
     }
 
@@ -68,7 +70,8 @@ impl Place {
     /// How many elements, or fields of free names, it may have.
     pub fn most_elements(&self) -> Option<usize> {
         let most = |shape: &Map<String, Value>| {
-            let most = ["maxItems", "maxProperties"].into_iter().find_map(|keyword| shape.get(keyword))?;
+            let most =
+                ["maxItems", "maxProperties"].into_iter().find_map(|keyword| shape.get(keyword))?;
             usize::try_from(most.as_u64()?).ok()
         };
         self.shapes().iter().find_map(most)
@@ -81,7 +84,8 @@ impl Place {
 
     /// The values that the schema shows: the default and the examples.
     pub fn defaults_and_examples(&self) -> Vec<Value> {
-        let examples = self.schemas.iter().filter_map(|schema| schema.get("examples")?.as_array()).flatten();
+        let examples =
+            self.schemas.iter().filter_map(|schema| schema.get("examples")?.as_array()).flatten();
         let defaults = self.schemas.iter().filter_map(|schema| schema.get("default"));
         examples.chain(defaults).cloned().collect()
     }
@@ -116,8 +120,12 @@ impl Place {
             found = found
                 .into_iter()
                 .flat_map(|value| match (step, value) {
-                    (Step::Field(name), Value::Object(fields)) if name == ANY => fields.values().collect(),
-                    (Step::Field(name), Value::Object(fields)) => fields.get(name).into_iter().collect(),
+                    (Step::Field(name), Value::Object(fields)) if name == ANY => {
+                        fields.values().collect()
+                    }
+                    (Step::Field(name), Value::Object(fields)) => {
+                        fields.get(name).into_iter().collect()
+                    }
                     (Step::Element, Value::Array(values)) => values.iter().collect(),
                     _ => Vec::new(),
                 })
@@ -129,10 +137,14 @@ impl Place {
     fn children(&self) -> Vec<Self> {
         let mut children: BTreeMap<(bool, String), Vec<Value>> = BTreeMap::new();
         for shape in self.shapes() {
-            for (name, schema) in shape.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            for (name, schema) in
+                shape.get("properties").and_then(Value::as_object).into_iter().flatten()
+            {
                 children.entry((true, name.clone())).or_default().push(schema.clone());
             }
-            if let Some(schema) = shape.get("additionalProperties").filter(|schema| schema.is_object()) {
+            if let Some(schema) =
+                shape.get("additionalProperties").filter(|schema| schema.is_object())
+            {
                 children.entry((true, ANY.to_owned())).or_default().push(schema.clone());
             }
             if let Some(schema) = shape.get("items") {
@@ -157,7 +169,8 @@ fn shapes(schema: &Value) -> Vec<Map<String, Value>> {
     let alternatives = if let Some(reference) = own.remove("$ref") {
         let target = reference.as_str().unwrap().strip_prefix('#').unwrap();
         vec![ROOT.pointer(target).unwrap().clone()]
-    } else if let Some(keyword) = ["oneOf", "anyOf"].into_iter().find(|k| has_alternatives(&own, k)) {
+    } else if let Some(keyword) = ["oneOf", "anyOf"].into_iter().find(|k| has_alternatives(&own, k))
+    {
         own.remove(keyword).unwrap().as_array().unwrap().clone()
     } else {
         return vec![own];
@@ -174,5 +187,7 @@ fn shapes(schema: &Value) -> Vec<Map<String, Value>> {
 /// Whether `keyword` lists alternatives, and not only which fields go together.
 fn has_alternatives(schema: &Map<String, Value>, keyword: &str) -> bool {
     let list = schema.get(keyword).and_then(Value::as_array);
-    list.is_some_and(|list| list.iter().any(|s| s.as_object().unwrap().keys().any(|k| k != "required")))
+    list.is_some_and(|list| {
+        list.iter().any(|s| s.as_object().unwrap().keys().any(|k| k != "required"))
+    })
 }

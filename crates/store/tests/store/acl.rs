@@ -20,6 +20,9 @@ pub fn nothing_is_refused(port: u16) {
 pub fn is_refused(port: u16, name: &str) {
     let in_script = ["get", "set", "incrby", "decrby", "pttl", "pexpire"].contains(&name);
     let refused = if in_script { refused_in_scripts(port) } else { refused(port) }.unwrap();
-    assert!(refused.iter().any(|object| object == name), "{name} is not needed; refused: {refused:?}");
+    assert!(
+        refused.iter().any(|object| object == name),
+        "{name} is not needed; refused: {refused:?}"
+    );
     resp::command(port, &["ACL", "LOG", "RESET"]).unwrap();
 }

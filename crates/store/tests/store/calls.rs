@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use quotagate_quota::protocol::dials::DialsReply;
-use quotagate_store::server::{CallEndpoint, Connections, Event, Hooks, ListenAddr, Listener, Tokens};
+use quotagate_store::server::{
+    CallEndpoint, Connections, Event, Hooks, ListenAddr, Listener, Tokens,
+};
 use quotagate_store::store::Store;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -32,7 +34,11 @@ impl Hooks for Undone {
         ().version(domain)
     }
 
-    fn dials<'a>(&'a self, domain: &'a str, report: &'a [u8]) -> BoxFuture<'a, Result<DialsReply, String>> {
+    fn dials<'a>(
+        &'a self,
+        domain: &'a str,
+        report: &'a [u8],
+    ) -> BoxFuture<'a, Result<DialsReply, String>> {
         ().dials(domain, report)
     }
 }
@@ -60,7 +66,9 @@ impl Calls {
         let (stop, stopped) = oneshot::channel();
         let serving = Arc::clone(&connections);
         let running = tokio::spawn(async move {
-            serving.run(endpoint.accept(listener), async { stopped.await.unwrap_or_default() }).await;
+            serving
+                .run(endpoint.accept(listener), async { stopped.await.unwrap_or_default() })
+                .await;
         });
         Self { address, connections, undone, stop: Some(stop), running }
     }

@@ -23,8 +23,11 @@ fn cli(cluster: &Cluster, node: usize, command: &[&str]) -> String {
 async fn counting_stays_exact_while_the_slot_moves() {
     let cluster = Cluster::start().unwrap();
     let store = open(&cluster.url()).await;
-    let (granted, calls, stop) =
-        (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (granted, calls, stop) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let counting: Vec<_> = (0..8)
         .map(|_| {
             let (store, granted, calls, stop) =
@@ -88,7 +91,11 @@ async fn overrides_hold_while_the_slot_moves() {
     again.begin().unwrap();
     again.key("qg:test:p:{vip}:override").unwrap();
     let grant = one(&*store, &ask).await;
-    assert_eq!((grant.granted, grant.used, grant.quota), (1, 2, 9), "the override went ahead of the counter");
+    assert_eq!(
+        (grant.granted, grant.used, grant.quota),
+        (1, 2, 9),
+        "the override went ahead of the counter"
+    );
     again.keys().unwrap();
     let grant = one(&*store, &ask).await;
     assert_eq!((grant.granted, grant.used, grant.quota), (1, 3, 9));
@@ -146,7 +153,8 @@ async fn a_primary_that_hangs_holds_up_nothing_of_the_others() {
     // The frozen node answers never; the others within this, long before it is given up.
     let waited = tokio::time::timeout(Duration::from_millis(500), &mut carried_out).await;
     assert!(waited.is_err(), "the frozen node's items are still open");
-    let served: Vec<bool> = settled.lock().unwrap().iter().map(|s| matches!(s, Some(Ok(_)))).collect();
+    let served: Vec<bool> =
+        settled.lock().unwrap().iter().map(|s| matches!(s, Some(Ok(_)))).collect();
     assert_eq!(served, expected);
     assert!(expected.contains(&true) && expected.contains(&false));
     carried_out.await;
@@ -162,8 +170,13 @@ async fn all_serve(store: &dyn Store, asks: &[&Reservation]) {
 
 /// A cluster that serves the rest while a primary is gone whose replica never takes over.
 fn uncovered() -> Cluster {
-    Cluster::start_with(&["--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes"])
-        .unwrap()
+    Cluster::start_with(&[
+        "--cluster-require-full-coverage",
+        "no",
+        "--cluster-replica-no-failover",
+        "yes",
+    ])
+    .unwrap()
 }
 
 /// A reservation of one unit in the slots of this primary.
@@ -200,7 +213,8 @@ fn too_much(ask: &Reservation) -> Reservation {
 async fn until_given_up(store: &dyn Store, ask: &Reservation) {
     let ask = too_much(ask);
     until("its items fail without being sent", Duration::from_secs(10), async || {
-        let soon = tokio::time::timeout(Duration::from_millis(50), within_200_ms(store, &ask)).await;
+        let soon =
+            tokio::time::timeout(Duration::from_millis(50), within_200_ms(store, &ask)).await;
         matches!(soon, Ok(Err(StoreError::Unreachable(why))) if why.ends_with("does not answer"))
             .then_some(())
     })
@@ -288,7 +302,8 @@ async fn refunds_reach_a_silent_primary_and_hold_up_nobody() {
     assert!(store.reserve(&Batch { deadline, ..asks }).await.remove(0).is_ok());
     cluster.thaw_node(0).unwrap();
     let used = async || try_one(&*store, &too_much(&lost)).await.ok().map(|grant| grant.used);
-    until("the refund", Duration::from_secs(10), async || used().await.filter(|used| *used == 0)).await;
+    until("the refund", Duration::from_secs(10), async || used().await.filter(|used| *used == 0))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -309,5 +324,8 @@ async fn a_cluster_that_refuses_everywhere_is_said_to_be_down() {
 }
 
 async fn all_serve_again(store: &dyn Store, ask: &Reservation) {
-    until("the primary serves again", Duration::from_secs(10), async || try_one(store, ask).await.ok()).await;
+    until("the primary serves again", Duration::from_secs(10), async || {
+        try_one(store, ask).await.ok()
+    })
+    .await;
 }

@@ -35,7 +35,11 @@ pub fn back(of: &Reservation, grant: Grant, units: u64) -> Refund {
 
 pub fn batch(returns: Vec<Refund>, reservations: Vec<Reservation>) -> Batch {
     let asks = reservations.into_iter().map(|r| CheckedReservation::new(r).unwrap()).collect();
-    Batch { deadline: Instant::now() + Duration::from_secs(5), refunds: returns, reservations: asks }
+    Batch {
+        deadline: Instant::now() + Duration::from_secs(5),
+        refunds: returns,
+        reservations: asks,
+    }
 }
 
 pub async fn try_one(store: &dyn Store, reservation: &Reservation) -> Settled {
@@ -85,8 +89,10 @@ pub fn sentinel_with(primary: &Redis, directory: &Path, lines: &str) -> (Process
     let port = ports::free().unwrap();
     let file = directory.join("sentinel.conf");
     let watched = format!("sentinel monitor mymaster 127.0.0.1 {} 1", primary.port());
-    let quick = "sentinel down-after-milliseconds mymaster 300\nsentinel failover-timeout mymaster 2000";
-    std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\n{watched}\n{quick}\n{lines}\n")).unwrap();
+    let quick =
+        "sentinel down-after-milliseconds mymaster 300\nsentinel failover-timeout mymaster 2000";
+    std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\n{watched}\n{quick}\n{lines}\n"))
+        .unwrap();
     let mut command = Command::new(tools::redis_server().unwrap());
     command.arg(&file).arg("--sentinel").arg("--dir").arg(directory);
     (Process::spawn("Sentinel", &mut command, &directory.join("sentinel.log")).unwrap(), port)

@@ -63,7 +63,12 @@ struct Wish {
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
     let units = || prop_oneof![8 => 1..12_u64, 2 => 1..300_u64, 1 => select(vec![MAX_UNITS - 1, MAX_UNITS])];
-    let back = (0..40_usize, units(), prop_oneof![8 => Just(0), 1 => -1..=1_i64], prop::bool::weighted(0.05))
+    let back = (
+        0..40_usize,
+        units(),
+        prop_oneof![8 => Just(0), 1 => -1..=1_i64],
+        prop::bool::weighted(0.05),
+    )
         .prop_map(|(grant, units, later, stray)| Back { grant, units, later, stray });
     let quota = prop_oneof![
         6 => select(vec![5_u64, 40]),
@@ -71,16 +76,24 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         1 => select(vec![MAX_UNITS - 3, MAX_UNITS]),
     ];
     let spare = prop_oneof![2 => Just(0), 1 => units()];
-    let wish =
-        (0..3_u32, select(WINDOWS.to_vec()), quota, units(), any::<u64>(), spare, prop::bool::weighted(0.2))
-            .prop_map(|(key, window_s, quota, want, min, spare, count_denied)| {
-                // One in sixteen waits for nothing.
-                let want = if spare > 0 && min % 16 == 0 { 0 } else { want };
-                let min = if want == 0 { 0 } else { [1, want, 1 + min % want][(min % 3) as usize] };
-                Wish { key, window_s, quota, want, min, spare, count_denied }
-            });
-    let call = (vec(back, 0..4), vec(wish, 1..7), prop::bool::weighted(0.2), prop::bool::weighted(0.2))
-        .prop_map(|(backs, asks, gone, sweeps)| Call { backs, asks, gone, sweeps });
+    let wish = (
+        0..3_u32,
+        select(WINDOWS.to_vec()),
+        quota,
+        units(),
+        any::<u64>(),
+        spare,
+        prop::bool::weighted(0.2),
+    )
+        .prop_map(|(key, window_s, quota, want, min, spare, count_denied)| {
+            // One in sixteen waits for nothing.
+            let want = if spare > 0 && min % 16 == 0 { 0 } else { want };
+            let min = if want == 0 { 0 } else { [1, want, 1 + min % want][(min % 3) as usize] };
+            Wish { key, window_s, quota, want, min, spare, count_denied }
+        });
+    let call =
+        (vec(back, 0..4), vec(wish, 1..7), prop::bool::weighted(0.2), prop::bool::weighted(0.2))
+            .prop_map(|(backs, asks, gone, sweeps)| Call { backs, asks, gone, sweeps });
     vec(call, 1..40)
 }
 
@@ -126,12 +139,16 @@ impl Pair {
     }
 
     fn agree(self, histories: u32) {
-        let times = std::env::var("QUOTAGATE_SEEDS").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
-        let runs = Config { cases: histories * times, failure_persistence: None, ..Config::default() };
+        let times =
+            std::env::var("QUOTAGATE_SEEDS").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+        let runs =
+            Config { cases: histories * times, failure_persistence: None, ..Config::default() };
         let run = |calls: Vec<Call>| self.runtime.block_on(self.history(&calls));
         TestRunner::new(runs).run(&calls(), run).unwrap();
         let (compared, cut_short) = (self.compared.get(), self.cut_short.get());
-        println!("{compared} reservations compared, {cut_short} histories cut short by the end of a window");
+        println!(
+            "{compared} reservations compared, {cut_short} histories cut short by the end of a window"
+        );
         assert!(compared > 5 * u64::from(histories), "hardly anything was compared");
     }
 
@@ -143,7 +160,8 @@ impl Pair {
         for call in calls {
             let backs: Vec<Refund> =
                 call.backs.iter().filter_map(|back| back.of(&granted.borrow())).collect();
-            let asks: Vec<Reservation> = call.asks.iter().map(|wish| wish.reservation(&name)).collect();
+            let asks: Vec<Reservation> =
+                call.asks.iter().map(|wish| wish.reservation(&name)).collect();
             let refunded = backs.clone();
             let (gone, backs) = if call.gone { (backs, vec![]) } else { (vec![], backs) };
             let both = batch(backs, asks);
@@ -209,7 +227,17 @@ impl Wish {
         let Self { key, window_s, quota, want, min, spare, count_denied } = *self;
         let offset_s = window(key, window_s).offset();
         let key = format!("test:p:{{{history}.{key}}}");
-        Reservation { key, window_s, offset_s, quota, want, min, spare, count_denied, shadow: false }
+        Reservation {
+            key,
+            window_s,
+            offset_s,
+            quota,
+            want,
+            min,
+            spare,
+            count_denied,
+            shadow: false,
+        }
     }
 }
 

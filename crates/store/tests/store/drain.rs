@@ -23,7 +23,10 @@ async fn start() -> Calls {
 
 fn reserve() -> Request<Full<Bytes>> {
     let body = json!({"budget_ms": 5000, "reservations": [take("drain", 99, 1)]}).to_string();
-    Request::post("http://store/v1/reserve").header("host", "store").body(Full::new(body.into())).unwrap()
+    Request::post("http://store/v1/reserve")
+        .header("host", "store")
+        .body(Full::new(body.into()))
+        .unwrap()
 }
 
 async fn h1(server: &Calls) -> http1::SendRequest<Full<Bytes>> {
@@ -42,7 +45,10 @@ async fn h2(server: &Calls) -> http2::SendRequest<Full<Bytes>> {
 
 async fn begin_to_drain(server: &mut Calls) {
     server.stop.take().unwrap().send(LONG).unwrap();
-    until("it drains", Duration::from_secs(5), async || server.connections.is_draining().then_some(())).await;
+    until("it drains", Duration::from_secs(5), async || {
+        server.connections.is_draining().then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -60,7 +66,11 @@ async fn a_draining_server_asks_http1_connections_to_close_and_breaks_none() {
         let response = connection.send_request(reserve()).await.unwrap();
         assert_eq!(response.headers()["connection"], "close");
         let (status, reply) = read(response).await;
-        assert_eq!((status, &reply["grants"][0]["used"]), (StatusCode::OK, &json!(used)), "{reply}");
+        assert_eq!(
+            (status, &reply["grants"][0]["used"]),
+            (StatusCode::OK, &json!(used)),
+            "{reply}"
+        );
         until("the connection is closed", Duration::from_secs(5), async || {
             connection.is_closed().then_some(())
         })
@@ -97,7 +107,14 @@ async fn a_drained_server_closes_idle_connections_and_ends() {
     let begun = Instant::now();
     server.stop.take().unwrap().send(Duration::from_millis(300)).unwrap();
     (&mut server.running).await.unwrap();
-    assert!(begun.elapsed() >= Duration::from_millis(300), "it served for {:?} only", begun.elapsed());
-    until("the connection is closed", Duration::from_secs(5), async || kept.is_closed().then_some(())).await;
+    assert!(
+        begun.elapsed() >= Duration::from_millis(300),
+        "it served for {:?} only",
+        begun.elapsed()
+    );
+    until("the connection is closed", Duration::from_secs(5), async || {
+        kept.is_closed().then_some(())
+    })
+    .await;
     assert!(TcpStream::connect(host(&server.address)).await.is_err());
 }

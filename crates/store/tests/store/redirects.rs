@@ -41,6 +41,10 @@ async fn held_units_are_refunded_once_after_their_slot_moved() {
     .await;
     let settled = store.reserve(&batch(vec![back(&ask, held, 3)], vec![take("held", 10, 9)])).await;
     let grant = settled[0].as_ref().unwrap();
-    assert_eq!((grant.granted, grant.used), (6, 10), "a refund precedes the reservations of its batch");
+    assert_eq!(
+        (grant.granted, grant.used),
+        (6, 10),
+        "a refund precedes the reservations of its batch"
+    );
     assert_eq!(numbers(&*store, &ask).await, (0, 10));
 }

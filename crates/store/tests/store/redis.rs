@@ -40,7 +40,9 @@ async fn a_counter_ends_ten_seconds_after_its_window() {
     one(&*store, &Reservation { quota: 0, ..ask }).await;
     text(&redis, &["PERSIST", &key]);
     assert_eq!(
-        one(&*store, &Reservation { window_s: 3600, offset_s: 60, ..take("ttl", 0, 1) }).await.granted,
+        one(&*store, &Reservation { window_s: 3600, offset_s: 60, ..take("ttl", 0, 1) })
+            .await
+            .granted,
         0
     );
     ends_well("mended by a refusal");
@@ -51,9 +53,12 @@ async fn overrides_take_the_place_of_the_quota() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     let ask = take("vip", 5, 4);
-    for (value, expected) in
-        [("7", (4, 4, 7)), ("blocked", (0, 4, 0)), ("unlimited", (4, 8, MAX_UNITS)), ("nonsense", (0, 8, 5))]
-    {
+    for (value, expected) in [
+        ("7", (4, 4, 7)),
+        ("blocked", (0, 4, 0)),
+        ("unlimited", (4, 8, MAX_UNITS)),
+        ("nonsense", (0, 8, 5)),
+    ] {
         text(&redis, &["SET", "qg:test:p:{vip}:override", value]);
         let grant = one(&*store, &ask).await;
         assert_eq!((grant.granted, grant.used, grant.quota), expected, "{value}");
@@ -83,9 +88,16 @@ async fn a_counter_that_is_no_number_fails_alone() {
         let returns = vec![back(&take("broken", 99, 1), grant, 1)];
         let settled = store.reserve(&crate::common::batch(returns, asks)).await;
         assert!(matches!(&settled[1], Err(StoreError::Refused(_))), "{spoiled:?}: {settled:?}");
-        assert_eq!((settled[0].as_ref().unwrap().granted, settled[2].as_ref().unwrap().granted), (1, 1));
+        assert_eq!(
+            (settled[0].as_ref().unwrap().granted, settled[2].as_ref().unwrap().granted),
+            (1, 1)
+        );
     }
-    assert_eq!(numbers(&*store, &take("sound", 99, 1)).await, (1, 8), "and the others are counted once");
+    assert_eq!(
+        numbers(&*store, &take("sound", 99, 1)).await,
+        (1, 8),
+        "and the others are counted once"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +133,8 @@ async fn calls_for_ten(redis: &Redis, store: &dyn Store, of_a_probe: usize) -> u
     }
     let stats = text(redis, &["INFO", "commandstats"]);
     let calls = |name: &str| {
-        let number = |line: &str| line.strip_prefix(name)?.split(['=', ',']).nth(1)?.parse::<usize>().ok();
+        let number =
+            |line: &str| line.strip_prefix(name)?.split(['=', ',']).nth(1)?.parse::<usize>().ok();
         stats.lines().filter_map(number).sum::<usize>()
     };
     calls("cmdstat_eval") - of_a_probe * calls("cmdstat_decrby")
@@ -148,8 +161,10 @@ async fn ten_counters_share_a_call_again_after_a_redis_that_was_loading_its_data
     text(&redis, &["EVAL", "for i = 1, 150 do redis.call('SET', i, ('x'):rep(100)) end", "0"]);
     text(&redis, &["SAVE"]);
     redis.restart().unwrap();
-    until("it serves", Duration::from_secs(10), async || try_one(&*store, &take("loaded", 99, 1)).await.ok())
-        .await;
+    until("it serves", Duration::from_secs(10), async || {
+        try_one(&*store, &take("loaded", 99, 1)).await.ok()
+    })
+    .await;
     // The first of them may find no script, where it was forgotten.
     calls_for_ten(&redis, &*store, 1).await;
     assert_eq!(calls_for_ten(&redis, &*store, 1).await, 1);
@@ -192,7 +207,8 @@ async fn it_heals_within_two_seconds_of_the_return_of_redis() {
     })
     .await;
     redis.restart().unwrap();
-    until("it serves again", Duration::from_secs(2), async || try_one(&*store, &ask).await.ok()).await;
+    until("it serves again", Duration::from_secs(2), async || try_one(&*store, &ask).await.ok())
+        .await;
     assert_eq!(store.health().faults, [""; 0]);
 }
 
@@ -204,8 +220,10 @@ async fn it_waits_for_a_redis_that_is_absent_at_start() {
     assert!(try_one(&*store, &take("absent", 9, 1)).await.unwrap_err().is_outage());
     assert!(!store.health().faults.is_empty());
     redis.restart().unwrap();
-    until("it serves", Duration::from_secs(2), async || try_one(&*store, &take("absent", 9, 1)).await.ok())
-        .await;
+    until("it serves", Duration::from_secs(2), async || {
+        try_one(&*store, &take("absent", 9, 1)).await.ok()
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,11 +231,14 @@ async fn a_frozen_redis_holds_nobody_up_for_ever() {
     let mut redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     redis.freeze().unwrap();
-    let settled = tokio::time::timeout(Duration::from_secs(2), try_one(&*store, &take("ice", 9, 1))).await;
+    let settled =
+        tokio::time::timeout(Duration::from_secs(2), try_one(&*store, &take("ice", 9, 1))).await;
     assert!(settled.unwrap().unwrap_err().is_outage());
     redis.thaw().unwrap();
-    until("it serves", Duration::from_secs(2), async || try_one(&*store, &take("ice", 9, 1)).await.ok())
-        .await;
+    until("it serves", Duration::from_secs(2), async || {
+        try_one(&*store, &take("ice", 9, 1)).await.ok()
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -275,8 +296,10 @@ async fn neither_a_reservation_nor_a_return_is_repeated_when_its_answer_is_lost(
         assert!(matches!(lost[0], Err(StoreError::NoAnswer(_))), "{lost:?}");
         assert!(!cut.load(SeqCst));
         let look = Reservation { quota: 0, ..ask.clone() };
-        until("it is connected again", Duration::from_secs(2), async || try_one(&*store, &look).await.ok())
-            .await;
+        until("it is connected again", Duration::from_secs(2), async || {
+            try_one(&*store, &look).await.ok()
+        })
+        .await;
         assert_eq!(one(&*direct, &look).await.used, used);
     }
 }
@@ -297,7 +320,11 @@ async fn proxy(port: u16) -> (u16, Arc<AtomicBool>) {
     (own, cut)
 }
 
-async fn forward(mut client: TcpStream, mut server: TcpStream, cut: Arc<AtomicBool>) -> std::io::Result<()> {
+async fn forward(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    cut: Arc<AtomicBool>,
+) -> std::io::Result<()> {
     let (mut asked, mut answered) = (vec![0; 65536], vec![0; 65536]);
     loop {
         tokio::select! {
@@ -321,7 +348,8 @@ async fn sentinels_may_have_a_password_of_their_own() {
     let primary = Redis::start().unwrap();
     text(&primary, &["ACL", "SETUSER", "app", "on", ">of-the-primary", "~*", "+@all"]);
     let directory = tempfile::tempdir().unwrap();
-    let lines = "requirepass of-the-sentinels\nuser watch on >of-watch +sentinel|get-master-addr-by-name";
+    let lines =
+        "requirepass of-the-sentinels\nuser watch on >of-watch +sentinel|get-master-addr-by-name";
     let (_sentinel, port) = sentinel_with(&primary, directory.path(), lines);
     let [default, watch, wrong] = ["of-the-sentinels", "of-watch", "wr0ng"].map(|password| {
         let file = directory.path().join(password);
@@ -346,27 +374,40 @@ async fn sentinels_may_have_a_password_of_their_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_lead_to_the_new_primary() {
     let mut primary = Redis::start().unwrap();
-    let follows =
-        ["--replicaof", "127.0.0.1", &primary.port().to_string(), "--repl-diskless-sync-delay", "0"];
+    let follows = [
+        "--replicaof",
+        "127.0.0.1",
+        &primary.port().to_string(),
+        "--repl-diskless-sync-delay",
+        "0",
+    ];
     let replica = Redis::start_with(&follows).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (_sentinel, port) = sentinel(&primary, directory.path());
     // The first sentinel named is one that is gone.
-    let store =
-        open(&format!("redis-sentinel://127.0.0.1:{},127.0.0.1:{port}/mymaster", ports::free().unwrap()))
-            .await;
+    let store = open(&format!(
+        "redis-sentinel://127.0.0.1:{},127.0.0.1:{port}/mymaster",
+        ports::free().unwrap()
+    ))
+    .await;
     let ask = take("sentinel", 99, 5);
     assert_eq!(numbers(&*store, &ask).await, (5, 5));
-    let known = async || resp::command(port, &["SENTINEL", "REPLICAS", "mymaster"]).unwrap().lines();
-    until("the sentinel knows the replica, which has the counter", Duration::from_secs(15), async || {
-        let found = known().await.contains(&replica.port().to_string());
-        (found && text(&replica, &["DBSIZE"]) == "1").then_some(())
-    })
+    let known =
+        async || resp::command(port, &["SENTINEL", "REPLICAS", "mymaster"]).unwrap().lines();
+    until(
+        "the sentinel knows the replica, which has the counter",
+        Duration::from_secs(15),
+        async || {
+            let found = known().await.contains(&replica.port().to_string());
+            (found && text(&replica, &["DBSIZE"]) == "1").then_some(())
+        },
+    )
     .await;
     primary.stop().unwrap();
-    let grant =
-        until("the new primary serves", Duration::from_secs(20), async || try_one(&*store, &ask).await.ok())
-            .await;
+    let grant = until("the new primary serves", Duration::from_secs(20), async || {
+        try_one(&*store, &ask).await.ok()
+    })
+    .await;
     assert_eq!((grant.granted, grant.used), (5, 10));
 }
 
@@ -379,8 +420,10 @@ async fn it_follows_most_sentinels_though_its_primary_still_answers() {
     let sentinels = directories.each_ref().map(|directory| sentinel(&old, directory.path()));
     let ports = sentinels.each_ref().map(|(_, port)| *port);
     for port in ports {
-        until("a sentinel answers", Duration::from_secs(10), async || resp::command(port, &["PING"]).ok())
-            .await;
+        until("a sentinel answers", Duration::from_secs(10), async || {
+            resp::command(port, &["PING"]).ok()
+        })
+        .await;
     }
     let named = ports.map(|port| format!("127.0.0.1:{port}")).join(",");
     let store = open(&format!("redis-sentinel://{named}/mymaster")).await;
@@ -396,7 +439,8 @@ async fn it_follows_most_sentinels_though_its_primary_still_answers() {
     assert_eq!(numbers(&*store, &ask).await, (5, 10), "one of three is a minority");
     follow(ports[2]);
     until("the store leaves the old primary", Duration::from_secs(15), async || {
-        (text(&new, &["DBSIZE"]) != "0" || try_one(&*store, &ask).await.ok()?.used == 5).then_some(())
+        (text(&new, &["DBSIZE"]) != "0" || try_one(&*store, &ask).await.ok()?.used == 5)
+            .then_some(())
     })
     .await;
     assert_eq!(store.health().faults, [""; 0]);

@@ -88,7 +88,10 @@ async fn the_command_that_the_store_names_grants_what_is_missing() {
         let command = said.split("run ").last().unwrap().split(' ').collect::<Vec<_>>();
         assert_eq!(command, ["ACL", "SETUSER", "quotagate", &rule]);
         redis.cli(&command).unwrap();
-        until(&rule, Duration::from_secs(5), async || store.health().faults.is_empty().then_some(())).await;
+        until(&rule, Duration::from_secs(5), async || {
+            store.health().faults.is_empty().then_some(())
+        })
+        .await;
         if rule == "+eval" {
             // A store that is connected needs it only after SCRIPT FLUSH.
             continue;
@@ -136,13 +139,16 @@ async fn behind_sentinel_one_is_needed_on_the_sentinel() {
     let (_sentinel, port) = sentinel(&redis, directory.path());
     let rights = documented().unwrap();
     let url = format!("redis-sentinel://quotagate:s3cret@127.0.0.1:{port}/mymaster");
-    until("the sentinel answers", Duration::from_secs(10), async || resp::command(port, &["PING"]).ok())
-        .await;
+    until("the sentinel answers", Duration::from_secs(10), async || {
+        resp::command(port, &["PING"]).ok()
+    })
+    .await;
     allow(redis.port(), &rights.one).unwrap();
     assert!(opened(&url, redis.port()).await.is_some(), "a sentinel that asks for nothing");
     // From now on it asks for a password.
     allow(port, &without(&rights.sentinel, "sentinel|get-master-addr-by-name")).unwrap();
-    resp::command(port, &["ACL", "SETUSER", "looker", "on", ">looks", "~*", "&*", "+@all"]).unwrap();
+    resp::command(port, &["ACL", "SETUSER", "looker", "on", ">looks", "~*", "&*", "+@all"])
+        .unwrap();
     resp::command(port, &["ACL", "SETUSER", "default", "-@all", "+acl"]).unwrap();
     assert!(opened(&url, port).await.is_none());
     is_refused(port, "sentinel|get-master-addr-by-name");
@@ -183,13 +189,16 @@ async fn those_of_a_cluster_suffice_while_a_slot_moves_and_each_is_needed() {
     drop(store);
     assert_eq!(names(&rights.cluster).collect::<Vec<_>>(), ["cluster|slots", "asking"]);
     let somewhere = |name: &str| {
-        let refused: Vec<_> = cluster.ports().into_iter().map(|port| refused(port).unwrap()).collect();
+        let refused: Vec<_> =
+            cluster.ports().into_iter().map(|port| refused(port).unwrap()).collect();
         refused.iter().flatten().any(|object| object == name)
     };
     allow_all(&without(&all, "cluster|slots"));
     let store = quotagate_store::open(&url.parse().unwrap(), "qg");
-    until("the map is refused", Duration::from_secs(10), async || somewhere("cluster|slots").then_some(()))
-        .await;
+    until("the map is refused", Duration::from_secs(10), async || {
+        somewhere("cluster|slots").then_some(())
+    })
+    .await;
     let command = "run ACL SETUSER quotagate +cluster|slots on every node";
     assert!(complaint(&*store, command).await.contains(command));
     drop(store);

@@ -39,7 +39,9 @@ impl Store for Gated {
             let quick = |at: &usize| batch.reservations[*at].key.contains(":quick:");
             (0..settled.len()).filter(quick).for_each(|at| settle(at, settled[at].clone()));
             self.gate.acquire().await.unwrap().forget();
-            (0..settled.len()).filter(|at| !quick(at)).for_each(|at| settle(at, settled[at].clone()));
+            (0..settled.len())
+                .filter(|at| !quick(at))
+                .for_each(|at| settle(at, settled[at].clone()));
         }
         .boxed()
     }
@@ -69,7 +71,8 @@ impl Server {
 
     async fn with(listen: &str, tokens: Option<Tokens>) -> Self {
         let memory = Memory::new(steady_clock());
-        let store = Arc::new(Gated { memory, gate: Semaphore::new(1000), entered: AtomicUsize::new(0) });
+        let store =
+            Arc::new(Gated { memory, gate: Semaphore::new(1000), entered: AtomicUsize::new(0) });
         let calls = Calls::with(Arc::clone(&store) as Arc<dyn Store>, listen, tokens).await;
         Self { store, calls }
     }
@@ -100,7 +103,10 @@ fn post(body: Bytes) -> Request<Full<Bytes>> {
 }
 
 fn get(path: &str) -> Request<Full<Bytes>> {
-    Request::get(format!("http://store{path}")).header("host", "store").body(Full::default()).unwrap()
+    Request::get(format!("http://store{path}"))
+        .header("host", "store")
+        .body(Full::default())
+        .unwrap()
 }
 
 fn request(reservations: &[Reservation]) -> Value {
@@ -111,13 +117,17 @@ async fn h1(address: &ListenAddr) -> http1::SendRequest<Full<Bytes>> {
     match address {
         ListenAddr::Tcp(address) => {
             let (send, connection) =
-                http1::handshake(TokioIo::new(TcpStream::connect(address).await.unwrap())).await.unwrap();
+                http1::handshake(TokioIo::new(TcpStream::connect(address).await.unwrap()))
+                    .await
+                    .unwrap();
             tokio::spawn(connection);
             send
         }
         ListenAddr::Unix(path) => {
             let (send, connection) =
-                http1::handshake(TokioIo::new(UnixStream::connect(path).await.unwrap())).await.unwrap();
+                http1::handshake(TokioIo::new(UnixStream::connect(path).await.unwrap()))
+                    .await
+                    .unwrap();
             tokio::spawn(connection);
             send
         }
@@ -140,8 +150,10 @@ async fn call(address: &ListenAddr, request: Request<Full<Bytes>>) -> (StatusCod
 async fn the_same_port_speaks_both_versions_of_http() {
     let server = Server::start().await;
     let body = request(&[take("a", 5, 3), take("b", 5, 9)]).to_string();
-    let (status, reply) =
-        read(h2(&server.calls.address).await.send_request(post(body.clone().into())).await.unwrap()).await;
+    let (status, reply) = read(
+        h2(&server.calls.address).await.send_request(post(body.clone().into())).await.unwrap(),
+    )
+    .await;
     assert_eq!(status, 200);
     assert_eq!(reply["grants"][0]["granted"], 3);
     assert_eq!(reply["grants"][1]["granted"], 5);
@@ -234,9 +246,12 @@ async fn an_item_out_of_bounds_fails_alone() {
 async fn the_token_is_asked_for() {
     let server = Server::with("127.0.0.1:0", Tokens::new(b"s3cret")).await;
     let body = || Bytes::from(request(&[take("t", 5, 1)]).to_string());
-    for (shown, expected) in
-        [(None, 401), (Some("Bearer wrong"), 401), (Some("s3cret"), 401), (Some("Bearer s3cret"), 200)]
-    {
+    for (shown, expected) in [
+        (None, 401),
+        (Some("Bearer wrong"), 401),
+        (Some("s3cret"), 401),
+        (Some("Bearer s3cret"), 200),
+    ] {
         let mut request = post(body());
         if let Some(shown) = shown {
             request.headers_mut().insert("authorization", shown.parse().unwrap());
@@ -267,8 +282,10 @@ async fn a_grant_that_comes_after_the_budget_is_returned() {
     assert_eq!(status, 504, "{reply}");
     assert_eq!(server.used("slow").await, 3);
     server.store.gate.add_permits(1);
-    until("the return", Duration::from_secs(2), async || (server.used("slow").await == 0).then_some(()))
-        .await;
+    until("the return", Duration::from_secs(2), async || {
+        (server.used("slow").await == 0).then_some(())
+    })
+    .await;
     body["budget_ms"] = json!(0);
     assert_eq!(server.post(&body).await.0, 504);
     assert_eq!(server.store.entered.load(SeqCst), 1, "nothing is started without a budget");
@@ -313,7 +330,9 @@ async fn the_grant_of_a_caller_that_has_gone_is_returned() {
     waiting.abort();
     let body = request(&[take("kept", 9, 5)]).to_string();
     let answered =
-        tokio::spawn(async move { read(kept.send_request(post(body.into())).await.unwrap()).await });
+        tokio::spawn(
+            async move { read(kept.send_request(post(body.into())).await.unwrap()).await },
+        );
     server.entered(3).await;
     assert_eq!((server.used("gone").await, server.used("reset").await), (3, 4));
     server.store.gate.add_permits(3);
@@ -331,9 +350,16 @@ async fn what_was_accepted_is_answered_before_the_end() {
     server.close_gate();
     let (one, two) =
         (request(&[take("drain", 9, 3)]).to_string(), request(&[take("drain", 9, 4)]).to_string());
-    let (mut first, mut second) = (h1(&server.calls.address).await, h2(&server.calls.address).await);
-    let one = tokio::spawn(async move { read(first.send_request(post(one.into())).await.unwrap()).await });
-    let two = tokio::spawn(async move { read(second.send_request(post(two.into())).await.unwrap()).await });
+    let (mut first, mut second) =
+        (h1(&server.calls.address).await, h2(&server.calls.address).await);
+    let one =
+        tokio::spawn(
+            async move { read(first.send_request(post(one.into())).await.unwrap()).await },
+        );
+    let two =
+        tokio::spawn(
+            async move { read(second.send_request(post(two.into())).await.unwrap()).await },
+        );
     server.entered(2).await;
     server.calls.stop.take();
     let ListenAddr::Tcp(address) = server.calls.address else { panic!() };

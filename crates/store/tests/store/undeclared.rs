@@ -54,7 +54,10 @@ async fn forward(client: TcpStream, server: TcpStream, counted: Arc<AtomicUsize>
         if command.iter().any(|word| word.starts_with(b"qg:")) && !of_probe {
             counted.fetch_add(1, SeqCst);
         }
-        if command.get(1).is_some_and(|script| *script == digest.as_bytes() || *script == SCRIPT.as_bytes()) {
+        if command
+            .get(1)
+            .is_some_and(|script| *script == digest.as_bytes() || *script == SCRIPT.as_bytes())
+        {
             command[0] = b"EVAL".to_vec();
             command[1] = [GUARD, SCRIPT].concat().into_bytes();
         }
@@ -84,7 +87,10 @@ async fn a_reservation_takes_one_command_where_undeclared_keys_cannot_be_read() 
     assert_eq!(commands.load(SeqCst), 1, "commands for one reservation");
     let asks = (0..10).map(|n| take(&format!("strict{n}"), 9, 1)).collect();
     let settled = store.reserve(&batch(vec![back(&ask, grant, 1)], asks)).await;
-    assert!(settled.iter().all(|grant| grant.as_ref().is_ok_and(|grant| grant.used == 1)), "{settled:?}");
+    assert!(
+        settled.iter().all(|grant| grant.as_ref().is_ok_and(|grant| grant.used == 1)),
+        "{settled:?}"
+    );
     assert_eq!(commands.load(SeqCst), 2, "ten reservations and a refund share one more");
     redis.cli(&["SET", "qg:test:p:{strict}:override", "3"]).unwrap();
     assert_eq!(numbers(&*store, &ask).await, (2, 3), "an override is read");

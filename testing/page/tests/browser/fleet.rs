@@ -29,7 +29,9 @@ fn of(name: &str) -> Result<Request> {
 /// that was admitted.
 fn admitted_from_now(rig: &Rig, caller: &str) -> Result<usize> {
     let request = of(caller)?;
-    wait::until_true(&format!("{caller} to be admitted"), LIMIT, || Ok(rig.status(&request)? == 200))?;
+    wait::until_true(&format!("{caller} to be admitted"), LIMIT, || {
+        Ok(rig.status(&request)? == 200)
+    })?;
     let mut admitted = 1;
     while rig.status(&request)? == 200 {
         admitted += 1;
@@ -67,7 +69,10 @@ fn numbers_appear_and_move() -> Result<()> {
         Ok(browser.run(rate, vec![])?.as_f64().is_some_and(|rate| rate > 1.0 && rate < 60.0))
     })?;
     let bars = "return document.querySelector('path.admitted').getAttribute('d').length";
-    assert!(browser.run(bars, vec![])?.as_u64().is_some_and(|length| length > 10), "the chart is drawn");
+    assert!(
+        browser.run(bars, vec![])?.as_u64().is_some_and(|length| length > 10),
+        "the chart is drawn"
+    );
     let calls = "return parseFloat(document.querySelector('#calls').textContent)";
     wait::until_true("calls per second", LIMIT, || {
         Ok(browser.run(calls, vec![])?.as_f64().is_some_and(|calls| calls > 1.0))
@@ -86,7 +91,10 @@ fn dial_set_on_the_page_changes_responses() -> Result<()> {
     let words = page::review_dial(&browser, "per-caller", &[("quota", "8"), ("for", "1h")])?;
     let promised = "Policy per-caller of domain shop will grant each ";
     let bound = " at most 8 per 366 d, counted over all proxies, from within 10 s, until ";
-    assert!(words.starts_with(promised) && words.contains(bound) && words.contains("(1 h)"), "{words}");
+    assert!(
+        words.starts_with(promised) && words.contains(bound) && words.contains("(1 h)"),
+        "{words}"
+    );
     assert_eq!(rig.status(&of("alice")?)?, 429, "nothing is done before one agrees");
     page::agree(&browser)?;
     assert_eq!(admitted_from_now(&rig, "alice")?, 3, "8 less 5");
@@ -99,7 +107,10 @@ fn dial_set_on_the_page_changes_responses() -> Result<()> {
     page::agree(&browser)?;
     wait::until_true("nobody to be refused", LIMIT, || Ok(rig.status(&of("alice")?)? == 200))?;
     browser.click("#dials button")?;
-    browser.wait_for("#confirm-words", "goes back to 5 per 366 d, enforce, deny when the store fails")?;
+    browser.wait_for(
+        "#confirm-words",
+        "goes back to 5 per 366 d, enforce, deny when the store fails",
+    )?;
     page::agree(&browser)?;
     until_refused(&rig, "alice")?;
     browser.wait_for("#no-dials", "No dial is turned")?;
@@ -137,8 +148,10 @@ fn override_set_on_the_page_applies_to_one_partition() -> Result<()> {
     browser.wait_for("#overrides", "1 h 59 min")?;
 
     browser.click("#overrides td button")?;
-    browser
-        .wait_for("#confirm-words", "goes back to what policy per-caller of domain shop grants everybody")?;
+    browser.wait_for(
+        "#confirm-words",
+        "goes back to what policy per-caller of domain shop grants everybody",
+    )?;
     page::agree(&browser)?;
     browser.wait_for("#no-overrides", "No partition has an override")?;
     until_refused(&rig, "alice")
@@ -161,7 +174,8 @@ fn client_names_are_rendered_as_text() -> Result<()> {
     let browser = opened(&rig)?;
     browser.wait_for("#fullest", "header.x-tenant=%3Cimg%20src%3Dx")?;
     browser.wait_for("#fullest", "header.x-tenant=%E2%80%AEtset")?;
-    let hurt = "return [window.hit ?? 0, document.querySelectorAll('main img, main script').length]";
+    let hurt =
+        "return [window.hit ?? 0, document.querySelectorAll('main img, main script').length]";
     assert_eq!(browser.run(hurt, vec![])?, json!([0, 0]));
     Ok(())
 }

@@ -40,12 +40,19 @@ fn token_is_required_to_see_anything() -> Result<()> {
     browser.wait_for("#connection", page::LIVE)?;
     browser.wait_for("#no-policies", "No filter has told of itself yet")?;
     let leaks = "return [location.href, ...performance.getEntries().map((e) => e.name), document.cookie, JSON.stringify(localStorage), document.documentElement.outerHTML].filter((text) => text.includes(arguments[0])).length";
-    assert_eq!(browser.run(leaks, vec![json!(TOKEN)])?, 0, "the token is in no address and in no document");
+    assert_eq!(
+        browser.run(leaks, vec![json!(TOKEN)])?,
+        0,
+        "the token is in no address and in no document"
+    );
     // A second tab knows nothing of it.
     browser.click("#forget")?;
     browser.wait_for("#connection", "Needs the token")?;
     assert_eq!(browser.text("#content")?, "");
-    assert_eq!(browser.run("return JSON.stringify(sessionStorage).includes('s3cret')", vec![])?, false);
+    assert_eq!(
+        browser.run("return JSON.stringify(sessionStorage).includes('s3cret')", vec![])?,
+        false
+    );
     Ok(())
 }
 
@@ -76,7 +83,8 @@ fn faults_of_the_store_are_shown_at_their_field() -> Result<()> {
     page::review_dial(&browser, "per-caller", &[("quota", "7")])?;
     browser.click("#confirm-do")?;
     browser.wait_for("#dial-error", "Domain: no filter has told of a domain \"shop\".")?;
-    let closed = "return [document.querySelector('#confirm').open, document.querySelector('#dial').open]";
+    let closed =
+        "return [document.querySelector('#confirm').open, document.querySelector('#dial').open]";
     assert_eq!(browser.run(closed, vec![])?, json!([false, true]), "back in the form");
     for (field, value, words) in [
         ("#dial-quota", "many", "Write a whole number, 0 or more."),
@@ -159,9 +167,12 @@ fn rebound_host_name_is_rejected() -> Result<()> {
     let browser = Browser::start_with(&["--host-resolver-rules=MAP evil.example 127.0.0.1"])?;
     let at = format!("http://evil.example:{}/", store.admin_port());
     browser.open(&at)?;
-    browser
-        .wait_for("#trouble", "open this page under a name or an address that the store knows as its own")?;
-    let became = browser.run_async(ATTACKS, vec![json!(at), json!("per-caller"), json!("ip=127.0.0.1")])?;
+    browser.wait_for(
+        "#trouble",
+        "open this page under a name or an address that the store knows as its own",
+    )?;
+    let became =
+        browser.run_async(ATTACKS, vec![json!(at), json!("per-caller"), json!("ip=127.0.0.1")])?;
     assert_eq!(became, json!(["421", "421", "421", "421", "421"]));
     assert_eq!(stored(&store, "/v1/boards")?, json!([]));
     Ok(())

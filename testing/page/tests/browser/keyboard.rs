@@ -30,13 +30,13 @@ fn the_tab_key_reaches_every_control_and_shows_where_it_is() -> Result<()> {
     browser.wait_for("#overrides", "jwt.sub=bob")?;
     browser.press(TAB)?;
     assert_eq!(focused(&browser)?, "Skip to the content", "the first stop");
-    let outline =
-        "const at = getComputedStyle(document.activeElement); return `${at.outlineStyle} ${at.outlineWidth}`";
+    let outline = "const at = getComputedStyle(document.activeElement); return `${at.outlineStyle} ${at.outlineWidth}`";
     for _ in 0..40 {
         assert_eq!(browser.run(outline, vec![])?, "solid 2px", "at {}", focused(&browser)?);
         browser.press(TAB)?;
         if focused(&browser)? == json!("Skip to the content")
-            || browser.run("return document.activeElement === document.body", vec![])? == json!(true)
+            || browser.run("return document.activeElement === document.body", vec![])?
+                == json!(true)
         {
             break;
         }
@@ -78,12 +78,15 @@ fn rows_keep_their_order_while_one_has_the_focus() -> Result<()> {
     snapshot["top"]["refused"] = json!([row("ip=192.0.2.1", 9), row("ip=192.0.2.2", 8)]);
     page::make_up(&browser, &snapshot, &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
-    let focus =
-        "document.querySelectorAll('#refused button')[1].focus(); window.held = document.activeElement";
+    let focus = "document.querySelectorAll('#refused button')[1].focus(); window.held = document.activeElement";
     browser.run(focus, vec![])?;
-    browser.run("made.snapshot.top.refused.reverse(); made.snapshot.top.refused[0].requests = 77", vec![])?;
+    browser.run(
+        "made.snapshot.top.refused.reverse(); made.snapshot.top.refused[0].requests = 77",
+        vec![],
+    )?;
     browser.wait_for("#refused", "77")?;
-    let order = "return [...document.querySelectorAll('#refused .theirs')].map((at) => at.textContent)";
+    let order =
+        "return [...document.querySelectorAll('#refused .theirs')].map((at) => at.textContent)";
     assert_eq!(browser.run(order, vec![])?, json!(["ip=192.0.2.1", "ip=192.0.2.2"]));
     assert_eq!(browser.run("return document.activeElement === window.held", vec![])?, true);
     browser.run("document.activeElement.blur()", vec![])?;

@@ -33,7 +33,8 @@ fn quota_applies_to_each_partition_and_replaces_tiers() -> Result<()> {
         (Value::Null, false, "each partition"),
     ] {
         let (_store, browser) = opened(partition_by, tiers)?;
-        let words = page::review_dial(&browser, "per-caller", &[("quota", "1,000"), ("for", "1h")])?;
+        let words =
+            page::review_dial(&browser, "per-caller", &[("quota", "1,000"), ("for", "1h")])?;
         let promised = format!(
             "Policy per-caller of domain shop will grant {whom} at most 1,000 per 1 min, counted over all proxies"
         );
@@ -47,7 +48,10 @@ fn quota_applies_to_each_partition_and_replaces_tiers() -> Result<()> {
 fn each_dial_of_a_policy_is_shown_with_its_own_end() -> Result<()> {
     let (_store, browser) = opened(Value::Null, false)?;
     let row = browser.wait_for("#policies", "configured: 5 per 1 min, enforce; ")?;
-    assert!(row.contains("; its own dial reverts in 59 min; the dial of all policies stays until"), "{row}");
+    assert!(
+        row.contains("; its own dial reverts in 59 min; the dial of all policies stays until"),
+        "{row}"
+    );
     Ok(())
 }
 

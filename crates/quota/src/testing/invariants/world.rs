@@ -290,9 +290,9 @@ impl World {
                 });
             }
             Event::Reply(worker, call, body) => {
-                drop(self.workers[worker].replied(call, &body, now))
+                _ = self.workers[worker].replied(call, &body, now);
             }
-            Event::Failed(worker, call) => drop(self.workers[worker].call_failed(call, now)),
+            Event::Failed(worker, call) => _ = self.workers[worker].call_failed(call, now),
             Event::Answered(worker, mut admission) => {
                 let status = self.random.of(&[Some(COUNTED), Some(200), Some(200), None]);
                 let head = |status| Answered::headers(status, None, None, true);

@@ -7,7 +7,10 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ("cost-zero", &[("policies[0].cost", "must be a whole number from 1")]),
     ("count-word", &[("policies[0].count", r#"must be all, is "none""#)]),
     ("precision-word", &[("policies[0].precision", "must be exact or lease")]),
-    ("cost-type", &[("policies[0].cost", "must be a whole number from 1 to 9007199254740991, is a list")]),
+    (
+        "cost-type",
+        &[("policies[0].cost", "must be a whole number from 1 to 9007199254740991, is a list")],
+    ),
     (
         "cost-none",
         &[
@@ -27,16 +30,31 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ),
     (
         "cost-header-name",
-        &[("policies[0].cost.header.name", r#"must be a header name of at most 128 bytes, is ":path""#)],
+        &[(
+            "policies[0].cost.header.name",
+            r#"must be a header name of at most 128 bytes, is ":path""#,
+        )],
     ),
     (
         "cost-header-default",
         &[("policies[0].cost.header.default", "must be at most max, which is 10, is 11")],
     ),
-    ("count-type", &[("policies[0].count", "must be all or {status: [..], grpc_status: [..]}, is a list")]),
-    ("count-status-none", &[("policies[0].count", "must list a status or grpc_status that counts")]),
-    ("count-status-empty", &[("policies[0].count", "must list a status or grpc_status that counts")]),
-    ("count-status-twice", &[("policies[0].count.status[2]", "is the same as policies[0].count.status[0]")]),
+    (
+        "count-type",
+        &[("policies[0].count", "must be all or {status: [..], grpc_status: [..]}, is a list")],
+    ),
+    (
+        "count-status-none",
+        &[("policies[0].count", "must list a status or grpc_status that counts")],
+    ),
+    (
+        "count-status-empty",
+        &[("policies[0].count", "must list a status or grpc_status that counts")],
+    ),
+    (
+        "count-status-twice",
+        &[("policies[0].count.status[2]", "is the same as policies[0].count.status[0]")],
+    ),
     (
         "count-grpc-status",
         &[

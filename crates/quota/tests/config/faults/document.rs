@@ -8,11 +8,17 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ("not-json", &[("configuration", "must be JSON: ")]),
     ("empty", &[("configuration", "must be JSON: ")]),
     ("not-an-object", &[("configuration", "must be an object, is a list")]),
-    ("nothing-required", &[("domain", "is required"), ("store", "is required"), ("policies", "is required")]),
+    (
+        "nothing-required",
+        &[("domain", "is required"), ("store", "is required"), ("policies", "is required")],
+    ),
     ("unknown-field", &[("polcies", r#"unknown field: did you mean "policies"?"#)]),
     (
         "unknown-field-far",
-        &[("store.retries", "unknown field: known are cluster, timeout, on_failure, local_share, token")],
+        &[(
+            "store.retries",
+            "unknown field: known are cluster, timeout, on_failure, local_share, token",
+        )],
     ),
     ("unknown-field-strange-name", &[(r#"["a.b\nc"]"#, "unknown field")]),
     ("domain-characters", &[("domain", r#"must match [a-z0-9._-]{1,64}, is "Shop""#)]),
@@ -24,7 +30,10 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ("cluster-empty", &[("store.cluster", "must not be empty")]),
     (
         "timeout-zero",
-        &[("store.timeout", r#"must be a duration from 1ms to 60s, is "0ms": write for example 50ms"#)],
+        &[(
+            "store.timeout",
+            r#"must be a duration from 1ms to 60s, is "0ms": write for example 50ms"#,
+        )],
     ),
     ("timeout-long", &[("store.timeout", "must be a duration from 1ms to 60s")]),
     ("timeout-number", &[("store.timeout", "is 50: write for example 50ms")]),
@@ -40,16 +49,28 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ("access-log-twice", &[("access_log[2]", "is the same as access_log[0]")]),
     ("access-log-type", &[("access_log", "must be a list, is false")]),
     ("digest-key-empty", &[("digest_key", "must not be empty")]),
-    ("digest-key-type", &[("digest_key", "must be a string (in YAML, put it in quotes), is a number")]),
+    (
+        "digest-key-type",
+        &[("digest_key", "must be a string (in YAML, put it in quotes), is a number")],
+    ),
     ("local-share-zero", &[("store.local_share", "must be a number above 0 and at most 1, is 0")]),
-    ("local-share-large", &[("store.local_share", "must be a number above 0 and at most 1, is 1.5")]),
-    ("local-share-type", &[("store.local_share", "must be a number above 0 and at most 1, is a string")]),
+    (
+        "local-share-large",
+        &[("store.local_share", "must be a number above 0 and at most 1, is 1.5")],
+    ),
+    (
+        "local-share-type",
+        &[("store.local_share", "must be a number above 0 and at most 1, is a string")],
+    ),
     ("token-empty", &[("store.token", "must not be empty")]),
     ("token-type", &[("store.token", "must be a string (in YAML, put it in quotes), is a number")]),
     ("token-long", &[("store.token", "must be at most 4096 bytes long")]),
     (
         "token-characters",
-        &[("store.token", "must be a bearer token: letters, digits and -._~+/, and = only at its end")],
+        &[(
+            "store.token",
+            "must be a bearer token: letters, digits and -._~+/, and = only at its end",
+        )],
     ),
     ("token-padding", &[("store.token", "must be a bearer token")]),
     (

@@ -6,7 +6,10 @@ use super::Expected;
 pub const BAD: &[(&str, &[Expected])] = &[
     ("identities-type", &[("identities", "must be an object, is a list")]),
     ("identities-many", &[("identities", "must have at most 64 entries, has 65")]),
-    ("identity-name", &[(r#"identities["the caller"]"#, "the name must match [A-Za-z0-9._-]{1,64}")]),
+    (
+        "identity-name",
+        &[(r#"identities["the caller"]"#, "the name must match [A-Za-z0-9._-]{1,64}")],
+    ),
     ("identity-name-taken", &[("identities.host", "host is taken")]),
     ("identity-empty", &[("identities.none", "must not be empty")]),
     ("identity-type", &[("identities.none", "must be a list, is an object")]),
@@ -29,11 +32,17 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ("header-type", &[("identities.caller[0].header", "must be an object")]),
     ("header-name-missing", &[("identities.caller[0].header.name", "is required")]),
     ("header-name", &[("identities.caller[0].header.name", "must be a header name")]),
-    ("header-secret", &[("identities.caller[0].header.secret", "must be true or false, is a string")]),
+    (
+        "header-secret",
+        &[("identities.caller[0].header.secret", "must be true or false, is a string")],
+    ),
     ("client-ip-type", &[("identities.caller[0].client_ip", "must be an object, is null")]),
     (
         "client-ip-prefix-zero",
-        &[("identities.caller[0].client_ip.ipv6_prefix", "must be a whole number from 1 to 128, is 0")],
+        &[(
+            "identities.caller[0].client_ip.ipv6_prefix",
+            "must be a whole number from 1 to 128, is 0",
+        )],
     ),
     ("client-ip-prefix-long", &[("identities.caller[0].client_ip.ipv6_prefix", "is 129")]),
     ("jwt-none", &[("identities.caller[0].jwt", "must have exactly one of claim, claims")]),
@@ -43,7 +52,10 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ("jwt-claims-empty", &[("identities.caller[0].jwt.claims", "must not be empty")]),
     (
         "jwt-claims-twice",
-        &[("identities.caller[0].jwt.claims[2]", "is the same as identities.caller[0].jwt.claims[0]")],
+        &[(
+            "identities.caller[0].jwt.claims[2]",
+            "is the same as identities.caller[0].jwt.claims[0]",
+        )],
     ),
     ("jwt-payload", &[("identities.caller[0].jwt.payload", "must not be empty")]),
     (
@@ -59,7 +71,10 @@ pub const BAD: &[(&str, &[Expected])] = &[
     (
         "cookie-name",
         &[
-            ("identities.caller[0].cookie.name", r#"must be a cookie name of at most 128 bytes, is "a b""#),
+            (
+                "identities.caller[0].cookie.name",
+                r#"must be a cookie name of at most 128 bytes, is "a b""#,
+            ),
             ("identities.caller[1].cookie.name", "must be a cookie name"),
             ("identities.caller[2].cookie.name", "must be a cookie name"),
             ("identities.caller[3].cookie.name", "is required"),
@@ -77,10 +92,16 @@ pub const BAD: &[(&str, &[Expected])] = &[
     (
         "peer",
         &[
-            ("identities.caller[0].peer", "must have exactly one of san, subject, has none of them"),
+            (
+                "identities.caller[0].peer",
+                "must have exactly one of san, subject, has none of them",
+            ),
             ("identities.caller[1].peer", "has san, subject"),
             ("identities.caller[2].peer.san", r#"must be uri or dns, is "ip""#),
-            ("identities.caller[3].peer.subject", "must be true: leave the whole source out instead"),
+            (
+                "identities.caller[3].peer.subject",
+                "must be true: leave the whole source out instead",
+            ),
         ],
     ),
     (
@@ -88,7 +109,10 @@ pub const BAD: &[(&str, &[Expected])] = &[
         &[
             ("identities.caller[0].metadata.filter", "is required"),
             ("identities.caller[0].metadata.path", "is required"),
-            ("identities.caller[0].metadata.type", r#"must be string, number or boolean, is "text""#),
+            (
+                "identities.caller[0].metadata.type",
+                r#"must be string, number or boolean, is "text""#,
+            ),
         ],
     ),
     (
@@ -115,7 +139,10 @@ pub const BAD: &[(&str, &[Expected])] = &[
             ("identities.caller[0].jwt.claim", "must not be empty"),
             ("identities.caller[1].jwt.claim[1]", "must not be empty"),
             ("identities.caller[2].jwt.claim", "must be a string"),
-            ("identities.caller[3].jwt.claims[1]", "is the same as identities.caller[3].jwt.claims[0]"),
+            (
+                "identities.caller[3].jwt.claims[1]",
+                "is the same as identities.caller[3].jwt.claims[0]",
+            ),
             ("identities.caller[4].jwt.claim", "must be without control characters"),
         ],
     ),

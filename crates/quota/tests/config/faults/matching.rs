@@ -20,7 +20,10 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ("match-path-two", &[("policies[0].match.path", "has exact, prefix")]),
     ("match-path-exact", &[("policies[0].match.path.exact", "must begin with /")]),
     ("match-path-prefix", &[("policies[0].match.path.prefix", "must not be empty")]),
-    ("match-path-query", &[("policies[0].match.path.suffix", "the query string is no part of the path")]),
+    (
+        "match-path-query",
+        &[("policies[0].match.path.suffix", "the query string is no part of the path")],
+    ),
     (
         "match-path-parameters",
         &[
@@ -29,8 +32,14 @@ pub const BAD: &[(&str, &[Expected])] = &[
             ("policies[2].match.path.suffix", "must be without ;"),
         ],
     ),
-    ("match-path-regex", &[("policies[0].match.path.regex", r#"must be a regular expression, is "/(a": "#)]),
-    ("match-path-regex-long", &[("policies[0].match.path.regex", "must be at most 1024 bytes long")]),
+    (
+        "match-path-regex",
+        &[("policies[0].match.path.regex", r#"must be a regular expression, is "/(a": "#)],
+    ),
+    (
+        "match-path-regex-long",
+        &[("policies[0].match.path.regex", "must be at most 1024 bytes long")],
+    ),
     ("match-path-regex-huge", &[("policies[0].match.path.regex", "must be a regular expression")]),
     (
         "match-hosts",
@@ -49,11 +58,17 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ("match-path-long", &[("policies[0].match.path.prefix", "must be at most 1024 bytes long")]),
     ("match-headers", &[("policies[0].match.headers", "must not be empty")]),
     ("match-headers-type", &[("policies[0].match.headers", "must be a list, is an object")]),
-    ("match-headers-many", &[("policies[0].match.headers", "must have at most 64 entries, has 65")]),
+    (
+        "match-headers-many",
+        &[("policies[0].match.headers", "must have at most 64 entries, has 65")],
+    ),
     (
         "match-header-none",
         &[
-            ("policies[0].match.headers[0]", "must have exactly one of exact, prefix, regex, present"),
+            (
+                "policies[0].match.headers[0]",
+                "must have exactly one of exact, prefix, regex, present",
+            ),
             ("policies[0].match.headers[1].name", "is required"),
         ],
     ),
@@ -86,5 +101,8 @@ pub const BAD: &[(&str, &[Expected])] = &[
             ("policies[0].match.routes[2]", "must be a string"),
         ],
     ),
-    ("match-routes-twice", &[("policies[0].match.routes[2]", "is the same as policies[0].match.routes[0]")]),
+    (
+        "match-routes-twice",
+        &[("policies[0].match.routes[2]", "is the same as policies[0].match.routes[0]")],
+    ),
 ];

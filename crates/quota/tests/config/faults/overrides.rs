@@ -10,8 +10,14 @@ pub const BAD: &[(&str, &[Expected])] = &[
     (
         "override-none",
         &[
-            ("policies[0].overrides[0]", "must have exactly one of value, network, has none of them"),
-            ("policies[0].overrides[0]", "must have exactly one of quota, unlimited, has none of them"),
+            (
+                "policies[0].overrides[0]",
+                "must have exactly one of value, network, has none of them",
+            ),
+            (
+                "policies[0].overrides[0]",
+                "must have exactly one of quota, unlimited, has none of them",
+            ),
         ],
     ),
     (
@@ -25,7 +31,10 @@ pub const BAD: &[(&str, &[Expected])] = &[
         "override-values",
         &[
             ("policies[0].overrides[0].value", "must not be empty"),
-            ("policies[0].overrides[1].value", "must be a string (in YAML, put it in quotes), is a number"),
+            (
+                "policies[0].overrides[1].value",
+                "must be a string (in YAML, put it in quotes), is a number",
+            ),
             ("policies[0].overrides[2].quota", "must be a whole number from 0"),
             (
                 "policies[0].overrides[3].unlimited",
@@ -39,13 +48,22 @@ pub const BAD: &[(&str, &[Expected])] = &[
     (
         "override-twice",
         &[
-            ("policies[0].overrides[1].value", "is the same partition as in policies[0].overrides[0]"),
-            ("policies[0].overrides[2].value", "is the same partition as in policies[0].overrides[0]"),
+            (
+                "policies[0].overrides[1].value",
+                "is the same partition as in policies[0].overrides[0]",
+            ),
+            (
+                "policies[0].overrides[2].value",
+                "is the same partition as in policies[0].overrides[0]",
+            ),
         ],
     ),
     (
         "override-address",
-        &[("policies[0].overrides[0].value", "must be an address such as 192.0.2.7 or 2001:db8::1")],
+        &[(
+            "policies[0].overrides[0].value",
+            "must be an address such as 192.0.2.7 or 2001:db8::1",
+        )],
     ),
     (
         "override-network",
@@ -59,7 +77,10 @@ pub const BAD: &[(&str, &[Expected])] = &[
                 "policies[0].overrides[2].network",
                 r#"must be a network such as 10.0.0.0/8 or 2001:db8::/32, is "10.0.0.0/33""#,
             ),
-            ("policies[0].overrides[4].network", "is the same network as in policies[0].overrides[3]"),
+            (
+                "policies[0].overrides[4].network",
+                "is the same network as in policies[0].overrides[3]",
+            ),
         ],
     ),
     (

@@ -28,9 +28,15 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ("partition-by-type", &[("policies[0].partition_by", "must be a list, is a string")]),
     (
         "partition-by-unknown",
-        &[("policies[0].partition_by[1]", r#"no identity is named "calller": did you mean "caller"?"#)],
+        &[(
+            "policies[0].partition_by[1]",
+            r#"no identity is named "calller": did you mean "caller"?"#,
+        )],
     ),
-    ("partition-by-twice", &[("policies[0].partition_by[2]", "is the same as policies[0].partition_by[0]")]),
+    (
+        "partition-by-twice",
+        &[("policies[0].partition_by[2]", "is the same as policies[0].partition_by[0]")],
+    ),
     ("partition-by-many", &[("policies[0].partition_by", "must have at most 16 entries, has 17")]),
     ("on-missing", &[("policies[0].on_missing", r#"must be skip, deny or shared, is "allow""#)]),
     (
@@ -78,5 +84,8 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ("mode", &[("policies[0].mode", r#"must be enforce, shadow or off, is "dry-run""#)]),
     ("mode-true", &[("policies[0].mode", "must be enforce, shadow or off, is true")]),
     ("stagger-type", &[("policies[0].stagger", "must be true or false")]),
-    ("policy-on-failure", &[("policies[0].on_failure", r#"must be allow, deny or local, is "open""#)]),
+    (
+        "policy-on-failure",
+        &[("policies[0].on_failure", r#"must be allow, deny or local, is "open""#)],
+    ),
 ];

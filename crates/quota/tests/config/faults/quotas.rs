@@ -4,30 +4,60 @@ use super::Expected;
 
 /// All faults of each file under `bad`.
 pub const BAD: &[(&str, &[Expected])] = &[
-    ("quota-negative", &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")]),
-    ("quota-fraction", &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")]),
-    ("quota-large", &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")]),
-    ("quota-huge", &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")]),
-    ("quota-text", &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")]),
-    ("quota-blank", &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")]),
+    (
+        "quota-negative",
+        &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")],
+    ),
+    (
+        "quota-fraction",
+        &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")],
+    ),
+    (
+        "quota-large",
+        &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")],
+    ),
+    (
+        "quota-huge",
+        &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")],
+    ),
+    (
+        "quota-text",
+        &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")],
+    ),
+    (
+        "quota-blank",
+        &[("policies[0].quota", "must be a whole number from 0 to 9007199254740991, is ")],
+    ),
     (
         "quota-from-none",
-        &[("policies[0].quota_from", "must have exactly one of jwt, metadata, peer, has none of them")],
+        &[(
+            "policies[0].quota_from",
+            "must have exactly one of jwt, metadata, peer, has none of them",
+        )],
     ),
     (
         "quota-from-header",
-        &[("policies[0].quota_from.header", "must be jwt, metadata or peer: clients can write this one")],
+        &[(
+            "policies[0].quota_from.header",
+            "must be jwt, metadata or peer: clients can write this one",
+        )],
     ),
     (
         "quota-from-max",
         &[
-            ("policies[0].quota_from.max", "must be a whole number from 0 to 9007199254740991, is -1"),
+            (
+                "policies[0].quota_from.max",
+                "must be a whole number from 0 to 9007199254740991, is -1",
+            ),
             ("policies[0].quota_from.mxa", r#"did you mean "max"?"#),
         ],
     ),
     (
         "quota-from-boolean",
-        &[("policies[0].quota_from", "must be a number or a string of digits: true and false are no quota")],
+        &[(
+            "policies[0].quota_from",
+            "must be a number or a string of digits: true and false are no quota",
+        )],
     ),
     ("quota-from-type", &[("policies[0].quota_from", "must be an object, is a number")]),
     (
@@ -40,7 +70,10 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ),
     (
         "tiers-source-header",
-        &[("policies[0].tiers.source.header", "must be jwt, metadata or peer: clients can write this one")],
+        &[(
+            "policies[0].tiers.source.header",
+            "must be jwt, metadata or peer: clients can write this one",
+        )],
     ),
     (
         "tiers-source-unknown",
@@ -53,7 +86,10 @@ pub const BAD: &[(&str, &[Expected])] = &[
     (
         "tiers-quotas",
         &[
-            ("policies[0].tiers.quotas.free", "must be a whole number from 0 to 9007199254740991, is -1"),
+            (
+                "policies[0].tiers.quotas.free",
+                "must be a whole number from 0 to 9007199254740991, is -1",
+            ),
             ("policies[0].tiers.quotas.gold", "is a string"),
             (r#"policies[0].tiers.quotas[""]"#, "the name of a tier must be 1 to 128 bytes long"),
         ],

@@ -6,11 +6,17 @@ use super::Expected;
 pub const BAD: &[(&str, &[Expected])] = &[
     (
         "response-headers",
-        &[("response.headers[1]", r#"must be ietf, x_ratelimit, draft_07 or draft_03, is "x-ratelimit""#)],
+        &[(
+            "response.headers[1]",
+            r#"must be ietf, x_ratelimit, draft_07 or draft_03, is "x-ratelimit""#,
+        )],
     ),
     (
         "response-headers-one-field",
-        &[("response.headers", "ietf and draft_07 both write the field ratelimit: keep one of the two")],
+        &[(
+            "response.headers",
+            "ietf and draft_07 both write the field ratelimit: keep one of the two",
+        )],
     ),
     ("response-headers-twice", &[("response.headers[1]", "is the same as response.headers[0]")]),
     ("response-reset", &[("response.reset", "must be epoch or delta")]),
@@ -22,7 +28,10 @@ pub const BAD: &[(&str, &[Expected])] = &[
         ],
     ),
     ("denied-type", &[("response.denied", "must be an object, is a number")]),
-    ("denied-status", &[("response.denied.status", "must be a whole number from 400 to 599, is 600")]),
+    (
+        "denied-status",
+        &[("response.denied.status", "must be a whole number from 400 to 599, is 600")],
+    ),
     (
         "denied-content-type",
         &[(
@@ -70,8 +79,14 @@ pub const BAD: &[(&str, &[Expected])] = &[
         "denied-header-values",
         &[
             ("response.denied.headers.a", "must not be empty"),
-            ("response.denied.headers.b", "must be a string (in YAML, put it in quotes), is a number"),
-            ("response.denied.headers.c", "must be visible ASCII characters, with spaces only between them"),
+            (
+                "response.denied.headers.b",
+                "must be a string (in YAML, put it in quotes), is a number",
+            ),
+            (
+                "response.denied.headers.c",
+                "must be visible ASCII characters, with spaces only between them",
+            ),
             ("response.denied.headers.d", "must be visible ASCII"),
             ("response.denied.headers.e", "must be visible ASCII"),
             ("response.denied.headers.f", "must be at most 1024 bytes long"),
