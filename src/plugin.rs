@@ -8,10 +8,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use log::warn;
 use proxy_wasm::hostcalls;
+use quotagate_quota::access_log;
 use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Decision, Held, Outcome};
-use quotagate_quota::response::Now;
+use quotagate_quota::response::{self, Now};
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{CallFault, CallId, MAX_IN_FLIGHT, Worker};
 
@@ -19,7 +20,7 @@ use crate::facts::Reading;
 use crate::host::{self, StoreAddress};
 use crate::redirects::Redirects;
 use crate::statistics::Statistics;
-use crate::waiting::Waiting;
+use crate::waiting::{Phase, Waiting};
 
 /// The period of ticks. Envoy keeps periods of 10 ms and more.
 const TICK: Duration = Duration::from_millis(10);
@@ -176,6 +177,46 @@ impl Plugin {
         }
     }
 
+    /// Carries out the decision of a request, in a callback of the root. Returns whether it resumed or answered
+    /// the stream.
+    fn carry_out(&self, waiting: &Waiting, decision: Decision, config: &Config) -> bool {
+        // A stream that is gone needs nothing, and the stream that is active instead must not get
+        // its answer. `on_done` ran before, and `Worker::cancel` refunded the units.
+        let there = host::enter(waiting.stream);
+        let (decision, paused) = match waiting.phase.replace(Phase::Uncounted) {
+            // It went on, and this is what shadow policies say.
+            Phase::Decided(mut decided) => {
+                if let (Decision::Admit(admission), Decision::Admit(counted)) =
+                    (&mut decided, decision)
+                {
+                    admission.join(counted);
+                }
+                (decided, false)
+            }
+            Phase::Waiting(_, earlier) if there => (self.join(earlier, decision), true),
+            Phase::Waiting(_, earlier) => {
+                self.abandon(earlier);
+                (decision, true)
+            }
+            // The stream is done.
+            Phase::Uncounted | Phase::Unreached(_) => (decision, false),
+        };
+        if there {
+            host::note(access_log::entry(config, &decision));
+        }
+        if there && paused {
+            match response::answer(config, &decision, || self.response_time()) {
+                Some(answer) => host::send(&answer),
+                None => host::resume_request(),
+            }
+        }
+        waiting.phase.replace(match decision {
+            Decision::Admit(admission) if paused && !there => Phase::Unreached(admission.held),
+            decision => Phase::Decided(decision),
+        });
+        there && paused
+    }
+
     /// Counts for metrics that these policies found no identity.
     pub fn count_missing(&self, policies: &[usize]) {
         if policies.is_empty() {
@@ -204,7 +245,7 @@ impl Plugin {
         while resumed < MAX_RESUMES {
             let decided = self.worker.borrow_mut().next_decision();
             let Some((waiting, decision)) = decided else { break };
-            if waiting.carry_out(decision, self, &config) {
+            if self.carry_out(&waiting, decision, &config) {
                 resumed += 1;
             }
         }

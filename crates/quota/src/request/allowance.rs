@@ -12,9 +12,8 @@ use std::rc::Rc;
 
 use crate::protocol::MAX_UNITS;
 use crate::request::fact::{Fact, Found, ValueType};
-use crate::request::facts::Facts;
+use crate::request::facts::{Facts, trim};
 use crate::request::network::Network;
-use crate::request::pairs;
 
 /// What a policy grants a partition in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +192,7 @@ const MOST: NonZeroU64 = NonZeroU64::MIN.saturating_add(MAX_UNITS - 1);
 /// upstream believes.
 fn largest(values: &[Vec<u8>]) -> NonZeroU64 {
     let given = values.iter().flat_map(|value| value.split(|b| *b == b','));
-    given.filter_map(|value| units(pairs::trim(value))).max().unwrap_or(NonZeroU64::MIN).min(MOST)
+    given.filter_map(|value| units(trim(value))).max().unwrap_or(NonZeroU64::MIN).min(MOST)
 }
 
 fn units(text: &[u8]) -> Option<NonZeroU64> {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use super::Request;
-use crate::request::{host, pairs, path};
+use crate::request::{host, path};
 
 /// The facts about one request. `'c` is the life of the configuration. An empty fact counts as
 /// missing.
@@ -132,7 +132,7 @@ impl<'c> Facts<'c> {
         remember(&self.headers, name, || {
             let mut values = self.request.header(name);
             for value in &mut values {
-                let trimmed = pairs::trim(value);
+                let trimmed = trim(value);
                 if trimmed.len() < value.len() {
                     *value = trimmed.to_vec();
                 }
@@ -197,6 +197,14 @@ fn parse_address(text: &[u8]) -> Option<IpAddr> {
         None => host.parse::<IpAddr>().ok()?,
     };
     Some(address.to_canonical())
+}
+
+/// Without the spaces and tabs at both ends.
+pub(super) fn trim(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
+        text = rest;
+    }
+    text
 }
 
 #[cfg(test)]

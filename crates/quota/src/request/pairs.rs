@@ -15,6 +15,7 @@
 use std::borrow::Cow;
 
 use super::fact::Found;
+use super::facts::trim;
 use super::percent;
 
 /// The cookie `name` in the values of all Cookie headers.
@@ -41,14 +42,6 @@ fn split(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     let place = text.iter().position(|b| *b == at)?;
     let (before, after) = text.split_at_checked(place)?;
     Some((before, after.get(1..)?))
-}
-
-/// Without the spaces and tabs at both ends.
-pub(super) fn trim(mut text: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
-        text = rest;
-    }
-    text
 }
 
 fn unquote(text: &[u8]) -> &[u8] {

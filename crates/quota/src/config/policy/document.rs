@@ -11,10 +11,10 @@ use super::Policy;
 use super::conditions::Match;
 use super::counting::{CostType, CountType, Counting, Lease, PrecisionWord};
 use super::overrides::{self, Override};
-use super::quotas::{QuotaFromDocument, TiersDocument};
+use super::quotas::{QuotaFromDocument, TiersDocument, Units};
 use crate::document::names::Names;
-use crate::document::{At, Boolean, Distinct, Each, Node, Type, Whole, object, suggest};
-use crate::protocol::{MAX_UNITS, Mode, OnFailure};
+use crate::document::{At, Boolean, Distinct, Each, Node, Type, object, suggest};
+use crate::protocol::{Mode, OnFailure};
 use crate::request::allowance;
 use crate::request::key::{self, Digester};
 use crate::request::partition::{BuiltIn, Entry, OnMissing, Partition};
@@ -27,9 +27,6 @@ pub(in super::super) const NAME: Names = Names {
     allowed: |b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-',
     pattern: "[a-z0-9-]{1,64}",
 };
-
-/// A number of units. 0 is none.
-pub(super) type Units = Whole<0, MAX_UNITS>;
 
 object! {
     /// One quota rule: who it counts, how many units, in which window.

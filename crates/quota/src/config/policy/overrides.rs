@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use super::document::Units;
+use super::quotas::Units;
 use crate::document::{At, Node, NonEmpty, Type, object, one_of};
 use crate::protocol::MAX_KEY;
 use crate::request::allowance::{Allowance, Overrides};

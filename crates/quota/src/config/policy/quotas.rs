@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::document::Units;
-use crate::document::{Map, Node, Type, object};
+use crate::document::{Map, Node, Type, Whole, object};
 use crate::protocol::MAX_UNITS;
 use crate::request::allowance::{QuotaFrom, Tiers};
 use crate::request::fact::ValueType;
 use crate::request::source::{VerifiedNumber, VerifiedText};
+
+/// A number of units. 0 is none.
+pub(super) type Units = Whole<0, MAX_UNITS>;
 
 /// The most tiers of a policy.
 const MAX_TIERS: usize = 256;
