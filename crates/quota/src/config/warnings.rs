@@ -77,7 +77,7 @@ pub(super) fn skipped(policy: &Node<'_>, entries: &[Entry]) {
     };
     if entries.iter().any(left_out) {
         policy.field("on_missing").warn(
-            "is skip where nothing is said: a client that leaves out its header, cookie or query parameter is not \
+            "defaults to skip: a client that leaves out its header, cookie or query parameter is not \
              counted. Write skip, deny or shared",
         );
     }
@@ -105,7 +105,7 @@ pub(super) fn quotas(policy: &Node<'_>, quota: u64, quotas: &Quotas, counting: &
         .fold(quota, u64::max);
     if matches!(counting.precision, Precision::Lease { .. }) && most < LEAST_LEASED {
         policy.field("precision").warn(format!(
-            "is lease without effect: of a quota below {LEAST_LEASED} no worker holds anything ahead",
+            "has no effect: workers do not prefetch from a quota below {LEAST_LEASED}",
         ));
     }
     if let Cost::Fixed(cost) = counting.cost
@@ -123,7 +123,7 @@ pub(super) fn one_protocol(count: &Node<'_>, http: bool, grpc: bool) {
     match (http, grpc) {
         (true, false) => count.warn(
             "lists no grpc_status: a gRPC answer has the HTTP status 200, also where it failed. Add grpc_status, such as \
-             [7, 16]. [] is safe only where Envoy itself answers with none of these statuses: it answers a request \
+             [7, 16]. [] is safe only if Envoy itself never answers with one of these statuses: it answers a request \
              with content-type: application/grpc by gRPC",
         ),
         (false, true) => count.warn(
@@ -140,8 +140,8 @@ pub(super) fn lease(policy: &Node<'_>, window: Window, counting: &Counting) {
         && ahead > Duration::from_secs(window.seconds().into()) / LONG_LEASE
     {
         policy.field("lease").warn(format!(
-            "holds units ahead for more than 1/{LONG_LEASE} of the window: what one proxy holds and does not spend is \
-             missing where it is needed",
+            "prefetches for more than 1/{LONG_LEASE} of the window: other proxies miss the units that one proxy holds and \
+             does not spend",
         ));
     }
 }

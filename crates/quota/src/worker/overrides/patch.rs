@@ -103,7 +103,7 @@ pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Readi
             reading.overridden.sort_unstable();
             reading.overridden.dedup();
         }
-        Some(_) => reading.ignored.note("overridden, which is no list"),
+        Some(_) => reading.ignored.note("overridden, which is not a list"),
     }
     Ok(reading)
 }
@@ -131,9 +131,9 @@ fn dial(
     let until = match given(value, "for_ms") {
         None => None,
         Some(time) => {
-            let ms = time
-                .as_u64()
-                .ok_or_else(|| format!("the dial of {}: its for_ms is none", name(value)))?;
+            let ms = time.as_u64().ok_or_else(|| {
+                format!("the dial of {}: its for_ms is not a whole number", name(value))
+            })?;
             Some(now + Duration::from_millis(ms))
         }
     };

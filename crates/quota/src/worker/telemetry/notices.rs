@@ -187,16 +187,15 @@ impl fmt::Display for Notice {
                 write!(f, "the store could not count for {policy}: {why}")?;
             }
             What::FetchFailed(why) => {
-                write!(f, "dials could not be fetched, those known stay in force: {why}")?;
+                write!(f, "fetching dials failed, so the last known dials stay in force: {why}")?;
             }
-            What::DialsIgnored(what) => {
-                write!(f, "of the dials in the store this is ignored: {what}")?
+            What::DialsIgnored(what) => write!(f, "part of the store's dials is ignored: {what}")?,
+            What::NoDials => {
+                write!(f, "the store does not support dials: it is older than this filter")?
             }
-            What::NoDials => write!(f, "the store knows no dials: it is older than this filter")?,
-            What::GivenUp => write!(
-                f,
-                "the store does not answer; until it does, requests are decided by on_failure"
-            )?,
+            What::GivenUp => {
+                write!(f, "the store does not answer; until it does, on_failure decides requests")?
+            }
             What::Answers => write!(f, "the store answers again")?,
         }
         match self.left_out {
@@ -214,7 +213,7 @@ fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
         }
         CallFault::Unreachable(why) => format!("no answer: {}", shown(why, secret)),
         CallFault::TimedOut => "no answer in time; see store.timeout".to_owned(),
-        CallFault::CutOff => "its answer broke off, or was not whole in time".to_owned(),
+        CallFault::CutOff => "its answer broke off or was not complete in time".to_owned(),
         CallFault::Refused { status, body } => {
             let about_token = matches!(status, 401 | 403);
             let hint = if about_token { "; see store.token" } else { "" };
@@ -231,7 +230,7 @@ fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
         }
         CallFault::Malformed(why) => {
             format!(
-                "its answer is no reply to the call: {}",
+                "its answer is not a reply to the call: {}",
                 shown(why.to_string().as_bytes(), secret)
             )
         }
@@ -286,13 +285,13 @@ mod tests {
         assert_eq!(
             lines(&mut notices),
             [format!(
-                "a call to the store failed: its answer broke off, or was not whole in time {more}"
+                "a call to the store failed: its answer broke off or was not complete in time {more}"
             )]
         );
         notices.call_failed(&CallFault::CutOff, None, at(20_000));
         assert_eq!(
             lines(&mut notices),
-            ["a call to the store failed: its answer broke off, or was not whole in time"]
+            ["a call to the store failed: its answer broke off or was not complete in time"]
         );
     }
 

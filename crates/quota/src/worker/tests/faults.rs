@@ -42,9 +42,9 @@ fn every_way_to_fail_is_counted_and_told_and_admits_nobody() {
         (answered(302, Store, b""), "refused=1", "302"),
         (answered(503, Store, b""), "refused=1", "503"),
         (answered(504, Store, b""), "refused=1", "504"),
-        (ok(b"<html>"), "malformed=1", "no reply to the call"),
-        (ok(b""), "malformed=1", "no reply"),
-        (ok(br#"{"grants":[{"granted":1,"#), "malformed=1", "no reply"),
+        (ok(b"<html>"), "malformed=1", "not a reply to the call"),
+        (ok(b""), "malformed=1", "not a reply"),
+        (ok(br#"{"grants":[{"granted":1,"#), "malformed=1", "not a reply"),
         (
             ok(br#"{"grants":[{"granted":-1,"used":1,"quota":5,"reset_ms":1,"window":9}]}"#),
             "malformed=1",

@@ -121,7 +121,7 @@ fn what_is_no_dial_is_left_out_and_the_others_apply() {
         (
             json!([{"policy": "a", "quota": 8, "for_ms": "1h"}]),
             "Enforce - Deny",
-            "the dial of a: its for_ms is none",
+            "the dial of a: its for_ms is not a whole number",
         ),
         (
             json!([{"policy": "X", "quota": 8}]),
@@ -145,7 +145,7 @@ fn what_is_no_dial_is_left_out_and_the_others_apply() {
         assert!(in_force(&w).starts_with(expected), "{dials}: {}", in_force(&w));
         let expected = match line {
             "" => Vec::new(),
-            line => vec![format!("of the dials in the store this is ignored: \"{line}\"")],
+            line => vec![format!("part of the store's dials is ignored: \"{line}\"")],
         };
         assert_eq!(lines(&mut w), expected, "{dials}");
         assert_eq!(failures(&mut w), 0);
@@ -161,7 +161,7 @@ fn the_same_bad_dial_is_told_once_and_another_one_in_ten_seconds() {
     }
     let said = |name| {
         format!(
-            "of the dials in the store this is ignored: \"the dial of {name}: no policy can have that name\""
+            "part of the store's dials is ignored: \"the dial of {name}: no policy can have that name\""
         )
     };
     assert_eq!(lines(&mut w), [said(r"[token]\n")]);
@@ -231,7 +231,8 @@ fn a_body_that_is_no_reply_and_a_call_that_fails_change_nothing() {
         let lines = lines(&mut w);
         assert!(
             lines.len() == 1
-                && lines[0].starts_with("dials could not be fetched, those known stay in force: "),
+                && lines[0]
+                    .starts_with("fetching dials failed, so the last known dials stay in force: "),
             "{lines:?}"
         );
         assert!(!lines[0].contains("s3cret"), "{lines:?}");
@@ -249,7 +250,7 @@ fn an_older_store_that_knows_no_dials_is_told_once_and_is_no_fault() {
         w.call_ended(id, &end, at(fetch * 5_000));
     }
     assert_eq!(failures(&mut w), 0);
-    assert_eq!(lines(&mut w), ["the store knows no dials: it is older than this filter"]);
+    assert_eq!(lines(&mut w), ["the store does not support dials: it is older than this filter"]);
 }
 
 fn any_dial() -> impl Strategy<Value = Value> {
