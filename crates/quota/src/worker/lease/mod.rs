@@ -11,8 +11,8 @@
 //! * Counters: at most [`MAX_LEASES`]. A counter without demand is dropped, and its units are
 //!   refunded.
 //!
-//! A call costs about as much as ten of its items. So a lease adds to a reservation that a request
-//! waits for wherever it can. When half of the units are gone and no request waits, a
+//! A call costs about as much as ten of its items. So a lease prefetches with a reservation that a
+//! request waits for, if there is one. When half of the units are gone and no request waits, a
 //! refill gathers with others and leaves with the next call. It makes a call of its own only
 //! half-way to the moment when the units will be gone, or after [`GATHER`]. By then all pools that
 //! ran low meanwhile share that call. Refunds of leases gather for [`SWEEP`].
