@@ -19,7 +19,8 @@ use crate::worker::telemetry::tally::Counts;
 const LEAST_PARTITION_BY: usize = 256;
 
 /// The report as JSON in printable ASCII. `None` if the policies alone are too long for a report.
-/// `turn` is the index of the first policy to report with `partition_by`, and is moved on.
+/// `turn` is the index of the policy whose `partition_by` comes first. It advances to the next
+/// report's.
 pub(crate) fn write(
     configured: &Config,
     counts: &[Counts],
