@@ -124,7 +124,7 @@ fn a_fetch_that_fails_is_counted_and_told_and_holds_up_nobody() {
     reply(1, 200, &grant(1, 1));
     assert_eq!(host(|h| h.resumed.clone()), [2]);
     assert_eq!((metric("fetches_failed.d"), metric("calls.d.ok")), (1, 1));
-    let line = "dials could not be fetched, those known stay in force: it answered 503: \"[token] is down\"";
+    let line = "fetching dials failed, so the last known dials stay in force: it answered 503: \"[token] is down\"";
     assert_eq!(
         host(|h| h.log.iter().filter(|l| l.contains(line)).count()),
         1,

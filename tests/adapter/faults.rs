@@ -48,7 +48,7 @@ fn every_end_of_a_call_is_told_apart() {
             (503, false, r#"{"error":"Redis is down"}"#, "refused", "503: \"Redis is down\""),
             (401, false, "no s3cret", "refused", "401; see store.token"),
             (500, false, "no s3cret", "refused", "500: \"no [token]\""),
-            (200, false, "<html>", "malformed", "no reply to the call"),
+            (200, false, "<html>", "malformed", "not a reply to the call"),
             (200, false, r#"{"grants":[{"error":"moved"}]}"#, "items_failed", "for d:p: \"moved\""),
         ] {
             // Each has a host of its own.

@@ -89,7 +89,7 @@ fn who_leaves_out_a_key_is_not_simply_uncounted() {
         "user": [{"jwt": {"claim": "sub"}}],
         "caller": [{"jwt": {"claim": "sub"}}, {"header": {"name": "x-key"}}],
     });
-    let warned = "policies[0].on_missing: is skip where nothing is said";
+    let warned = "policies[0].on_missing: defaults to skip";
     for (by, on_missing, expected) in [
         (json!(["key"]), None, &[warned][..]),
         (json!(["user", "any", "key"]), None, &[warned]),
@@ -142,8 +142,8 @@ fn a_network_within_an_earlier_one_never_counts() {
 
 #[test]
 fn a_lease_and_a_cost_fit_their_quota() {
-    let lease = "policies[0].precision: is lease without effect: of a quota below 200";
-    let long = "policies[0].lease: holds units ahead for more than 1/10 of the window";
+    let lease = "policies[0].precision: has no effect: workers do not prefetch from a quota below 200";
+    let long = "policies[0].lease: prefetches for more than 1/10 of the window";
     let cost = "policies[0].cost: is more than any quota of this policy";
     let tiers =
         json!({"source": {"jwt": {"claim": "plan"}}, "quotas": {"free": 1, "premium": 200}});

@@ -30,8 +30,7 @@ pub struct Denied {
     pub content_type: Option<Box<str>>,
     /// The body. `None` is the built-in problem document.
     pub body: Option<Template>,
-    /// Further headers by their lower-case names, each once. None of them is one that the filter
-    /// sets.
+    /// Further headers by their lower-case names, each once. The filter sets none of these itself.
     pub headers: Vec<(Box<str>, Template)>,
 }
 
@@ -228,10 +227,10 @@ impl Type for HeaderValue {
 }
 
 impl Template {
-    /// Whether it is JSON, whatever its placeholders are filled with.
+    /// Whether it is JSON with any values of its placeholders.
     fn makes_json(&self) -> bool {
-        // A name is no JSON outside of quotes. Of numbers, the shortest and the longest make a
-        // difference.
+        // A name is not JSON outside of quotes. For numbers, only the shortest and the longest
+        // values make a difference.
         [("a", 1, 0), ("a-1", 31_622_400, MAX_UNITS)].iter().all(|(policy, retry_after, quota)| {
             serde_json::from_str::<IgnoredAny>(&self.fill(policy, *retry_after, *quota)).is_ok()
         })

@@ -1,27 +1,28 @@
-//! A configuration as dials turn it.
+//! A configuration with dials applied.
 //!
-//! No dial can make a refused configuration: no fault of a configuration speaks of the three fields
-//! that they turn, beside the bound of a quota, which whoever reads dials has seen to. Places of
-//! policies never change.
+//! A dial cannot make a configuration invalid. It changes three fields that the reader of documents
+//! checks for nothing but the bound of a quota, and the reader of dials checks that bound, too. The
+//! indexes of policies never change.
 
 use super::Config;
 use crate::protocol::{Mode, OnFailure};
 
-/// What is turned of one policy; what is absent is as the configuration says.
+/// The dial of one policy, and whether it has runtime overrides. An absent field stays as
+/// configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turned {
-    /// Whether it refuses.
+    /// Whether the policy refuses.
     pub mode: Option<Mode>,
     /// Its quota, 0 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
     pub quota: Option<u64>,
-    /// What becomes of its requests while the store fails.
+    /// What happens to its requests while the store fails.
     pub on_failure: Option<OnFailure>,
-    /// Whether some partition of it has a run-time override.
+    /// Whether some partition of it has a runtime override.
     pub is_overridden: bool,
 }
 
 impl Config {
-    /// This configuration with what is turned of each policy, by its place.
+    /// This configuration with the dial of each policy, by index.
     pub fn dialed(&self, turned: &[Turned]) -> Self {
         let mut config = self.clone();
         for (policy, turned) in config.policies.iter_mut().zip(turned) {

@@ -23,7 +23,7 @@ pub(super) enum IdentityMap {}
 pub(super) struct Named<'a> {
     pub(super) name: &'a str,
     pub(super) node: Node<'a>,
-    /// `None` if one of them has a fault.
+    /// `None` if a source has a fault.
     pub(super) sources: Option<Vec<(Source, Node<'a>)>>,
 }
 

@@ -1,13 +1,13 @@
-//! The configuration of the filter: read from JSON once, after which it needs no more checks.
+//! The configuration of the filter, read from JSON once and then valid without further checks.
 //!
 //! The reader finds all faults of a text in one pass, each with its JSON path, and ignores nothing
 //! silently. Warnings are about values that are allowed but probably not what was meant. The
 //! objects and their fields are declared with the macros of [`document`](crate::document), next to
 //! the types that they are read into.
 //!
-//! Envoy turns the YAML of its own configuration into JSON first. The reader allows for three
-//! habits of it: integers above 2^31 - 1 and numbers with a fraction arrive as strings, and a bare
-//! `off` as `false`.
+//! Envoy first converts the YAML of its own configuration to JSON. So the reader also accepts three
+//! forms that Envoy produces: integers above 2^31 - 1 and numbers with a fraction as strings, and a
+//! bare `off` as `false`.
 
 mod access_log;
 mod denied;
@@ -41,7 +41,7 @@ use policy::document::{Context, Policies};
 use response::Response;
 use store::Store;
 
-/// A configuration that can be served. A copy shares what is large.
+/// A valid configuration. A copy shares the large parts.
 ///
 /// ```
 /// use quotagate_quota::config::Config;
@@ -68,7 +68,7 @@ use store::Store;
 pub struct Config {
     /// The first part of every counter key, `[a-z0-9._-]{1,64}`.
     pub domain: Box<str>,
-    /// How the store is reached, and what happens when it is not.
+    /// How the filter reaches the store, and what happens if it cannot.
     pub store: StoreConfig,
     /// All policies, in the order of the document. Those with `mode: off` apply to no request.
     pub policies: Vec<Policy>,
@@ -126,7 +126,7 @@ impl Config {
         Ok(Self { warnings, ..config })
     }
 
-    /// What is allowed in it but probably not what was meant.
+    /// Warnings about values that are allowed but probably not what was meant.
     pub fn warnings(&self) -> &[Fault] {
         &self.warnings
     }

@@ -1,10 +1,10 @@
 //! The JSON Schema of the policy document, and its reference page.
 //!
-//! Both are printed from the declarations that the reader walks. A schema knows shapes, not
-//! meanings: only the reader knows which names exist, what is given twice, and what durations and
-//! regular expressions mean (`quotagate check`). The schema describes what a person writes. So it
-//! leaves out integers as strings of digits, which the reader takes because Envoy hands large
-//! integers over in that form.
+//! Both come from the declarations that the reader itself uses. A schema describes shapes, not
+//! meanings: only the reader (`quotagate check`) knows which names exist, what is given twice, and
+//! what durations and regular expressions mean. The schema describes what a person writes. So it
+//! leaves out integers as strings of digits. The reader accepts them because Envoy passes large
+//! integers on in that form.
 
 use serde_json::Value;
 

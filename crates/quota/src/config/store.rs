@@ -7,7 +7,7 @@ use super::time::UpToAMinute;
 use crate::document::{Node, NonEmpty, Type, object};
 use crate::protocol::OnFailure;
 
-/// How the store is reached.
+/// How the filter reaches the store.
 #[derive(Clone, PartialEq)]
 pub struct StoreConfig {
     /// The Envoy cluster of the store.
@@ -31,7 +31,7 @@ impl fmt::Debug for StoreConfig {
     }
 }
 
-/// Longest token: it is sent with every call.
+/// Longest token, in bytes. The filter sends it with every call.
 const MAX_TOKEN: usize = 4096;
 
 object! {
@@ -62,7 +62,7 @@ impl StoreFields<'_> {
     }
 }
 
-/// A number above 0 and at most 1. Envoy hands a number with a fraction over as a string.
+/// A number above 0 and at most 1. Envoy passes a number with a fraction on as a string.
 enum Share {}
 
 impl Type for Share {

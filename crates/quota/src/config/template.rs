@@ -16,7 +16,7 @@ pub struct Template(Box<[Piece]>);
 /// A part of a [`Template`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Stands as it is.
+    /// Text that stays as it is.
     Text(Box<str>),
     /// `{policy}`: the name of the policy that refused, or the names.
     Policy,
@@ -29,7 +29,7 @@ pub enum Piece {
 const PLACEHOLDERS: [(&str, Piece); 3] =
     [("policy", Piece::Policy), ("retry_after", Piece::RetryAfter), ("quota", Piece::Quota)];
 
-/// Longest text between braces that can be meant as a placeholder.
+/// Longest text between braces that may be a misspelled placeholder, in bytes.
 const MAX_NAME: usize = 32;
 
 impl Template {

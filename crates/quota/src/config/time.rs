@@ -58,7 +58,7 @@ fn refuse<T>(node: &Node<'_>, what: &str, example: &str) -> Option<T> {
     None
 }
 
-/// The schema of durations. What a duration means, and so its bounds, only the reader knows.
+/// The schema of durations. Only the reader knows how long a duration is, so it checks the bounds.
 #[cfg(feature = "schema")]
 fn schema(bounds: &str) -> serde_json::Value {
     let part = |unit: &str| format!("([0-9]+{unit})?");

@@ -11,14 +11,15 @@ use crate::protocol::{OnFailure, Window};
 use crate::request::allowance::{Allowance, Cost, Quotas};
 use crate::request::partition::Entry;
 
-/// Shorter keys can be found by trying.
+/// In bytes. Shorter keys can be found by trying.
 const SHORT_DIGEST_KEY: usize = 16;
 
-/// Units held for a longer part of a window than this are missed elsewhere: where a lease lasted as
-/// long as its window, 5 % of the quotas that were reached stayed unspent in a simulated fleet.
+/// A lease should last at most the window divided by this, or other proxies miss its units. In a
+/// simulated fleet with leases as long as their windows, 5 % of the exhausted quotas stayed
+/// unspent.
 const LONG_LEASE: u32 = 10;
 
-/// The least quota of which a lease can hold anything ahead: 2 units are 1 % of it.
+/// The smallest quota with leases: a lease holds at most 1 % of it, and at least 2 units.
 const LEAST_LEASED: u64 = 200;
 
 /// Warns of a short key of digests.
@@ -30,7 +31,7 @@ pub(super) fn digest_key(node: &Node<'_>, key: &str) {
     }
 }
 
-/// Warns of sources. `keyed`: the document has a key of digests.
+/// Warns of sources that clients can exploit. `keyed`: the document has a key of digests.
 pub(super) fn identities(named: &[Named<'_>], keyed: bool) {
     for sources in named.iter().filter_map(|named| named.sources.as_ref()) {
         let last = sources.len().saturating_sub(1);
@@ -51,7 +52,7 @@ pub(super) fn identities(named: &[Named<'_>], keyed: bool) {
     }
 }
 
-/// Warns of identities that no policy counts by. `nodes` are those of all identities.
+/// Warns of identities that no policy counts by. `nodes` are the names and nodes of all identities.
 pub(super) fn unused_identities(
     nodes: &[(&str, Node<'_>)],
     read: &Identities<'_>,
@@ -66,8 +67,8 @@ pub(super) fn unused_identities(
     }
 }
 
-/// Warns of an `on_missing` that is left out and lets clients leave the policy. `entries` are those
-/// of `partition_by`.
+/// Warns if `on_missing` is left out and clients can evade the policy. `entries` are those of
+/// `partition_by`.
 pub(super) fn skipped(policy: &Node<'_>, entries: &[Entry]) {
     let left_out = |entry: &Entry| match entry {
         Entry::Identity(identity) => {
@@ -77,7 +78,7 @@ pub(super) fn skipped(policy: &Node<'_>, entries: &[Entry]) {
     };
     if entries.iter().any(left_out) {
         policy.field("on_missing").warn(
-            "is skip where nothing is said: a client that leaves out its header, cookie or query parameter is not \
+            "defaults to skip: a client that leaves out its header, cookie or query parameter is not \
              counted. Write skip, deny or shared",
         );
     }
@@ -92,7 +93,7 @@ pub(super) fn nobody_missing(policy: &Node<'_>, entries: &[Entry]) {
     }
 }
 
-/// Warns of what a policy grants.
+/// Warns of quotas that make a lease or the cost of a request useless.
 pub(super) fn quotas(policy: &Node<'_>, quota: u64, quotas: &Quotas, counting: &Counting) {
     let overrides = quotas.overrides.allowances().filter_map(|allowance| match allowance {
         Allowance::Units(units) => Some(units),
@@ -105,7 +106,7 @@ pub(super) fn quotas(policy: &Node<'_>, quota: u64, quotas: &Quotas, counting: &
         .fold(quota, u64::max);
     if matches!(counting.precision, Precision::Lease { .. }) && most < LEAST_LEASED {
         policy.field("precision").warn(format!(
-            "is lease without effect: of a quota below {LEAST_LEASED} no worker holds anything ahead",
+            "has no effect: workers do not prefetch from a quota below {LEAST_LEASED}",
         ));
     }
     if let Cost::Fixed(cost) = counting.cost
@@ -118,12 +119,12 @@ pub(super) fn quotas(policy: &Node<'_>, quota: u64, quotas: &Quotas, counting: &
     }
 }
 
-/// Warns of a count by answer that names no status of HTTP, or none of gRPC.
+/// Warns of a count by answer that lists no HTTP status or no gRPC status.
 pub(super) fn one_protocol(count: &Node<'_>, http: bool, grpc: bool) {
     match (http, grpc) {
         (true, false) => count.warn(
             "lists no grpc_status: a gRPC answer has the HTTP status 200, also where it failed. Add grpc_status, such as \
-             [7, 16]. [] is safe only where Envoy itself answers with none of these statuses: it answers a request \
+             [7, 16]. [] is safe only if Envoy itself never answers with one of these statuses: it answers a request \
              with content-type: application/grpc by gRPC",
         ),
         (false, true) => count.warn(
@@ -140,13 +141,13 @@ pub(super) fn lease(policy: &Node<'_>, window: Window, counting: &Counting) {
         && ahead > Duration::from_secs(window.seconds().into()) / LONG_LEASE
     {
         policy.field("lease").warn(format!(
-            "holds units ahead for more than 1/{LONG_LEASE} of the window: what one proxy holds and does not spend is \
-             missing where it is needed",
+            "prefetches for more than 1/{LONG_LEASE} of the window: other proxies miss the units that one proxy holds and \
+             does not spend",
         ));
     }
 }
 
-/// Warns of a `local_share` without effect, in the object `store`.
+/// Warns of a `local_share` without effect. `section` is the object `store`.
 pub(super) fn local_share(section: &Node<'_>, store: &StoreConfig, policies: &[Policy]) {
     let mut all = policies.iter().map(|policy| policy.on_failure).chain([store.on_failure]);
     if section.has("local_share") && all.all(|on_failure| on_failure != OnFailure::Local) {

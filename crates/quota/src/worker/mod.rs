@@ -44,11 +44,11 @@ use telemetry::Telemetry;
 const UNBATCHED: bool = cfg!(quotagate_unbatched);
 /// Most calls under way at once.
 pub const MAX_IN_FLIGHT: usize = if UNBATCHED { 1024 } else { 4 };
-/// So many requests that gathered leave, even if no call has returned.
+/// A batch of this many requests leaves at once, even if no call has returned.
 pub const FULL_BATCH: usize = if UNBATCHED { 1 } else { 256 };
 /// Most requests of one call. The bounds of its body may allow fewer.
 const MAX_BATCH: usize = if UNBATCHED { 1 } else { usize::MAX };
-/// How long requests gather at most while calls are under way, or a quarter of the timeout if that
+/// The longest that requests gather while calls are under way, or a quarter of the timeout if that
 /// is less.
 pub const GATHER: Duration = Duration::from_millis(5);
 /// Most requests that wait at once.
@@ -56,14 +56,13 @@ pub const MAX_WAITING: usize = 8192;
 
 /// The quotas of one Envoy worker.
 ///
-/// The caller owns sockets, streams and the clock. `W` is how it finds a waiting request again.
-/// Units are those of policies. Times are moments on the caller's own monotonic clock, and must not
-/// go back.
+/// The caller owns sockets, streams and the clock, and identifies waiting requests by `W`. Units
+/// are those of policies. Times are moments on the caller's monotonic clock, which never goes back.
 ///
 /// # Call order
 ///
 /// 1. For each request: [`arrives`](Self::arrives), which returns the configuration to
-///    [evaluate](Config::evaluate) it by, then [`submit`](Self::submit) with its checks.
+///    [evaluate](Config::evaluate) it with, then [`submit`](Self::submit) with its checks.
 /// 2. After each `submit`, and after each event below: send what [`next_call`](Self::next_call) and
 ///    [`next_fetch`](Self::next_fetch) return, until they return `None`.
 /// 3. When a call or a fetch ends: [`call_ended`](Self::call_ended). If the host refuses to send
@@ -150,9 +149,9 @@ pub enum Submitted {
     Decided(Decision),
     /// It waits. [`Worker::next_decision`] returns its decision later.
     Waiting(Ticket),
-    /// It is admitted by all policies that may refuse it. Shadow policies still ask the store: a
-    /// call may be due, and [`Worker::next_decision`] returns later what they say, as an admission
-    /// to [join](Admission::join) to this one.
+    /// All policies that may refuse it admit it. Shadow policies still ask the store, so a call may
+    /// be due. [`Worker::next_decision`] returns their result later, as an admission to
+    /// [join](Admission::join) to this one.
     Counting(Admission),
 }
 
@@ -168,8 +167,8 @@ pub struct OutgoingCall {
 }
 
 impl<W> Worker<W> {
-    /// A worker that knows nothing yet. `seed` varies the pauses of its breaker, so give each
-    /// worker another one.
+    /// A worker without counters or requests. `seed` varies the pauses of its breaker, so each
+    /// worker needs a different one.
     pub fn new(config: Rc<Config>, seed: u64) -> Self {
         Self {
             overrides: Overrides::new(Rc::clone(&config)),
@@ -183,8 +182,8 @@ impl<W> Worker<W> {
         }
     }
 
-    /// A request arrives. Returns the configuration to evaluate it by. Call it for every request,
-    /// also if no policy counts it: traffic makes fetches due.
+    /// A request arrives. Returns the configuration to evaluate it with. Call this for every
+    /// request, even if no policy counts it: traffic makes fetches due.
     pub fn arrives(&mut self, now: Monotonic) -> &Rc<Config> {
         self.traffic(now);
         &self.config
@@ -195,8 +194,8 @@ impl<W> Worker<W> {
         &self.config
     }
 
-    /// Decides a request or lets it wait; one check for each policy that counts it, in the order of
-    /// the policies.
+    /// Decides a request or lets it wait. `checks` has one check for each policy that counts it, in
+    /// the order of the policies.
     pub fn submit(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
         self.arrive(who, checks, now)
     }
@@ -269,15 +268,15 @@ impl<W> Worker<W> {
         self.requests.has_decisions()
     }
 
-    /// The client of a waiting request left. The worker refunds the units that it got or that are
-    /// under way.
+    /// The client of a waiting request left. The worker refunds the units that the request got or
+    /// that are under way.
     pub fn cancel(&mut self, ticket: Ticket, now: Monotonic) {
         for mut want in self.requests.cancel(ticket) {
             self.release(&mut want, now);
         }
     }
 
-    /// Refunds units that a request held and whose answer does not count. Each at most once.
+    /// Refunds units held by requests whose answer does not count. Pass each `Held` only once.
     pub fn refund(&mut self, held: Vec<Held>, now: Monotonic) {
         for Held { counter, units, .. } in held {
             self.take_back(&counter, units, now);
@@ -289,7 +288,7 @@ impl<W> Worker<W> {
         self.telemetry.tally.count(policy, outcome);
     }
 
-    /// Takes the counts since the last time, for metrics.
+    /// Takes the counts since the last call, for metrics.
     pub fn take_tally(&mut self) -> Vec<(Counted, u64)> {
         self.telemetry.tally.take()
     }

@@ -11,7 +11,7 @@ use crate::time::Monotonic;
 #[derive(Clone, Debug)]
 pub(super) struct Requests<W> {
     waiting: BTreeMap<Ticket, Waiter<W>>,
-    /// Those that no call asks for yet, in the order of arrival. Some may have left already.
+    /// Requests that no call asks for yet, in the order of arrival. Some may no longer wait.
     gathering: VecDeque<Ticket>,
     decided: VecDeque<Decided<W>>,
 }
@@ -42,14 +42,14 @@ pub(super) struct Want {
     pub(super) reservation: Option<usize>,
     /// Units that the request has already, and what was left after them.
     pub(super) taken: Option<(Units, Balance)>,
-    /// For metrics: what the policy made of the request, and whether without a call.
+    /// For metrics: the outcome with the policy, and whether it needed no call.
     pub(super) outcome: Option<(Outcome, bool)>,
 }
 
 /// How far a request is with one policy.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
-    /// Not decided. Of a request that is being settled: the store has not counted it.
+    /// Not decided. While a request is being settled: the store has not counted it.
     Open,
     /// Its units are in [`Want::taken`].
     Taken,
@@ -120,7 +120,7 @@ impl<W> Requests<W> {
         self.waiting.remove(&ticket)
     }
 
-    /// A request whose deadline has come. All wait equally long, so the oldest one's comes first.
+    /// A request whose deadline has come. All wait equally long, so the oldest expires first.
     pub(super) fn expired(&self, now: Monotonic) -> Option<Ticket> {
         self.waiting
             .first_key_value()
@@ -128,12 +128,12 @@ impl<W> Requests<W> {
             .map(|(ticket, _)| *ticket)
     }
 
-    /// How many requests gather, some of which may have left.
+    /// How many requests gather. Some may no longer wait.
     pub(super) fn gathered(&self) -> usize {
         self.gathering.len()
     }
 
-    /// The first request that gathers and has not left.
+    /// The first request that gathers and still waits.
     pub(super) fn first_gathered(&mut self) -> Option<(Ticket, &mut Waiter<W>)> {
         while self.gathering.front().is_some_and(|ticket| !self.waiting.contains_key(ticket)) {
             self.gathering.pop_front();
@@ -147,7 +147,7 @@ impl<W> Requests<W> {
         self.gathering.pop_front();
     }
 
-    /// Takes all requests that gather; some may have left.
+    /// Takes all requests that gather. Some may no longer wait.
     pub(super) fn take_gathering(&mut self) -> VecDeque<Ticket> {
         std::mem::take(&mut self.gathering)
     }

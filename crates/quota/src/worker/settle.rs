@@ -1,4 +1,4 @@
-//! Decides a request that waited: it takes its units of every policy, or of none if an enforced
+//! Decides a request that waited: it takes the units of all its policies, or of none if an enforced
 //! policy refuses it or fails closed.
 
 use std::rc::Rc;
@@ -21,7 +21,7 @@ enum Obstacle {
     Unavailable(Uncounted),
 }
 
-/// What the policy of `check` says of a request.
+/// The standing of a request with the policy of `check`.
 pub(super) fn standing(check: &Check, granted: bool, balance: Balance) -> Standing {
     let key = Rc::clone(&check.counter.key);
     Standing { policy: check.policy, key, granted, enforced: check.enforced, balance }
@@ -41,8 +41,8 @@ pub(super) fn held(check: &Check, units: Units, config: &Config) -> Option<Held>
 }
 
 impl<W> Worker<W> {
-    /// Decides a request by what its call brought. Without `allocation` the store has not counted
-    /// it.
+    /// Decides a request with the grants of its call. Without `allocation` the store has not
+    /// counted it.
     pub(super) fn settle(
         &mut self,
         wants: &mut [Want],
@@ -89,7 +89,7 @@ impl<W> Worker<W> {
         if let Stage::Refused { .. } = want.stage {
             return want.stage;
         }
-        // Leased units that may no longer be spent are as good as none.
+        // Leased units that may no longer be spent do not count.
         if want.taken.is_some_and(|(units, _)| units.spendable_until > now) {
             return Stage::Taken;
         }
@@ -218,7 +218,7 @@ impl<W> Worker<W> {
     }
 }
 
-/// For metrics: what a policy made of a request, and whether without a call.
+/// For metrics: the outcome with a policy, and whether it needed no call.
 fn outcome(want: &Want, admitted: bool) -> Option<(Outcome, bool)> {
     match want.stage {
         Stage::Taken | Stage::Leased => admitted.then_some((Outcome::Admitted, true)),

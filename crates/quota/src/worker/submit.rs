@@ -1,5 +1,5 @@
-//! A request arrives: the worker decides it by what it knows and has leased, or lets it wait for a
-//! call.
+//! A request arrives: the worker decides it with known counters and leased units, or lets it wait
+//! for a call.
 
 use super::known::RuntimeOverrides;
 use super::lease::Extent;
@@ -22,13 +22,13 @@ enum Asks {
     Yes,
 }
 
-/// What a worker can say of a request by itself.
+/// What a worker knows about a request without a call.
 #[derive(Default)]
 struct Known {
-    /// The policies that it knows enough of, and the units that it took for them.
+    /// The standings with policies that need no call, and the leased units taken for them.
     admission: Admission,
     asks: Asks,
-    /// Some enforced policy refuses; the last of their resets.
+    /// If enforced policies refuse: the last of their resets.
     refused_until: Option<Monotonic>,
 }
 
@@ -53,8 +53,8 @@ impl<W> Worker<W> {
         Submitted::Waiting(self.wait(Waiter { who, wants, deadline }, now))
     }
 
-    /// Whether the policy of a check has runtime overrides. Only the store knows then how large
-    /// each quota is.
+    /// Whether the policy of a check has runtime overrides. If so, only the store knows the quota
+    /// of each partition.
     pub(super) fn runtime_overrides(&self, check: &Check) -> RuntimeOverrides {
         if check.policy(&self.config).is_some_and(|policy| policy.is_overridden) {
             RuntimeOverrides::Some
@@ -63,7 +63,7 @@ impl<W> Worker<W> {
         }
     }
 
-    /// Admits a request by what is known. Shadow policies may ask the store without it.
+    /// Admits a request. Shadow policies may still ask the store, but the request does not wait.
     fn admit_known(
         &mut self,
         who: W,
@@ -103,7 +103,7 @@ impl<W> Worker<W> {
         ticket
     }
 
-    /// What is known of each policy. Leased units are taken.
+    /// What the worker knows for each policy. Takes leased units.
     fn know(&mut self, checks: &[Check], now: Monotonic) -> Known {
         let mut known = Known::default();
         known.admission.standings.reserve_exact(checks.len());
@@ -147,7 +147,7 @@ impl<W> Worker<W> {
         self.known.ledger.refuses(&check.counter, check.cost.get(), overrides, now)
     }
 
-    /// A shadow policy asks in passing, unless it gives the request units to hold.
+    /// A shadow policy asks in passing, unless the request must hold its units.
     fn asks(&self, check: &Check) -> Asks {
         let counts_all = check.policy(&self.config).is_none_or(|policy| policy.count == Count::All);
         if !check.enforced && counts_all { Asks::InPassing } else { Asks::Yes }
@@ -170,8 +170,8 @@ impl<W> Worker<W> {
         Refusal { standings, until }
     }
 
-    /// What a request wants that may wait until `deadline`. It keeps only leased units that may be
-    /// spent then.
+    /// The wants of a request that may wait until `deadline`. It keeps only leased units that may
+    /// still be spent then.
     fn wants(
         &mut self,
         checks: Vec<Check>,

@@ -9,7 +9,7 @@ use crate::request::{host, path, percent};
 
 /// The most entries of one list of conditions.
 const MAX_CONDITIONS: usize = 64;
-/// The longest text of a condition. Workers compile expressions when they start.
+/// The longest text of a condition, in bytes. Workers compile expressions when they start.
 const MAX_PATTERN: usize = 1024;
 
 type Pattern = Text<MAX_PATTERN>;
@@ -222,7 +222,7 @@ fn regex(node: &Node<'_>) -> Option<WholeRegex> {
     }
 }
 
-/// A text to compare values of headers with, which come without the spaces and tabs around them.
+/// A text to compare header values with. Header values come without spaces and tabs around them.
 fn trimmed<'a>(
     node: &Node<'a>,
     trim: impl for<'t> Fn(&'t str, [char; 2]) -> &'t str,

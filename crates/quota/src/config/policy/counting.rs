@@ -24,12 +24,12 @@ pub(in super::super) struct Counting {
 /// A number of units of at least 1.
 type SomeUnits = Whole<1, MAX_UNITS>;
 
-/// As many as there are.
+/// The number of values from 100 to 599.
 const MAX_STATUSES: usize = 500;
 const MAX_GRPC_STATUSES: usize = 17;
 
 impl Counting {
-    /// Brings the fields of a policy together. `None` among them has a fault.
+    /// Combines the fields of a policy. A field that is `None` has a fault.
     pub(super) fn new(
         policy: &Node<'_>,
         cost: Option<Cost>,

@@ -19,7 +19,7 @@ use crate::request::allowance;
 use crate::request::key::{self, Digester};
 use crate::request::partition::{BuiltIn, Entry, OnMissing, Partition};
 
-/// The policies of a document. A policy that is no object is `None`.
+/// The policies of a document. A policy that is not an object is `None`.
 pub(in super::super) type Policies = Each<PolicyDocument, MAX_POLICIES>;
 
 /// The names of policies.
@@ -89,7 +89,7 @@ impl<'a> PolicyFields<'a> {
     }
 }
 
-/// What policies refer to. `None` stands for something that has a fault.
+/// What policies refer to. `None`: it has a fault.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Context<'c, 'a> {
     /// The domain.
@@ -108,7 +108,7 @@ pub(in super::super) fn resolve<'a>(
     context: Context<'_, 'a>,
 ) -> Option<Vec<Policy>> {
     let mut names: Vec<&str> = Vec::new();
-    // Every policy is resolved, also behind one that is at fault.
+    // Resolve every policy, even after one with a fault, to find all faults.
     let resolved: Vec<Option<Policy>> =
         policies.into_iter().map(|policy| policy?.resolve(context, &mut names)).collect();
     resolved.into_iter().collect()
@@ -200,7 +200,7 @@ fn entry(node: &Node<'_>, name: &str, identities: Option<&Identities<'_>>) -> Op
     if let Some(fact) = BuiltIn::ALL.into_iter().find(|fact| fact.name() == name) {
         return Some(Entry::BuiltIn(fact));
     }
-    // The faults of identities are recorded already.
+    // The faults of identities are already recorded.
     if let Some(identity) = identities?.get(name) {
         return identity.clone().map(Entry::Identity);
     }
@@ -243,7 +243,7 @@ impl Type for Text {
     }
 }
 
-/// A [`Mode`]. YAML turns a bare `off` into `false`, which means the same.
+/// A [`Mode`]. YAML reads a bare `off` as `false`, which means the same.
 pub(crate) enum ModeType {}
 
 impl Type for ModeType {

@@ -19,7 +19,7 @@ use crate::request::allowance::{Cost, Quotas};
 use crate::request::matching::Matcher;
 use crate::request::partition::Partition;
 
-/// One quota rule. A copy shares what is large.
+/// One quota rule. A copy shares the large parts.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Unique, `[a-z0-9-]{1,64}`.
@@ -36,7 +36,7 @@ pub struct Policy {
     pub window: Window,
     /// Whether each partition's windows start at a time of their own.
     pub stagger: bool,
-    /// Whether it refuses.
+    /// Whether the policy refuses.
     pub mode: Mode,
     /// What happens to its requests while the store fails.
     pub on_failure: OnFailure,
@@ -113,12 +113,12 @@ impl Default for Abandoned {
     }
 }
 
-/// Whether a worker holds units ahead of need.
+/// Whether a worker prefetches units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     /// It reserves what waiting requests cost.
     Exact,
-    /// It holds a lease: units for some of its own traffic, ahead of need.
+    /// It holds a lease: prefetched units for some of its own traffic.
     Lease {
         /// How much of its recent traffic: 1 ms to 60 s.
         ahead: Duration,

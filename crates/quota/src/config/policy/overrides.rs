@@ -49,7 +49,7 @@ one_of! {
     }
 }
 
-/// Whom an override is for, and the node of it.
+/// The partition or network of an override, and its node.
 pub(crate) enum Subject<'a> {
     Value(&'a str, Node<'a>),
     Network(Network, Node<'a>),
@@ -186,7 +186,7 @@ fn network(node: &Node<'_>) -> Option<Network> {
     None
 }
 
-/// The key of the counter that `text` means.
+/// The key of the counter for the partition `text`.
 fn key_of(
     node: &Node<'_>,
     text: &str,
@@ -212,7 +212,7 @@ fn key_of(
     Some(partition.key_of(&encoded, digester))
 }
 
-/// Records why `text` can be no partition of this policy, if so.
+/// If `text` cannot be a partition of this policy, records why and returns `None`.
 fn check_encoded(
     node: &Node<'_>,
     text: &str,
@@ -226,8 +226,8 @@ fn check_encoded(
     let entries: Vec<Option<(&str, &str)>> =
         text.split(',').map(|entry| entry.split_once('=')).collect();
     let forms = partition.forms();
-    // The entries of the text that the first so many of the policy may take up: sources differ in
-    // their number.
+    // How many entries of the text the policy's entries so far may take up. Sources differ in their
+    // number of parts.
     let mut taken = BTreeSet::from([0]);
     for sources in &forms {
         let mut next = BTreeSet::new();
@@ -260,7 +260,7 @@ fn check_encoded(
     Some(())
 }
 
-/// Records why no partition holds this entry, if so. `parts` are those of its label.
+/// If no partition can hold this entry, records why and returns `None`. `parts` have its label.
 fn check_value(
     node: &Node<'_>,
     (label, value): (&str, &str),
@@ -290,13 +290,13 @@ fn check_value(
     None
 }
 
-/// What stands for a secret or a long value, or for a long partition.
+/// Whether `text` is the digest of a secret, of a long value or of a long partition.
 fn is_digest(text: &str) -> bool {
     let hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     text.strip_prefix('~').is_some_and(|digits| digits.len() == 32 && digits.bytes().all(hex))
 }
 
-/// The partition of the first sources.
+/// An example partition, from the first source of each entry.
 fn example(forms: &[Vec<Vec<Part<'_>>>]) -> String {
     let parts = forms.iter().filter_map(|sources| sources.first()).flatten();
     let value =

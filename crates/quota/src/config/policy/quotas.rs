@@ -105,7 +105,7 @@ impl Type for TierQuotas {
     }
 }
 
-/// Why no value of this type is written as `name`, if so.
+/// Why no value of this type can be written as `name`. `None` if one can.
 fn misnamed(name: &str, value_type: ValueType) -> Option<String> {
     match value_type {
         ValueType::Text if name.bytes().any(|b| b.is_ascii_control()) => {

@@ -1,4 +1,4 @@
-//! The units that one call brought, while its requests take them in the order of their arrival.
+//! The units that one call brought. Its requests take them in the order of their arrival.
 
 use std::time::Duration;
 
@@ -65,8 +65,8 @@ impl Allocation {
         }
     }
 
-    /// What there is for a request: [`Stage::Granted`], [`Stage::Refused`], or [`Stage::Open`] if
-    /// the reservation failed.
+    /// What the call offers a request: [`Stage::Granted`], [`Stage::Refused`], or [`Stage::Open`]
+    /// if the reservation failed.
     pub(crate) fn offer(&mut self, reservation: usize, cost: u64) -> Stage {
         let Some(left) = self.left(reservation) else { return Stage::Open };
         if cost <= left.units.amount {
@@ -119,8 +119,8 @@ impl Allocation {
 
     /// Ends the allocation, after the last request.
     pub(crate) fn close(mut self) -> Vec<Share> {
-        // If one reservation of a counter was short, the counter is, whichever the store carried
-        // out last.
+        // If one reservation of a counter was short, the counter is short, no matter which one the
+        // store carried out last.
         let is_short = |share: &&Share| share.left.as_ref().is_some_and(|left| left.short);
         let mut short: Vec<usize> =
             self.0.iter().filter(is_short).map(|share| share.reserved.first).collect();

@@ -1,10 +1,9 @@
 //! One call: the reservations that waiting requests share, and its body.
 //!
-//! Requests for one counter share a reservation if they cost the same. For a sum of different
-//! costs, the store might grant a rest that is too small for the request it reaches, and other
-//! workers would see a spent counter until the refund. A counter has at most [`MAX_COSTS`]
-//! reservations in a call, and further costs share the last one, so that no client can fill a call
-//! by itself.
+//! Requests for one counter share a reservation if they cost the same. If different costs shared
+//! one, the store might grant a rest that is too small for the next request. Other workers would
+//! then see a spent counter until the refund. A counter has at most [`MAX_COSTS`] reservations in a
+//! call, and further costs share the last one, so that no client can fill a call by itself.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -57,7 +56,7 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// Asks for nothing of `counter` yet.
+    /// A reservation of `counter` that asks for nothing yet.
     const fn of(counter: Counter, first: usize) -> Self {
         Self {
             counter,
@@ -77,7 +76,7 @@ impl Reserved {
         self.counted = self.counted.saturating_add(cost);
     }
 
-    /// As the message says it.
+    /// Its item in the body of the call.
     fn message(&self) -> Reservation<&str> {
         Reservation {
             key: &self.counter.key,
@@ -120,7 +119,8 @@ impl Reserved {
 }
 
 impl Batch {
-    /// Adds what a request wants, all or nothing. `false`: it does not fit beside `others` items.
+    /// Adds all wants of a request, or none and returns `false` if they do not fit beside `others`
+    /// items.
     pub(crate) fn join(&mut self, wants: &mut [Want], config: &Config, others: usize) -> bool {
         let open = || wants.iter().filter(|want| want.is_open());
         let bytes: usize = open().map(|want| want.check.counter.key.len()).sum();
@@ -133,8 +133,8 @@ impl Batch {
         true
     }
 
-    /// Prefetches units for leases: with what waits, and for other pools that ran low as far as
-    /// there is room.
+    /// Prefetches units for leases: with the reservations of waiting requests, and for other pools
+    /// that ran low, as far as there is room.
     pub(crate) fn prefetch(&mut self, leases: &mut Leases, others: usize, now: Monotonic) {
         if leases.is_empty() {
             return;
@@ -167,7 +167,7 @@ impl Batch {
         while let Some((index, reserved)) = at.and_then(|at| Some((at, self.reserved.get_mut(at)?)))
         {
             costs += 1;
-            // Where refusals count, the store counts the sum anyway.
+            // If refusals count, the store counts the sum anyway.
             if reserved.min == cost || count_denied || costs == MAX_COSTS {
                 reserved.want = reserved.want.saturating_add(cost).min(protocol::MAX_UNITS);
                 reserved.min = reserved.min.min(cost);
@@ -198,7 +198,7 @@ impl Batch {
         self.reserved.is_empty()
     }
 
-    /// A request of this call is refused before the call returns. Its cost counts all the same.
+    /// A request of this call is refused before the call returns. Its cost still counts.
     pub(crate) fn count(&mut self, reservation: usize, cost: u64) {
         if let Some(reserved) = self.reserved.get_mut(reservation) {
             reserved.count(cost);
@@ -227,7 +227,7 @@ impl Batch {
     /// failed.
     ///
     /// # Errors
-    /// Why the body is no reply to this call.
+    /// Why the body is not a reply to this call.
     pub(crate) fn read(&self, body: &[u8]) -> Result<(u64, Vec<Result<Grant, String>>), Misread> {
         let reply: ReserveReply =
             serde_json::from_slice(body).map_err(|error| Misread::Form(error.to_string()))?;

@@ -3,7 +3,7 @@
 //!
 //! After [`LIMIT`] calls in a row that failed as a whole, the breaker opens for 250 ms. Then it
 //! lets a single probe through. Each probe that fails doubles the pause, up to 1 s. Pauses vary by
-//! a quarter, so that the workers of a fleet do not come back all at once.
+//! a quarter, so that the workers of a fleet do not all come back at once.
 //!
 //! Every readable reply is a success, even if single reservations failed. A store that lost a part
 //! of its counters still serves the others, and an open breaker would fail those, too.
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::time::Monotonic;
 
-/// So many failed calls in a row open the breaker.
+/// This many failed calls in a row open the breaker.
 pub const LIMIT: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -96,7 +96,7 @@ impl Breaker {
                 self.open((pause * 2).min(LONGEST_PAUSE), now);
                 Change::None
             }
-            // A call from before it opened.
+            // The call left before the breaker opened.
             State::Open { .. } | State::Probing { .. } => Change::None,
         }
     }
@@ -180,7 +180,10 @@ mod tests {
             assert!(breaker.calling(at(now)));
             assert!(!breaker.lets_through(at(now + 5_000)), "a second probe");
             assert_eq!(breaker.failed(false, at(now)), Change::None);
-            assert!(breaker.is_probing(), "a call from before it opened says nothing of the probe");
+            assert!(
+                breaker.is_probing(),
+                "a call from before it opened says nothing about the probe"
+            );
             assert_eq!(breaker.failed(true, at(now)), Change::None);
         }
         assert!(breaker.calling(at(now + 1000)));

@@ -3,9 +3,9 @@
 //! | what the host reports | fault |
 //! | --- | --- |
 //! | it does not send the call | [`CallFault::NoCluster`], [`CallFault::NoHost`] |
-//! | no headers: reset while the answer came, or it was not whole in time | [`CallFault::CutOff`] |
-//! | 504 of its own, or nothing within the worker's own time | [`CallFault::TimedOut`] |
-//! | another answer of its own, in place of one that never began | [`CallFault::Unreachable`] |
+//! | no headers: the answer broke off or was not complete in time | [`CallFault::CutOff`] |
+//! | its own 504, or nothing within the worker's time limit | [`CallFault::TimedOut`] |
+//! | another answer of its own, because the store's never began | [`CallFault::Unreachable`] |
 //! | the store's answer, with another status than 200 | [`CallFault::Refused`] |
 //! | 200 with anything but a reply to this call | [`CallFault::Malformed`] |
 //!
@@ -16,7 +16,7 @@ use crate::protocol;
 /// How a call ended, as the host reports it.
 #[derive(Clone, Debug)]
 pub enum CallEnd {
-    /// No whole response headers came.
+    /// The host reports no response headers.
     Reset,
     /// An answer came.
     Answered {
@@ -51,26 +51,26 @@ pub enum CallFault<'a> {
     Unreachable(&'a [u8]),
     /// No answer came in time.
     TimedOut,
-    /// The answer broke off, or was not whole in time.
+    /// The answer broke off or was not complete in time.
     CutOff,
     /// The store answered with a status other than 200.
     Refused {
         /// The HTTP status.
         status: u16,
-        /// What the answer says.
+        /// The body of the answer.
         body: &'a [u8],
     },
-    /// The answer is no reply to this call.
+    /// The answer is not a reply to this call.
     Malformed(Misread),
 }
 
-/// Why a body is no reply to its call. None of its units are spent.
+/// Why a body is not a reply to its call. None of its units are spent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misread {
     /// It is longer than a reply may be.
     #[error("{0} bytes, at most {max} are read", max = protocol::MAX_BODY)]
     TooLarge(usize),
-    /// It is not JSON, or not of a reply's form.
+    /// It is not JSON, or not in the form of a reply.
     #[error("{0}")]
     Form(String),
     /// It has more or fewer grants than there were reservations.
@@ -106,7 +106,7 @@ pub enum CallOutcome {
     CutOff,
     /// The store answered with a status other than 200.
     Refused,
-    /// The answer was no reply to the call.
+    /// The answer was not a reply to the call.
     Malformed,
     /// One reservation failed in a call with a reply.
     ItemFailed,
@@ -149,7 +149,7 @@ impl CallOutcome {
 }
 
 impl CallFault<'_> {
-    /// How it counts in metrics.
+    /// Its outcome in metrics.
     pub const fn outcome(&self) -> CallOutcome {
         match self {
             Self::NoCluster | Self::NoHost => CallOutcome::DispatchFailed,

@@ -1,4 +1,4 @@
-//! When a call leaves, and what its end decides.
+//! When a call leaves, and how its end decides requests.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::worker::{
 
 /// How long after its timeout the worker gives up a call that the host never reported.
 pub(crate) const LOST_AFTER: Duration = Duration::from_secs(1);
-/// Envoy takes a shorter timeout for none at all.
+/// Envoy treats a shorter timeout as no timeout.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 
 impl<W> Worker<W> {
@@ -98,11 +98,11 @@ impl<W> Worker<W> {
         for share in allocation.close() {
             refunds.extend(self.close(share, now));
         }
-        // Refunds of one reservation are not part of what the next one of its counter left.
+        // Last, since the balance of another reservation of the same counter leaves refunds out.
         for (counter, units) in refunds {
             self.send_back(&counter, units, now);
         }
-        // Reservations that failed say nothing of the others: a part of the store may be down.
+        // Failed reservations say nothing about the others: a part of the store may be down.
         let change = self.calls.breaker.succeeded();
         self.telemetry.notices.changed(change, now);
         change
@@ -198,7 +198,7 @@ impl<W> Worker<W> {
     fn all_failed(&mut self, call: Call, fault: &CallFault<'_>, now: Monotonic) -> Change {
         self.telemetry.count_call(fault.outcome());
         self.telemetry.notices.call_failed(fault, self.config.store.token.as_deref(), now);
-        // A call with refunds only says nothing of reservations.
+        // A failed call with only refunds says nothing about reservations.
         if call.batch.is_empty() {
             return Change::None;
         }

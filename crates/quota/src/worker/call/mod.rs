@@ -1,4 +1,5 @@
-//! A call to the store: when it leaves, what it asks, who gets what it brought, and how it fails.
+//! A call to the store: when it leaves, what it asks for, which requests get its units, and how it
+//! fails.
 
 pub(super) mod allocation;
 mod batch;
@@ -60,7 +61,7 @@ impl Calls {
         self.under_way.is_empty() && self.refunds.is_empty()
     }
 
-    /// Takes out a call that has ended. `None`: it is not known, or has ended before.
+    /// Takes out a call that has ended. `None` if it is unknown or has ended before.
     fn take(&mut self, id: CallId) -> Option<Call> {
         let index = self.under_way.iter().position(|call| call.id == id)?;
         Some(self.under_way.swap_remove(index))

@@ -21,7 +21,7 @@ pub(crate) struct Refunds {
 }
 
 impl Refunds {
-    /// Adds units of `counter`; none are nothing to refund.
+    /// Adds units of `counter`. An amount of 0 adds nothing.
     pub(crate) fn add(&mut self, counter: &Counter, units: Units) {
         let Units { amount, window, resets, .. } = units;
         if amount == 0 {
@@ -42,7 +42,7 @@ impl Refunds {
         self.waiting.is_empty()
     }
 
-    /// Takes at most `most` refunds whose window still runs. They are sent now, or lost.
+    /// Takes at most `most` refunds whose window still runs. The caller must send them now.
     pub(crate) fn take(&mut self, most: usize, now: Monotonic) -> Vec<Refund<Rc<str>>> {
         if self.waiting.is_empty() {
             return Vec::new();

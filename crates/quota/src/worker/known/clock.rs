@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::protocol::Window;
 use crate::time::Monotonic;
 
-/// One moment on the store's clock and on the worker's, where it is late by at most the delay of
+/// One moment on the store's clock, and on the worker's. The latter is late by at most the delay of
 /// one reply.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreClock(Option<(Duration, Monotonic)>);

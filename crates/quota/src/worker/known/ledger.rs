@@ -1,4 +1,4 @@
-//! The ledger: counters that are spent, how much was left, and until when that holds.
+//! The ledger: counters that are spent, their balance, and how long it holds.
 //!
 //! A remembered counter lets the worker refuse without a call. Once per second, one request
 //! rechecks the store in case units were refunded, the quota was raised or the counter was reset.
@@ -62,7 +62,7 @@ impl Ledger {
         judge(memory, counter, cost, overrides, now)
     }
 
-    /// The same where the store cannot be asked: a memory holds until its window ends.
+    /// The same while the store cannot be asked: a memory holds until its window ends.
     pub(crate) fn refuses_for_good(
         &self,
         counter: &Counter,
@@ -73,15 +73,15 @@ impl Ledger {
         judge(self.0.get(counter, now).map(|(memory, _)| memory), counter, cost, overrides, now)
     }
 
-    /// A request asks the store about `counter`. Others need not for a second.
+    /// A request asks the store about `counter`, so no other request rechecks it for a second.
     pub(crate) fn asking(&mut self, counter: &Counter, now: Monotonic) {
         if let Some(memory) = self.0.get_mut(counter, now) {
             memory.recheck_at = now + RECHECK;
         }
     }
 
-    /// Learns what a reply said, received `now`. `short`: it was too little for a request that
-    /// waited.
+    /// Learns from a reply that was received `now`. `short`: the grant was too small for a waiting
+    /// request.
     pub(crate) fn learn(
         &mut self,
         counter: &Counter,
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(
             ledger.refuses(&c, 1, RuntimeOverrides::None, at(1)),
             refused(0, 5, 10_000),
-            "of another window"
+            "units of another window"
         );
         ledger.refunded(&c, 9, 2, at(1));
         assert_eq!(ledger.refuses(&c, 2, RuntimeOverrides::None, at(1)), None);

@@ -18,7 +18,7 @@ const MAX_LOCAL: usize = 16 * 1024;
 pub(crate) struct Local(Expiring<u64>);
 
 /// The units that one worker may admit while the store fails: `part` (more than 0, at most 1) of
-/// the quota, rounded down, but at least 1. Of a quota of 0 it is 0.
+/// the quota, rounded down, but at least 1. The share of a quota of 0 is 0.
 pub(crate) fn share(quota: u64, part: f64) -> u64 {
     // 100 x 0.29 is 28.999999999999996.
     let rounding = 1e-6;
@@ -32,7 +32,7 @@ impl Default for Local {
 }
 
 impl Local {
-    /// Why `cost` units are refused: fewer are left of `share` units.
+    /// The balance with which `cost` units are refused, if fewer of `share` units are left.
     pub(crate) fn refuses(
         &self,
         counter: &Counter,

@@ -1,4 +1,4 @@
-//! What a worker knows of counters without asking: which are spent, what it counted itself while
+//! What a worker knows about counters without a call: which are spent, what it counted itself while
 //! the store failed, and when windows end.
 
 mod clock;
@@ -24,7 +24,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Learns what a reply said of a counter. `short`: it was too little for a request that waited.
+    /// Learns from a reply about a counter. `short`: the grant was too small for a waiting request.
     pub(super) fn learn(
         &mut self,
         counter: &Counter,
@@ -37,7 +37,7 @@ impl Known {
         self.ledger.learn(counter, window, balance, short, now);
     }
 
-    /// Why this worker's own `share` of a quota does not admit a request while the store fails.
+    /// The balance with which this worker's `share` of a quota refuses a request, if it does.
     pub(super) fn refuses_locally(
         &self,
         check: &Check,

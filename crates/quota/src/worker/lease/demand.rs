@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::time::Monotonic;
 
-/// The span, in `ahead`.
+/// The length of the span, as a multiple of `ahead`.
 const SPAN: u32 = 4;
 /// The shortest span.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST_AHEAD: Duration = Duration::from_secs(60);
 /// Most units of a slot. Two of them times the microseconds of the longest span fit 64 bits.
 const MOST: u64 = 1 << 34;
-/// A silence of so many mean gaps may be chance.
+/// A silence of up to this many mean gaps may be chance.
 const GAPS: u64 = 4;
 
 /// The demand for one counter.
@@ -58,7 +58,7 @@ impl Demand {
         }
     }
 
-    /// A request needs so many units now.
+    /// A request needs `units` now.
     pub(super) fn add(&mut self, units: u64, now: Monotonic) {
         let (age, span) = (now.since(self.start), self.span());
         if age >= span {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn steady_stream_is_expected_to_go_on() {
+    fn steady_stream_is_expected_to_continue() {
         for (ahead, units, every, expected) in [
             (100, 3, 1, 300),
             (100, 1, 50, 2),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn burst_after_silence_is_no_stream() {
+    fn burst_after_silence_is_not_taken_for_a_stream() {
         for (ahead, requests, expected) in [(100, 1, 0), (100, 6, 2), (1_000, 1, 0), (1_000, 6, 5)]
         {
             let mut demand = Demand::new(Duration::from_millis(ahead), at(0));
@@ -204,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn small_request_among_large_ones_is_no_silence() {
+    fn small_request_among_large_ones_is_not_taken_for_silence() {
         let mut demand = steady(100, 100, 1);
         demand.add(1, at(10_001));
         assert_eq!(
             demand.expected(at(10_006)),
             4 * 87 * 100 / 5,
-            "by the usual cost, not by the last"
+            "uses the mean cost, not the last one"
         );
     }
 

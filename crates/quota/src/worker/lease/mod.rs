@@ -5,14 +5,14 @@
 //! it counts exactly. The bounds:
 //!
 //! * Units held and under way: at most `max`, and at most a hundredth of the quota.
-//! * Refills under way: one a counter.
+//! * Refills under way: one per counter.
 //! * A unit is spent until *dispatch of its call* + `reset_ms`. Whatever the delays, that is not
 //!   after the end of its window. Later the worker drops it.
 //! * Counters: at most [`MAX_LEASES`]. A counter without demand is dropped, and its units are
 //!   refunded.
 //!
-//! A call costs about as much as ten items of one. So a lease prefetches with a reservation that a
-//! request waits for wherever it can. When half of the units are gone and no request waits, a
+//! A call costs about as much as ten of its items. So a lease prefetches with a reservation that a
+//! request waits for, if there is one. When half of the units are gone and no request waits, a
 //! refill gathers with others and leaves with the next call. It makes a call of its own only
 //! half-way to the moment when the units will be gone, or after [`GATHER`]. By then all pools that
 //! ran low meanwhile share that call. Refunds of leases gather for [`SWEEP`].
@@ -32,18 +32,18 @@ use pool::Pool;
 
 /// Most counters with a pool.
 pub(crate) const MAX_LEASES: usize = 4096;
-/// How long refills gather. So they cost at most ten calls a second.
+/// How long refills gather, so that they cost at most ten calls a second.
 const GATHER: Duration = Duration::from_millis(100);
 /// How often a worker looks for units that its leases do not need.
 const SWEEP: Duration = Duration::from_millis(50);
-/// The time until the next tick can send a refill.
+/// About the time between ticks. A refill that the next tick would send too late leaves now.
 const TICK: Duration = Duration::from_millis(10);
 
 /// The leases of a worker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
     pools: HashMap<Counter, Pool>,
-    /// Those that may need a refill, each once.
+    /// Counters that may need a refill, each once.
     low: Vec<Counter>,
     /// When the first of them should be refilled.
     refill_at: Option<Monotonic>,
@@ -51,7 +51,7 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    /// Whether there is none.
+    /// Whether no counter has a pool.
     pub(crate) fn is_empty(&self) -> bool {
         self.pools.is_empty()
     }
@@ -179,8 +179,8 @@ impl Leases {
         }
     }
 
-    /// A call that prefetched `prefetched` units brought `units` that no request took, and said
-    /// what is left. Returns how many the lease does not need: refund those.
+    /// A call that prefetched `prefetched` units brought `units` that no request took. `balance` is
+    /// what is left in the store. Returns how many the lease does not need: refund those.
     pub(crate) fn arrived(
         &mut self,
         counter: &Counter,

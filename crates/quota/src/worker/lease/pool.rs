@@ -1,5 +1,5 @@
 //! The leased units of one counter: how many a worker should hold, when it should refill them, and
-//! which ones it does not need.
+//! which units it should refund.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use crate::decision::{Balance, Units};
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
 
-/// The store prefetches at most an eighth of what is left, so of fewer than eight units none.
+/// The store grants leases at most an eighth of what is left, so nothing of fewer than eight units.
 const SCARCE: u64 = 8;
-/// Once no more than this part of a quota is left, other workers may need what this one does not.
+/// When at most the quota divided by this is left, other workers may need surplus units.
 const CONTENDED: u64 = 8;
 /// The smallest refill that is worth an item of its own in a call.
 const LEAST_REFILL: u64 = 2;
-/// A refund this short before its window ends helps nobody.
+/// A refund so close to the end of its window is useless.
 const TOO_LATE: Duration = Duration::from_millis(50);
 
-/// How much of its recent traffic a policy lets a worker lease.
+/// How many units a policy lets a worker lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
-    /// The traffic of so much time.
+    /// A lease covers the recent traffic of this much time.
     pub(crate) ahead: Duration,
     /// The most units of one counter.
     pub(crate) max: u64,
@@ -29,9 +29,9 @@ pub(crate) struct Extent {
 /// Why a call may prefetch units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
-    /// A request waits for the same reservation: they cost nothing.
+    /// A request waits for the same reservation, so prefetched units need no item of their own.
     Request,
-    /// No request waits: they are an item of their own.
+    /// No request waits, so prefetched units are an item of their own.
     Refill,
 }
 
@@ -54,13 +54,13 @@ pub(super) struct Pool {
     term: Option<Term>,
 }
 
-/// What the store last said of a window that may still run.
+/// The store's last reply about a window that may still run.
 #[derive(Clone, Copy, Debug)]
 struct Term {
     window: u64,
     /// What was left in the store, leased units not included.
     balance: Balance,
-    /// The held units may be spent until then.
+    /// When the held units may no longer be spent.
     spendable_until: Monotonic,
 }
 
@@ -72,14 +72,14 @@ impl Term {
 }
 
 impl Pool {
-    /// No units yet.
+    /// A pool without units.
     pub(super) fn new(counter: &Counter, Extent { ahead, max }: Extent, now: Monotonic) -> Self {
         let demand = Demand::new(ahead, now);
         let quota = counter.quota;
         Self { demand, max, units: 0, enough: 0, under_way: 0, is_low: false, quota, term: None }
     }
 
-    /// A request needs so many.
+    /// A request needs `units`.
     pub(super) fn wanted(&mut self, units: u64, now: Monotonic) {
         self.demand.add(units, now);
     }
@@ -126,8 +126,8 @@ impl Pool {
         Some(self.term?.balance.plus(self.units))
     }
 
-    /// Keeps those units that a request will not spend and the pool needs. Returns how many it
-    /// keeps.
+    /// A request will not spend these units. Keeps those that the pool needs, and returns how
+    /// many.
     pub(super) fn take_back(&mut self, back: Units, now: Monotonic) -> u64 {
         let room = self.target(now).saturating_sub(self.units + self.under_way);
         let same = self.term.is_some_and(|term| term.window == back.window);
@@ -135,7 +135,7 @@ impl Pool {
     }
 
     /// After units were taken: when a refill should leave, if one is needed. That is half-way to
-    /// the moment when the last unit will be gone. The pool judges it again each time that half of
+    /// the moment when the last unit will be gone. The pool recomputes it each time that half of
     /// the rest is gone.
     pub(super) fn runs_low(&mut self, now: Monotonic) -> Option<Monotonic> {
         if self.units > self.enough || self.refill(Occasion::Refill, now) == 0 {
@@ -157,8 +157,8 @@ impl Pool {
         self.under_way = self.under_way.saturating_sub(units);
     }
 
-    /// A call brought these units, which no request took, and said what is left. Returns how many
-    /// to refund.
+    /// A call brought these units, which no request took. `balance` is what is left in the store.
+    /// Returns how many to refund.
     pub(super) fn arrived(&mut self, units: Units, balance: Balance, now: Monotonic) -> u64 {
         self.expire(now);
         if !self.learn(units, balance) {
@@ -209,7 +209,7 @@ impl Pool {
         units
     }
 
-    /// Learns what a reply said. `false`: it is about an earlier window than the one that is known.
+    /// Learns from a reply. Returns `false` if it is about an earlier window than the known one.
     fn learn(&mut self, Units { window, spendable_until, .. }: Units, balance: Balance) -> bool {
         match &mut self.term {
             Some(term) if term.window > window => return false,

@@ -1,12 +1,14 @@
 //! What operators changed while the fleet runs: the dials of policies, and which policies have
 //! runtime overrides.
 //!
-//! A worker fetches both when `schedule` says so, and no request waits for that. Until the first
-//! reply the configuration is in force, and after a failure the last dials. `patch` reads replies
-//! leniently. A dial with a time reverts by itself, counted from the receipt of the reply.
+//! A worker fetches both when `schedule` says so, and no request waits for a fetch. Until the first
+//! reply the configuration is in force. After a failure the last known dials stay in force. `patch`
+//! reads replies leniently. A dial with a time limit reverts by itself. Its time runs from the
+//! receipt of the reply.
 //!
-//! Of several stores one may lag. So for [`SETTLES`] a worker ignores a version that is older than
-//! the one it knows. After that it follows: a memory store starts at 0 again when its process does.
+//! One of several stores may lag. So for [`SETTLES`] a worker ignores a version that is older than
+//! the known one. After that it accepts the older version, since a memory store starts at 0 again
+//! with each start of its process.
 
 mod patch;
 mod schedule;
@@ -30,7 +32,7 @@ use schedule::Schedule;
 /// A fetch may take this long, even with a shorter `store.timeout`, because no request waits for
 /// it.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
-/// For so long after a reply with a version, an older version comes from a store that lags.
+/// For this long after a reply with a version, an older version must come from a lagging store.
 const SETTLES: Duration = Duration::from_secs(10);
 
 /// The changes in force, and when to fetch them again.
@@ -40,7 +42,7 @@ pub(super) struct Overrides {
     configured: Rc<Config>,
     dials: Vec<Timed>,
     overridden: Vec<usize>,
-    /// What is in force, by the index of the policy.
+    /// The changes in force, by the index of the policy.
     turned: Vec<Turned>,
     /// When the first dial reverts.
     reverts_at: Option<Monotonic>,
@@ -56,7 +58,7 @@ pub(super) struct Overrides {
     turn: usize,
     /// What was ignored in the last reply. It is logged once.
     ignored: Ignored,
-    /// Whether the log says already that the store has no dials.
+    /// Whether the log says already that the store does not support dials.
     logged_lagging: bool,
 }
 
@@ -105,7 +107,7 @@ impl Overrides {
         }
     }
 
-    /// Learns a reply. Returns the configuration in force if it changed.
+    /// Learns from a reply. Returns the configuration in force if it changed.
     fn learn(&mut self, reading: Reading, now: Monotonic) -> Option<Config> {
         let Reading { version, dials, overridden, ignored } = reading;
         self.ignored = ignored;
@@ -137,7 +139,7 @@ impl Overrides {
         Some(self.configured.dialed(&self.turned))
     }
 
-    /// The dial of a policy comes before the one for all policies, field by field.
+    /// The dial of a policy takes precedence over the one for all policies, field by field.
     fn turned_of(&self, policy: usize) -> Turned {
         let of =
             |policy| self.dials.iter().find(|dial| dial.policy == policy).map(|dial| dial.turned);
@@ -177,19 +179,19 @@ impl<W> Worker<W> {
         Some(OutgoingFetch { id, path, report, timeout })
     }
 
-    /// Whether only time can make a fetch due: while a policy is off, requests may pass without a
+    /// Whether a fetch needs a tick to leave: while a policy is off, requests may pass without a
     /// call.
     pub(super) fn fetch_needs_time(&self) -> bool {
         self.overrides.schedule.waits()
             && self.config.policies.iter().any(|policy| policy.mode == Mode::Off)
     }
 
-    /// Whether the next fetch has requests to report, even if no further request arrives.
+    /// Whether requests are unreported, so that a tick must make a fetch due without traffic.
     pub(super) fn report_needs_time(&self) -> bool {
         self.overrides.schedule.owes() && self.telemetry.tally.has_unreported()
     }
 
-    /// Learns how a fetch ended. `false`: `id` is another call.
+    /// A call ended. Learns from it if it is the fetch, else returns `false`.
     pub(super) fn fetch_ended(
         &mut self,
         id: CallId,

@@ -1,10 +1,10 @@
-//! What a reply to a fetch says, read so that one bad dial harms no other.
+//! Reads the reply to a fetch so that a bad dial does not affect the others.
 //!
-//! Anything may stand there, for an operator can write it into Redis by hand. A field that is none
-//! is left out, and a dial whose policy or time is none is left out altogether: of the latter
-//! nobody knows when it should end. A dial of a policy that this filter has not is another filter's
-//! of the same domain, and no fault. Read are at most [`MAX_REPLY`] bytes and [`MAX_DIALS`] dials
-//! besides those.
+//! A reply may hold anything, since operators can write into Redis by hand. The reader ignores an
+//! invalid field. It ignores a whole dial if the policy or the time is invalid: without the time,
+//! the dial might never end. A dial of a policy that this filter does not have is not a fault,
+//! since another filter of the same domain may have that policy. The reader takes at most
+//! [`MAX_REPLY`] bytes, and [`MAX_DIALS`] dials of this filter.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -17,31 +17,31 @@ use crate::protocol::dials::{ALL_POLICIES, MAX_REPLY};
 use crate::protocol::{MAX_UNITS, Mode, OnFailure};
 use crate::time::Monotonic;
 
-/// Most dials of a reply: one a policy, and the one for all.
+/// Most dials of this filter in a reply: one per policy, and one for all policies.
 pub(super) const MAX_DIALS: usize = MAX_POLICIES + 1;
 
-/// What the store says of a domain.
+/// The dials and overrides of a domain in the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) version: u64,
     pub(super) dials: Vec<Timed>,
-    /// The places of policies of which some partition has an override.
+    /// The indexes of policies with runtime overrides, sorted.
     pub(super) overridden: Vec<usize>,
-    /// What was left out.
+    /// What the reader ignored.
     pub(super) ignored: Ignored,
 }
 
-/// A dial, and until when.
+/// A dial, and when it reverts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Timed {
-    /// The place of its policy; `None` is all policies.
+    /// The index of its policy. `None` is all policies.
     pub(super) policy: Option<usize>,
     pub(super) turned: Turned,
-    /// `None` is for good.
+    /// `None`: it does not revert by itself.
     pub(super) until: Option<Monotonic>,
 }
 
-/// What was left out of a reply: the first of it in words.
+/// What the reader ignored in a reply: the first item as text, and the number of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ignored {
     first: Option<String>,
@@ -56,7 +56,7 @@ impl Ignored {
         }
     }
 
-    /// In words, if there is any.
+    /// As text, if the reader ignored anything.
     pub(super) fn text(&self) -> Option<String> {
         let mut text = self.first.clone()?;
         if self.more > 0 {
@@ -70,7 +70,7 @@ impl Ignored {
 /// Reads a reply, received `now`, for the policies of `config`.
 ///
 /// # Errors
-/// Why it is no reply at all.
+/// Why the body is not a reply.
 pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Reading, String> {
     if body.len() > MAX_REPLY {
         return Err(format!("{} bytes, at most {MAX_REPLY} are read", body.len()));
@@ -96,19 +96,19 @@ pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Readi
     match reply.get("overridden") {
         None | Some(Value::Null) => {}
         Some(Value::Array(names)) => {
-            // Of a policy that this filter has not nobody needs to know.
+            // Other filters of the domain have the other policies.
             let places =
                 names.iter().take(MAX_REPLY).filter_map(|name| place(config, name.as_str()?));
             reading.overridden = places.collect();
             reading.overridden.sort_unstable();
             reading.overridden.dedup();
         }
-        Some(_) => reading.ignored.note("overridden, which is no list"),
+        Some(_) => reading.ignored.note("overridden, which is not a list"),
     }
     Ok(reading)
 }
 
-/// Whether it is the dial of a policy that this filter has not.
+/// Whether it is the dial of a policy that this filter does not have.
 fn is_of_others(value: &Value, config: &Config) -> bool {
     let name = name(value);
     is_policy_name(name) && place(config, name).is_none()
@@ -131,9 +131,9 @@ fn dial(
     let until = match given(value, "for_ms") {
         None => None,
         Some(time) => {
-            let ms = time
-                .as_u64()
-                .ok_or_else(|| format!("the dial of {}: its for_ms is none", name(value)))?;
+            let ms = time.as_u64().ok_or_else(|| {
+                format!("the dial of {}: its for_ms is not a whole number", name(value))
+            })?;
             Some(now + Duration::from_millis(ms))
         }
     };
@@ -149,7 +149,7 @@ fn dial(
     Ok(Timed { policy, turned: Turned { mode, quota, on_failure, is_overridden: false }, until })
 }
 
-/// A field that has been read, or is left out.
+/// The value of a field. If it is invalid, notes that it is ignored.
 fn known<T, E>(read: Result<T, E>, field: &str, dial: &Value, ignored: &mut Ignored) -> Option<T> {
     if read.is_err() {
         ignored.note(format_args!("{field} in the dial of {}", name(dial)));
@@ -157,7 +157,7 @@ fn known<T, E>(read: Result<T, E>, field: &str, dial: &Value, ignored: &mut Igno
     read.ok()
 }
 
-/// A field that is there.
+/// A field that is set.
 fn given<'v>(dial: &'v Value, field: &str) -> Option<&'v Value> {
     dial.get(field).filter(|value| !value.is_null())
 }

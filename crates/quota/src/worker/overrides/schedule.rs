@@ -1,30 +1,30 @@
-//! When a worker fetches dials: with the first traffic, with traffic [`EVERY`] so often, and when a
-//! reply carries a newer version. After the last traffic it fetches once more if requests are
-//! unreported. At most one fetch is under way. Fetches are at least [`PAUSE`] apart, after a
-//! failure [`RETRY`].
+//! When a worker fetches dials: with the first traffic, then once per [`EVERY`] while there is
+//! traffic, and when a reply carries a newer version. After the last traffic it fetches once more
+//! if requests are unreported. At most one fetch is under way. A fetch leaves at least [`PAUSE`]
+//! after the one before, and at least [`RETRY`] after a failure.
 
 use std::time::Duration;
 
 use super::super::CallId;
 use crate::time::Monotonic;
 
-/// How often a worker with traffic fetches.
+/// The time between fetches while there is traffic.
 pub(super) const EVERY: Duration = Duration::from_secs(5);
 /// The shortest time between the starts of two fetches.
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
-/// The shortest time after a fetch that failed.
+/// The shortest time from the failure of a fetch to the next fetch.
 pub(super) const RETRY: Duration = Duration::from_secs(1);
 
 /// The next fetch, and the one under way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schedule {
-    /// A fetch is wanted, from this moment on.
+    /// The moment from which a fetch is wanted.
     wanted: Option<Monotonic>,
-    /// There is traffic that no fetch has reported.
+    /// There is traffic that no fetch has reported yet.
     owes: bool,
-    /// From then on, traffic wants a fetch.
+    /// The moment from which traffic wants a fetch.
     next: Monotonic,
-    /// No fetch leaves before.
+    /// No fetch leaves earlier.
     soonest: Monotonic,
     /// The fetch under way, and when the worker gives it up.
     under_way: Option<(CallId, Monotonic)>,
@@ -46,7 +46,7 @@ impl Schedule {
         }
     }
 
-    /// The fetch that leaves reports everything, or not.
+    /// A fetch leaves, and reports everything or only a part.
     pub(super) const fn reports(&mut self, everything: bool) {
         self.owes = !everything;
     }

@@ -16,7 +16,7 @@ use notices::Notices;
 use refusals::Refusals;
 use tally::Tally;
 
-/// What a worker has to tell.
+/// The telemetry of a worker.
 #[derive(Clone, Debug)]
 pub(super) struct Telemetry {
     pub(super) tally: Tally,
@@ -25,7 +25,7 @@ pub(super) struct Telemetry {
 }
 
 impl Telemetry {
-    /// Nothing to tell of `policies` policies.
+    /// No telemetry yet, for `policies` policies.
     pub(super) fn new(policies: usize) -> Self {
         Self {
             tally: Tally::new(policies),
@@ -34,7 +34,7 @@ impl Telemetry {
         }
     }
 
-    /// Whether nothing waits to be taken, or for the time when it may be logged.
+    /// Whether no count waits to be taken, and no notice waits for the time when it may be logged.
     pub(super) fn is_idle(&self) -> bool {
         self.tally.is_empty() && self.notices.is_settled()
     }
@@ -64,7 +64,7 @@ impl Telemetry {
         }
     }
 
-    /// Counts a call that ended like this.
+    /// Counts the end of a call.
     pub(super) fn count_call(&mut self, outcome: CallOutcome) {
         self.tally.count_call(outcome);
     }

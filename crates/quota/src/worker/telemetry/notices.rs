@@ -1,9 +1,9 @@
-//! Log lines for operators: how calls fail, that the worker gave the store up, that the store
-//! answers again.
+//! Log lines for operators: calls that fail, a store that the worker gives up, a store that answers
+//! again.
 //!
-//! The first notice of a kind is logged at once. Then at most one in [`PAUSE`], which says how many
-//! were left out. So a store that fails a thousand times a second causes at most one line of each
-//! kind in that time.
+//! The first notice of a kind is logged at once. After that, at most one per [`PAUSE`] is logged,
+//! with the number of those left out. So a store that fails a thousand times a second causes at
+//! most one line of each kind in that time.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::worker::call::faults::{CallFault, CallOutcome};
 
 /// Notices of one kind are at least this far apart.
 pub const PAUSE: Duration = Duration::from_secs(10);
-/// Most bytes that a notice shows of a foreign text, before control characters are escaped.
+/// Most bytes of another program's text in a notice, before control characters are escaped.
 const SHOWN: usize = 200;
 
 /// A line for the log.
@@ -63,7 +63,7 @@ impl Pace {
         self.last.is_none_or(|last| now.since(last) >= PAUSE)
     }
 
-    /// If a notice may be logged now: how many were left out.
+    /// Returns how many notices were left out, if one may be logged now.
     fn say(&mut self, now: Monotonic) -> Option<u64> {
         if self.is_open(now) {
             self.last = Some(now);
@@ -119,14 +119,14 @@ impl Notices {
         self.due.push(Notice { what, left_out });
     }
 
-    /// A part of a reply with dials makes no sense and is ignored.
+    /// A part of a reply with dials is invalid and ignored.
     pub(crate) fn dials_ignored(&mut self, what: &str, secret: Option<&str>, now: Monotonic) {
         let Some(left_out) = self.ignored.say(now) else { return };
         self.due
             .push(Notice { what: What::DialsIgnored(shown(what.as_bytes(), secret)), left_out });
     }
 
-    /// The store does not know dials.
+    /// The store does not support dials.
     pub(crate) fn no_dials(&mut self) {
         self.due.push(Notice { what: What::NoDials, left_out: 0 });
     }
@@ -187,16 +187,15 @@ impl fmt::Display for Notice {
                 write!(f, "the store could not count for {policy}: {why}")?;
             }
             What::FetchFailed(why) => {
-                write!(f, "dials could not be fetched, those known stay in force: {why}")?;
+                write!(f, "fetching dials failed, so the last known dials stay in force: {why}")?;
             }
-            What::DialsIgnored(what) => {
-                write!(f, "of the dials in the store this is ignored: {what}")?
+            What::DialsIgnored(what) => write!(f, "part of the store's dials is ignored: {what}")?,
+            What::NoDials => {
+                write!(f, "the store does not support dials: it is older than this filter")?
             }
-            What::NoDials => write!(f, "the store knows no dials: it is older than this filter")?,
-            What::GivenUp => write!(
-                f,
-                "the store does not answer; until it does, requests are decided by on_failure"
-            )?,
+            What::GivenUp => {
+                write!(f, "the store does not answer; until it does, on_failure decides requests")?
+            }
             What::Answers => write!(f, "the store answers again")?,
         }
         match self.left_out {
@@ -214,7 +213,7 @@ fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
         }
         CallFault::Unreachable(why) => format!("no answer: {}", shown(why, secret)),
         CallFault::TimedOut => "no answer in time; see store.timeout".to_owned(),
-        CallFault::CutOff => "its answer broke off, or was not whole in time".to_owned(),
+        CallFault::CutOff => "its answer broke off or was not complete in time".to_owned(),
         CallFault::Refused { status, body } => {
             let about_token = matches!(status, 401 | 403);
             let hint = if about_token { "; see store.token" } else { "" };
@@ -231,7 +230,7 @@ fn explained(fault: &CallFault<'_>, secret: Option<&str>) -> String {
         }
         CallFault::Malformed(why) => {
             format!(
-                "its answer is no reply to the call: {}",
+                "its answer is not a reply to the call: {}",
                 shown(why.to_string().as_bytes(), secret)
             )
         }
@@ -247,7 +246,7 @@ fn error_text(body: &[u8]) -> Option<Vec<u8>> {
     serde_json::from_slice(body).ok().map(|Refusal { error }| error.into_bytes())
 }
 
-/// A foreign text in quotes, on one line, cut, and without the secret.
+/// Another program's text in quotes, on one line, cut to [`SHOWN`] bytes and without the secret.
 fn shown(text: &[u8], secret: Option<&str>) -> String {
     let text = String::from_utf8_lossy(text);
     let text = match secret {
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_logged_once_in_ten_seconds_with_the_number_left_out() {
+    fn each_kind_is_logged_once_per_ten_seconds_with_the_number_left_out() {
         let mut notices = Notices::default();
         for ms in 0..10_000 {
             notices.call_failed(&CallFault::TimedOut, None, at(ms));
@@ -286,18 +285,18 @@ mod tests {
         assert_eq!(
             lines(&mut notices),
             [format!(
-                "a call to the store failed: its answer broke off, or was not whole in time {more}"
+                "a call to the store failed: its answer broke off or was not complete in time {more}"
             )]
         );
         notices.call_failed(&CallFault::CutOff, None, at(20_000));
         assert_eq!(
             lines(&mut notices),
-            ["a call to the store failed: its answer broke off, or was not whole in time"]
+            ["a call to the store failed: its answer broke off or was not complete in time"]
         );
     }
 
     #[test]
-    fn flapping_store_is_logged_seldom_and_the_last_line_is_true() {
+    fn flapping_store_is_logged_rarely_and_the_last_line_is_true() {
         let mut notices = Notices::default();
         let mut seen = Vec::new();
         for step in 0..80 {

@@ -1,9 +1,9 @@
-//! The counters that a worker refuses most often without a call, shadow mode left out: a
+//! The counters that a worker most often refuses without a call, except in shadow mode: a
 //! Space-Saving sketch of [`MOST`] counters (Metwally 2005).
 //!
-//! A new counter replaces the one with the fewest refusals, and inherits its number. A report
-//! leaves the inherited part out, so that no number is too large. Counters with many refusals
-//! always stay.
+//! A new counter replaces the one with the fewest refusals and inherits its number. A report
+//! subtracts the inherited part, so no number is too large. Counters with many refusals always
+//! stay.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -46,7 +46,7 @@ impl Refusals {
         }
     }
 
-    /// Takes the most refused counters since the last time.
+    /// Takes the most refused counters since the last call.
     pub(crate) fn take(&mut self) -> Vec<Told> {
         let mut entries = std::mem::take(&mut self.0);
         entries.sort_by_key(|entry| Reverse(entry.requests - entry.inherited));

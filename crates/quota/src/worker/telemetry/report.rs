@@ -1,12 +1,12 @@
-//! What a worker says of itself when it fetches dials: within the bounds of a header, always whole.
+//! The report that a worker sends when it fetches dials: at most [`MAX_REPORT`] bytes, never cut.
 //!
-//! Where all is too long, the refusals are left out first, then what was counted of all but the
-//! busier half of the policies, of all but a quarter, and so on. What is left out is not told
-//! later: the store shows reports, and decides nothing by them.
+//! If a report is too long, the worker leaves out the refusals first. Then it leaves out the counts
+//! of all but the busier half of the policies, of all but the busiest quarter, and so on. It does
+//! not report them later: the store only shows reports, and decides nothing by them.
 //!
-//! What policies count by never changes, so it takes turns: each report says it of as many policies
-//! as fit into the room that the rest leaves, in [`LEAST_PARTITION_BY`] to [`MAX_PARTITION_BY`]
-//! bytes, and the next report goes on from there.
+//! `partition_by` of a policy never changes, so policies take turns. Each report includes it for as
+//! many policies as fit into the remaining room, [`LEAST_PARTITION_BY`] to [`MAX_PARTITION_BY`]
+//! bytes. The next report continues with the next policy.
 
 use std::cmp::Reverse;
 
@@ -15,11 +15,12 @@ use crate::decision::Outcome;
 use crate::protocol::dials::{MAX_PARTITION_BY, MAX_REPORT, PolicyReport, Refusals, Report};
 use crate::worker::telemetry::tally::Counts;
 
-/// Least bytes for what policies count by, also where the report is long without it.
+/// Least bytes for `partition_by`, even if the report is long without it.
 const LEAST_PARTITION_BY: usize = 256;
 
-/// The report as JSON in printable ASCII; `None` where even the policies alone are too long for
-/// one. `turn` is the policy that this report begins with when it says what policies count by.
+/// The report as JSON in printable ASCII. `None` if the policies alone are too long for a report.
+/// `turn` is the index of the policy whose `partition_by` comes first. It advances to the next
+/// report's.
 pub(crate) fn write(
     configured: &Config,
     counts: &[Counts],
@@ -64,8 +65,8 @@ pub(crate) fn write(
     }
 }
 
-/// Says what policies count by, from the one at `turn` on, in at most `most` bytes, or of one
-/// policy; whose turn it is next.
+/// Adds `partition_by` to the policies from `turn` on: to at least one, else in at most `most`
+/// bytes. Returns the index of the next policy.
 fn say_partitions(
     policies: &mut [PolicyReport],
     configured: &Config,
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_names_each_policy_as_it_is_configured_and_what_was_counted() {
+    fn report_holds_each_policy_as_configured_and_its_counts() {
         let text = r#"{"domain":"d","store":{"cluster":"s","on_failure":"deny"},"policies":[
             {"name":"a","partition_by":[],"quota":5,"window":"1m"},
             {"name":"b","partition_by":[],"quota":0,"window":"1h","stagger":true,"mode":"off","on_failure":"local"}]}"#;
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_configuration_has_a_report_without_counts() {
+    fn largest_configuration_is_reported_without_counts() {
         let config = config(64, |i| format!("{i:0>64}"));
         let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: u64::MAX }; 8];
         let report = read(&write(&config, &[[u64::MAX / 8; 6]; 64], refused, &mut 0).unwrap());
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_policies_count_by_takes_turns_and_pushes_nothing_else_out() {
+    fn partition_by_takes_turns_and_displaces_nothing_else() {
         let refused = vec![Refusals { key: "k".repeat(384), requests: 1 }; 8];
         for (policies, refused) in [(40, refused), (64, Vec::new())] {
             let config = config(policies, |i| format!("{i:0>26}"));
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_configuration_says_what_it_counts_by_in_turns() {
+    fn largest_configuration_reports_partition_by_in_turns() {
         let config = config(64, |i| format!("{i:0>64}"));
         let (mut turn, mut said) = (0, 0);
         for _ in 0..64 {
@@ -211,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_left_out_first_and_then_the_counts_of_those_with_the_least_traffic() {
+    fn refusals_are_left_out_first_then_counts_of_the_least_busy_policies() {
         let config = config(64, |i| format!("a-policy-with-a-longer-name-{i}"));
         let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: 1 }; 8];
         let mut counts = [[0; 6]; 64];
         let report = read(&write(&config, &counts, refused.clone(), &mut 0).unwrap());
         assert!(
             report.refused.is_empty(),
-            "64 policies of 150 bytes and 8 refusals of 400 are too many"
+            "64 policies of 150 bytes and 8 refusals of 400 do not fit"
         );
         assert_eq!(read(&write(&config, &counts[..8], refused, &mut 0).unwrap()).refused.len(), 8);
         for (i, counts) in counts.iter_mut().enumerate() {
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_says_what_policies_count_by_and_whether_tiers_exist() {
+    fn report_holds_partition_by_and_whether_tiers_exist() {
         let text = r#"{"domain":"d","store":{"cluster":"s"},
             "identities":{"caller":[{"jwt":{"claims":["iss","sub"]}},
               {"header":{"name":"x-key","secret":true}},{"client_ip":{}}]},
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn many_policies_take_turns_in_saying_what_they_count_by() {
+    fn many_policies_take_turns_to_report_partition_by() {
         let mut text: Value = json!({"domain": "d", "store": {"cluster": "s"}, "policies": [],
             "identities": {"caller": [{"metadata": {"filter": "f".repeat(60), "path": ["p".repeat(60)]}}]}});
         for i in 0..40 {

@@ -4,10 +4,10 @@
 use crate::decision::Outcome;
 use crate::worker::call::faults::CallOutcome;
 
-/// What a count counts.
+/// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counted {
-    /// Requests, by the index of a policy and what the policy made of them.
+    /// Requests, by the index of a policy and their outcome with it.
     Requests(usize, Outcome),
     /// Calls to the store, by how they ended.
     Calls(CallOutcome),
@@ -122,7 +122,7 @@ mod tests {
         let mut taken = vec![(Counted::Requests(0, Outcome::FromLedger), 2)];
         taken.extend(Outcome::ALL.map(|outcome| (Counted::Requests(1, outcome), 1)));
         taken.extend(CallOutcome::ALL.map(|outcome| (Counted::Calls(outcome), 1)));
-        assert_eq!(tally.take(), taken, "a policy that there is not is not counted");
+        assert_eq!(tally.take(), taken, "an unknown policy is not counted");
         assert!(tally.is_empty() && tally.take().is_empty());
     }
 
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(
             tally.take_unreported(),
             [[0; 6], [0, 3, 0, 0, 0, 0]],
-            "not what statistics have yet to take"
+            "not what metrics have yet to take"
         );
         assert_eq!(tally.take_unreported(), [[0; 6]; 2]);
         tally.take();

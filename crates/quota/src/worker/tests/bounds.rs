@@ -1,4 +1,4 @@
-//! What is kept, and what a call carries, is bounded.
+//! Memory and calls are bounded.
 
 use super::*;
 use crate::worker::call::MAX_CALL_REFUNDS;
@@ -19,7 +19,7 @@ fn waiting_requests_and_calls_that_never_return_are_bounded() {
 }
 
 #[test]
-fn clients_that_come_and_go_leave_nothing_behind() {
+fn cancelled_requests_leave_nothing_behind() {
     let mut w = worker("deny");
     submit(&mut w, "stays", 0);
     call(&mut w, 0);
@@ -32,7 +32,7 @@ fn clients_that_come_and_go_leave_nothing_behind() {
 }
 
 #[test]
-fn the_longest_keys_still_fit_a_call_with_returns() {
+fn longest_keys_still_fit_a_call_with_refunds() {
     let (mut w, config) = (worker("allow"), config("allow"));
     let party = |i: usize| format!("{i:05}{}", "x".repeat(crate::protocol::MAX_KEY - 11));
     for i in 0..200 {
@@ -41,7 +41,7 @@ fn the_longest_keys_still_fit_a_call_with_returns() {
     while let Some(out) = w.next_call(at(6)) {
         let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
         let grants: Vec<_> = request.reservations.iter().map(|_| grant(1, 1)).collect();
-        // All have gone: every unit goes back.
+        // All clients have left, so every unit is refunded.
         for ticket in w.requests.waiting().keys().copied().collect::<Vec<_>>() {
             w.cancel(ticket, at(6));
         }
@@ -61,7 +61,7 @@ fn the_longest_keys_still_fit_a_call_with_returns() {
 }
 
 #[test]
-fn a_call_stays_within_the_stores_bounds() {
+fn call_stays_within_the_bounds_of_the_protocol() {
     let (mut w, config) = (worker("allow"), config("allow"));
     let mut tickets = Vec::new();
     for i in 0..3_000 {

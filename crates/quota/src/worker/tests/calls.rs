@@ -1,9 +1,9 @@
-//! When calls leave, what they ask, and who gets what they bring.
+//! When calls leave, what they ask for, and which requests get their units.
 
 use super::*;
 
 #[test]
-fn a_lone_request_is_sent_at_once() {
+fn lone_request_is_sent_at_once() {
     let mut w = worker("allow");
     submit(&mut w, "one", 0);
     let out = w.next_call(at(0)).unwrap();
@@ -31,7 +31,7 @@ fn a_lone_request_is_sent_at_once() {
 }
 
 #[test]
-fn those_that_gather_share_one_call_and_are_served_in_order() {
+fn gathered_requests_share_one_call_and_are_served_in_order() {
     let mut w = worker("allow");
     submit(&mut w, "one", 0);
     let (first, _) = call(&mut w, 0);
@@ -51,7 +51,7 @@ fn those_that_gather_share_one_call_and_are_served_in_order() {
 }
 
 #[test]
-fn a_slow_call_holds_up_the_next_for_a_moment_only_and_calls_are_bounded() {
+fn slow_call_delays_the_next_only_briefly_and_calls_are_bounded() {
     let mut w = worker("allow");
     for i in 0..MAX_IN_FLIGHT as u64 {
         submit(&mut w, "x", i * 6);
@@ -59,11 +59,11 @@ fn a_slow_call_holds_up_the_next_for_a_moment_only_and_calls_are_bounded() {
         call(&mut w, i * 6 + 5);
     }
     submit(&mut w, "x", 40);
-    assert!(w.next_call(at(48)).is_none(), "no more than MAX_IN_FLIGHT");
+    assert!(w.next_call(at(48)).is_none(), "at most MAX_IN_FLIGHT");
 }
 
 #[test]
-fn a_full_batch_leaves_although_no_call_has_returned() {
+fn full_batch_leaves_before_any_call_has_returned() {
     let mut w = worker("allow");
     submit(&mut w, "x", 0);
     call(&mut w, 0);
@@ -76,7 +76,7 @@ fn a_full_batch_leaves_although_no_call_has_returned() {
 }
 
 #[test]
-fn invariant_2_a_request_is_decided_by_its_deadline_and_a_late_grant_goes_back() {
+fn invariant_2_request_is_decided_by_its_deadline_and_a_late_grant_is_refunded() {
     for (on_failure, expected) in [("allow", "one=+"), ("deny", "one=!")] {
         let mut w = worker(on_failure);
         submit(&mut w, "one", 0);
@@ -96,7 +96,7 @@ fn invariant_2_a_request_is_decided_by_its_deadline_and_a_late_grant_goes_back()
 }
 
 #[test]
-fn gathering_counts_as_waiting() {
+fn gathering_requests_are_decided_by_their_deadline() {
     let mut w = worker("deny");
     submit(&mut w, "one", 0);
     call(&mut w, 0);
@@ -104,11 +104,11 @@ fn gathering_counts_as_waiting() {
     w.tick(at(50));
     w.tick(at(51));
     assert_eq!(summary(&mut w), "one=! two=!");
-    assert!(w.next_call(at(52)).is_none(), "nobody waits any more");
+    assert!(w.next_call(at(52)).is_none(), "no request waits any more");
 }
 
 #[test]
-fn a_client_that_has_gone_holds_no_units_and_holds_up_nobody() {
+fn client_that_left_holds_no_units_and_delays_no_other_request() {
     let mut w = worker("allow");
     let (gone, stays) = (submit(&mut w, "gone", 0), submit(&mut w, "stays", 0));
     assert_ne!(gone, stays);
@@ -125,7 +125,7 @@ fn a_client_that_has_gone_holds_no_units_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_client_that_leaves_before_it_hears_of_its_grant_holds_no_units_either() {
+fn client_that_leaves_before_its_decision_is_taken_holds_no_units() {
     let mut w = worker("allow");
     let (gone, _) = (submit(&mut w, "gone", 0), submit(&mut w, "stays", 0));
     let (id, _) = call(&mut w, 0);
@@ -137,7 +137,7 @@ fn a_client_that_leaves_before_it_hears_of_its_grant_holds_no_units_either() {
 }
 
 #[test]
-fn what_one_policy_granted_and_another_refused_goes_back() {
+fn units_of_one_policy_are_refunded_if_another_refuses() {
     let mut w = worker("allow");
     w.submit("one", checks(&[0, 1], "x", 1), at(0));
     w.submit("two", checks(&[0], "x", 1), at(0));
@@ -160,7 +160,7 @@ fn what_one_policy_granted_and_another_refused_goes_back() {
 }
 
 #[test]
-fn a_spent_counter_is_refused_without_a_call_and_asked_about_once_a_second() {
+fn spent_counter_is_refused_without_a_call_and_rechecked_once_per_second() {
     let mut w = worker("allow");
     submit(&mut w, "one", 0);
     let (id, _) = call(&mut w, 0);
@@ -183,7 +183,7 @@ fn a_spent_counter_is_refused_without_a_call_and_asked_about_once_a_second() {
 }
 
 #[test]
-fn where_little_time_is_allowed_requests_gather_for_a_quarter_of_it() {
+fn requests_gather_for_a_quarter_of_a_short_timeout() {
     let mut w = edited("deny", |config| config.store.timeout = Duration::from_millis(8));
     submit(&mut w, "one", 0);
     call(&mut w, 0);
@@ -193,7 +193,7 @@ fn where_little_time_is_allowed_requests_gather_for_a_quarter_of_it() {
 }
 
 #[test]
-fn a_call_that_nobody_waits_for_any_more_holds_up_nobody() {
+fn call_that_no_request_waits_for_delays_no_other_call() {
     let mut w = worker("deny");
     let gone = submit(&mut w, "gone", 0);
     call(&mut w, 0);
@@ -203,7 +203,7 @@ fn a_call_that_nobody_waits_for_any_more_holds_up_nobody() {
 }
 
 #[test]
-fn a_call_that_returns_lets_none_leave_while_another_is_waited_for() {
+fn returning_call_does_not_release_a_batch_while_requests_wait_for_another() {
     let mut w = worker("deny");
     submit(&mut w, "one", 0);
     let (slow, _) = call(&mut w, 0);
@@ -211,13 +211,13 @@ fn a_call_that_returns_lets_none_leave_while_another_is_waited_for() {
     let (quick, _) = call(&mut w, 6);
     submit(&mut w, "three", 7);
     answer(&mut w, slow, &[grant(1, 1)], 8);
-    assert!(w.next_call(at(8)).is_none(), "or there were two under way for ever");
+    assert!(w.next_call(at(8)).is_none(), "otherwise two would always be under way");
     answer(&mut w, quick, &[grant(1, 2)], 9);
     call(&mut w, 9);
 }
 
 #[test]
-fn a_reservation_names_its_window_with_the_offset() {
+fn reservation_names_its_window_with_the_offset() {
     let mut w = edited("deny", |config| config.policies[0].window = Window::new(60, 20).unwrap());
     submit(&mut w, "one", 0);
     let (_, request) = call(&mut w, 0);
@@ -225,7 +225,7 @@ fn a_reservation_names_its_window_with_the_offset() {
 }
 
 #[test]
-fn a_return_that_comes_after_others_have_left_waits_for_the_next_tick() {
+fn refund_that_arrives_after_others_left_waits_for_the_next_tick() {
     let mut w = worker("deny");
     for (ms, refunds) in [(0, 1), (12, 0)] {
         let gone = submit(&mut w, "gone", ms);
@@ -237,12 +237,12 @@ fn a_return_that_comes_after_others_have_left_waits_for_the_next_tick() {
             assert_eq!(returned(&mut w, 10), [("d:a:{x}".to_owned(), 1)]);
         }
     }
-    assert!(w.next_call(at(13)).is_none(), "it gathers with others");
+    assert!(w.next_call(at(13)).is_none(), "it gathers with other refunds");
     assert_eq!(returned(&mut w, 20), [("d:a:{x}".to_owned(), 1)]);
 }
 
 #[test]
-fn it_says_whether_decisions_are_left_to_be_taken() {
+fn has_decisions_tells_whether_decisions_are_left_to_take() {
     let mut w = worker("deny");
     submit(&mut w, "one", 0);
     let (id, _) = call(&mut w, 0);

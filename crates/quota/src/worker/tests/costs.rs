@@ -1,4 +1,4 @@
-//! Requests that cost differently.
+//! Requests with different costs.
 
 use super::*;
 use crate::testing::invariants::ModelStore;
@@ -19,7 +19,7 @@ fn equal_costs_share_a_reservation_and_different_ones_do_not() {
 }
 
 #[test]
-fn no_client_fills_a_call_with_its_costs() {
+fn no_client_can_fill_a_call_with_different_costs() {
     let mut w = edited("deny", |config| config.policies[0].quota = 1_000);
     for cost in (1..=200).rev() {
         ask(&mut w, "x", &[0], cost, 0);
@@ -30,7 +30,7 @@ fn no_client_fills_a_call_with_its_costs() {
 }
 
 #[test]
-fn a_small_cost_is_admitted_behind_a_large_one_for_which_too_little_is_left() {
+fn small_cost_is_admitted_behind_a_large_one_that_does_not_fit() {
     let (mut store, mut here, mut elsewhere) =
         (ModelStore::default(), worker("deny"), worker("deny"));
     let mut exchange = |w: &mut TestWorker, ms| {
@@ -44,8 +44,8 @@ fn a_small_cost_is_admitted_behind_a_large_one_for_which_too_little_is_left() {
     ask(&mut here, "large", &[0], 5, 1);
     ask(&mut here, "small", &[0], 1, 1);
     assert_eq!(exchange(&mut here, 1), "large=- small=+2");
-    assert_eq!(returned(&mut here, 2), [], "nothing was taken in vain");
-    // So nobody else hears of a counter that is spent.
+    assert_eq!(returned(&mut here, 2), [], "no unit was taken without need");
+    // So no other worker sees a spent counter.
     ask(&mut elsewhere, "large", &[0], 5, 2);
     ask(&mut elsewhere, "small", &[0], 1, 2);
     assert_eq!(exchange(&mut elsewhere, 2), "large=- small=+1");
@@ -56,20 +56,20 @@ fn a_small_cost_is_admitted_behind_a_large_one_for_which_too_little_is_left() {
 }
 
 #[test]
-fn a_small_cost_takes_what_equal_large_ones_cannot_use() {
+fn small_cost_takes_units_that_equal_large_costs_cannot_use() {
     let mut w = worker("deny");
     for (who, cost) in [("one", 2), ("two", 2), ("small", 1)] {
         ask(&mut w, who, &[0], cost, 0);
     }
     let (id, _) = call(&mut w, 0);
-    // Three are left: the script grants them all to the sum of four.
+    // Three units are left: the script grants them all to the sum of four.
     answer(&mut w, id, &[grant(3, 5), grant(0, 5)], 1);
     assert_eq!(summary(&mut w), "one=+1 two=- small=+0");
     assert_eq!(returned(&mut w, 10), []);
 }
 
-/// A call for a request that costs three and leaves before the reply, and for these; it brings
-/// `granted` units, all for the cost of three.
+/// A call for these requests and one of cost three, which leaves before the reply. The reply grants
+/// `granted` units, all to the reservation of cost three.
 fn with_one_gone(others: &[(&'static str, u64)], granted: u64) -> String {
     let mut w = worker("deny");
     let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };
@@ -83,7 +83,7 @@ fn with_one_gone(others: &[(&'static str, u64)], granted: u64) -> String {
 }
 
 #[test]
-fn a_small_cost_takes_what_nobody_needs_of_a_large_one_that_is_gone() {
+fn small_cost_takes_units_of_a_large_one_that_left() {
     assert_eq!(with_one_gone(&[("small", 1)], 3), "small=+2");
     assert_eq!(
         with_one_gone(&[("small", 1), ("large", 3), ("tiny", 1)], 4),
@@ -92,12 +92,12 @@ fn a_small_cost_takes_what_nobody_needs_of_a_large_one_that_is_gone() {
 }
 
 #[test]
-fn what_a_large_cost_still_needs_is_not_lent() {
+fn units_that_a_large_cost_still_needs_are_kept_for_it() {
     assert_eq!(with_one_gone(&[("small", 1), ("large", 3)], 3), "small=- large=+0");
 }
 
 #[test]
-fn what_goes_back_of_one_reservation_may_be_asked_for_although_another_found_nothing() {
+fn refund_of_one_reservation_is_available_even_if_another_got_nothing() {
     let mut w = worker("deny");
     ask(&mut w, "one", &[0], 2, 0);
     let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 2, 0) else { panic!() };
@@ -111,7 +111,7 @@ fn what_goes_back_of_one_reservation_may_be_asked_for_although_another_found_not
 }
 
 #[test]
-fn where_refusals_count_all_costs_share_a_reservation() {
+fn all_costs_share_a_reservation_if_refusals_count() {
     let mut w = edited("deny", |config| config.policies[0].count_denied = true);
     for cost in [2, 1] {
         ask(&mut w, "x", &[0], cost, 0);

@@ -1,4 +1,4 @@
-//! Which requests count: by the status of their answer (`count: {status}`), refused ones too
+//! Which requests count: by the status of their answer (`count: {status}`), and refused ones
 //! (`count_denied`).
 
 use super::*;
@@ -29,7 +29,7 @@ fn admissions(worker: &mut TestWorker) -> Vec<Admission> {
 }
 
 #[test]
-fn five_wrong_passwords_in_flight_at_once_do_not_become_six() {
+fn five_concurrent_wrong_passwords_do_not_become_six() {
     let mut w = by_status();
     for _ in 0..6 {
         ask(&mut w, "x", &[0], 1, 0);
@@ -39,7 +39,7 @@ fn five_wrong_passwords_in_flight_at_once_do_not_become_six() {
     let mut running = admissions(&mut w);
     assert_eq!(running.iter().map(|a| a.held[0].units.amount).collect::<Vec<_>>(), [1; 5]);
     assert_eq!(at_once(ask(&mut w, "six", &[0], 1, 2)), "-");
-    // One was right, one broke off, and three were wrong.
+    // One password was right, one answer broke off, and the other passwords were wrong.
     let endings =
         [(http(200), 1, 5), (Answered::Abandoned, 1, 4), (http(401), 0, 2), (http(403), 0, 1)];
     for (ending, back, remaining) in endings {
@@ -54,11 +54,7 @@ fn five_wrong_passwords_in_flight_at_once_do_not_become_six() {
         w.refund(held, at(2));
     }
     for _ in 0..2 {
-        assert_eq!(
-            at_once(ask(&mut w, "again", &[0], 1, 3)),
-            "waiting",
-            "it need not wait for a second"
-        );
+        assert_eq!(at_once(ask(&mut w, "again", &[0], 1, 3)), "waiting", "refunds need no recheck");
     }
     let (id, request) = call(&mut w, 3);
     assert_eq!(
@@ -71,7 +67,7 @@ fn five_wrong_passwords_in_flight_at_once_do_not_become_six() {
 }
 
 #[test]
-fn a_request_that_its_client_leaves_counts_unless_the_policy_refunds_it() {
+fn abandoned_request_counts_unless_the_policy_refunds_it() {
     for (abandoned, refunds) in [(Abandoned::Count, 0), (Abandoned::Refund, 1)] {
         let mut w = edited("deny", |config| config.policies[0].count = answered([401], abandoned));
         ask(&mut w, "x", &[0], 1, 0);
@@ -90,7 +86,7 @@ fn a_request_that_its_client_leaves_counts_unless_the_policy_refunds_it() {
 }
 
 #[test]
-fn units_stay_held_until_trailers_tell_the_grpc_status() {
+fn units_stay_held_until_trailers_carry_the_grpc_status() {
     let count =
         Answers { statuses: [401].into(), grpc_statuses: [16].into(), ..Answers::default() };
     let mut w = edited("deny", |config| config.policies[0].count = Count::Answered(count.clone()));
@@ -112,7 +108,7 @@ fn units_stay_held_until_trailers_tell_the_grpc_status() {
 }
 
 #[test]
-fn a_shadow_policy_that_counts_by_status_waits_too() {
+fn shadow_policy_that_counts_by_status_waits_too() {
     let mut w = by_status();
     assert_eq!(at_once(ask(&mut w, "one", &[2], 1, 0)), "waiting");
     let (id, _) = call(&mut w, 0);
@@ -123,7 +119,7 @@ fn a_shadow_policy_that_counts_by_status_waits_too() {
     assert_eq!(returned(&mut w, 10), [("d:s:{x}".to_owned(), 1)]);
 }
 
-/// `a` and `s` count what they refuse.
+/// `a` and `s` have `count_denied`.
 fn denied_counts() -> TestWorker {
     edited("deny", |config| {
         config.policies[0].count_denied = true;
@@ -132,7 +128,7 @@ fn denied_counts() -> TestWorker {
 }
 
 #[test]
-fn where_refused_requests_count_each_asks() {
+fn every_request_asks_the_store_if_refusals_count() {
     let mut w = denied_counts();
     for (ms, cost, used) in [(0, 1, 6), (1, 1, 7), (2, 6, 13)] {
         assert_eq!(at_once(ask(&mut w, "x", &[0], cost, ms)), "waiting");
@@ -141,11 +137,11 @@ fn where_refused_requests_count_each_asks() {
         answer(&mut w, id, &[grant(0, used)], ms);
         assert_eq!(summary(&mut w), "x=-");
     }
-    assert_eq!(tally(&mut w), "a.refused=3", "none of them from the ledger");
+    assert_eq!(tally(&mut w), "a.refused=3", "none of them is from the ledger");
 }
 
 #[test]
-fn what_goes_back_is_what_was_neither_admitted_nor_refused_by_the_policy_that_counts_refusals() {
+fn count_denied_refunds_only_units_neither_admitted_nor_refused_by_its_policy() {
     let mut w = denied_counts();
     ask(&mut w, "admitted", &[0], 1, 0);
     ask(&mut w, "refused", &[0], 2, 0);
@@ -153,19 +149,23 @@ fn what_goes_back_is_what_was_neither_admitted_nor_refused_by_the_policy_that_co
     ask(&mut w, "lost", &[0, 1], 1, 0);
     ask(&mut w, "refused by both", &[0, 1], 2, 0);
     w.cancel(gone, at(0));
-    // Three are left: one of them covers the first request, another the one that loses it to `b`.
+    // Three units are left: one covers the first request, another the one that `b` refuses.
     let (id, request) = call(&mut w, 0);
-    assert_eq!(request.reservations[0].want, 6, "who left before the call costs nothing");
+    assert_eq!(request.reservations[0].want, 6, "a client that left before the call costs nothing");
     let Submitted::Waiting(gone) = ask(&mut w, "x", &[1], 1, 0) else { panic!() };
     w.cancel(gone, at(0));
     answer(&mut w, id, &[grant(2, 9), grant(0, 5), grant(0, 5)], 1);
     assert_eq!(summary(&mut w), "admitted=+1 refused=- lost=- refused by both=-");
     assert_eq!(tally(&mut w), "a.admitted=1 a.refused=2 b.refused=2");
-    assert_eq!(returned(&mut w, 10), [("d:a:{x}".to_owned(), 1)], "of the one that `b` refused");
+    assert_eq!(
+        returned(&mut w, 10),
+        [("d:a:{x}".to_owned(), 1)],
+        "for the request that `b` refused"
+    );
 }
 
 #[test]
-fn a_departed_clients_refusal_does_not_count_either() {
+fn refusal_of_a_client_that_left_does_not_count() {
     let mut w = denied_counts();
     ask(&mut w, "stays", &[0], 1, 0);
     let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };
@@ -177,7 +177,7 @@ fn a_departed_clients_refusal_does_not_count_either() {
 }
 
 #[test]
-fn nothing_goes_back_where_the_counter_could_not_hold_it_all() {
+fn nothing_is_refunded_if_the_counter_overflowed() {
     let mut w = denied_counts();
     let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0], 3, 0) else { panic!() };
     let Submitted::Waiting(late) = ask(&mut w, "late", &[0], 1, 0) else { panic!() };
@@ -190,7 +190,7 @@ fn nothing_goes_back_where_the_counter_could_not_hold_it_all() {
 }
 
 #[test]
-fn one_that_the_worker_refuses_before_its_call_returns_counts_as_well() {
+fn request_that_the_worker_refuses_before_its_call_returns_counts_too() {
     let mut w = denied_counts();
     ask(&mut w, "one", &[0], 1, 0);
     let (id, _) = call(&mut w, 0);
@@ -206,7 +206,7 @@ fn one_that_the_worker_refuses_before_its_call_returns_counts_as_well() {
 }
 
 #[test]
-fn a_shadow_policy_counts_what_it_would_refuse() {
+fn shadow_policy_counts_what_it_would_refuse() {
     let mut w = denied_counts();
     assert_eq!(at_once(ask(&mut w, "x", &[2], 1, 0)), "counting");
     let (id, request) = call(&mut w, 0);
@@ -214,5 +214,5 @@ fn a_shadow_policy_counts_what_it_would_refuse() {
     answer(&mut w, id, &[grant(0, 6)], 1);
     assert_eq!(summary(&mut w), "x=+~0");
     assert_eq!(returned(&mut w, 10), []);
-    assert_eq!(at_once(ask(&mut w, "x", &[2], 1, 11)), "counting", "it asks for each");
+    assert_eq!(at_once(ask(&mut w, "x", &[2], 1, 11)), "counting", "each request asks the store");
 }

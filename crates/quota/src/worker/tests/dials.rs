@@ -1,11 +1,11 @@
-//! What becomes of requests where dials are turned and partitions have run-time overrides.
+//! Requests of policies with dials and runtime overrides.
 
 use super::*;
 use crate::config::{Precision, Turned};
 use crate::protocol::MAX_UNITS;
 use crate::response::{Now, quota_headers};
 
-/// The store says that this policy has overrides, and turns what else is said.
+/// A fetch brings these dials and the names of these policies with runtime overrides.
 fn turn(worker: &mut TestWorker, dials: &str, overridden: &str, version: u64, ms: u64) {
     worker.arrives(at(ms));
     let id = worker.next_fetch(at(ms)).expect("a fetch is due").id;
@@ -19,7 +19,7 @@ fn granted(granted: u64, used: u64, quota: u64) -> Granted {
     Ok(Grant { granted, used, quota, reset_ms: 30_000, window: 9 })
 }
 
-/// A worker of which policy `a` has this quota and overrides.
+/// A worker whose policy `a` has this quota and runtime overrides.
 fn overridden(quota: u64) -> TestWorker {
     let mut w = edited("deny", |config| config.policies[0].quota = quota);
     turn(&mut w, "", r#""a""#, 1, 0);
@@ -27,23 +27,27 @@ fn overridden(quota: u64) -> TestWorker {
 }
 
 #[test]
-fn where_a_partition_has_an_override_a_cost_above_the_quota_is_asked_for() {
+fn policy_with_overrides_asks_the_store_about_a_cost_above_the_quota() {
     for quota in [0, 5] {
         let mut w = edited("deny", |config| config.policies[0].quota = quota);
-        assert_eq!(at_once(ask(&mut w, "early", &[0], 6, 0)), "-", "nobody has one");
+        assert_eq!(at_once(ask(&mut w, "early", &[0], 6, 0)), "-", "no partition has one");
         turn(&mut w, "", r#""a""#, 1, 0);
         assert_eq!(at_once(ask(&mut w, "one", &[0], 6, 1)), "waiting");
         let (id, request) = call(&mut w, 1);
         assert_eq!((request.reservations[0].quota, request.reservations[0].want), (quota, 6));
         answer(&mut w, id, &[granted(6, 6, 100)], 2);
-        assert_eq!(summary(&mut w), "one=+94", "of the override");
+        assert_eq!(summary(&mut w), "one=+94", "of the quota of the override");
         turn(&mut w, "", "", 2, 5_000);
-        assert_eq!(at_once(ask(&mut w, "late", &[0], 6, 5_000)), "-", "nobody has one any more");
+        assert_eq!(
+            at_once(ask(&mut w, "late", &[0], 6, 5_000)),
+            "-",
+            "no partition has one any more"
+        );
     }
 }
 
 #[test]
-fn of_a_quota_of_nothing_whoever_has_no_override_is_asked_about_once_a_second() {
+fn partition_without_override_rechecks_zero_quota_once_per_second() {
     let mut w = overridden(0);
     assert_eq!(at_once(ask(&mut w, "one", &[0], 1, 0)), "waiting");
     let (id, _) = call(&mut w, 0);
@@ -59,7 +63,7 @@ fn of_a_quota_of_nothing_whoever_has_no_override_is_asked_about_once_a_second() 
 }
 
 #[test]
-fn whoever_is_blocked_is_refused_by_the_worker_and_shown_no_quota() {
+fn blocked_partition_is_refused_by_the_worker_and_sees_a_quota_of_zero() {
     let mut w = overridden(5);
     ask(&mut w, "one", &[0], 1, 0);
     let (id, _) = call(&mut w, 0);
@@ -76,7 +80,7 @@ fn whoever_is_blocked_is_refused_by_the_worker_and_shown_no_quota() {
 }
 
 #[test]
-fn an_override_below_the_quota_is_what_is_left_of_and_what_is_shown() {
+fn override_below_the_quota_sets_the_remaining_and_the_shown_quota() {
     let mut w = overridden(5);
     ask(&mut w, "one", &[0], 2, 0);
     let (id, _) = call(&mut w, 0);
@@ -89,13 +93,13 @@ fn an_override_below_the_quota_is_what_is_left_of_and_what_is_shown() {
     assert_eq!(
         at_once(ask(&mut w, "three", &[0], 2, 4)),
         "-",
-        "1 of 3 is left, though 5 are configured"
+        "1 of 3 is left, although 5 are configured"
     );
     assert_eq!(at_once(ask(&mut w, "four", &[0], 1, 4)), "waiting");
 }
 
 #[test]
-fn where_the_store_fails_on_failure_decides_about_a_cost_that_an_override_may_allow() {
+fn on_failure_decides_a_cost_that_an_override_may_allow() {
     for (on_failure, expected) in [("allow", "one=+"), ("deny", "one=!"), ("local", "one=-")] {
         let mut w = edited(on_failure, |config| config.policies[0].quota = 0);
         turn(&mut w, "", r#""a""#, 1, 0);
@@ -107,7 +111,7 @@ fn where_the_store_fails_on_failure_decides_about_a_cost_that_an_override_may_al
 }
 
 #[test]
-fn a_lease_holds_a_hundredth_of_the_quota_that_an_override_grants() {
+fn lease_holds_a_hundredth_of_the_overriding_quota() {
     for (quota, most) in [(30_000, 300), (5_000, 50), (MAX_UNITS, 500)] {
         let mut w = edited("deny", |config| {
             config.policies[0].quota = 10_000;
@@ -116,7 +120,7 @@ fn a_lease_holds_a_hundredth_of_the_quota_that_an_override_grants() {
                 max: 500.try_into().unwrap(),
             };
         });
-        // A demand of more than the most, and the quota is learnt with the first reply.
+        // The demand exceeds the bound, and the first reply carries the quota.
         for round in 0..3 {
             for _ in 0..2_000 {
                 ask(&mut w, "x", &[0], 1, round * 10);
@@ -135,7 +139,7 @@ fn a_lease_holds_a_hundredth_of_the_quota_that_an_override_grants() {
 }
 
 #[test]
-fn whoever_is_unlimited_sees_the_largest_numbers_that_headers_may_hold() {
+fn unlimited_partition_sees_the_largest_numbers_that_headers_can_hold() {
     let mut w = overridden(5);
     ask(&mut w, "one", &[0], 7, 0);
     let (id, _) = call(&mut w, 0);
@@ -160,7 +164,7 @@ fn whoever_is_unlimited_sees_the_largest_numbers_that_headers_may_hold() {
 }
 
 #[test]
-fn a_dialed_quota_is_another_counter_so_what_was_spent_of_the_old_one_refuses_nobody() {
+fn spent_counter_of_the_old_quota_refuses_nothing_after_a_dial() {
     let mut w = worker("deny");
     ask(&mut w, "one", &[0], 1, 0);
     let (id, _) = call(&mut w, 0);
@@ -178,7 +182,7 @@ fn a_dialed_quota_is_another_counter_so_what_was_spent_of_the_old_one_refuses_no
 }
 
 #[test]
-fn a_request_is_decided_by_the_mode_that_its_policies_had_when_it_arrived() {
+fn request_is_decided_by_the_mode_of_its_policies_on_arrival() {
     for (dial, before, after) in
         [("shadow", "one=-", "~0"), ("off", "one=-", "~0"), ("enforce", "one=+~0", "-")]
     {
@@ -198,10 +202,10 @@ fn a_request_is_decided_by_the_mode_that_its_policies_had_when_it_arrived() {
         let decided = decisions(&mut w);
         let (_, decision) = &decided[0];
         if let Decision::Refuse(refusal) = decision {
-            assert_eq!(violated(refusal), [0], "a 429 names who refuses");
+            assert_eq!(violated(refusal), [0], "a 429 names the policies that refuse");
         }
         assert!(format!("one={}", brief(decision)).starts_with(before), "{dial}: {decision:?}");
-        // The next one, which arrives now.
+        // The next request arrives now.
         let mut next = checks_of(&w.config, &[place], "x", 1);
         next[0].enforced = dial == "enforce";
         let text = at_once(w.submit("two", next, at(3)));
@@ -210,7 +214,7 @@ fn a_request_is_decided_by_the_mode_that_its_policies_had_when_it_arrived() {
 }
 
 #[test]
-fn a_policy_that_was_turned_to_deny_or_allow_decides_so_about_those_that_wait() {
+fn dialed_on_failure_applies_to_waiting_requests() {
     for (from, to, expected) in [("deny", "allow", "one=+"), ("allow", "deny", "one=!")] {
         let mut w = worker(from);
         submit(&mut w, "one", 0);
@@ -222,11 +226,11 @@ fn a_policy_that_was_turned_to_deny_or_allow_decides_so_about_those_that_wait() 
 }
 
 #[test]
-fn a_reply_that_tells_of_newer_dials_lets_a_fetch_leave() {
+fn reply_with_a_newer_dial_version_makes_a_fetch_due() {
     let mut w = worker("deny");
     submit(&mut w, "one", 0);
     let (id, _) = call(&mut w, 0);
-    assert!(w.next_fetch(at(0)).is_none(), "nobody said that a request has arrived");
+    assert!(w.next_fetch(at(0)).is_none(), "the worker has not seen the arrival");
     let body = serde_json::to_vec(&ReserveReply { dials: 17, grants: vec![grant(1, 1)] }).unwrap();
     w.replied(id, &body, at(1));
     assert!(w.next_fetch(at(1)).is_some());
@@ -234,7 +238,7 @@ fn a_reply_that_tells_of_newer_dials_lets_a_fetch_leave() {
 }
 
 #[test]
-fn while_the_store_is_given_up_dials_are_fetched_as_ever_and_heal_nothing() {
+fn dials_are_fetched_while_the_breaker_is_open_and_do_not_heal_it() {
     let mut w = worker("deny");
     for i in 0..5 {
         submit(&mut w, "x", i);
@@ -245,7 +249,7 @@ fn while_the_store_is_given_up_dials_are_fetched_as_ever_and_heal_nothing() {
     turn(&mut w, r#"{"policy":"*","on_failure":"allow"}"#, "", 1, 5);
     assert!(
         matches!(ask(&mut w, "x", &[0], 1, 6), Submitted::Decided(Decision::Admit(_))),
-        "and stays so"
+        "the breaker stays open"
     );
     for ms in 7..5_005 {
         w.arrives(at(ms));
@@ -254,7 +258,7 @@ fn while_the_store_is_given_up_dials_are_fetched_as_ever_and_heal_nothing() {
 }
 
 #[test]
-fn failed_fetches_open_no_breaker() {
+fn failed_fetches_do_not_open_the_breaker() {
     let mut w = worker("deny");
     for i in 0..20 {
         w.arrives(at(i * 5_000));
@@ -265,7 +269,7 @@ fn failed_fetches_open_no_breaker() {
 }
 
 #[test]
-fn what_the_worker_refuses_by_itself_is_reported_by_counter() {
+fn refusals_without_a_call_are_reported_by_counter() {
     let mut w = worker("deny");
     ask(&mut w, "one", &[0, 2], 1, 0);
     let (id, _) = call(&mut w, 0);
@@ -280,7 +284,7 @@ fn what_the_worker_refuses_by_itself_is_reported_by_counter() {
     let report = w.next_fetch(at(3)).unwrap().report.unwrap();
     assert!(
         report.ends_with(r#""refused":[{"key":"d:a:{x}","requests":3}]}"#),
-        "what shadow mode let through was not refused: {report}"
+        "shadow mode refuses nothing: {report}"
     );
     assert!(report.contains(r#""on_failure":"deny","partition_by":[],"refused":4}"#), "{report}");
     assert!(report.contains(r#""partition_by":[],"shadow_refused":2}"#), "{report}");

@@ -1,16 +1,16 @@
-//! What becomes of requests while the store fails.
+//! What happens to requests while the store fails.
 
 use super::*;
 
 #[test]
-fn a_spent_counter_stays_refused_while_the_store_fails() {
+fn spent_counter_stays_refused_while_the_store_fails() {
     for on_failure in ["allow", "deny"] {
         let mut w = worker(on_failure);
         submit(&mut w, "one", 0);
         let (id, _) = call(&mut w, 0);
         w.replied(id, &reply(&[grant(1, 5)]), at(0));
         assert_eq!(summary(&mut w), "one=+0");
-        // The one that asks again finds the store dead.
+        // The request that rechecks finds the store dead.
         submit(&mut w, "again", 1_000);
         let (id, _) = call(&mut w, 1_000);
         w.call_failed(id, at(1_000));
@@ -20,7 +20,7 @@ fn a_spent_counter_stays_refused_while_the_store_fails() {
             let (id, _) = call(&mut w, 1_950);
             w.call_failed(id, at(1_950));
         }
-        // The breaker is open, and the second in which nobody asks is over.
+        // The breaker is open, and a recheck would be due.
         let refused = w.submit("late", checks(&[0], "x", 1), at(2_050));
         assert!(
             matches!(refused, Submitted::Decided(Decision::Refuse(_))),
@@ -33,7 +33,7 @@ fn a_spent_counter_stays_refused_while_the_store_fails() {
 }
 
 #[test]
-fn a_spent_counter_stays_refused_while_only_its_own_reservation_fails() {
+fn spent_counter_stays_refused_while_only_its_own_reservation_fails() {
     for on_failure in ["allow", "deny"] {
         let mut w = worker(on_failure);
         submit(&mut w, "one", 0);
@@ -48,7 +48,7 @@ fn a_spent_counter_stays_refused_while_only_its_own_reservation_fails() {
 }
 
 #[test]
-fn only_the_probe_tells_whether_the_store_is_still_dead() {
+fn only_the_probe_decides_whether_the_store_is_still_dead() {
     let mut w = worker("deny");
     submit(&mut w, "old", 0);
     let (old, _) = call(&mut w, 0);
@@ -68,7 +68,7 @@ fn only_the_probe_tells_whether_the_store_is_still_dead() {
 }
 
 #[test]
-fn an_answer_that_is_none_is_a_failure_of_the_store() {
+fn malformed_answer_is_a_failure_of_the_store() {
     let too_many = grant(2, 2);
     let beyond = Ok(Grant { granted: 1, used: 1, quota: 5, reset_ms: 60_001, window: 9 });
     let failed = Err("down".into());
@@ -90,7 +90,7 @@ fn an_answer_that_is_none_is_a_failure_of_the_store() {
 }
 
 #[test]
-fn a_dead_store_is_left_alone_and_one_probe_brings_it_back() {
+fn dead_store_is_not_called_until_one_probe_heals_it() {
     let mut w = worker("deny");
     for i in 0..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 0);
@@ -109,7 +109,7 @@ fn a_dead_store_is_left_alone_and_one_probe_brings_it_back() {
 }
 
 #[test]
-fn those_that_gathered_are_decided_when_the_store_is_given_up() {
+fn gathered_requests_are_decided_when_the_breaker_opens() {
     let mut w = worker("deny");
     for _ in 1..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 0);
@@ -124,8 +124,8 @@ fn those_that_gathered_are_decided_when_the_store_is_given_up() {
     assert_eq!(summary(&mut w), "called=! gathered=!");
 }
 
-/// `a` counts by itself, `b` fails closed, `s` only counts; quota 25, of which a worker admits a
-/// tenth.
+/// `a` has `on_failure: local`, `b` fails closed, `s` only counts. A worker admits a tenth of the
+/// quota of 25.
 fn own_share() -> TestWorker {
     edited("allow", |config| {
         for policy in &mut config.policies {
@@ -137,7 +137,7 @@ fn own_share() -> TestWorker {
     })
 }
 
-/// The store is given up.
+/// Calls fail until the breaker opens.
 fn give_up(worker: &mut TestWorker, ms: u64) {
     for _ in 0..crate::worker::call::breaker::LIMIT {
         worker.submit("x", checks(&[1], "y", 1), at(ms));
@@ -149,10 +149,14 @@ fn give_up(worker: &mut TestWorker, ms: u64) {
 }
 
 #[test]
-fn each_policy_has_its_own_answer_to_a_failed_store() {
+fn each_policy_has_its_own_on_failure() {
     let mut w = own_share();
     give_up(&mut w, 0);
-    assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 1, 1)), "!", "any that fails closed does");
+    assert_eq!(
+        at_once(ask(&mut w, "x", &[0, 1], 1, 1)),
+        "!",
+        "one policy that fails closed is enough"
+    );
     assert_eq!(at_once(ask(&mut w, "x", &[0, 2], 1, 1)), "+");
     assert_eq!(tally(&mut w), "a.store_error=2 b.store_error=1 s.store_error=1");
     let Submitted::Decided(Decision::Admit(admission)) = ask(&mut w, "x", &[0, 2], 1, 1) else {
@@ -160,7 +164,7 @@ fn each_policy_has_its_own_answer_to_a_failed_store() {
     };
     assert_eq!(admission.uncounted, Some(Uncounted { policy: 0, key: "d:a:{x}".into() }));
     assert!(admission.standings.is_empty(), "without quota headers");
-    // Two of 25 are the share, and what `b` turned away took nothing of it.
+    // The share is two of 25, and the request that `b` failed took nothing of it.
     let Submitted::Decided(Decision::Refuse(refusal)) = ask(&mut w, "x", &[0], 1, 2) else {
         panic!()
     };
@@ -172,12 +176,12 @@ fn each_policy_has_its_own_answer_to_a_failed_store() {
     assert_eq!(
         at_once(ask(&mut w, "x", &[0, 1], 1, 3)),
         "!",
-        "503 goes before a share that is used up"
+        "503 precedes a share that is used up"
     );
     assert_eq!(
         at_once(ask(&mut w, "x", &[2], 1, 4)),
         "+",
-        "who only counts counts nothing by itself"
+        "a shadow policy keeps no local counter"
     );
     assert_eq!(
         tally(&mut w),
@@ -188,7 +192,7 @@ fn each_policy_has_its_own_answer_to_a_failed_store() {
 }
 
 #[test]
-fn a_share_ends_with_the_stores_window_where_that_is_known() {
+fn local_share_ends_with_the_store_window_if_that_is_known() {
     let mut w = own_share();
     w.submit("x", checks(&[1], "y", 1), at(0));
     let (id, _) = call(&mut w, 0);
@@ -208,7 +212,7 @@ fn a_share_ends_with_the_stores_window_where_that_is_known() {
 }
 
 #[test]
-fn a_share_holds_where_a_single_reservation_fails_or_its_time_is_over() {
+fn local_share_applies_if_a_single_reservation_fails_or_times_out() {
     let mut w = own_share();
     for (ms, expected) in [(0, "x=+"), (100, "x=+"), (200, "x=-")] {
         ask(&mut w, "x", &[0], 1, ms);
@@ -225,7 +229,7 @@ fn a_share_holds_where_a_single_reservation_fails_or_its_time_is_over() {
 }
 
 #[test]
-fn a_known_spent_counter_goes_before_a_policy_that_fails_closed() {
+fn known_spent_counter_precedes_a_policy_that_fails_closed() {
     let mut w = own_share();
     ask(&mut w, "x", &[0], 1, 0);
     let (id, _) = call(&mut w, 0);
@@ -237,14 +241,14 @@ fn a_known_spent_counter_goes_before_a_policy_that_fails_closed() {
     );
     decisions(&mut w);
     give_up(&mut w, 900);
-    // The second in which nobody asks about it ends meanwhile.
+    // A recheck becomes due meanwhile.
     for ms in [950, 1_050] {
         assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 1, ms)), "-");
     }
 }
 
 #[test]
-fn calls_that_only_return_units_say_nothing_of_the_store() {
+fn failed_calls_with_only_refunds_do_not_open_the_breaker() {
     let mut w = worker("deny");
     for n in 1..u64::from(crate::worker::call::breaker::LIMIT) {
         submit(&mut w, "x", n);
@@ -262,6 +266,6 @@ fn calls_that_only_return_units_say_nothing_of_the_store() {
     assert_eq!(
         w.call_failed(id, at(11)),
         Change::None,
-        "four calls that asked failed, and one that did not"
+        "four calls with reservations failed, and one without"
     );
 }

@@ -1,8 +1,8 @@
-//! How calls fail: what is counted, what is told, and that nobody is admitted by it.
+//! How calls fail: the counts, the log lines, and that a failed call admits no request.
 
 use super::*;
 
-/// What became of calls.
+/// The outcomes of calls.
 fn calls(worker: &mut TestWorker) -> String {
     let text = |(counted, n): (Counted, u64)| match counted {
         Counted::Calls(outcome) => Some(format!("{}={n}", outcome.name())),
@@ -25,7 +25,7 @@ fn numbers(granted: u64, used: u64, quota: u64, reset_ms: u64, window: u64) -> C
 }
 
 #[test]
-fn every_way_to_fail_is_counted_and_told_and_admits_nobody() {
+fn every_failure_is_counted_and_logged_and_admits_no_request() {
     use AnsweredBy::{Host, Store};
     let ok = |body: &[u8]| answered(200, Store, body);
     let deep = "[".repeat(100_000);
@@ -42,9 +42,9 @@ fn every_way_to_fail_is_counted_and_told_and_admits_nobody() {
         (answered(302, Store, b""), "refused=1", "302"),
         (answered(503, Store, b""), "refused=1", "503"),
         (answered(504, Store, b""), "refused=1", "504"),
-        (ok(b"<html>"), "malformed=1", "no reply to the call"),
-        (ok(b""), "malformed=1", "no reply"),
-        (ok(br#"{"grants":[{"granted":1,"#), "malformed=1", "no reply"),
+        (ok(b"<html>"), "malformed=1", "not a reply to the call"),
+        (ok(b""), "malformed=1", "not a reply"),
+        (ok(br#"{"grants":[{"granted":1,"#), "malformed=1", "not a reply"),
         (
             ok(br#"{"grants":[{"granted":-1,"used":1,"quota":5,"reset_ms":1,"window":9}]}"#),
             "malformed=1",
@@ -88,14 +88,14 @@ fn every_way_to_fail_is_counted_and_told_and_admits_nobody() {
             assert_eq!(
                 returned(&mut w, 20),
                 [],
-                "{end:?}: what was not believed is not given back"
+                "{end:?}: units of a rejected reply are not refunded"
             );
         }
     }
 }
 
 #[test]
-fn a_call_that_cannot_leave_or_is_never_heard_of_is_counted_once() {
+fn unsent_or_lost_call_is_counted_once() {
     let mut w = worker("deny");
     for (fault, told) in [(CallFault::NoCluster, "no such cluster"), (CallFault::NoHost, "")] {
         submit(&mut w, "one", 0);
@@ -113,7 +113,7 @@ fn a_call_that_cannot_leave_or_is_never_heard_of_is_counted_once() {
 }
 
 #[test]
-fn a_grant_larger_than_asked_discredits_its_whole_reply_and_an_odd_counter_only_itself() {
+fn too_large_grant_fails_its_whole_reply_and_impossible_numbers_only_their_item() {
     let odd = Ok(Grant { granted: 1, used: 1, quota: 5, reset_ms: 60_001, window: 9 });
     for (second, expected, counted) in [
         (grant(2, 2), "one=! two=!", "malformed=1"),
@@ -137,7 +137,7 @@ fn a_grant_larger_than_asked_discredits_its_whole_reply_and_an_odd_counter_only_
 }
 
 #[test]
-fn a_store_that_is_given_up_is_told_and_counted_and_so_is_its_return() {
+fn breaker_opening_and_healing_are_logged_and_counted() {
     let mut w = worker("deny");
     for _ in 0..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 0);
@@ -155,7 +155,7 @@ fn a_store_that_is_given_up_is_told_and_counted_and_so_is_its_return() {
 }
 
 #[test]
-fn a_call_of_returns_alone_is_counted_as_any_other() {
+fn call_with_only_refunds_is_counted_like_any_other() {
     let mut w = worker("deny");
     let gone = submit(&mut w, "gone", 0);
     let (id, _) = call(&mut w, 0);

@@ -1,4 +1,4 @@
-//! What models see of a worker beside its API.
+//! What models may inspect of a worker besides its API.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,7 @@ impl<W> Worker<W> {
         self.requests.waiting().keys().copied().chain(self.requests.decided())
     }
 
-    /// The requests that wait, in their order.
+    /// The requests that wait, in the order of arrival.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &W> {
         self.requests.waiting().values().map(|waiter| &waiter.who)
     }
@@ -21,12 +21,12 @@ impl<W> Worker<W> {
         self.requests.waits(ticket)
     }
 
-    /// Units of a counter that are leased, and that are on their way.
+    /// Units of a counter that are leased, and that are under way.
     pub(crate) fn lease_load(&self, counter: &Counter) -> (u64, u64) {
         self.leases.load(counter)
     }
 
-    /// A text that is equal where the next steps are: dials and statistics left out.
+    /// A text that is equal for two workers that act alike. It leaves dials and metrics out.
     pub(crate) fn state_text(&self) -> String
     where
         W: Debug,

@@ -1,4 +1,4 @@
-//! Units held ahead of need.
+//! Units that a worker prefetches.
 
 mod bounds;
 mod refills;
@@ -7,7 +7,7 @@ use super::*;
 use crate::config::{Abandoned, Precision};
 use crate::worker::lease::MAX_LEASES;
 
-/// `a` and `s` hold 100 ms of their traffic ahead, at most a hundredth of 10,000; `b` is exact.
+/// `a` and `s` lease 100 ms of their traffic, at most a hundredth of 10,000. `b` is exact.
 fn leased() -> TestWorker {
     leased_and(|_| {})
 }
@@ -34,18 +34,18 @@ fn brought_for(granted: u64, used: u64, window: u64, reset_ms: u64) -> Granted {
     Ok(Grant { granted, used, quota: 10_000, reset_ms, window })
 }
 
-/// Units of `a` that are held, and on their way.
+/// Units of `a` that are held, and that are under way.
 fn load(worker: &TestWorker) -> (u64, u64) {
     worker.leases.load(&checks_of(&worker.config, &[0], "x", 1)[0].counter)
 }
 
-/// So many requests of `a` at once, of which `hits` are served without a call.
+/// Sends this many requests for `a` at once. Returns how many are served without a call.
 fn burst(worker: &mut TestWorker, requests: u64, ms: u64) -> u64 {
     (0..requests).map(|_| u64::from(at_once(ask(worker, "x", &[0], 1, ms)) != "waiting")).sum()
 }
 
-/// So many requests at once let a worker expect `units` within the next 100 ms: it judges by a
-/// quarter of a second at least, and not by the last request.
+/// After this many requests at once, a worker expects `units` within the next 100 ms. Its estimate
+/// covers at least a quarter of a second, and leaves the last request out.
 fn requests(units: u64) -> u64 {
     units * 5 / 2 + 1
 }
@@ -70,7 +70,7 @@ fn holding_until(units: u64, reset_ms: u64) -> TestWorker {
 }
 
 #[test]
-fn what_is_held_admits_without_a_call_and_shows_as_remaining() {
+fn leased_units_admit_without_a_call_and_show_as_remaining() {
     let mut w = holding(20);
     assert_eq!(at_once(ask(&mut w, "x", &[0], 3, 1)), "+9017", "9,000 are left, and 17 are held");
     assert!(w.next_call(at(1)).is_none());
@@ -79,7 +79,7 @@ fn what_is_held_admits_without_a_call_and_shows_as_remaining() {
 }
 
 #[test]
-fn a_lone_request_is_counted_exactly() {
+fn lone_request_is_counted_exactly() {
     let mut w = leased();
     for (ms, number) in [(0, 1), (1_000, 2)] {
         assert_eq!(burst(&mut w, 1, ms), 0);
@@ -91,7 +91,7 @@ fn a_lone_request_is_counted_exactly() {
 }
 
 #[test]
-fn units_held_and_on_their_way_stay_within_a_hundredth_of_the_quota() {
+fn units_held_and_under_way_stay_within_a_hundredth_of_the_quota() {
     let mut w = holding(300);
     assert_eq!(load(&w), (100, 0));
     assert_eq!(burst(&mut w, 60, 1), 60);
@@ -99,7 +99,7 @@ fn units_held_and_on_their_way_stay_within_a_hundredth_of_the_quota() {
     let (id, request) = call(&mut w, 1);
     assert_eq!(request.reservations[0].spare, 60);
     assert_eq!(load(&w), (40, 60));
-    // An override has made it a tenth meanwhile.
+    // A runtime override has cut the quota to a tenth meanwhile.
     let fewer = Ok(Grant { granted: 60, used: 400, quota: 1_000, reset_ms: 30_000, window: 9 });
     answer(&mut w, id, &[fewer], 2);
     assert_eq!(load(&w), (10, 0));
@@ -107,7 +107,7 @@ fn units_held_and_on_their_way_stay_within_a_hundredth_of_the_quota() {
 }
 
 #[test]
-fn a_unit_is_spent_until_its_calls_dispatch_plus_the_reset_and_dropped_then() {
+fn unit_expires_at_the_dispatch_of_its_call_plus_reset() {
     for (ms, hits) in [(999, 1), (1_000, 0)] {
         let mut w = leased();
         burst(&mut w, requests(20), 0);
@@ -119,7 +119,7 @@ fn a_unit_is_spent_until_its_calls_dispatch_plus_the_reset_and_dropped_then() {
 }
 
 #[test]
-fn of_several_calls_units_none_is_spent_longer_than_its_own_call_allows() {
+fn no_unit_is_spent_longer_than_its_own_call_allows() {
     let mut w = holding(20);
     burst(&mut w, 15, 1);
     w.tick(at(10));
@@ -131,7 +131,7 @@ fn of_several_calls_units_none_is_spent_longer_than_its_own_call_allows() {
 }
 
 #[test]
-fn units_go_back_when_traffic_ebbs_and_all_of_them_when_it_stops() {
+fn units_are_refunded_as_traffic_falls_and_all_of_them_when_it_stops() {
     let mut w = holding(20);
     let mut back = 0;
     for ms in (0..=450).step_by(10) {
@@ -148,16 +148,16 @@ fn units_go_back_when_traffic_ebbs_and_all_of_them_when_it_stops() {
 }
 
 #[test]
-fn what_a_request_does_not_spend_is_held_again_up_to_the_target() {
+fn unspent_units_return_to_the_lease_up_to_its_target() {
     let mut w = holding(20);
-    // Refused by another policy at once: `b` is known to be spent.
+    // Another policy refuses at once: `b` is known to be spent.
     ask(&mut w, "b", &[1], 1, 1);
     let (id, _) = call(&mut w, 1);
     answer(&mut w, id, &[grant(1, 5)], 1);
     assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 4, 1)), "-");
     assert_eq!((load(&w), returned(&mut w, 2)), ((20, 0), vec![]));
     assert_eq!(summary(&mut w), "b=+0");
-    // One waits for `b` with units of `a` in hand, and leaves.
+    // A request has units of `a`, waits for `b`, and leaves.
     let mut w = holding(20);
     let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0, 1], 4, 1) else { panic!() };
     let (id, request) = call(&mut w, 1);
@@ -171,7 +171,7 @@ fn what_a_request_does_not_spend_is_held_again_up_to_the_target() {
     let (id, _) = call(&mut w, 2);
     answer(&mut w, id, &[grant(0, 4)], 3);
     assert_eq!((summary(&mut w), load(&w)), ("refused=-".to_owned(), (20, 0)));
-    // Long after, nobody needs them any more: they go to the store, not to the lease.
+    // Long after, no request needs the units: the store gets them, not the lease.
     let mut w = holding(20);
     let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0, 1], 4, 4) else { panic!() };
     call(&mut w, 4);
@@ -182,7 +182,7 @@ fn what_a_request_does_not_spend_is_held_again_up_to_the_target() {
 }
 
 #[test]
-fn one_that_waits_takes_only_units_that_outlast_its_wait() {
+fn waiting_request_takes_only_units_that_outlast_its_deadline() {
     let mut w = holding_until(20, 130);
     for (ms, reservations) in [(80, 1), (81, 2)] {
         ask(&mut w, "x", &[0, 1], 1, ms);
@@ -194,7 +194,7 @@ fn one_that_waits_takes_only_units_that_outlast_its_wait() {
 }
 
 #[test]
-fn the_last_units_of_a_spent_counter_are_spent() {
+fn last_leased_units_of_a_spent_counter_are_used() {
     let mut w = leased();
     burst(&mut w, requests(20), 0);
     let (id, _) = call(&mut w, 0);
@@ -205,7 +205,7 @@ fn the_last_units_of_a_spent_counter_are_spent() {
 }
 
 #[test]
-fn a_late_reply_of_an_earlier_window_fills_no_lease() {
+fn late_reply_of_an_earlier_window_fills_no_lease() {
     let mut w = holding(20);
     burst(&mut w, 15, 1);
     w.tick(at(10));
@@ -213,14 +213,14 @@ fn a_late_reply_of_an_earlier_window_fills_no_lease() {
     burst(&mut w, 6, 11);
     let (next, _) = call(&mut w, 11);
     answer(&mut w, next, &[brought_for(1, 1, 10, 60_000)], 12);
-    assert_eq!(load(&w), (0, 21), "what was held was of the window before");
+    assert_eq!(load(&w), (0, 21), "the held units were of the window before");
     answer(&mut w, late, &[brought(21, 1_021)], 13);
     assert_eq!(load(&w), (0, 0));
     assert_eq!(returned(&mut w, 20), [("d:a:{x}".to_owned(), 21)]);
 }
 
 #[test]
-fn units_that_arrive_elsewhere_serve_one_whose_own_call_fails() {
+fn refilled_units_serve_a_request_whose_own_call_fails() {
     let mut w = holding(20);
     burst(&mut w, 15, 1);
     w.tick(at(10));
@@ -234,7 +234,7 @@ fn units_that_arrive_elsewhere_serve_one_whose_own_call_fails() {
 }
 
 #[test]
-fn a_shadow_policy_holds_units_ahead_too() {
+fn shadow_policy_leases_units_too() {
     let mut w = leased();
     for _ in 0..requests(20) {
         assert_eq!(at_once(ask(&mut w, "x", &[2], 1, 0)), "counting");
@@ -247,7 +247,7 @@ fn a_shadow_policy_holds_units_ahead_too() {
 }
 
 #[test]
-fn units_held_until_the_answer_may_come_from_a_lease_and_return_to_it() {
+fn units_held_until_the_answer_come_from_a_lease_and_return_to_it() {
     let mut w =
         leased_and(|config| config.policies[0].count = counting::answered([401], Abandoned::Count));
     burst(&mut w, requests(20), 0);
@@ -264,7 +264,7 @@ fn units_held_until_the_answer_may_come_from_a_lease_and_return_to_it() {
 }
 
 #[test]
-fn no_more_counters_are_tracked_than_allowed_and_idle_ones_make_room() {
+fn leases_are_bounded_and_idle_ones_are_dropped() {
     let mut w = leased();
     for i in 0..MAX_LEASES as u64 + 100 {
         let party = format!("{i}");
@@ -279,7 +279,7 @@ fn no_more_counters_are_tracked_than_allowed_and_idle_ones_make_room() {
 }
 
 #[test]
-fn one_who_leaves_long_after_anything_was_heard_puts_nothing_into_a_lease_that_is_over() {
+fn client_that_leaves_late_adds_nothing_to_an_expired_lease() {
     let mut w = holding_until(20, 130);
     let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0, 1], 4, 1) else { panic!() };
     w.cancel(gone, at(200));

@@ -35,14 +35,14 @@ fn config(on_failure: &str) -> Rc<Config> {
     Rc::new(Config::parse(text.as_bytes()).unwrap())
 }
 
-/// The same, edited.
+/// A worker with this configuration, edited.
 fn edited(on_failure: &str, edit: impl FnOnce(&mut Config)) -> TestWorker {
     let mut config = Rc::into_inner(config(on_failure)).unwrap();
     edit(&mut config);
     Worker::new(Rc::new(config), 1)
 }
 
-/// A request of `cost` for `party` by the policies at these places.
+/// The checks of a request of `party` with this cost, for the policies at these indexes.
 fn checks(policies: &[usize], party: &str, cost: u64) -> Vec<Check> {
     checks_of(&config("allow"), policies, party, cost)
 }
@@ -87,8 +87,8 @@ fn decisions(worker: &mut TestWorker) -> Vec<(&'static str, Decision)> {
     std::iter::from_fn(|| worker.next_decision()).collect()
 }
 
-/// `+r` for an admission with the remaining units (`~r` where a shadow policy would have refused),
-/// `-` for a refusal, `!` for 503.
+/// `+r` for an admission with the remaining units (`~r` if a shadow policy would have refused), `-`
+/// for a refusal, `!` for 503.
 fn brief(decision: &Decision) -> String {
     match decision {
         Decision::Admit(Admission { standings, .. }) => {
@@ -102,13 +102,13 @@ fn brief(decision: &Decision) -> String {
     }
 }
 
-/// The decisions of those that waited, as `who=` and their [`brief`] form.
+/// The decisions of requests that waited, as `who=` and their [`brief`] form.
 fn summary(worker: &mut TestWorker) -> String {
     let text = |(who, decision): (&str, Decision)| format!("{who}={}", brief(&decision));
     decisions(worker).into_iter().map(text).collect::<Vec<_>>().join(" ")
 }
 
-/// The same of a request that does not wait.
+/// The [`brief`] form of a request that does not wait.
 fn at_once(submitted: Submitted) -> String {
     match submitted {
         Submitted::Decided(decision) => brief(&decision),
@@ -120,7 +120,7 @@ fn at_once(submitted: Submitted) -> String {
     }
 }
 
-/// The call under way is answered so.
+/// The call under way gets these grants.
 fn answer(worker: &mut TestWorker, id: CallId, grants: &[Granted], ms: u64) -> Change {
     worker.replied(id, &reply(grants), at(ms))
 }

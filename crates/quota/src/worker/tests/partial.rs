@@ -7,10 +7,10 @@ use crate::protocol::Reservation;
 
 /// How long a call takes.
 const CALL: u64 = 1;
-/// Of ten requests, those for counters that the store cannot count.
+/// Of ten requests, the number for counters that the store cannot count.
 const DEAD: u64 = 9;
 
-/// What became of the requests for the counters that the store can count.
+/// The requests for counters that the store can count, and how many were not admitted.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Healthy {
     requests: u64,
@@ -71,7 +71,7 @@ fn skewed(rate: u64) -> Healthy {
 
 /// Invariant 7.
 #[test]
-fn a_fault_of_one_part_of_the_store_touches_only_the_counters_of_that_part() {
+fn partial_store_failure_affects_only_the_counters_of_that_part() {
     for rate in [20, 200, 2_000] {
         let healthy = skewed(rate);
         println!("{rate} requests/s: {healthy:?}");
@@ -81,7 +81,7 @@ fn a_fault_of_one_part_of_the_store_touches_only_the_counters_of_that_part() {
 }
 
 #[test]
-fn a_reply_heals_the_breaker_although_its_only_reservation_failed() {
+fn reply_heals_the_breaker_even_if_its_only_reservation_failed() {
     let mut w = worker("deny");
     for _ in 0..crate::worker::call::breaker::LIMIT {
         submit(&mut w, "x", 0);

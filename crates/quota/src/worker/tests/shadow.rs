@@ -4,7 +4,7 @@ use super::*;
 use crate::config::{Abandoned, Precision};
 
 #[test]
-fn shadow_counts_without_holding_up_or_refusing() {
+fn shadow_policy_counts_without_delaying_or_refusing() {
     let mut w = worker("deny");
     assert_eq!(at_once(ask(&mut w, "one", &[2], 1, 0)), "counting");
     let (id, request) = call(&mut w, 0);
@@ -15,18 +15,18 @@ fn shadow_counts_without_holding_up_or_refusing() {
     let (id, request) = call(&mut w, 3);
     let shadow: Vec<bool> =
         request.reservations.iter().map(|reservation| reservation.shadow).collect();
-    assert_eq!(shadow, [false, true], "the store is told who is refused nothing");
+    assert_eq!(shadow, [false, true], "the store knows which reservations refuse nothing");
     answer(&mut w, id, &[grant(1, 2), grant(0, 5)], 4);
     assert_eq!(summary(&mut w), "three=+3/~0");
     w.submit("four", checks(&[0, 2], "z", 1), at(5));
     let (id, _) = call(&mut w, 5);
     answer(&mut w, id, &[grant(1, 2), Err("down".into())], 6);
-    assert_eq!(summary(&mut w), "four=+3", "its failure is not the client's either");
+    assert_eq!(summary(&mut w), "four=+3", "its failure does not affect the client");
     assert_eq!(tally(&mut w), "a.admitted=2 s.admitted=1 s.shadow_refused=1 s.store_error=1");
 }
 
 #[test]
-fn a_shadow_counter_known_to_be_spent_is_asked_about_once_a_second_only() {
+fn spent_shadow_counter_is_rechecked_once_per_second() {
     let mut w = worker("deny");
     ask(&mut w, "one", &[2], 1, 0);
     let (id, _) = call(&mut w, 0);
@@ -34,7 +34,7 @@ fn a_shadow_counter_known_to_be_spent_is_asked_about_once_a_second_only() {
     assert_eq!(summary(&mut w), "one=+0");
     assert_eq!(at_once(ask(&mut w, "two", &[2], 1, 10)), "+~0");
     assert!(w.next_call(at(10)).is_none());
-    // With another policy that asks, the shadow one is left out.
+    // A call for another policy leaves the shadow policy out.
     ask(&mut w, "three", &[0, 2], 1, 11);
     let (id, request) = call(&mut w, 11);
     assert_eq!(request.reservations.iter().map(|r| &*r.key).collect::<Vec<_>>(), ["d:a:{x}"]);
@@ -43,14 +43,14 @@ fn a_shadow_counter_known_to_be_spent_is_asked_about_once_a_second_only() {
     assert_eq!(
         tally(&mut w),
         "a.admitted=1 s.admitted=1 s.shadow_refused=2 s.from_ledger=2",
-        "what is refused from the ledger is counted so"
+        "refusals from the ledger are counted as such"
     );
     assert_eq!(at_once(ask(&mut w, "probe", &[2], 1, 1_000)), "counting");
     assert_eq!(at_once(ask(&mut w, "next", &[2], 1, 1_001)), "+~0");
 }
 
 #[test]
-fn what_an_enforced_policy_refuses_a_shadow_policy_does_not_count() {
+fn shadow_policy_does_not_count_what_an_enforced_policy_refuses() {
     let mut w = worker("deny");
     ask(&mut w, "one", &[0, 2], 1, 0);
     let (id, _) = call(&mut w, 0);
@@ -61,7 +61,7 @@ fn what_an_enforced_policy_refuses_a_shadow_policy_does_not_count() {
 }
 
 #[test]
-fn a_request_that_only_shadow_policies_count_is_never_held_up_by_a_store_that_fails() {
+fn failing_store_never_delays_a_request_that_only_shadow_policies_count() {
     let mut w = worker("deny");
     ask(&mut w, "one", &[2], 1, 0);
     let (id, _) = call(&mut w, 0);
@@ -70,7 +70,7 @@ fn a_request_that_only_shadow_policies_count_is_never_held_up_by_a_store_that_fa
     assert_eq!(tally(&mut w), "s.store_error=1");
 }
 
-/// `a` holds 20 units of 10,000 ahead, and `s` is exact.
+/// `a` has leased 20 units of 10,000, and `s` is exact.
 fn leased() -> TestWorker {
     let mut w = edited("deny", |config| {
         config.policies[0].quota = 10_000;
@@ -90,18 +90,18 @@ fn leased() -> TestWorker {
 }
 
 #[test]
-fn a_shadow_policy_does_not_hold_up_one_whose_units_are_held_ahead() {
+fn shadow_policy_does_not_delay_a_request_with_leased_units() {
     let mut w = leased();
     assert_eq!(at_once(ask(&mut w, "one", &[0, 2], 1, 1)), "+9948 counting");
-    assert_eq!(tally(&mut w), "a.admitted=1 a.from_ledger=1", "that much is known");
+    assert_eq!(tally(&mut w), "a.admitted=1 a.from_ledger=1", "the worker knows that much");
     let (id, request) = call(&mut w, 1);
     assert_eq!(request.reservations.iter().map(|r| &*r.key).collect::<Vec<_>>(), ["d:s:{x}"]);
     answer(&mut w, id, &[grant(0, 5)], 2);
-    assert_eq!(summary(&mut w), "one=+~0", "what the shadow policy says, and only that");
+    assert_eq!(summary(&mut w), "one=+~0", "only the result of the shadow policy");
     assert_eq!(tally(&mut w), "s.shadow_refused=1");
-    // Known to be spent, it asks no more.
+    // A counter known to be spent asks no more.
     assert_eq!(at_once(ask(&mut w, "two", &[0, 2], 1, 3)), "+9947/~0");
-    // Where `b` must be asked, so may the shadow policy, in the same call.
+    // If `b` must ask the store, the shadow policy may ask in the same call.
     assert_eq!(at_once(ask(&mut w, "three", &[0, 1, 2], 1, 1_002)), "waiting");
     let (_, request) = call(&mut w, 1_002);
     assert_eq!(
@@ -111,7 +111,7 @@ fn a_shadow_policy_does_not_hold_up_one_whose_units_are_held_ahead() {
 }
 
 #[test]
-fn a_store_that_fails_does_not_hold_it_up_either() {
+fn failing_store_does_not_delay_a_request_with_leased_units() {
     let mut w = leased();
     for _ in 0..crate::worker::call::breaker::LIMIT {
         ask(&mut w, "b", &[1], 1, 1);
@@ -125,7 +125,7 @@ fn a_store_that_fails_does_not_hold_it_up_either() {
 }
 
 #[test]
-fn what_it_says_later_joins_what_was_known() {
+fn later_result_of_a_shadow_policy_joins_the_admission() {
     let mut w = leased();
     let Submitted::Counting(mut admission) = ask(&mut w, "one", &[0, 2], 1, 1) else { panic!() };
     let (id, _) = call(&mut w, 1);
@@ -136,7 +136,7 @@ fn what_it_says_later_joins_what_was_known() {
 }
 
 #[test]
-fn what_is_not_counted_yet_is_named_until_the_store_answers() {
+fn uncounted_policies_are_pending_until_the_store_answers() {
     let pending = |admission: &Admission| -> Vec<usize> {
         admission.pending.iter().map(|pending| pending.policy).collect()
     };
@@ -156,7 +156,7 @@ fn what_is_not_counted_yet_is_named_until_the_store_answers() {
 }
 
 #[test]
-fn one_that_counts_by_status_holds_units_and_so_it_waits() {
+fn shadow_policy_that_counts_by_status_holds_units_and_waits() {
     let mut w = edited("deny", |config| {
         config.policies[2].count = counting::answered([401], Abandoned::Count)
     });

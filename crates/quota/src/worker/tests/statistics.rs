@@ -1,14 +1,14 @@
-//! What is counted of decisions.
+//! Counts of decisions.
 
 use super::*;
 
 #[test]
-fn one_refused_by_one_policy_is_refused_of_that_one_only() {
+fn refusal_counts_only_for_the_policy_that_refused() {
     let mut w = worker("deny");
     ask(&mut w, "one", &[0, 1], 1, 0);
     let (id, _) = call(&mut w, 0);
     answer(&mut w, id, &[grant(1, 1), grant(0, 5)], 1);
-    assert_eq!(tally(&mut w), "", "not before somebody knows of it");
+    assert_eq!(tally(&mut w), "", "not before the caller takes the decision");
     assert_eq!(summary(&mut w), "one=-");
     assert!(!w.is_idle(), "a tally waits to be taken");
     assert_eq!(tally(&mut w), "b.refused=1");
@@ -18,7 +18,7 @@ fn one_refused_by_one_policy_is_refused_of_that_one_only() {
 }
 
 #[test]
-fn one_that_leaves_before_it_knows_is_not_counted() {
+fn request_that_leaves_before_its_decision_is_not_counted() {
     let mut w = worker("deny");
     let ticket = submit(&mut w, "one", 0);
     let (id, _) = call(&mut w, 0);
@@ -28,7 +28,7 @@ fn one_that_leaves_before_it_knows_is_not_counted() {
 }
 
 #[test]
-fn a_policy_that_cannot_count_says_so() {
+fn policy_that_cannot_count_has_a_store_error() {
     for (on_failure, decision) in [("allow", "one=+4"), ("deny", "one=!")] {
         let mut w = worker(on_failure);
         ask(&mut w, "one", &[0, 1], 1, 0);
@@ -41,7 +41,7 @@ fn a_policy_that_cannot_count_says_so() {
 }
 
 #[test]
-fn what_the_worker_cannot_see_is_told() {
+fn caller_counts_missing_identities() {
     let mut w = worker("deny");
     w.count(1, decision::Outcome::MissingIdentity);
     assert!(!w.is_idle());

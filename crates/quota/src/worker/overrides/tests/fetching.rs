@@ -1,10 +1,11 @@
-//! When the store is asked.
+//! When fetches leave.
 
 use serde_json::json;
 
 use super::*;
 
-/// The moments at which fetches leave, with requests at these; each is answered at once.
+/// The times in ms at which fetches leave if requests arrive at `requests`. Each fetch is answered
+/// at once.
 fn fetches(requests: impl IntoIterator<Item = u64>) -> Vec<u64> {
     let mut w = worker();
     let mut left = Vec::new();
@@ -19,27 +20,27 @@ fn fetches(requests: impl IntoIterator<Item = u64>) -> Vec<u64> {
 }
 
 #[test]
-fn dials_are_fetched_with_the_first_traffic_and_then_every_five_seconds_of_it() {
+fn dials_are_fetched_with_the_first_traffic_and_then_every_five_seconds() {
     assert_eq!(fetches((0..=17_000).step_by(10)), [0, 5_000, 10_000, 15_000]);
     assert_eq!(fetches([7, 5_006, 5_007, 60_000, 60_001, 64_999]), [7, 5_007, 60_000]);
     let mut w = worker();
     for ms in 0..20_000 {
         w.tick(at(ms));
-        assert!(w.next_fetch(at(ms)).is_none() && w.is_idle(), "not without traffic");
+        assert!(w.next_fetch(at(ms)).is_none() && w.is_idle(), "no fetch without traffic");
     }
 }
 
-/// Another call's reply tells of this version.
+/// A reply to another call carries this version.
 fn told(w: &mut Worker<()>, version: u64, ms: u64) {
     w.overrides.hear(version, at(ms));
 }
 
 #[test]
-fn news_are_fetched_at_once_but_not_more_often_than_twice_a_second() {
+fn newer_version_is_fetched_at_once_but_at_most_twice_per_second() {
     let mut w = worker();
     fetched(&mut w, 0, &reply(1, json!([])));
     let mut left = Vec::new();
-    // Each reply of the store tells of a newer version than the one before.
+    // Each reply of the store carries a newer version than the one before.
     for ms in 1..=3_000 {
         told(&mut w, ms, ms);
         if let Some(fetch) = w.next_fetch(at(ms)) {
@@ -49,27 +50,27 @@ fn news_are_fetched_at_once_but_not_more_often_than_twice_a_second() {
     }
     assert_eq!(left, [500, 1_000, 1_500, 2_000, 2_500, 3_000]);
     told(&mut w, 3_000, 4_000);
-    assert!(w.next_fetch(at(4_000)).is_none(), "that is known");
+    assert!(w.next_fetch(at(4_000)).is_none(), "that version is known");
     told(&mut w, 5_000, 4_001);
     assert!(w.next_fetch(at(4_001)).is_some(), "at once");
 }
 
 #[test]
-fn one_fetch_is_under_way_at_a_time_and_news_meanwhile_are_fetched_after_it() {
+fn one_fetch_is_under_way_at_a_time_and_newer_versions_wait_for_its_end() {
     let mut w = worker();
     w.arrives(at(0));
     let first = w.next_fetch(at(0)).unwrap();
     told(&mut w, 3, 10);
     assert!(w.next_fetch(at(900)).is_none());
     w.call_ended(first.id, &ok(reply(2, json!([])).to_string().as_bytes()), at(900));
-    let second = w.next_fetch(at(900)).expect("what was told has not come");
+    let second = w.next_fetch(at(900)).expect("the announced version has not arrived");
     told(&mut w, 4, 910);
     w.call_ended(second.id, &ok(reply(4, json!([])).to_string().as_bytes()), at(920));
-    assert!(w.next_fetch(at(2_000)).is_none(), "what was told has come");
+    assert!(w.next_fetch(at(2_000)).is_none(), "the announced version has arrived");
 }
 
 #[test]
-fn a_store_that_tells_of_news_and_serves_none_is_not_hammered() {
+fn store_that_announces_versions_and_fails_fetches_is_not_hammered() {
     let mut w = worker();
     let mut left = 0;
     for ms in 0..10_000 {
@@ -80,15 +81,15 @@ fn a_store_that_tells_of_news_and_serves_none_is_not_hammered() {
             w.call_not_sent(fetch.id, &CallFault::NoHost, at(ms));
         }
     }
-    assert_eq!(left, 10, "one a second");
+    assert_eq!(left, 10, "one per second");
 }
 
 #[test]
-fn a_lost_fetch_is_given_up_and_its_late_reply_is_nobodys() {
+fn lost_fetch_is_given_up_and_its_late_reply_is_ignored() {
     let mut w = worker();
     w.arrives(at(0));
     let fetch = w.next_fetch(at(0)).unwrap();
-    assert_eq!(fetch.timeout, Duration::from_secs(1), "though requests wait for 50 ms at most");
+    assert_eq!(fetch.timeout, Duration::from_secs(1), "although requests wait for at most 50 ms");
     w.tick(at(1_999));
     assert_eq!(failures(&mut w), 0);
     w.tick(at(2_000));
@@ -104,7 +105,7 @@ fn a_lost_fetch_is_given_up_and_its_late_reply_is_nobodys() {
 }
 
 #[test]
-fn a_store_that_is_behind_another_is_not_believed_and_one_that_began_anew_is() {
+fn lagging_store_is_ignored_and_restarted_store_is_accepted() {
     let mut w = worker();
     let eight = json!([{"policy": "a", "quota": 8}]);
     fetched(&mut w, 0, &reply(17, eight.clone()));
@@ -112,28 +113,25 @@ fn a_store_that_is_behind_another_is_not_believed_and_one_that_began_anew_is() {
     assert!(in_force(&w).starts_with("Enforce 8"));
     told(&mut w, 17, 9_000);
     fetched(&mut w, 10_000, &reply(16, json!([])));
-    assert!(in_force(&w).starts_with("Enforce 8"), "the other store has told of 17 a second ago");
+    assert!(
+        in_force(&w).starts_with("Enforce 8"),
+        "another reply carried version 17 one second ago"
+    );
     fetched(&mut w, 19_000, &reply(1, json!([])));
     assert_eq!(in_force(&w), CONFIGURED);
     fetched(&mut w, 24_000, &reply(1, eight));
-    assert!(
-        in_force(&w).starts_with("Enforce 8"),
-        "what is fetched of an equal version holds as well"
-    );
+    assert!(in_force(&w).starts_with("Enforce 8"), "a fetch of an equal version applies, too");
 }
 
 #[test]
-fn while_a_policy_is_off_time_is_heard_of_until_its_fetch_has_left() {
+fn worker_with_a_policy_that_is_off_needs_ticks_until_its_fetch_left() {
     let mut w = worker();
     w.arrives(at(0));
-    assert!(
-        !w.is_idle(),
-        "nothing else may let it leave: requests that no policy counts are no work"
-    );
+    assert!(!w.is_idle(), "only a tick sends it: requests that no policy counts cause no calls");
     w.next_fetch(at(0)).unwrap();
     assert!(w.is_idle());
     let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"a","partition_by":[],"quota":5,"window":"1m"}]}"#;
     let mut w: Worker<()> = Worker::new(Rc::new(Config::parse(text.as_bytes()).unwrap()), 1);
     w.arrives(at(0));
-    assert!(w.is_idle(), "it leaves with the first request that is counted");
+    assert!(w.is_idle(), "the fetch leaves with the first request that is counted");
 }

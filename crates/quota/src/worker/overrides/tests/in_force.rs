@@ -1,4 +1,4 @@
-//! What is in force after a reply, and what is said of what is left out.
+//! What is in force after a reply, and which log lines say what was ignored.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::worker::Change;
 const POLICIES: usize = 3;
 
 #[test]
-fn the_dial_of_a_policy_comes_before_the_one_for_all_field_by_field() {
+fn dial_of_a_policy_precedes_the_dial_for_all_field_by_field() {
     let mut w = worker();
     assert_eq!(in_force(&w), CONFIGURED);
     for (version, dials, expected) in [
@@ -40,7 +40,7 @@ fn the_dial_of_a_policy_comes_before_the_one_for_all_field_by_field() {
 }
 
 #[test]
-fn overridden_policies_are_told() {
+fn overridden_policies_are_marked() {
     let mut w = worker();
     let mut reply = reply(1, json!([]));
     reply["overridden"] = json!(["s", "unknown", "s", 7]);
@@ -50,7 +50,7 @@ fn overridden_policies_are_told() {
 }
 
 #[test]
-fn a_dial_reverts_by_itself_counted_from_receipt() {
+fn dial_reverts_by_itself_counted_from_receipt() {
     let mut w = worker();
     let dials = json!([{"policy": "a", "quota": 8, "for_ms": 3_000}, {"policy": "*", "mode": "off", "for_ms": 1_000},
                        {"policy": "s", "quota": 1, "for_ms": 0}]);
@@ -61,12 +61,12 @@ fn a_dial_reverts_by_itself_counted_from_receipt() {
     w.tick(at(1_100));
     assert_eq!(in_force(&w), "Enforce 8 Deny, Shadow - Deny, Off - Deny");
     assert_eq!(w.arrives(at(3_099)).policies[0].dialed_quota, Some(8));
-    assert_eq!(w.arrives(at(3_100)).policies[0].dialed_quota, None, "though nobody ticked");
+    assert_eq!(w.arrives(at(3_100)).policies[0].dialed_quota, None, "even without a tick");
     assert_eq!(in_force(&w), CONFIGURED);
 }
 
 #[test]
-fn a_reply_tells_anew_how_long_a_dial_has() {
+fn each_reply_sets_the_remaining_time_of_a_dial() {
     let mut w = worker();
     let dial = |ms| json!([{"policy": "a", "quota": 8, "for_ms": ms}]);
     fetched(&mut w, 0, &reply(1, dial(6_000)));
@@ -81,7 +81,7 @@ fn a_reply_tells_anew_how_long_a_dial_has() {
 }
 
 #[test]
-fn what_is_no_dial_is_left_out_and_the_others_apply() {
+fn invalid_dials_are_ignored_and_the_others_apply() {
     for (dials, expected, line) in [
         (
             json!([{"policy": "a", "mode": "of", "quota": 8}]),
@@ -121,7 +121,7 @@ fn what_is_no_dial_is_left_out_and_the_others_apply() {
         (
             json!([{"policy": "a", "quota": 8, "for_ms": "1h"}]),
             "Enforce - Deny",
-            "the dial of a: its for_ms is none",
+            "the dial of a: its for_ms is not a whole number",
         ),
         (
             json!([{"policy": "X", "quota": 8}]),
@@ -145,7 +145,7 @@ fn what_is_no_dial_is_left_out_and_the_others_apply() {
         assert!(in_force(&w).starts_with(expected), "{dials}: {}", in_force(&w));
         let expected = match line {
             "" => Vec::new(),
-            line => vec![format!("of the dials in the store this is ignored: \"{line}\"")],
+            line => vec![format!("part of the store's dials is ignored: \"{line}\"")],
         };
         assert_eq!(lines(&mut w), expected, "{dials}");
         assert_eq!(failures(&mut w), 0);
@@ -153,7 +153,7 @@ fn what_is_no_dial_is_left_out_and_the_others_apply() {
 }
 
 #[test]
-fn the_same_bad_dial_is_told_once_and_another_one_in_ten_seconds() {
+fn same_invalid_dial_is_logged_once_and_another_at_most_every_ten_seconds() {
     let mut w = worker();
     let bad = |name: &str| reply(1, json!([{"policy": name}, {"policy": "a", "quota": 8}]));
     for fetch in 0..10 {
@@ -161,7 +161,7 @@ fn the_same_bad_dial_is_told_once_and_another_one_in_ten_seconds() {
     }
     let said = |name| {
         format!(
-            "of the dials in the store this is ignored: \"the dial of {name}: no policy can have that name\""
+            "part of the store's dials is ignored: \"the dial of {name}: no policy can have that name\""
         )
     };
     assert_eq!(lines(&mut w), [said(r"[token]\n")]);
@@ -172,7 +172,7 @@ fn the_same_bad_dial_is_told_once_and_another_one_in_ten_seconds() {
 }
 
 #[test]
-fn no_more_dials_are_read_than_there_can_be() {
+fn at_most_as_many_dials_are_read_as_policies_can_have() {
     let mut dials: Vec<Value> =
         (0..65).map(|i| json!({"policy": format!("P{i}"), "quota": 1})).collect();
     dials.push(json!({"policy": "a", "quota": 8}));
@@ -185,7 +185,7 @@ fn no_more_dials_are_read_than_there_can_be() {
 }
 
 #[test]
-fn the_dials_of_policies_that_other_filters_of_the_domain_have_are_no_fault_and_take_no_place() {
+fn dials_for_other_filters_of_the_domain_are_ignored_and_not_counted() {
     let mut dials: Vec<Value> =
         (0..70).map(|i| json!({"policy": format!("p{i}"), "quota": 1})).collect();
     dials.push(json!({"policy": "a", "quota": 8}));
@@ -198,7 +198,7 @@ fn the_dials_of_policies_that_other_filters_of_the_domain_have_are_no_fault_and_
 }
 
 #[test]
-fn a_body_that_is_no_reply_and_a_call_that_fails_change_nothing() {
+fn malformed_reply_and_failed_call_change_nothing() {
     let large = reply(2, json!([])).to_string() + &" ".repeat(64 * 1024);
     let bodies = [
         "",
@@ -224,14 +224,15 @@ fn a_body_that_is_no_reply_and_a_call_that_fails_change_nothing() {
     for (i, end) in ends.enumerate() {
         let now = at(10_000 * (i as u64 + 1));
         w.arrives(now);
-        let fetch = w.next_fetch(now).expect("the next fetch is due as ever");
+        let fetch = w.next_fetch(now).expect("the next fetch is due as usual");
         assert_eq!(w.call_ended(fetch.id, &end, now), Change::None);
         assert!(in_force(&w).starts_with("Enforce 8"), "{end:?}");
         assert_eq!(failures(&mut w), 1, "{end:?}");
         let lines = lines(&mut w);
         assert!(
             lines.len() == 1
-                && lines[0].starts_with("dials could not be fetched, those known stay in force: "),
+                && lines[0]
+                    .starts_with("fetching dials failed, so the last known dials stay in force: "),
             "{lines:?}"
         );
         assert!(!lines[0].contains("s3cret"), "{lines:?}");
@@ -239,7 +240,7 @@ fn a_body_that_is_no_reply_and_a_call_that_fails_change_nothing() {
 }
 
 #[test]
-fn an_older_store_that_knows_no_dials_is_told_once_and_is_no_fault() {
+fn older_store_without_dials_is_logged_once_and_is_not_a_failure() {
     let mut w = worker();
     for fetch in 0..20 {
         w.arrives(at(fetch * 5_000));
@@ -249,7 +250,7 @@ fn an_older_store_that_knows_no_dials_is_told_once_and_is_no_fault() {
         w.call_ended(id, &end, at(fetch * 5_000));
     }
     assert_eq!(failures(&mut w), 0);
-    assert_eq!(lines(&mut w), ["the store knows no dials: it is older than this filter"]);
+    assert_eq!(lines(&mut w), ["the store does not support dials: it is older than this filter"]);
 }
 
 fn any_dial() -> impl Strategy<Value = Value> {
@@ -277,9 +278,9 @@ fn any_dial() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Against the rules told once more, as plainly as they can be.
+    /// Compares with a second, simpler form of the rules.
     #[test]
-    fn what_is_in_force_is_what_the_rules_say(dials in prop::collection::vec(any_dial(), 0..6), later in 0..20_000_u64) {
+    fn dials_in_force_follow_the_rules(dials in prop::collection::vec(any_dial(), 0..6), later in 0..20_000_u64) {
         let mut w = worker();
         fetched(&mut w, 0, &reply(1, dials.clone().into()));
         let config = w.arrives(at(later)).clone();

@@ -26,7 +26,7 @@ fn worker() -> Worker<()> {
     Worker::new(configured(), 1)
 }
 
-/// The mode, dialed quota and `on_failure` of each policy, and `!` where it is overridden.
+/// The mode, dialed quota and `on_failure` of each policy, and `!` if it has runtime overrides.
 fn in_force(worker: &Worker<()>) -> String {
     let policy = |policy: &crate::config::Policy| {
         let quota = policy.dialed_quota.map_or("-".to_owned(), |quota| quota.to_string());
@@ -42,7 +42,7 @@ fn ok(body: &[u8]) -> CallEnd {
     CallEnd::Answered { status: 200, by: AnsweredBy::Store, body: body.to_vec(), size: body.len() }
 }
 
-/// A request arrives, and the fetch that leaves then is answered so.
+/// A request arrives, and the fetch that leaves then gets this reply.
 fn fetched(worker: &mut Worker<()>, ms: u64, reply: &Value) {
     worker.arrives(at(ms));
     let fetch = worker.next_fetch(at(ms)).expect("a fetch is due");

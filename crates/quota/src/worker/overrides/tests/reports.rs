@@ -7,7 +7,7 @@ use crate::protocol::OnFailure;
 use crate::protocol::dials::{MAX_REPORT, Report};
 
 #[test]
-fn a_fetch_names_the_domain_and_reports_what_was_counted() {
+fn fetch_names_the_domain_and_reports_counts() {
     let mut w = worker();
     w.count(0, crate::decision::Outcome::MissingIdentity);
     w.take_tally();
@@ -24,7 +24,7 @@ fn a_fetch_names_the_domain_and_reports_what_was_counted() {
 }
 
 #[test]
-fn a_report_says_what_is_configured_whatever_is_turned() {
+fn report_shows_the_configuration_without_dials() {
     let mut w = worker();
     fetched(
         &mut w,
@@ -37,15 +37,15 @@ fn a_report_says_what_is_configured_whatever_is_turned() {
     assert_eq!((report.policies[0].mode, report.policies[0].quota), (Mode::Enforce, 5));
 }
 
-/// What the fetch that leaves now reports of policy `a` as refused for want of identity; `None`
-/// where none leaves.
+/// The number of requests without an identity that the fetch reports for policy `a`. `None` if no
+/// fetch leaves now.
 fn reported(w: &mut Worker<()>, ms: u64) -> Option<(CallId, u64)> {
     let fetch = w.next_fetch(at(ms))?;
     let report: Report = serde_json::from_str(&fetch.report.unwrap()).unwrap();
     Some((fetch.id, report.policies[0].missing_identity))
 }
 
-/// A request that names nobody arrives and is counted, and statistics take note of it.
+/// A request without an identity arrives and is counted, and metrics take the count.
 fn counted(w: &mut Worker<()>, ms: u64) {
     w.arrives(at(ms));
     w.count(0, crate::decision::Outcome::MissingIdentity);
@@ -53,7 +53,7 @@ fn counted(w: &mut Worker<()>, ms: u64) {
 }
 
 #[test]
-fn the_last_traffic_is_reported_without_any_more_and_then_there_is_silence() {
+fn last_traffic_is_reported_without_further_traffic_and_then_no_fetch_leaves() {
     for answer in [ok(br#"{"version":0,"dials":[]}"#), CallEnd::Reset] {
         let mut w = worker();
         let mut left = Vec::new();
@@ -73,21 +73,18 @@ fn the_last_traffic_is_reported_without_any_more_and_then_there_is_silence() {
             CallEnd::Reset => [(0, 1), (5_000, 6), (10_000, 7)],
             _ => [(0, 1), (5_000, 5), (10_000, 1)],
         };
-        assert_eq!(
-            left, expected,
-            "what was not received is told again, and nobody is called without end"
-        );
+        assert_eq!(left, expected, "lost counts are reported again, but not without end");
         w.take_tally();
         assert!(w.is_idle());
     }
 }
 
 #[test]
-fn time_is_heard_of_while_something_is_unreported_and_not_for_a_request_that_nothing_counts() {
+fn worker_needs_ticks_while_counts_are_unreported_but_not_for_an_uncounted_request() {
     let mut w = worker();
     fetched(&mut w, 0, &reply(0, json!([])));
     w.arrives(at(100));
-    assert!(w.is_idle(), "nothing counted it");
+    assert!(w.is_idle(), "no policy counted it");
     counted(&mut w, 200);
     assert!(!w.is_idle());
     w.tick(at(5_000));
@@ -98,7 +95,7 @@ fn time_is_heard_of_while_something_is_unreported_and_not_for_a_request_that_not
 }
 
 #[test]
-fn what_a_lost_or_unsent_report_told_is_told_again() {
+fn counts_of_a_lost_or_unsent_report_are_reported_again() {
     let mut w = worker();
     counted(&mut w, 0);
     let (_, requests) = reported(&mut w, 0).unwrap();

@@ -1,9 +1,9 @@
-//! How many units are held, kept and sent back, to the unit.
+//! How many units a lease holds, keeps and refunds, to the unit.
 
 use super::*;
 
 #[test]
-fn what_comes_back_when_less_is_wanted_is_not_kept() {
+fn units_taken_back_are_not_kept_when_demand_has_fallen() {
     let mut w = holding(20);
     let Submitted::Waiting(gone) = ask(&mut w, "gone", &[0, 1], 4, 1) else { panic!() };
     call(&mut w, 1);
@@ -14,7 +14,7 @@ fn what_comes_back_when_less_is_wanted_is_not_kept() {
 }
 
 #[test]
-fn a_later_reply_lets_units_of_an_earlier_call_live_no_longer() {
+fn later_reply_does_not_extend_units_of_an_earlier_call() {
     let mut w = holding_until(20, 500);
     ask(&mut w, "large", &[0], 30, 1);
     let (id, request) = call(&mut w, 1);
@@ -24,11 +24,11 @@ fn a_later_reply_lets_units_of_an_earlier_call_live_no_longer() {
 }
 
 #[test]
-fn units_of_another_window_are_none_of_what_remains() {
+fn units_of_another_window_do_not_count_as_remaining() {
     let mut w = holding(20);
     ask(&mut w, "late", &[0], 30, 1);
     let (late, _) = call(&mut w, 1);
-    // The next window begins meanwhile, and units of it are held.
+    // The next window begins meanwhile, and the lease holds units of it.
     ask(&mut w, "next", &[0], 30, 2);
     let (next, request) = call(&mut w, 7);
     let spare = request.reservations[0].spare;
@@ -39,7 +39,7 @@ fn units_of_another_window_are_none_of_what_remains() {
 }
 
 #[test]
-fn one_that_waits_brings_no_more_ahead_while_more_than_half_is_held() {
+fn waiting_request_prefetches_nothing_while_more_than_half_is_held() {
     let mut w = holding(20);
     assert_eq!(burst(&mut w, 5, 1), 5);
     ask(&mut w, "large", &[0], 30, 2);
@@ -47,7 +47,7 @@ fn one_that_waits_brings_no_more_ahead_while_more_than_half_is_held() {
 }
 
 #[test]
-fn a_refill_of_two_is_worth_an_item_and_one_of_one_is_not() {
+fn refill_of_two_units_gets_an_item_and_refill_of_one_does_not() {
     for (spent, spare) in [(2, Some(2)), (1, None)] {
         let mut w = edited("deny", |config| {
             config.policies[0].quota = 10_000;
@@ -70,7 +70,7 @@ fn a_refill_of_two_is_worth_an_item_and_one_of_one_is_not() {
 }
 
 #[test]
-fn towards_the_end_of_a_window_more_goes_back_of_a_counter_that_runs_out() {
+fn lease_refunds_more_of_a_contended_counter_near_the_window_end() {
     for (used, kept) in [(1_000, 19), (8_751, 7), (8_749, 19)] {
         let mut w = leased();
         let want = requests(20);
@@ -86,7 +86,7 @@ fn towards_the_end_of_a_window_more_goes_back_of_a_counter_that_runs_out() {
 }
 
 #[test]
-fn a_counter_whose_refill_comes_is_not_spent_because_another_is() {
+fn refilled_counter_is_not_spent_because_another_one_is() {
     let mut w = holding(20);
     burst(&mut w, 10, 1);
     ask(&mut w, "other", &[1], 1, 2);
@@ -97,12 +97,12 @@ fn a_counter_whose_refill_comes_is_not_spent_because_another_is() {
     assert_eq!(
         at_once(ask(&mut w, "large", &[0], 9_500, 4)),
         "waiting",
-        "the store may have got units back"
+        "the store may have units again after refunds"
     );
 }
 
 #[test]
-fn one_that_waited_beyond_the_end_of_its_units_has_none() {
+fn request_that_waited_longer_than_its_leased_units_last_has_none() {
     for (ms, decision) in [(129, "x=+9019/4"), (130, "x=!")] {
         let mut w = holding_until(20, 130);
         ask(&mut w, "x", &[0, 1], 1, 80);

@@ -1,9 +1,9 @@
-//! When a worker asks for units ahead of need, and for how many.
+//! When a worker prefetches units, and how many.
 
 use super::*;
 
 #[test]
-fn a_refill_leaves_with_a_tick_when_half_is_used_and_nobody_waits_for_it() {
+fn refill_leaves_with_a_tick_when_half_is_used_and_no_request_waits() {
     let mut w = holding(20);
     assert_eq!(burst(&mut w, 9, 1), 9);
     w.tick(at(2));
@@ -25,7 +25,7 @@ fn a_refill_leaves_with_a_tick_when_half_is_used_and_nobody_waits_for_it() {
     assert_eq!(burst(&mut w, 10, 21), 10);
     w.tick(at(30));
     assert!(w.next_call(at(30)).is_none(), "one refill at a time");
-    // A request finds nothing, and is not held up by a call that nobody waits for.
+    // A request finds no units, and is not delayed by a call that no request waits for.
     assert_eq!(burst(&mut w, 1, 31), 0);
     let (exact, request) = call(&mut w, 31);
     assert_eq!((request.reservations[0].want, request.reservations[0].spare), (1, 0));
@@ -36,22 +36,22 @@ fn a_refill_leaves_with_a_tick_when_half_is_used_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn little_is_left_for_those_who_wait() {
+fn scarce_units_are_left_to_waiting_requests() {
     let mut w = leased();
     burst(&mut w, requests(20), 0);
     let (id, _) = call(&mut w, 0);
     answer(&mut w, id, &[brought(52, 9_993)], 0);
     decisions(&mut w);
-    assert_eq!(burst(&mut w, 1, 1), 1, "what is held is spent");
+    assert_eq!(burst(&mut w, 1, 1), 1, "leased units are spent");
     w.tick(at(10));
-    assert!(w.next_call(at(10)).is_none(), "of seven units the store grants none ahead");
+    assert!(w.next_call(at(10)).is_none(), "the store prefetches nothing of seven units");
     burst(&mut w, 1, 11);
     let (_, request) = call(&mut w, 11);
     assert_eq!((request.reservations[0].want, request.reservations[0].spare), (1, 0));
 }
 
 #[test]
-fn towards_the_end_of_a_window_no_more_is_asked_for_than_can_be_spent() {
+fn refill_near_the_window_end_is_no_larger_than_what_can_be_spent() {
     let mut w = leased();
     burst(&mut w, requests(20), 0);
     let (id, _) = call(&mut w, 0);
@@ -59,14 +59,14 @@ fn towards_the_end_of_a_window_no_more_is_asked_for_than_can_be_spent() {
     decisions(&mut w);
     burst(&mut w, 20, 10);
     let (id, request) = call(&mut w, 10);
-    assert_eq!(request.reservations[0].spare, 14, "half of 28, for half of the time is left");
+    assert_eq!(request.reservations[0].spare, 14, "half of 28, since half of the time is left");
     answer(&mut w, id, &[brought_for(20, 71, 9, 50)], 11);
     burst(&mut w, 1, 61);
-    assert_eq!(call(&mut w, 61).1.reservations[0].spare, 28, "of the window that begins, all");
+    assert_eq!(call(&mut w, 61).1.reservations[0].spare, 28, "all, in the window that begins");
 }
 
 #[test]
-fn a_refill_that_is_lost_is_asked_for_again() {
+fn lost_refill_is_repeated() {
     let mut w = holding(20);
     burst(&mut w, 15, 1);
     w.tick(at(10));
@@ -80,7 +80,7 @@ fn a_refill_that_is_lost_is_asked_for_again() {
 }
 
 #[test]
-fn what_is_held_is_spent_while_the_store_is_given_up_and_refills_wait() {
+fn leased_units_are_spent_while_the_breaker_is_open_and_refills_wait() {
     let mut w = holding(20);
     for _ in 0..crate::worker::call::breaker::LIMIT {
         ask(&mut w, "b", &[1], 1, 1);
@@ -92,7 +92,7 @@ fn what_is_held_is_spent_while_the_store_is_given_up_and_refills_wait() {
     w.tick(at(10));
     assert!(w.next_call(at(10)).is_none());
     assert_eq!(at_once(ask(&mut w, "x", &[0, 1], 1, 11)), "!");
-    assert_eq!(load(&w), (5, 0), "it spent nothing");
+    assert_eq!(load(&w), (5, 0), "the refused request spent nothing");
     assert_eq!(at_once(ask(&mut w, "x", &[0], 6, 12)), "!", "more than is held");
     // The first refill afterwards is the probe.
     assert_eq!(burst(&mut w, 4, 299), 4);
@@ -133,7 +133,7 @@ fn refills_of_several_counters_gather_and_share_a_call() {
 }
 
 #[test]
-fn a_refill_rides_with_a_call_that_leaves_anyway() {
+fn refill_joins_a_call_that_leaves_anyway() {
     let mut w = holding(20);
     burst(&mut w, 10, 1);
     ask(&mut w, "other", &[1], 1, 2);
