@@ -31,8 +31,8 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// The names and values of the fields that the configuration asks for, as far as they are
-    /// known.
+    /// The names and values of the fields that the configuration asks for. Unknown values are left
+    /// out.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, Cow<'a, str>)> + use<'a> {
         let entry = *self;
         entry.logged.iter().filter_map(move |field| {

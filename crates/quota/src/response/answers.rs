@@ -2,7 +2,7 @@
 //! store that cannot count.
 //!
 //! Their bodies are RFC 9457 problem documents. Only the first can be changed (`response.denied`).
-//! A gRPC client gets the grpc-status, whatever the HTTP status is.
+//! A gRPC client gets the grpc-status instead of the HTTP status.
 
 use std::borrow::Cow;
 

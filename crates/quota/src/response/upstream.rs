@@ -20,7 +20,7 @@ pub trait Upstream {
 pub(super) enum Precedence {
     Ours,
     Theirs,
-    /// Ours behind theirs, as further items of a list.
+    /// Ours after theirs, as further items of a list.
     Both,
 }
 

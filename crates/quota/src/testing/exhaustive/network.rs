@@ -51,7 +51,7 @@ impl Flight {
         Self { id: CallId(0), due: 0, message: Message::Stray(request) }
     }
 
-    /// Whether the host may not have reported it yet at this moment.
+    /// Whether the host may report it only after `ms`.
     pub(super) fn may_last_until(&self, ms: u64) -> bool {
         matches!(self.message, Message::Stray(_)) || ms <= self.due + HOST_MS
     }

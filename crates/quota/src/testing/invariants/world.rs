@@ -64,8 +64,8 @@ pub(super) struct World {
     clients: BTreeMap<u64, Client>,
     /// By policy and party.
     counters: Vec<Vec<Counter>>,
-    /// Units by counter and number of the window that granted them. The next field has the refused
-    /// ones.
+    /// Admitted units, by counter and number of the window that granted them. `refused` has the
+    /// refused ones.
     pub(super) admitted: HashMap<(String, u64), u64>,
     pub(super) refused: HashMap<(String, u64), u64>,
     /// Units, by counter key, that a policy may have refused without this world seeing it: of
