@@ -1,4 +1,4 @@
-//! Where the host comes in.
+//! The entry point of the module.
 
 use proxy_wasm::types::LogLevel;
 

@@ -3,17 +3,17 @@
 
 use quotagate_quota::response::Header;
 
-/// Headers in the host's own buffer: nothing is copied before it is asked for.
+/// Headers in the host's own buffer: values are copied only on demand.
 #[derive(Debug)]
 pub struct HeaderMap(Vec<u8>);
 
 impl HeaderMap {
-    /// The headers of a serialized map; one that is cut off has those that are whole.
+    /// Wraps a serialized map. Only the whole headers of a truncated map count.
     pub fn new(serialized: Vec<u8>) -> Self {
         Self(serialized)
     }
 
-    /// The values of the header of this lower-case name, in their order.
+    /// The values of the header with this lower-case name, in their order.
     pub fn values(&self, name: &str) -> Vec<Vec<u8>> {
         let named = self.iter().filter(|(known, _)| *known == name.as_bytes());
         named.map(|(_, value)| value.to_vec()).collect()
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_serialized_is_read_back_whatever_is_cut_off() {
+    fn serialized_headers_are_read_back_even_if_truncated() {
         let headers = [("x-a", "1".into()), ("x-b", "".into()), ("x-a", "two".into())];
         let serialized = serialize(&headers);
         let map = HeaderMap::new(serialized.clone());

@@ -1,5 +1,5 @@
-//! Host calls. Where the SDK panics on a status that a request or the host can bring about, the raw
-//! call is made here and its status handled.
+//! Host calls. If the SDK panics on a status that a request or the host can cause, this module
+//! makes the raw call and handles the status.
 
 use std::time::Duration;
 
@@ -59,12 +59,13 @@ unsafe extern "C" {
     fn proxy_on_request_headers(context_id: u32, headers: usize, end: bool) -> u32;
 }
 
-/// The callback of request headers with an answer that the SDK cannot give: a request that waits
-/// keeps its body back.
+/// The callback of request headers, with a return value that the SDK lacks: Envoy holds back the
+/// body of a request that waits.
 ///
-/// The SDK's `Action::Pause` is Envoy's `StopIteration`. Where a plugin sets
-/// `allow_on_headers_stop_iteration`, Envoy takes it at its word and sends the body upstream before
-/// the request is decided. `cargo xtask build` exports this function as `proxy_on_request_headers`.
+/// The SDK's `Action::Pause` is Envoy's `StopIteration`. If a plugin sets
+/// `allow_on_headers_stop_iteration`, Envoy stops only the headers and sends the body upstream
+/// before the filter decides. `cargo xtask build` exports this function as
+/// `proxy_on_request_headers`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quotagate_on_request_headers(context_id: u32, headers: usize, end: bool) -> u32 {
     const PAUSE: u32 = Action::Pause as u32;
@@ -87,8 +88,7 @@ pub fn run_root(root: u32, stream: u32) {
     enter(stream);
 }
 
-/// Makes `context` the one that host calls act on; `false` if it is gone, and then another is still
-/// active.
+/// Makes host calls act on `context`. `false` if it is gone; then another context is still active.
 pub fn enter(context: u32) -> bool {
     hostcalls::set_effective_context(context).is_ok()
 }
@@ -107,7 +107,7 @@ pub fn property(path: &[&str]) -> Option<Vec<u8>> {
     }
 }
 
-/// All headers of the request, while they can be read; none where they cannot.
+/// All headers of the request. Empty if they cannot be read now.
 pub fn request_headers() -> HeaderMap {
     headers(MapType::HttpRequestHeaders)
 }
@@ -137,8 +137,8 @@ fn status() -> Option<u16> {
     std::str::from_utf8(&status).ok()?.parse().ok()
 }
 
-/// How the active stream is answered, while its response headers can be read; `whole` where they
-/// are the whole answer. `grpc`: a gRPC status matters.
+/// How the active stream is answered, while its response headers can be read. `whole` says whether
+/// they are the whole answer, and `grpc` whether a gRPC status matters.
 pub fn response_headers(grpc: bool, whole: bool) -> Option<Answered> {
     let header =
         |name| hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok().flatten();
@@ -165,7 +165,7 @@ impl Upstream for Response {
     }
 
     fn header(&self, name: &str) -> Vec<Vec<u8>> {
-        // The getter tells the first value only, and hardly any response has one.
+        // The getter returns only the first value, and hardly any response has one.
         match hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name) {
             Ok(Some(_)) => headers(MapType::HttpResponseHeaders).values(name),
             _ => Vec::new(),
@@ -173,7 +173,7 @@ impl Upstream for Response {
     }
 }
 
-/// Puts an entry into the active stream's filter state, which access logs show as
+/// Writes an entry to the active stream's filter state, which access logs show as
 /// `%FILTER_STATE(wasm.<name>:PLAIN)%`.
 pub fn note(entry: Option<Entry<'_>>) {
     for (name, value) in entry.iter().flat_map(Entry::fields) {
@@ -181,10 +181,10 @@ pub fn note(entry: Option<Entry<'_>>) {
     }
 }
 
-/// Puts a value into the active stream's filter state.
+/// Writes a value to the active stream's filter state.
 pub fn set_property(name: &str, value: &[u8]) {
-    // SAFETY: the pointers are valid for the call. A stream without filter state is none that is
-    // logged or redirected.
+    // SAFETY: the pointers are valid for the call. A stream without filter state is neither logged
+    // nor redirected.
     let _ = unsafe { proxy_set_property(name.as_ptr(), name.len(), value.as_ptr(), value.len()) };
 }
 
@@ -213,15 +213,14 @@ pub fn declare_for_request(name: &str) {
     };
 }
 
-/// Whether the active stream ends since Envoy serves its request again.
+/// Whether the active stream ends because Envoy redirects its request internally.
 pub fn is_redirected() -> bool {
     property(&["response", "code_details"]).is_some_and(|details| details == b"internal_redirect")
 }
 
-/// Puts a response header in place of all of its name.
+/// Sets a response header and replaces all others of its name.
 pub fn set_response_header(name: &str, value: &str) {
-    // The SDK's only errors here are those that it panics on, and response headers are there to be
-    // set.
+    // The SDK returns no error here: it panics instead, but not while response headers can be set.
     let _ = hostcalls::set_map_value(MapType::HttpResponseHeaders, name, Some(value));
 }
 
@@ -232,7 +231,7 @@ pub fn resume_request() {
     let _ = unsafe { proxy_continue_stream(HTTP_REQUEST) };
 }
 
-/// Answers the active stream in place of its upstream.
+/// Answers the active stream instead of its upstream.
 pub fn send(answer: &Answer<'_>) {
     let mut headers = answer.headers.clone();
     headers.extend(
@@ -266,7 +265,7 @@ pub struct StoreAddress<'a> {
     pub authorization: Option<&'a str>,
 }
 
-/// Sends a call to the store; the token tells its outcome.
+/// Sends a call to the store. The host reports its outcome with the returned token.
 ///
 /// # Errors
 /// Why it cannot leave.
@@ -299,13 +298,13 @@ fn send_to_store(
     let mut headers = vec![
         (":method", "POST"),
         (":path", path),
-        // Not the cluster: its name may hold what an authority must not
+        // Not the cluster: its name may hold characters that an authority must not
         // (`outbound|9180||store.svc`).
         (":authority", "quotagate"),
         ("content-type", "application/json"),
     ];
     headers.extend(store.authorization.map(|value| ("authorization", value)));
-    // All else that a bad argument could be is there.
+    // All other arguments are valid, so a bad one is the cluster.
     let sent =
         hostcalls::dispatch_http_call(store.cluster, headers, Some(body), Vec::new(), timeout);
     sent.map_err(|status| match status {
@@ -314,7 +313,7 @@ fn send_to_store(
     })
 }
 
-/// How the call at hand has ended; `headers` and `body_size` as the callback says.
+/// How the current call ended. `headers` and `body_size` are arguments of the callback.
 pub fn call_end(headers: usize, body_size: usize) -> CallEnd {
     let header = |name| {
         hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name).ok().flatten()
@@ -325,7 +324,7 @@ pub fn call_end(headers: usize, body_size: usize) -> CallEnd {
     else {
         return CallEnd::Reset;
     };
-    // Envoy writes it into what a server answers, and not into what it says in a server's place.
+    // Envoy adds this header to the answers of a server, but not to its own answers.
     let by = if header("x-envoy-upstream-service-time").is_some() {
         AnsweredBy::Store
     } else {

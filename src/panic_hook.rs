@@ -1,7 +1,6 @@
-//! A way to kill the VM of one worker: only built with the feature `panic-hook`, for tests of what
-//! follows.
+//! Kills the VM of one worker, for tests of the recovery. Only the feature `panic-hook` builds it.
 //!
-//! The filter that people deploy does not hold it; a test looks for the header's name in it.
+//! The released filter does not contain it: a test searches the filter for the header's name.
 
 use crate::host;
 

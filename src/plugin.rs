@@ -24,10 +24,10 @@ use crate::waiting::{Phase, Waiting};
 
 /// The period of ticks. Envoy keeps periods of 10 ms and more.
 const TICK: Duration = Duration::from_millis(10);
-/// Ticking stops after so many ticks without work.
+/// Ticking stops after this many ticks without work.
 const IDLE_TICKS: u32 = 100;
-/// Most streams resumed or answered in one callback, since Envoy nests what follows from each on
-/// the stack.
+/// Most streams resumed or answered in one callback, since Envoy runs what follows from each nested
+/// on the stack.
 const MAX_RESUMES: usize = 32;
 /// Most calls under way. More than these belong to a drained root, and their replies never arrive.
 const MAX_CALLS: usize = 16 * MAX_IN_FLIGHT;
@@ -40,7 +40,7 @@ pub struct Plugin {
     cluster: Box<str>,
     authorization: Option<Box<str>>,
     statistics: RefCell<Statistics>,
-    /// How the last request would have been read most cheaply.
+    /// The reading that would have been cheapest for the last request.
     pub reading: Cell<Reading>,
     /// Requests that Envoy redirected internally.
     pub redirects: Redirects,

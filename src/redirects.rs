@@ -12,7 +12,8 @@ use quotagate_quota::decision::Admission;
 
 use crate::host;
 
-/// Most redirected requests that have not come back. The oldest makes room, and is counted again.
+/// Most redirected requests that have not come back. Beyond that, the oldest is dropped and counts
+/// again.
 const MAX: usize = 64;
 
 /// The redirected requests of one root that have not come back.
@@ -23,7 +24,7 @@ pub struct Redirects {
 }
 
 impl Redirects {
-    /// None yet. Call it in a callback of the root; `random` distinguishes roots.
+    /// Nothing kept yet. Call it in a callback of the root; `random` distinguishes roots.
     pub fn new(random: u64) -> Self {
         let mark = format!("quotagate.redirected.{random:016x}");
         host::declare_for_request(&mark);

@@ -1,5 +1,5 @@
-//! The root context of one worker: reads the configuration, owns the calls to the store, and hears
-//! of time.
+//! The root context of one worker: reads the configuration, owns the calls to the store, and
+//! receives the ticks.
 
 use std::rc::Rc;
 

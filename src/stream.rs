@@ -188,7 +188,7 @@ impl Context for Stream {
             let oldest = self.plugin.redirects.keep(self.id, admission);
             self.plugin.refund(oldest.map(|oldest| oldest.held).unwrap_or_default());
         }
-        // No answer comes any more, and Envoy writes the access log now.
+        // No answer can come after this, and Envoy writes the access log now.
         self.settle(|_| Some(Answered::Abandoned));
         self.plugin.wake();
         true

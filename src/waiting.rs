@@ -1,4 +1,4 @@
-//! How the root finds a request again that waits, or that shadow policies count while it runs.
+//! How the root finds a request that waits, or that shadow policies count while it runs.
 
 use std::cell::RefCell;
 use std::rc::Rc;

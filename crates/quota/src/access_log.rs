@@ -1,9 +1,9 @@
 //! The access log fields of a request.
 //!
-//! One policy speaks for all that count a request: the first that refused or failed, else the
-//! tightest one, as in the headers. A policy in shadow mode speaks only if it would have refused,
-//! or if no other policy counts the request. `used` is missing if the store failed, or has not
-//! answered a shadow policy yet. A request that no policy counts has no entry.
+//! An entry is about one policy: the first that refused or failed, else the tightest one, as in the
+//! headers. It is about a policy in shadow mode only if that policy would have refused, or if no
+//! other policy counts the request. `used` is missing if the store failed, or has not answered a
+//! shadow policy yet. A request that no policy counts has no entry.
 
 use std::borrow::Cow;
 
@@ -17,22 +17,22 @@ use crate::response::{tightest, used};
 /// The access log fields of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// What happened to it.
+    /// What happened to the request.
     pub decision: Verdict,
-    /// The name of the policy that speaks for all.
+    /// The name of the policy that the entry is about.
     pub policy: &'a str,
     /// The encoded partition of that policy's counter, with digests for secrets. `None` if an
     /// identity is missing.
     pub partition: Option<&'a str>,
-    /// Units of that policy's quota that are used, as far as known.
+    /// Used units of that policy's quota, as far as the worker knows.
     pub used: Option<u64>,
     /// The fields that the configuration asks for.
     logged: &'a [LogField],
 }
 
 impl<'a> Entry<'a> {
-    /// The names and values of the fields that the configuration asks for, as far as they are
-    /// known.
+    /// The names and values of the fields that the configuration asks for. Unknown values are left
+    /// out.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, Cow<'a, str>)> + use<'a> {
         let entry = *self;
         entry.logged.iter().filter_map(move |field| {
@@ -59,7 +59,7 @@ pub enum Verdict {
     ShadowRefused,
     /// Answered with 401.
     MissingIdentity,
-    /// Let through, not counted by one policy at least, because the store failed.
+    /// Let through, but at least one policy did not count it because the store failed.
     StoreError,
     /// Answered with 503, because the store failed.
     Unavailable,
@@ -155,7 +155,7 @@ mod tests {
         Config::parse(text.as_bytes()).unwrap()
     }
 
-    /// With the policy at this place; its name is its partition's.
+    /// A standing of the policy at this index, in the partition `header.x=p<index>`.
     fn standing(policy: usize, granted: bool, quota: u64, remaining: u64) -> Standing {
         let key = format!("shop:p:{{header.x=p{policy}}}").into();
         let resets = Monotonic::new(Duration::from_secs(1));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn one_policy_speaks_for_all() {
+    fn the_deciding_policy_has_the_entry() {
         let granted = |policy, remaining| standing(policy, true, 10, remaining);
         let not = |policy| standing(policy, false, 10, 1);
         let cases = [
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_in_shadow_mode_that_has_not_heard_from_the_store_has_an_entry_without_a_count() {
+    fn a_shadow_policy_without_a_reply_has_an_entry_without_a_count() {
         let config = config();
         let pending = |standings| {
             let pending = vec![uncounted(2), uncounted(3)];

@@ -1,13 +1,12 @@
-//! How an admitted request was answered, as far as policies count by it, and which of its units
-//! that settles.
+//! How an admitted request was answered, and which of its held units the answer spends or refunds.
 //!
-//! A gRPC answer tells its status in `grpc-status`: in the headers where they are the whole answer,
-//! else in the trailers. Its HTTP status is 200 whether it failed or not.
+//! A gRPC answer has its status in `grpc-status`: in the headers if they are the whole answer, else
+//! in the trailers. Its HTTP status is 200 even if the call failed.
 
 use crate::config::{Abandoned, Answers, Config, Count};
 use crate::decision::{Admission, Balance, Held};
 
-/// What is known of an answer.
+/// What is known about an answer so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
     /// The headers have come.
@@ -26,28 +25,28 @@ pub enum Answered {
 /// The gRPC status of an answer whose headers have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrpcStatus {
-    /// It stands in the headers.
+    /// The headers have it.
     Known(u16),
-    /// It will stand in the trailers.
+    /// The trailers will have it.
     InTrailers,
 }
 
-/// What clients take an answer of gRPC for that tells no status they can read.
+/// The status UNKNOWN. Clients assume it if a gRPC answer has no status that they can read.
 const UNKNOWN: u16 = 2;
 
-/// What becomes of held units.
+/// What happens to held units.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Counted,
     Refunded,
-    /// Only the trailers tell.
+    /// The trailers decide.
     Held,
 }
 
 impl Answered {
-    /// What response headers tell: the HTTP status, `grpc-status`, `content-type`, and whether they
-    /// are the whole answer. An HTTP status other than 200 without `grpc-status` comes from
-    /// something that speaks no gRPC.
+    /// Reads response headers: the HTTP status, `grpc-status`, `content-type`, and whether the
+    /// headers are the whole answer. A server that speaks gRPC sends HTTP status 200, so an answer
+    /// with another status and without `grpc-status` is not gRPC.
     pub fn headers(
         status: u16,
         grpc: Option<&[u8]>,
@@ -64,7 +63,7 @@ impl Answered {
         Self::Headers { status, grpc }
     }
 
-    /// What response trailers tell: their `grpc-status`.
+    /// Reads response trailers: their `grpc-status`.
     pub fn trailers(grpc: Option<&[u8]>) -> Self {
         Self::Trailers(grpc.map_or(UNKNOWN, grpc_status))
     }
@@ -100,8 +99,8 @@ impl Admission {
             .any(|a| !a.grpc_statuses.is_empty())
     }
 
-    /// The request was answered so. Takes out the units that are to be refunded, and counts them as
-    /// remaining again. Units stay held only where the trailers of a gRPC answer have to tell.
+    /// Settles the held units by the answer. Returns the units to refund, and counts them as
+    /// remaining again. Units stay held only if the trailers of a gRPC answer decide.
     pub fn answered(&mut self, answered: Answered, config: &Config) -> Vec<Held> {
         let mut refunds = Vec::new();
         for held in std::mem::take(&mut self.held) {
@@ -129,13 +128,13 @@ fn answers<'c>(held: &Held, config: &'c Config) -> Option<&'c Answers> {
     }
 }
 
-/// The status that `text` writes, as clients read it.
+/// Reads a status as gRPC clients do: `UNKNOWN` if it is not a number.
 fn grpc_status(text: &[u8]) -> u16 {
     std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(UNKNOWN)
 }
 
-/// Whether it is `application/grpc`, also with a codec (`application/grpc+proto`). Not gRPC-Web,
-/// whose trailers are part of the body.
+/// Whether a content type is gRPC: `application/grpc`, with or without a codec
+/// (`application/grpc+proto`). gRPC-Web is not: its trailers are part of the body.
 pub fn is_grpc(content_type: &[u8]) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     let Some((start, rest)) = content_type.split_at_checked(GRPC.len()) else { return false };

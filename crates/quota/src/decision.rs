@@ -35,8 +35,8 @@ pub struct Admission {
 /// Why and until when a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// One for each policy that the worker knows enough of, in the order of the policies. At least
-    /// one is enforced and refuses.
+    /// One for each policy that the worker knows enough about, in the order of the policies. At
+    /// least one is enforced and refuses.
     pub standings: Vec<Standing>,
     /// When the last of the refusing policies resets.
     pub until: Monotonic,
@@ -78,7 +78,7 @@ pub struct Uncounted {
 }
 
 /// Units of an admitted request whose policy counts by answer. The answer spends them, or
-/// [`Worker::refund`](crate::worker::Worker::refund) takes them.
+/// [`Worker::refund`](crate::worker::Worker::refund) refunds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The index of the policy in the configuration.
@@ -98,12 +98,12 @@ pub struct Units {
     pub window: u64,
     /// Other requests may spend them until then, never after the end of the window.
     pub spendable_until: Monotonic,
-    /// The end of the window, never too early. Later the store takes no refund.
+    /// The end of the window, never too early. After it the store accepts no refund.
     pub resets: Monotonic,
 }
 
 impl Units {
-    /// The same, but so many.
+    /// The same units, but this many.
     #[must_use]
     pub const fn of(self, amount: u64) -> Self {
         Self { amount, ..self }
@@ -111,7 +111,7 @@ impl Units {
 }
 
 impl Balance {
-    /// The same with so many more units left.
+    /// The same balance with this many more units left.
     #[must_use]
     pub const fn plus(self, units: u64) -> Self {
         Self { remaining: self.remaining.saturating_add(units), ..self }

@@ -18,7 +18,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// A text that is no duration.
+/// The text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be a duration such as 500ms, 90s, 1h30m or 7d")]
 pub struct NotADuration;
@@ -31,7 +31,7 @@ const DAY_MS: u64 = 24 * 3_600_000;
 /// Reads a duration.
 ///
 /// # Errors
-/// If `text` is no duration, or a longer one than 2^64 - 1 milliseconds.
+/// If `text` is not a duration, or is longer than 2^64 - 1 milliseconds.
 pub fn parse(text: &str) -> Result<Duration, NotADuration> {
     let mut units = UNITS.iter();
     let mut total = 0_u64;
@@ -40,8 +40,8 @@ pub fn parse(text: &str) -> Result<Duration, NotADuration> {
         let (number, after) = rest.split_at(rest.bytes().take_while(u8::is_ascii_digit).count());
         let (name, after) =
             after.split_at(after.bytes().take_while(u8::is_ascii_lowercase).count());
-        // The iterator never goes back: a unit that is repeated or larger than the one before is a
-        // slip.
+        // The iterator only moves forward, so it rejects a unit that is repeated or larger than the
+        // one before.
         let (_, ms) = units.find(|(unit, _)| *unit == name).ok_or(NotADuration)?;
         let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*ms));
         total = part.and_then(|part| total.checked_add(part)).ok_or(NotADuration)?;
@@ -52,8 +52,8 @@ pub fn parse(text: &str) -> Result<Duration, NotADuration> {
     }
 }
 
-/// Writes a duration as [`parse`] reads it, in days and smaller units. What is below a millisecond
-/// is cut off.
+/// Writes a duration as [`parse`] reads it, in days and smaller units. Cuts off fractions of a
+/// millisecond.
 pub fn format(duration: Duration) -> String {
     let mut rest = duration.as_millis();
     let mut text = String::new();
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_numbers_with_units_the_largest_first() {
+    fn units_of_a_duration_come_in_descending_order() {
         for (text, ms) in [
             ("0ms", Some(0)),
             ("500ms", Some(500)),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_formatted_duration_reads_back() {
+    fn a_formatted_duration_parses_to_itself() {
         for (ms, text) in [
             (0, "0s"),
             (1, "1ms"),

@@ -1,12 +1,12 @@
-//! The pure core of quotagate: what a quota is, whom a request counts for, what a worker knows, and
-//! what it asks the store.
+//! The pure core of quotagate: policies, the counters of a request, the decisions of a worker, and
+//! its calls to the store.
 //!
 //! Nothing here names a host: no Wasm ABI, no sockets, no clock, no globals. Time comes in as
-//! [`time::Monotonic`], facts about a request through [`request::Request`], and what is to be done
-//! goes out as values.
+//! [`time::Monotonic`], facts about a request through [`request::Request`], and what the host must
+//! do goes out as values.
 //!
-//! A request's way: [`config::Config::evaluate`] finds the counters that it takes units of,
-//! [`worker::Worker`] decides or lets it wait for a call, [`response`] writes what the client sees.
+//! The path of a request: [`config::Config::evaluate`] finds its counters, [`worker::Worker`]
+//! decides or lets it wait for a call, and [`response`] writes what the client sees.
 
 pub mod access_log;
 pub mod answered;

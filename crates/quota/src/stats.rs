@@ -3,21 +3,21 @@
 //! | name | counts |
 //! | --- | --- |
 //! | `quotagate_requests.<domain>.<policy>.<outcome>` | requests by what the policy made of them |
-//! | `quotagate_missing_identity.<domain>.<policy>` | requests that named nobody, whatever became of them |
+//! | `quotagate_missing_identity.<domain>.<policy>` | requests without an identity, whatever happened to them |
 //! | `quotagate_from_ledger.<domain>.<policy>` | requests that were decided without a call |
 //! | `quotagate_calls.<domain>.<outcome>` | calls for units by what became of them |
 //! | `quotagate_items_failed.<domain>` | reservations that failed in calls that were replied to |
-//! | `quotagate_suspensions.<domain>` | times that a worker gave the store up for a while |
+//! | `quotagate_suspensions.<domain>` | times that a worker stopped calling the store for a while |
 //! | `quotagate_fetches_failed.<domain>` | fetches of dials that failed |
 //!
-//! `envoy/stats_tags.yaml` takes them apart again into labels. That works because neither the name
-//! of a policy nor that of an outcome holds a dot.
+//! `envoy/stats_tags.yaml` splits them into labels again. That works because neither the name of a
+//! policy nor that of an outcome holds a dot.
 
 use crate::config::Config;
 use crate::decision::Outcome;
 use crate::worker::{CallOutcome, Counted};
 
-/// The name of a counter. `None` where there is no such policy.
+/// The name of a counter. `None` if there is no such policy.
 pub fn counter(config: &Config, counted: Counted) -> Option<String> {
     let domain = &config.domain;
     Some(match counted {

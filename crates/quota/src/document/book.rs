@@ -1,5 +1,4 @@
-//! What the declarations say of the document: the source of the JSON Schema and of the reference
-//! page.
+//! The declarations of a document: the source of the JSON Schema and of the reference page.
 
 use serde_json::{Value, json};
 
@@ -19,7 +18,7 @@ pub(crate) struct Object {
     pub(crate) doc: String,
     /// Its fields, in the order of the declaration.
     pub(crate) fields: Vec<Field>,
-    /// The names of alternative fields: of each group exactly one field must be present.
+    /// The names of alternative fields. Exactly one field of each group must be present.
     pub(crate) groups: Vec<Vec<&'static str>>,
     /// Further keywords of the schema.
     pub(crate) rule: Option<Value>,
@@ -45,25 +44,25 @@ pub(crate) enum Presence {
     Required,
     /// It may be absent.
     Optional,
-    /// It may be absent and has this value then.
+    /// It may be absent, and then has this value.
     Default(Value),
 }
 
 impl Book {
-    /// Adds the object `name` unless it is there, and refers to it. `describe` may add further
-    /// objects.
+    /// Adds the object `name` unless it is there, and returns a reference to it. `describe` may add
+    /// further objects.
     pub(crate) fn object(
         &mut self,
         name: &'static str,
         doc: &str,
         describe: impl FnOnce(&mut Self) -> Object,
     ) -> Value {
-        // These suffixes only tell a declaration from the type that it is read into.
+        // These suffixes only distinguish a declaration from the type that it is read into.
         let short = name.strip_suffix("Document").or(name.strip_suffix("Type"));
         let name = short.filter(|short| !short.is_empty()).unwrap_or(name);
         if !self.objects.iter().any(|object| object.name == name) {
             let at = self.objects.len();
-            // Takes its place before the objects within it.
+            // Reserves its position before the objects within it.
             self.objects.push(Object { name, ..Object::default() });
             let object = Object { name, doc: prose(doc), ..describe(self) };
             if let Some(place) = self.objects.get_mut(at) {

@@ -1,8 +1,8 @@
 //! The document of a configuration, as Envoy hands it over.
 //!
-//! Envoy passes a `google.protobuf.StringValue` or `BytesValue` on as its text, and that is JSON. A
-//! `google.protobuf.Struct`, which is how a document is written readably in Envoy's YAML, arrives
-//! in Protocol Buffers' binary form (seen with Envoy 1.40).
+//! Envoy passes on the text of a `google.protobuf.StringValue` or `BytesValue`, and that text is
+//! JSON. A `google.protobuf.Struct`, the readable form in Envoy's YAML, arrives in the binary form
+//! of Protocol Buffers (seen with Envoy 1.40).
 
 use prost::Message as _;
 use prost_types::value::Kind;
@@ -14,8 +14,8 @@ use serde_json::Value;
 /// What is wrong with it as JSON, if it is neither.
 pub(crate) fn read(text: &[u8]) -> Result<Value, serde_json::Error> {
     super::json::parse(text).or_else(|error| {
-        // Of JSON texts only `\n…` begins like a Struct, with the tag of its one field; an empty
-        // Struct is empty.
+        // A Struct that is not empty begins with the tag of its one field. The tag is the byte
+        // `\n`, so JSON is tried first.
         match prost_types::Struct::decode(text) {
             Ok(document) if text.first() == Some(&STRUCT_FIELDS_TAG) => Ok(object(document)),
             _ => Err(error),
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_struct_reads_like_the_json_that_it_stands_for() {
+    fn a_struct_reads_like_its_json() {
         let list = prost_types::ListValue {
             values: vec![
                 value(Kind::BoolValue(true)),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_described_as_json() {
+    fn text_that_is_neither_json_nor_a_struct_is_an_error() {
         for bad in
             [&b""[..], b"\n", b"{", b"\n{\"domain\": }", b"\x0a\xff", b"\x12\x00", &[b'['; 5000]]
         {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_depth_is_an_error() {
+    fn a_struct_nested_too_deep_is_an_error() {
         let mut inner = prost_types::Struct::default();
         for _ in 0..1000 {
             inner = prost_types::Struct {

@@ -24,7 +24,7 @@ impl Faults {
         self.faults.iter()
     }
 
-    /// The warnings that could be found in spite of the faults.
+    /// The warnings that the reader found besides the faults.
     pub fn warnings(&self) -> &[Fault] {
         &self.warnings
     }

@@ -1,4 +1,4 @@
-//! JSON in which no field is given twice: of two, a parser would silently drop one.
+//! JSON without duplicate fields: an ordinary parser would silently drop one of the two.
 
 use std::fmt;
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_but_a_field_given_twice_is_read_as_json_is() {
+    fn only_duplicate_fields_are_read_unlike_ordinary_json() {
         let text = r#"{"a": [null, true, 1, -1, 1.5, 1e3, "x\u00e4", {}], "b": {"a": {"a": []}}}"#;
         assert_eq!(parse(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap());
         for bad in ["", "{", "[1,]", "\u{feff}{}", "{} {}", "1e999", &"[".repeat(10_000)] {

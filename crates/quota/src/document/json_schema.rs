@@ -14,7 +14,7 @@ pub(crate) fn render(title: &str, book: &Book) -> Value {
         objects.map(|other| (other.name.to_owned(), Value::Object(object(other)))).collect();
     schema.insert("$defs".to_owned(), Value::Object(others));
     let mut schema = Value::Object(schema);
-    // Another crate of a build may have serde_json keep the order of members.
+    // Another crate in the build may enable serde_json's feature that keeps the order of members.
     schema.sort_all_objects();
     schema
 }

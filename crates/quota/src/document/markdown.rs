@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::book::{Book, Field, Object, Presence};
 
-/// The page of the objects of `book`, behind `introduction`.
+/// The page: `introduction`, then the objects of `book`.
 pub(crate) fn render(introduction: &str, book: &Book) -> String {
     let mut page = introduction.to_owned();
     for object in &book.objects {
@@ -137,7 +137,7 @@ fn number_text(number: &Value) -> String {
     }
 }
 
-/// What a field means; of a choice of words, also what each of them means.
+/// What a field means. For a choice of words, also what each word means.
 fn meaning(field: &Field) -> String {
     let mut meaning = field.doc.clone();
     let of_items = field.schema.get("items").and_then(|items| items.get("oneOf"));

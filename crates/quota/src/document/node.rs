@@ -128,7 +128,7 @@ impl<'a> Node<'a> {
         Some(text)
     }
 
-    /// That `text`, which is this value, has at most `most` bytes.
+    /// Records a fault if `text`, the text of this value, has more than `most` bytes.
     pub(crate) fn no_longer_than(&self, text: &str, most: usize) -> Option<()> {
         if text.len() > most {
             self.fault(format!("must be at most {most} bytes long"));
@@ -165,7 +165,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The choice behind the word that this value is.
+    /// The choice that this word stands for.
     pub(crate) fn choice<T: Copy>(&self, words: &[(&'static str, T)]) -> Option<T> {
         let text = self.value.as_str();
         if let Some((_, choice)) = words.iter().find(|(word, _)| text == Some(word)) {
@@ -180,7 +180,7 @@ impl<'a> Node<'a> {
         None
     }
 
-    /// A number as it is, of anything else the kind.
+    /// The value if it is a number, else its type.
     pub(crate) fn shown(&self) -> String {
         match self.value {
             Value::Number(number) => number.to_string(),

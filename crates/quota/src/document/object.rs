@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use super::book::{Book, Field};
 use super::{Node, suggest};
 
-/// An object whose fields are being read. [`finish`](Self::finish) reports the fields that nobody
-/// read.
+/// An object whose fields are being read. [`finish`](Self::finish) reports the fields that no
+/// reader took.
 pub(crate) struct Object<'a> {
     node: Node<'a>,
     fields: &'a Map<String, Value>,
@@ -16,7 +16,7 @@ pub(crate) struct Object<'a> {
     refused: Vec<&'static str>,
 }
 
-/// Alternative fields, exactly one of which must be present.
+/// Alternative fields. Exactly one of them must be present.
 pub(crate) trait Group {
     /// What the one field is read into.
     type Out<'a>;
@@ -51,7 +51,7 @@ impl<'a> Object<'a> {
         field
     }
 
-    /// Takes a field that must be present; `what` is what to write.
+    /// Takes a field that must be present. If it is absent, the fault says `what` to write.
     pub(crate) fn needed(&mut self, name: &'static str, what: &str) -> Option<Node<'a>> {
         let field = self.optional(name);
         if field.is_none() {
@@ -242,7 +242,7 @@ macro_rules! presence {
 /// Declares alternatives: an object, or a [`Group`] within one, that has exactly one of these
 /// fields.
 ///
-/// The value of the field that is present goes through the function behind `=>`.
+/// The value of the field that is present goes through the function after `=>`.
 macro_rules! one_of {
     (
         $(#[doc = $doc:literal])*
@@ -301,7 +301,8 @@ macro_rules! one_of {
     };
 }
 
-/// Declares an enum whose variants are words of the document; or, with `for`, the words of an enum.
+/// Declares an enum whose variants are words of the document. With `for`, declares the words of an
+/// existing enum.
 macro_rules! words {
     (
         $(#[doc = $doc:literal])*

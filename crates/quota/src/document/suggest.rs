@@ -1,6 +1,6 @@
 //! Suggestions for names that do not exist.
 
-/// `: did you mean ...?` for the nearest of `known`, or a list of them where none is near.
+/// `: did you mean ...?` for the nearest of `known`, or the list of `known` if none is near.
 pub(crate) fn hint(name: &str, known: &[&str]) -> String {
     match nearest(name, known) {
         Some(near) => format!(": did you mean {near:?}?"),
@@ -18,11 +18,11 @@ pub(crate) fn alternatives(words: &[&str]) -> String {
     }
 }
 
-/// The name that the fewest edits lead to, where they are few for its length.
+/// The known name with the fewest edits from `name`. `None` if they are too many for its length.
 pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let canonical = |text: &str| text.to_ascii_lowercase().replace('-', "_");
     let name = canonical(name);
-    // No name of a configuration is so long, and the work grows with the square.
+    // No configuration has so long a name, and the work grows with the square of the length.
     if name.len() > 64 {
         return None;
     }
@@ -34,7 +34,7 @@ pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
         .map(|(_, known)| known)
 }
 
-/// The edits between two names; letters that only changed places are one.
+/// The edits between two names. The same letters in another order count as one edit.
 fn distance(a: &str, b: &str) -> usize {
     let sorted = |text: &str| {
         let mut bytes = text.as_bytes().to_vec();

@@ -16,8 +16,7 @@ pub(crate) trait Type {
     /// Reads a value. `None` means that a fault was recorded.
     fn read<'a>(node: &Node<'a>) -> Option<Self::Out<'a>>;
 
-    /// The keywords of the JSON Schema for such a value. Objects are added to `book`, and referred
-    /// to.
+    /// The keywords of the JSON Schema for such a value. Adds objects to `book` and refers to them.
     #[cfg(feature = "schema")]
     fn schema(book: &mut Book) -> Value;
 }
@@ -34,7 +33,7 @@ pub(crate) enum Text<const MAX: usize> {}
 /// A string that is not empty.
 pub(crate) type NonEmpty = Text<{ usize::MAX }>;
 
-/// Only `true`, in a source that has nothing else.
+/// Only `true`, for a source that has no settings.
 pub(crate) enum True {}
 
 /// A value together with its node, for faults that need more context.
@@ -43,7 +42,7 @@ pub(crate) struct At<T>(PhantomData<T>);
 /// A list of `MIN` to `MAX` elements.
 pub(crate) struct List<T, const MIN: usize, const MAX: usize>(PhantomData<T>);
 
-/// A list of `MIN` to `MAX` elements, no two of which are the same.
+/// A list of `MIN` to `MAX` elements that all differ.
 pub(crate) struct Distinct<T, const MIN: usize, const MAX: usize>(PhantomData<T>);
 
 /// A list of at most `MAX` elements that keeps the good ones: an element with a fault is `None`.
@@ -131,7 +130,7 @@ impl<T: Type, const MIN: usize, const MAX: usize> Type for List<T, MIN, MAX> {
     type Out<'a> = Vec<T::Out<'a>>;
 
     fn read<'a>(node: &Node<'a>) -> Option<Self::Out<'a>> {
-        // Every element is read, also behind one that is at fault.
+        // Reads every element, even after one with a fault.
         let elements: Vec<_> = node.list(MAX)?.iter().map(T::read).collect();
         if elements.len() < MIN {
             node.fault("must not be empty");

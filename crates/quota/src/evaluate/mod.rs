@@ -18,8 +18,8 @@ use crate::request::partition::Party;
 /// Which counters count a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluation {
-    /// One check for each policy that applies, in the order of the policies. Empty: no policy
-    /// counts the request. An error: answer it with 401.
+    /// One check for each policy that applies, in the order of the policies. Empty if no policy
+    /// counts the request. On an error, answer it with 401.
     pub checks: Result<Vec<Check>, MissingIdentity>,
     /// The indices of the policies that found no identity, whatever their `on_missing` says: for
     /// metrics.
@@ -33,7 +33,7 @@ pub struct MissingIdentity {
     pub policy: usize,
 }
 
-/// The units that a request needs of one counter.
+/// The units that a request needs from one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The index of the policy in [`Config::policies`](crate::config::Config::policies).
@@ -46,7 +46,7 @@ pub struct Check {
     pub enforced: bool,
 }
 
-/// A counter. Two reservations merge only if all of it is equal.
+/// A counter. Two reservations merge only if all fields are equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Counter {
     /// `<domain>:<policy>:{<encoded partition>}`, without the store's prefix.
@@ -71,8 +71,8 @@ impl Check {
 
 impl Hash for Counter {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Hashing is part of every request, and a key hardly ever has more than one quota and
-        // window.
+        // The key alone is enough: every request hashes a counter, and a key rarely has more than
+        // one quota or window.
         state.write(self.key.as_bytes());
     }
 }
@@ -80,7 +80,7 @@ impl Hash for Counter {
 impl Config {
     /// Finds the counters that count `request`, in the order of the policies.
     ///
-    /// A policy in shadow mode never refuses. It does not apply where it finds no identity.
+    /// A policy in shadow mode never refuses. It does not apply if it finds no identity.
     pub fn evaluate(&self, request: &impl Request) -> Evaluation {
         let facts = Facts::new(request);
         let (mut checks, mut missing) = (Vec::new(), Vec::new());

@@ -1,8 +1,8 @@
 //! `POST /v1/telemetry?domain=..`: a worker reports what it counted, and the store answers with the
 //! dials that operators have set for its domain.
 //!
-//! A dial takes the place of a field of a policy until it is cleared or its time is over. The dial
-//! of a policy comes before the one of `*`, field by field.
+//! A dial overrides fields of a policy until an operator clears it or it expires. For each field,
+//! the dial of a policy wins over the dial of `*`.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,9 @@ use super::{Mode, OnFailure, is_false};
 
 /// The path of the call; its query is `domain=<domain>`. Its body is a [`Report`], or empty.
 pub const TELEMETRY_PATH: &str = "/v1/telemetry";
-/// Largest reply that a filter reads, and so that a store sends, in bytes.
+/// Largest reply in bytes: a filter reads no more, so a store sends no more.
 pub const MAX_REPLY: usize = 64 * 1024;
-/// The policy of a dial that is for all policies.
+/// The policy name of a dial for all policies.
 pub const ALL_POLICIES: &str = "*";
 /// Largest report, in bytes of JSON.
 pub const MAX_REPORT: usize = 12 * 1024;
@@ -27,9 +27,9 @@ pub const MAX_REPORTED_KEY: usize = 384;
 /// The dials of a domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DialsReply {
-    /// Grows with each change of a dial or of an override; 0 while there never was any.
+    /// Grows with each change of a dial or of a runtime override; 0 before the first.
     pub version: u64,
-    /// Those in force, at most one a policy and one for [`ALL_POLICIES`].
+    /// The dials in force: at most one for each policy, and one for [`ALL_POLICIES`].
     pub dials: Vec<Dial>,
     /// The policies with a runtime override of at least one partition. The store may grant a cost
     /// above their quota.
@@ -45,18 +45,18 @@ pub struct Dial {
     /// Whether it refuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// Its quota, 0 to [`MAX_UNITS`](super::MAX_UNITS); never of [`ALL_POLICIES`].
+    /// Its quota, 0 to [`MAX_UNITS`](super::MAX_UNITS); a dial of [`ALL_POLICIES`] has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<u64>,
-    /// What becomes of its requests while the store fails.
+    /// What happens to its requests while the store fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
-    /// Milliseconds from now until it reverts by itself; absent: it does not.
+    /// Milliseconds from now until it expires. Absent if it does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_ms: Option<u64>,
 }
 
-/// The telemetry of a worker. The store shows it to operators, and decides nothing by it.
+/// The telemetry of a worker. The store shows it to operators and bases no decision on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Every policy of its configuration, those with `mode: off` included.
@@ -72,7 +72,7 @@ pub struct Report {
 pub struct PolicyReport {
     /// Its name.
     pub name: String,
-    /// Units a window where nothing else is said of a partition.
+    /// Units per window, for a partition without another quota.
     pub quota: u64,
     /// Length of its window in seconds.
     pub window_s: u32,
@@ -80,7 +80,7 @@ pub struct PolicyReport {
     pub stagger: bool,
     /// Whether it refuses.
     pub mode: Mode,
-    /// What becomes of its requests while the store fails.
+    /// What happens to its requests while the store fails.
     pub on_failure: OnFailure,
     /// The entries of `partition_by`. Empty: one counter for all requests. Absent: this report
     /// leaves them out, since a worker with many policies reports some of them at a time.
@@ -95,10 +95,10 @@ pub struct PolicyReport {
     /// Requests that it refused.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused: u64,
-    /// Requests that it would have refused, were it not in shadow mode.
+    /// Requests that it would have refused outside shadow mode.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shadow_refused: u64,
-    /// Requests that named nobody.
+    /// Requests without an identity.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing_identity: u64,
     /// Requests that it could not count, since the store failed.
@@ -111,22 +111,22 @@ pub struct PolicyReport {
 pub struct PartitionEntry {
     /// Its name in the configuration.
     pub name: String,
-    /// How keys have it, one form for each source: encoded labels, joined by `,`. `=~` follows a
-    /// label whose value is always a digest, and `=/64` the label of an address that counts by 64
-    /// bits where it is IPv6. `-` stands for a missing value.
+    /// How it looks in keys, one form for each source: encoded labels, joined by `,`. `=~` follows
+    /// a label whose value is always a digest. `=/64` follows the label of an address if IPv6
+    /// clients count by their first 64 bits. `-` stands for a missing value.
     pub forms: Vec<String>,
 }
 
-/// How often a worker refused for the sake of one counter, without asking the store.
+/// How often a worker refused because of one counter, without asking the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusals {
     /// `<domain>:<policy>:{<partition>}`.
     pub key: String,
-    /// Requests. Those that a policy in shadow mode let through are not among them.
+    /// Refused requests. Those that a policy in shadow mode let through do not count.
     pub requests: u64,
 }
 
-/// A report is a header: what is not there takes no room in it.
+/// A report has a size limit, so counts of 0 are left out.
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }

@@ -11,8 +11,8 @@ enum Written<'a> {
     Failed { error: &'a str },
 }
 
-/// Every field may be missing. An item that is neither a grant nor an error has failed, and the
-/// others of its reply stay readable.
+/// Every field may be missing, so that one bad item does not make the whole reply unreadable. An
+/// item that is neither a grant nor an error has failed.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Read {

@@ -1,8 +1,8 @@
 //! The messages between filter and store, which both sides share.
 //!
 //! [`ReserveRequest`] and [`ReserveReply`] are the bodies of `POST /v1/reserve`; [`dials`] has
-//! those of `POST /v1/telemetry`. A [`Window`] says when a counter begins anew. The adapters of
-//! both sides own paths, headers and retries.
+//! those of `POST /v1/telemetry`. A [`Window`] says when a counter restarts. The adapters of both
+//! sides own paths, headers and retries.
 
 pub mod dials;
 mod grants;

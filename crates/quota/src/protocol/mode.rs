@@ -14,7 +14,7 @@ pub enum Mode {
     Off,
 }
 
-/// What becomes of a request while the store fails. In JSON: `"allow"`, `"deny"`, `"local"`.
+/// What happens to a request while the store fails. In JSON: `"allow"`, `"deny"`, `"local"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
@@ -22,6 +22,6 @@ pub enum OnFailure {
     Allow,
     /// The filter answers it with 503.
     Deny,
-    /// Each worker counts for itself, against a part of the quota.
+    /// Each worker counts on its own, against a share of the quota.
     Local,
 }

@@ -9,8 +9,8 @@ use super::{MAX_KEY, MAX_UNITS, MAX_WINDOW_S, Window, grants, is_false};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReserveRequest<K = String> {
-    /// How long the caller waits, in milliseconds from receipt. The store starts nothing for it
-    /// afterwards.
+    /// How long the caller waits, in milliseconds from receipt. After that, the store starts no
+    /// more work for it.
     pub budget_ms: u32,
     /// Units to refund, carried out before the reservations.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
@@ -47,10 +47,10 @@ pub struct Reservation<K = String> {
     pub offset_s: u32,
     /// The quota of the window, 0 to [`MAX_UNITS`].
     pub quota: u64,
-    /// Units for requests that wait, 1 to [`MAX_UNITS`]. 0: no request waits, and only `spare` is
+    /// Units for requests that wait, 1 to [`MAX_UNITS`]. 0 if no request waits and only `spare` is
     /// wanted.
     pub want: u64,
-    /// The smallest grant that is of use, 1 to `want`; 0 where `want` is 0.
+    /// The smallest useful grant, 1 to `want`; 0 if `want` is 0.
     pub min: u64,
     /// Units to prefetch for a lease, 0 to [`MAX_UNITS`]. The store grants them only after all of
     /// `want`, and at most an eighth of what is left then.
@@ -59,19 +59,19 @@ pub struct Reservation<K = String> {
     /// Whether refused units count as used, too.
     #[serde(default)]
     pub count_denied: bool,
-    /// Whether only policies in shadow mode need it, so that no request is refused for it.
+    /// Whether only policies in shadow mode need it, so that it never refuses a request.
     #[serde(default, skip_serializing_if = "is_false")]
     pub shadow: bool,
 }
 
-/// The reply: one outcome a reservation, in their order.
+/// The reply: one outcome for each reservation, in their order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReserveReply {
-    /// Version of the dials in force; 0 while there never were any.
+    /// Version of the dials in force; 0 before the first.
     #[serde(default)]
     pub dials: u64,
     /// One for each reservation: its grant, perhaps of 0 units, or why the store did not carry it
-    /// out. A reservation that failed took nothing that the store knows of.
+    /// out. As far as the store knows, a failed reservation took nothing.
     #[serde(with = "grants")]
     pub grants: Vec<Result<Grant, String>>,
 }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_do_not_have_their_form_are_rejected() {
+    fn malformed_keys_are_rejected() {
         for good in ["shop:per-ip:{ip=192.0.2.7}", "shop:all:{*}", "s:p:{header.x=a:b/c}"] {
             assert_eq!(reservation(good).check(), Ok(Window::new(60, 0).unwrap()), "{good}");
         }

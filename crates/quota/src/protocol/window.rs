@@ -25,8 +25,9 @@ impl Window {
         }
     }
 
-    /// The same, shifted so that the partitions of a policy do not all begin anew at one moment: by
-    /// the first 8 bytes (big-endian) of the SHA-256 of the encoded `partition`, modulo the length.
+    /// The same window, shifted so that the partitions of a policy do not all restart at the same
+    /// moment. The shift is the first 8 bytes (big-endian) of the SHA-256 of the encoded
+    /// `partition`, modulo the length.
     #[must_use]
     pub fn staggered(self, partition: &str) -> Self {
         let first =
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_begins_and_ends_on_its_multiples() {
+    fn windows_begin_at_multiples_of_their_length() {
         let w = Window::new(60, 0).unwrap();
         assert_eq!(w.number_at(Duration::from_millis(119_999)), 1);
         assert_eq!(w.remaining_at(Duration::from_millis(119_999)), Duration::from_millis(1));

@@ -1,9 +1,9 @@
 //! What a policy grants a partition, and what a request takes of it.
 //!
-//! Of a quota the first of these that is there counts: the override of the partition or of its
-//! network, the dial, `quota_from`, the tier, the policy's own `quota`. Numbers of requests are
-//! decimal digits and nothing else: no sign, no fraction, no spaces within. One that is too long to
-//! hold is a large one, not none.
+//! The first of these that exists is the quota: the override of the partition or of its network,
+//! the dial, `quota_from`, the tier, the policy's own `quota`. A number in a request is decimal
+//! digits and nothing else: no sign, no fraction, no inner spaces. A number too long to hold counts
+//! as the largest, not as missing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -18,60 +18,60 @@ use crate::request::network::Network;
 /// What a policy grants a partition in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allowance {
-    /// So many units.
+    /// This many units.
     Units(u64),
-    /// Nobody is asked.
+    /// No limit: the policy does not count the partition.
     Unlimited,
 }
 
-/// What is said of a policy's quota besides the number that holds for everybody.
+/// Where the quota of a partition can come from, besides the policy's own `quota`.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
     /// For single partitions and networks.
     pub(crate) overrides: Overrides,
-    /// For those of whom something verified tells it.
+    /// From a verified fact of the request.
     pub(crate) from: Option<QuotaFrom>,
-    /// By the name of a class of partitions.
+    /// By the name of a tier.
     pub(crate) tiers: Option<Tiers>,
 }
 
-/// Exceptions in their order: the first that fits counts.
+/// Exceptions in their order: the first match wins.
 #[derive(Debug, Default)]
 pub(crate) struct Overrides {
     by_key: HashMap<Rc<str>, (usize, Allowance)>,
     networks: Vec<(Network, usize, Allowance)>,
 }
 
-/// A quota that a verified fact tells.
+/// A quota read from a verified fact.
 #[derive(Debug)]
 pub(crate) struct QuotaFrom {
-    /// Where.
+    /// The fact that holds the quota.
     pub(crate) fact: Fact,
-    /// What is more counts as this.
+    /// Larger quotas count as this.
     pub(crate) max: u64,
 }
 
-/// Quotas by what a verified fact says.
+/// Quotas by a verified fact.
 #[derive(Debug)]
 pub(crate) struct Tiers {
-    /// Where the name of the tier stands.
+    /// The fact that holds the name of the tier.
     pub(crate) fact: Fact,
     /// The quotas by that name.
     pub(crate) quotas: BTreeMap<Box<[u8]>, u64>,
 }
 
-/// What a request takes.
+/// The units that a request takes.
 #[derive(Debug)]
 pub(crate) enum Cost {
-    /// Every request the same.
+    /// Every request takes the same.
     Fixed(NonZeroU64),
-    /// What a header says.
+    /// A header says how many.
     Header {
         /// Its lower-case name.
         name: Box<str>,
-        /// Where it is missing, or no whole number of at least 1.
+        /// The cost if the header is missing, or is not a whole number of at least 1.
         default: NonZeroU64,
-        /// What is more counts as this, and what is given more than once. No less than `default`.
+        /// Larger costs count as this, and so does a cost given more than once. At least `default`.
         max: Option<NonZeroU64>,
     },
 }
@@ -82,8 +82,8 @@ impl Quotas {
         self.from.is_some() || self.tiers.is_some()
     }
 
-    /// What the counter of this `key` and client `address` is granted, where `quota` is for
-    /// everybody, and `dialed` in place of all but overrides.
+    /// The allowance of the counter `key` for a client at `address`. `quota` is the policy's own.
+    /// `dialed` wins over all but overrides.
     pub(crate) fn of<'c>(
         &'c self,
         key: &str,
@@ -101,12 +101,12 @@ impl Quotas {
 }
 
 impl Overrides {
-    /// The override at `index` for the counter of this key; one there already stays.
+    /// Adds the override at `index` for the counter of this key. An earlier one stays.
     pub(crate) fn add_key(&mut self, key: Rc<str>, index: usize, allowance: Allowance) {
         self.by_key.entry(key).or_insert((index, allowance));
     }
 
-    /// The override at `index`, after all those of networks so far, for a network.
+    /// Adds the override at `index` for a network, after those of earlier networks.
     pub(crate) fn add_network(&mut self, network: Network, index: usize, allowance: Allowance) {
         self.networks.push((network, index, allowance));
     }
@@ -122,7 +122,7 @@ impl Overrides {
         Some((*index, *wider))
     }
 
-    /// All that they allow.
+    /// The allowances of all overrides.
     pub(crate) fn allowances(&self) -> impl Iterator<Item = Allowance> {
         let by_key = self.by_key.values().map(|(_, allowance)| *allowance);
         by_key.chain(self.networks.iter().map(|(.., allowance)| *allowance))
@@ -147,7 +147,8 @@ impl QuotaFrom {
         match self.fact.lookup.look_up(facts) {
             Found::Value(text) => {
                 let quota = match self.fact.value_type {
-                    // One above 2^53 - 1 is no integer in its text, and yet a whole number.
+                    // The text of a number above 2^53 - 1 is not an integer, although the number is
+                    // whole.
                     Some(ValueType::Number) => whole(&text).or_else(|| large(&text)),
                     _ => whole(&text),
                 };
@@ -168,13 +169,13 @@ impl Tiers {
 }
 
 impl Cost {
-    /// The units that the request takes, as far as `facts` tell.
+    /// The units that the request with these `facts` takes.
     pub(crate) fn of<'c>(&'c self, facts: &Facts<'c>) -> NonZeroU64 {
         match self {
             Self::Fixed(cost) => *cost,
             Self::Header { name, default, max } => {
                 let values = facts.header(name);
-                // A comma joins what was given twice, says RFC 9110.
+                // A comma joins repeated values (RFC 9110).
                 let mut given = values.iter().flat_map(|value| value.split(|b| *b == b','));
                 match (given.next(), given.next()) {
                     (Some(_), Some(_)) => max.unwrap_or_else(|| largest(&values).max(*default)),
@@ -185,10 +186,10 @@ impl Cost {
     }
 }
 
-/// No less than any quota.
+/// At least as large as any quota.
 const MOST: NonZeroU64 = NonZeroU64::MIN.saturating_add(MAX_UNITS - 1);
 
-/// The largest cost that a header gives which is there more than once: nobody can tell which its
+/// The largest cost of a header that is given more than once: the filter cannot know which one the
 /// upstream believes.
 fn largest(values: &[Vec<u8>]) -> NonZeroU64 {
     let given = values.iter().flat_map(|value| value.split(|b| *b == b','));
@@ -199,7 +200,7 @@ fn units(text: &[u8]) -> Option<NonZeroU64> {
     whole(text).and_then(NonZeroU64::new)
 }
 
-/// The number that decimal digits write; one too long to hold is the largest.
+/// The number of these decimal digits. A number too long to hold is the largest.
 fn whole(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -210,7 +211,7 @@ fn whole(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// The whole number that `text` writes as a float; one too long to hold is the largest.
+/// The whole number that `text` holds as a float. A number too large to hold is the largest.
 fn large(text: &[u8]) -> Option<u64> {
     let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (number >= 0.0 && number.fract() == 0.0).then_some(number as u64)

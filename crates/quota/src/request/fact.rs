@@ -69,7 +69,7 @@ words! {
 /// The value of a fact in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Its text in its one spelling. Never empty.
+    /// Its normalized text. Never empty.
     Value(Rc<[u8]>),
     /// There is no value, or one of another type.
     Missing,
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truth_value_is_one_byte() {
+    fn a_boolean_is_one_byte() {
         for (raw, expected) in [
             (&[0][..], Some("false")),
             (&[1], Some("true")),

@@ -1,4 +1,4 @@
-//! The facts about one request. Each is fetched from the host when it is first needed, and once.
+//! The facts about one request. Each is fetched from the host once, when it is first needed.
 
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::Request;
 use crate::request::{host, path};
 
-/// The facts about one request. `'c` is the life of the configuration. An empty fact counts as
+/// The facts about one request. `'c` is the lifetime of the configuration. An empty fact counts as
 /// missing.
 pub(crate) struct Facts<'c> {
     request: &'c dyn Request,
@@ -32,7 +32,7 @@ type Memo<K, V> = RefCell<Vec<(K, V)>>;
 /// A member of metadata: its filter and its path.
 type Member<'c> = (&'c str, &'c [Box<str>]);
 
-/// A path in its one spelling.
+/// A normalized path.
 enum Spelt {
     /// This many of the target's first bytes.
     AsGiven(usize),
@@ -47,7 +47,7 @@ pub(crate) enum Resolved {
     Value {
         /// Its encoded entries.
         text: Rc<str>,
-        /// The client's whole address, if the value was made of it.
+        /// The client's whole address, if the value was made from it.
         address: Option<IpAddr>,
     },
     /// No source has a value.
@@ -90,7 +90,7 @@ impl<'c> Facts<'c> {
         self.target.get_or_init(|| self.request.path()).as_deref()
     }
 
-    /// The path in its one spelling, without query string and fragment.
+    /// The normalized path, without query string and fragment.
     pub(crate) fn path(&self) -> Option<&[u8]> {
         let target = self.target()?;
         let spelt = self.path.get_or_init(|| match path::normalize(target) {
@@ -126,8 +126,8 @@ impl<'c> Facts<'c> {
         *self.address.get_or_init(|| parse_address(&self.request.source_address()?))
     }
 
-    /// All values of the header of this lower-case name, in their order, also empty ones. Spaces
-    /// and tabs around a value are no part of it.
+    /// All values of the header with this lower-case name, in their order, empty ones included,
+    /// without surrounding spaces and tabs.
     pub(crate) fn header(&self, name: &'c str) -> Rc<[Vec<u8>]> {
         remember(&self.headers, name, || {
             let mut values = self.request.header(name);
@@ -153,8 +153,8 @@ impl<'c> Facts<'c> {
         remember(&self.attributes, path, || present(self.request.attribute(path)).map(Rc::from))
     }
 
-    /// The value of an identity, which `resolve` finds once. The address of the identity stands for
-    /// it.
+    /// The value of an identity. `resolve` runs once for each identity, which its address in memory
+    /// identifies.
     pub(crate) fn resolved(
         &self,
         identity: *const (),
@@ -164,7 +164,7 @@ impl<'c> Facts<'c> {
     }
 }
 
-/// The answer for `key`: a known one, or that of `fetch`.
+/// The remembered answer for `key`, or else the answer of `fetch`.
 fn remember<K: PartialEq + Copy, V: Clone>(
     memo: &Memo<K, V>,
     key: K,

@@ -1,6 +1,6 @@
-//! Hosts in one spelling.
+//! Normalized hosts.
 
-/// A host without port and without the dot that may end it, in lower case.
+/// A host in lower case, without port and without a trailing dot.
 pub(crate) fn normalize(mut authority: Vec<u8>) -> Vec<u8> {
     authority.truncate(host_len(&authority));
     if authority.last() == Some(&b'.') {
@@ -10,8 +10,8 @@ pub(crate) fn normalize(mut authority: Vec<u8>) -> Vec<u8> {
     authority
 }
 
-/// How many bytes come before the port: what follows the last `:`, where that is digits only and
-/// the `:` is not one of a bare IPv6 address.
+/// How many bytes come before the port. The port follows the last `:` and has only digits. A `:` of
+/// a bare IPv6 address begins no port.
 fn host_len(authority: &[u8]) -> usize {
     let Some(colon) = authority.iter().rposition(|b| *b == b':') else {
         return authority.len();

@@ -23,7 +23,7 @@ pub(crate) struct Identity {
 
 /// What a source, or an entry of a partition, wrote into a key.
 pub(crate) enum Yield {
-    /// A value, and the client's address if the value was made of it.
+    /// A value, and the client's address if the value was made from it.
     Value(Option<IpAddr>),
     /// Nothing, since there is no value.
     Nothing,
@@ -32,7 +32,7 @@ pub(crate) enum Yield {
 }
 
 impl Identity {
-    /// Its value in a request, which is found once.
+    /// Its value in a request, resolved once for each request.
     pub(crate) fn of<'c>(self: &'c Rc<Self>, facts: &Facts<'c>, digester: &Digester) -> Resolved {
         facts.resolved(Rc::as_ptr(self).cast(), || self.resolve(facts, digester))
     }

@@ -1,16 +1,16 @@
-//! How a partition is written into a counter key: one text for each partition, and never one for
-//! two.
+//! How a partition is written into a counter key. Each partition has one text, and no two
+//! partitions share one.
 //!
-//! A partition is `label=value` of each of its entries, joined by `,`. Bytes outside
+//! An encoded partition is the `label=value` of each entry, joined by `,`. Bytes outside
 //! `[A-Za-z0-9._~@:/-]` are `%XX` in labels and values, so `=`, `,` and the braces around a
-//! partition only ever separate. What is no `label=value` has a form without `=`:
+//! partition only ever separate. Everything else has a form without `=`:
 //!
 //! * `*` is the partition without entries, and `-` an entry that is missing and shared;
 //! * a value that is secret, or longer than [`MAX_VALUE`] bytes, is `~` and the first 32
 //!   hexadecimal digits of its keyed digest (HMAC-SHA-256). A `~` that begins any other value is
 //!   `%7E`;
 //! * a whole partition that would make a key longer than a message may carry ([`MAX_KEY`]) is `~`
-//!   and such a digest of the text it would have been.
+//!   and such a digest of its text.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -33,10 +33,10 @@ pub(crate) const EVERYONE: &str = "*";
 /// The label of an address.
 pub(crate) const IP: &str = "ip";
 
-/// A value as it goes into a key.
+/// How a value goes into a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Secrecy {
-    /// Readable, where it is short enough.
+    /// Readable, unless it is too long.
     Plain,
     /// Always a digest.
     Secret,
@@ -56,7 +56,7 @@ pub(crate) struct Digester(Hmac<Sha256>);
 impl Digester {
     /// Keyed by a secret of the operator.
     pub(crate) fn keyed(key: &[u8]) -> Self {
-        // What HMAC itself does with a key of any length, so that there is no length to refuse.
+        // HMAC itself pads and hashes keys like this. Doing it here accepts a key of any length.
         const BLOCK: usize = 64;
         let mut block = [0; BLOCK];
         let hashed = Sha256::digest(key);
@@ -67,8 +67,8 @@ impl Digester {
         Self(Hmac::new(&block.into()))
     }
 
-    /// Keyed by what follows from `domain`: it keeps values out of sight, but not from one who
-    /// guesses them.
+    /// Keyed by a key derived from `domain`. It hides values from view, but not from an attacker
+    /// who guesses them.
     pub(crate) fn derived(domain: &str) -> Self {
         let seed =
             Sha256::new().chain_update(b"quotagate digest key\0").chain_update(domain.as_bytes());
@@ -122,8 +122,8 @@ pub(crate) fn push_name(out: &mut String, name: &str) {
     out.push_str(&escaped);
 }
 
-/// Appends `label=value` to entries already there; `label` is encoded, `value` is not, and not
-/// empty.
+/// Appends `label=value` to the entries in `out`. `label` is already encoded; `value` is not, and
+/// must not be empty.
 pub(crate) fn write_entry(
     out: &mut String,
     label: &str,
@@ -145,7 +145,7 @@ pub(crate) fn write_entry(
     }
 }
 
-/// Closes a key that is a [`head`] of `head` bytes and the partition after it.
+/// Closes a key made of a [`head`] of `head` bytes and a partition.
 pub(crate) fn close(mut key: String, head: usize, digester: &Digester) -> Rc<str> {
     if key.len() >= MAX_KEY {
         let partition = key.split_off(head);
@@ -168,7 +168,7 @@ fn escape(out: &mut String, bytes: &[u8]) {
     out.reserve(bytes.len());
     let mut rest = bytes;
     loop {
-        // As many as need no escape, at once: most values do not need any.
+        // Copies the bytes before the next escape at once: most values need none.
         let plain = rest.iter().take_while(|&&byte| is_plain(byte)).count();
         let (readable, others) = rest.split_at_checked(plain).unwrap_or((rest, &[]));
         out.push_str(std::str::from_utf8(readable).unwrap_or_default());
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn no_two_values_share_an_encoding() {
-        // Every value of up to three bytes over an alphabet of all that has a meaning somewhere.
+        // Every value of up to three bytes over all characters that have a meaning somewhere.
         let alphabet = b"~%=,-*{}7Ea\0\xff ";
         let mut seen: HashMap<String, Vec<u8>> = HashMap::new();
         let mut values: Vec<Vec<u8>> = alphabet.iter().map(|b| vec![*b]).collect();

@@ -1,21 +1,21 @@
-//! Which requests a policy is about.
+//! Which requests a policy applies to.
 
 use regex_lite::Regex;
 
 use crate::request::facts::Facts;
 use crate::request::path;
 
-/// Longest text in bytes that an expression is tried on: it may cost 125 ns a byte, before any
-/// quota is asked.
+/// Longest text, in bytes, that an expression is matched against. Matching may cost 125 ns a byte,
+/// before any quota is checked.
 ///
-/// What is longer counts as matched. So the policy applies, and nobody leaves it by a long path or
-/// header.
+/// A longer text counts as matched. So the policy applies, and a long path or header does not
+/// bypass it.
 pub(crate) const MAX_MATCHED: usize = 2048;
 
 /// Conditions that must all hold; without any, every request matches.
 ///
-/// A request that lacks what a condition is about (a path, say) does not match. The cheapest facts
-/// are asked first, and none behind a condition that fails.
+/// A request without the fact that a condition tests (a path, say) does not match. The matcher
+/// fetches the cheapest facts first, and none after a condition that fails.
 #[derive(Debug, Default)]
 pub(crate) struct Matcher {
     /// One of these, in upper case; empty is any.
@@ -30,11 +30,11 @@ pub(crate) struct Matcher {
     pub(crate) routes: Vec<Box<str>>,
 }
 
-/// A condition on the path without query string and fragment, in its one spelling. Patterns are in
-/// it as well, and compared byte by byte.
+/// A condition on the normalized path, without query string and fragment. Patterns are normalized
+/// as well, and compared byte by byte.
 #[derive(Debug)]
 pub(crate) enum PathPattern {
-    /// The whole path; neither side has a slash at its end.
+    /// The whole path. Both sides are compared without a trailing slash.
     Exact(Box<[u8]>),
     /// Its beginning.
     Prefix(Box<[u8]>),
@@ -44,8 +44,8 @@ pub(crate) enum PathPattern {
     Regex(WholeRegex),
 }
 
-/// An expression that matches whole texts. Bytes that are no UTF-8 are U+FFFD to it, so that `.`
-/// and negated classes match them, and nothing else does.
+/// A regular expression that matches whole texts. It sees bytes that are not UTF-8 as U+FFFD, so
+/// that `.` and negated classes match them.
 #[derive(Debug)]
 pub(crate) struct WholeRegex(Box<Regex>);
 
@@ -55,7 +55,7 @@ pub(crate) enum HostPattern {
     /// The whole host.
     Exact(Box<str>),
     /// `*.example.org`, kept as `.example.org`: any host below `example.org`, however deep, but not
-    /// itself.
+    /// `example.org` itself.
     Below(Box<str>),
 }
 
@@ -68,8 +68,8 @@ pub(crate) struct HeaderCondition {
     pub(crate) value: ValuePattern,
 }
 
-/// A condition on the values of a header, without the spaces and tabs around them: that one of them
-/// is so.
+/// A condition on the values of a header, without surrounding spaces and tabs. One matching value
+/// is enough.
 #[derive(Debug)]
 pub(crate) enum ValuePattern {
     /// A whole value.
@@ -93,7 +93,7 @@ impl Matcher {
             || facts.host().is_some_and(|host| self.hosts.iter().any(|h| h.matches(host)));
         let among_routes =
             || facts.route().is_some_and(|route| self.routes.iter().any(|r| r.as_bytes() == route));
-        // No request leaves a policy by parameters, whether the upstream knows them or not.
+        // Path parameters do not bypass a policy, whether the upstream knows them or not.
         let on_path = |pattern: &PathPattern| {
             facts.path().is_some_and(|path| pattern.matches(path))
                 || facts.other_readings().iter().any(|path| pattern.matches(path))
@@ -118,12 +118,12 @@ impl PathPattern {
 }
 
 impl WholeRegex {
-    /// The expression `text`, which is to match a whole text.
+    /// Compiles the expression `text`, which must match a whole text.
     ///
     /// # Errors
     /// What is wrong with the expression.
     pub(crate) fn new(text: &str) -> Result<Self, regex_lite::Error> {
-        // By itself first: `a)|(b` must not become an expression by what is put around it.
+        // Compiles `text` alone first: the group around it must not make `a)|(b` valid.
         Regex::new(text)?;
         Ok(Self(Box::new(Regex::new(&format!(r"\A(?:{text})\z"))?)))
     }
@@ -132,8 +132,7 @@ impl WholeRegex {
         self.matches_any(&[text])
     }
 
-    /// Whether it matches one of `texts`, which are at most [`MAX_MATCHED`] bytes together, or
-    /// whether they are longer.
+    /// Whether it matches one of `texts`, or `texts` have more than [`MAX_MATCHED`] bytes together.
     fn matches_any(&self, texts: &[impl AsRef<[u8]>]) -> bool {
         texts.iter().map(|text| text.as_ref().len()).sum::<usize>() > MAX_MATCHED
             || texts.iter().any(|text| self.0.is_match(&String::from_utf8_lossy(text.as_ref())))
@@ -166,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wildcard_is_every_host_below_and_not_the_domain_itself() {
+    fn a_wildcard_matches_subdomains_only() {
         let below = HostPattern::Below(".example.org".into());
         for (host, matches) in [
             ("a.example.org", true),
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_for_an_expression_counts_as_matched() {
+    fn a_text_too_long_for_an_expression_counts_as_matched() {
         let regex = WholeRegex::new("/a.*").unwrap();
         for (len, matched) in [(MAX_MATCHED, false), (MAX_MATCHED + 1, true), (60_000, true)] {
             assert_eq!(regex.matches(&vec![b'b'; len]), matched, "{len}");
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_on_a_header_holds_if_one_of_its_values_is_so() {
+    fn a_header_condition_holds_if_one_value_matches() {
         let regex = |text| ValuePattern::Regex(WholeRegex::new(text).unwrap());
         let both: &[&[u8]] = &[b"beta", b"1\xff"];
         for (pattern, values, holds) in [

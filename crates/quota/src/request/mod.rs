@@ -26,7 +26,7 @@ pub trait Request {
     fn path(&self) -> Option<Vec<u8>>;
     /// `:authority`, with the port.
     fn authority(&self) -> Option<Vec<u8>>;
-    /// The values of a header by its lower-case name, in their order; empty where there is none.
+    /// The values of a header by its lower-case name, in their order; empty if there is none.
     fn header(&self, name: &str) -> Vec<Vec<u8>>;
     /// A member of the request's dynamic metadata: the value at `path` below the namespace
     /// `filter`, as the host's raw bytes (no type comes with them).

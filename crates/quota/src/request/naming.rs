@@ -1,25 +1,25 @@
-//! How people name a partition, and the text that a counter's key has for it.
+//! How people name a partition, and how that name becomes the text in a counter's key.
 //!
-//! A name is `label=value`, several of them joined by `,`, as keys have it and as people say it.
-//! One rule serves both:
+//! A name is one or more `label=value`, joined by `,`. People type it or copy it from a key. The
+//! same rules serve both:
 //!
-//! * In labels and values `%XX` is the byte of these two hexadecimal digits, and all else stands
-//!   for itself. So what a store, a log or a header shows is taken as it is; a `%` before two
-//!   hexadecimal digits is typed `%25`.
-//! * A `,` begins another entry where a label and `=`, or an entry `-`, follow it. Any other one
-//!   belongs to the value, as those in `peer.subject=CN=alice,O=Shop` do; one that would be misread
-//!   is typed `%2C`.
-//! * A value that is `~` and 32 hexadecimal digits in lower case is a digest. Were it a value of
-//!   its own, it is typed with `%7E`.
-//! * A value over 128 bytes becomes its digest, as in the filter, and so does a [`Secret`].
-//!   Nobody types a secret into a name: its label alone stands where it belongs.
+//! * In labels and values, `%XX` is the byte with these two hexadecimal digits. Every other
+//!   character stands for itself. So people can paste what a store, a log or a header shows. They
+//!   type `%25` for a `%` before two hexadecimal digits.
+//! * A `,` begins another entry if a label and `=`, or an entry `-`, follow it. Any other `,`
+//!   belongs to the value, as in `peer.subject=CN=alice,O=Shop`. People type `%2C` for a `,` that
+//!   would be misread.
+//! * A value that is `~` and 32 hexadecimal digits in lower case is a digest. People type `%7E` for
+//!   the `~` of a real value that looks like one.
+//! * A value over 128 bytes becomes its digest, as in the filter, and so does a [`Secret`]. Nobody
+//!   types a secret into a name: its label alone marks the position.
 //! * `*` is the partition of everyone, `-` a missing value that is shared, `~` and 32 digits alone
 //!   a digest of a whole partition.
 //!
-//! Values are brought into the one spelling that they are counted by where that is the same for
-//! every configuration: methods in upper case, hosts in lower case, paths without query, parameters
-//! and the slash at the end, addresses as their family writes them. An IPv6 address without `/n` is
-//! that one address: by how many bits clients are counted, only the configuration says.
+//! Values are normalized as in the filter, unless that depends on the configuration: methods in
+//! upper case, hosts in lower case, paths without query, parameters and trailing slash, addresses
+//! in the notation of their family. An IPv6 address without `/n` is that one address: only the
+//! configuration knows how many bits count.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ use crate::protocol::MAX_KEY;
 pub struct DigestKey(Digester);
 
 impl DigestKey {
-    /// The one that a filter of `domain` uses where its configuration has no `digest_key`.
+    /// The key that a filter of `domain` uses if its configuration has no `digest_key`.
     pub fn derived(domain: &str) -> Self {
         Self(Digester::derived(domain))
     }
@@ -44,7 +44,7 @@ impl DigestKey {
     }
 }
 
-/// A value that is known to the filter by its digest only.
+/// A value that keys hold only as a digest.
 #[derive(Clone)]
 pub struct Secret {
     label: String,
@@ -55,7 +55,7 @@ impl Secret {
     /// The secret that is counted under `label`, such as `header.x-api-key`.
     ///
     /// # Errors
-    /// When the filter writes no such label, or there is no value.
+    /// If the filter writes no such label, or there is no value.
     pub fn new(label: &str, value: Vec<u8>) -> Result<Self, NameError> {
         let label =
             encoded_label(label).ok_or_else(|| NameError::UnknownLabel(label.to_owned()))?;
@@ -80,7 +80,7 @@ pub enum NameError {
     NoLabel(String),
     /// It is a label that no filter writes.
     #[error(
-        "`{0}` is no label: there are {labels}, method, host, path and route; a dot within the name of a claim or a \
+        "`{0}` is not a label: known are {labels}, method, host, path and route; a dot within the name of a claim or a \
          filter is %2E",
         labels = source::ALL.each_ref().map(|kind| kind.labels).join(", ")
     )]
@@ -98,8 +98,8 @@ pub enum NameError {
         /// What it must be instead.
         expected: &'static str,
     },
-    /// Secrets were given that have no place in it.
-    #[error("the secret {0} has no place in the partition: write its label there, without `=`")]
+    /// A secret was given whose label is not in it.
+    #[error("the partition lacks the label of the secret {0}: write it there, without `=`")]
     Unplaced(String),
 }
 
@@ -109,7 +109,7 @@ pub struct Name(Vec<Entry>);
 
 #[derive(Clone, Debug)]
 enum Entry {
-    /// What has no `=`, or a digest: encoded.
+    /// An entry without `=`, or a digest. Already encoded.
     AsIs(String),
     /// A value under an encoded label.
     Value { label: String, value: Vec<u8> },
@@ -118,11 +118,11 @@ enum Entry {
 }
 
 impl Name {
-    /// What `typed` names. An entry of it that is the label of one of `secrets` stands for that
-    /// secret; an empty `typed` for all of them in their order.
+    /// Parses `typed`. An entry that is the label of one of `secrets` stands for that secret. An
+    /// empty `typed` stands for all `secrets` in their order.
     ///
     /// # Errors
-    /// When it names nothing that a filter could count, and how it is written instead.
+    /// If no filter could count such a partition. The error says how to write it.
     pub fn parse(typed: &str, secrets: Vec<Secret>) -> Result<Self, NameError> {
         let mut secrets: Vec<Option<Secret>> = secrets.into_iter().map(Some).collect();
         if typed.is_empty() {
@@ -150,11 +150,10 @@ impl Name {
         }
     }
 
-    /// Whether a digest is to be made, so that [`encode`](Self::encode) must be given the filter's
-    /// own key.
+    /// Whether [`encode`](Self::encode) makes a digest, and so needs the filter's own key.
     pub fn needs_key(&self) -> bool {
-        // No digest of the whole can be needed where three bytes for each leave room for the names
-        // of domain and policy.
+        // A byte takes at most three in the key. If that leaves room for the names of domain and
+        // policy, the whole partition needs no digest.
         let most = |entry: &Entry| match entry {
             Entry::AsIs(text) => text.len() + 1,
             Entry::Value { label, value } => label.len() + 2 + 3 * value.len(),
@@ -164,8 +163,8 @@ impl Name {
             || self.0.iter().map(most).sum::<usize>() > MAX_KEY - 256
     }
 
-    /// The label of a header, cookie or query parameter in it whose value is written out: what
-    /// stands there is often a secret, and then its digest names it.
+    /// The label of a header, cookie or query parameter whose value is written out. Such values are
+    /// often secret, and then only the digest names the partition.
     pub fn written_out(&self) -> Option<&str> {
         self.0.iter().find_map(|entry| match entry {
             Entry::Value { label, .. } => source::kind_of_label(label)
@@ -175,7 +174,7 @@ impl Name {
         })
     }
 
-    /// An IPv6 address in it that is no network: most configurations count such clients by a
+    /// An IPv6 address in it that is not a network. Most configurations count IPv6 clients by
     /// network.
     pub fn single_ipv6(&self) -> Option<&str> {
         self.0.iter().find_map(|entry| match entry {
@@ -186,7 +185,7 @@ impl Name {
         })
     }
 
-    /// The partition as it stands in the key of `policy`'s counter.
+    /// The encoded partition in the key of `policy`'s counter.
     pub fn encode(&self, key: &DigestKey, domain: &str, policy: &str) -> String {
         let head = key::head(domain, policy);
         let mut out = head.to_string();

@@ -3,30 +3,30 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An IPv4 or an IPv6 network. Addresses of the one kind are in no network of the other, not even
-/// in `::/0`.
+/// An IPv4 or an IPv6 network. A network contains no address of the other family, not even `::/0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
-    /// Its host bits are 0, and it is no IPv4 address in IPv6 form.
+    /// Its host bits are 0, and it is not an IPv4 address in IPv6 form.
     address: IpAddr,
     /// At most 32, or 128.
     prefix: u8,
 }
 
-/// Why a text is no network.
+/// Why a text is not a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotANetwork {
-    /// It is none at all.
+    /// It is not a network at all.
     Other,
     /// It is another spelling of this one.
     Spelling(Network),
 }
 
 impl Network {
-    /// Reads `10.0.0.0/8` or `2001:db8::/32`; an address without prefix is a network of its own.
+    /// Reads `10.0.0.0/8` or `2001:db8::/32`; an address without prefix is a network of one
+    /// address.
     ///
     /// # Errors
-    /// What it is instead, where host bits are set, or IPv4 is written as IPv6.
+    /// The network that it should be, if host bits are set or IPv4 is written as IPv6.
     pub(crate) fn parse(text: &str) -> Result<Self, NotANetwork> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
@@ -63,13 +63,13 @@ impl Network {
         }
     }
 
-    /// Whether `address`, which is no IPv4 address in IPv6 form, is in it.
+    /// Whether it contains `address`, which is not an IPv4 address in IPv6 form.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4()
             && Self::of(address, self.prefix).address == self.address
     }
 
-    /// Whether all of `other` is in it.
+    /// Whether it contains all of `other`.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self.prefix <= other.prefix && self.contains(other.address)
     }
@@ -81,7 +81,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// How many bits such an address has.
+/// How many bits an address of this family has.
 fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_contains_the_addresses_of_its_kind_that_begin_like_it() {
+    fn a_network_contains_addresses_of_its_family_with_its_prefix() {
         for (network, address, inside) in [
             ("10.0.0.0/8", "10.255.0.1", true),
             ("10.0.0.0/8", "11.0.0.1", false),

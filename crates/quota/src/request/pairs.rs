@@ -1,11 +1,10 @@
 //! Cookies and query parameters: pairs of a name and a value in one text.
 //!
-//! A value has one spelling, whatever way the client wrote it, as its upstream will read it:
+//! However the client wrote a value, the filter reads it as the upstream does:
 //!
 //! * cookies are separated by `;`, over all Cookie headers; the first `=` ends the name; spaces and
-//!   tabs around name and value, and one pair of quotes around the value, are no part of them;
-//!   `%XX` in the value is decoded, once. A piece without `=` is no cookie. Names are compared as
-//!   they are;
+//!   tabs around name and value, and one pair of quotes around the value, are removed; `%XX` in the
+//!   value is decoded, once. A piece without `=` is not a cookie. Names are compared as they are;
 //! * query parameters are `application/x-www-form-urlencoded`: separated by `&`, with `+` for a
 //!   space and `%XX` decoded in names and values. A piece without `=` is a name with an empty
 //!   value.

@@ -24,7 +24,7 @@ pub(crate) enum Partition {
         head: Box<str>,
         /// At least one.
         entries: Vec<Entry>,
-        /// What becomes of a request that lacks one of them.
+        /// What happens to a request that lacks one of them.
         on_missing: OnMissing,
     },
 }
@@ -32,20 +32,20 @@ pub(crate) enum Partition {
 /// One value that a partition consists of.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
-    /// What the configuration gives a name.
+    /// An identity of the configuration.
     Identity(Rc<Identity>),
-    /// What every request has of itself.
+    /// A fact that every request has.
     BuiltIn(BuiltIn),
 }
 
-/// What every request has of itself.
+/// A fact that every request has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BuiltIn {
     /// Its method, in upper case.
     Method,
     /// The host it is for, without port and in lower case.
     Host,
-    /// Its path without query string, in its one spelling and without a slash at its end.
+    /// Its normalized path, without query string and trailing slash.
     Path,
     /// The name of the Envoy route.
     Route,
@@ -70,14 +70,14 @@ pub(crate) enum Party {
     Counter {
         /// Its key.
         key: Rc<str>,
-        /// The client's whole address, where a part of the partition was read from it.
+        /// The client's whole address, if a part of the partition was read from it.
         address: Option<IpAddr>,
-        /// Whether the request has every value of it.
+        /// Whether the request has every value of the partition.
         named: bool,
     },
-    /// None: the policy does not apply.
+    /// No counter: the policy does not apply.
     Uncounted,
-    /// None: the request is to be refused.
+    /// No counter: the filter refuses the request.
     Denied,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Part<'p> {
     value: PartValue<'p>,
 }
 
-/// Where the value of a part comes from, and so how it is spelled.
+/// Where the value of a part comes from, and so how it is normalized.
 #[derive(Clone, Copy, Debug)]
 enum PartValue<'p> {
     /// From a source of an identity.
@@ -152,8 +152,8 @@ impl Partition {
                 (Yield::Value(by), _) => address = address.or(by),
                 (Yield::Nothing, OnMissing::Skip) => return Party::Uncounted,
                 (Yield::Nothing | Yield::Ambiguous, OnMissing::Deny) => return Party::Denied,
-                // Were it not counted where the policy may be skipped, giving a value twice were a
-                // way round.
+                // A value given twice counts even under `skip`. Otherwise a client could bypass the
+                // policy by sending it twice.
                 (Yield::Nothing, OnMissing::Shared) | (Yield::Ambiguous, _) => {
                     key.push_str(key::MISSING);
                     named = false;
@@ -171,8 +171,8 @@ impl Partition {
         }
     }
 
-    /// The one value, where every partition consists of one that is always read from the same
-    /// place.
+    /// The only part, if every partition consists of one value that always comes from the same
+    /// source.
     pub(crate) fn single(&self) -> Option<Part<'_>> {
         let forms = self.forms();
         let [sources] = forms.as_slice() else { return None };
@@ -181,9 +181,8 @@ impl Partition {
         Some(*part)
     }
 
-    /// What each entry of an encoded partition looks like: the parts that follow each other in it,
-    /// one sequence a source. With [`shares`](Self::shares), each entry may be [`key::MISSING`]
-    /// instead.
+    /// What each entry of an encoded partition looks like: its parts in order, one sequence for
+    /// each source. With [`shares`](Self::shares), each entry may be [`key::MISSING`] instead.
     pub(crate) fn forms(&self) -> Vec<Vec<Vec<Part<'_>>>> {
         let Self::By { entries, .. } = self else { return Vec::new() };
         let forms = entries.iter().map(|entry| match entry {
@@ -196,7 +195,7 @@ impl Partition {
         forms.collect()
     }
 
-    /// The same as operators are told, with the names of the configuration.
+    /// The forms as reports to operators show them, with the names of the configuration.
     pub(crate) fn reported(&self) -> Vec<PartitionEntry> {
         let Self::By { entries, on_missing, .. } = self else { return Vec::new() };
         let named = entries.iter().zip(self.forms()).map(|(entry, sources)| {
@@ -209,7 +208,7 @@ impl Partition {
                 parts.join(",")
             };
             let mut forms: Vec<String> = sources.into_iter().map(form).collect();
-            // A value that is given twice is a missing one too, unless such requests are refused.
+            // A value given twice counts as missing too, unless such requests are refused.
             if *on_missing != OnMissing::Deny {
                 forms.push(key::MISSING.to_owned());
             }
@@ -225,8 +224,8 @@ impl Partition {
 }
 
 impl Entry {
-    /// Appends it, and says which address it was read from, if any; nothing is appended where it
-    /// has no value.
+    /// Appends its value and returns the address that the value was read from, if any. Appends
+    /// nothing if there is no value.
     fn write<'c>(&'c self, out: &mut String, facts: &Facts<'c>, digester: &Digester) -> Yield {
         let (name, value) = match self {
             Self::Identity(identity) => match identity.of(facts, digester) {
@@ -281,7 +280,7 @@ impl Part<'_> {
         }
     }
 
-    /// Appends the entry of the value `raw`, in the spelling that requests have.
+    /// Appends the entry of the value `raw`, normalized as in requests.
     ///
     /// # Errors
     /// What the value must be instead.

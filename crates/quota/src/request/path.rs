@@ -1,35 +1,35 @@
-//! Paths in one spelling, so that nobody walks around a quota by writing a path differently.
+//! Normalized paths, so that another spelling of a path does not bypass a quota.
 //!
-//! The filter does this itself, whatever Envoy's own normalization is set to, and for its own eyes
-//! only: the upstream gets the path as it was. In this order:
+//! The filter normalizes paths itself, whatever Envoy's own normalization is set to. The upstream
+//! still gets the original path. The steps, in this order:
 //!
 //! 1. what follows the first `?` or `#` is cut off;
-//! 2. `%XX` is decoded, once; what is no such escape stays;
-//! 3. a backslash becomes a slash, and slashes that follow each other one;
+//! 2. `%XX` is decoded, once; everything else stays;
+//! 3. a backslash becomes a slash, and a run of slashes becomes one;
 //! 4. in each segment, what follows the first `;` is cut off: upstreams such as Tomcat and Spring
 //!    ignore such parameters (`;jsessionid=1`), also those of `..;x`;
 //! 5. segments `.` and `..` are resolved; `..` never leads above the root.
 //!
 //! Other upstreams know no parameters, and a proxy on the way may resolve `..` before the upstream
-//! cuts them off. So a condition also holds where it holds for one of the [`other_readings`].
+//! cuts them off. So a condition also holds if it holds for one of the [`other_readings`].
 //!
-//! Letter case is kept: most upstreams tell `/A` from `/a`. Where one does not, a regular
+//! Letter case stays: most upstreams distinguish `/A` from `/a`. For one that does not, a regular
 //! expression with `(?i)` matches both.
 
 use std::borrow::Cow;
 
 use super::percent;
 
-/// The path of `target`, a request's `:path`, in its one spelling. Where it is borrowed, it is the
-/// beginning of `target`.
+/// The normalized path of `target`, a request's `:path`. A borrowed result is the beginning of
+/// `target`.
 pub(crate) fn normalize(target: &[u8]) -> Cow<'_, [u8]> {
     let path = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(resolve(&slashes(path))) }
 }
 
-/// The other readings of a path with parameters: with them, since to many upstreams `;` means
-/// nothing; and, where that differs from the one spelling, without them after a proxy on the way
-/// has resolved `..`.
+/// The other readings of a path with parameters. The first keeps the parameters, since `;` means
+/// nothing to many upstreams. The second cuts them off after a proxy has resolved `..`; it is left
+/// out if it equals the normalized path.
 pub(crate) fn other_readings(target: &[u8]) -> Vec<Vec<u8>> {
     let path = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     if !path.iter().any(|b| matches!(b, b'%' | b';')) {
@@ -48,8 +48,7 @@ pub(crate) fn other_readings(target: &[u8]) -> Vec<Vec<u8>> {
     readings
 }
 
-/// `path`, which is in its one spelling, without the slash at its end: most upstreams serve `/a`
-/// and `/a/` alike.
+/// A normalized `path` without its trailing slash: most upstreams serve `/a` and `/a/` alike.
 pub(crate) fn without_slash(path: &[u8]) -> &[u8] {
     match path {
         [whole @ .., b'/'] if !whole.is_empty() => whole,
@@ -57,8 +56,8 @@ pub(crate) fn without_slash(path: &[u8]) -> &[u8] {
     }
 }
 
-/// The beginning of paths, as those that begin so are spelt: its last segment may be the beginning
-/// of one, so that `.` and `..` mean nothing there.
+/// Normalizes the beginning of a path. Its last segment may be incomplete, so `.` and `..` mean
+/// nothing there.
 pub(crate) fn normalize_prefix(text: &str) -> Vec<u8> {
     let text = slashes(text.as_bytes());
     let last = text.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
@@ -68,17 +67,16 @@ pub(crate) fn normalize_prefix(text: &str) -> Vec<u8> {
     path
 }
 
-/// The end of paths, as those that end so are spelt; `None` where none does, for it has a segment
-/// `.` or `..`.
+/// Normalizes the end of a path. `None` if it has a segment `.` or `..`, since no normalized path
+/// ends so.
 pub(crate) fn normalize_suffix(text: &str) -> Option<Vec<u8>> {
     let text = slashes(text.as_bytes());
-    // The first may be the end of a segment.
+    // The first segment may be incomplete.
     let dots = text.split(|b| *b == b'/').skip(1).any(|segment| matches!(segment, b"." | b".."));
     (!dots).then_some(text)
 }
 
-/// Whether a path is in its one spelling for certain: what nearly all requests are is found without
-/// a copy.
+/// Whether a path is certainly normalized. Nearly all are, and this check copies nothing.
 fn is_normal(path: &[u8]) -> bool {
     let pairs = path.iter().zip(path.iter().skip(1));
     !path.iter().any(|b| matches!(b, b'%' | b'\\' | b';'))
@@ -86,7 +84,7 @@ fn is_normal(path: &[u8]) -> bool {
         && path.first() != Some(&b'.')
 }
 
-/// Decodes, and leaves one slash in place of each run of slashes and backslashes.
+/// Decodes, and replaces each run of slashes and backslashes by one slash.
 fn slashes(text: &[u8]) -> Vec<u8> {
     let mut path = percent::decode(text);
     for byte in &mut path {
@@ -98,13 +96,13 @@ fn slashes(text: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Cuts parameters off, and resolves the segments `.` and `..`, of a path whose slashes are single.
+/// Cuts off parameters and resolves the segments `.` and `..` of a path without repeated slashes.
 fn resolve(path: &[u8]) -> Vec<u8> {
     resolve_segments(path, |segment| segment.split(|b| *b == b';').next().unwrap_or_default())
 }
 
-/// Resolves the segments `.` and `..` of a path whose slashes are single; `name` is what counts of
-/// a segment.
+/// Resolves the segments `.` and `..` of a path without repeated slashes. `name` is the part of a
+/// segment that counts.
 fn resolve_segments(path: &[u8], name: impl Fn(&[u8]) -> &[u8]) -> Vec<u8> {
     let (root, relative) = match path.strip_prefix(b"/") {
         Some(relative) => (&b"/"[..], relative),
@@ -125,7 +123,7 @@ fn resolve_segments(path: &[u8], name: impl Fn(&[u8]) -> &[u8]) -> Vec<u8> {
     }
     let mut out = root.to_vec();
     out.extend_from_slice(&segments.join(&b'/'));
-    // What ends in a slash, or in a segment that led somewhere, names a directory.
+    // A path that ends in a slash, `.` or `..` names a directory.
     if directory && !segments.is_empty() {
         out.push(b'/');
     }
@@ -197,8 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_for_normal_is_what_normalizing_leaves() {
-        // Every path of up to six bytes over all that has a meaning.
+    fn a_path_taken_for_normal_does_not_change() {
+        // Every path of up to six bytes over all characters that have a meaning.
         let alphabet = b"/.\\%2ea;";
         let mut paths: Vec<Vec<u8>> = vec![Vec::new()];
         for _ in 0..6 {
@@ -217,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slash_at_the_end_is_left_out_but_for_the_root() {
+    fn a_trailing_slash_is_removed_except_from_the_root() {
         for (path, expected) in
             [("/login/", "/login"), ("/login", "/login"), ("/", "/"), ("", ""), ("*", "*")]
         {
@@ -226,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_ends_where_it_ends() {
+    fn the_last_segment_of_a_prefix_may_be_incomplete() {
         for (prefix, expected) in [
             ("/api/", "/api/"),
             ("/api", "/api"),
@@ -242,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suffix_begins_where_it_begins() {
+    fn the_first_segment_of_a_suffix_may_be_incomplete() {
         for (suffix, expected) in [
             (".png", Some(".png")),
             ("/a%20b", Some("/a b")),

@@ -1,4 +1,4 @@
-//! Percent-decoding, once: what is no `%` and two hexadecimal digits stays as it is.
+//! Percent-decoding, once. Everything but `%` and two hexadecimal digits stays as it is.
 
 /// `text` decoded.
 pub(crate) fn decode(text: &[u8]) -> Vec<u8> {

@@ -1,8 +1,8 @@
-//! The answers in place of the upstream's: a quota that is used up, an identity that is missing, a
+//! The answers that the filter sends itself: for a quota that is used up, a missing identity, or a
 //! store that cannot count.
 //!
 //! Their bodies are RFC 9457 problem documents. Only the first can be changed (`response.denied`).
-//! A gRPC client gets the grpc-status, whatever the HTTP status is.
+//! A gRPC client gets the grpc-status instead of the HTTP status.
 
 use std::borrow::Cow;
 
@@ -41,7 +41,7 @@ struct Problem<'a> {
     violated_policies: &'a [&'a str],
 }
 
-/// The answer to a request that is not let through; `None`: it is.
+/// The answer to a request that is not let through. `None` if it is let through.
 pub fn answer<'a>(
     config: &'a Config,
     decision: &Decision,
@@ -54,7 +54,7 @@ pub fn answer<'a>(
     }
 }
 
-/// The answer where a policy with `on_missing: deny` found no identity.
+/// The answer if a policy with `on_missing: deny` found no identity.
 pub fn missing_identity(config: &Config, policy: usize) -> Answer<'_> {
     let name = config.policies.get(policy).map_or("", |policy| &policy.name);
     let detail = format!(
@@ -88,7 +88,7 @@ fn unavailable() -> Answer<'static> {
     )
 }
 
-/// A problem that is no more than its status.
+/// A problem that says no more than its status.
 fn plain<'a>(
     title: &'static str,
     status: u16,
@@ -116,7 +116,7 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
         _ => Cow::from(names.join(", ")),
     };
     let wait = seconds_until(refusal.until, now).max(1);
-    // A quota of 0 grants nothing later either, so such a client is not told when to come back.
+    // A quota of 0 grants nothing later either, so the answer names no time to retry.
     let blocked: Vec<&str> = refusal
         .violated()
         .filter(|standing| standing.balance.quota == 0)
@@ -166,7 +166,7 @@ fn refused<'a>(config: &'a Config, refusal: &Refusal, now: Now) -> Answer<'a> {
     }
 }
 
-/// At least 1, and no more than gRPC can read.
+/// Milliseconds until `moment`: at least 1, and no more than gRPC can read.
 fn milliseconds_until(moment: Monotonic, now: Now) -> i32 {
     let left = moment.since(now.monotonic).as_nanos().div_ceil(1_000_000);
     i32::try_from(left).unwrap_or(i32::MAX).max(1)
@@ -175,7 +175,7 @@ fn milliseconds_until(moment: Monotonic, now: Now) -> i32 {
 impl Problem<'_> {
     /// As JSON.
     fn text(&self) -> String {
-        // Strings and a number into memory: this cannot fail.
+        // Writing strings and a number into memory cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 }

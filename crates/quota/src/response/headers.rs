@@ -1,9 +1,8 @@
 //! The families of quota headers (`response.headers`).
 //!
-//! `ietf` lists every policy (Structured Fields); the others tell of the tightest one only. Only
-//! enforced policies show: a client learns nothing of those in shadow mode. Numbers are units and
-//! whole seconds; in Structured Fields they are cut at 999,999,999,999,999, the largest Integer
-//! there.
+//! `ietf` lists every policy (Structured Fields); the others show only the tightest one. Policies
+//! in shadow mode never show. Numbers are units and whole seconds. Structured Fields cap them at
+//! 999,999,999,999,999, the largest Integer there.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -16,8 +15,8 @@ use crate::config::{Config, Family, Reset};
 use crate::decision::{Balance, Standing};
 use crate::time::Monotonic;
 
-/// The quota headers of a refusal, by the families that the configuration names. Empty, and `now`
-/// not asked, where there is nothing to show.
+/// The quota headers of a refusal, in the families that the configuration names. If there is
+/// nothing to show, returns none and does not call `now`.
 pub fn quota_headers<'a>(
     config: &'a Config,
     standings: &[Standing],
@@ -27,11 +26,10 @@ pub fn quota_headers<'a>(
     config.response.families.iter().flat_map(|family| shown.fields(*family)).collect()
 }
 
-/// The quota headers of a counted response: each replaces what the upstream's response has of its
-/// name.
+/// The quota headers of a counted response: each replaces the upstream's headers of its name.
 ///
-/// Where the upstream limits as well, its items of a list stay in front of ours, and of the
-/// families with one limit the tighter one stays.
+/// If the upstream limits as well, its list items stay in front of ours. In the families with one
+/// limit, the tighter limit stays.
 pub fn response_headers<'a>(
     config: &'a Config,
     standings: &[Standing],
@@ -64,7 +62,7 @@ struct Shown<'s> {
 }
 
 impl<'s> Shown<'s> {
-    /// `None` where there is nothing to show.
+    /// `None` if there is nothing to show.
     fn new(
         config: &'s Config,
         standings: &'s [Standing],
@@ -106,7 +104,7 @@ impl<'s> Shown<'s> {
             item(&mut policies, &policy.name, &[(";q=", integer(quota)), (";w=", window)]);
             let (left, reset) =
                 ((";r=", integer(remaining)), (";t=", seconds_until(resets, self.now)));
-            // Of a quota of 0 no time brings more.
+            // With a quota of 0, no reset grants more.
             let parameters: &[_] = if quota == 0 { &[left] } else { &[left, reset] };
             item(&mut limits, &policy.name, parameters);
         }
@@ -143,13 +141,13 @@ fn item(list: &mut String, name: &str, parameters: &[(&str, u64)]) {
     }
 }
 
-/// The tightest of them: the one with the fewest units left; of several such the one that resets
-/// last, and of these the first.
+/// The tightest standing: the one with the fewest units left. Among equals, the one that resets
+/// last, then the first.
 pub fn tightest<'s>(standings: impl Iterator<Item = &'s Standing>) -> Option<&'s Standing> {
     standings.min_by_key(|standing| (standing.balance.remaining, Reverse(standing.balance.resets)))
 }
 
-/// The units of its quota that are used, as far as known.
+/// The used units of its quota, as far as the worker knows.
 pub(crate) fn used(standing: &Standing) -> u64 {
     standing.balance.quota.saturating_sub(standing.balance.remaining)
 }

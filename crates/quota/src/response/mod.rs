@@ -1,7 +1,7 @@
-//! What a client sees of its quotas: the headers of counted responses, and the answers in place of
-//! the upstream's.
+//! What a client sees of its quotas: the headers of counted responses, and the answers that the
+//! filter sends instead of the upstream.
 //!
-//! What is taken over from the configuration is borrowed from it.
+//! Parts of the configuration are borrowed, not copied.
 
 mod answers;
 mod headers;
@@ -19,15 +19,16 @@ pub(crate) use headers::used;
 pub use headers::{quota_headers, response_headers, tightest};
 pub use upstream::Upstream;
 
-/// When a gRPC client may retry, in milliseconds (gRPC's retry design): a negative number is never.
+/// When a gRPC client may retry, in milliseconds (gRPC's retry design). A negative number means
+/// never.
 pub const PUSHBACK: &str = "grpc-retry-pushback-ms";
-/// By this header an Envoy in front knows a rate limiter's answer, and does not retry it.
+/// This header tells an Envoy in front that a rate limiter answered, so it does not retry.
 pub(crate) const RATE_LIMITED: &str = "x-envoy-ratelimited";
 
 /// A header of a response; its name is in lower case.
 pub type Header<'a> = (&'a str, Cow<'a, str>);
 
-/// An answer in place of the upstream's.
+/// An answer that the filter sends instead of the upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
     /// The HTTP status.

@@ -11,7 +11,7 @@ const NOW: Now = Now {
     epoch: Duration::from_secs(1_000_000),
 };
 
-/// Places of the policies.
+/// Indices of the policies.
 const PER_CALLER: usize = 0;
 const DAILY: usize = 1;
 const SHADOW: usize = 2;
@@ -73,7 +73,7 @@ fn both_families_name_every_enforced_policy_and_the_tightest() {
 }
 
 #[test]
-fn the_families_of_older_drafts_tell_of_the_tightest_policy() {
+fn older_drafts_show_the_tightest_policy() {
     assert_eq!(
         shown(r#"{"headers":["draft_07","draft_03"]}"#, &standings()),
         "ratelimit: limit=9, remaining=2, reset=1\n\
@@ -96,7 +96,7 @@ impl Upstream for Inner {
 }
 
 #[test]
-fn the_items_of_an_upstream_stand_first_and_its_tighter_limit_stays() {
+fn upstream_items_come_first_and_its_tighter_limit_stays() {
     let joined = |remaining: &'static str| {
         let fields: &'static [_] = Box::leak(Box::new([
             ("ratelimit-policy", "\"inner\";q=1;w=60"),
@@ -133,7 +133,7 @@ fn blocked(response: &str) -> (String, String, Option<i32>) {
 }
 
 #[test]
-fn a_blocked_client_is_not_told_to_come_back() {
+fn a_client_with_a_quota_of_0_gets_no_retry_after() {
     let (headers, body, pushback) = blocked(r#"{"headers":["ietf"]}"#);
     assert_eq!(
         headers,
@@ -148,7 +148,7 @@ fn a_blocked_client_is_not_told_to_come_back() {
 }
 
 #[test]
-fn grpc_clients_are_told_when_to_retry_in_milliseconds_that_they_can_read() {
+fn grpc_clients_get_a_retry_delay_that_they_can_read() {
     for (until, expected) in [(2_501, 1_001), (1_500, 1), (u64::MAX / 1_000_000, i32::MAX)] {
         let mut standing = standing(DAILY, 9, 0, at(until));
         standing.granted = false;
@@ -189,7 +189,7 @@ fn the_tightest_has_the_fewest_left_and_then_resets_last() {
 }
 
 #[test]
-fn numbers_stay_those_of_a_structured_field() {
+fn numbers_are_capped_for_structured_fields() {
     let plenty = standing(PER_CALLER, 9_007_199_254_740_991, 1_000_000_000_000_000, at(0));
     let headers = shown(r#"{"headers":["ietf"]}"#, &[plenty]);
     assert!(
@@ -199,7 +199,7 @@ fn numbers_stay_those_of_a_structured_field() {
 }
 
 #[test]
-fn what_is_not_to_be_shown_is_not_sent_and_costs_no_look_at_the_clock() {
+fn without_anything_to_show_no_header_is_sent_and_no_clock_is_read() {
     let no_time = || -> Now { unreachable!() };
     let ietf = config(r#"{"headers":["ietf"]}"#);
     let headers = quota_headers(&ietf, &standings(), || NOW);
@@ -236,7 +236,7 @@ fn a_refusal_carries_the_headers_of_counted_responses() {
 }
 
 #[test]
-fn a_refusal_is_never_to_be_repeated_at_once() {
+fn a_refusal_never_invites_an_immediate_retry() {
     let mut standing = standing(DAILY, 9, 0, at(1_500));
     standing.granted = false;
     let decision = Decision::Refuse(Refusal { standings: vec![standing], until: at(1_500) });
@@ -246,7 +246,7 @@ fn a_refusal_is_never_to_be_repeated_at_once() {
 }
 
 #[test]
-fn a_refusal_can_be_ones_own() {
+fn a_refusal_can_be_customized() {
     let cases = [
         // Only the status: the body says it as well.
         (r#"{"status":503}"#, 503, "content-type: application/problem+json\n", r#""status":503,"#),
@@ -292,7 +292,7 @@ fn a_refusal_can_be_ones_own() {
 }
 
 #[test]
-fn several_that_refuse_are_all_named_and_the_first_ones_quota_is_given() {
+fn all_refusing_policies_are_named_with_the_quota_of_the_first() {
     let mut standings = standings();
     for standing in &mut standings {
         standing.granted = false;

@@ -1,5 +1,5 @@
-//! Quota headers that the upstream's response carries already, since another limiter stands behind
-//! this one.
+//! Quota headers that the upstream's response already has, because another limiter is behind this
+//! one.
 
 use crate::config::Family;
 
@@ -20,15 +20,14 @@ pub trait Upstream {
 pub(super) enum Precedence {
     Ours,
     Theirs,
-    /// Ours behind theirs, as further items of a list.
+    /// Ours after theirs, as further items of a list.
     Both,
 }
 
-/// Whose fields of `family` the client gets, where we have `remaining` units left.
+/// Whose fields of `family` the client gets, if we have `remaining` units left.
 ///
-/// On a 429 of the upstream its own fields say why. A field of another form than the family's
-/// cannot be joined with ours, and cannot be compared either: ours replace it, unless the upstream
-/// has refused.
+/// On a 429 of the upstream its own fields say why. A field in another form than the family's
+/// cannot be joined or compared with ours. So ours replace it, unless the upstream has refused.
 pub(super) fn precedence(upstream: &impl Upstream, family: Family, remaining: u64) -> Precedence {
     if family.fields().iter().all(|name| upstream.header(name).is_empty()) {
         return Precedence::Ours;
@@ -42,7 +41,7 @@ pub(super) fn precedence(upstream: &impl Upstream, family: Family, remaining: u6
     if tighter || refused() { Precedence::Theirs } else { Precedence::Ours }
 }
 
-/// The values of a header as one list; empty where there is none, or where it is not text.
+/// The values of a header as one list. Empty if there is none, or if it is not text.
 pub(super) fn list(upstream: &impl Upstream, name: &str) -> String {
     let values = upstream.header(name);
     let values: Option<Vec<&str>> =
@@ -61,7 +60,7 @@ fn left(upstream: &impl Upstream, family: Family) -> Option<u64> {
     match family {
         Family::XRateLimit => fewest("x-ratelimit-remaining", |part| Some(part)),
         Family::Draft03 => fewest("ratelimit-remaining", |part| Some(part)),
-        // The draft's later versions write r in place of remaining.
+        // The draft's later versions write r instead of remaining.
         Family::Ietf | Family::Draft07 => fewest("ratelimit", |part| {
             part.strip_prefix("remaining=").or_else(|| part.strip_prefix("r="))
         }),
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tighter_of_two_limits_stays_and_on_a_429_theirs() {
+    fn the_tighter_limit_stays_and_a_429_keeps_theirs() {
         use Family::{Draft03, Draft07, Ietf, XRateLimit};
         use Precedence::{Both, Ours, Theirs};
         let cases: [(Family, &'static str, &'static str, Precedence, Precedence); 17] = [
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_one_list_and_what_is_no_text_is_none() {
+    fn header_lines_join_into_one_list() {
         let response = Response(200, vec![("a", "1"), ("a", " "), ("a", "2, 3")]);
         assert_eq!(list(&response, "a"), "1, 2, 3");
         assert_eq!(list(&response, "b"), "");

@@ -1,4 +1,4 @@
-//! Who is calling, of every source, and what becomes of those who are nobody.
+//! The identity from each source, and requests without one.
 
 use serde_json::json;
 
@@ -7,8 +7,8 @@ use crate::config::Policy;
 use crate::request::facts::Facts;
 use crate::request::partition::Party;
 
-/// The key under one policy that counts by an identity of these sources; an empty text where it
-/// does not apply.
+/// The key under a policy that counts by an identity with these sources. Empty if the policy does
+/// not apply.
 fn key_by<V: AsRef<[u8]>>(sources: Value, facts: &[(&str, V)]) -> String {
     let config = config(json!({ "caller": sources }), &[json!({"partition_by": ["caller"]})]);
     keys(&config, facts).pop().unwrap_or_default()
@@ -38,7 +38,7 @@ fn the_first_source_that_yields_a_value_wins() {
 }
 
 #[test]
-fn claims_are_nested_by_dots_and_several_must_all_be_there() {
+fn dots_nest_claims_and_all_claims_must_be_present() {
     let identities = json!({
         "user": [{"jwt": {"claims": ["iss", "sub"]}}, {"jwt": {"payload": "other", "claim": "realm.tenant"}}],
     });
@@ -186,7 +186,7 @@ fn every_source_is_read_and_named_in_the_key() {
 }
 
 #[test]
-fn what_is_not_of_its_type_is_missing() {
+fn a_value_of_another_type_is_missing() {
     let claim = |kind: &str| json!([{"jwt": {"claim": "id", "type": kind}}]);
     let number = 42.0_f64.to_le_bytes();
     for (kind, value, key) in [
@@ -204,7 +204,7 @@ fn what_is_not_of_its_type_is_missing() {
     ] {
         assert_eq!(key_by(claim(kind), &[("jwt_payload/id", value)]), key, "{kind} {value:?}");
     }
-    // It may be read in both ways, and is fetched once.
+    // Two sources read it as different types, and it is fetched once.
     let both = json!([{"jwt": {"claim": "id"}}, {"jwt": {"claim": "id", "type": "number"}}]);
     let config = config(json!({ "caller": both }), &[json!({"partition_by": ["caller"]})]);
     let request = Fake::new(&[("jwt_payload/id", number)]);
@@ -213,7 +213,7 @@ fn what_is_not_of_its_type_is_missing() {
 }
 
 #[test]
-fn what_is_given_more_than_once_names_nobody_and_no_later_source_is_asked() {
+fn a_value_given_twice_names_nobody_and_ends_the_search() {
     for (source, facts) in [
         (json!({"header": {"name": "x-key"}}), vec![("x-key", "a"), ("x-key", "b")]),
         (
@@ -285,7 +285,7 @@ fn labels(policy: &Policy) -> Vec<Vec<Vec<&str>>> {
 }
 
 #[test]
-fn a_counter_knows_the_address_that_it_was_read_from() {
+fn a_counter_keeps_the_whole_client_address() {
     let identities =
         json!({"caller": [{"jwt": {"claim": "sub"}}, {"client_ip": {"ipv6_prefix": 32}}]});
     let by = |names: Value| json!({"partition_by": names, "on_missing": "shared"});
@@ -304,7 +304,7 @@ fn a_counter_knows_the_address_that_it_was_read_from() {
     assert_eq!(
         address(0, &facts[..1]).as_deref(),
         Some("2001:db8:1:2::3"),
-        "all of it, not its network"
+        "the whole address, not its network"
     );
     assert_eq!(address(0, &facts), None, "a claim was found first");
     assert_eq!(address(0, &[]), None);
@@ -313,7 +313,7 @@ fn a_counter_knows_the_address_that_it_was_read_from() {
 }
 
 #[test]
-fn what_overrides_a_partition_is_spelt_as_the_request_is() {
+fn an_override_value_is_normalized_like_a_request() {
     let identities = json!({
         "sub": [{"jwt": {"claim": "sub"}}], "key": [{"header": {"name": "x-key", "secret": true}}],
         "ip": [{"client_ip": {}}], "two": [{"jwt": {"claim": "sub"}}, {"client_ip": {}}],

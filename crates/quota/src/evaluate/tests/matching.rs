@@ -1,4 +1,4 @@
-//! Which requests a policy is about.
+//! Which requests a policy applies to.
 
 use serde_json::json;
 
@@ -41,13 +41,13 @@ fn facts_of_the_request_itself_are_normalized() {
     assert!(keys(&config, &facts[..3]).is_empty());
 }
 
-/// Whether a policy with these conditions is about such a request.
+/// Whether a policy with these conditions applies to such a request.
 fn about(conditions: Value, facts: &[(&str, &str)]) -> bool {
     !keys(&config(json!({}), &[json!({ "match": conditions })]), facts).is_empty()
 }
 
 #[test]
-fn nobody_walks_around_a_path_by_writing_it_differently() {
+fn other_spellings_of_a_path_do_not_bypass_a_policy() {
     let ways = [
         "/api/x",
         "//api/x",
@@ -92,7 +92,7 @@ fn nobody_walks_around_a_path_by_writing_it_differently() {
 }
 
 #[test]
-fn a_slash_at_the_end_leads_out_of_no_exact_path_and_to_no_fresh_counter() {
+fn a_trailing_slash_bypasses_no_exact_path_and_opens_no_new_counter() {
     for exact in ["/login", "/login/", "/login//"] {
         for path in
             ["/login", "/login/", "/login//", "/login/;a", "/login;a/", "/login/?q", "/login/."]
@@ -114,19 +114,19 @@ fn a_slash_at_the_end_leads_out_of_no_exact_path_and_to_no_fresh_counter() {
 }
 
 #[test]
-fn nobody_leaves_an_expression_by_a_long_path() {
+fn a_long_path_does_not_bypass_an_expression() {
     let long = format!("/admin/{}", "x".repeat(60_000));
     let condition = json!({"path": {"regex": "/admin/[a-w]*"}});
     assert!(about(condition.clone(), &[(":path", &long)]));
     assert!(about(condition.clone(), &[(":path", &format!("{long}?q"))]));
     assert!(
         !about(condition, &[(":path", &format!("/admin/x?{long}"))]),
-        "the query string is no part of it"
+        "the query string does not count"
     );
 }
 
 #[test]
-fn parameters_lead_out_of_no_policy_where_the_upstream_does_not_know_them() {
+fn path_parameters_do_not_bypass_a_policy() {
     for path in ["/api/..;/x", "/api/..%3Ba/x", "/;/../api/..;/x"] {
         assert!(about(json!({"path": {"prefix": "/api/"}}), &[(":path", path)]), "{path}");
     }
@@ -139,7 +139,7 @@ fn parameters_lead_out_of_no_policy_where_the_upstream_does_not_know_them() {
 }
 
 #[test]
-fn methods_have_one_spelling() {
+fn methods_are_compared_in_upper_case() {
     let get = json!({"methods": ["GET"]});
     assert!(about(get.clone(), &[(":method", "gEt")]));
     assert!(!about(get, &[(":method", "GETS")]));
@@ -148,7 +148,7 @@ fn methods_have_one_spelling() {
 }
 
 #[test]
-fn all_conditions_on_headers_must_hold_whatever_spaces_are_around() {
+fn all_header_conditions_must_hold_whatever_the_spaces_around_values() {
     let conditions = json!({"headers": [
         {"name": "X-Beta", "exact": "1"}, {"name": "authorization", "prefix": "Bearer "},
         {"name": "x-version", "regex": "v[0-9]+"}, {"name": "x-internal", "present": false},
@@ -173,7 +173,7 @@ fn all_conditions_on_headers_must_hold_whatever_spaces_are_around() {
 }
 
 #[test]
-fn a_policy_is_about_routes_by_their_names() {
+fn a_policy_applies_to_routes_by_name() {
     let conditions = json!({"routes": ["search", "pay"]});
     for (route, applies) in
         [("search", true), ("pay", true), ("Search", false), ("searching", false), ("", false)]
@@ -184,7 +184,7 @@ fn a_policy_is_about_routes_by_their_names() {
 }
 
 #[test]
-fn what_two_policies_and_an_identity_need_is_fetched_once() {
+fn a_fact_that_several_policies_need_is_fetched_once() {
     let identities = json!({"key": [{"header": {"name": "x-key"}}, {"cookie": {"name": "a"}},
         {"cookie": {"name": "b"}}, {"query": {"name": "q"}}]});
     let headers =

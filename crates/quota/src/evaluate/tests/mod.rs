@@ -13,9 +13,9 @@ use crate::config::Config;
 use crate::request::Request;
 use crate::request::source::JWT_AUTHN;
 
-/// A request made of named facts, which notes what it is asked for. A fact that is given twice has
-/// two values, as a header may. Claims are `payload/path/to/claim`, other metadata is
-/// `filter:path/to/member`.
+/// A request made of named facts that records which ones it is asked for. A fact that is given
+/// twice has two values, like a repeated header. Claims are `payload/path/to/claim`, other metadata
+/// is `filter:path/to/member`.
 #[derive(Default)]
 struct Fake {
     facts: BTreeMap<String, Vec<Vec<u8>>>,
@@ -105,7 +105,7 @@ fn keys<V: AsRef<[u8]>>(config: &Config, facts: &[(&str, V)]) -> Vec<String> {
 const NOTHING: [(&str, &str); 0] = [];
 
 #[test]
-fn a_policy_without_conditions_and_partition_counts_everyone_and_asks_for_nothing() {
+fn a_policy_without_conditions_counts_everyone_and_fetches_nothing() {
     let config = config(json!({}), &[json!({})]);
     let request = Fake::default();
     let checks = config.evaluate(&request).checks.unwrap();
@@ -116,7 +116,7 @@ fn a_policy_without_conditions_and_partition_counts_everyone_and_asks_for_nothin
 }
 
 #[test]
-fn each_fact_is_fetched_when_it_is_needed_and_once() {
+fn each_fact_is_fetched_on_demand_and_once() {
     let identities = json!({
         "key": [{"header": {"name": "x-api-key", "secret": true}}, {"jwt": {"claim": "sub"}}],
         "same": [{"header": {"name": "X-API-KEY"}}, {"client_ip": {}}],

@@ -1,4 +1,4 @@
-//! What a person types and what the filter counts lead to the same key.
+//! A name that a person types leads to the same key as the request that it names.
 
 use proptest::prelude::*;
 
@@ -10,8 +10,8 @@ fn named(typed: &str, secrets: Vec<Secret>, policy: &str) -> String {
     format!("{{{}}}", name.encode(&DigestKey::derived("shop"), "shop", policy))
 }
 
-/// As a person types a value of any bytes: `%XX` for what is no text, and for what the rule gives a
-/// meaning.
+/// How a person types a value of any bytes: `%XX` for bytes that are not text, and for characters
+/// that have a meaning.
 fn typed(value: &[u8]) -> String {
     let mut out = String::new();
     for chunk in value.utf8_chunks() {
@@ -29,7 +29,7 @@ fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// Values of all lengths about the bound beyond which they are digested, some of what has a meaning
+/// Values with lengths around the bound for digests, and values of characters that have a meaning
 /// somewhere.
 fn values() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
@@ -41,7 +41,7 @@ fn values() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn the_name_that_a_person_types_leads_to_the_key_of_any_value() {
+fn a_typed_name_leads_to_the_key_of_any_value() {
     let identities = json!({
         "user": [{"header": {"name": "X-User.Id"}}],
         "key": [{"query": {"name": "api key", "secret": true}}],
@@ -88,7 +88,7 @@ fn the_name_that_a_person_types_leads_to_the_key_of_any_value() {
 }
 
 #[test]
-fn a_path_an_address_and_a_claim_are_named_as_clients_send_them() {
+fn paths_addresses_and_claims_are_named_as_clients_send_them() {
     let identities =
         json!({"ip": [{"client_ip": {}}], "user": [{"jwt": {"claims": ["iss", "sub"]}}]});
     let config = config(identities, &[json!({"partition_by": ["ip", "path", "user"]})]);
@@ -103,7 +103,7 @@ fn a_path_an_address_and_a_claim_are_named_as_clients_send_them() {
 }
 
 #[test]
-fn a_partition_too_long_for_a_key_has_the_digest_that_the_filter_makes() {
+fn a_partition_too_long_for_a_key_gets_the_digest_of_the_filter() {
     let names: Vec<String> = (0..16).map(|i| format!("h{i}")).collect();
     let identities: serde_json::Map<String, Value> =
         names.iter().map(|name| (name.clone(), json!([{"header": {"name": name}}]))).collect();

@@ -6,7 +6,7 @@ use super::*;
 use crate::config::Turned;
 use crate::protocol::Mode;
 
-/// Quota and cost of the check of the only policy; `None` where it asks nobody.
+/// Quota and cost of the only check. `None` if there is no check.
 fn asked<V: AsRef<[u8]>>(config: &Config, facts: &[(&str, V)]) -> Option<(u64, u64)> {
     let checks = config.evaluate(&Fake::new(facts)).checks.unwrap();
     assert!(checks.len() <= 1, "{checks:?}");
@@ -28,7 +28,7 @@ fn identities() -> Value {
 }
 
 #[test]
-fn an_override_comes_before_a_quota_that_is_told_and_that_before_a_tier() {
+fn an_override_wins_over_quota_from_and_quota_from_over_a_tier() {
     let config = config(
         identities(),
         &[json!({
@@ -58,7 +58,7 @@ fn an_override_comes_before_a_quota_that_is_told_and_that_before_a_tier() {
 }
 
 #[test]
-fn a_dial_comes_behind_an_override_and_before_all_else() {
+fn a_dial_wins_over_all_but_an_override() {
     let config = config(
         identities(),
         &[json!({
@@ -91,12 +91,12 @@ fn a_dial_comes_behind_an_override_and_before_all_else() {
     assert_eq!(
         quota(&config, &[("address", "11.1.2.3:4")]),
         Some(5),
-        "the configuration itself is as it was"
+        "a dial does not change the configuration itself"
     );
 }
 
 #[test]
-fn a_policy_that_is_off_asks_nothing_until_a_dial_turns_it_on() {
+fn a_policy_that_is_off_fetches_nothing_until_a_dial_enables_it() {
     let off = json!({"match": {"methods": ["GET"]}, "partition_by": ["key"], "on_missing": "deny", "mode": "off"});
     let config = config(identities(), &[off, json!({})]);
     let request = Fake::new(&[(":method", "GET")]);
@@ -114,15 +114,11 @@ fn a_policy_that_is_off_asks_nothing_until_a_dial_turns_it_on() {
     assert_eq!(places(shadow.evaluate(&facts).checks.unwrap()), [(0, false), (1, true)]);
     let off =
         shadow.dialed(&[Turned::default(), Turned { mode: Some(Mode::Off), ..Turned::default() }]);
-    assert_eq!(
-        places(off.evaluate(&facts).checks.unwrap()),
-        [(0, false)],
-        "places stay what they are"
-    );
+    assert_eq!(places(off.evaluate(&facts).checks.unwrap()), [(0, false)], "indices stay the same");
 }
 
 #[test]
-fn what_comes_first_spares_the_questions_behind_it() {
+fn the_first_quota_found_spares_further_lookups() {
     let policy = json!({
         "partition_by": ["sub"],
         "quota_from": {"jwt": {"claim": "quota", "type": "string"}},
@@ -154,7 +150,7 @@ fn what_comes_first_spares_the_questions_behind_it() {
 }
 
 #[test]
-fn a_quota_that_is_told_is_a_whole_number_of_its_type() {
+fn quota_from_reads_a_whole_number_of_its_type() {
     let told = |from: Value| config(json!({}), &[json!({ "quota_from": from })]);
     let number = told(json!({"jwt": {"claim": "limits.day"}}));
     for (raw, expected) in [
@@ -219,7 +215,7 @@ fn tiers_are_named_as_their_source_writes_them() {
 }
 
 #[test]
-fn of_overrides_the_first_that_fits_wins() {
+fn the_first_matching_override_wins() {
     let config = config(
         identities(),
         &[json!({
@@ -247,7 +243,7 @@ fn of_overrides_the_first_that_fits_wins() {
         ("", "[2001:db9::]:1", Some(5)),
         ("", "192.0.2.7:1", Some((1 << 53) - 1)),
         ("a,b", "10.1.2.4:1", Some(6)),
-        // A claim was found first, so the address is not what is counted.
+        // A claim was found first, so the address does not count.
         ("alice", "10.1.2.4:1", Some(5)),
     ] {
         assert_eq!(
@@ -315,7 +311,7 @@ fn partitions_of_several_values_are_overridden_in_their_encoded_form() {
 }
 
 #[test]
-fn who_is_unlimited_is_not_asked_about_and_other_policies_count_on() {
+fn an_unlimited_partition_is_not_checked_and_other_policies_still_count() {
     let unlimited = json!({
         "partition_by": ["ip"], "quota": 0, "overrides": [{"network": "10.0.0.0/8", "unlimited": true}],
     });
@@ -325,11 +321,15 @@ fn who_is_unlimited_is_not_asked_about_and_other_policies_count_on() {
         checks.iter().map(|check| (check.policy, check.counter.quota)).collect::<Vec<_>>()
     };
     assert_eq!(checks("10.1.1.1:1"), [(1, 9)]);
-    assert_eq!(checks("11.1.1.1:1"), [(0, 0), (1, 9)], "a quota of 0 is for nobody, and counts");
+    assert_eq!(
+        checks("11.1.1.1:1"),
+        [(0, 0), (1, 9)],
+        "a quota of 0 admits nobody, and still counts"
+    );
 }
 
 #[test]
-fn a_cost_is_a_number_or_what_a_header_says() {
+fn a_cost_is_a_number_or_read_from_a_header() {
     let cost = |cost: Value| config(json!({}), &[json!({ "cost": cost })]);
     let of = |config: &Config, values: &[&str]| {
         let facts: Vec<_> = values.iter().map(|value| ("x-cost", *value)).collect();
@@ -379,7 +379,7 @@ fn a_cost_is_a_number_or_what_a_header_says() {
 }
 
 #[test]
-fn staggered_windows_begin_at_a_moment_of_each_partition() {
+fn each_partition_has_its_own_staggered_window() {
     let by = |stagger: bool| json!({"partition_by": ["who"], "window": "1h", "stagger": stagger});
     let config = config(identities(), &[by(false), by(true), json!({"stagger": true})]);
     let windows = |sub: &str| {

@@ -10,7 +10,7 @@ fn error(typed: &str) -> String {
 }
 
 #[test]
-fn what_people_type_is_what_keys_hold() {
+fn typed_names_become_encoded_keys() {
     for (typed, key) in [
         ("*", "*"),
         ("jwt.sub=alice", "jwt.sub=alice"),
@@ -54,7 +54,7 @@ fn what_people_type_is_what_keys_hold() {
 }
 
 #[test]
-fn digests_are_made_for_long_values_and_kept_where_they_are_copied() {
+fn long_values_become_digests_and_copied_digests_stay() {
     let long = encode(&format!("jwt.sub={}", "a".repeat(129)));
     assert!(is_digest(long.strip_prefix("jwt.sub=").unwrap()), "{long}");
     assert_eq!(encode(&long), long);
@@ -62,12 +62,12 @@ fn digests_are_made_for_long_values_and_kept_where_they_are_copied() {
     // A value that looks like one is typed with %7E, and stays a value.
     let forged = long.replace('~', "%7E");
     assert_eq!(encode(&forged), forged);
-    // Neither upper case nor another length is one.
+    // A digest has lower-case digits and a fixed length.
     assert_eq!(encode("jwt.sub=~AB"), "jwt.sub=%7EAB");
 }
 
 #[test]
-fn a_secret_takes_the_place_of_its_label() {
+fn a_secret_replaces_its_label() {
     let secret = |label: &str, value: &str| Secret::new(label, value.into()).unwrap();
     let key = DigestKey::keyed(b"Jefe");
     let digest = "~5bdcc146bf60754e6a042426089575c7";
@@ -102,7 +102,7 @@ fn a_secret_takes_the_place_of_its_label() {
 }
 
 #[test]
-fn only_what_is_digested_needs_the_key() {
+fn only_digests_need_the_key() {
     for (typed, needs) in [
         ("*".to_owned(), false),
         ("jwt.sub=alice".to_owned(), false),
@@ -115,13 +115,13 @@ fn only_what_is_digested_needs_the_key() {
 }
 
 #[test]
-fn what_names_nobody_is_told_how_it_is_written() {
+fn errors_say_how_to_write_a_name() {
     assert!(error("").contains("label=value"));
     assert!(error("alice").contains("jwt.sub=alice"));
     for unknown in
         ["sub=alice", "jwt=alice", "jwt.=x", "jwt.a..b=x", "jwt@.a=x", "header.=x", "ips=1", "=x"]
     {
-        assert!(error(unknown).contains("is no label"), "{unknown}: {}", error(unknown));
+        assert!(error(unknown).contains("is not a label"), "{unknown}: {}", error(unknown));
     }
     assert!(
         error("jwt.sub=").contains("has no value") && error("jwt.sub").contains("has no value")
@@ -134,7 +134,7 @@ fn what_names_nobody_is_told_how_it_is_written() {
 }
 
 #[test]
-fn a_single_address_of_ipv6_is_told() {
+fn a_single_ipv6_address_is_reported() {
     let single =
         |typed: &str| Name::parse(typed, Vec::new()).unwrap().single_ipv6().map(ToOwned::to_owned);
     assert_eq!(single("ip=2001:db8::1").as_deref(), Some("2001:db8::1"));

@@ -54,7 +54,7 @@ impl ClientIpFields<'_> {
     }
 }
 
-/// The client's address, of IPv6 its first bits.
+/// The client's address; for IPv6, its first bits.
 #[derive(Debug)]
 struct Address {
     /// 1 to 128.
@@ -67,7 +67,7 @@ impl LookUp for Address {
         text.map_or(Found::Missing, |text| Found::Value(text.into_bytes().into()))
     }
 
-    /// An address, also one that is written as the network that it counts by.
+    /// An address, or the network that it counts by.
     fn spell(&self, raw: &[u8]) -> Result<Vec<u8>, &'static str> {
         let text = std::str::from_utf8(raw).map_err(|_| NO_ADDRESS)?;
         let network_of =
@@ -81,7 +81,7 @@ impl LookUp for Address {
     }
 }
 
-/// The text of an address: of an IPv6 address its first `ipv6_prefix` bits.
+/// The text of an address; for IPv6, the text of its first `ipv6_prefix` bits.
 fn network(address: IpAddr, ipv6_prefix: u8) -> String {
     match address {
         IpAddr::V6(v6) if ipv6_prefix < 128 => {

@@ -1,8 +1,8 @@
 //! The sources of identities: where a request says who is calling.
 //!
-//! Each kind of source is one file, which holds all there is to it: how the document writes it,
-//! what its label in a key is, how its value is looked up, and its documentation. A new kind is one
-//! file and one line of [`ALL`].
+//! Each kind of source is one file with everything about it: how the document writes it, what its
+//! label in a key is, how its value is looked up, and its documentation. A new kind is one file and
+//! one line of [`ALL`].
 
 mod client_ip;
 mod cookie;
@@ -235,7 +235,7 @@ fn only<G: Group>(book: &mut Book, name: &'static str, doc: &str) -> Value {
     })
 }
 
-/// The decoded name behind `kind.` in a label that a person typed.
+/// The decoded name after `kind.` in a label that a person typed.
 fn typed_name(kind: &str, typed: &str) -> Option<String> {
     let name = typed.strip_prefix(kind)?.strip_prefix('.').filter(|name| !name.is_empty())?;
     decoded(name)

@@ -1,4 +1,4 @@
-//! The search: breadth first, so that what it finds is found by the fewest steps.
+//! The search: breadth first, so that it finds a violation in the fewest steps.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
@@ -8,21 +8,21 @@ use super::node::Event;
 use super::properties::{Property, is_quiet};
 use super::steps::{Action, Known};
 
-/// More states than memory has room for.
+/// The most states that fit into memory.
 const MOST: usize = 5_000_000;
 
 /// What a search has seen.
 pub(super) struct Explored {
     /// States that differ.
     pub(super) states: usize,
-    /// Of those, in which nothing is on its way any more, and the last moment has come.
+    /// Those of them at the last moment, with nothing on its way.
     pub(super) quiet: usize,
-    /// The first state that is wrong, and the way there.
+    /// The property that the first wrong state violates, and the actions that lead there.
     pub(super) wrong: Option<(Property, Vec<Action>)>,
 }
 
 impl Setup {
-    /// Visits every state, or those up to the first in which one of `properties` does not hold.
+    /// Visits every state, up to the first that violates one of `properties`.
     pub(super) fn explore(&self, properties: &[Property]) -> Explored {
         let begun = Instant::now();
         let (start, mut known) = (self.start(), Known::new());
@@ -42,7 +42,7 @@ impl Setup {
             for action in self.actions(&state) {
                 steps += 1;
                 let next = self.next(&state, &action, &mut known);
-                assert!(seen.len() < MOST, "the world is too large to be searched");
+                assert!(seen.len() < MOST, "the world is too large to search");
                 if seen.insert(self.fingerprint(&next)) {
                     ways.push((place, action));
                     open.push_back((next, ways.len() - 1));

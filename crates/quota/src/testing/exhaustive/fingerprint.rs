@@ -7,7 +7,7 @@ use super::node::Node;
 use super::{Setup, State};
 
 impl Setup {
-    /// Equal for equal states, and else different but for one chance in 2^64.
+    /// Equal for equal states. Two different states collide with a chance of 1 in 2^64.
     pub(super) fn fingerprint(&self, state: &State) -> u64 {
         let State { step, admitted, requests, faults, departures, store, wrong, .. } = state;
         let wrong = wrong.map(|property| property as u8);
@@ -23,7 +23,7 @@ impl Setup {
 }
 
 impl Node {
-    /// Notes what the node looks like now.
+    /// Records the fingerprint of the node.
     pub(super) fn print(&mut self) {
         // A network keeps no order.
         self.flights.sort_by_cached_key(|flight| (flight.id, format!("{:?}", flight.message)));
@@ -32,8 +32,8 @@ impl Node {
     }
 }
 
-/// Of the text that `Debug` makes: what stands between braces counts in any order, and numbered
-/// tickets and calls by the order of their numbers.
+/// Hashes the text of `Debug`. Entries between braces count in any order, tickets and calls by the
+/// order of their numbers.
 fn of_text(text: &str) -> u64 {
     let mut serials: Vec<u64> = Vec::new();
     for name in SERIALS {
@@ -55,7 +55,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// What stands before `close`.
+    /// Hashes the text before `close`.
     fn block(&mut self, close: u8) -> u64 {
         let (mut entries, mut entry) = (0_u64, 1_u64);
         while let Some(&byte) = self.text.get(self.at) {
@@ -118,7 +118,7 @@ const fn finished(all: u64) -> u64 {
 }
 
 #[test]
-fn only_what_matters_counts() {
+fn fingerprints_ignore_map_order_and_serial_numbers() {
     for (a, b) in [
         ("{x: 1, y: 2}", "{y: 2, x: 1}"),
         (r#"{"a{,": (1, 2), "b": [3]}"#, r#"{"b": [3], "a{,": (1, 2)}"#),

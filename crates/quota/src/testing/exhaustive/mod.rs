@@ -1,11 +1,10 @@
-//! Invariants 1 to 3 over *all* histories of a small world: the real workers and the real messages,
-//! two or three workers, a few requests, and whatever order, delay and loss the network can make of
-//! their calls.
+//! Invariants 1 to 3 over *all* histories of a small world: real workers and real messages, two or
+//! three workers, a few requests, and every order, delay and loss of calls that the network allows.
 //!
-//! `stateright` was tried for this and does not fit: its states are `Send + Sync` and a worker is
-//! neither (its counters' keys are `Rc`s, as a Wasm module has one thread), it remembers a state by
-//! a hash of its own kind only, and it brings a web server and forty crates along. The search
-//! itself is the small part of it (`explore`).
+//! `stateright` was tried and does not fit. Its states are `Send + Sync`, and a worker is neither:
+//! the keys of its counters are `Rc`s, since a Wasm module has one thread. It identifies states
+//! only by its own hash, and it brings a web server and forty crates along. The search itself
+//! (`explore`) is the small part.
 //!
 //! `QUOTAGATE_MODEL=2` searches larger worlds; each search prints what it has visited
 //! (`--nocapture`).
@@ -31,7 +30,7 @@ use node::Node;
 use properties::Property;
 
 const TIMEOUT_MS: u64 = 50;
-/// One that is answered with it counts where statuses count.
+/// A request answered with this status counts, if the policy counts by status.
 const COUNTED: u16 = 401;
 
 /// What may arrive: the policies that apply, the cost, and how many of them.
@@ -60,7 +59,7 @@ type Window = (Rc<str>, u64);
 /// Everything, at one moment.
 #[derive(Clone)]
 struct State {
-    /// The place of the moment.
+    /// The index of the current moment.
     step: usize,
     store: ModelStore,
     nodes: Vec<Rc<Node>>,
@@ -69,7 +68,7 @@ struct State {
     requests: Vec<u8>,
     faults: u8,
     departures: u8,
-    /// What went wrong on the way here.
+    /// The property that was violated on the way here.
     wrong: Option<Property>,
 }
 

@@ -1,4 +1,4 @@
-//! Calls on their way: what a network, a host and a store can make of them.
+//! Calls on their way: what a network, a host and a store can do to them.
 
 use std::rc::Rc;
 
@@ -7,8 +7,8 @@ use super::{Setup, State};
 use crate::protocol::ReserveRequest;
 use crate::worker::{CallId, OutgoingCall};
 
-/// Which parts of a call the network carries to the store a second time. The product's never does;
-/// the others show why.
+/// Which parts of a call the network delivers to the store a second time. The product repeats
+/// nothing; the other variants show why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeats {
     Nothing,
@@ -16,14 +16,14 @@ pub(super) enum Repeats {
     Reservations,
 }
 
-/// A host reports a call so long after its timeout at the latest.
+/// The host reports a call at most this many milliseconds after its timeout.
 const HOST_MS: u64 = 10;
 
 /// A call under way.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     pub(super) id: CallId,
-    /// When its timeout is over.
+    /// When it times out, in milliseconds.
     pub(super) due: u64,
     pub(super) message: Message,
 }
@@ -51,14 +51,14 @@ impl Flight {
         Self { id: CallId(0), due: 0, message: Message::Stray(request) }
     }
 
-    /// Whether the host may still be silent about it then.
+    /// Whether the host may report it only after `ms`.
     pub(super) fn may_last_until(&self, ms: u64) -> bool {
         matches!(self.message, Message::Stray(_)) || ms <= self.due + HOST_MS
     }
 }
 
 impl Setup {
-    /// The store carries out what is in flight at this place, and replies so.
+    /// The store carries out the flight at this index, and returns its reply.
     pub(super) fn carry_out(&self, state: &mut State, worker: usize, flight: usize) -> Rc<str> {
         let now_ms = self.moments[state.step];
         let mut request = match &state.nodes[worker].flights[flight].message {
@@ -69,7 +69,7 @@ impl Setup {
             let used = state.store.used(&(back.key.clone(), back.window));
             if now_ms / 1000 / u64::from(back.window_s) == back.window && back.units > used {
                 state.wrong = state.wrong.or(Some(Property::NothingReturnedTwice));
-                // As the script has it: never below nothing.
+                // Like the script: never below 0.
                 back.units = used;
             }
         }
@@ -79,7 +79,7 @@ impl Setup {
 }
 
 impl Repeats {
-    /// What reaches the store again of a call that it has carried out.
+    /// The part of a call that reaches the store a second time.
     pub(super) fn of(self, request: &ReserveRequest) -> Option<Rc<ReserveRequest>> {
         let mut again = request.clone();
         match self {

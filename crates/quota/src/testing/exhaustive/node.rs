@@ -1,8 +1,8 @@
 //! A worker with its calls and the requests that it let through: what happens to it, and what
 //! follows.
 //!
-//! A node behaves alike wherever its fingerprint and the moment are the same, so a search carries
-//! out each step of it once.
+//! A node with the same fingerprint at the same moment behaves the same, so a search carries out
+//! each of its steps once.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,25 +39,25 @@ pub(super) struct Node {
 pub(super) enum Event {
     /// A request of this kind arrives.
     Arrive(usize),
-    /// The client leaves that waits at this place, or behind those that do is decided and has not
-    /// heard of it.
+    /// The client with the open ticket at this index leaves. It waits, or is decided and does not
+    /// know it yet.
     Leave(usize),
-    /// The request at this place is answered, with a status that counts or not.
+    /// The running request at this index is answered, with a status that counts or not.
     Answer(usize, bool),
-    /// The store has carried out the call at this place, and this is its reply.
+    /// The store has carried out the call at this index, and this is its reply.
     Carried(usize, Rc<str>),
-    /// The reply at this place arrives.
+    /// The reply at this index arrives.
     Deliver(usize),
-    /// The host reports that the call at this place failed; the store may still carry it out.
+    /// The host reports that the call at this index failed; the store may still carry it out.
     Fail(usize),
     Tick,
-    /// Those that are decided go on.
+    /// The requests that are decided go on.
     Hear,
     /// The next moment comes.
     Pass,
 }
 
-/// What follows for the world.
+/// What changes in the world.
 #[derive(Clone, Default)]
 pub(super) struct Effects {
     pub(super) admitted: Vec<(Window, u64)>,
@@ -69,7 +69,7 @@ pub(super) struct Effects {
 pub(super) struct Step<'a> {
     setup: &'a Setup,
     node: Node,
-    /// The place of the moment.
+    /// The index of the current moment.
     moment: usize,
     effects: Effects,
 }
@@ -149,8 +149,8 @@ impl<'a> Step<'a> {
         (self.node, self.effects)
     }
 
-    /// Sends the calls that are due. Where clients may leave they do so between a decision and its
-    /// being heard, too.
+    /// Sends the calls that are due. If clients may leave, they may also leave between a decision
+    /// and its delivery.
     fn settle(&mut self, now: Monotonic) {
         while let Some(call) = self.node.worker.next_call(now) {
             self.node.flights.push(Flight::new(call, self.now_ms()));
@@ -185,8 +185,8 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The window that a standing is of: it ends at most a reply's delay, less than its length,
-    /// before the reset time that the worker knows.
+    /// The window of a standing. It ends before the reset time that the worker knows, by at most
+    /// the delay of a reply, which is less than the window's length.
     fn window(&self, standing: &Standing) -> u64 {
         let length = u64::from(self.setup.config.policies[standing.policy].window.seconds());
         standing.balance.resets.since(Monotonic::default()).as_secs() / length - 1

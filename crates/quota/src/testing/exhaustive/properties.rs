@@ -4,18 +4,18 @@ use super::{Setup, State};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Property {
-    /// Invariant 1: of no window more is let through than its quota.
+    /// Invariant 1: no window admits more than its quota.
     NeverOver,
     /// Invariant 3: nothing is let through that the store has not counted.
     NothingUncounted,
     /// Invariant 3: once all is quiet and no call failed, the store has counted what was let
     /// through, and no more.
     NothingPaidTwice,
-    /// Invariant 3: no return takes what somebody else was granted.
+    /// Invariant 3: no refund takes units that were granted to another request.
     NothingReturnedTwice,
-    /// Invariant 2: nobody waits after the tick that follows his deadline.
+    /// Invariant 2: no request waits past the tick that follows its deadline.
     NothingStuck,
-    /// Units that are held are spent in their own window.
+    /// Held units are spent in their own window.
     InItsWindow,
 }
 
@@ -54,7 +54,7 @@ impl Setup {
         self.config.policies.iter().find(|policy| named(&policy.name)).unwrap().quota
     }
 
-    /// Of the windows that run; at their ends refunds come too late.
+    /// Checks only the current windows: refunds of earlier ones come too late.
     fn is_all_accounted_for(&self, state: &State) -> bool {
         (0..self.config.policies.len()).all(|place| {
             let counter = (self.counter(place).key, self.current(state.step, place));

@@ -1,4 +1,4 @@
-//! What can happen next in a world, and what then is.
+//! What can happen next in a world, and the state that follows.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ impl Setup {
             for (place, Flight { message, .. }) in node.flights.iter().enumerate() {
                 may(match message {
                     Message::Reply(_) => Event::Deliver(place),
-                    // What it says is known when it is carried out.
+                    // The reply is filled in when the store carries out the call.
                     Message::Call(_) | Message::Stray(_) => Event::Carried(place, "".into()),
                 });
                 if state.faults > 0 && !matches!(message, Message::Stray(_)) {

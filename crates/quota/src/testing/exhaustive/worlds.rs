@@ -1,4 +1,4 @@
-//! The worlds that are searched, and what is found.
+//! The worlds to search, and what the search must find.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn lease(policy: &mut Policy) {
     policy.precision = Precision::Lease { ahead, max };
 }
 
-/// Two workers that count exactly in one window, quota 2, and nothing that goes wrong.
+/// Two workers that count exactly in one window with quota 2. Nothing goes wrong.
 fn plain(requests: &[Requests]) -> Setup {
     Setup {
         config: config(2, "366d", |_| {}),
@@ -49,7 +49,7 @@ fn moments(after: &[u64]) -> Vec<u64> {
     after.iter().map(|ms| BEGIN + ms).collect()
 }
 
-/// `larger` where the environment asks for larger worlds.
+/// The `usual` world, changed by `larger` if the environment asks for larger worlds.
 fn sized(usual: Setup, larger: impl FnOnce(&mut Setup)) -> Setup {
     let mut setup = usual;
     if std::env::var("QUOTAGATE_MODEL").is_ok_and(|scale| scale != "1") {
@@ -58,7 +58,7 @@ fn sized(usual: Setup, larger: impl FnOnce(&mut Setup)) -> Setup {
     setup
 }
 
-/// Every state is right, and there are more than so many thousands.
+/// Asserts that every state is right, and that there are more than this many thousand states.
 fn is_right(setup: &Setup, thousands: usize) {
     let explored = setup.explore(&Property::ALL);
     assert!(explored.wrong.is_none(), "{:#?}", explored.wrong);
@@ -67,7 +67,7 @@ fn is_right(setup: &Setup, thousands: usize) {
 }
 
 #[test]
-fn what_one_policy_grants_goes_back_where_another_refuses() {
+fn units_are_refunded_if_another_policy_refuses() {
     let setup = plain(&[(&[0, 1], 1, 2), (&[1], 1, 1)]);
     is_right(&sized(setup, |setup| setup.requests[1].2 = 2), 100);
 }
@@ -107,7 +107,7 @@ fn a_window_ends_while_calls_are_under_way() {
 }
 
 #[test]
-fn requests_count_by_how_they_are_answered() {
+fn requests_count_by_their_answer() {
     let statuses = |policy: &mut Policy| {
         policy.count = Count::Answered(Answers { statuses: [COUNTED].into(), ..Answers::default() })
     };
@@ -116,7 +116,7 @@ fn requests_count_by_how_they_are_answered() {
 }
 
 #[test]
-fn units_are_held_ahead_when_a_counter_runs_out() {
+fn a_counter_runs_out_while_units_are_leased() {
     let setup = Setup {
         config: config(200, "366d", lease),
         taken: 186,
@@ -127,7 +127,7 @@ fn units_are_held_ahead_when_a_counter_runs_out() {
 }
 
 #[test]
-fn units_held_ahead_are_kept_where_another_policy_refuses() {
+fn leased_units_stay_if_another_policy_refuses() {
     let edit = |policy: &mut Policy| match &*policy.name {
         "a" => lease(policy),
         _ => policy.quota = 1,
@@ -144,7 +144,7 @@ fn units_held_ahead_are_kept_where_another_policy_refuses() {
 }
 
 #[test]
-fn units_are_held_ahead_when_a_window_ends() {
+fn a_window_ends_while_units_are_leased() {
     let setup = Setup {
         config: config(200, "1s", lease),
         // Two of 17 let a worker expect one unit in the time that is left.
@@ -155,7 +155,7 @@ fn units_are_held_ahead_when_a_window_ends() {
     is_right(&sized(setup, |setup| setup.faults = 1), 10);
 }
 
-/// Why a return is sent once, through a connection that never repeats a command.
+/// Why a refund is sent once, through a connection that never repeats a command.
 #[test]
 fn refunds_that_reach_the_store_twice_admit_more_than_the_quota() {
     let setup = Setup {
@@ -173,14 +173,14 @@ fn refunds_that_reach_the_store_twice_admit_more_than_the_quota() {
     assert!(once.explore(&[Property::NeverOver]).wrong.is_none());
 }
 
-/// Why a reservation is repeated only where it was not carried out: what nobody hears of is lost,
-/// though never more than the quota is admitted.
+/// Why a reservation is retried only if the store did not carry it out: the units of an unread
+/// grant are lost, though requests never exceed the quota.
 #[test]
 fn reservations_that_reach_the_store_twice_lose_units_and_admit_no_more() {
     let setup = Setup { repeats: Repeats::Reservations, ..plain(&[(&[0], 1, 2)]) };
     let safe = [Property::NeverOver, Property::NothingUncounted, Property::NothingStuck];
     assert!(setup.explore(&safe).wrong.is_none());
-    let (wrong, way) = setup.explore(&Property::ALL).wrong.expect("units that nobody got");
+    let (wrong, way) = setup.explore(&Property::ALL).wrong.expect("units that no request got");
     assert_eq!(wrong, Property::NothingPaidTwice);
     println!("{way:#?}");
 }

@@ -29,7 +29,7 @@ fn config(window: &str) -> Config {
     Config::parse(text.as_bytes()).unwrap()
 }
 
-/// The same, with quotas and kinds of policies by chance.
+/// The same, with random quotas and kinds of policies.
 fn varied(seed: u64, window: &str) -> Config {
     let (mut config, mut random) = (config(window), Random(!seed));
     for policy in &mut config.policies {
@@ -65,7 +65,7 @@ fn invariant_1_never_over_whatever_is_lost_or_late() {
     for seed in seeds(150) {
         let window = ["366d", "1s"][seed as usize % 2];
         let setup = Setup { loss: [0, 5, 30][seed as usize % 3], ..SETUP };
-        // The world looks at every admission.
+        // The world checks every admission.
         let mut world = World::new(seed, varied(seed, window), setup).run(1_800);
         assert!(!world.admitted.is_empty(), "seed {seed}");
         world.statistics_are_true();
@@ -87,9 +87,10 @@ fn invariant_3_nothing_is_admitted_that_the_store_has_not_counted() {
 }
 
 #[test]
-fn invariant_3_what_is_counted_is_admitted_or_returned_while_nothing_is_lost() {
+fn invariant_3_what_is_counted_is_admitted_or_refunded_while_nothing_is_lost() {
     for seed in seeds(100) {
-        // Many windows would hide units that are kept: one window, and time for refunds at its end.
+        // Many windows would hide units that a worker keeps. So there is one window, with time for
+        // refunds at its end.
         let late = seed % 2 == 0;
         let setup = Setup { late, ..SETUP };
         let mut world = World::new(seed, varied(seed, "366d"), setup).run(1_500).drain();
@@ -100,8 +101,8 @@ fn invariant_3_what_is_counted_is_admitted_or_returned_while_nothing_is_lost() {
             if policy(&world, key).count_denied {
                 let refused = world.refused.get(counter).copied().unwrap_or_default();
                 most += refused + world.unseen.get(key).copied().unwrap_or_default();
-                // Of a request that the worker refuses after its timeout the store may never have
-                // heard.
+                // The store may never have seen a request that the worker refuses after its
+                // timeout.
                 least += if late { 0 } else { refused };
             }
             assert!(
@@ -110,27 +111,27 @@ fn invariant_3_what_is_counted_is_admitted_or_returned_while_nothing_is_lost() {
             );
         }
         world.statistics_are_true();
-        assert!(world.is_idle(), "seed {seed}: nothing is left to be done");
+        assert!(world.is_idle(), "seed {seed}: a worker is not idle");
     }
 }
 
 #[test]
 fn a_demanded_quota_is_used_up() {
     for seed in seeds(50) {
-        // Long enough to be asked about again after the last unit has come back.
+        // Long enough for a recheck after the last refund.
         let world = World::new(seed, config("366d"), SETUP).run(3_300).drain();
         for (counter, admitted) in &world.admitted {
             assert_eq!(*admitted, world.store.used(counter), "seed {seed}: {counter:?}");
             assert!(
                 *admitted > 40 - 3,
-                "seed {seed}: {admitted} of {counter:?}, but for what no cost fits"
+                "seed {seed}: {admitted} of {counter:?}: no cost fits into what may be left"
             );
         }
     }
 }
 
 #[test]
-fn a_worker_admits_no_more_than_its_share_by_itself() {
+fn a_worker_on_its_own_admits_no_more_than_its_share() {
     for seed in seeds(100) {
         let (mut config, mut random) = (varied(seed, "366d"), Random(seed));
         for policy in &mut config.policies {

@@ -1,4 +1,4 @@
-//! Units held ahead: three proxies of two workers each, and traffic that moves between them.
+//! Leases: three proxies of two workers each, and traffic that moves between them.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn invariant_1_never_over_whatever_traffic_does() {
 }
 
 #[test]
-fn invariant_3_all_units_return_when_traffic_stops() {
+fn invariant_3_all_units_are_refunded_when_traffic_stops() {
     for seed in seeds(30) {
         let mut world = World::new(seed, config(1_000_000, "366d"), SETUP).run(700).drain();
         for counter in world.store.counters() {
@@ -44,10 +44,10 @@ fn invariant_3_all_units_return_when_traffic_stops() {
 }
 
 #[test]
-fn of_a_demanded_quota_98_percent_are_admitted() {
+fn leases_admit_98_percent_of_a_demanded_quota() {
     for seed in seeds(10) {
-        // About 28,000 requests in the window: nearly three times the quota, and little more than
-        // it.
+        // About 28,000 requests in the window: from nearly three times the quota to little more
+        // than the quota.
         for quota in [10_000, 20_000, 26_000] {
             let world = World::new(seed, config(quota, "10s"), SETUP).run(10_100);
             assert!(!world.refused.is_empty(), "seed {seed}: {quota} are demanded");
@@ -65,11 +65,11 @@ fn of_a_demanded_quota_98_percent_are_admitted() {
 }
 
 #[test]
-fn in_the_shortest_windows_98_percent_are_admitted_all_in_all() {
+fn leases_admit_98_percent_over_many_short_windows() {
     let (mut windows, mut all) = (0, 0);
     for seed in seeds(20) {
-        // Whoever knows the counter to be spent asks again after a second: what a late message
-        // brings back is lost.
+        // A worker that knows that the counter is used up rechecks it after a second, so units of a
+        // late refund are lost.
         let world = World::new(seed, config(2_000, "1s"), SETUP).run(3_100);
         for window in 1_000..1_003 {
             let admitted = world.admitted[&("d:a:{ip=0}".to_owned(), window)];

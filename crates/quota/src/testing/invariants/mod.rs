@@ -1,6 +1,6 @@
 //! Invariants 1 to 3 over random histories: several workers, one store, calls that are late or
-//! lost, clients that leave. Virtual time, one seed a history; `QUOTAGATE_SEEDS=20` runs twenty
-//! times as many.
+//! lost, clients that leave. Virtual time, one seed for each history; `QUOTAGATE_SEEDS=20` runs
+//! twenty times as many.
 
 mod histories;
 mod leases;

@@ -1,4 +1,4 @@
-//! What the contract says of the store's script, without any of the product's code.
+//! The contract of the store's script, without any of the product's code.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ impl ModelStore {
             if now_ms / 1000 / u64::from(back.window_s) == back.window
                 && let Some(used) = self.0.get_mut(&(back.key.clone(), back.window))
             {
-                assert!(*used >= back.units, "more goes back than was taken: {back:?} of {used}");
+                assert!(*used >= back.units, "more is refunded than was taken: {back:?} of {used}");
                 *used -= back.units;
             }
         }

@@ -18,7 +18,7 @@ use crate::time::Monotonic;
 use crate::worker::{CallId, Counted, Submitted, Ticket, Worker};
 
 pub(super) const TIMEOUT_MS: u64 = 50;
-/// One that is answered with it counts where statuses count.
+/// A request answered with this status counts, if the policy counts by status.
 pub(super) const COUNTED: u16 = 401;
 
 /// How the world behaves.
@@ -26,16 +26,16 @@ pub(super) struct Setup {
     pub(super) workers: usize,
     /// Parties that a policy counts.
     pub(super) parties: u64,
-    /// Requests a millisecond: up to so many.
+    /// The most requests in a millisecond.
     pub(super) rate: u64,
     /// The largest cost.
     pub(super) cost: u64,
-    /// Chance, in percent, that a call is lost, on its way there and back each.
+    /// Chance, in percent, that a call is lost, for each direction.
     pub(super) loss: u64,
-    /// Whether some messages are later than the timeout.
+    /// Whether some messages arrive after the timeout.
     pub(super) late: bool,
-    /// For so many milliseconds two workers get nearly all of the traffic, then two others; 0: all
-    /// the same.
+    /// For this many milliseconds two workers get nearly all of the traffic, then two others. 0 if
+    /// all workers get the same.
     pub(super) moves_every: u64,
 }
 
@@ -48,7 +48,7 @@ enum Event {
 
 struct Client {
     worker: usize,
-    /// `None`: it went on and nobody can take it back.
+    /// `None` if it went on, so that it cannot leave.
     ticket: Option<Ticket>,
     since: u64,
     checks: Vec<Check>,
@@ -64,12 +64,12 @@ pub(super) struct World {
     clients: BTreeMap<u64, Client>,
     /// By policy and party.
     counters: Vec<Vec<Counter>>,
-    /// Units by counter and number of the window that granted them, and of those refused, where
-    /// that counts.
+    /// Admitted units, by counter and number of the window that granted them. `refused` has the
+    /// refused ones.
     pub(super) admitted: HashMap<(String, u64), u64>,
     pub(super) refused: HashMap<(String, u64), u64>,
-    /// Units, by counter key, that a policy may have refused unseen: of clients that left before
-    /// they knew, and of those answered with 503.
+    /// Units, by counter key, that a policy may have refused without this world seeing it: of
+    /// clients that left before the decision reached them, and of those answered with 503.
     pub(super) unseen: HashMap<Rc<str>, u64>,
     /// Units that each worker admitted by itself.
     pub(super) local: HashMap<(usize, Counter), u64>,
@@ -192,7 +192,7 @@ impl World {
             for standing in standings.iter().filter(|standing| standing.granted) {
                 let window_s = self.config.policies[standing.policy].window.seconds();
                 let current = self.now / 1000 / u64::from(window_s);
-                assert_eq!(self.window(standing), current, "held after its window's end");
+                assert_eq!(self.window(standing), current, "spent after its window's end");
             }
         }
         self.decided(worker, checks, decision);
@@ -363,7 +363,7 @@ impl World {
         self
     }
 
-    /// All clients leave that can, and nearly a second passes without new ones.
+    /// All clients that can leave do so, and nearly a second passes without new ones.
     pub(super) fn drain(mut self) -> Self {
         let waiting = |(id, client): (&u64, &Client)| client.ticket.map(|ticket| (*id, ticket));
         let leaving: Vec<_> = self.clients.iter().filter_map(waiting).collect();

@@ -7,7 +7,7 @@ use crate::worker::GATHER;
 /// The document whose numbers are checked.
 const DOCUMENT: &str = include_str!("../../../../../docs/design/batching.md");
 
-/// Calls a request by Little's law, at `rate` requests a second and calls of `us` microseconds.
+/// Calls per request by Little's law, at `rate` requests a second and calls of `us` microseconds.
 fn model(rate: u64, us: u64) -> f64 {
     let (rate, trip, gather) = (rate as f64 / 1e6, us as f64, GATHER.as_micros() as f64);
     let between =
@@ -32,7 +32,7 @@ fn near(a: f64, b: f64, percent: f64) -> bool {
 }
 
 #[test]
-fn the_worker_makes_the_calls_that_the_model_says() {
+fn calls_and_waits_match_the_model() {
     let mut checked = 0;
     for (rate, us, cells) in rows() {
         let [said, simulated, p50, p99] = cells[..] else { panic!("{cells:?}") };
@@ -53,7 +53,7 @@ fn the_worker_makes_the_calls_that_the_model_says() {
 }
 
 #[test]
-fn one_slow_call_does_not_make_two_for_ever() {
+fn one_slow_call_does_not_double_the_calls_for_good() {
     let traffic = Traffic { rate: 20_000, partitions: 1 };
     let steady = run(exact(), traffic, Wire::steady(500), 1, 2);
     // One call in a hundred takes 10 ms, during which the others leave after 5 ms.

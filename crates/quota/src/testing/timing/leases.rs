@@ -4,19 +4,18 @@ use super::*;
 
 const WIRE: Wire = Wire { usual_us: 500, slow_us: 500 };
 
-/// Of a worker whose refills have found their size.
+/// Calls and items per request, after the worker's refills have reached a steady size.
 fn cost(config: Config, rate: u64, partitions: u64) -> (f64, f64) {
     let measured = run(config, Traffic { rate, partitions }, WIRE, 12, 3);
     (measured.calls_a_request(), measured.items_a_request())
 }
 
 #[test]
-fn a_lease_saves_calls_and_items_wherever_it_holds_anything() {
+fn a_lease_that_holds_units_saves_calls_and_items() {
     for (rate, partitions, ahead_ms, most_calls, most_items) in [
         (20_000, 1, 100, 0.003, 0.003),
         (4_000, 1_000, 1_000, 0.04, 0.5),
-        // A refill takes half of what is held, and that is forty units: one item in twenty
-        // requests.
+        // A lease holds forty units and a refill takes half of them: one item in twenty requests.
         (4_000, 1_000, 10_000, 0.004, 0.055),
         (15_000, 1_000, 1_000, 0.001, 0.13),
     ] {
@@ -30,8 +29,9 @@ fn a_lease_saves_calls_and_items_wherever_it_holds_anything() {
 }
 
 #[test]
-fn a_lease_that_holds_next_to_nothing_costs_what_counting_exactly_costs() {
-    // 0.4 units ahead are none; 1.5 are one, and every other request finds it.
+fn a_tiny_lease_costs_no_more_than_exact_counting() {
+    // A lease of 0.4 units holds none. One of 1.5 units holds one, and every other request finds
+    // it.
     for (rate, most_items) in [(4_000, 1.01), (15_000, 0.6)] {
         let (calls, items) = cost(leased(Duration::from_millis(100)), rate, 1_000);
         let (exact_calls, exact_items) = cost(exact(), rate, 1_000);

@@ -1,6 +1,6 @@
 //! What a worker's decisions cost in calls, items and waiting: one worker, its store and a wire
-//! between them in virtual time, to the microsecond. The host is as `src/` is: calls leave after a
-//! request that waits, after a reply, and with the tick.
+//! between them in virtual time, to the microsecond. The host behaves like `src/`: calls leave
+//! after a request that waits, after a reply, and with the tick.
 
 mod batching;
 mod leases;
@@ -21,7 +21,7 @@ use crate::worker::{CallId, Submitted, Worker};
 const TICK_US: u64 = 10_000;
 const SECOND_US: u64 = 1_000_000;
 
-/// Requests that come at random, each for one of the partitions at random.
+/// Requests at random moments, each for a random partition.
 #[derive(Clone, Copy)]
 struct Traffic {
     /// Requests a second, of all partitions together.
@@ -33,7 +33,7 @@ struct Traffic {
 #[derive(Clone, Copy)]
 struct Wire {
     usual_us: u64,
-    /// One call in a hundred takes so long.
+    /// One call in a hundred takes this long.
     slow_us: u64,
 }
 
@@ -63,7 +63,7 @@ impl Measured {
         (self.reservations + self.refunds) as f64 / self.requests as f64
     }
 
-    /// The wait that so many percent of the requests do not exceed, in microseconds.
+    /// A percentile of the waits, in microseconds.
     fn wait_us(&self, percent: usize) -> u64 {
         self.waits_us[(self.waits_us.len() - 1) * percent / 100]
     }
@@ -89,7 +89,8 @@ struct Host {
     measuring: bool,
 }
 
-/// One exact policy with more quota than anybody uses; waits up to a second, so that nothing fails.
+/// One exact policy with more quota than the traffic uses. Requests wait up to a second, so that
+/// nothing fails.
 fn exact() -> Config {
     let text = r#"{"domain":"d","store":{"cluster":"c","timeout":"1s","on_failure":"deny"},
         "policies":[{"name":"a","partition_by":[],"quota":100000000,"window":"1h"}]}"#;

@@ -18,7 +18,7 @@ impl World {
         }
     }
 
-    /// What the workers counted is what was seen of their decisions.
+    /// The workers' counts match the decisions that the world saw.
     pub(in super::super) fn statistics_are_true(&mut self) {
         let mut told: BTreeMap<(usize, Outcome), u64> = BTreeMap::new();
         for (counted, n) in self.workers.iter_mut().flat_map(Worker::take_tally) {
