@@ -4,10 +4,10 @@
 //! | --- | --- |
 //! | `quota_from` | a whole number in a claim, at most `max`; for any other value `quota` applies |
 //! | `tiers` | selected by a claim; for an unknown or missing tier `quota` applies |
-//! | `overrides` by `value` | raw for one source, encoded for several, raw for a secret key, which never appears in clear |
-//! | `overrides` by `network` | the full address behind a trusted hop, IPv4, mapped and IPv6; `unlimited` makes no store call |
-//! | precedence | override, then `quota_from`, then tier, then `quota`; the first override that matches |
-//! | `cost` | a number, or a header within its bounds; above the quota: refused without a store call |
+//! | `overrides` by `value` | raw for one source, encoded for several, raw for a secret key |
+//! | `overrides` by `network` | the address behind a trusted hop, IPv4, mapped and IPv6 |
+//! | precedence | the first override that matches, then `quota_from`, tier, `quota` |
+//! | `cost` | a number, or a header within its bounds; above the quota: no store call |
 //! | `quota: 0` | refuses every request |
 
 use anyhow::Result;

@@ -2,11 +2,11 @@
 //!
 //! | field | expected |
 //! | --- | --- |
-//! | `count_denied` | refused requests increase the counter, requests that another policy refuses do not; `Retry-After` does not change |
-//! | `stagger` | each partition has its own window boundaries: number, time to live and reset follow the formula |
+//! | `count_denied` | refused requests count, unless another policy refuses them |
+//! | `stagger` | each partition has its own window boundaries |
 //! | `window` | one second, which ends by Redis' clock, and 366 days |
 //! | `mode: off` | counts nothing and makes no store call |
-//! | several policies | each has its own cost; a request that one policy refuses spends nothing of the others |
+//! | several policies | each has its own cost; a refused request spends nothing |
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -4,10 +4,10 @@
 //! | --- | --- |
 //! | `allow`, `deny` | 200 uncounted, 503; no quota is spent before the store is up |
 //! | `local` | each worker admits its share of the quota, at least 1, then 429 |
-//! | a policy's own `on_failure` | wins over the store's; with several policies `deny` wins over a local share |
-//! | a Redis that is down, a store that hangs | counts as a store failure; no request waits beyond the timeout |
+//! | a policy's own `on_failure` | wins over the store's; `deny` wins over a local share |
+//! | a Redis that is down, a store that hangs | a store failure; no request waits beyond the timeout |
 //! | a store that shuts down | no request fails while it drains |
-//! | `token` | with the right token requests are counted; a wrong or missing token is a store failure; no token is logged |
+//! | `token` | a wrong or missing one is a store failure; no token is logged |
 
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 //!
 //! | case | expected |
 //! | --- | --- |
-//! | `deny`, every behaviour | 503 within the timeout, no request admitted, the failure is counted under its kind, and counting resumes by itself |
+//! | `deny`, every behaviour | 503 in time, the failure is counted by kind, counting resumes |
 //! | `allow`, `local` | every request uncounted, or exactly the worker's share |
 //! | answers twice | the second answer is ignored: no request is admitted without a grant |
 //! | a cluster that Envoy does not know | a store failure, which the log names |

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | requests that waited in that VM | end within the `idle_timeout` of their route |
 //! | requests of the other worker | are not affected |
-//! | later requests | are counted by a fresh VM; units granted to the dead one are lost, none is granted twice |
+//! | later requests | are counted by a fresh VM; units of the dead one are lost |
 
 use std::path::Path;
 use std::time::{Duration, Instant};
