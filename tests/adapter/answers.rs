@@ -1,4 +1,4 @@
-//! What clients and the store get of the filter's own making.
+//! What the filter itself sends to clients and to the store.
 
 use crate::document::{document, grant, policy};
 use crate::host::{configure, host, reply, request, response};
@@ -8,7 +8,7 @@ fn header(headers: &[(String, String)], name: &str) -> Option<String> {
 }
 
 #[test]
-fn calls_carry_the_token_and_an_authority_that_every_parser_takes() {
+fn calls_carry_the_token_and_an_authority_that_every_parser_accepts() {
     assert!(configure(&document(&policy("p", ""), "", r#","token":"c2VjcmV0""#)));
     request(2);
     let headers = host(|h| h.call_headers.clone());
@@ -25,7 +25,7 @@ fn calls_without_a_token_carry_none() {
 }
 
 #[test]
-fn a_refusal_of_ones_own_reaches_the_client() {
+fn custom_refusal_reaches_the_client() {
     let denied = r#""response":{"headers":[],"denied":{"status":503,"content_type":"text/html",
         "body":"<p>{policy}: {quota}, {retry_after}</p>","headers":{"X-Why":"{policy}"}}},"#;
     assert!(configure(&document(&policy("p", ""), denied, "")));
@@ -43,8 +43,8 @@ fn a_refusal_of_ones_own_reaches_the_client() {
 }
 
 #[test]
-fn only_grpc_clients_are_told_when_to_retry_in_grpcs_way() {
-    for (content_type, told) in [
+fn only_grpc_clients_get_the_grpc_retry_header() {
+    for (content_type, has_pushback) in [
         ("application/grpc", true),
         ("application/grpc+proto", true),
         ("application/grpc-web", false),
@@ -58,7 +58,7 @@ fn only_grpc_clients_are_told_when_to_retry_in_grpcs_way() {
             request(3);
             assert_eq!(host(|h| h.answered.clone()), [(2, 429), (3, 429)]);
             let pushback = header(&host(|h| h.answer.headers.clone()), "grpc-retry-pushback-ms");
-            assert_eq!(pushback.is_some(), told, "{content_type}");
+            assert_eq!(pushback.is_some(), has_pushback, "{content_type}");
             assert!(
                 pushback.is_none_or(|ms| (29_000..=30_000).contains(&ms.parse::<u32>().unwrap()))
             );
@@ -68,7 +68,7 @@ fn only_grpc_clients_are_told_when_to_retry_in_grpcs_way() {
 }
 
 #[test]
-fn the_limits_of_an_upstream_are_joined() {
+fn limits_of_the_upstream_are_joined() {
     assert!(configure(&document(&policy("p", ""), "", "")));
     request(2);
     reply(1, 200, &grant(1, 40));
@@ -84,7 +84,7 @@ fn the_limits_of_an_upstream_are_joined() {
 }
 
 #[test]
-fn a_missing_identity_is_challenged() {
+fn missing_identity_is_challenged() {
     assert!(configure(&document(
         &policy("p", r#","partition_by":["tenant"],"on_missing":"deny""#),
         "",
@@ -98,7 +98,7 @@ fn a_missing_identity_is_challenged() {
 }
 
 #[test]
-fn warnings_are_logged_when_the_configuration_comes() {
+fn warnings_are_logged_when_a_configuration_loads() {
     let denied = r#""response":{"denied":{"body":"wait {retry-after} s"}},"#;
     assert!(configure(&document(&policy("p", ""), denied, "")));
     let warnings =

@@ -1,11 +1,11 @@
-//! What the adapter does with a host that behaves, and with one that does not.
+//! How the adapter handles a host that behaves, and one that does not.
 
 use crate::host::{
     CONTINUE, PAUSE, ROOT, STOP_ALL, active, body_and_trailers, configure, crowd, end, fifth_call,
     headers, host, queue, reply, request, response, tick,
 };
 
-/// The status of a null or nested-null property, which the SDK takes for impossible.
+/// The status of a null or nested-null property, which the SDK does not expect.
 const SERIALIZATION_FAILURE: u32 = 3;
 
 const QUOTA: u64 = 1000;
@@ -29,7 +29,7 @@ fn start() {
 }
 
 #[test]
-fn a_call_belongs_to_the_root_and_the_stream_is_active_again_after_it() {
+fn call_belongs_to_the_root_and_the_stream_is_active_again_after_it() {
     start();
     assert!(!request(5), "it waits");
     assert_eq!(host(|h| h.calls[0].0), ROOT);
@@ -42,7 +42,7 @@ fn a_call_belongs_to_the_root_and_the_stream_is_active_again_after_it() {
 }
 
 #[test]
-fn a_request_that_waits_keeps_its_body_and_trailers_back() {
+fn waiting_request_holds_its_body_and_trailers() {
     start();
     assert_eq!(headers(5, false), STOP_ALL);
     assert_eq!(body_and_trailers(5), [PAUSE; 2]);
@@ -73,20 +73,20 @@ fn at_most_32_streams_are_resumed_or_answered_in_one_callback() {
 }
 
 #[test]
-fn a_stream_that_is_gone_is_not_resumed_and_nobody_else_in_its_place() {
+fn vanished_stream_is_not_resumed_and_no_other_stream_in_its_stead() {
     start();
     for id in 2..=4 {
         request(id);
     }
     reply(1, 200, &grant(1));
-    // Gone without a word: the host has not said so yet.
+    // The stream is gone, but the host has not reported it yet.
     host(|h| h.dead.insert(3));
     reply(2, 200, &grant(2));
     assert_eq!(host(|h| h.resumed.clone()), [2, 4]);
 }
 
 #[test]
-fn invariant_3_units_of_a_client_that_left_go_back() {
+fn invariant_3_units_of_a_client_that_left_are_refunded() {
     start();
     request(2);
     end(2);
@@ -101,17 +101,20 @@ fn invariant_3_units_of_a_client_that_left_go_back() {
 }
 
 #[test]
-fn a_call_that_cannot_leave_is_answered_from_a_callback_of_its_own() {
+fn call_that_cannot_be_sent_is_answered_from_a_separate_callback() {
     start();
     host(|h| h.refuse_calls = true);
     assert!(!request(2));
-    assert!(host(|h| h.answered.is_empty()), "not while the stream's own callback runs");
+    assert!(
+        host(|h| h.answered.is_empty()),
+        "no answer may be sent within the stream's own callback"
+    );
     assert!(queue());
     assert_eq!(host(|h| h.answered.clone()), [(2, 503)]);
 }
 
 #[test]
-fn whatever_the_store_answers_the_request_is_decided() {
+fn every_store_answer_decides_the_request() {
     for (status, body) in [(0, ""), (200, ""), (200, "<html>"), (504, ""), (503, "no"), (400, "{}")]
     {
         std::thread::spawn(move || {
@@ -126,7 +129,7 @@ fn whatever_the_store_answers_the_request_is_decided() {
 }
 
 #[test]
-fn invariant_4_bytes_that_are_no_text_are_data() {
+fn invariant_4_bytes_that_are_not_utf8_are_data() {
     assert!(configure(&document(r#""tenant""#, "deny")));
     host(|h| h.request_headers.push(("x-tenant".into(), b"\xff\0\n}".to_vec())));
     request(2);
@@ -135,7 +138,7 @@ fn invariant_4_bytes_that_are_no_text_are_data() {
 }
 
 #[test]
-fn a_header_that_is_given_twice_names_nobody() {
+fn header_given_twice_identifies_no_client() {
     assert!(configure(&document(r#""tenant""#, "deny")));
     for value in [b"a", b"b"] {
         host(|h| h.request_headers.push(("x-tenant".into(), value.to_vec())));
@@ -146,7 +149,7 @@ fn a_header_that_is_given_twice_names_nobody() {
 }
 
 #[test]
-fn headers_are_fetched_only_where_needed_and_all_at_once() {
+fn headers_are_fetched_only_when_needed_and_all_at_once() {
     let fetches = |policies: &str| {
         let policies = policies.to_owned();
         let case = move || {
@@ -185,7 +188,7 @@ fn headers_are_fetched_only_where_needed_and_all_at_once() {
 }
 
 #[test]
-fn invariant_4_a_claim_that_cannot_be_read_is_missing() {
+fn invariant_4_unreadable_claim_is_missing() {
     assert!(configure(&document(r#""sub""#, "deny")));
     host(|h| {
         let claim = "metadata.filter_metadata.envoy.filters.http.jwt_authn.jwt_payload.a.b";
@@ -198,14 +201,14 @@ fn invariant_4_a_claim_that_cannot_be_read_is_missing() {
 }
 
 #[test]
-fn a_bad_configuration_is_refused_with_every_fault_in_the_log() {
+fn bad_configuration_is_rejected_with_every_fault_in_the_log() {
     assert!(!configure(r#"{"domain":"!","policies":[]}"#));
     let log = host(|h| h.log.join("\n"));
     assert!(log.contains("refused: domain: ") && log.contains("refused: store: "), "{log}");
 }
 
 #[test]
-fn an_idle_worker_stops_ticking_and_starts_again() {
+fn idle_worker_stops_ticking_and_starts_again() {
     start();
     request(2);
     reply(1, 200, &grant(1));

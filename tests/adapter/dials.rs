@@ -1,4 +1,4 @@
-//! Dials: how they are fetched, and that they are in force for the next request.
+//! Dials: how the filter fetches them, and that they apply to the next request.
 
 use serde_json::Value;
 
@@ -21,9 +21,9 @@ fn metric(name: &str) -> i64 {
 }
 
 #[test]
-fn dials_are_fetched_with_the_first_request_and_a_report() {
+fn first_request_fetches_dials_and_sends_a_report() {
     start(&format!("{},{}", policy("p", ""), policy("o", r#","mode":"off""#)));
-    assert_eq!(fetches(), 0, "not without traffic");
+    assert_eq!(fetches(), 0, "without traffic nothing is fetched");
     request(2);
     let (mut headers, report) = host(|h| h.fetches[0].clone());
     headers.sort();
@@ -46,20 +46,20 @@ fn dials_are_fetched_with_the_first_request_and_a_report() {
 }
 
 #[test]
-fn a_dial_is_in_force_for_the_next_request_and_not_for_one_that_waits() {
+fn dial_applies_to_the_next_request_and_not_to_a_waiting_one() {
     start(&policy("p", ""));
     request(2);
     dials(0, r#"{"policy":"p","mode":"off"}"#);
-    assert!(request(3), "nothing counts it");
+    assert!(request(3), "no policy counts this request");
     reply(1, 200, &grant(0, 100));
     assert_eq!(host(|h| h.answered.clone()), [(2, 429)]);
     let body: Value = serde_json::from_str(&host(|h| h.answer.body.clone())).unwrap();
-    assert_eq!(body["violated-policies"][0], "p", "who refuses is named");
+    assert_eq!(body["violated-policies"][0], "p", "the refusing policy is named");
     assert_eq!(host(|h| h.calls.len()), 1);
 }
 
 #[test]
-fn the_quota_of_a_dial_is_asked_for_and_shown() {
+fn quota_of_a_dial_is_requested_and_shown() {
     start(&policy("p", ""));
     request(2);
     dials(0, r#"{"policy":"p","quota":7}"#);
@@ -77,7 +77,7 @@ fn the_quota_of_a_dial_is_asked_for_and_shown() {
 }
 
 #[test]
-fn a_request_that_was_let_through_in_shadow_mode_shows_nothing_though_the_policy_is_enforced_now() {
+fn request_admitted_in_shadow_mode_shows_no_headers_after_a_switch_to_enforce() {
     start(&policy("p", r#","mode":"shadow""#));
     assert!(request(2));
     dials(0, r#"{"policy":"p","mode":"enforce"}"#);
@@ -85,13 +85,13 @@ fn a_request_that_was_let_through_in_shadow_mode_shows_nothing_though_the_policy
     response(2, 200);
     end(2);
     assert!(host(|h| h.response_headers.is_empty()));
-    assert!(!request(3), "the next one waits");
+    assert!(!request(3), "the next request waits");
 }
 
 #[test]
-fn while_all_policies_are_off_dials_are_fetched_all_the_same() {
+fn dials_are_fetched_while_all_policies_are_off() {
     start(&policy("p", r#","mode":"off""#));
-    assert!(request(2) && host(|h| h.ticking), "time is heard of");
+    assert!(request(2) && host(|h| h.ticking), "the worker must tick");
     assert_eq!(fetches(), 0);
     tick();
     assert_eq!(fetches(), 1);
@@ -104,20 +104,20 @@ fn while_all_policies_are_off_dials_are_fetched_all_the_same() {
 }
 
 #[test]
-fn a_reply_that_tells_of_newer_dials_brings_the_next_fetch() {
+fn reply_with_a_newer_dials_version_starts_the_next_fetch() {
     start(&policy("p", ""));
     request(2);
     dials(0, "");
     reply(1, 200, &grant(1, 1).replace(r#"{"grants""#, r#"{"dials":5,"grants""#));
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(4);
     while fetches() < 2 {
-        assert!(std::time::Instant::now() < deadline, "no fetch leaves before it were due anyway");
+        assert!(std::time::Instant::now() < deadline, "no fetch was sent before its regular time");
         tick();
     }
 }
 
 #[test]
-fn a_fetch_that_fails_is_counted_and_told_and_holds_up_nobody() {
+fn failed_fetch_is_counted_and_logged_and_delays_no_request() {
     start(&policy("p", ""));
     request(2);
     reply(FETCHES, 503, r#"{"error":"s3cret is down"}"#);
@@ -134,7 +134,7 @@ fn a_fetch_that_fails_is_counted_and_told_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_fetch_that_cannot_leave_is_counted_and_is_not_tried_with_each_request() {
+fn fetch_that_cannot_be_sent_is_counted_and_not_retried_with_each_request() {
     start(&policy("p", ""));
     host(|h| h.refuse_calls = true);
     for id in 2..6 {
@@ -146,7 +146,7 @@ fn a_fetch_that_cannot_leave_is_counted_and_is_not_tried_with_each_request() {
 }
 
 #[test]
-fn a_reply_that_is_none_changes_nothing() {
+fn malformed_reply_changes_nothing() {
     start(&policy("p", ""));
     request(2);
     reply(FETCHES, 200, "<html>");

@@ -1,5 +1,4 @@
-//! What the host says of calls that fail, and what the filter makes of it: statistics and lines of
-//! the log.
+//! How the filter reports failed calls: statistics and log lines.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::document::{document, grant, policy};
 use crate::host::{configure, host, queue, reply, request, tick};
 
-/// After so many failures in a row no call is made for a while.
+/// After this many consecutive failures the filter pauses its calls.
 const LIMIT: usize = 5;
 
 fn start() {
@@ -16,7 +15,7 @@ fn start() {
 
 fn calls(outcome: &str) -> i64 {
     tick();
-    // What is no outcome of a call has a name of its own.
+    // Metrics that are not outcomes of a call have their full name here.
     let names = [format!("quotagate_calls.d.{outcome}"), format!("quotagate_{outcome}.d")];
     host(|h| {
         h.metrics.iter().find(|(known, _)| names.contains(known)).map_or(0, |(_, count)| *count)
@@ -27,7 +26,8 @@ fn lines(said: &str) -> usize {
     host(|h| h.log.iter().filter(|line| line.contains(said)).count())
 }
 
-/// One request's call ends so; the counter that rises, and what the log says.
+/// Ends one request's call this way. Asserts that the outcome is counted once and the log says
+/// `said`.
 fn check(status: u16, answers_itself: bool, body: &str, outcome: &str, said: &str) {
     start();
     host(|h| h.answers_itself = answers_itself);
@@ -39,7 +39,7 @@ fn check(status: u16, answers_itself: bool, body: &str, outcome: &str, said: &st
 }
 
 #[test]
-fn every_end_of_a_call_is_told_apart() {
+fn every_outcome_of_a_call_is_counted_and_logged() {
     thread::scope(|scope| {
         for (status, answers_itself, body, outcome, said) in [
             (0, false, "", "cut_off", "broke off"),
@@ -51,14 +51,14 @@ fn every_end_of_a_call_is_told_apart() {
             (200, false, "<html>", "malformed", "not a reply to the call"),
             (200, false, r#"{"grants":[{"error":"moved"}]}"#, "items_failed", "for d:p: \"moved\""),
         ] {
-            // Each has a host of its own.
+            // Each thread has its own host.
             scope.spawn(move || check(status, answers_itself, body, outcome, said));
         }
     });
 }
 
 #[test]
-fn a_call_that_cannot_leave_is_told_and_its_request_answered() {
+fn call_that_cannot_be_sent_is_logged_and_its_request_answered() {
     start();
     host(|h| h.refuse_calls = true);
     request(2);
@@ -71,7 +71,7 @@ fn a_call_that_cannot_leave_is_told_and_its_request_answered() {
 }
 
 #[test]
-fn failures_in_a_row_make_two_lines_and_the_return_a_third() {
+fn consecutive_failures_log_two_lines_and_the_recovery_a_third() {
     start();
     for id in 2..=20 {
         let before = host(|h| h.calls.len());
@@ -80,7 +80,7 @@ fn failures_in_a_row_make_two_lines_and_the_return_a_third() {
         if calls > before {
             reply(calls as u32, 0, "");
         }
-        // Before the pause is over: a machine that stands still meanwhile would let a probe leave.
+        // Only before the pause is over: on a stalled machine a probe could already be sent.
         if calls == LIMIT {
             break;
         }
@@ -94,7 +94,7 @@ fn failures_in_a_row_make_two_lines_and_the_return_a_third() {
         if host(|h| h.calls.len()) > LIMIT {
             break;
         }
-        assert!(Instant::now() < deadline, "no probe leaves");
+        assert!(Instant::now() < deadline, "no probe was sent");
         thread::sleep(Duration::from_millis(1));
     }
     reply(LIMIT as u32 + 1, 200, &grant(1, 1));

@@ -1,5 +1,5 @@
-//! Units that are held while a request runs, because its policy counts by status: what does not
-//! count goes back, once.
+//! Policies that count by status hold units while a request runs. Units that do not count are
+//! refunded once.
 
 use crate::document::{document, grant, policy};
 use crate::host::{
@@ -13,13 +13,13 @@ fn counting(count: &str) {
     assert!(configure(&document(&policies, "", r#","on_failure":"deny""#)));
 }
 
-/// Whoever leaves gets a refund, as the tests of invariant 3 want it.
+/// Starts with `abandoned: refund`, which the tests of invariant 3 need.
 fn start() {
     counting(r#"{"status":[401,403],"abandoned":"refund"}"#);
 }
 
-/// The units that the calls since the `first` (they count from 1) gave back, one a return.
-fn returned(first: usize) -> Vec<String> {
+/// The units of each refund in the calls since `first`. Calls count from 1.
+fn refunded_units(first: usize) -> Vec<String> {
     tick();
     tick();
     host(|h| {
@@ -38,7 +38,7 @@ fn returned(first: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_status_that_counts_keeps_its_unit() {
+fn counted_status_keeps_its_unit() {
     start();
     for (id, status) in [(2, 401), (3, 403)] {
         request(id);
@@ -47,11 +47,11 @@ fn a_status_that_counts_keeps_its_unit() {
         end(id);
     }
     assert_eq!(host(|h| h.response_headers["x-ratelimit-remaining"].clone()), "97");
-    assert!(returned(1).is_empty());
+    assert!(refunded_units(1).is_empty());
 }
 
 #[test]
-fn a_status_that_does_not_count_gives_its_unit_back_and_the_headers_show_it_again() {
+fn uncounted_status_refunds_its_unit_and_the_headers_show_it() {
     start();
     request(2);
     reply(1, 200, &grant(1, 3));
@@ -59,42 +59,42 @@ fn a_status_that_does_not_count_gives_its_unit_back_and_the_headers_show_it_agai
     assert_eq!(host(|h| h.response_headers["x-ratelimit-remaining"].clone()), "98");
     assert!(host(|h| h.ticking));
     end(2);
-    assert_eq!(returned(2), ["1"]);
+    assert_eq!(refunded_units(2), ["1"]);
     assert_eq!(host(|h| h.filter_state[&(2, "quotagate.used".into())].clone()), "2");
 }
 
 #[test]
-fn invariant_3_a_client_that_leaves_before_the_answer_gives_its_unit_back_once() {
+fn invariant_3_client_that_leaves_before_the_answer_gets_one_refund() {
     start();
     request(2);
     reply(1, 200, &grant(1, 3));
     end(2);
     assert!(host(|h| h.ticking));
-    assert_eq!(returned(2), ["1"]);
+    assert_eq!(refunded_units(2), ["1"]);
 }
 
 #[test]
-fn a_client_that_leaves_before_the_answer_counts_by_default() {
+fn client_that_leaves_before_the_answer_counts_by_default() {
     counting(r#"{"status":[401,403],"grpc_status":[]}"#);
     request(2);
     reply(1, 200, &grant(1, 3));
     end(2);
-    assert!(returned(2).is_empty());
+    assert!(refunded_units(2).is_empty());
 }
 
 #[test]
-fn a_client_that_leaves_while_it_waits_gets_a_refund_whatever_abandoned_says() {
+fn client_that_leaves_while_it_waits_always_gets_a_refund() {
     counting(r#"{"status":[401,403],"grpc_status":[]}"#);
     request(2);
-    // Gone before it was resumed, and the host says so only later.
+    // The stream is gone before it is resumed, but the host reports it only later.
     host(|h| h.dead.insert(2));
     reply(1, 200, &grant(1, 3));
     end(2);
-    assert_eq!(returned(2), ["1"]);
+    assert_eq!(refunded_units(2), ["1"]);
 }
 
 #[test]
-fn a_grpc_answer_counts_by_the_status_in_its_trailers() {
+fn grpc_answer_counts_by_the_status_in_its_trailers() {
     for (status, refunded) in [("16", &[][..]), ("0", &["1"])] {
         std::thread::spawn(move || {
             counting(r#"{"status":[401],"grpc_status":[16]}"#);
@@ -103,7 +103,7 @@ fn a_grpc_answer_counts_by_the_status_in_its_trailers() {
             grpc_response(2);
             trailers(2, status);
             end(2);
-            assert_eq!(returned(2), refunded, "{status}");
+            assert_eq!(refunded_units(2), refunded, "{status}");
             let used = if refunded.is_empty() { "3" } else { "2" };
             assert_eq!(host(|h| h.filter_state[&(2, "quotagate.used".into())].clone()), used);
         })
@@ -113,7 +113,7 @@ fn a_grpc_answer_counts_by_the_status_in_its_trailers() {
 }
 
 #[test]
-fn a_grpc_stream_that_breaks_before_its_trailers_is_abandoned() {
+fn grpc_stream_that_breaks_before_its_trailers_is_abandoned() {
     for (abandoned, refunded) in [("count", &[][..]), ("refund", &["1"])] {
         std::thread::spawn(move || {
             counting(&format!(
@@ -123,7 +123,7 @@ fn a_grpc_stream_that_breaks_before_its_trailers_is_abandoned() {
             reply(1, 200, &grant(1, 3));
             grpc_response(2);
             end(2);
-            assert_eq!(returned(2), refunded, "{abandoned}");
+            assert_eq!(refunded_units(2), refunded, "{abandoned}");
         })
         .join()
         .unwrap();
@@ -131,7 +131,7 @@ fn a_grpc_stream_that_breaks_before_its_trailers_is_abandoned() {
 }
 
 #[test]
-fn trailers_of_a_request_without_held_units_cost_no_host_call() {
+fn trailers_make_no_host_call_without_held_units() {
     assert!(configure(&document(&policy("p", ""), "", "")));
     request(2);
     reply(1, 200, &grant(1, 1));
@@ -142,34 +142,34 @@ fn trailers_of_a_request_without_held_units_cost_no_host_call() {
 }
 
 #[test]
-fn invariant_3_a_client_that_leaves_between_decision_and_resumption_gives_its_unit_back_once() {
+fn invariant_3_client_that_leaves_between_decision_and_resumption_gets_one_refund() {
     start();
     crowd(2..42);
     reply(1, 200, &grant(1, 1));
     fifth_call();
     reply(5, 200, &grant(40, 41));
-    assert_eq!(host(|h| h.resumed.len()), 1 + 32, "eight are decided, and still to be resumed");
+    assert_eq!(host(|h| h.resumed.len()), 1 + 32, "eight requests are decided and not resumed yet");
     end(41);
     end(2);
     while queue() {}
     assert!(host(|h| h.resumed.len() == 40 && !h.resumed.contains(&41)));
-    assert_eq!(returned(6), ["2"], "one that was resumed, one that was not");
+    assert_eq!(refunded_units(6), ["2"], "one resumed request and one that was not");
 }
 
 #[test]
-fn invariant_3_a_stream_that_vanished_gives_its_unit_back_when_it_is_done() {
+fn invariant_3_vanished_stream_gets_its_refund_when_it_is_done() {
     start();
     request(2);
-    // Gone; the host says so only later.
+    // The stream is gone, but the host reports it only later.
     host(|h| h.dead.insert(2));
     reply(1, 200, &grant(1, 3));
     assert!(host(|h| h.resumed.is_empty()));
     end(2);
-    assert_eq!(returned(2), ["1"]);
+    assert_eq!(refunded_units(2), ["1"]);
 }
 
 #[test]
-fn a_request_without_held_units_is_not_asked_for_its_status() {
+fn status_is_not_read_without_held_units() {
     assert!(configure(&document(&policy("p", ""), r#""response":{"headers":[]},"#, "")));
     request(2);
     reply(1, 200, &grant(1, 1));

@@ -1,4 +1,4 @@
-//! The host: what it knows, and the callbacks by which a test plays Envoy.
+//! A host in memory: its state, and the callbacks that a test calls in Envoy's role.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -10,35 +10,35 @@ use quotagate as _;
 
 pub const ROOT: u32 = 1;
 pub const CONTINUE: u32 = 0;
-/// The host keeps back headers and body.
+/// The host holds back headers and body.
 pub const STOP_ALL: u32 = 4;
-/// The host keeps back a piece of a body.
+/// The host holds back a piece of a body.
 pub const PAUSE: u32 = 1;
 
-/// The token of the first fetch; calls count from 1.
+/// The token of the first fetch. Tokens of calls start at 1.
 pub const FETCHES: u32 = 100_000;
 
 /// The id of the root's own queue.
 pub const QUEUE: u32 = 77;
 
-/// What the filter did, and what it is told.
+/// What the filter did, and what the host answers it.
 #[derive(Default)]
 pub struct Host {
     pub active: u32,
     pub configuration: Vec<u8>,
     pub log: Vec<String>,
-    /// Streams that are gone: entering their context fails.
+    /// Streams that ended: entering their context fails.
     pub dead: HashSet<u32>,
     pub request_headers: Vec<(String, Vec<u8>)>,
-    /// How often single request headers, and all of them, were fetched.
+    /// How often the filter fetched a single request header, and all of them.
     pub header_fetches: (usize, usize),
-    /// By path, joined with dots; `Err` is a status.
+    /// Properties by path, joined with dots. `Err` is a status.
     pub properties: HashMap<String, Result<Vec<u8>, u32>>,
-    /// What the filter set.
+    /// Response headers that the filter set.
     pub response_headers: HashMap<String, String>,
-    /// What the response at hand has of itself.
+    /// Headers that the current response has already.
     pub upstream_headers: Vec<(String, Vec<u8>)>,
-    /// The status of the response whose headers are at hand.
+    /// The status of the current response.
     pub status: u16,
     /// The trailers of the upstream's answer.
     pub trailers: HashMap<String, String>,
@@ -49,22 +49,22 @@ pub struct Host {
     /// The headers and the body of each fetch of dials.
     pub fetches: Vec<(Headers, Vec<u8>)>,
     pub refuse_calls: bool,
-    /// It answers calls itself, in place of a store that does not.
+    /// The host answers calls itself because the store does not, as Envoy does.
     pub answers_itself: bool,
-    /// What the store answers.
+    /// The status and the body of the store's answer.
     pub reply: (u16, Vec<u8>),
     pub resumed: Vec<u32>,
     pub answered: Vec<(u32, u32)>,
-    /// The last of these answers.
+    /// The last local reply.
     pub answer: Answer,
     pub ticking: bool,
-    /// What streams wrote into their filter state.
+    /// The filter state that each stream wrote.
     pub filter_state: HashMap<(u32, String), String>,
-    /// The declarations of filter state.
+    /// The declared filter state.
     pub declared: Vec<String>,
-    /// The names of metrics, whose ids count from 0, and their values.
+    /// Names and values of metrics. Their ids are the indexes.
     pub metrics: Vec<(String, i64)>,
-    /// How many calls the filter has made in all, log lines not among them.
+    /// The number of host calls that the filter made, without log lines.
     pub made: usize,
     pub messages: usize,
 }
@@ -72,7 +72,7 @@ pub struct Host {
 /// Names and values, in order.
 pub type Headers = Vec<(String, String)>;
 
-/// What a local reply carries.
+/// The content of a local reply.
 #[derive(Default)]
 pub struct Answer {
     pub headers: Vec<(String, String)>,
@@ -82,7 +82,7 @@ pub struct Answer {
 }
 
 impl Host {
-    /// Puts a request header in place of all of its name.
+    /// Replaces all request headers of this name.
     pub fn set_request_header(&mut self, name: &str, value: &[u8]) {
         self.request_headers.retain(|(known, _)| known != name);
         self.request_headers.push((name.to_owned(), value.to_owned()));
@@ -93,7 +93,7 @@ thread_local! {
     pub static HOST: RefCell<Host> = RefCell::default();
 }
 
-/// Looks at or changes the host of this thread.
+/// Reads or changes the host of this thread.
 pub fn host<T>(f: impl FnOnce(&mut Host) -> T) -> T {
     HOST.with_borrow_mut(f)
 }
@@ -102,7 +102,7 @@ unsafe extern "C" {
     fn _initialize();
     fn proxy_on_context_create(context: u32, parent: u32);
     fn proxy_on_configure(context: u32, size: usize) -> bool;
-    /// The host knows it as `proxy_on_request_headers`.
+    /// Exported to the host as `proxy_on_request_headers`.
     fn quotagate_on_request_headers(context: u32, headers: usize, end: bool) -> u32;
     fn proxy_on_request_body(context: u32, size: usize, end: bool) -> u32;
     fn proxy_on_request_trailers(context: u32, trailers: usize) -> u32;
@@ -121,9 +121,9 @@ unsafe extern "C" {
     fn proxy_on_delete(context: u32);
 }
 
-/// Starts the plugin with this configuration; `false` if it is refused.
+/// Starts the plugin with this configuration. `false` if the plugin rejects it.
 pub fn configure(text: &str) -> bool {
-    // The SDK installs its logger once a process, without a lock.
+    // The SDK installs its logger once per process, without a lock.
     static STARTING: Mutex<()> = Mutex::new(());
     let starting = STARTING.lock();
     // SAFETY: the module's exports, called as the ABI says; so below.
@@ -136,12 +136,12 @@ pub fn configure(text: &str) -> bool {
     }
 }
 
-/// A request arrives on the stream `id`; whether it goes on at once.
+/// A request arrives on the stream `id`. Returns whether it continues at once.
 pub fn request(id: u32) -> bool {
     headers(id, true) == CONTINUE
 }
 
-/// The headers of a request arrive on the stream `id`; what the host is to do with them.
+/// The headers of a request arrive on the stream `id`. Returns the action for the host.
 pub fn headers(id: u32, end: bool) -> u32 {
     host(|h| h.active = id);
     unsafe {
@@ -150,15 +150,15 @@ pub fn headers(id: u32, end: bool) -> u32 {
     }
 }
 
-/// A piece of a body and trailers arrive on the stream `id`; what the host is to do with each.
+/// A piece of a body and trailers arrive on the stream `id`. Returns the action for each.
 pub fn body_and_trailers(id: u32) -> [u32; 2] {
     host(|h| h.active = id);
     unsafe { [proxy_on_request_body(id, 1, false), proxy_on_request_trailers(id, 1)] }
 }
 
-/// Lets requests come until no further call may leave, and then those of these streams: they share
-/// the [`fifth_call`]. However slow the machine is: requests that gather beside fewer calls leave
-/// after some milliseconds.
+/// Sends requests until the limit of concurrent calls is reached, and then those of these streams,
+/// which share the [`fifth_call`]. This works on slow machines too: below the limit, a batch is
+/// sent after some milliseconds, whether it is complete or not.
 pub fn crowd(streams: Range<u32>) {
     const MOST_CALLS: usize = 4;
     for id in streams.end.. {
@@ -173,12 +173,12 @@ pub fn crowd(streams: Range<u32>) {
     assert_eq!(host(|h| h.calls.len()), MOST_CALLS);
 }
 
-/// Of a [`crowd`] one call has returned: the next leaves as soon as its requests have waited for
-/// some milliseconds.
+/// Waits for the next call after one call of a [`crowd`] returned. The filter sends it when its
+/// requests have waited for some milliseconds.
 pub fn fifth_call() {
     let deadline = Instant::now() + Duration::from_secs(10);
     while host(|h| h.calls.len()) < 5 {
-        assert!(Instant::now() < deadline, "no further call leaves");
+        assert!(Instant::now() < deadline, "no further call was sent");
         tick();
     }
 }
@@ -194,7 +194,7 @@ pub fn response(id: u32, status: u16) {
     unsafe { proxy_on_response_headers(id, 1, true) };
 }
 
-/// The upstream begins to answer the stream `id` by gRPC: the status comes in [`trailers`].
+/// The upstream starts a gRPC answer on the stream `id`. The status follows in [`trailers`].
 pub fn grpc_response(id: u32) {
     host(|h| {
         (h.active, h.status) = (id, 200);
@@ -212,7 +212,7 @@ pub fn trailers(id: u32, grpc_status: &str) {
     unsafe { proxy_on_response_trailers(id, 1) };
 }
 
-/// The stream `id` ends: it is answered, or its client goes away.
+/// The stream `id` ends, because it was answered or its client left.
 pub fn end(id: u32) {
     host(|h| h.active = id);
     unsafe {
@@ -222,27 +222,26 @@ pub fn end(id: u32) {
     host(|h| h.dead.insert(id));
 }
 
-/// The plugin ends, as it does when another configuration has replaced it.
+/// Ends the plugin, as Envoy does when another configuration replaces it.
 pub fn stop() {
     host(|h| h.active = ROOT);
     unsafe { proxy_on_done(ROOT) };
 }
 
-/// The store answers the call `token` (they count from 1); a status of 0 is a reset, without
-/// headers.
+/// The store answers the call `token`. Tokens start at 1. A status of 0 is a reset without headers.
 pub fn reply(token: u32, status: u16, body: &str) {
     host(|h| (h.active, h.reply) = (ROOT, (status, body.into())));
     unsafe { proxy_on_http_call_response(ROOT, token, usize::from(status > 0), body.len(), 0) };
 }
 
-/// The store answers the fetch `number` (they count from 0) with these dials, as version `number +
-/// 1`.
+/// The store answers the fetch `number` with these dials, as version `number + 1`. Fetches start at
+/// 0.
 pub fn dials(number: u32, dials: &str) {
     let body = format!(r#"{{"version":{},"dials":[{dials}]}}"#, number + 1);
     reply(FETCHES + number, 200, &body);
 }
 
-/// Delivers a message of the root's own queue; `false` if there is none.
+/// Delivers a message of the root's own queue. `false` if there is none.
 pub fn queue() -> bool {
     let waits = host(|h| {
         h.active = ROOT;

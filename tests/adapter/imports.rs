@@ -7,7 +7,7 @@ use quotagate_quota::protocol::dials::TELEMETRY_PATH;
 use crate::host::{Answer, FETCHES, HOST, Host, QUEUE, ROOT, host};
 
 unsafe extern "C" {
-    /// Exported by the filter: where the host puts what it hands over.
+    /// Exported by the filter: allocates memory for data from the host.
     fn proxy_on_memory_allocate(size: usize) -> *mut u8;
 }
 
@@ -20,7 +20,7 @@ const INTERNAL_FAILURE: u32 = 10;
 /// The map of a request's headers.
 const REQUEST: u32 = 0;
 
-/// Changes the host of this thread, in a call that the filter makes.
+/// Changes the host of this thread during a call of the filter, and counts the call.
 fn called<T>(f: impl FnOnce(&mut Host) -> T) -> T {
     host(|h| {
         h.made += 1;
@@ -36,7 +36,8 @@ unsafe fn text(data: *const u8, size: usize) -> String {
     String::from_utf8_lossy(unsafe { bytes(data, size) }).into_owned()
 }
 
-/// Reads a header map: the count, the sizes of names and values, then both with a NUL each.
+/// Reads a header map: the count, the sizes of names and values, then names and values with a NUL
+/// after each.
 fn pairs(map: &[u8]) -> Vec<(String, String)> {
     let size =
         |place: usize| u32::from_le_bytes(map[4 * place..][..4].try_into().unwrap()) as usize;
@@ -64,7 +65,7 @@ unsafe fn hand_over(value: &[u8], data: *mut *mut u8, size: *mut usize) {
 unsafe extern "C" fn proxy_log(_level: u32, data: *const u8, size: usize) -> u32 {
     let line = unsafe { text(data, size) };
     println!("{line}");
-    // A panic is logged as well, perhaps while the host is in use.
+    // A panic is logged too, possibly while the host is in use.
     HOST.with(|h| h.try_borrow_mut().map(|mut h| h.log.push(line)).ok());
     OK
 }
@@ -208,7 +209,7 @@ unsafe extern "C" fn proxy_call_foreign_function(
     let (name, argument) = unsafe { (text(name, name_size), text(argument, argument_size)) };
     assert_eq!(name, "declare_property");
     host(|h| {
-        assert_eq!(h.active, ROOT, "only the root declares");
+        assert_eq!(h.active, ROOT, "only the root may declare filter state");
         h.declared.push(argument);
     });
     OK
@@ -256,7 +257,7 @@ unsafe extern "C" fn proxy_http_call(
         let is_fetch =
             |(name, value): &(String, String)| name == ":path" && value.starts_with(TELEMETRY_PATH);
         if headers.iter().any(is_fetch) {
-            assert_eq!(h.active, ROOT, "a fetch is the root's");
+            assert_eq!(h.active, ROOT, "a fetch must belong to the root");
             unsafe { *token = FETCHES + h.fetches.len() as u32 };
             h.fetches.push((headers, unsafe { bytes(body, body_size) }.to_vec()));
             return OK;
@@ -333,7 +334,7 @@ unsafe extern "C" fn proxy_dequeue_shared_queue(
     })
 }
 
-/// Host calls that the SDK links and the filter must not make.
+/// Host calls that the SDK links but the filter must not make.
 macro_rules! not_called {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]

@@ -1,9 +1,9 @@
-//! The adapter against a host that is a few maps: what the filter calls, on which context, and how
-//! often.
+//! The adapter against a host of a few maps: which host functions the filter calls, on which
+//! context, and how often.
 //!
-//! The real SDK and the real adapter run natively, one host a thread. What the real Envoy does is
-//! shown by the end-to-end tests; here is what it does rarely, and what can only be counted from
-//! within.
+//! The real SDK and the real adapter run natively, with one host per thread. The end-to-end tests
+//! cover the real Envoy. These tests cover what Envoy does rarely, and calls that only a host can
+//! count.
 
 #[cfg(test)]
 mod answers;

@@ -5,7 +5,7 @@ use crate::host::{configure, end, host, queue, reply, request, response, stop, t
 
 const TENANTS_ONLY: &str = r#","partition_by":["tenant"],"on_missing":"deny""#;
 
-/// The filter state of the stream, in the order of its names, without the product's name.
+/// The filter state of the stream, sorted by name, without the product's prefix.
 fn logged(id: u32) -> String {
     let mut state: Vec<String> = host(|h| {
         let of_stream = h.filter_state.iter().filter(|((stream, _), _)| *stream == id);
@@ -28,7 +28,7 @@ fn start(policies: &str, on_failure: &str) {
 }
 
 #[test]
-fn the_access_log_learns_of_every_decision() {
+fn access_log_has_every_decision() {
     start(&policy("p", TENANTS_ONLY), "deny");
     request(2);
     end(2);
@@ -69,7 +69,7 @@ fn only_the_configured_access_log_fields_are_written() {
 }
 
 #[test]
-fn the_access_log_learns_that_a_request_went_uncounted() {
+fn access_log_shows_that_a_request_was_not_counted() {
     start(&policy("p", ""), "allow");
     request(2);
     reply(1, 503, "");
@@ -80,7 +80,7 @@ fn the_access_log_learns_that_a_request_went_uncounted() {
 }
 
 #[test]
-fn a_client_that_leaves_is_logged_as_far_as_it_got() {
+fn access_log_shows_the_last_step_of_a_client_that_left() {
     start(&policy("p", ""), "deny");
     request(2);
     end(2);
@@ -97,30 +97,30 @@ fn a_client_that_leaves_is_logged_as_far_as_it_got() {
 }
 
 #[test]
-fn a_request_that_only_shadow_policies_count_learns_its_decision_while_it_runs() {
+fn shadow_decision_is_logged_while_the_request_runs() {
     start(&policy("p", r#","mode":"shadow""#), "deny");
     for (id, used, expected) in [
         (2, 99, "decision=admitted partition=* policy=p used=99"),
         (3, 100, "decision=shadow_refused partition=* policy=p used=100"),
     ] {
-        assert!(request(id), "it goes on at once");
+        assert!(request(id), "the request must continue at once");
         reply(id - 1, 200, &grant(u64::from(id == 2), used));
         assert!(
             host(|h| h.resumed.is_empty() && h.answered.is_empty()),
-            "nothing is left to be done"
+            "the stream must be neither resumed nor answered"
         );
         response(id, 200);
         end(id);
         assert_eq!(logged(id), expected);
     }
-    assert!(host(|h| h.response_headers.is_empty()), "a client sees nothing of it");
+    assert!(host(|h| h.response_headers.is_empty()), "a client must not see it");
     assert!(request(4), "known to be spent");
     end(4);
     assert_eq!(logged(4), "decision=shadow_refused partition=* policy=p used=100");
 }
 
 #[test]
-fn a_request_that_ends_before_the_store_answers_a_shadow_policy_is_logged_without_its_count() {
+fn request_that_ends_before_the_shadow_reply_is_logged_without_a_count() {
     start(&policy("p", r#","mode":"shadow""#), "deny");
     request(2);
     response(2, 200);
@@ -131,8 +131,8 @@ fn a_request_that_ends_before_the_store_answers_a_shadow_policy_is_logged_withou
     assert!(host(|h| h.resumed.is_empty()));
 }
 
-/// Two reservations of a leased policy of 10,000 and one in shadow mode of 100: so many granted and
-/// used of each.
+/// The reply to two reservations: units granted and used of a leased policy of 10,000, and of a
+/// shadow policy of 100.
 fn both(p: (u64, u64), s: (u64, u64)) -> String {
     let one = |(granted, used): (u64, u64), quota: u64| {
         format!(
@@ -143,7 +143,7 @@ fn both(p: (u64, u64), s: (u64, u64)) -> String {
 }
 
 #[test]
-fn a_shadow_policy_holds_up_no_request_for_which_units_are_held_ahead() {
+fn shadow_policy_does_not_delay_requests_served_from_a_lease() {
     let leased = r#"{"name":"p","partition_by":[],"quota":10000,"window":"1m","precision":"lease","lease":{"ahead":"10s"}}"#;
     start(&format!("{leased},{}", policy("s", r#","mode":"shadow""#)), "deny");
     request(2);
@@ -151,13 +151,13 @@ fn a_shadow_policy_holds_up_no_request_for_which_units_are_held_ahead() {
         assert!(!request(id), "it waits");
     }
     reply(1, 200, &both((1, 1), (1, 1)));
-    // Eleven waited together, and as many are expected within the next 10 s.
+    // Eleven requests waited together, so the worker expects as many within the next 10 s.
     reply(2, 200, &both((22, 23), (11, 12)));
     for (id, s, logs) in [
         (20, (1, 13), "decision=admitted partition=* policy=p used=13"),
         (21, (0, 100), "decision=shadow_refused partition=* policy=s used=100"),
     ] {
-        assert!(request(id), "it goes on at once");
+        assert!(request(id), "the request must continue at once");
         let call = host(|h| h.calls.len()) as u32;
         reply(call, 200, &grant(s.0, s.1));
         response(id, 200);
@@ -168,7 +168,7 @@ fn a_shadow_policy_holds_up_no_request_for_which_units_are_held_ahead() {
 }
 
 #[test]
-fn a_request_that_nothing_counts_costs_no_host_call_beyond_the_facts() {
+fn uncounted_request_makes_no_host_call_beyond_reading_its_facts() {
     start(&policy("p", r#","match":{"methods":["PUT"]}"#), "deny");
     host(|h| h.set_request_header(":method", b"GET"));
     let before = host(|h| h.made);
@@ -180,11 +180,11 @@ fn a_request_that_nothing_counts_costs_no_host_call_beyond_the_facts() {
 }
 
 #[test]
-fn statistics_are_added_up_on_ticks() {
+fn statistics_are_written_on_ticks() {
     start(&format!("{},{}", policy("p", ""), policy("q", TENANTS_ONLY)), "deny");
     request(2);
     request(3);
-    assert_eq!(metrics(), [], "not while requests run");
+    assert_eq!(metrics(), [], "nothing is written while requests run");
     tick();
     assert_eq!(metrics(), [("quotagate_missing_identity.d.q".into(), 2)]);
     request(4);
@@ -194,7 +194,7 @@ fn statistics_are_added_up_on_ticks() {
 }
 
 #[test]
-fn statistics_tell_every_outcome() {
+fn statistics_count_every_outcome() {
     start(&format!("{},{}", policy("p", ""), policy("s", r#","mode":"shadow""#)), "deny");
     let both = |p: (u64, u64), s: (u64, u64)| {
         let one = |(granted, used): (u64, u64)| {
@@ -219,7 +219,7 @@ fn statistics_tell_every_outcome() {
 }
 
 #[test]
-fn time_is_heard_of_while_statistics_wait_also_without_a_call() {
+fn worker_ticks_until_pending_statistics_are_written() {
     start(&policy("p", TENANTS_ONLY), "deny");
     request(2);
     assert!(host(|h| h.ticking && h.calls.is_empty()));
@@ -229,12 +229,12 @@ fn time_is_heard_of_while_statistics_wait_also_without_a_call() {
     assert_eq!(metrics(), [("quotagate_missing_identity.d.p".into(), 1)]);
     assert!(
         host(|h| h.ticking),
-        "until the next fetch of dials reports it, though nobody arrives any more"
+        "it ticks until the next fetch of dials reports it, even without new requests"
     );
 }
 
 #[test]
-fn time_is_heard_of_while_a_decision_of_the_ledger_waits_to_be_counted() {
+fn worker_ticks_until_a_decision_of_the_ledger_is_counted() {
     start(&policy("p", ""), "deny");
     request(2);
     reply(1, 200, &grant(0, 100));
@@ -248,7 +248,7 @@ fn time_is_heard_of_while_a_decision_of_the_ledger_waits_to_be_counted() {
 }
 
 #[test]
-fn a_root_that_ends_leaves_its_last_statistics() {
+fn root_writes_its_last_statistics_when_it_ends() {
     start(&policy("p", TENANTS_ONLY), "deny");
     request(2);
     stop();

@@ -1,11 +1,11 @@
-//! Internal redirects: the host ends a stream and serves its request again, with the filter state
-//! that was declared.
+//! Internal redirects: the host ends a stream and serves its request again, with the declared
+//! filter state.
 
 use crate::document::{document, grant, policy};
 use crate::host::{configure, end, host, reply, request, response};
 
-/// The stream `from` ends for a redirect, and its request arrives again on the stream `to`; whether
-/// that goes on at once.
+/// Redirects a request: the stream `from` ends, and the request arrives again on the stream `to`.
+/// Returns whether it continues at once.
 fn redirect(from: u32, to: u32) -> bool {
     host(|h| {
         h.properties.insert("response.code_details".into(), Ok(b"internal_redirect".to_vec()))
@@ -23,21 +23,21 @@ fn redirect(from: u32, to: u32) -> bool {
 }
 
 #[test]
-fn a_redirected_request_is_counted_once_and_its_answer_has_the_headers() {
+fn redirected_request_is_counted_once_and_its_answer_has_the_headers() {
     assert!(configure(&document(&policy("p", ""), "", "")));
     request(2);
     reply(1, 200, &grant(1, 40));
-    assert!(redirect(2, 3), "counted already");
+    assert!(redirect(2, 3), "the request is already counted");
     assert_eq!(host(|h| h.calls.len()), 1);
     response(3, 200);
     assert_eq!(host(|h| h.response_headers["x-ratelimit-remaining"].clone()), "60");
     assert_eq!(host(|h| h.filter_state[&(3, "quotagate.decision".into())].clone()), "admitted");
     end(3);
-    assert!(!request(4), "another request is counted for itself, whatever mark it has");
+    assert!(!request(4), "another request is counted separately, whatever mark it has");
 }
 
 #[test]
-fn a_redirected_request_is_counted_by_a_policy_that_did_not_count_it_before() {
+fn redirected_request_is_counted_by_a_policy_that_matches_only_now() {
     let by_path = r#","match":{"path":{"exact":"/b"}}"#;
     assert!(configure(&document(&format!("{},{}", policy("p", ""), policy("b", by_path)), "", "")));
     host(|h| h.set_request_header(":path", b"/a"));

@@ -1,14 +1,14 @@
 //! How many units a partition has, and how many a request takes.
 //!
-//! | knob | shown here |
+//! | field | expected |
 //! | --- | --- |
-//! | `quota_from` | a whole number of a claim, at most `max`; anything else is no number and leaves `quota` |
-//! | `tiers` | by a claim; an unknown or missing tier leaves `quota` |
-//! | `overrides` by `value` | raw for one source, encoded for several, raw for a secret key that is nowhere in clear |
-//! | `overrides` by `network` | the full address behind a trusted hop, IPv4, mapped and IPv6; `unlimited` asks nobody |
-//! | precedence | override, then `quota_from`, then tier, then `quota`; of overrides the first |
-//! | `cost` | a number, or a header within its bounds; above the quota refused without asking |
-//! | `quota: 0` | nobody |
+//! | `quota_from` | a whole number in a claim, at most `max`; for any other value `quota` applies |
+//! | `tiers` | selected by a claim; for an unknown or missing tier `quota` applies |
+//! | `overrides` by `value` | raw for one source, encoded for several, raw for a secret key |
+//! | `overrides` by `network` | the address behind a trusted hop, IPv4, mapped and IPv6 |
+//! | precedence | the first override that matches, then `quota_from`, tier, `quota` |
+//! | `cost` | a number, or a header within its bounds; above the quota: no store call |
+//! | `quota: 0` | refuses every request |
 
 use anyhow::Result;
 use quotagate_support::edits;
@@ -19,14 +19,14 @@ use serde_json::{Value, json};
 use crate::inspect;
 use crate::rig::{Rig, document};
 
-/// A policy for each verified user with these fields besides.
+/// A policy for each verified user with these additional fields.
 fn per_user(fields: Value) -> Value {
     let mut document = document(json!([policy("per-user", &["user"], fields)]));
     document["identities"]["user"] = json!([{"jwt": {"claim": "sub"}}]);
     document
 }
 
-/// A policy of quota 2, unless its fields say another.
+/// A policy with quota 2, unless `fields` sets another.
 fn policy(name: &str, partition_by: &[&str], fields: Value) -> Value {
     let mut policy =
         json!({"name": name, "partition_by": partition_by, "quota": 2, "window": "366d"});
@@ -43,7 +43,7 @@ fn user(name: &str) -> Result<Request> {
     with_claims(json!({"sub": name}))
 }
 
-/// Asserts that exactly so many of these requests pass, and that each answer names this quota.
+/// Asserts that exactly `quota` of these requests pass and that each answer shows this quota.
 fn assert_quota(rig: &Rig, request: &Request, quota: u64, what: &str) -> Result<()> {
     let mut client = rig.client()?;
     for n in 0..=quota {
@@ -58,7 +58,7 @@ fn assert_quota(rig: &Rig, request: &Request, quota: u64, what: &str) -> Result<
     Ok(())
 }
 
-/// Asserts that these requests pass, uncounted.
+/// Asserts that these requests pass without being counted.
 fn assert_unlimited(rig: &Rig, request: &Request, what: &str) -> Result<()> {
     let mut client = rig.client()?;
     for _ in 0..6 {
@@ -69,7 +69,7 @@ fn assert_unlimited(rig: &Rig, request: &Request, what: &str) -> Result<()> {
 }
 
 #[test]
-fn a_claim_that_is_a_whole_number_is_the_quota() -> Result<()> {
+fn quota_from_accepts_only_whole_numbers() -> Result<()> {
     let rig = Rig::start(per_user(
         json!({"quota": 2, "quota_from": {"jwt": {"claim": "quota"}, "max": 4}}),
     ))?;
@@ -83,7 +83,7 @@ fn a_claim_that_is_a_whole_number_is_the_quota() -> Result<()> {
         (json!(-1), 2),
         (json!(2.5), 2),
         (json!("3"), 2),
-        // Eight bytes, as a number has in Envoy's hands.
+        // Envoy stores a number in eight bytes.
         (json!("00000003"), 2),
         (json!(true), 2),
         (json!(null), 2),
@@ -103,7 +103,7 @@ fn a_claim_that_is_a_whole_number_is_the_quota() -> Result<()> {
 }
 
 #[test]
-fn a_quota_of_another_payload_and_a_nested_claim_is_read() -> Result<()> {
+fn quota_from_reads_nested_claims_and_other_payloads() -> Result<()> {
     let from = json!({"jwt": {"payload": "other", "claim": "limits.requests"}});
     let rig = Rig::start_with(per_user(json!({"quota_from": from})), |options| {
         options.edit(edits::second_issuer)
@@ -114,7 +114,7 @@ fn a_quota_of_another_payload_and_a_nested_claim_is_read() -> Result<()> {
 }
 
 #[test]
-fn a_tier_chooses_the_quota() -> Result<()> {
+fn tier_sets_the_quota() -> Result<()> {
     let tiers =
         json!({"source": {"jwt": {"claim": "plan"}}, "quotas": {"free": 1, "gold": 3, "none": 0}});
     let rig = Rig::start(per_user(json!({"quota": 2, "tiers": tiers})))?;
@@ -141,7 +141,7 @@ fn a_tier_chooses_the_quota() -> Result<()> {
 }
 
 #[test]
-fn an_override_goes_before_quota_from_before_a_tier_before_the_quota() -> Result<()> {
+fn override_wins_over_quota_from_over_tier_over_quota() -> Result<()> {
     let rig = Rig::start(per_user(json!({
         "quota": 2,
         "quota_from": {"jwt": {"claim": "quota"}},
@@ -160,7 +160,7 @@ fn an_override_goes_before_quota_from_before_a_tier_before_the_quota() -> Result
 }
 
 #[test]
-fn an_override_of_several_sources_or_entries_names_the_encoded_partition() -> Result<()> {
+fn override_of_several_sources_or_entries_names_the_encoded_partition() -> Result<()> {
     let rig = Rig::start(document(json!([
         policy(
             "per-caller",
@@ -189,7 +189,7 @@ fn an_override_of_several_sources_or_entries_names_the_encoded_partition() -> Re
 }
 
 #[test]
-fn invariant_5_an_override_of_a_secret_key_is_raw_and_leaves_no_trace_of_it() -> Result<()> {
+fn invariant_5_override_of_a_secret_key_is_raw_and_leaves_no_trace() -> Result<()> {
     let overrides =
         json!([{"value": "s3cret-vip", "quota": 3}, {"value": "s3cret-root", "unlimited": true}]);
     let rig = Rig::start(document(json!([policy(
@@ -207,7 +207,7 @@ fn invariant_5_an_override_of_a_secret_key_is_raw_and_leaves_no_trace_of_it() ->
 }
 
 #[test]
-fn an_override_by_network_reads_the_trusted_address() -> Result<()> {
+fn override_by_network_reads_the_trusted_address() -> Result<()> {
     let overrides = json!([
         {"network": "10.1.0.0/16", "quota": 3},
         {"network": "10.0.0.0/8", "unlimited": true},
@@ -227,22 +227,25 @@ fn an_override_by_network_reads_the_trusted_address() -> Result<()> {
     assert_quota(&rig, &from("2001:db8:3::1"), 2, "none")?;
     assert_unlimited(&rig, &from("2001:db8:2::7"), "one address of a /64")?;
     assert_quota(&rig, &from("2001:db8:2::8"), 2, "its neighbour, known by the /64")?;
-    // Known by subject: the address is not what counts.
+    // The policy counts by subject, so the address does not matter.
     assert_quota(
         &rig,
         &user("alice")?.from_address("10.2.0.1"),
         2,
         "a subject within the network",
     )?;
-    // What stands before the last entry is the client's own word.
+    // The client writes every entry before the last one, so they are not trusted.
     assert_quota(&rig, &from("10.2.0.1, 192.0.2.9"), 2, "a claimed address")?;
     let counted = inspect::counters(&rig.redis, "per-caller")?;
-    assert!(!counted.contains_key("ip=10.2.0.1"), "unlimited asks nobody: {counted:?}");
+    assert!(
+        !counted.contains_key("ip=10.2.0.1"),
+        "an unlimited partition must make no store call: {counted:?}"
+    );
     Ok(())
 }
 
 #[test]
-fn a_cost_is_taken_at_once() -> Result<()> {
+fn cost_is_reserved_in_one_step() -> Result<()> {
     let rig = Rig::start(per_user(json!({"quota": 7, "cost": 3})))?;
     let mut client = rig.client()?;
     let mut send = || client.send(&user("alice")?);
@@ -251,13 +254,13 @@ fn a_cost_is_taken_at_once() -> Result<()> {
     };
     assert_eq!(remaining(&send()?), (200, Some("4".to_owned())));
     assert_eq!(remaining(&send()?), (200, Some("1".to_owned())));
-    assert_eq!(send()?.status, 429, "one unit is left, three are needed");
+    assert_eq!(send()?.status, 429, "one unit is left, the request costs three");
     assert_eq!(inspect::counters(&rig.redis, "per-user")?.get("jwt.sub=alice"), Some(&6));
     Ok(())
 }
 
 #[test]
-fn a_cost_out_of_a_header_is_within_its_bounds() -> Result<()> {
+fn cost_from_a_header_stays_within_its_bounds() -> Result<()> {
     let rig = Rig::start(per_user(json!({
         "quota": 100, "cost": {"header": {"name": "x-cost", "default": 2, "max": 5}}
     })))?;
@@ -295,7 +298,7 @@ fn a_cost_out_of_a_header_is_within_its_bounds() -> Result<()> {
 }
 
 #[test]
-fn a_cost_above_the_quota_is_refused_without_asking() -> Result<()> {
+fn cost_above_the_quota_is_refused_without_a_store_call() -> Result<()> {
     let cost = json!({"header": {"name": "x-cost", "max": 10}});
     let rig = Rig::start(per_user(json!({"quota": 3, "cost": cost})))?;
     let costs = |cost: &str| Ok::<_, anyhow::Error>(user("alice")?.header("x-cost", cost));
@@ -307,12 +310,12 @@ fn a_cost_above_the_quota_is_refused_without_asking() -> Result<()> {
     }
     assert_eq!(rig.redis.cli(&["KEYS", "qg:shop:*"])?.lines(), "");
     assert_eq!(inspect::calls(&rig.store, 200)?, 0);
-    assert_eq!(client.send(&costs("3")?)?.status, 200, "and the quota is whole");
+    assert_eq!(client.send(&costs("3")?)?.status, 200, "nothing of the quota was spent");
     Ok(())
 }
 
 #[test]
-fn a_quota_of_nothing_is_for_nobody() -> Result<()> {
+fn quota_of_zero_admits_no_request() -> Result<()> {
     let rig = Rig::start(per_user(json!({"quota": 0})))?;
     let response = rig.client()?.send(&user("alice")?)?;
     assert_eq!((response.status, response.header("x-ratelimit-limit")), (429, Some("0")));

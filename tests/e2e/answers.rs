@@ -1,4 +1,4 @@
-//! What a client sees: headers, refusals of one's own, and methods that are special.
+//! What a client sees: headers, custom refusals, and the methods HEAD and OPTIONS.
 
 use anyhow::Result;
 use quotagate_support::http::{Client, Request, Response};
@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::rig::{Rig, document, per_caller, reset_of};
 
-/// One unit for each caller, and this `response`.
+/// A document with one unit for each caller, and this `response`.
 fn answering(response: Value) -> Value {
     let mut document = document(json!([per_caller(1)]));
     document["response"] = response;
     document
 }
 
-/// The answer to the second of two requests.
+/// The answer to the second of two requests, which is refused.
 fn refusal(response: Value) -> Result<Response> {
     let rig = Rig::start(answering(response))?;
     let mut client = rig.client()?;
@@ -22,7 +22,7 @@ fn refusal(response: Value) -> Result<Response> {
 }
 
 #[test]
-fn a_refusal_of_ones_own() -> Result<()> {
+fn custom_refusal_has_its_status_body_and_headers() -> Result<()> {
     let refused = refusal(json!({"denied": {
         "status": 403,
         "content_type": "application/vnd.example+json",
@@ -45,7 +45,7 @@ fn a_refusal_of_ones_own() -> Result<()> {
 }
 
 #[test]
-fn a_body_without_a_type_is_plain_text_and_another_status_is_in_the_problem() -> Result<()> {
+fn custom_body_defaults_to_plain_text_and_the_problem_has_the_custom_status() -> Result<()> {
     let text = refusal(json!({"denied": {"body": "Come back in {retry_after} s."}}))?;
     assert_eq!(text.status, 429);
     assert!(text.header("content-type").unwrap_or_default().starts_with("text/plain"), "{text:?}");
@@ -60,14 +60,14 @@ fn a_body_without_a_type_is_plain_text_and_another_status_is_in_the_problem() ->
 }
 
 #[test]
-fn resets_are_seconds_where_one_says_so() -> Result<()> {
+fn reset_can_be_in_seconds() -> Result<()> {
     let refused = refusal(json!({"reset": "delta", "headers": ["ietf", "x_ratelimit"]}))?;
     assert_eq!(refused.header_all("x-ratelimit-reset"), [reset_of(&refused).to_string()]);
     Ok(())
 }
 
 #[test]
-fn no_family_is_no_header_but_when_to_come_back() -> Result<()> {
+fn without_header_families_only_retry_after_is_sent() -> Result<()> {
     let refused = refusal(json!({"headers": []}))?;
     let quota =
         |name: &str| ["ratelimit", "x-ratelimit"].iter().any(|prefix| name.starts_with(prefix));
@@ -77,7 +77,7 @@ fn no_family_is_no_header_but_when_to_come_back() -> Result<()> {
 }
 
 #[test]
-fn the_upstreams_lists_are_continued_where_a_request_is_counted_and_kept_elsewhere() -> Result<()> {
+fn upstream_limits_are_joined_on_counted_requests_and_kept_on_others() -> Result<()> {
     let mut policy = per_caller(5);
     policy["match"] = json!({"path": {"prefix": "/counted"}});
     let rig = Rig::start(document(json!([policy])))?;
@@ -110,7 +110,7 @@ fn the_upstreams_lists_are_continued_where_a_request_is_counted_and_kept_elsewhe
 }
 
 #[test]
-fn what_clients_write_into_these_headers_means_nothing() -> Result<()> {
+fn quota_headers_written_by_clients_are_ignored() -> Result<()> {
     let rig = Rig::start(answering(json!({"headers": ["ietf", "x_ratelimit"]})))?;
     let forged = Request::get("/")
         .header("x-ratelimit-limit", "999")
@@ -121,7 +121,7 @@ fn what_clients_write_into_these_headers_means_nothing() -> Result<()> {
 }
 
 #[test]
-fn several_policies_are_listed_and_the_tightest_is_the_one_in_short() -> Result<()> {
+fn all_policies_are_listed_and_the_short_headers_show_the_tightest() -> Result<()> {
     let policy = |name: &str, quota: u64| json!({"name": name, "partition_by": [], "quota": quota, "window": "366d"});
     let rig =
         Rig::start(document(json!([policy("wide", 5), policy("tight", 1), policy("wider", 9)])))?;
@@ -151,7 +151,7 @@ fn head(client: &mut Client) -> Result<Response> {
 }
 
 #[test]
-fn head_and_options_are_counted_and_answered_like_all_else() -> Result<()> {
+fn head_and_options_are_counted_and_answered_like_other_methods() -> Result<()> {
     let rig = Rig::start(document(json!([per_caller(2)])))?;
     let mut client = rig.client()?;
     assert_eq!(head(&mut client)?.status, 200);
@@ -162,7 +162,7 @@ fn head_and_options_are_counted_and_answered_like_all_else() -> Result<()> {
         (429, Some("application/problem+json"))
     );
     assert!(refused.header("retry-after").is_some() && refused.header("ratelimit").is_some());
-    // No body came: the connection carries the next request.
+    // The answer to HEAD had no body, so the connection can carry the next request.
     assert_eq!(client.send(&Request::new("OPTIONS", "/"))?.status, 429);
     assert_eq!(rig.upstream.requests(), 2);
     Ok(())

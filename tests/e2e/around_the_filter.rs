@@ -1,5 +1,5 @@
-//! What stands around the filter in Envoy: other filters, retries, mirrors, missing routes, ECDS,
-//! upstream filters. `docs/operate/around-the-filter.md` names what is tested here.
+//! Envoy features around the filter: other filters, retries, mirrors, missing routes, ECDS and
+//! upstream filters. `docs/operate/around-the-filter.md` lists what these tests cover.
 
 use std::fs;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn requests_without_a_route_are_counted() -> Result<()> {
 }
 
 #[test]
-fn a_request_with_retries_is_counted_once() -> Result<()> {
+fn request_with_retries_is_counted_once() -> Result<()> {
     let rig = Rig::start_with(document(json!([per_caller(9)])), |options| options.edit(retries()))?;
     assert_eq!(rig.statuses(&[failing()])?, [503]);
     assert_eq!(rig.upstream.requests(), 4);
@@ -63,7 +63,7 @@ fn a_request_with_retries_is_counted_once() -> Result<()> {
 }
 
 #[test]
-fn a_mirrored_request_is_counted_once() -> Result<()> {
+fn mirrored_request_is_counted_once() -> Result<()> {
     let mirror = routed("request_mirror_policies", json!([{"cluster": "upstream"}]));
     let rig = Rig::start_with(document(json!([per_caller(9)])), |options| options.edit(mirror))?;
     assert_eq!(rig.statuses(&[Request::get("/")])?, [200]);
@@ -72,7 +72,7 @@ fn a_mirrored_request_is_counted_once() -> Result<()> {
 }
 
 #[test]
-fn an_upstream_filter_counts_each_attempt_and_its_refusal_is_not_retried() -> Result<()> {
+fn upstream_filter_counts_each_attempt_and_its_refusal_is_not_retried() -> Result<()> {
     let rig = Rig::start_with(document(json!([per_caller(5)])), |options| {
         options.edit(retries()).edit(|config| {
             let filters = yaml::list(envoy::manager(config)?, "http_filters")?;
@@ -92,7 +92,7 @@ fn an_upstream_filter_counts_each_attempt_and_its_refusal_is_not_retried() -> Re
             Ok(())
         })
     })?;
-    // Four attempts, one unit left.
+    // The four attempts leave one unit.
     assert_eq!(rig.statuses(&[failing(), Request::get("/"), Request::get("/")])?, [503, 200, 429]);
     assert_eq!(rig.upstream.requests(), 5);
     inspect::settled(&rig.redis, "per-caller", 5)
@@ -111,7 +111,7 @@ fn with_buffer_in_front_only_complete_requests_are_counted() -> Result<()> {
     let sent = half.exchange(b"POST / HTTP/1.1\r\nhost: shop\r\ncontent-length: 500\r\n\r\nabc");
     assert!(
         sent.is_err() || sent.is_ok_and(|bytes| bytes.is_empty()),
-        "no answer to half a request"
+        "an incomplete request must get no answer"
     );
     drop(half);
     assert_eq!(rig.client()?.send(&Request::post("/", b"all of it"))?.status, 200);
@@ -146,8 +146,8 @@ fn with_grpc_web_in_front_the_status_in_trailers_counts() -> Result<()> {
     Ok(())
 }
 
-/// Writes a filter's configuration as ECDS has it. Envoy watches for files that are moved into
-/// place, so it is written beside the file first.
+/// Writes a filter's configuration in the form that ECDS expects. Envoy only notices files that are
+/// moved into place, so this writes a neighbouring file first and renames it.
 fn publish(file: &Path, filter: &Value) -> Result<()> {
     let resource = json!({
         "@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
@@ -169,7 +169,7 @@ fn filter(options: &EnvoyOptions, quota: Value) -> Result<Value> {
 }
 
 #[test]
-fn ecds_changes_the_configuration_of_live_connections_and_refuses_a_bad_one() -> Result<()> {
+fn ecds_changes_the_configuration_of_live_connections_and_rejects_a_bad_one() -> Result<()> {
     let (store, upstream) = (StoreProcess::start("memory:", &[])?, Upstream::start()?);
     let options = EnvoyOptions::new(upstream.port(), store.port());
     let directory = tempfile::tempdir()?;
@@ -200,8 +200,8 @@ fn ecds_changes_the_configuration_of_live_connections_and_refuses_a_bad_one() ->
     wait::until_true("the bad configuration to be refused", LIMIT, || {
         Ok(envoy.log().contains("configuration refused: policies[0].quota: "))
     })?;
-    assert_eq!(limit()?, "5", "the good one serves on");
+    assert_eq!(limit()?, "5", "the good configuration stays in use");
     publish(&file, &filter(&options, json!(7))?)?;
-    wait::until_true("the next good one to serve", LIMIT, || Ok(limit()? == "7"))?;
+    wait::until_true("the next good configuration to be served", LIMIT, || Ok(limit()? == "7"))?;
     Ok(())
 }

@@ -1,6 +1,7 @@
-//! Bodies of requests that wait: nothing of them reaches the upstream before the request is decided.
+//! Bodies of waiting requests: no part of a body reaches the upstream before the filter decides.
 //!
-//! With `allow_on_headers_stop_iteration` Envoy keeps back only what the filter says; without it Envoy keeps back all.
+//! With `allow_on_headers_stop_iteration`, Envoy holds back only what the filter asks for. Without
+//! it, Envoy holds back everything.
 
 use std::thread;
 use std::time::Duration;
@@ -45,19 +46,20 @@ fn parallel_posts_execute_no_more_than_the_quota() -> Result<()> {
 }
 
 #[test]
-fn parallel_posts_execute_no_more_than_the_quota_where_headers_may_stop_alone() -> Result<()> {
+fn parallel_posts_execute_no_more_than_the_quota_with_stop_iteration() -> Result<()> {
     no_body_overtakes_its_decision(true)
 }
 
 #[test]
-fn a_body_larger_than_envoys_buffers_waits_and_passes() -> Result<()> {
+fn body_larger_than_envoys_buffers_waits_and_passes() -> Result<()> {
     for allowed in [false, true] {
         let mut rig = Rig::start_with(document(json!([per_caller(1)])), stop_iteration(allowed))?;
         let upload = Request::post("/upload", &vec![b'a'; 8 << 20]);
         let mut client = rig.client()?;
         rig.store.freeze()?;
         let status = thread::scope(|scope| -> Result<u16> {
-            // Envoy stops reading when its buffers are full, so sending takes until the request is decided.
+            // Envoy stops reading when its buffers are full, so sending blocks until the filter
+            // decides.
             let sending = scope.spawn(|| client.send(&upload));
             wait::until_true("the body to fill Envoy's buffer", Duration::from_secs(8), || {
                 Ok(inspect::stat(
@@ -74,7 +76,7 @@ fn a_body_larger_than_envoys_buffers_waits_and_passes() -> Result<()> {
 }
 
 #[test]
-fn an_http2_client_sends_little_ahead_while_its_request_waits() -> Result<()> {
+fn http2_client_sends_little_while_its_request_waits() -> Result<()> {
     let mut rig = Rig::start(document(json!([per_caller(1)])))?;
     let upload = Request::post("/upload", &vec![b'a'; 3 << 20]);
     let mut client = http2::Client::connect(rig.envoy.port())?;
@@ -85,7 +87,7 @@ fn an_http2_client_sends_little_ahead_while_its_request_waits() -> Result<()> {
         wait::until_true("the client's window to fill", Duration::from_secs(8), || {
             Ok(received()? > 60_000)
         })?;
-        // What else it may send comes at once: a second window, since Envoy buffers as much.
+        // The client sends one more window at once, because Envoy buffers that much.
         thread::sleep(Duration::from_millis(500));
         let ahead = received()?;
         rig.store.thaw()?;

@@ -1,4 +1,4 @@
-//! A configuration that cannot be served is refused with the place of every fault, and replaces nothing.
+//! A bad configuration is rejected with the path of every fault, and never replaces a good one.
 
 use std::fs;
 use std::time::Duration;
@@ -13,16 +13,17 @@ use serde_json::{Value, json};
 use crate::rig::{document, per_caller};
 
 #[test]
-fn the_shipped_configuration_is_valid() -> Result<()> {
+fn shipped_configuration_is_valid() -> Result<()> {
     let mut config = yaml::read(&paths::envoy_config())?;
     let filter = quotagate_support::envoy::filter(&mut config)?;
     *yaml::at(filter, "/vm_config/code/local/filename")? = json!(paths::filter());
     Envoy::validate(&config).map_err(anyhow::Error::msg)
 }
 
-/// Envoy's own reader of YAML types values in its own way: what a person writes there goes through it here.
+/// Envoy's YAML parser has its own rules for types, so this test sends values through it as people
+/// write them.
 #[test]
-fn what_a_person_writes_into_envoys_yaml_is_taken() -> Result<()> {
+fn values_as_people_write_them_in_envoys_yaml_are_accepted() -> Result<()> {
     let text = fs::read_to_string(paths::envoy_config())?;
     let replaced = [
         ("dist/quotagate.wasm", paths::filter().display().to_string()),
@@ -77,13 +78,13 @@ fn all_faults_are_listed_with_their_paths() -> Result<()> {
 }
 
 #[test]
-fn a_good_one_validates_with_the_built_filter() -> Result<()> {
+fn good_configuration_validates_with_the_built_filter() -> Result<()> {
     let config = EnvoyOptions::new(1, 1).document(document(json!([per_caller(5)]))).config()?;
     Envoy::validate(&config).map_err(anyhow::Error::msg)
 }
 
 #[test]
-fn invariant_6_a_bad_configuration_never_replaces_a_good_one() -> Result<()> {
+fn invariant_6_bad_configuration_never_replaces_a_good_one() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let upstream = Upstream::start()?;
     let file = ListenerFile::new()?;
@@ -104,8 +105,10 @@ fn invariant_6_a_bad_configuration_never_replaces_a_good_one() -> Result<()> {
     wait::until_true("the bad configuration to be refused", Duration::from_secs(20), || {
         Ok(envoy.log().contains("configuration refused: policies[0].quota: "))
     })?;
-    assert_eq!(limit()?, "5", "the good one serves on");
+    assert_eq!(limit()?, "5", "the good configuration stays in use");
 
     file.publish("3", &options(json!(7)).config()?)?;
-    wait::until_true("the next good one to serve", Duration::from_secs(20), || Ok(limit()? == "7"))
+    wait::until_true("the next good configuration to be served", Duration::from_secs(20), || {
+        Ok(limit()? == "7")
+    })
 }

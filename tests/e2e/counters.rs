@@ -1,12 +1,12 @@
 //! What the counters in Redis hold.
 //!
-//! | knob | shown here |
+//! | field | expected |
 //! | --- | --- |
-//! | `count_denied` | refused requests grow the counter, those of another policy's refusal do not; `Retry-After` stays |
-//! | `stagger` | each partition has boundaries of its own: number, time to live and reset follow the formula |
-//! | `window` | a second, which ends by Redis' clock, and 366 days |
-//! | `mode: off` | counts nothing and asks nobody |
-//! | several policies | each with its own cost; what one refuses spends nothing of the others |
+//! | `count_denied` | refused requests count, unless another policy refuses them |
+//! | `stagger` | each partition has its own window boundaries |
+//! | `window` | one second, which ends by Redis' clock, and 366 days |
+//! | `mode: off` | counts nothing and makes no store call |
+//! | several policies | each has its own cost; a refused request spends nothing |
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::rig::{Rig, document, per_caller, reset_of};
 const LONGEST_S: u64 = 366 * 24 * 3600;
 
 #[test]
-fn refused_requests_count_where_denied_ones_do() -> Result<()> {
+fn refused_requests_count_with_count_denied() -> Result<()> {
     let mut policy = per_caller(2);
     policy["count_denied"] = json!(true);
     let rig = Rig::start_with(document(json!([policy])), |options| options.concurrency(2))?;
     let end = (now()? / LONGEST_S + 1) * LONGEST_S;
     for sent in 1..=6 {
-        // A connection for each, so that both workers have their share.
+        // Each request has its own connection, so that both workers get some.
         let response = rig.client()?.send(&Request::get("/"))?;
         assert_eq!(response.status, if sent <= 2 { 200 } else { 429 }, "request {sent}");
         assert_eq!(inspect::counters(&rig.redis, "per-caller")?.get("ip=127.0.0.1"), Some(&sent));
@@ -44,12 +44,13 @@ fn refused_requests_count_where_denied_ones_do() -> Result<()> {
 }
 
 #[test]
-fn what_another_policy_refuses_is_no_denied_request_of_this_one() -> Result<()> {
+fn refusals_by_another_policy_are_not_counted_as_denied() -> Result<()> {
     let mut strict = per_caller(10);
     strict["count_denied"] = json!(true);
     let tight = json!({"name": "tight", "partition_by": [], "quota": 1, "window": "366d"});
     let mut rig = Rig::start(document(json!([strict, tight])))?;
-    // Nobody knows yet that the quota is spent, so that all of them get units of `per-caller`.
+    // The worker does not know yet that the quota is spent, so all requests get units of
+    // `per-caller`.
     let statuses = rig.statuses_together(&vec![Request::get("/"); 4])?;
     assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 3, "{statuses:?}");
     inspect::settled(&rig.redis, "per-caller", 1)?;
@@ -57,7 +58,7 @@ fn what_another_policy_refuses_is_no_denied_request_of_this_one() -> Result<()> 
 }
 
 #[test]
-fn staggered_windows_end_at_a_time_of_each_partitions_own() -> Result<()> {
+fn staggered_windows_end_at_a_different_time_for_each_partition() -> Result<()> {
     let mut policy = per_caller(2);
     policy["stagger"] = json!(true);
     let rig = Rig::start(document(json!([policy])))?;
@@ -84,7 +85,7 @@ fn staggered_windows_end_at_a_time_of_each_partitions_own() -> Result<()> {
 }
 
 #[test]
-fn a_window_of_a_second_gives_the_quota_anew() -> Result<()> {
+fn one_second_window_renews_the_quota() -> Result<()> {
     let rig = Rig::start(document(
         json!([{"name": "quick", "partition_by": [], "quota": 1, "window": "1s"}]),
     ))?;
@@ -101,12 +102,12 @@ fn a_window_of_a_second_gives_the_quota_anew() -> Result<()> {
     let admitted = statuses.iter().filter(|status| **status == 200).count() as u64;
     let windows = inspect::windows(&rig.redis, "quick")?;
     assert!(windows.iter().all(|(_, _, units)| *units == 1), "{windows:?}");
-    assert_eq!(windows.len() as u64, admitted, "one of each window: {windows:?}");
+    assert_eq!(windows.len() as u64, admitted, "one unit in each window: {windows:?}");
     Ok(())
 }
 
 #[test]
-fn the_longest_window_has_366_days() -> Result<()> {
+fn longest_window_has_366_days() -> Result<()> {
     let rig = Rig::start(document(
         json!([{"name": "leap-year", "partition_by": [], "quota": 1, "window": "8784h"}]),
     ))?;
@@ -117,7 +118,7 @@ fn the_longest_window_has_366_days() -> Result<()> {
 }
 
 #[test]
-fn a_policy_that_is_off_asks_nobody() -> Result<()> {
+fn policy_that_is_off_makes_no_store_call() -> Result<()> {
     let mut off = per_caller(0);
     off["mode"] = json!("off");
     let rig = Rig::start(document(json!([off])))?;
@@ -129,7 +130,7 @@ fn a_policy_that_is_off_asks_nobody() -> Result<()> {
 }
 
 #[test]
-fn of_several_policies_each_takes_its_own_cost_or_none_does() -> Result<()> {
+fn several_policies_each_take_their_cost_or_none_does() -> Result<()> {
     let total =
         json!({"name": "total", "partition_by": [], "quota": 10, "window": "365d", "cost": 3});
     let routes = json!({"name": "per-route", "partition_by": ["route", "method"], "quota": 100, "window": "1d"});

@@ -1,4 +1,4 @@
-//! Dials through two real Envoys, a store each, over one real Redis Cluster.
+//! Dials through two real Envoys, each with its own store, over one real Redis Cluster.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use crate::rig::{Rig, document};
 
-/// A dial is in force everywhere by then.
+/// Every proxy applies a dial within this time.
 const IN_FORCE: Duration = Duration::from_secs(10);
-/// A machine that is busy has some more time for what has no bound of its own.
+/// Extra time for a busy machine, for steps without a bound of their own.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Parts end in this order.
+/// The fields are dropped in this order.
 struct Fleet {
     clients: [Client; 2],
     envoys: [Envoy; 2],
@@ -27,7 +27,7 @@ struct Fleet {
     cluster: Cluster,
 }
 
-/// Five units for each tenant, in a window whose end no test meets.
+/// Five units for each tenant, in a window that does not end during a test.
 fn five() -> Value {
     document(json!([
         {"name": "per-tenant", "partition_by": ["tenant"], "on_missing": "shared", "quota": 5, "window": "366d"}
@@ -48,7 +48,8 @@ impl Fleet {
         Ok(Self { clients, envoys, upstream, stores, cluster })
     }
 
-    /// How many of so many requests of this tenant are admitted, sent through both in turn.
+    /// Sends this many requests of the tenant through both proxies in turn; returns how many are
+    /// admitted.
     fn admitted(&mut self, tenant: &str, requests: usize) -> Result<usize> {
         let mut admitted = 0;
         for i in 0..requests {
@@ -59,15 +60,16 @@ impl Fleet {
         Ok(admitted)
     }
 
-    /// Sends a change to the first store; a policy is known to it soon after the first request.
+    /// Sends a change to the first store. A store learns of a policy soon after the first request.
     fn change(&self, method: &str, change: &Value) -> Result<()> {
-        wait::until("the dial to be turned", PATIENCE, || {
+        wait::until("the dial to be set", PATIENCE, || {
             self.stores[0].operate(method, "/v1/dials", change).map(Some)
         })?;
         Ok(())
     }
 
-    /// Waits until both answer this tenant so; how long that took.
+    /// Waits until the answers of both proxies to this tenant satisfy `holds`; returns the time it
+    /// took.
     fn both(
         &mut self,
         what: &str,
@@ -98,7 +100,7 @@ fn limit(response: &Response) -> Option<&str> {
 }
 
 #[test]
-fn a_quota_of_five_that_is_dialed_to_eight_admits_three_more() -> Result<()> {
+fn dial_from_five_to_eight_admits_three_more() -> Result<()> {
     let mut fleet = Fleet::start()?;
     assert_eq!(fleet.admitted("a", 12)?, 5);
     fleet.change("PUT", &dial(json!({"quota": 8})))?;
@@ -112,13 +114,13 @@ fn a_quota_of_five_that_is_dialed_to_eight_admits_three_more() -> Result<()> {
     assert!(since.elapsed() < IN_FORCE, "{:?}", since.elapsed());
     assert_eq!(more + fleet.admitted("a", 40)?, 3, "exactly");
     fleet.both("both to show the quota", "a", |response| limit(response) == Some("8"))?;
-    assert_eq!(fleet.admitted("b", 20)?, 8, "a new tenant has all of it");
+    assert_eq!(fleet.admitted("b", 20)?, 8, "a new tenant has the whole quota");
     assert_eq!(fleet.upstream.requests(), 16);
     Ok(())
 }
 
 #[test]
-fn modes_are_in_force_within_ten_seconds_and_a_dial_with_a_time_reverts_by_itself() -> Result<()> {
+fn mode_dials_apply_within_ten_seconds_and_expiring_dials_revert() -> Result<()> {
     let mut fleet = Fleet::start()?;
     assert_eq!(fleet.admitted("a", 12)?, 5);
     let refused = |response: &Response| response.status == 429;
@@ -128,7 +130,7 @@ fn modes_are_in_force_within_ten_seconds_and_a_dial_with_a_time_reverts_by_itsel
     assert!(took < IN_FORCE, "{took:?}");
     let counted = fleet.envoys[0].stats("per-tenant.shadow_refused")?;
     fleet.change("PUT", &dial(json!({"mode": "off"})))?;
-    // Nothing is told apart from shadow by a client, so by the statistics: they stand still.
+    // A client cannot distinguish off from shadow. The statistics can: they no longer change.
     let since = Instant::now();
     wait::until_true("off", PATIENCE, || {
         let before = fleet.envoys[0].stats("per-tenant.shadow_refused")?;
@@ -155,7 +157,7 @@ fn modes_are_in_force_within_ten_seconds_and_a_dial_with_a_time_reverts_by_itsel
 }
 
 #[test]
-fn dials_outlive_stores_and_a_primary_of_redis() -> Result<()> {
+fn dials_survive_store_restarts_and_the_loss_of_a_redis_primary() -> Result<()> {
     let mut fleet = Fleet::start()?;
     fleet.admitted("a", 2)?;
     fleet.change("PUT", &dial(json!({"quota": 8})))?;
@@ -176,12 +178,16 @@ fn dials_outlive_stores_and_a_primary_of_redis() -> Result<()> {
         assert_eq!(fleet.admitted(tenant, 20)?, 8);
         Ok(())
     };
-    fresh(&mut fleet, "b").context("after the stores were started anew")?;
+    fresh(&mut fleet, "b").context("after the stores were restarted")?;
 
     let key = "qg:dials:{shop}";
     let slot: usize = fleet.cluster.cli(0, &["CLUSTER", "KEYSLOT", key])?.lines().parse()?;
     let primary = slot * 3 / 16_384;
-    assert_eq!(fleet.cluster.cli(primary, &["EXISTS", key])?.lines(), "1", "it is kept there");
+    assert_eq!(
+        fleet.cluster.cli(primary, &["EXISTS", key])?.lines(),
+        "1",
+        "this primary holds the dials"
+    );
     fleet.cluster.cli(primary, &["WAIT", "1", "10000"])?;
     fleet.cluster.kill_node(primary)?;
     wait::until_true("the replica to take over", PATIENCE, || {
@@ -191,7 +197,7 @@ fn dials_outlive_stores_and_a_primary_of_redis() -> Result<()> {
 }
 
 #[test]
-fn malformed_dials_in_redis_are_ignored_with_one_line_and_the_others_apply() -> Result<()> {
+fn malformed_dials_are_logged_once_and_ignored_and_the_others_apply() -> Result<()> {
     let mut rig = Rig::start(document(json!([
         {"name": "a", "partition_by": [], "quota": 100_000, "window": "366d"},
         {"name": "b", "partition_by": [], "quota": 90_000, "window": "366d"}
@@ -199,7 +205,7 @@ fn malformed_dials_in_redis_are_ignored_with_one_line_and_the_others_apply() -> 
     let mut client = rig.client()?;
     client.send(&Request::get("/"))?;
     let set = json!({"policy": "b", "quota": 50_000, "by": "a test"});
-    wait::until("the dial to be turned", PATIENCE, || {
+    wait::until("the dial to be set", PATIENCE, || {
         rig.store.operate("PUT", "/v1/dials", &set).map(Some)
     })?;
     for (field, value) in [
@@ -219,13 +225,13 @@ fn malformed_dials_in_redis_are_ignored_with_one_line_and_the_others_apply() -> 
         assert!(policies.contains(r#""a";q=100000"#), "{policies}");
         Ok(policies.contains(r#""b";q=50000"#))
     })?;
-    // Four of them; `nobody` may be the policy of another filter, and nobody complains of it.
+    // There are four lines. `nobody` may be the policy of another filter, so it is not reported.
     let complaint = "ignored what is no dial, 4 in all";
     wait::until_true("the store to complain", PATIENCE, || {
         client.send(&Request::get("/"))?;
         Ok(rig.store.log().contains(complaint))
     })?;
-    // A key of another type is no hash of dials: those known stay, or none are there.
+    // A key of another type is not a hash of dials. The store keeps the dials it knows.
     rig.redis.cli(&["SET", "qg:dials:{shop}", "garbage"])?;
     let until = Instant::now() + Duration::from_secs(12);
     while Instant::now() < until {
@@ -234,7 +240,10 @@ fn malformed_dials_in_redis_are_ignored_with_one_line_and_the_others_apply() -> 
     }
     assert_eq!(rig.store.log().matches(complaint).count(), 1, "one line");
     assert_eq!(rig.store.log().matches("dials of shop: ").count(), 2, "one for each state");
-    assert!(!rig.envoy.log().contains("dial"), "the filter heard of none that is malformed");
+    assert!(
+        !rig.envoy.log().contains("dial"),
+        "the store must not send malformed dials to the filter"
+    );
     assert!(!rig.envoy.log().contains("panicked"));
     rig.envoy.check()?;
     rig.store.check()

@@ -1,4 +1,4 @@
-//! Invariants 2 and 3: clients that leave while they wait hold up nobody and hold no units.
+//! Invariants 2 and 3: clients that leave while they wait delay no other request and keep no units.
 
 use std::time::Duration;
 
@@ -10,13 +10,12 @@ use serde_json::json;
 use crate::rig::{Rig, document, per_caller};
 
 #[test]
-fn invariants_2_and_3_a_batch_whose_clients_half_disconnect_leaves_the_others_answered()
--> Result<()> {
+fn invariants_2_and_3_clients_that_stay_are_answered_when_half_of_the_batch_leaves() -> Result<()> {
     const CLIENTS: usize = 400;
     let mut document = document(json!([per_caller(CLIENTS as u64)]));
     document["store"]["timeout"] = json!("60s");
     let mut rig = Rig::start(document)?;
-    // The store stands still, so that all of them wait, the first on its call and the others in the batch.
+    // The store is paused, so all requests wait: the first for its call, the others in the batch.
     rig.store.freeze()?;
     let mut clients = (0..CLIENTS).map(|_| rig.client()).collect::<Result<Vec<Client>>>()?;
     for client in &mut clients {
@@ -35,14 +34,14 @@ fn invariants_2_and_3_a_batch_whose_clients_half_disconnect_leaves_the_others_an
             stay.push(client);
         }
     }
-    wait::until_true("half have gone", Duration::from_secs(8), || {
+    wait::until_true("half of the clients to be gone", Duration::from_secs(8), || {
         Ok(waiting(&rig)? == CLIENTS as u64 / 2)
     })?;
     rig.store.thaw()?;
     for client in &mut stay {
         assert_eq!(client.finish()?.status, 200);
     }
-    // What the departed held is there for others: nothing of the quota is lost.
+    // The units of the clients that left are refunded: no part of the quota is lost.
     let mut client = rig.client()?;
     wait::until_true("the rest of the quota is admitted", Duration::from_secs(20), || {
         client.send(&Request::get("/"))?;

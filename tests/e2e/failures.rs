@@ -1,13 +1,13 @@
-//! The store is down, then up: `on_failure` is what the contract says, and counting resumes by itself.
+//! The store is down, then up. `on_failure` follows the contract, and counting resumes by itself.
 //!
-//! | case | shown here |
+//! | case | expected |
 //! | --- | --- |
-//! | `allow`, `deny` | 200 uncounted, 503; the quota is whole when the store is there |
+//! | `allow`, `deny` | 200 uncounted, 503; no quota is spent before the store is up |
 //! | `local` | each worker admits its share of the quota, at least 1, then 429 |
-//! | a policy's own `on_failure` | goes before the store's; of several policies `deny` wins over a share |
-//! | a Redis that is down, a store that hangs | is a store that fails; nobody waits beyond the timeout |
-//! | a store that is asked to stop | no request fails while it drains |
-//! | `token` | the right one counts; a wrong one or none is a store that fails, and no token is logged |
+//! | a policy's own `on_failure` | wins over the store's; `deny` wins over a local share |
+//! | a Redis that is down, a store that hangs | a store failure; no request waits beyond the timeout |
+//! | a store that shuts down | no request fails while it drains |
+//! | `token` | a wrong or missing one is a store failure; no token is logged |
 
 use std::time::{Duration, Instant};
 
@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 use crate::inspect;
 use crate::rig::{document, per_caller};
 
-/// Counting resumes within 2 s of the store's return; the rest is a slow machine's.
+/// Counting resumes within 2 s of the store's return. The rest allows for a slow machine.
 const HEALED: Duration = Duration::from_secs(5);
 
-/// Far above the timeout of 50 ms, far below a request that is stuck.
+/// Far above the timeout of 50 ms, far below the time of a stuck request.
 const HELD: Duration = Duration::from_secs(2);
 
 /// A quota of 3, and a store that may fail.
@@ -38,7 +38,7 @@ fn failing(on_failure: &str) -> Value {
 }
 
 #[test]
-fn with_allow_requests_pass_uncounted_until_the_store_is_up() -> Result<()> {
+fn allow_admits_requests_uncounted_until_the_store_is_up() -> Result<()> {
     let port = ports::free()?;
     let upstream = Upstream::start()?;
     let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), port).document(failing("allow")))?;
@@ -59,7 +59,7 @@ fn with_allow_requests_pass_uncounted_until_the_store_is_up() -> Result<()> {
 }
 
 #[test]
-fn with_deny_requests_get_503_until_the_store_is_up() -> Result<()> {
+fn deny_answers_503_until_the_store_is_up() -> Result<()> {
     let port = ports::free()?;
     let upstream = Upstream::start()?;
     let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), port).document(failing("deny")))?;
@@ -82,7 +82,7 @@ fn with_deny_requests_get_503_until_the_store_is_up() -> Result<()> {
 }
 
 #[test]
-fn a_redis_that_is_down_is_a_store_that_fails_and_heals() -> Result<()> {
+fn redis_outage_is_a_store_failure_that_ends_by_itself() -> Result<()> {
     let mut redis = Redis::start()?;
     let store = StoreProcess::start(&redis.url(), &[])?;
     let upstream = Upstream::start()?;
@@ -97,7 +97,7 @@ fn a_redis_that_is_down_is_a_store_that_fails_and_heals() -> Result<()> {
 }
 
 #[test]
-fn a_store_that_drains_fails_no_request() -> Result<()> {
+fn draining_store_fails_no_request() -> Result<()> {
     let options = StoreOptions::new("memory:").arguments(&["--drain", "20s"]);
     let mut store = StoreProcess::start_with(&options)?;
     let upstream = Upstream::start()?;
@@ -118,10 +118,10 @@ fn a_store_that_drains_fails_no_request() -> Result<()> {
 }
 
 #[test]
-fn a_store_that_hangs_holds_no_request_beyond_the_timeout() -> Result<()> {
+fn hanging_store_delays_no_request_beyond_the_timeout() -> Result<()> {
     let mut store = StoreProcess::start("memory:", &[])?;
     let upstream = Upstream::start()?;
-    // Enough for calls that wait in the store's sockets meanwhile: their answers may be lost, and their units.
+    // Large enough for calls that wait in the store's sockets: their answers and units may be lost.
     let mut document = failing("deny");
     document["policies"] = json!([per_caller(100)]);
     let envoy = Envoy::start(&EnvoyOptions::new(upstream.port(), store.port()).document(document))?;
@@ -137,7 +137,7 @@ fn a_store_that_hangs_holds_no_request_beyond_the_timeout() -> Result<()> {
     wait::until_true("quotas resume", HEALED, || Ok(client.send(&Request::get("/"))?.status == 200))
 }
 
-/// A quota of `quota` of which each worker may admit a share by itself.
+/// A quota with a local share: each worker may admit that share by itself.
 fn shared_out(quota: u64, share: f64) -> Value {
     let mut document = failing("local");
     document["policies"] = json!([per_caller(quota)]);
@@ -145,8 +145,8 @@ fn shared_out(quota: u64, share: f64) -> Value {
     document
 }
 
-/// How many of these requests, each over a connection of its own, an Envoy admits that has no store; the others are
-/// refused as spent.
+/// Sends requests to an Envoy without a store, each over its own connection, and returns how many
+/// are admitted. The others must be refused as over the quota.
 fn admitted_without_store(document: Value, workers: u32, requests: usize) -> Result<usize> {
     let upstream = Upstream::start()?;
     let options =
@@ -157,7 +157,7 @@ fn admitted_without_store(document: Value, workers: u32, requests: usize) -> Res
         let response = Client::connect(envoy.port())?.send(&Request::get("/"))?;
         match response.status {
             200 => admitted += 1,
-            // A quota of 0 never grants more.
+            // A quota of 0 never grants units.
             429 => assert_eq!(
                 response.header("retry-after").is_none(),
                 response.header("x-ratelimit-limit") == Some("0")
@@ -170,8 +170,9 @@ fn admitted_without_store(document: Value, workers: u32, requests: usize) -> Res
 }
 
 #[test]
-fn with_local_each_worker_admits_its_share_and_at_least_one() -> Result<()> {
-    // Connections fall to workers by chance: enough of them that each worker gets more than its share.
+fn local_admits_the_share_of_each_worker_and_at_least_one() -> Result<()> {
+    // Connections reach workers at random. There are enough that each worker gets more than its
+    // share.
     for (quota, share, workers, requests, admitted) in [
         (100, 0.05, 1, 12, 5),
         (100, 0.05, 2, 80, 10),
@@ -187,7 +188,7 @@ fn with_local_each_worker_admits_its_share_and_at_least_one() -> Result<()> {
 }
 
 #[test]
-fn with_local_counting_resumes_when_the_store_is_up() -> Result<()> {
+fn local_resumes_counting_when_the_store_is_up() -> Result<()> {
     let port = ports::free()?;
     let upstream = Upstream::start()?;
     let envoy =
@@ -204,7 +205,7 @@ fn with_local_counting_resumes_when_the_store_is_up() -> Result<()> {
     assert_eq!(
         first.header("x-ratelimit-used"),
         Some("1"),
-        "what was admitted meanwhile is not counted"
+        "requests admitted during the outage are not counted"
     );
     for _ in 0..99 {
         assert_eq!(client.send(&Request::get("/"))?.status, 200);
@@ -214,7 +215,7 @@ fn with_local_counting_resumes_when_the_store_is_up() -> Result<()> {
 }
 
 #[test]
-fn a_policys_own_on_failure_goes_before_the_stores() -> Result<()> {
+fn on_failure_of_a_policy_wins_over_the_stores() -> Result<()> {
     let policy = |name: &str, prefix: &str, on_failure: Value| {
         let mut policy = per_caller(3);
         policy["name"] = json!(name);
@@ -247,7 +248,7 @@ fn a_policys_own_on_failure_goes_before_the_stores() -> Result<()> {
             assert_eq!(
                 [status(path)?, status(path)?],
                 expected,
-                "{path}, and {of_the_store} of the store"
+                "{path}, the store has {of_the_store}"
             );
         }
     }
@@ -255,7 +256,7 @@ fn a_policys_own_on_failure_goes_before_the_stores() -> Result<()> {
 }
 
 #[test]
-fn a_policy_that_allows_is_open_though_the_store_says_deny() -> Result<()> {
+fn policy_with_allow_stays_open_when_the_store_has_deny() -> Result<()> {
     let mut document = failing("deny");
     document["policies"][0]["on_failure"] = json!("allow");
     assert_eq!(admitted_without_store(document, 1, 8)?, 8);
@@ -263,7 +264,7 @@ fn a_policy_that_allows_is_open_though_the_store_says_deny() -> Result<()> {
 }
 
 #[test]
-fn a_store_with_a_token_counts_for_those_who_show_it() -> Result<()> {
+fn store_with_a_token_counts_only_for_proxies_that_send_it() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("token");
     std::fs::write(&file, "s3cret-right\n")?;
@@ -289,7 +290,11 @@ fn a_store_with_a_token_counts_for_those_who_show_it() -> Result<()> {
             assert_eq!(response.status, expected, "{token}");
         }
         assert!(inspect::calls(&store, calls)? > 0, "{token}");
-        assert_eq!(inspect::calls(&store, 601 - calls)?, 0, "{token}: no other answers");
+        assert_eq!(
+            inspect::calls(&store, 601 - calls)?,
+            0,
+            "{token}: the store must give no other answers"
+        );
         let logs = [envoy.log(), store.log()].concat();
         assert!(!logs.contains("s3cret"), "{logs}");
     }
@@ -297,7 +302,7 @@ fn a_store_with_a_token_counts_for_those_who_show_it() -> Result<()> {
 }
 
 #[test]
-fn with_allow_a_wrong_token_lets_requests_pass_uncounted() -> Result<()> {
+fn allow_admits_requests_uncounted_with_a_wrong_token() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("token");
     std::fs::write(&file, "s3cret-right")?;

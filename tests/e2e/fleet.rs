@@ -1,4 +1,5 @@
-//! Invariant 1 on the real parts: many proxies and workers, one Redis Cluster, exactly the quota.
+//! Invariant 1 with real programs: many proxies and workers over one Redis Cluster admit exactly
+//! the quota.
 
 use anyhow::Result;
 use quotagate_support::cluster::Cluster;
@@ -12,7 +13,7 @@ use serde_json::json;
 use crate::rig::{document, per_caller};
 
 const QUOTA: usize = 500;
-/// Each a connection of its own, all waiting at once.
+/// Each has its own connection, and all wait at once.
 const CLIENTS: usize = 2000;
 
 #[test]
@@ -31,7 +32,8 @@ fn invariant_1_two_envoys_with_two_workers_over_a_redis_cluster_admit_exactly_th
     let ports = [envoys[0].port(), envoys[1].port()];
     let mut clients =
         (0..CLIENTS).map(|i| Client::connect(ports[i % 2])).collect::<Result<Vec<_>>>()?;
-    // The stores stand still until every request is under way, so that all 2,000 are decided together.
+    // The stores are paused until every request is under way, so that all 2,000 are decided
+    // together.
     stores.iter_mut().try_for_each(StoreProcess::freeze)?;
     for client in &mut clients {
         client.start(&Request::get("/"))?;

@@ -1,20 +1,22 @@
-//! Invariant 4: whatever a request holds is data.
+//! Invariant 4: everything in a request is data.
 //!
-//! One filter reads everything that a client can write: headers, cookies, query, address, path, method, host, cost.
+//! One filter reads everything that a client can write: headers, cookies, query, address, path,
+//! method, host, cost.
 //!
-//! | what is sent | over |
+//! | input | over |
 //! | --- | --- |
 //! | every byte in a header's value, names without a value, duplicates | HTTP/1.1, HTTP/2 |
 //! | braces, quotes, commas, digests, labels as values | HTTP/1.1, HTTP/2 |
 //! | headers of 50 KiB, 1,000 cookies, 2,000 parameters | HTTP/1.1, HTTP/2 |
-//! | rubbish in `X-Forwarded-For` | HTTP/1.1 |
+//! | garbage in `X-Forwarded-For` | HTTP/1.1 |
 //! | forged quota headers and token payloads | HTTP/1.1, HTTP/2 |
-//! | claims of any text, in tokens that are verified | HTTP/1.1 |
+//! | arbitrary claims, in verified tokens | HTTP/1.1 |
 //! | tricks in paths, with Envoy's normalization off | HTTP/1.1, HTTP/2 |
 //! | 400 random requests from a fixed seed | HTTP/1.1 |
 //!
-//! What Envoy itself refuses never reaches the filter. After each: the filter was never started anew, the counter
-//! for all says exactly what the upstream got, a quota still holds, and no secret is in keys, logs or answers.
+//! Requests that Envoy itself rejects never reach the filter. After each test: the filter was never
+//! restarted, the shared counter equals the number of requests at the upstream, a quota still
+//! holds, and no secret is in keys, logs or answers.
 
 mod random;
 mod target;
@@ -58,7 +60,7 @@ const VALUES: [&str; 22] = [
     "-9223372036854775809",
 ];
 
-/// Each source in turn holds this value.
+/// One request for each source, with this value in that source.
 fn everywhere(value: &[u8]) -> Vec<Request> {
     let cookie = |name: &str| [name.as_bytes(), b"=", value].concat();
     let headers =
@@ -77,7 +79,7 @@ fn any_byte_in_any_value_is_data() -> Result<()> {
         every_byte().into_iter().chain(VALUES.map(|value| value.as_bytes().to_vec())).collect();
     let mut http2 = http2::Client::connect(target.rig.envoy.port())?;
     for value in &values {
-        // Control characters are Envoy's to refuse.
+        // Envoy rejects control characters.
         let carried = !value.iter().any(|byte| matches!(byte, 0..=8 | 10..=31 | 127));
         for request in everywhere(value) {
             let status = target.send(&request)?;
@@ -90,7 +92,7 @@ fn any_byte_in_any_value_is_data() -> Result<()> {
 }
 
 #[test]
-fn what_is_long_or_many_is_data() -> Result<()> {
+fn long_and_numerous_values_are_data() -> Result<()> {
     let mut target = Target::start()?;
     let long = "x".repeat(50 * 1024);
     let cookies: String = (0..1_000).map(|i| format!("crumb{i}={i}; ")).collect();
@@ -121,13 +123,13 @@ fn what_is_long_or_many_is_data() -> Result<()> {
         target.pass(request)?;
         target.send2(&mut http2, request);
     }
-    // Envoy's own bounds.
+    // Beyond Envoy's own limits.
     for request in [
         Request::get("/a").header("x-tenant", "x".repeat(61 * 1024)),
         (0..1_000)
             .fold(Request::get("/a"), |request, i| request.header("cookie", format!("crumb={i}"))),
     ] {
-        assert!(matches!(target.send(&request)?, Some(431 | 400) | None), "over Envoy's bounds");
+        assert!(matches!(target.send(&request)?, Some(431 | 400) | None), "beyond Envoy's limits");
     }
     target.assert_sound()
 }
@@ -167,7 +169,7 @@ fn rubbish_in_x_forwarded_for_is_data() -> Result<()> {
 }
 
 #[test]
-fn forged_quota_headers_and_payloads_are_believed_by_nobody() -> Result<()> {
+fn forged_quota_headers_and_payloads_are_ignored() -> Result<()> {
     let mut target = Target::start()?;
     let rig = &target.rig;
     let payload = "eyJzdWIiOiJyb290IiwidGVuYW50Ijp7Im5hbWUiOiJyb290In0sInF1b3RhIjo5OTl9";
@@ -191,7 +193,7 @@ fn forged_quota_headers_and_payloads_are_believed_by_nobody() -> Result<()> {
         let response =
             if used == 1 { rig.client()?.send(&request)? } else { http2.send(&request)?.response };
         assert_eq!(response.status, 200);
-        // Of all policies that apply, the probe's is the tightest.
+        // The policy of the probe is the tightest of all that apply.
         assert_eq!(response.header_all("x-ratelimit-limit"), ["2"]);
         assert_eq!(response.header_all("x-ratelimit-used"), [used.to_string()]);
         assert!(!format!("{:?}", response.headers).contains("999"), "{:?}", response.headers);
@@ -228,7 +230,7 @@ fn claims_of_any_text_are_data() -> Result<()> {
             json!({"tenant": value, "quota": [value], "plan": {"plan": value}}),
         ] {
             let request = Request::get("/a").bearer(&jwt::token_with(&claims)?);
-            // A subject that is no text is Envoy's to refuse.
+            // Envoy rejects a subject that is not text.
             let status = target.send(&request)?;
             assert!(matches!(status, Some(200 | 401)), "{status:?} for {claims}");
         }
@@ -313,6 +315,6 @@ fn four_hundred_random_requests_are_data() -> Result<()> {
         let request = random.request();
         passed += usize::from(target.send(&request)? == Some(200));
     }
-    assert!(passed >= 100, "only {passed} of 400 have reached the upstream");
+    assert!(passed >= 100, "only {passed} of 400 requests reached the upstream");
     target.assert_sound().context("after 400 random requests")
 }

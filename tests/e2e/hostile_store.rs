@@ -1,12 +1,12 @@
-//! A store that answers with nonsense, half, late or not at all, through the real Envoy.
+//! A store that answers with garbage, partially, late or never, through the real Envoy.
 //!
-//! | case | shown here |
+//! | case | expected |
 //! | --- | --- |
-//! | `deny`, every behaviour | 503 in time, nobody admitted, the counter of that kind of failure rises, and counting resumes by itself when the store behaves |
-//! | `allow`, `local` | uncounted, or the worker's share and no unit more |
-//! | answers twice | the second answer is nobody's: what is admitted was granted |
-//! | a cluster that Envoy does not know | is a store that fails, and the log says so |
-//! | the log | a bounded number of lines, whatever fails how often, and no token |
+//! | `deny`, every behaviour | 503 in time, the failure is counted by kind, counting resumes |
+//! | `allow`, `local` | every request uncounted, or exactly the worker's share |
+//! | answers twice | the second answer is ignored: no request is admitted without a grant |
+//! | a cluster that Envoy does not know | a store failure, which the log names |
+//! | the log | a bounded number of lines for any number of failures, and no token |
 
 use std::time::{Duration, Instant};
 
@@ -22,14 +22,14 @@ use crate::inspect;
 use crate::rig::document;
 
 const TOKEN: &str = "s3cret-of-the-store";
-/// No test spends it.
+/// So large that no test spends it.
 const QUOTA: u64 = 100_000;
 const TIMEOUT: Duration = Duration::from_millis(600);
-/// What a request may take beyond the timeout: a tick of 10 ms, and a slow machine.
+/// A request may take this much longer than the timeout: a tick of 10 ms, and a slow machine.
 const BEYOND: Duration = Duration::from_secs(3);
-/// Counting resumes within 2 s of the store's return; the rest is a slow machine's.
+/// Counting resumes within 2 s of the store's return. The rest allows for a slow machine.
 const HEALED: Duration = Duration::from_secs(8);
-/// Enough that the breaker opens, and some meet it open.
+/// Enough requests to open the breaker, and some more that find it open.
 const REQUESTS: usize = 8;
 
 /// Envoy with one worker between a store that may misbehave and an upstream that counts.
@@ -57,7 +57,8 @@ impl Rig {
         Ok(Self { envoy, upstream, store })
     }
 
-    /// Requests of this tenant, one after the other: their statuses, and whether each was counted. All in time.
+    /// Sends requests of this tenant one after the other, and returns each status and whether it
+    /// was counted. Fails if one takes too long.
     fn send(&self, tenant: &str) -> Result<Vec<(u16, bool)>> {
         let mut client = Client::connect(self.envoy.port())?;
         let mut one = |_| {
@@ -70,13 +71,13 @@ impl Rig {
     }
 
     fn calls(&self, outcome: &str) -> Result<u64> {
-        // What is no outcome of a call has a name of its own.
+        // Metrics that are not outcomes of a call have their full name here.
         let name = format!("^wasmcustom.quotagate_(calls.shop.{outcome}|{outcome}.shop)$");
         let stats = self.envoy.stats(&name)?;
         Ok(stats.trim().rsplit_once(": ").map_or(Ok(0), |(_, value)| value.parse())?)
     }
 
-    /// The store behaves again, and is called again.
+    /// Lets the store behave again, and waits until the filter calls it.
     fn heal(&self) -> Result<()> {
         self.store.set(Behaviour::Good);
         let mut client = Client::connect(self.envoy.port())?;
@@ -87,7 +88,7 @@ impl Rig {
     }
 }
 
-/// The store, told to grant one unit more than it is asked for, and the like.
+/// Changes this field of the store's first grant, for example to more units than requested.
 fn first_grant(field: &'static str, value: Value) -> impl Fn(&mut Value) {
     move |reply| reply["grants"][0][field] = value.clone()
 }
@@ -104,7 +105,7 @@ fn answer(status: u16, body: impl Into<Vec<u8>>) -> Behaviour {
     Behaviour::Answer(status, body.into())
 }
 
-/// Name, behaviour, and the counter that rises.
+/// Name, behaviour, and the outcome under which the failure is counted.
 fn behaviours() -> Vec<(&'static str, Behaviour, &'static str)> {
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"grants\":[{\"granted\":1,";
     let echo = format!("{{\"error\":\"wrong token: {TOKEN}\\n\"}}");
@@ -165,7 +166,7 @@ fn behaviours() -> Vec<(&'static str, Behaviour, &'static str)> {
 }
 
 #[test]
-fn with_deny_no_answer_that_is_none_admits_anybody_or_holds_anybody_up() -> Result<()> {
+fn deny_refuses_in_time_whatever_the_store_answers() -> Result<()> {
     let rig = Rig::start("deny")?;
     rig.heal()?;
     let start = Instant::now();
@@ -183,11 +184,14 @@ fn with_deny_no_answer_that_is_none_admits_anybody_or_holds_anybody_up() -> Resu
         rig.heal().with_context(|| format!("after {name}"))?;
     }
     assert_eq!(inspect::stat(&rig.envoy, "^wasm.quotagate.vm_reload_success$")?, 0);
-    assert!(rig.upstream.requests() <= rig.store.granted(), "admitted what was granted");
+    assert!(
+        rig.upstream.requests() <= rig.store.granted(),
+        "more requests admitted than units granted"
+    );
     let log = rig.envoy.log();
     let lines =
         log.lines().filter(|line| line.contains("quotagate: ") && line.contains("store")).count();
-    // Eight kinds at most, each once in ten seconds.
+    // At most eight kinds of failure, each logged once in ten seconds.
     let most = 8 * (1 + start.elapsed().as_secs() as usize / 10);
     assert!((8..=most).contains(&lines), "{lines} lines, at most {most}:\n{log}");
     assert!(!log.contains(TOKEN), "{log}");
@@ -196,7 +200,7 @@ fn with_deny_no_answer_that_is_none_admits_anybody_or_holds_anybody_up() -> Resu
 }
 
 #[test]
-fn with_allow_and_local_no_more_is_admitted_than_they_say() -> Result<()> {
+fn allow_and_local_apply_whatever_the_store_answers() -> Result<()> {
     let chosen =
         ["silent", "reset-at-once", "half-closed", "html", "larger", "failed-items", "unavailable"];
     for (on_failure, expected) in
@@ -221,7 +225,7 @@ fn with_allow_and_local_no_more_is_admitted_than_they_say() -> Result<()> {
 }
 
 #[test]
-fn a_second_answer_to_one_call_is_nobodys() -> Result<()> {
+fn second_answer_to_one_call_is_ignored() -> Result<()> {
     let rig = Rig::start("deny")?;
     rig.store.set(Behaviour::Twice);
     for _ in 0..10 {
@@ -234,7 +238,7 @@ fn a_second_answer_to_one_call_is_nobodys() -> Result<()> {
 }
 
 #[test]
-fn a_cluster_that_envoy_does_not_know_is_a_store_that_fails() -> Result<()> {
+fn unknown_cluster_is_a_store_failure() -> Result<()> {
     let rig = Rig::start_with("no_such_cluster", "deny")?;
     assert_eq!(rig.send("one")?, [(503, false); REQUESTS]);
     wait::until_true("the failures to be counted", HEALED, || {

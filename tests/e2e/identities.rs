@@ -1,4 +1,5 @@
-//! Who is counted: verified subject before address, secrets as digests, hostile bytes as data.
+//! Which client a request counts for: verified subject before address, secrets as digests, hostile
+//! bytes as data.
 
 use anyhow::Result;
 use quotagate_support::http::Request;
@@ -8,7 +9,7 @@ use serde_json::json;
 use crate::rig::{Rig, document, per_caller};
 
 #[test]
-fn two_users_do_not_share_and_a_subject_wins_over_the_address() -> Result<()> {
+fn users_have_separate_quotas_and_the_subject_wins_over_the_address() -> Result<()> {
     let rig = Rig::start(document(json!([per_caller(1)])))?;
     let (alice, bob) = (jwt::token("alice")?, jwt::token("bob")?);
     let statuses = rig.statuses(&[
@@ -24,7 +25,7 @@ fn two_users_do_not_share_and_a_subject_wins_over_the_address() -> Result<()> {
 }
 
 #[test]
-fn a_token_that_is_not_verified_is_never_believed() -> Result<()> {
+fn unverified_token_identifies_no_client() -> Result<()> {
     let rig = Rig::start(document(json!([per_caller(1)])))?;
     let forged = jwt::forged("alice")?;
     let statuses = rig.statuses(&[
@@ -37,7 +38,7 @@ fn a_token_that_is_not_verified_is_never_believed() -> Result<()> {
 }
 
 #[test]
-fn a_client_cannot_write_its_own_address() -> Result<()> {
+fn client_cannot_forge_its_address() -> Result<()> {
     let rig = Rig::start(document(json!([per_caller(1)])))?;
     let from = |address: &str| Request::get("/").header("x-forwarded-for", address);
     assert_eq!(rig.statuses(&[from("192.0.2.1"), from("192.0.2.2")])?, [200, 429]);
@@ -45,7 +46,7 @@ fn a_client_cannot_write_its_own_address() -> Result<()> {
 }
 
 #[test]
-fn invariant_5_a_secret_key_never_leaves_the_filter_in_clear() -> Result<()> {
+fn invariant_5_secret_key_never_leaves_the_filter_in_clear() -> Result<()> {
     let policy = json!({"name": "per-key", "partition_by": ["key"], "quota": 1, "window": "366d"});
     let rig = Rig::start(document(json!([policy])))?;
     let with = |key: &str| Request::get("/").header("x-api-key", key);

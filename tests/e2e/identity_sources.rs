@@ -1,5 +1,5 @@
-//! Every source of an identity once: whose key it gives, that another value is another party, and that nobody is counted
-//! where it is missing.
+//! Each identity source once: its partition, another value is another client, and a request without
+//! a value is not counted.
 
 use anyhow::Result;
 use quotagate_support::edits;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::rig::{Rig, document, one_each};
 
-/// A source, two requests that it tells apart, and the partition of the first.
+/// A source, two requests that belong to different clients, and the partition of the first.
 struct Case {
     name: &'static str,
     source: Value,
@@ -155,7 +155,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn every_source_names_its_party() -> Result<()> {
+fn every_source_identifies_its_client() -> Result<()> {
     let cases = cases();
     let mut document = document(
         cases.iter().map(|case| one_each(case.name, &[&format!("by-{}", case.name)])).collect(),
@@ -189,7 +189,7 @@ fn every_source_names_its_party() -> Result<()> {
 }
 
 #[test]
-fn addresses_of_one_party_are_one_partition() -> Result<()> {
+fn addresses_of_one_client_share_one_partition() -> Result<()> {
     let mut document = document(json!([one_each("ip", &["address"])]));
     document["identities"]["address"] = json!([{"client_ip": {}}]);
     let rig = Rig::start_with(document, |options| options.edit(edits::trusted_hops(1)))?;
@@ -203,7 +203,7 @@ fn addresses_of_one_party_are_one_partition() -> Result<()> {
 }
 
 #[test]
-fn secrets_of_every_source_are_digests() -> Result<()> {
+fn secrets_of_every_source_are_stored_as_digests() -> Result<()> {
     let names = ["header", "cookie", "query"];
     let mut document =
         document(names.iter().map(|name| one_each(name, &[&format!("by-{name}")])).collect());

@@ -1,4 +1,4 @@
-//! A limiter behind this one: what its response says of its limits stays true.
+//! A limiter behind this one: the limits in its responses stay correct.
 
 use anyhow::Result;
 use quotagate_support::http::{Request, Response};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::rig::{Rig, document};
 
-/// A quota for everybody together, in a window so long that no test meets its end.
+/// A quota that all clients share, in a window so long that it does not end during a test.
 fn shared(name: &str, quota: u64, families: Value) -> Value {
     let policy = json!({"name": name, "partition_by": [], "quota": quota, "window": "366d"});
     let mut document = document(json!([policy]));
@@ -14,8 +14,8 @@ fn shared(name: &str, quota: u64, families: Value) -> Value {
     document
 }
 
-/// Two Envoys one behind the other, the outer with a quota of 100 and the inner with 1: an answer that both admit, and
-/// one that the inner refuses.
+/// Two chained Envoys, the outer with a quota of 100 and the inner with 1. Returns an answer that
+/// both admit, and one that the inner refuses.
 fn chained(families: &Value) -> Result<[Response; 2]> {
     let inner = Rig::start(shared("inner", 1, families.clone()))?;
     let port = inner.envoy.port();
@@ -30,7 +30,7 @@ fn chained(families: &Value) -> Result<[Response; 2]> {
 }
 
 #[test]
-fn both_are_listed_and_the_tighter_one_is_the_one_in_short() -> Result<()> {
+fn both_limits_are_listed_and_the_short_headers_show_the_tighter_one() -> Result<()> {
     for (answer, outer) in chained(&json!(["ietf", "x_ratelimit"]))?.iter().zip([99, 98]) {
         let listed = answer.header_all("ratelimit");
         let [listed] = *listed else { panic!("one line: {listed:?}") };
@@ -45,7 +45,7 @@ fn both_are_listed_and_the_tighter_one_is_the_one_in_short() -> Result<()> {
 }
 
 #[test]
-fn of_families_with_one_limit_the_tighter_one_stays() -> Result<()> {
+fn families_with_room_for_one_limit_show_the_tighter_one() -> Result<()> {
     for answer in chained(&json!(["draft_07", "draft_03"]))? {
         let limit = answer.header_all("ratelimit").join(" | ");
         assert!(limit.starts_with("limit=1, remaining=0, reset="), "{limit}");

@@ -1,4 +1,5 @@
-//! What the parts say of themselves: counters in Redis, calls of a store, statistics of Envoy.
+//! Reads the state of the running programs: counters in Redis, calls of a store, statistics of
+//! Envoy.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,11 +11,11 @@ use quotagate_support::redis::Redis;
 use quotagate_support::store::StoreProcess;
 use quotagate_support::wait;
 
-/// Units that requests did not take are on their way back for a moment.
+/// Refunds of units that no request used take a moment.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// The counters of a policy: what stands between the braces of their keys, and the units. The windows of one
-/// partition are added up.
+/// The counters of a policy: the text between the braces of each key, and the units. The windows of
+/// one partition are added up.
 pub fn counters(redis: &Redis, policy: &str) -> Result<BTreeMap<String, u64>> {
     let mut counters = BTreeMap::new();
     for (partition, _, units) in windows(redis, policy)? {
@@ -34,7 +35,7 @@ pub fn windows(redis: &Redis, policy: &str) -> Result<Vec<(String, u64, u64)>> {
     keys.lines().filter(|key| !key.is_empty()).map(of).collect()
 }
 
-/// Waits until the counters of a policy hold so many units together.
+/// Waits until the counters of a policy hold this many units in total.
 pub fn settled(redis: &Redis, policy: &str, units: u64) -> Result<()> {
     let mut last = 0;
     wait::until_true(&format!("{policy} to count {units}"), SETTLED, || {
@@ -44,7 +45,7 @@ pub fn settled(redis: &Redis, policy: &str, units: u64) -> Result<()> {
     .with_context(|| format!("it counts {last}"))
 }
 
-/// Calls that a store has answered with this status.
+/// The number of calls that a store answered with this status.
 pub fn calls(store: &StoreProcess, status: u16) -> Result<u64> {
     let page = http::get(store.admin_port(), "/metrics")?.text();
     let name = format!("quotagate_store_calls_total{{status=\"{status}\"}} ");
@@ -52,7 +53,7 @@ pub fn calls(store: &StoreProcess, status: u16) -> Result<u64> {
     Ok(value.unwrap_or("0").trim().parse()?)
 }
 
-/// The sum of the statistics whose names match this regular expression; there must be one.
+/// The sum of the statistics whose names match this regular expression. At least one must match.
 pub fn stat(envoy: &Envoy, filter: &str) -> Result<u64> {
     let stats = envoy.stats(filter)?;
     let values = stats.lines().filter_map(|line| line.rsplit_once(": "));

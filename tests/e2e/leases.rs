@@ -1,11 +1,11 @@
-//! `precision: lease`: units held ahead, on two Envoys with two workers each.
+//! `precision: lease` on two Envoys with two workers each.
 //!
-//! | case | shown here |
+//! | case | expected |
 //! | --- | --- |
 //! | 5,600 requests, quota 4,000 | exactly the quota is admitted, with at most a tenth of the calls |
-//! | most decisions | are made without a call |
-//! | traffic that moves to the other proxy | uses up what the first one held |
-//! | traffic that stops | gives back what was held |
+//! | most decisions | need no call |
+//! | traffic that moves to the other proxy | uses up the lease that the first one refunds |
+//! | traffic that stops | the leased units are refunded |
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::inspect;
 use crate::rig::document;
 use crate::two_proxies::Fleet;
 
-/// Under way at once.
+/// Clients that send at the same time.
 const CLIENTS: usize = 40;
-/// Units that idle workers hold go back, and workers ask again for a spent counter once a second.
+/// Idle workers refund their leases, and workers recheck a spent counter once per second.
 const USED_UP: Duration = Duration::from_secs(20);
 
 fn leased(quota: u64) -> Value {
@@ -30,7 +30,8 @@ fn leased(quota: u64) -> Value {
     }]))
 }
 
-/// Sends on until the whole quota is admitted, and some more; fails where that is never or more than all.
+/// Sends requests until the whole quota is admitted, and some more. Fails if fewer or more are
+/// admitted.
 fn use_up(fleet: &Fleet, clients: &mut [Client], mut admitted: u64, quota: u64) -> Result<()> {
     wait::until_true(&format!("all {quota} units to be used"), USED_UP, || {
         admitted += fleet.storm(clients, clients.len())?;
@@ -42,8 +43,7 @@ fn use_up(fleet: &Fleet, clients: &mut [Client], mut admitted: u64, quota: u64) 
 }
 
 #[test]
-fn invariant_1_four_workers_that_hold_units_ahead_admit_exactly_the_quota_with_few_calls()
--> Result<()> {
+fn invariant_1_four_workers_with_leases_admit_exactly_the_quota_with_few_calls() -> Result<()> {
     const QUOTA: u64 = 4_000;
     const REQUESTS: u64 = 5_600;
     let fleet = Fleet::start(&leased(QUOTA))?;
@@ -56,7 +56,7 @@ fn invariant_1_four_workers_that_hold_units_ahead_admit_exactly_the_quota_with_f
 }
 
 #[test]
-fn traffic_that_moves_to_the_other_proxy_uses_up_what_the_first_held() -> Result<()> {
+fn other_proxy_uses_up_the_refunded_lease_after_traffic_moves() -> Result<()> {
     const QUOTA: u64 = 2_000;
     let fleet = Fleet::start(&leased(QUOTA))?;
     let of = |proxy: usize| {
@@ -64,12 +64,12 @@ fn traffic_that_moves_to_the_other_proxy_uses_up_what_the_first_held() -> Result
         (0..CLIENTS).map(|_| Client::connect(port)).collect::<Result<Vec<_>>>()
     };
     let admitted = fleet.storm(&mut of(0)?, 1_000)?;
-    assert_eq!(admitted, 1_000, "nothing is refused while there is plenty");
+    assert_eq!(admitted, 1_000, "a request was refused although units were left");
     use_up(&fleet, &mut of(1)?, admitted, QUOTA)
 }
 
 #[test]
-fn units_that_are_held_go_back_when_traffic_stops() -> Result<()> {
+fn leased_units_are_refunded_when_traffic_stops() -> Result<()> {
     let fleet = Fleet::start(&leased(10_000))?;
     let admitted = fleet.storm(&mut fleet.clients(CLIENTS)?, 1_000)?;
     assert_eq!(admitted, 1_000);

@@ -1,15 +1,15 @@
-//! `count: {status}`: only failed log-ins count. A unit is held while the request runs.
+//! `count: {status}`: only failed log-ins count. A request holds its unit while it runs.
 //!
-//! | case | shown here |
+//! | case | expected |
 //! | --- | --- |
 //! | 20 wrong passwords at once, quota 5 | five reach the upstream, on one worker and on two |
-//! | a right password | gives its unit back, and the headers show it |
-//! | right ones in flight | hold their units meanwhile |
-//! | which statuses | the listed ones and no others |
+//! | a right password | gets a refund, and the headers show it |
+//! | right passwords in flight | hold their units until the answer |
+//! | which statuses | only the listed ones |
 //! | a client that leaves | counts, or gets a refund with `abandoned: refund` |
-//! | an upstream that is not there | counts by the status of Envoy's own answer |
+//! | an absent upstream | counts by the status of Envoy's own answer |
 //! | gRPC | counts by `grpc-status`, in headers or trailers |
-//! | a request that another policy refuses | holds nothing |
+//! | a request that another policy refuses | holds no unit |
 
 use std::thread;
 use std::time::Duration;
@@ -40,13 +40,13 @@ fn slowly(status: u16, milliseconds: u32) -> Request {
     answered(status).header("x-answer-delay-ms", milliseconds.to_string())
 }
 
-/// Over a connection each: Envoy closes one on which it has answered before the body has come.
+/// Each request has its own connection: Envoy closes one after it answers before the body arrives.
 fn one_by_one(rig: &Rig, requests: &[Request]) -> Result<Vec<u16>> {
     requests.iter().map(|request| Ok(rig.client()?.send(request)?.status)).collect()
 }
 
 #[test]
-fn of_twenty_wrong_passwords_in_flight_exactly_five_reach_the_upstream() -> Result<()> {
+fn exactly_five_of_twenty_concurrent_wrong_passwords_reach_the_upstream() -> Result<()> {
     for workers in [1, 2] {
         let mut rig =
             Rig::start_with(document(json!([failed_logins()])), |o| o.concurrency(workers))?;
@@ -58,14 +58,14 @@ fn of_twenty_wrong_passwords_in_flight_exactly_five_reach_the_upstream() -> Resu
         assert_eq!(
             one_by_one(&rig, &[answered(401), answered(200)])?,
             [429, 429],
-            "and the door stays shut"
+            "the spent quota refuses right passwords too"
         );
     }
     Ok(())
 }
 
 #[test]
-fn a_right_password_gives_its_unit_back() -> Result<()> {
+fn right_password_gets_a_refund() -> Result<()> {
     let rig = Rig::start(document(json!([failed_logins()])))?;
     let mut client = rig.client()?;
     let mut login = |status: u16| -> Result<(u16, String)> {
@@ -76,20 +76,20 @@ fn a_right_password_gives_its_unit_back() -> Result<()> {
         Ok((response.status, remaining.to_owned()))
     };
     for _ in 0..12 {
-        assert_eq!(login(200)?, (200, "5".to_owned()), "more right ones than the quota");
+        assert_eq!(login(200)?, (200, "5".to_owned()), "right passwords must not spend the quota");
     }
     inspect::settled(&rig.redis, "failed-logins", 0)?;
     for remaining in (0..5).rev() {
         assert_eq!(login(200)?, (200, (remaining + 1).to_string()));
         assert_eq!(login(401)?, (401, remaining.to_string()));
     }
-    assert_eq!(login(200)?.0, 429, "nothing is left to hold");
+    assert_eq!(login(200)?.0, 429, "no unit is left");
     assert_eq!(rig.upstream.requests(), 12 + 10);
     inspect::settled(&rig.redis, "failed-logins", 5)
 }
 
 #[test]
-fn right_passwords_in_flight_hold_their_units_until_they_are_answered() -> Result<()> {
+fn right_passwords_in_flight_hold_their_units_until_the_answer() -> Result<()> {
     let rig = Rig::start(document(json!([failed_logins()])))?;
     let mut clients = (0..5).map(|_| rig.client()).collect::<Result<Vec<Client>>>()?;
     for client in &mut clients {
@@ -101,15 +101,15 @@ fn right_passwords_in_flight_hold_their_units_until_they_are_answered() -> Resul
         assert_eq!(client.finish()?.status, 200);
     }
     inspect::settled(&rig.redis, "failed-logins", 0)?;
-    // The worker knows the counter as spent; once a second it asks again.
-    wait::until_true("the units to be there again", LIMIT, || {
+    // The worker knows that the counter is spent, and rechecks it once per second.
+    wait::until_true("the units to be refunded", LIMIT, || {
         Ok(one_by_one(&rig, &[answered(401)])? == [401])
     })?;
     inspect::settled(&rig.redis, "failed-logins", 1)
 }
 
 #[test]
-fn the_listed_statuses_count_and_no_others() -> Result<()> {
+fn only_the_listed_statuses_count() -> Result<()> {
     let rig = Rig::start(document(json!([failed_logins()])))?;
     let mut client = rig.client()?;
     let mut used = 0;
@@ -134,7 +134,7 @@ fn the_listed_statuses_count_and_no_others() -> Result<()> {
 }
 
 #[test]
-fn who_resets_requests_gets_no_more_of_them_to_the_upstream_than_the_quota() -> Result<()> {
+fn client_that_resets_requests_reaches_the_upstream_no_more_than_the_quota() -> Result<()> {
     let rig = Rig::start(document(json!([failed_logins()])))?;
     for _ in 0..60 {
         let mut client = rig.client()?;
@@ -148,7 +148,7 @@ fn who_resets_requests_gets_no_more_of_them_to_the_upstream_than_the_quota() -> 
 }
 
 #[test]
-fn a_client_that_leaves_before_the_answer_gets_a_refund_where_the_policy_says_so() -> Result<()> {
+fn client_that_leaves_gets_a_refund_with_abandoned_refund() -> Result<()> {
     let mut policy = failed_logins();
     policy["count"]["abandoned"] = json!("refund");
     let rig = Rig::start(document(json!([policy])))?;
@@ -165,14 +165,14 @@ fn a_client_that_leaves_before_the_answer_gets_a_refund_where_the_policy_says_so
 }
 
 #[test]
-fn a_grpc_answer_counts_by_its_grpc_status() -> Result<()> {
+fn grpc_answer_counts_by_its_grpc_status() -> Result<()> {
     let rig =
         Rig::start_with(document(json!([failed_logins()])), |o| o.edit(edits::http2_upstream))?;
     let mut client = http2::Client::connect(rig.envoy.port())?;
     let grpc = Request::post("/auth.Login/Login", b"")
         .header("x-answer-header-content-type", "application/grpc");
     let mut used = 0;
-    // In trailers behind a body, and in the headers; 5 is NOT_FOUND.
+    // The status comes in trailers after a body, or in the headers. 5 is NOT_FOUND.
     for place in ["x-answer-trailer-grpc-status", "x-answer-header-grpc-status"] {
         for (status, counts) in [("0", 0), ("16", 1), ("5", 0), ("16", 1)] {
             used += counts;
@@ -185,7 +185,7 @@ fn a_grpc_answer_counts_by_its_grpc_status() -> Result<()> {
             inspect::settled(&rig.redis, "failed-logins", used)?;
         }
     }
-    // The fifth, and none behind it.
+    // The fifth request is admitted, and no later one.
     assert_eq!(
         client.send(&grpc.header("x-answer-trailer-grpc-status", "16"))?.grpc_status(),
         Some("16")
@@ -195,7 +195,7 @@ fn a_grpc_answer_counts_by_its_grpc_status() -> Result<()> {
 }
 
 #[test]
-fn envoys_own_answer_for_an_upstream_that_is_not_there_counts_by_its_status() -> Result<()> {
+fn envoys_answer_for_an_absent_upstream_counts_by_its_status() -> Result<()> {
     for (status, counted) in [(401, 0), (503, 3)] {
         let mut policy = failed_logins();
         policy["count"] = json!({"status": [status]});
@@ -211,7 +211,7 @@ fn envoys_own_answer_for_an_upstream_that_is_not_there_counts_by_its_status() ->
 }
 
 #[test]
-fn a_request_that_another_policy_refuses_holds_nothing() -> Result<()> {
+fn request_refused_by_another_policy_holds_no_unit() -> Result<()> {
     let all = json!({"name": "all", "partition_by": [], "quota": 2, "window": "366d"});
     let mut rig = Rig::start(document(json!([failed_logins(), all])))?;
     let statuses = rig.statuses_together(&vec![answered(401); 4])?;

@@ -1,7 +1,7 @@
 //! End to end: real Envoy with the built filter, the built store, real Redis and Redis Cluster.
 //!
-//! A case reads: given this configuration, these requests, expect these answers. Run by `cargo xtask test`,
-//! which builds what they run; a part that is missing is a failure that says how to get it.
+//! Each case states a configuration, requests and the expected answers. `cargo xtask test` builds
+//! the programs and runs the tests. If a program is missing, the test fails and says how to get it.
 
 #[cfg(test)]
 mod allowances;

@@ -1,5 +1,5 @@
-//! Which requests a policy is about, in Envoy as it really hands them over: with its own normalization of paths off.
-//! A policy of quota 0 shows it without counting: what it matches is refused.
+//! Which requests a policy matches, with Envoy's own path normalization off. A policy with quota 0
+//! shows it without counting: it refuses every request that it matches.
 
 use anyhow::Result;
 use quotagate_support::edits;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::rig::{Rig, document};
 
-/// Refuses what these conditions match.
+/// A document that refuses the requests that these conditions match.
 fn refusing(condition: Value) -> Value {
     document(
         json!([{"name": "nobody", "partition_by": [], "quota": 0, "window": "1m", "match": condition}]),
@@ -32,7 +32,7 @@ fn paths(paths: &[&str]) -> Vec<Request> {
 }
 
 #[test]
-fn no_spelling_of_a_path_walks_around_a_prefix() -> Result<()> {
+fn no_spelling_of_a_path_escapes_a_prefix() -> Result<()> {
     let rig = raw(json!({"path": {"prefix": "/admin/"}}))?;
     let inside = [
         "/admin/",
@@ -76,7 +76,7 @@ fn no_spelling_of_a_path_walks_around_a_prefix() -> Result<()> {
 }
 
 #[test]
-fn the_other_forms_see_the_same_path() -> Result<()> {
+fn exact_suffix_and_regex_paths_see_the_normalized_path() -> Result<()> {
     let cases = [
         (json!({"exact": "/a/b"}), ["/a/b/", "/a//b;p?x", "/a/%62"], ["/a/b/c", "/a", "/A/b"]),
         (
@@ -99,7 +99,7 @@ fn the_other_forms_see_the_same_path() -> Result<()> {
 }
 
 #[test]
-fn paths_that_are_one_are_one_partition() -> Result<()> {
+fn equivalent_paths_share_one_partition() -> Result<()> {
     let document = document(
         json!([{"name": "per-path", "partition_by": ["path"], "quota": 1, "window": "366d"}]),
     );
@@ -137,7 +137,7 @@ fn hosts_match_in_any_case_without_port() -> Result<()> {
 }
 
 #[test]
-fn methods_match_as_they_are_counted() -> Result<()> {
+fn methods_match_in_the_form_they_are_counted() -> Result<()> {
     let rig = Rig::start(refusing(json!({"methods": ["GET", "DELETE"]})))?;
     assert_matches(&rig, &["GET", "DELETE"].map(|method| Request::new(method, "/")), true)?;
     assert_matches(&rig, &[Request::post("/", b""), Request::new("OPTIONS", "/")], false)

@@ -1,4 +1,4 @@
-//! What operators see: access logs with the format that is shipped, statistics, and Prometheus' labels.
+//! What operators see: access logs in the shipped format, statistics, and Prometheus labels.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::rig::{Rig, document, one_each, per_caller};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A policy for every decision, each with a path of its own.
+/// One policy for each decision, each with its own path.
 fn every_decision() -> Value {
     let mut trial = one_each("trial", &["caller"]);
     trial["mode"] = json!("shadow");
@@ -30,15 +30,16 @@ fn every_decision() -> Value {
         failing("strict", "deny"),
     ];
     let mut document = document(json!(policies));
-    // Dots, which statistics have between their parts.
+    // Contains dots, which also separate the parts of a statistic's name.
     document["domain"] = json!("shop.example.org");
     document
 }
 
-/// Sends one request for every decision; the last two to a store that is dead.
+/// Sends one request for each decision. The store is stopped before the last two.
 fn play(rig: &mut Rig) -> Result<()> {
     let get = |name: &str| Request::get(&format!("/{name}?key=s3cret"));
-    // A shadow policy waits for nobody: its count is logged where the store is quicker than the upstream.
+    // A shadow policy never delays a request: its count is logged only if the store answers before
+    // the upstream.
     let trial = || get("trial").header("x-answer-delay-ms", "1000");
     let requests = [
         get("uncounted"),
@@ -55,7 +56,7 @@ fn play(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
-/// The quota fields of an entry, without what is not there.
+/// The quota fields of an entry, without absent ones.
 fn said(entry: &Value) -> String {
     let fields = ["quota_decision", "quota_policy", "quota_partition", "quota_used"];
     let there: Vec<&str> = fields.iter().filter_map(|field| entry[field].as_str()).collect();
@@ -63,13 +64,13 @@ fn said(entry: &Value) -> String {
 }
 
 #[test]
-fn the_access_log_says_what_became_of_each_request() -> Result<()> {
+fn access_log_has_the_decision_on_each_request() -> Result<()> {
     let log = AccessLog::shipped()?;
     let mut rig = Rig::start_with(every_decision(), |options| options.edit(log.edit()))?;
     play(&mut rig)?;
     let entries = log.entries(9)?;
     let by_path = |name: &str| -> Vec<(String, String)> {
-        // The query string may hold secrets: it is not logged.
+        // The query string may contain secrets, so it is not logged.
         let path = format!("/{name}");
         let of = entries.iter().filter(|entry| entry["path"] == *path);
         of.map(|entry| (entry["details"].as_str().unwrap_or_default().to_owned(), said(entry)))
@@ -102,7 +103,7 @@ fn the_access_log_says_what_became_of_each_request() -> Result<()> {
 }
 
 #[test]
-fn the_access_log_has_only_the_configured_fields() -> Result<()> {
+fn access_log_has_only_the_configured_fields() -> Result<()> {
     for (fields, admitted, refused) in
         [(json!(["decision", "used"]), "admitted 1", "refused 1"), (json!([]), "", "")]
     {
@@ -122,7 +123,7 @@ fn shadow_only_traffic_is_logged_although_the_upstream_answers_before_the_store(
     const REQUESTS: usize = 40;
     let log = AccessLog::shipped()?;
     let mut rig = Rig::start_with(every_decision(), |options| options.edit(log.edit()))?;
-    // The store stands still, so that no request hears from it.
+    // The store is paused, so no request gets its answer.
     rig.store.freeze()?;
     assert_eq!(rig.statuses(&vec![Request::get("/trial"); REQUESTS])?, [200; REQUESTS]);
     rig.store.thaw()?;
@@ -131,7 +132,7 @@ fn shadow_only_traffic_is_logged_although_the_upstream_answers_before_the_store(
         entries.iter().filter(|entry| said(entry) != "admitted trial ip=127.0.0.1").collect();
     assert!(
         without.is_empty(),
-        "{} of {REQUESTS} lines say otherwise: {:?}",
+        "{} of {REQUESTS} lines differ: {:?}",
         without.len(),
         without.first()
     );
@@ -139,7 +140,7 @@ fn shadow_only_traffic_is_logged_although_the_upstream_answers_before_the_store(
 }
 
 #[test]
-fn a_refusal_has_the_detail_of_envoys_rate_limit_filter_and_no_response_flag() -> Result<()> {
+fn refusal_has_the_detail_of_envoys_rate_limit_filter_and_no_response_flag() -> Result<()> {
     let log = AccessLog::new(json!({
         "status": "%RESPONSE_CODE%", "details": "%RESPONSE_CODE_DETAILS%", "flags": "%RESPONSE_FLAGS%"
     }))?;
@@ -183,7 +184,7 @@ fn statistics_count_every_outcome_and_prometheus_has_labels() -> Result<()> {
         })?;
     }
     assert_eq!(sample("enforced", "store_error")?.unwrap_or(0.0), 0.0);
-    // They overlap outcomes, so they are none.
+    // These overlap with outcomes, so they have a separate metric.
     for (name, policy) in
         [("quotagate_from_ledger", "enforced"), ("quotagate_missing_identity", "per-key")]
     {
@@ -206,7 +207,7 @@ fn statistics_count_every_outcome_and_prometheus_has_labels() -> Result<()> {
 }
 
 #[test]
-fn without_the_tags_each_counter_has_its_name() -> Result<()> {
+fn counters_keep_their_names_without_the_tags() -> Result<()> {
     let rig = Rig::start(document(json!([one_each("one", &["caller"])])))?;
     rig.statuses(&[Request::get("/one"), Request::get("/one"), Request::get("/one")])?;
     wait::until_true("the counters", LIMIT, || {

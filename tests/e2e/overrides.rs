@@ -1,4 +1,4 @@
-//! Run-time overrides through a real Envoy, store and Redis.
+//! Runtime overrides through a real Envoy, store and Redis.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn admitted(rig: &Rig, policy: &str, tenant: &str, requests: usize) -> Result<us
 }
 
 #[test]
-fn one_tenant_has_more_one_has_no_end_and_one_is_blocked() -> Result<()> {
+fn runtime_overrides_raise_lift_and_block() -> Result<()> {
     let rig = Rig::start(document(policies()))?;
     assert_eq!(admitted(&rig, "some", "other", 5)?, 2);
     allow(&rig, "some", "alice", json!({"quota": 4}))?;
@@ -58,28 +58,28 @@ fn one_tenant_has_more_one_has_no_end_and_one_is_blocked() -> Result<()> {
     assert!(policy.starts_with(r#""some";q=999999999999999;w="#), "{policy}");
     let refused = send(&rig, "some", "mallory")?;
     assert_eq!((refused.status, refused.header("x-ratelimit-limit")), (429, Some("0")));
-    assert_eq!(admitted(&rig, "some", "carol", 5)?, 2, "others have what they had");
+    assert_eq!(admitted(&rig, "some", "carol", 5)?, 2, "other tenants keep their quota");
     Ok(())
 }
 
 #[test]
-fn of_a_quota_of_nothing_the_one_with_an_override_is_let_through() -> Result<()> {
+fn runtime_override_admits_one_tenant_of_a_zero_quota() -> Result<()> {
     let rig = Rig::start(document(policies()))?;
     assert_eq!(admitted(&rig, "nobody", "partner", 3)?, 0);
     allow(&rig, "nobody", "partner", json!({"quota": 3}))?;
     let mut passed = 0;
-    wait::until_true("the partner to be let through", PATIENCE, || {
-        // Traffic of others brings the news as well.
+    wait::until_true("the partner to be admitted", PATIENCE, || {
+        // Traffic of other tenants also makes the worker recheck.
         send(&rig, "some", "other")?;
         passed += admitted(&rig, "nobody", "partner", 1)?;
         Ok(passed == 3)
     })?;
-    assert_eq!(admitted(&rig, "nobody", "partner", 5)?, 0, "three, and no more");
+    assert_eq!(admitted(&rig, "nobody", "partner", 5)?, 0, "the override grants exactly three");
     assert_eq!(admitted(&rig, "nobody", "stranger", 5)?, 0);
     Ok(())
 }
 
-/// Scripts that Redis was asked to run, by counters and by what operators see.
+/// The number of scripts that Redis ran, for counters and for the control store.
 fn scripts(rig: &Rig) -> Result<u64> {
     let stats = rig.redis.cli(&["INFO", "commandstats"])?.lines();
     let line =
@@ -93,7 +93,7 @@ fn scripts(rig: &Rig) -> Result<u64> {
 }
 
 #[test]
-fn an_override_costs_no_round_trip() -> Result<()> {
+fn runtime_override_needs_no_extra_round_trip() -> Result<()> {
     const REQUESTS: usize = 300;
     let rig = Rig::start(document(policies()))?;
     assert_eq!(admitted(&rig, "plenty", "other", 1)?, 1);
@@ -102,11 +102,11 @@ fn an_override_costs_no_round_trip() -> Result<()> {
     for tenant in ["dave", "alice"] {
         let (before, since) = (scripts(&rig)?, std::time::Instant::now());
         assert_eq!(admitted(&rig, "plenty", tenant, REQUESTS)?, REQUESTS);
-        // Beside them the store looks for changes of dials once a second.
+        // The store also checks for changed dials once per second.
         let looked = 4 * (since.elapsed().as_secs() + 2);
         let scripts = scripts(&rig)? - before;
         println!(
-            "{tenant}: {scripts} scripts for {REQUESTS} requests, at most {looked} of them to look for dials"
+            "{tenant}: {scripts} scripts for {REQUESTS} requests, at most {looked} of them to check for dials"
         );
         asked.push((scripts, looked));
     }

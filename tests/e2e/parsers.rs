@@ -1,7 +1,7 @@
-//! Which families of quota headers the parsers understand that clients install: `ratelimit-header-parser` of npm, and
-//! `ratelimit-headers` of PyPI.
+//! Which families of quota headers common client parsers understand: `ratelimit-header-parser` of
+//! npm and `ratelimit-headers` of PyPI.
 //!
-//! The test installs both into a folder of its own, and fails where it cannot.
+//! The test installs both into its own folder, and fails if it cannot.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,19 +16,19 @@ use crate::rig::{Rig, document, per_caller};
 const QUOTA: u64 = 5;
 
 const NPM: &str = "ratelimit-header-parser@0.1.0";
-/// Prints what it reads out of the headers that are its argument.
+/// Parses the headers in its argument and prints the result, in JavaScript.
 const NPM_SCRIPT: &str = "
     import {parseRateLimit} from 'ratelimit-header-parser';
     console.log(JSON.stringify(parseRateLimit(JSON.parse(process.argv[2])) ?? null));";
 
 const PYPI: &str = "ratelimit-headers==0.1.0";
-/// The same in Python.
+/// Parses the headers in its argument and prints the result, in Python.
 const PYPI_SCRIPT: &str = "
 import json, sys, ratelimit_headers
 state = ratelimit_headers.parse(response_headers=json.loads(sys.argv[1]))
 print(json.dumps({'limit': state.limit, 'remaining': state.remaining}))";
 
-/// What a program prints, as JSON.
+/// The output of a program, as JSON.
 fn printed(command: &mut Command) -> Result<Value> {
     let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -61,7 +61,7 @@ fn install(into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether each parser reads the limit and what is left out of these headers.
+/// Whether each parser reads the limit and the remaining units from these headers.
 fn understood(response: &Response, installed: &Path) -> Result<[bool; 2]> {
     let names = response.headers.iter().map(|(name, _)| name.to_lowercase());
     let headers: serde_json::Map<String, Value> =
@@ -78,8 +78,7 @@ fn understood(response: &Response, installed: &Path) -> Result<[bool; 2]> {
 }
 
 #[test]
-fn the_parsers_of_npm_and_pypi_understand_the_families_that_the_documentation_names() -> Result<()>
-{
+fn parsers_of_npm_and_pypi_understand_the_documented_header_families() -> Result<()> {
     let directory = tempfile::tempdir()?;
     install(directory.path())?;
     let cases: [(&[&str], [bool; 2]); 6] = [

@@ -1,4 +1,4 @@
-//! Two identities never share a partition, and a value given twice names nobody.
+//! Two identities never share a partition, and a value given twice identifies no client.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::rig::{Rig, document, one_each};
 
-/// Three headers, one policy that counts by two of them, and others for one.
+/// Three headers, one policy that counts by two of them, and policies that count by one.
 fn headers() -> Value {
     let mut document = document(json!([one_each("pair", &["a", "b"]), one_each("one", &["a"])]));
     document["identities"]["a"] = json!([{"header": {"name": "x-a"}}]);
@@ -18,7 +18,7 @@ fn headers() -> Value {
 }
 
 #[test]
-fn pairs_of_values_that_look_alike_when_joined_are_told_apart() -> Result<()> {
+fn pairs_of_values_that_look_alike_when_joined_do_not_share_a_counter() -> Result<()> {
     let rig = Rig::start(headers())?;
     let long = ["x".repeat(128), "x".repeat(129), format!("{}y", "x".repeat(128))];
     let values: Vec<&[u8]> = [
@@ -69,7 +69,7 @@ fn pairs_of_values_that_look_alike_when_joined_are_told_apart() -> Result<()> {
 }
 
 #[test]
-fn spaces_around_a_value_are_no_part_of_it() -> Result<()> {
+fn surrounding_spaces_are_not_part_of_a_value() -> Result<()> {
     let rig = Rig::start(headers())?;
     let one = |value: &str| Request::get("/one").header("x-a", value);
     assert_eq!(
@@ -80,7 +80,7 @@ fn spaces_around_a_value_are_no_part_of_it() -> Result<()> {
 }
 
 #[test]
-fn a_value_given_twice_names_nobody() -> Result<()> {
+fn value_given_twice_identifies_no_client() -> Result<()> {
     let sources = [
         ("header", json!({"header": {"name": "x-a"}})),
         ("cookie", json!({"cookie": {"name": "a"}})),
@@ -97,7 +97,7 @@ fn a_value_given_twice_names_nobody() -> Result<()> {
     }
     let mut document = document(json!(policies));
     for (name, source) in &sources {
-        // The address would name everybody: it must not be asked.
+        // The address would match every client, so the policy must not fall back to it.
         document["identities"][format!("by-{name}")] = json!([source, {"client_ip": {}}]);
     }
     let rig = Rig::start(document)?;
@@ -114,7 +114,8 @@ fn a_value_given_twice_names_nobody() -> Result<()> {
         ]
     };
     assert_eq!(rig.statuses(&requests(""))?, [401; 6]);
-    // All of them together are one party, also where a request without any value is not counted.
+    // Requests with several values form one partition, even if the policy does not count requests
+    // without a value.
     for kind in ["shared", "skipped"] {
         assert_eq!(
             rig.statuses(&requests(&format!("{kind}-")))?,
@@ -129,7 +130,7 @@ fn a_value_given_twice_names_nobody() -> Result<()> {
 }
 
 #[test]
-fn what_is_missing_falls_to_the_next_source() -> Result<()> {
+fn missing_value_falls_through_to_the_next_source() -> Result<()> {
     let mut document = document(json!([one_each("any", &["any"])]));
     document["identities"]["any"] =
         json!([{"jwt": {"claim": "sub"}}, {"header": {"name": "x-a"}}, {"client_ip": {}}]);
@@ -147,7 +148,7 @@ fn what_is_missing_falls_to_the_next_source() -> Result<()> {
 }
 
 #[test]
-fn a_claim_that_is_not_of_its_type_is_missing_and_never_somebody_elses() -> Result<()> {
+fn claim_of_the_wrong_type_is_missing_and_never_matches_another_client() -> Result<()> {
     let mut document = document(json!([
         one_each("text", &["text"]),
         one_each("number", &["number"]),

@@ -1,4 +1,4 @@
-//! Clients that are known by their certificate, over real mutual TLS.
+//! Clients identified by their certificate, over real mutual TLS.
 
 use anyhow::Result;
 use quotagate_support::http::{Client, Request};
@@ -47,7 +47,7 @@ fn policies() -> Value {
 }
 
 #[test]
-fn a_certificate_names_its_holder() -> Result<()> {
+fn certificate_identifies_its_holder() -> Result<()> {
     let peers = Peers::start()?;
     let named = |holder: Holder, name: &str| {
         let holder =
@@ -55,7 +55,7 @@ fn a_certificate_names_its_holder() -> Result<()> {
         peers.authority.issue(&holder)
     };
     let cart = named(Holder::names(&["cart.example.org"]).uri(CART), "cart")?;
-    // Another certificate of the same holder, as after a renewal.
+    // Another certificate of the same holder, for example after a renewal.
     let renewed = named(Holder::names(&["cart.example.org"]).uri(CART), "cart")?;
     let users = named(
         Holder::names(&["users.example.org"]).uri("spiffe://example.org/ns/shop/sa/users"),
@@ -83,7 +83,7 @@ fn a_certificate_names_its_holder() -> Result<()> {
 }
 
 #[test]
-fn the_first_name_that_a_certificate_has_is_the_holders() -> Result<()> {
+fn first_name_of_a_certificate_identifies_the_holder() -> Result<()> {
     let peers = Peers::start()?;
     let authority = &peers.authority;
     let nobody = authority.issue(&Holder::default())?;
@@ -103,7 +103,7 @@ fn the_first_name_that_a_certificate_has_is_the_holders() -> Result<()> {
 }
 
 #[test]
-fn without_tls_nobody_is_a_peer_whatever_headers_say() -> Result<()> {
+fn plain_connections_have_no_peer_whatever_their_headers_claim() -> Result<()> {
     let rig = Rig::start(policies())?;
     let forged = Request::get("/uri").header("x-forwarded-client-cert", format!("URI={CART}"));
     assert_eq!(rig.statuses(&[Request::get("/uri"), forged])?, [401, 401]);

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::rig::{Rig, document, per_caller};
 
 #[test]
-fn a_policy_counts_what_it_matches() -> Result<()> {
+fn policy_counts_only_the_requests_it_matches() -> Result<()> {
     let rig = Rig::start(document(json!([{
         "name": "writes", "partition_by": [], "quota": 1, "window": "366d",
         "match": {"methods": ["POST"], "path": {"prefix": "/api/"}, "hosts": ["api.example.com"]}
@@ -26,7 +26,7 @@ fn a_policy_counts_what_it_matches() -> Result<()> {
 }
 
 #[test]
-fn a_request_that_one_policy_refuses_spends_nothing_of_another() -> Result<()> {
+fn request_refused_by_one_policy_spends_nothing_of_another() -> Result<()> {
     let tight = json!({"name": "tight", "partition_by": ["tenant"], "quota": 1, "window": "366d"});
     let wide = json!({"name": "wide", "partition_by": [], "quota": 3, "window": "366d"});
     let rig = Rig::start(document(json!([tight, wide])))?;
@@ -62,7 +62,7 @@ fn headers_name_every_policy_and_the_tightest() -> Result<()> {
 }
 
 #[test]
-fn what_becomes_of_a_request_without_identity() -> Result<()> {
+fn on_missing_decides_a_request_without_identity() -> Result<()> {
     for (on_missing, expected) in
         [("skip", [200, 200, 200]), ("deny", [401, 401, 401]), ("shared", [200, 429, 429])]
     {
@@ -76,7 +76,7 @@ fn what_becomes_of_a_request_without_identity() -> Result<()> {
 }
 
 #[test]
-fn shadow_counts_and_changes_nothing_that_a_client_sees() -> Result<()> {
+fn shadow_mode_counts_and_changes_nothing_for_clients() -> Result<()> {
     let rig = Rig::start(document(json!([
         {"name": "shadow", "partition_by": [], "quota": 2, "window": "366d", "mode": "shadow"},
         {"name": "unused", "partition_by": [], "quota": 0, "window": "366d", "mode": "off"}

@@ -12,7 +12,7 @@ fn call(client: &mut Client, path: &str) -> Result<Answer> {
     client.send(&Request::post(path, b"").header("content-type", "application/grpc"))
 }
 
-/// A gRPC client reads one status out of an answer that is headers alone, whatever the HTTP status elsewhere.
+/// Asserts that a gRPC client reads this one status from an answer that has only headers.
 fn assert_grpc(answer: &Answer, status: &str, message: &str) {
     assert_eq!((answer.response.status, answer.grpc_status()), (200, Some(status)));
     assert!(answer.headers_only && answer.response.body.is_empty(), "{answer:?}");
@@ -21,7 +21,7 @@ fn assert_grpc(answer: &Answer, status: &str, message: &str) {
 }
 
 #[test]
-fn grpc_clients_are_told_what_they_understand() -> Result<()> {
+fn grpc_clients_get_a_grpc_status_and_retry_time() -> Result<()> {
     let mut unavailable = one_each("unavailable", &["caller"]);
     unavailable["on_failure"] = json!("deny");
     let mut document = document(json!([
@@ -49,7 +49,7 @@ fn grpc_clients_are_told_what_they_understand() -> Result<()> {
 }
 
 #[test]
-fn a_status_of_ones_own_is_resource_exhausted_to_grpc() -> Result<()> {
+fn custom_status_is_resource_exhausted_to_grpc() -> Result<()> {
     let mut document = document(json!([per_caller(0)]));
     document["response"] = json!({"denied": {"status": 403, "body": "no"}});
     let rig = Rig::start(document)?;
@@ -59,7 +59,7 @@ fn a_status_of_ones_own_is_resource_exhausted_to_grpc() -> Result<()> {
     assert_eq!(
         answer.response.header("grpc-retry-pushback-ms"),
         Some("-1"),
-        "more is never granted"
+        "units are never granted again"
     );
     let plain = client.send(&Request::get("/"))?;
     assert_eq!((plain.response.status, plain.response.text().as_str()), (403, "no"));
@@ -68,7 +68,7 @@ fn a_status_of_ones_own_is_resource_exhausted_to_grpc() -> Result<()> {
 }
 
 #[test]
-fn http2_clients_see_what_others_see() -> Result<()> {
+fn http2_clients_get_the_same_headers() -> Result<()> {
     let rig = Rig::start(document(json!([per_caller(1)])))?;
     let mut client = Client::connect(rig.envoy.port())?;
     let admitted = client.send(&Request::get("/"))?.response;
@@ -83,7 +83,7 @@ fn http2_clients_see_what_others_see() -> Result<()> {
 }
 
 #[test]
-fn spaces_that_http2_keeps_are_no_fresh_quota() -> Result<()> {
+fn surrounding_spaces_in_http2_give_no_fresh_quota() -> Result<()> {
     let mut document = document(json!([one_each("one", &["tenant"])]));
     document["store"]["timeout"] = json!("10s");
     let rig = Rig::start(document)?;
@@ -100,7 +100,7 @@ fn websockets(document: Value) -> Result<Rig> {
 }
 
 #[test]
-fn a_websocket_is_one_request_however_long_it_lasts() -> Result<()> {
+fn websocket_counts_as_one_request() -> Result<()> {
     let rig = websockets(document(json!([per_caller(2)])))?;
     let mut first = rig.client()?;
     let switched = first.send(&Request::websocket("/chat"))?;
@@ -114,12 +114,12 @@ fn a_websocket_is_one_request_however_long_it_lasts() -> Result<()> {
         (refused.status, refused.header("content-type")),
         (429, Some("application/problem+json"))
     );
-    assert_eq!(first.exchange(b"still here")?, b"still here", "who is in stays in");
+    assert_eq!(first.exchange(b"still here")?, b"still here", "an open WebSocket stays open");
     Ok(())
 }
 
 #[test]
-fn a_websocket_waits_for_the_store_like_any_request() -> Result<()> {
+fn websocket_waits_for_the_store_like_any_request() -> Result<()> {
     let mut document = document(json!([per_caller(1)]));
     document["store"] = json!({"cluster": "quota_store", "timeout": "50ms", "on_failure": "deny"});
     let dead = ports::free()?;

@@ -1,4 +1,4 @@
-//! Quota five: five pass, the sixth is refused, and headers say so.
+//! A quota of five: five requests pass, the sixth is refused, and the headers show it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ use crate::rig::{Rig, document, per_caller, reset_of};
 const WINDOW_S: u64 = 366 * 24 * 3600;
 
 #[test]
-fn the_sixth_request_of_five_is_refused_with_exact_headers() -> Result<()> {
+fn sixth_request_of_a_quota_of_five_is_refused_with_exact_headers() -> Result<()> {
     let rig = Rig::start(document(json!([per_caller(5)])))?;
     let mut client = rig.client()?;
     for remaining in (0..5).rev() {
@@ -66,7 +66,7 @@ fn the_sixth_request_of_five_is_refused_with_exact_headers() -> Result<()> {
 }
 
 #[test]
-fn the_counter_in_redis_has_the_contracts_key_value_and_a_ttl() -> Result<()> {
+fn redis_counter_has_the_key_value_and_ttl_of_the_contract() -> Result<()> {
     let rig = Rig::start(document(json!([per_caller(5)])))?;
     rig.statuses(&[Request::get("/").bearer(&jwt::token("alice {1}")?), Request::get("/")])?;
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
@@ -81,7 +81,7 @@ fn the_counter_in_redis_has_the_contracts_key_value_and_a_ttl() -> Result<()> {
 }
 
 #[test]
-fn headers_of_the_upstream_are_joined() -> Result<()> {
+fn quota_headers_of_the_upstream_are_joined() -> Result<()> {
     let rig = Rig::start(document(json!([per_caller(5)])))?;
     let request = Request::get("/")
         .header("x-answer-header-ratelimit", "\"theirs\";r=9;t=9")
@@ -94,7 +94,7 @@ fn headers_of_the_upstream_are_joined() -> Result<()> {
 }
 
 #[test]
-fn header_families_are_chosen() -> Result<()> {
+fn configuration_selects_the_header_families() -> Result<()> {
     let mut document = document(json!([per_caller(5)]));
     document["response"] = json!({"headers": ["ietf"]});
     let response = Rig::start(document)?.client()?.send(&Request::get("/"))?;
@@ -106,7 +106,7 @@ fn header_families_are_chosen() -> Result<()> {
 }
 
 #[test]
-fn a_grpc_client_is_told_resource_exhausted() -> Result<()> {
+fn refused_grpc_client_gets_resource_exhausted() -> Result<()> {
     let rig = Rig::start(document(json!([per_caller(0)])))?;
     let response = rig
         .client()?
@@ -116,7 +116,7 @@ fn a_grpc_client_is_told_resource_exhausted() -> Result<()> {
 }
 
 #[test]
-fn a_store_behind_a_unix_socket_counts() -> Result<()> {
+fn store_behind_a_unix_socket_counts() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let socket = dir.path().join("store.sock");
     let options = quotagate_support::store::StoreOptions::new("memory:")

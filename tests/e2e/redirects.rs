@@ -1,4 +1,4 @@
-//! Internal redirects: Envoy serves the request again by itself, and each policy counts it once.
+//! Internal redirects: Envoy serves the request a second time, and each policy counts it once.
 
 use anyhow::Result;
 use quotagate_support::envoy;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::inspect;
 use crate::rig::{Rig, document};
 
-/// Envoy follows one redirect; the client gets the second one.
+/// Envoy follows the first redirect and passes the second one to the client.
 fn redirecting(config: &mut Value) -> Result<()> {
     let route = yaml::at(envoy::manager(config)?, "/route_config/virtual_hosts/0/routes/0/route")?;
     route["internal_redirect_policy"] = json!({"max_internal_redirects": 1});
@@ -17,7 +17,7 @@ fn redirecting(config: &mut Value) -> Result<()> {
 }
 
 #[test]
-fn a_request_that_envoy_redirects_is_counted_once_by_each_policy() -> Result<()> {
+fn redirected_request_is_counted_once_by_each_policy() -> Result<()> {
     let policy = |name: &str, fields: Value| {
         let mut policy = json!({"name": name, "partition_by": [], "quota": 10, "window": "366d"});
         policy
@@ -69,7 +69,7 @@ fn a_request_that_envoy_redirects_is_counted_once_by_each_policy() -> Result<()>
 }
 
 #[test]
-fn a_redirect_into_a_spent_quota_is_refused() -> Result<()> {
+fn redirect_into_a_spent_quota_is_refused() -> Result<()> {
     let second = json!({
         "name": "second", "partition_by": [], "quota": 1, "window": "366d", "match": {"path": {"exact": "/second"}}
     });

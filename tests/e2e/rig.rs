@@ -1,4 +1,4 @@
-//! The whole path in a line: store, upstream and Envoy with a policy document.
+//! Starts the whole path in one call: store, upstream, and Envoy with a policy document.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use crate::inspect;
 
-/// Envoy in front of an upstream, with a store in front of a Redis of its own. Parts end in this order.
+/// Envoy in front of an upstream, and a store with its own Redis. The fields are dropped in this
+/// order.
 pub struct Rig {
     pub envoy: Envoy,
     pub upstream: Upstream,
@@ -22,12 +23,12 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// One Envoy with one worker that serves this document.
+    /// Starts one Envoy with one worker that serves this document.
     pub fn start(document: Value) -> Result<Self> {
         Self::start_with(document, |options| options)
     }
 
-    /// The same, with other options.
+    /// Starts one Envoy with one worker that serves this document, with changed options.
     pub fn start_with(
         document: Value,
         change: impl FnOnce(EnvoyOptions) -> EnvoyOptions,
@@ -46,7 +47,8 @@ impl Rig {
         Client::connect(self.envoy.port())
     }
 
-    /// The partitions that this policy has counters of, sorted: what stands between the braces of their keys.
+    /// The partitions with a counter of this policy, sorted: the text between the braces of each
+    /// key.
     pub fn partitions(&self, policy: &str) -> Result<Vec<String>> {
         let keys = self.redis.cli(&["KEYS", &format!("qg:*:{policy}:*")])?.lines();
         let between = |key: &str| Some(key.split_once('{')?.1.rsplit_once('}')?.0.to_owned());
@@ -61,8 +63,8 @@ impl Rig {
         requests.iter().map(|request| Ok(client.send(request)?.status)).collect()
     }
 
-    /// The statuses of these requests, each over a connection of its own. The store stands still until all are under
-    /// way, so that they are decided together.
+    /// The statuses of these requests, each over its own connection. The store is paused until all
+    /// are under way, so that they are decided together.
     pub fn statuses_together(&mut self, requests: &[Request]) -> Result<Vec<u16>> {
         self.store.freeze()?;
         let mut clients = requests.iter().map(|_| self.client()).collect::<Result<Vec<_>>>()?;
@@ -78,7 +80,8 @@ impl Rig {
     }
 }
 
-/// A document with these policies; callers are known by `sub`, else by address. Its timeout is a slow machine's.
+/// A document with these policies. Callers are identified by `sub`, else by address. The timeout
+/// allows for a slow machine.
 pub fn document(policies: Value) -> Value {
     json!({
         "domain": "shop",
@@ -92,13 +95,15 @@ pub fn document(policies: Value) -> Value {
     })
 }
 
-/// A policy of `quota` for each caller, in a window so long that no test meets its end.
+/// A policy with this quota for each caller, in a window so long that it does not end during a
+/// test.
 pub fn per_caller(quota: u64) -> Value {
     json!({"name": "per-caller", "partition_by": ["caller"], "quota": quota, "window": "366d"})
 }
 
-/// A policy of this name with one unit for each party of the identity `by`, in a window so long that no test meets its
-/// end; 401 where there is none. It counts the path `/NAME` alone, so that one Envoy serves many cases.
+/// A policy of this name with one unit for each client that the identity `by` finds, in a window so
+/// long that it does not end during a test. Requests without the identity get 401. The policy
+/// counts only the path `/NAME`, so that one Envoy serves many cases.
 pub fn one_each(name: &str, by: &[&str]) -> Value {
     json!({
         "name": name, "match": {"path": {"exact": format!("/{name}")}}, "partition_by": by,

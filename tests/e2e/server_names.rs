@@ -1,4 +1,4 @@
-//! Tenants that are known by the server name of their TLS handshake.
+//! Tenants identified by the server name of their TLS handshake.
 
 use anyhow::Result;
 use quotagate_support::http::{Client, Request};
@@ -27,7 +27,7 @@ fn tenants_are_counted_by_server_name_and_plain_connections_have_none() -> Resul
     assert_eq!(rig.partitions("tenant")?, ["sni=a.shop.example", "sni=b.shop.example"]);
 
     let plain = Rig::start(document)?;
-    // The policy says `on_missing: deny`.
+    // The policy has `on_missing: deny`.
     assert_eq!(plain.statuses(&vec![Request::get("/tenant"); 3])?, [401; 3]);
     Ok(())
 }

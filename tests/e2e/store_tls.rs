@@ -1,5 +1,5 @@
-//! Mutual TLS between proxies and the store, by an Envoy in front of the store: the shipped files, with certificates of
-//! the test's own.
+//! Mutual TLS between proxies and the store, through an Envoy in front of the store: the shipped
+//! files with certificates that the test makes.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::rig::{document, per_caller};
 const STORE: &str = "quota-store.internal";
 const PROXY: &str = "proxy.internal";
 
-/// A shipped file whose certificates and socket lie in `directory`.
+/// A shipped file, with its certificates and socket in `directory`.
 fn shipped(name: &str, directory: &Path) -> Result<Value> {
     let text = yaml::read(&paths::root().join("envoy").join(name))?.to_string();
     let directory = directory.display().to_string();
@@ -30,7 +30,7 @@ fn loopback(port: u16) -> Value {
     json!({"socket_address": {"address": "127.0.0.1", "port_value": port}})
 }
 
-/// A store behind an Envoy that lets in proxies of one authority.
+/// A store behind an Envoy that admits only proxies with a certificate of one authority.
 struct Front {
     front: Envoy,
     _store: StoreProcess,
@@ -40,7 +40,8 @@ struct Front {
 }
 
 impl Front {
-    /// The store's certificate is for these names, of the authority that proxies trust or of another.
+    /// Starts with a store certificate for these names. If `trusted`, the authority that proxies
+    /// trust signs it, else another.
     fn start(names: &[&str], trusted: bool) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let path = |name: &str| directory.path().join(name);
@@ -60,7 +61,7 @@ impl Front {
         Ok(Self { front, _store: store, authority, stranger, directory })
     }
 
-    /// The statuses of four requests through a proxy that shows this certificate, of a quota of three.
+    /// The statuses of four requests under a quota of three, through a proxy with this certificate.
     fn through_a_proxy_with(&self, own: &Certificate) -> Result<[u16; 4]> {
         let path = |name: &str| self.directory.path().join(name);
         own.write(&path("proxy.pem"), &path("proxy.key"))?;
@@ -85,7 +86,7 @@ impl Front {
 }
 
 #[test]
-fn proxies_with_a_certificate_count_and_nobody_else_does() -> Result<()> {
+fn only_proxies_with_a_certificate_count() -> Result<()> {
     let front = Front::start(&[STORE, "localhost"], true)?;
     let proxy = Holder::names(&[PROXY]);
     let other = front.authority.issue(&Holder::names(&["other.internal"]))?;
@@ -101,7 +102,7 @@ fn proxies_with_a_certificate_count_and_nobody_else_does() -> Result<()> {
         Ok::<_, anyhow::Error>(connect(Some(&own))?.send(&Request::post(path, b"{}"))?.status)
     });
     let statuses = statuses.into_iter().collect::<Result<Vec<_>>>()?;
-    assert_eq!(statuses, [400, 404, 404, 404], "only calls go on");
+    assert_eq!(statuses, [400, 404, 404, 404], "only calls pass");
     assert!(
         connect(None)?.send(&Request::post("/v1/reserve", b"{}")).is_err(),
         "without a certificate"
@@ -110,7 +111,7 @@ fn proxies_with_a_certificate_count_and_nobody_else_does() -> Result<()> {
 }
 
 #[test]
-fn a_proxy_takes_nobody_else_for_the_store() -> Result<()> {
+fn proxy_rejects_a_store_with_another_certificate() -> Result<()> {
     for (name, trusted) in [("other.internal", true), (STORE, false)] {
         let front = Front::start(&[name], trusted)?;
         let own = front.authority.issue(&Holder::names(&[PROXY]))?;

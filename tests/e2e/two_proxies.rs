@@ -1,4 +1,4 @@
-//! Two Envoys with two workers each, a store for each, and one Redis.
+//! Two Envoys with two workers each, each Envoy with its own store, and one Redis.
 
 use anyhow::Result;
 use quotagate_support::envoy::{Envoy, EnvoyOptions};
@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::inspect;
 
-/// Two proxies that share everything. Parts end in this order.
+/// Two proxies that share the document, the upstream and Redis. The fields are dropped in this
+/// order.
 pub struct Fleet {
     pub envoys: [Envoy; 2],
     pub upstream: Upstream,
@@ -19,7 +20,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Both serve this document.
+    /// Starts both proxies with this document.
     pub fn start(document: &Value) -> Result<Self> {
         let redis = Redis::start()?;
         let stores =
@@ -33,13 +34,13 @@ impl Fleet {
         Ok(Self { envoys, upstream, stores, redis })
     }
 
-    /// So many connections, to the two in turn.
+    /// Opens this many connections, alternating between the two proxies.
     pub fn clients(&self, count: usize) -> Result<Vec<Client>> {
         (0..count).map(|i| Client::connect(self.envoys[i % 2].port())).collect()
     }
 
-    /// Each client sends one request after the other, all at the same time: so many requests together. How many
-    /// were admitted; what is not is refused with 429.
+    /// Sends this many requests in total: each client sends one after the other, all clients at the
+    /// same time. Returns how many were admitted. All others must be refused with 429.
     pub fn storm(&self, clients: &mut [Client], requests: usize) -> Result<u64> {
         let before = self.upstream.requests();
         let mut admitted = 0;
@@ -59,7 +60,7 @@ impl Fleet {
         Ok(admitted)
     }
 
-    /// Calls that the stores have answered.
+    /// The number of calls that the stores answered.
     pub fn calls(&self) -> Result<u64> {
         self.stores.iter().map(|store| inspect::calls(store, 200)).sum()
     }

@@ -1,10 +1,11 @@
-//! The VM of one worker dies while requests wait in it, by a header that only a build for tests knows.
+//! The VM of one worker dies while requests wait in it. A header kills it, which only the test
+//! build knows.
 //!
-//! | case | shown here |
+//! | case | expected |
 //! | --- | --- |
 //! | requests that waited in that VM | end within the `idle_timeout` of their route |
-//! | requests of the other worker | go on as if nothing had been |
-//! | requests that come later | are counted by a fresh VM; units granted to the dead one are lost, none is granted twice |
+//! | requests of the other worker | are not affected |
+//! | later requests | are counted by a fresh VM; units of the dead one are lost |
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,13 +21,14 @@ use crate::inspect;
 use crate::rig::{Rig, document, per_caller};
 
 const PANIC: &str = "x-quotagate-panic";
-/// So many connections that each of two workers surely has some.
+/// Enough connections that each of two workers has some.
 const CLIENTS: usize = 24;
 const QUOTA: u64 = 400;
-/// The `idle_timeout` of the route, shorter than the shipped one; the rest of [`ENDED`] is a slow machine's.
+/// The `idle_timeout` of the route, shorter than the shipped one. The rest of [`ENDED`] allows for
+/// a slow machine.
 const IDLE: &str = "15s";
 const ENDED: Duration = Duration::from_secs(25);
-/// Far above what a request takes, below what one takes whose worker has died.
+/// Far above the time of a normal request, below that of a request whose worker died.
 const HELD: Duration = Duration::from_secs(8);
 const SPENT: Duration = Duration::from_secs(30);
 
@@ -37,13 +39,13 @@ fn panicking(options: EnvoyOptions) -> EnvoyOptions {
 }
 
 #[test]
-fn a_worker_that_loses_its_vm_ends_what_waited_and_counts_on() -> Result<()> {
+fn worker_that_loses_its_vm_ends_waiting_requests_and_resumes_counting() -> Result<()> {
     let mut rig = Rig::start_with(document(json!([per_caller(QUOTA)])), panicking)?;
     let mut clients = (0..CLIENTS).map(|_| rig.client()).collect::<Result<Vec<_>>>()?;
     for client in &mut clients {
         assert_eq!(client.send(&Request::get("/"))?.status, 200);
     }
-    // All wait for a store that stands still, when one of them kills the VM that it waits in.
+    // All requests wait for a paused store. Then one of them kills the VM that it waits in.
     rig.store.freeze()?;
     let mut killer = clients.pop().context("clients")?;
     for client in &mut clients {
@@ -62,7 +64,7 @@ fn a_worker_that_loses_its_vm_ends_what_waited_and_counts_on() -> Result<()> {
             scope.spawn(move || Ok::<_, anyhow::Error>((client.finish()?.status, killed.elapsed())))
         };
         let waiting: Vec<_> = clients.into_iter().map(finish).collect();
-        // Envoy starts a VM anew no sooner than a second after the last time, and answers with 503 until then.
+        // Envoy restarts a VM at most once per second, and answers with 503 until then.
         wait::until_true("a fresh VM", HELD, || {
             let status = rig.client()?.send(&Request::get("/"))?.status;
             assert!([200, 503].contains(&status), "{status}");
@@ -82,7 +84,7 @@ fn a_worker_that_loses_its_vm_ends_what_waited_and_counts_on() -> Result<()> {
     assert!(went_on.iter().all(|(_, after)| *after < HELD), "{went_on:?}");
     assert!(
         !lost.is_empty() && !went_on.is_empty(),
-        "both workers had some: {lost:?}, {went_on:?}"
+        "each worker needs some requests: {lost:?}, {went_on:?}"
     );
     assert!(
         lost.iter().all(|(status, after)| [503, 504].contains(status) && *after < ENDED),
@@ -108,12 +110,15 @@ fn a_worker_that_loses_its_vm_ends_what_waited_and_counts_on() -> Result<()> {
 }
 
 #[test]
-fn what_people_deploy_knows_no_such_header() -> Result<()> {
+fn released_filter_does_not_know_the_panic_header() -> Result<()> {
     let holds = |file: &Path| -> Result<bool> {
         let module = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
         Ok(module.windows(PANIC.len()).any(|bytes| bytes == PANIC.as_bytes()))
     };
-    assert!(holds(&paths::panicking_filter())?, "the search finds it where it is");
+    assert!(
+        holds(&paths::panicking_filter())?,
+        "the search must find the header in the test build"
+    );
     assert!(!holds(&paths::filter())?);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What users copy from `envoy/`, in the real Envoy: every file is accepted, and what is cheap to
-//! show of its comments holds.
+//! The files in `envoy/` that users copy, in the real Envoy: it accepts every file, and the claims
+//! in the comments hold where a test is cheap.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 const SNIPPETS: [&str; 5] =
     ["access_log.yaml", "cors.yaml", "mtls.yaml", "routes.yaml", "stats_tags.yaml"];
 
-/// What `edit` makes of the shipped configuration, in front of a store in memory.
+/// The shipped configuration with the change `edit`, in front of a store in memory.
 struct Rig {
     envoy: Envoy,
     upstream: Upstream,
@@ -38,7 +38,7 @@ impl Rig {
     }
 }
 
-/// The timeout of a slow machine, and no request that passes uncounted.
+/// Sets a timeout for a slow machine, and lets no request pass uncounted.
 fn patient(config: &mut Value) -> Result<()> {
     let store = yaml::at(envoy::filter(config)?, "/configuration/value/store")?;
     *store = json!({"cluster": "quota_store", "timeout": "10s", "on_failure": "deny"});
@@ -71,7 +71,7 @@ fn envoy_accepts_every_part() -> Result<()> {
     for name in SNIPPETS {
         let mut options = EnvoyOptions::new(1, 1).edit(edits::snippet(name)?);
         if name == "mtls.yaml" {
-            // Its certificates, which Envoy reads at once.
+            // Envoy reads the certificates at startup.
             options = options.edit(authority.listener()?);
         }
         assert_eq!(Envoy::validate(&options.config()?), Ok(()), "{name}");
@@ -98,7 +98,7 @@ fn routes_are_counted_by_name_and_probes_are_not() -> Result<()> {
 }
 
 #[test]
-fn probes_are_answered_whatever_is_down() -> Result<()> {
+fn probes_are_answered_while_everything_else_is_down() -> Result<()> {
     let upstream = Upstream::start()?;
     let options = EnvoyOptions::new(upstream.port(), ports::free()?);
     let envoy = Envoy::start(&options.edit(edits::snippet("routes.yaml")?).edit(patient))?;
@@ -109,11 +109,11 @@ fn probes_are_answered_whatever_is_down() -> Result<()> {
 }
 
 #[test]
-fn pre_flights_burn_no_quota_and_scripts_may_read_a_refusal() -> Result<()> {
+fn pre_flights_spend_no_quota_and_scripts_may_read_a_refusal() -> Result<()> {
     let cors = edits::snippet("cors.yaml")?;
     let rig = Rig::start(Box::new(move |config| {
         cors(config)?;
-        // So long that the test does not meet its end.
+        // So long that the window does not end during the test.
         let policy = yaml::at(envoy::filter(config)?, "/configuration/value/policies/0/window")?;
         *policy = json!("366d");
         Ok(())
@@ -128,7 +128,7 @@ fn pre_flights_burn_no_quota_and_scripts_may_read_a_refusal() -> Result<()> {
         assert_eq!(response.header("access-control-allow-origin"), Some(origin));
     }
     assert_eq!(rig.upstream.requests(), 0);
-    // The five of the shipped quota, and the sixth.
+    // The five requests of the shipped quota, and the sixth.
     for status in [200, 200, 200, 200, 200, 429] {
         let response = client.send(&Request::get("/").header("origin", origin))?;
         assert_eq!(
@@ -141,13 +141,13 @@ fn pre_flights_burn_no_quota_and_scripts_may_read_a_refusal() -> Result<()> {
             "{readable}"
         );
     }
-    // Not a pre-flight: a request like any other.
+    // This is not a pre-flight but an ordinary request.
     assert_eq!(client.send(&Request::new("OPTIONS", "/"))?.status, 429);
     Ok(())
 }
 
 #[test]
-fn what_tests_change_is_what_envoy_accepts() -> Result<()> {
+fn envoy_accepts_every_change_that_tests_make() -> Result<()> {
     let options = EnvoyOptions::new(1, 1)
         .edit(edits::trusted_hops(1))
         .edit(edits::raw_paths)

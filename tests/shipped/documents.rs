@@ -37,7 +37,7 @@ fn all(endings: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// A path as messages name it.
+/// A path as messages show it.
 fn shown(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
@@ -84,7 +84,7 @@ fn links(line: &str) -> Vec<String> {
     targets.filter(|target| target.chars().all(is_target)).map(str::to_owned).collect()
 }
 
-/// What stands between backticks in a line.
+/// The texts between backticks in a line.
 fn quoted(line: &str) -> Vec<&str> {
     line.split('`').skip(1).step_by(2).collect()
 }
@@ -136,7 +136,7 @@ fn every_path_of_the_repository_in_a_document_exists() {
         for (number, line) in prose(&text) {
             for path in quoted(line).into_iter().filter(|text| is_path(text)) {
                 let target = root().join(path);
-                // A module is named with or without its ending.
+                // A module may be named without its file extension.
                 if !target.exists() && !target.with_extension("rs").exists() {
                     missing.push(format!("{}:{number}: {path}", shown(&file)));
                 }

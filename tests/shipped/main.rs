@@ -1,5 +1,6 @@
-//! Everything that people copy, mount or deploy, against the real programs: Envoy configurations,
-//! Kubernetes documents, Compose, images, systemd, dashboards, alerts and documents.
+//! Checks everything that people copy, mount or deploy with the real programs: Envoy
+//! configurations, Kubernetes documents, Compose, images, systemd, dashboards, alerts and
+//! documents.
 
 #![cfg(test)]
 

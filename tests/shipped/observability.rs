@@ -1,6 +1,6 @@
-//! What `envoy/observability/` gives to Prometheus and Grafana: the files are valid, alerts fire
-//! when they should, every query asks for something that exists, and what Compose mounts gives
-//! statistics away and nothing else.
+//! The files in `envoy/observability/` for Prometheus and Grafana: they are valid, alerts fire when
+//! they should, every query names existing metrics, and the address that Compose exposes serves
+//! only statistics.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ use quotagate_support::upstream::Upstream;
 use quotagate_support::{edits, paths, ports, tools, wait, yaml};
 use serde_json::{Value, json};
 
-/// What Envoy tells, with `stats_tags.yaml`, and Prometheus itself.
+/// Metrics of Envoy with `stats_tags.yaml`, and of Prometheus itself.
 const OF_OTHERS: [&str; 6] = [
     "quotagate_requests",
     "quotagate_missing_identity",
@@ -95,10 +95,10 @@ fn every_alert_says_what_to_do_and_is_tested() -> Result<()> {
     Ok(())
 }
 
-/// The names of metrics that an expression asks for.
+/// The names of the metrics in an expression.
 fn metrics(expression: &str) -> BTreeSet<String> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    // Values of labels are no names.
+    // Values of labels are not metric names.
     let outside: String = expression.split('"').step_by(2).collect::<Vec<_>>().join("\"\"");
     let mut found = BTreeSet::new();
     for (braces, part) in outside.split(['{', '}']).enumerate() {
@@ -110,7 +110,7 @@ fn metrics(expression: &str) -> BTreeSet<String> {
     found
 }
 
-/// What a store tells that has served calls and reports, has been operated, and has lost its Redis.
+/// The metrics of a store that served calls, reports and operators, and lost its Redis.
 fn of_a_real_store() -> Result<BTreeSet<String>> {
     let mut redis = Redis::start()?;
     let store = StoreProcess::start(&redis.url(), &[])?;
@@ -141,8 +141,8 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
         store_error: 1,
     };
     let report = serde_json::to_vec(&Report { policies: vec![policy], refused: Vec::new() })?;
-    let told = Request::post(&format!("{TELEMETRY_PATH}?domain=shop"), &report);
-    assert_eq!(http::Client::connect(store.port())?.send(&told)?.status, 200);
+    let reported = Request::post(&format!("{TELEMETRY_PATH}?domain=shop"), &report);
+    assert_eq!(http::Client::connect(store.port())?.send(&reported)?.status, 200);
     let dial = json!({"policy": "*", "mode": "shadow", "by": "ann"});
     let wish = json!({"policy": "per-caller", "partition": "jwt.sub=alice", "allow": "blocked", "by": "ann"});
     for (path, wish) in [("/v1/dials", dial), ("/v1/overrides", wish)] {
@@ -184,7 +184,7 @@ fn metrics_are_found_in_expressions() {
 }
 
 #[test]
-fn every_query_asks_for_what_exists() -> Result<()> {
+fn every_query_names_existing_metrics() -> Result<()> {
     let dashboard = read("grafana.json")?;
     let panels = dashboard["panels"].as_array().context("no panels")?;
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
@@ -207,9 +207,9 @@ fn every_query_asks_for_what_exists() -> Result<()> {
     Ok(())
 }
 
-/// The rules of Prometheus' language hold in the dashboard too: its queries are checked as rules.
+/// Checks the queries of the dashboard as Prometheus rules, which use the same language.
 #[test]
-fn every_query_of_the_dashboard_is_understood() -> Result<()> {
+fn prometheus_accepts_every_query_of_the_dashboard() -> Result<()> {
     let dashboard = read("grafana.json")?;
     let panels = dashboard["panels"].as_array().context("no panels")?;
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
@@ -227,7 +227,7 @@ fn every_query_of_the_dashboard_is_understood() -> Result<()> {
 }
 
 #[test]
-fn panels_have_ids_of_their_own_and_take_the_data_source_that_is_chosen() -> Result<()> {
+fn panels_have_unique_ids_and_use_the_selected_data_source() -> Result<()> {
     let dashboard = read("grafana.json")?;
     let panels = dashboard["panels"].as_array().context("no panels")?;
     let ids: BTreeSet<u64> = panels.iter().filter_map(|panel| panel["id"].as_u64()).collect();
@@ -241,9 +241,9 @@ fn panels_have_ids_of_their_own_and_take_the_data_source_that_is_chosen() -> Res
     Ok(())
 }
 
-/// What the mounted Envoy says to Prometheus, by the real one.
+/// The answers of the real Envoy to Prometheus, with the mounted configuration.
 #[test]
-fn envoy_gives_statistics_with_labels_and_nothing_else_of_its_admin_address() -> Result<()> {
+fn envoy_serves_statistics_with_labels_and_nothing_else_of_its_admin_address() -> Result<()> {
     let mounted = yaml::read(&paths::root().join("docker/envoy.yaml"))?;
     let port = ports::free()?;
     let statistics = move |config: &mut Value| -> Result<()> {

@@ -1,5 +1,5 @@
-//! Crates depend on each other in one direction, the pure core cannot name its host, and the filter
-//! carries nothing that only commands and tests need.
+//! Crates depend on each other in one direction. The pure core cannot name its host. The filter
+//! contains nothing that only commands and tests need.
 
 #![cfg(test)]
 
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Which crates of this workspace a crate of the product may depend on.
+/// The workspace crates that each crate of the product may depend on.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("quotagate", &["quotagate-quota"]),
     ("quotagate-quota", &[]),
@@ -20,10 +20,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         &["quotagate-advise", "quotagate-control", "quotagate-quota", "quotagate-store"],
     ),
 ];
-/// Which of them its tests may depend on besides.
+/// The workspace crates that its tests may also depend on.
 const TESTS: &[(&str, &[&str])] = &[("quotagate-advise", &["quotagate-quota"])];
 
-/// All that `package` is built of, a line each.
+/// All packages that `package` is built from, one per line.
 fn tree(package: &str) -> String {
     let mut tree = Command::new(env!("CARGO"));
     tree.args([
@@ -53,7 +53,7 @@ fn has(tree: &str, package: &str) -> bool {
 }
 
 #[test]
-fn the_core_depends_on_no_host_runtime_or_database() {
+fn core_depends_on_no_host_runtime_or_database() {
     let tree = tree("quotagate-quota");
     for host in ["proxy-wasm", "tokio", "redis", "hyper", "mio", "socket2"] {
         assert!(!has(&tree, host), "{host} is in\n{tree}");
@@ -61,12 +61,12 @@ fn the_core_depends_on_no_host_runtime_or_database() {
 }
 
 #[test]
-fn only_the_command_has_the_schema() {
+fn only_the_command_depends_on_the_schema() {
     assert!(!features("quotagate").contains("schema"));
     assert!(features("quotagate-cli").contains("schema"));
 }
 
-/// The features that `package` needs of the core.
+/// The features of the core that `package` enables.
 fn features(package: &str) -> String {
     let mut tree = Command::new(env!("CARGO"));
     tree.args([
@@ -88,7 +88,7 @@ fn features(package: &str) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let tree = String::from_utf8(output.stdout).unwrap();
     let core = tree.lines().find(|line| line.starts_with("quotagate-quota ")).unwrap();
-    // The path of the package may hold any word.
+    // The package's path may contain any word.
     core.rsplit(')').next().unwrap().to_owned()
 }
 

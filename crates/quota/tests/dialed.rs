@@ -1,4 +1,5 @@
-//! No dial can make a refused configuration: whatever of it a dial may turn, the text that says so is served.
+//! No dial can produce an invalid configuration: a document with the dialed values is valid and
+//! equal.
 
 #![cfg(test)]
 
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 const GOOD: &str = include_str!("fixtures/good.json");
 
 #[test]
-fn whatever_is_turned_a_configuration_that_says_so_is_served_and_is_the_same() {
+fn every_dialed_configuration_equals_a_valid_document() {
     let good = Config::parse(GOOD.as_bytes()).unwrap();
     for mode in [Mode::Enforce, Mode::Shadow, Mode::Off] {
         for on_failure in [OnFailure::Allow, OnFailure::Deny, OnFailure::Local] {
@@ -41,7 +42,7 @@ fn whatever_is_turned_a_configuration_that_says_so_is_served_and_is_the_same() {
 }
 
 #[test]
-fn what_is_not_turned_is_as_the_configuration_says() {
+fn fields_without_a_dial_keep_their_configured_values() {
     let good = Config::parse(GOOD.as_bytes()).unwrap();
     let same = good.dialed(&vec![Turned::default(); good.policies.len()]);
     let also = good.dialed(&[]);

@@ -1,5 +1,5 @@
-//! `RateLimit-Policy` and `RateLimit` as an independent parser of Structured Fields (RFC 9651) reads them, over
-//! random configurations and standings.
+//! An independent parser of Structured Fields (RFC 9651) reads `RateLimit-Policy` and `RateLimit`,
+//! for random configurations and standings.
 
 #![cfg(test)]
 
@@ -33,7 +33,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// 0 to `most`, of every magnitude as often.
+    /// 0 to `most`, with every magnitude equally likely.
     fn up_to(&mut self, most: u64) -> u64 {
         let shift = self.below(64);
         match self.below(8) {
@@ -42,7 +42,7 @@ impl Random {
         }
     }
 
-    /// `[a-z0-9-]{1,64}`, ending with the number of the policy, so that no two are equal.
+    /// `[a-z0-9-]{1,64}`. It ends with the number of the policy, so that no two names are equal.
     fn name(&mut self, policy: usize) -> String {
         const ALPHABET: &[u8] = b"abcxyz0189---";
         let end = policy.to_string();
@@ -53,18 +53,18 @@ impl Random {
     }
 }
 
-/// What a client is to read of a policy.
+/// What a client should read about a policy.
 #[derive(Debug, PartialEq)]
 struct Shown {
     name: String,
     quota: u64,
     window: u64,
     remaining: u64,
-    /// None where the quota is 0: more is never granted.
+    /// None if the quota is 0, because units are never granted.
     reset: Option<u64>,
 }
 
-/// A configuration, where a request stands, and what is to be shown of it.
+/// A configuration, the standings of a request, and what the headers should show.
 fn case(random: &mut Random, now: Monotonic) -> (Config, Vec<Standing>, Vec<Shown>) {
     let (mut policies, mut standings, mut shown) = (Vec::new(), Vec::new(), Vec::new());
     for policy in 0..=random.below(5) as usize {
@@ -76,7 +76,7 @@ fn case(random: &mut Random, now: Monotonic) -> (Config, Vec<Standing>, Vec<Show
             continue;
         }
         let remaining = random.up_to(quota);
-        // A window may be over when its response leaves.
+        // A window may have ended when the response is sent.
         let left = Duration::from_millis(random.up_to(window * 1000));
         standings.push(Standing {
             policy,
@@ -99,8 +99,8 @@ fn header<'a>(headers: &'a [(&str, std::borrow::Cow<'_, str>)], name: &str) -> &
     headers.iter().find(|(n, _)| *n == name).map_or("", |(_, value)| value)
 }
 
-/// The items of a list: the string of each and its parameters, which are integers of these names; the second may be
-/// missing.
+/// The items of a list: the string of each and two integer parameters with these names. The second
+/// may be missing.
 fn items(field: &str, names: [&str; 2]) -> Vec<(String, u64, Option<u64>)> {
     let list: List =
         Parser::new(field).parse().unwrap_or_else(|error| panic!("{field:?}: {error}"));
@@ -119,7 +119,7 @@ fn items(field: &str, names: [&str; 2]) -> Vec<(String, u64, Option<u64>)> {
 }
 
 #[test]
-fn every_answer_is_read_as_it_is_meant() {
+fn independent_parser_reads_every_answer() {
     let mut random = Random(1);
     for round in 0..ROUNDS {
         let now = Monotonic::new(Duration::from_millis(random.up_to(1 << 40)));

@@ -1,9 +1,10 @@
-//! What is served and probably not what was meant: each warning, and what does not earn it.
+//! Valid configurations that are probably mistakes: each warning, and similar cases without a
+//! warning.
 
 use quotagate_quota::config::Config;
 use serde_json::{Value, json};
 
-/// The warnings of a document that is made of these sections and of what must be there; `null` leaves one out.
+/// The warnings for a document with these sections and the required ones. `null` removes a section.
 fn warnings(sections: &Value) -> Vec<String> {
     let needed = json!({
         "domain": "shop", "store": {"cluster": "store"}, "digest_key": "0123456789abcdef", "policies": [],
@@ -15,12 +16,12 @@ fn warnings(sections: &Value) -> Vec<String> {
     }
 }
 
-/// The only policy, with these fields.
+/// A list of one policy with these fields.
 fn policy(fields: Value) -> Value {
     json!([with(json!({"name": "p", "partition_by": [], "quota": 1000, "window": "1m"}), &fields)])
 }
 
-/// These identities, and a policy that counts by those of these names.
+/// These identities, and a policy that counts by the ones in `names`.
 fn counted_by(identities: Value, names: &[&str]) -> Value {
     let policy = policy(json!({"partition_by": names, "on_missing": "shared"}));
     json!({"identities": identities, "policies": policy})
@@ -38,7 +39,7 @@ fn with(mut object: Value, fields: &Value) -> Value {
     object
 }
 
-/// Asserts that there are exactly the warnings that begin so.
+/// Asserts that exactly these warnings are reported. Each text is the start of a warning.
 fn expect(sections: Value, expected: &[&str]) {
     let found = warnings(&sections);
     let same = found.len() == expected.len()
@@ -47,7 +48,7 @@ fn expect(sections: Value, expected: &[&str]) {
 }
 
 #[test]
-fn what_any_client_can_invent_stands_behind_all_else() {
+fn warns_of_a_client_written_source_before_another() {
     let sources = json!({
         "none": [{"jwt": {"claim": "sub"}}, {"peer": {"san": "uri"}}, {"client_ip": {}}],
         "last": [{"jwt": {"claim": "sub"}}, {"header": {"name": "x-key"}}],
@@ -65,7 +66,7 @@ fn what_any_client_can_invent_stands_behind_all_else() {
 }
 
 #[test]
-fn secrets_have_a_key_that_nobody_finds() {
+fn warns_of_secrets_with_a_missing_or_short_digest_key() {
     let secret =
         counted_by(json!({"key": [{"header": {"name": "x-key", "secret": true}}]}), &["key"]);
     let plain =
@@ -82,7 +83,7 @@ fn secrets_have_a_key_that_nobody_finds() {
 }
 
 #[test]
-fn who_leaves_out_a_key_is_not_simply_uncounted() {
+fn warns_of_clients_that_can_omit_their_identity_and_go_uncounted() {
     let identities = json!({
         "key": [{"header": {"name": "x-key"}}],
         "any": [{"cookie": {"name": "id"}}],
@@ -112,7 +113,7 @@ fn who_leaves_out_a_key_is_not_simply_uncounted() {
 }
 
 #[test]
-fn an_identity_that_no_policy_counts_by_is_pointed_out() {
+fn warns_of_unused_identities() {
     let identities = json!({"caller": [{"client_ip": {}}], "spare.one": [{"client_ip": {}}]});
     let unused = r#"identities["spare.one"]: is not used: name it in the partition_by of a policy, or remove it"#;
     expect(counted_by(identities.clone(), &["caller"]), &[unused]);
@@ -122,7 +123,7 @@ fn an_identity_that_no_policy_counts_by_is_pointed_out() {
 }
 
 #[test]
-fn a_network_within_an_earlier_one_never_counts() {
+fn warns_of_networks_within_an_earlier_one() {
     let overrides = json!([
         {"network": "10.1.0.0/16", "quota": 5},
         {"network": "10.0.0.0/8", "unlimited": true},
@@ -141,7 +142,7 @@ fn a_network_within_an_earlier_one_never_counts() {
 }
 
 #[test]
-fn a_lease_and_a_cost_fit_their_quota() {
+fn warns_of_leases_and_costs_that_do_not_fit_the_quota() {
     let lease = "policies[0].precision: has no effect: workers do not prefetch from a quota below 200";
     let long = "policies[0].lease: prefetches for more than 1/10 of the window";
     let cost = "policies[0].cost: is more than any quota of this policy";
@@ -175,7 +176,7 @@ fn a_lease_and_a_cost_fit_their_quota() {
 }
 
 #[test]
-fn a_share_is_for_those_who_count_locally() {
+fn warns_of_a_local_share_without_local_counting() {
     let share = |on_failure: &str| json!({"cluster": "store", "local_share": 0.5, "on_failure": on_failure});
     let local = policy(json!({"on_failure": "local"}));
     let useless = "store.local_share: means nothing";
@@ -186,7 +187,7 @@ fn a_share_is_for_those_who_count_locally() {
 }
 
 #[test]
-fn what_is_nearly_a_placeholder_is_pointed_out() {
+fn warns_of_misspelled_placeholders() {
     let body = "{policy} {retry-after} { quota } {Policy} {limit} {} {\"a\": {retryafter}} {";
     let headers = json!({"x-policy": "{polcy}"});
     expect(
@@ -202,7 +203,7 @@ fn what_is_nearly_a_placeholder_is_pointed_out() {
 }
 
 #[test]
-fn where_all_share_a_counter_nobody_is_missing() {
+fn warns_of_on_missing_on_a_shared_counter() {
     let ip = json!({"caller": [{"client_ip": {}}]});
     for (on_missing, by, warned) in [
         ("deny", json!([]), true),
@@ -222,7 +223,7 @@ fn where_all_share_a_counter_nobody_is_missing() {
 }
 
 #[test]
-fn warnings_are_given_beside_faults() {
+fn warnings_are_reported_beside_faults() {
     let text = r#"{"domain": "shop", "store": {}, "digest_key": "short", "policies": []}"#;
     let faults = Config::parse(text.as_bytes()).map(|_| ()).unwrap_err();
     assert_eq!(faults.to_string(), "store.cluster: is required");
@@ -230,7 +231,7 @@ fn warnings_are_given_beside_faults() {
 }
 
 #[test]
-fn an_expression_on_a_path_cannot_see_parameters() {
+fn warns_of_path_expressions_with_a_semicolon() {
     let path =
         |regex: &str| json!({ "policies": policy(json!({"match": {"path": {"regex": regex}}})) });
     expect(path("/api(;.*)?"), &["policies[0].match.path.regex: has a semicolon"]);
@@ -238,7 +239,7 @@ fn an_expression_on_a_path_cannot_see_parameters() {
 }
 
 #[test]
-fn a_count_of_answers_says_something_of_http_and_of_grpc() {
+fn warns_of_a_count_that_covers_only_http_or_only_grpc() {
     let count = |count: Value| json!({ "policies": policy(json!({ "count": count })) });
     expect(count(json!({"status": [401]})), &["policies[0].count: lists no grpc_status"]);
     expect(count(json!({"grpc_status": [16]})), &["policies[0].count: lists no status"]);

@@ -5,7 +5,7 @@ use quotagate_support::http::Request;
 use super::VALUES;
 use super::target::SECRET;
 
-/// A small generator of numbers that look random: xorshift.
+/// A small pseudorandom number generator: xorshift.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -20,7 +20,8 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
-    /// Mostly what means something to somebody, and some of anything; seldom what Envoy refuses.
+    /// Mostly bytes with a meaning in some format, some arbitrary ones, and rarely ones that Envoy
+    /// rejects.
     fn bytes(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for _ in 0..self.below(8) {
@@ -34,7 +35,8 @@ impl Random {
         bytes
     }
 
-    /// The same within a path: no bytes that end it, and none that the sample upstream refuses.
+    /// Random text for a path: no bytes that end the path, and none that the sample upstream
+    /// rejects.
     fn text(&mut self) -> String {
         let plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'#';
         self.bytes().iter().filter(|byte| plain(byte)).map(|byte| char::from(*byte)).collect()

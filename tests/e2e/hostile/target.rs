@@ -1,4 +1,5 @@
-//! A filter that reads all that a client can write, and what must hold of it whatever it was sent.
+//! A filter that reads everything a client can write, and the conditions that must hold after any
+//! request.
 
 use anyhow::Result;
 use quotagate_support::http::{Client, Request, Response};
@@ -9,15 +10,16 @@ use crate::inspect;
 use crate::rig::{Rig, document};
 
 const PLENTY: u64 = 1_000_000;
-/// What the filter or the upstream may say; besides, what Envoy says of a request that it refuses.
+/// The statuses that the filter, the upstream, or Envoy for a request that it rejects may answer
+/// with.
 const ANSWERS: [u16; 9] = [200, 400, 401, 403, 404, 405, 413, 414, 431];
-/// Whatever is sent as a secret holds this.
+/// Every secret in a request contains this.
 pub(super) const SECRET: &str = "s3cret";
 
-/// All that the store's connection sends, what its script calls, and what the tests ask.
+/// All commands that the store sends, that its script calls, and that the tests use.
 const COMMANDS: [&str; 17] = [
     "role",
-    "eval", // whether it may
+    "eval", // checks whether scripts are permitted
     "script|load",
     "time",
     "info",
@@ -29,13 +31,14 @@ const COMMANDS: [&str; 17] = [
     "pttl",
     "pexpire",
     "hgetall", // dials
-    "hset",    // what filters tell of their policies; and then the tests'
+    "hset",    // reports of filters; the commands below are the tests'
     "ping",
     "keys",
     "mget",
 ];
 
-/// Policies that read all that a client writes, and never refuse it; and one that does, for `/probe`.
+/// Policies that read everything a client writes and never refuse it, and one for `/probe` that
+/// does.
 fn all_sources() -> Value {
     let policy = |name: &str, partition_by: Value| {
         json!({
@@ -80,17 +83,18 @@ fn all_sources() -> Value {
     document
 }
 
-/// The proxy under attack.
+/// The proxy that the tests attack.
 pub(super) struct Target {
     pub(super) rig: Rig,
-    /// All that clients saw.
+    /// All answers that clients received.
     pub(super) seen: String,
     /// Kept for the next request.
     client: Option<Client>,
 }
 
 impl Target {
-    /// One worker, which trusts one hop, and sees paths as clients write them and headers as long as Envoy's own limit.
+    /// Starts Envoy with one worker that trusts one hop, gets paths as clients write them, and
+    /// takes headers up to Envoy's own limit.
     pub(super) fn start() -> Result<Self> {
         let change = |options: quotagate_support::envoy::EnvoyOptions| {
             options
@@ -101,17 +105,17 @@ impl Target {
         Ok(Self { rig: Rig::start_with(all_sources(), change)?, seen: String::new(), client: None })
     }
 
-    /// Sends over HTTP/1.1; `None` where Envoy closes the connection without an answer.
+    /// Sends over HTTP/1.1. `None` if Envoy closes the connection without an answer.
     pub(super) fn send(&mut self, request: &Request) -> Result<Option<u16>> {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => self.rig.client()?,
         };
-        // It may close before it has read all.
+        // Envoy may close the connection before it has read the whole request.
         match client.send(request) {
             Ok(response) => {
                 let status = self.saw(request, &response);
-                // Envoy closes those on which it has refused something.
+                // Envoy closes a connection after it rejected a request on it.
                 self.client = (status == 200).then_some(client);
                 Ok(Some(status))
             }
@@ -123,7 +127,7 @@ impl Target {
         }
     }
 
-    /// The same over HTTP/2; `None` for what HTTP/2 or its client cannot carry.
+    /// Sends over HTTP/2. `None` for requests that HTTP/2 or its client cannot carry.
     pub(super) fn send2(&mut self, client: &mut http2::Client, request: &Request) -> Option<u16> {
         let answer = client.send(request).ok()?;
         Some(self.saw(request, &answer.response))
@@ -135,7 +139,7 @@ impl Target {
         response.status
     }
 
-    /// Sends what must reach the upstream.
+    /// Sends a request that must reach the upstream.
     pub(super) fn pass(&mut self, request: &Request) -> Result<()> {
         let before = self.rig.upstream.requests();
         assert_eq!(self.send(request)?, Some(200), "{request:?}");
@@ -143,25 +147,21 @@ impl Target {
         Ok(())
     }
 
-    /// What must hold after all of it.
+    /// Asserts the conditions that hold after every test.
     pub(super) fn assert_sound(mut self) -> Result<()> {
         for (probe, expected) in [("a", 200), ("a", 200), ("a", 429), ("b", 200)] {
             let request = Request::get("/probe").header("x-probe", probe);
             let mut client = self.rig.client()?;
-            assert_eq!(client.send(&request)?.status, expected, "it counts no more");
+            assert_eq!(client.send(&request)?.status, expected, "the filter no longer counts");
         }
-        // What went on: the upstream's own count leaves out what its HTTP refuses, and what has no route.
+        // Requests that Envoy forwarded. The upstream's own count omits those that its HTTP parser
+        // rejects and those without a route.
         let sent = inspect::stat(
             &self.rig.envoy,
             "^(cluster.upstream.upstream_rq_total|http.ingress.no_route)$",
         )?;
         inspect::settled(&self.rig.redis, "total", sent)?;
-        assert_eq!(
-            restarts(&self.rig)?,
-            0,
-            "the filter was started anew:\n{}",
-            self.rig.envoy.log()
-        );
+        assert_eq!(restarts(&self.rig)?, 0, "the filter was restarted:\n{}", self.rig.envoy.log());
         self.rig.envoy.check()?;
         self.rig.store.check()?;
         let keys = self.rig.redis.cli(&["KEYS", "*"])?.lines();
@@ -182,7 +182,7 @@ impl Target {
     }
 }
 
-/// How often Envoy has found the filter dead, and has started it anew or was about to.
+/// How often Envoy found the filter dead and restarted it or was about to.
 fn restarts(rig: &Rig) -> Result<u64> {
     inspect::stat(&rig.envoy, "^wasm.quotagate.vm_reload")
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{document, files, gateway_api::unknown_names};
 
-/// What the API does not know of a document, or knows otherwise.
+/// The fields of a document that the API does not know or that have another type.
 fn faults(document: &Value) -> Vec<String> {
     let text = |field: &str| document[field].as_str().unwrap_or_default().to_owned();
     match (text("apiVersion").as_str(), text("kind").as_str()) {
@@ -33,7 +33,7 @@ fn faults(document: &Value) -> Vec<String> {
     }
 }
 
-/// Types that skip what they do not know show it when they are written back: it is gone.
+/// Types that ignore unknown fields lose them when they are serialized again.
 fn lost<T: DeserializeOwned + Serialize>(document: &Value) -> Vec<String> {
     match serde_json::from_value::<T>(document.clone()) {
         Err(error) => vec![error.to_string()],
@@ -41,7 +41,7 @@ fn lost<T: DeserializeOwned + Serialize>(document: &Value) -> Vec<String> {
     }
 }
 
-/// The paths of `wanted` that are not, or not so, in `found`.
+/// The paths of `wanted` that are missing or different in `found`.
 fn missing(wanted: &Value, found: &Value, path: &str) -> Vec<String> {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => {

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// Envoy Gateway's types are in no crate: the names of its API (`api/v1alpha1` of its source) for
-/// each object that the documents have; what lies below `free` is not its own.
+/// The field names of Envoy Gateway's API (`api/v1alpha1` of its source) for each object in the
+/// documents. Fields below `free` belong to another API.
 const ENVOY_GATEWAY: [(&str, &[&str]); 19] = [
     ("ClientTrafficPolicy", &["apiVersion", "kind", "metadata", "spec"]),
     (
@@ -61,7 +61,7 @@ const ENVOY_GATEWAY: [(&str, &[&str]); 19] = [
     ("EnvoyProxy.spec.bootstrap", &["type", "value", "jsonPatches"]),
 ];
 
-/// And of its list of patches: RFC 6902's, and a query.
+/// The fields of its list of patches: those of RFC 6902, and a query.
 const JSON_PATCH: (&str, &[&str]) =
     ("EnvoyProxy.spec.bootstrap.jsonPatches", &["op", "path", "jsonPath", "from", "value"]);
 

@@ -1,4 +1,4 @@
-//! What the documents hold for Envoy and the filter, in a real Envoy.
+//! The parts of the documents for Envoy and the filter, in a real Envoy.
 
 use anyhow::{Context, Result};
 use quotagate_support::{
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::{STORE_CLUSTER, document};
 
-/// The shipped Envoy configuration with this plugin's document, and the claims where that control
-/// plane leaves them.
+/// The shipped Envoy configuration with this plugin's document, and with the claims where that
+/// control plane stores them.
 fn options(
     upstream: &Upstream,
     store: &StoreProcess,
@@ -23,7 +23,7 @@ fn options(
 ) -> EnvoyOptions {
     document["store"]["timeout"] = json!("10s");
     document["store"]["on_failure"] = json!("deny");
-    // So long that no test meets its end.
+    // So long that the window does not end during a test.
     document["policies"][0]["window"] = json!("366d");
     EnvoyOptions::new(upstream.port(), store.port()).document(document).edit(move |config| {
         let filters = yaml::at(envoy::manager(config)?, "/http_filters")?;
@@ -33,7 +33,7 @@ fn options(
     })
 }
 
-/// Alice and Bob are counted, each for themselves.
+/// Asserts that Alice and Bob are counted separately.
 fn assert_counts(envoy: &Envoy) -> Result<()> {
     let mut client = Client::connect(envoy.port())?;
     for (subject, remaining) in [("alice", "99"), ("alice", "98"), ("bob", "99")] {
@@ -61,7 +61,7 @@ fn plugin_counts_through_a_cluster_with_istios_name() -> Result<()> {
     assert_counts(&Envoy::start(&options)?)
 }
 
-/// Puts a cluster of a document in place of the shipped one; only its address is the test's.
+/// Replaces the shipped cluster by that of a document. Only its address comes from the test.
 fn with_cluster(options: EnvoyOptions, cluster: &Value) -> EnvoyOptions {
     let cluster = cluster.clone();
     options.edit(move |config| {
@@ -119,7 +119,7 @@ fn documents_for_envoy_gateway_work_in_envoy() -> Result<()> {
         (&patch["op"], &patch["path"]),
         (&json!("add"), &json!("/static_resources/clusters/-"))
     );
-    // Envoy Gateway passes the document on as a text.
+    // Envoy Gateway passes the document as a string.
     let options = with_cluster(options(&upstream, &store, plugin, "issuer"), &patch["value"]).edit(
         |config| {
             let configuration = yaml::at(envoy::filter(config)?, "/configuration")?;

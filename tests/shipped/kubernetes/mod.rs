@@ -1,5 +1,5 @@
-//! The documents for Istio and Envoy Gateway: every field is one that the APIs know, and what is in
-//! them for Envoy and the filter works there. No cluster runs here; the files say so.
+//! The documents for Istio and Envoy Gateway: the APIs know every field, and the parts for Envoy
+//! and the filter work in Envoy. No cluster runs here, and the files say so.
 
 mod deployment;
 mod fields;
@@ -54,7 +54,7 @@ fn stream_bounds_apply_to_named_listeners_and_equal_the_shipped_ones() {
     assert!(manager["match"]["listener"]["portNumber"].is_number(), "{manager}");
     let mut own = yaml::read(&paths::envoy_config()).unwrap();
     let own = envoy::manager(&mut own).unwrap();
-    assert_eq!(own["stream_idle_timeout"], Value::Null, "Envoy's own, for routes that name none");
+    assert_eq!(own["stream_idle_timeout"], Value::Null, "Envoy's default, for routes without one");
     let own_route = &own["route_config"]["virtual_hosts"][0]["routes"][0]["route"];
     assert_eq!(route["patch"]["value"]["route"]["idle_timeout"], own_route["idle_timeout"]);
     let windows = &manager["patch"]["value"]["typed_config"]["http2_protocol_options"];

@@ -141,7 +141,7 @@ fn stores_share_a_token_that_is_created_once() {
         assert_eq!(strings(&service["volumes"]), ["admin-token:/run/quotagate:ro"]);
         assert!(service["depends_on"]["admin-token"].is_object());
     }
-    // It is what a store takes, and what a command shows it.
+    // The store reads this token, and commands send it.
     let options =
         StoreOptions::new("memory:").arguments(&["--admin-token-file", file.to_str().unwrap()]);
     let store = StoreProcess::start_with(&options).unwrap();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::service;
 
-/// Of `docker/envoy.yaml`, with every address and the kind of every cluster set aside.
+/// A configuration without the addresses and cluster types, in which `docker/envoy.yaml` differs.
 fn without_addresses(mut config: Value) -> Value {
     config["admin"]["address"] = json!("set aside");
     config["static_resources"]["listeners"][0]["address"] = json!("set aside");
@@ -23,7 +23,7 @@ fn without_addresses(mut config: Value) -> Value {
     config
 }
 
-/// Of `docker/envoy.yaml`: without its statistics for Prometheus.
+/// `docker/envoy.yaml` without its statistics for Prometheus.
 fn without_statistics(mut config: Value) -> Value {
     let tags = yaml::read(&paths::root().join("envoy/stats_tags.yaml")).unwrap();
     assert_eq!(
@@ -66,7 +66,7 @@ fn envoy_accepts_both_configurations_with_the_built_filter() {
     assert!(paths::filter().is_file(), "no filter: run `cargo xtask build --dev`");
     for name in ["docker/envoy.yaml", "envoy/envoy.yaml"] {
         let mut config = yaml::read(&paths::root().join(name)).unwrap();
-        // Tests run in another directory than Envoy does.
+        // Tests and Envoy run in different directories.
         let filter = envoy::filter(&mut config).unwrap();
         let file = yaml::at(filter, "/vm_config/code/local/filename").unwrap();
         assert_eq!(file, "dist/quotagate.wasm");

@@ -24,7 +24,7 @@ fn every_image_is_pinned_or_built_here() {
     assert!(file.contains(&format!("FROM envoyproxy/envoy:v{ENVOY_VERSION} ")));
 }
 
-/// A tag with a whole version in it.
+/// Whether the tag contains a full version.
 fn is_pinned(image: &str) -> bool {
     image
         .rsplit_once(':')
@@ -34,7 +34,7 @@ fn is_pinned(image: &str) -> bool {
 #[test]
 fn no_image_runs_as_root() {
     let file = text("Dockerfile");
-    // Nothing runs in an image that holds a file alone.
+    // An image with a single file runs nothing.
     let runs = |stage: &&str| !stage.starts_with("scratch ");
     for stage in file.split("\nFROM ").skip(2).filter(runs) {
         let user = stage.lines().find_map(|line| line.strip_prefix("USER ")).unwrap();

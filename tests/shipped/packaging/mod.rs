@@ -1,5 +1,5 @@
-//! What people deploy: the compose file, the Dockerfile, the systemd unit and what they mount, as
-//! far as a test can see without a container engine.
+//! The compose file, the Dockerfile, the systemd unit and the files that they mount, as far as a
+//! test can check them without a container engine.
 
 mod compose;
 mod envoy;
@@ -12,20 +12,20 @@ use std::fs;
 use quotagate_support::{paths, yaml};
 use serde_json::Value;
 
-/// The services that do their work and end.
+/// The services that run once and exit.
 pub const ONE_SHOT: [&str; 2] = ["redis-form", "admin-token"];
 
 pub const REDIS_NODES: [&str; 6] =
     ["redis-1", "redis-2", "redis-3", "redis-4", "redis-5", "redis-6"];
 
-/// The services, with what they take over from the `x-` parts (`<<`).
+/// The services, with the fields that they merge from the `x-` parts (`<<`).
 pub fn services() -> Vec<(String, Value)> {
     let compose = compose();
     let services = compose["services"].as_object().unwrap();
     services.iter().map(|(name, service)| (name.clone(), merged(service))).collect()
 }
 
-/// A YAML parser may leave merge keys to its user.
+/// The YAML parser does not resolve merge keys.
 fn merged(service: &Value) -> Value {
     let mut all = service.clone();
     if let Some(base) = all.as_object_mut().unwrap().remove("<<") {

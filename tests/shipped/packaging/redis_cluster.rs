@@ -42,7 +42,7 @@ fn script_forms_a_cluster_once() {
         slots.contains("cluster_slots_ok:16384") && slots.contains("cluster_size:3"),
         "{slots}"
     );
-    // Every primary has its one replica.
+    // Every primary has one replica.
     for i in 0..3 {
         let info = cluster.cli(i, &["INFO", "replication"]).unwrap().lines();
         assert!(info.contains("connected_slaves:1"), "{info}");

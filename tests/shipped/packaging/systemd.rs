@@ -9,7 +9,7 @@ use quotagate_support::{
 
 use super::text;
 
-/// All but what only systemd itself can confine.
+/// Covers all settings except those that only systemd itself can apply.
 #[test]
 fn store_runs_as_the_systemd_unit_starts_it() {
     let unit = text("systemd/quotagate.service");
@@ -33,7 +33,7 @@ fn store_runs_as_the_systemd_unit_starts_it() {
     let socket = directory.path().join("store.sock");
     let reply =
         Client::connect_unix(&socket).unwrap().send(&Request::post("/v1/reserve", b"{}")).unwrap();
-    assert_eq!(reply.status, 401, "the token is asked for");
+    assert_eq!(reply.status, 401, "the token is required");
     for (name, call, look) in [("token", 200, 401), ("admin-token", 401, 200)] {
         let token = format!("s3cret-{name}");
         let body = br#"{"budget_ms": 5000, "reservations": []}"#;

@@ -1,4 +1,4 @@
-//! What a good configuration is read into.
+//! What the reader makes of a good configuration.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;

@@ -1,7 +1,7 @@
-//! Choices made from bytes, so that whatever makes bytes (a property test, a fuzzer) makes whole cases: no bytes
-//! left are zeros, and zero is the plainest choice.
+//! Makes choices from bytes, so that any source of bytes (a property test, a fuzzer) makes whole
+//! cases. When no bytes are left, they read as zeros, and zero is the simplest choice.
 
-/// Bytes that mean something somewhere: in keys, headers, paths, cookies, queries or in the host's hands.
+/// Bytes with a meaning in some format: keys, headers, paths, cookies, queries or host properties.
 const TELLING: &[u8] = b"a~%=,-*{}:/.;&+? \t\"\\\0\n\xff\xc3A7@#|2E";
 
 pub struct Choices<'b>(&'b [u8]);
@@ -35,7 +35,7 @@ impl<'b> Choices<'b> {
         self.of(all).as_bytes()
     }
 
-    /// Mostly short, sometimes about as long as a value that is still written out, or longer.
+    /// Mostly short, sometimes about as long as the longest value that is not digested, or longer.
     pub fn bytes(&mut self) -> Vec<u8> {
         let len = *self.of(&[1, 0, 2, 3, 8, 127, 128, 129, 200]);
         let mut bytes: Vec<u8> = (0..len.min(8)).map(|_| self.telling()).collect();

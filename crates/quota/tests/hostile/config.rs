@@ -1,5 +1,5 @@
-//! Whatever bytes are a configuration or are none: they are read without a panic, faults are one line each, and what
-//! is accepted counts hostile requests under keys that the store takes.
+//! Any bytes as a configuration: the reader does not panic, each fault is one line, and an accepted
+//! configuration counts hostile requests under keys that the store accepts.
 
 use std::cell::RefCell;
 
@@ -13,7 +13,7 @@ use crate::choices::Choices;
 /// A configuration with every field.
 const GOOD: &str = include_str!("../fixtures/good.json");
 
-/// Takes the bytes for a configuration, and for choices of what to change in a good one.
+/// Uses the bytes as a configuration, and to choose what to change in a good one.
 pub fn check(bytes: &[u8]) {
     read(bytes, bytes);
     let mut choices = Choices::new(bytes);
@@ -65,7 +65,7 @@ fn count(config: &Config, request: &Hostile<'_>) {
     }
 }
 
-/// Changes one value of a document, or takes it out.
+/// Changes or removes one value of a document.
 fn change(document: &mut Value, choices: &mut Choices<'_>) {
     let value = match choices.below(4) {
         0 => at(document, choices).clone(),
@@ -118,7 +118,7 @@ fn at<'v>(mut value: &'v mut Value, choices: &mut Choices<'_>) -> &'v mut Value 
     value
 }
 
-/// Has an answer to everything that a policy may ask.
+/// Request facts with an answer to every question of a policy.
 struct Hostile<'b>(RefCell<Choices<'b>>);
 
 impl Hostile<'_> {
@@ -127,7 +127,7 @@ impl Hostile<'_> {
         (choices.below(4) != 3).then(|| choices.bytes())
     }
 
-    /// What is plausible, or nonsense.
+    /// A plausible value, or garbage.
     fn among(&self, plausible: &[&str]) -> Option<Vec<u8>> {
         let choice = self.0.borrow_mut().below(plausible.len() + 1);
         plausible.get(choice).map(|text| text.as_bytes().to_vec()).or_else(|| self.some())

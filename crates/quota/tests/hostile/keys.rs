@@ -1,4 +1,5 @@
-//! Reads keys back by the rules of the contract, and finds in them whom the requests are meant to count for.
+//! Parses keys by the rules of the contract, and checks that they name the clients that the
+//! requests should count for.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +11,13 @@ use crate::choices::Choices;
 use crate::policy::{Meant, Policy};
 use crate::world::World;
 
-/// Requests that are compared with each other.
+/// The number of requests that are compared with each other.
 const WORLDS: usize = 6;
 
-/// A policy and some requests, made of `bytes`: what must hold of their keys.
+/// Makes a policy and some requests from `bytes`, and checks their keys.
 ///
 /// # Panics
-/// Where it does not hold.
+/// If a key is wrong.
 pub fn check(bytes: &[u8]) {
     let choices = &mut Choices::new(bytes);
     let policy = Policy::choose(choices);
@@ -36,21 +37,21 @@ pub fn check(bytes: &[u8]) {
             well_formed(&key);
             read_back(&key, meant, &mut digests);
             if let Some(other) = parties.insert(key.clone(), meant.clone()) {
-                assert_eq!(other, *meant, "two parties share {key}");
+                assert_eq!(other, *meant, "two clients share {key}");
             }
-            // One party has one key, however its request is written.
+            // One client has one key, however its request is spelled.
             assert_eq!(parties.values().filter(|other| *other == meant).count(), 1, "{parties:?}");
         }
     }
 }
 
-/// The key of the only policy's counter; `None` where it does not apply.
+/// The key of the only policy's counter. `None` if the policy does not apply.
 pub fn key(config: &Config, request: &impl Request) -> Option<String> {
     let checks = config.evaluate(request).checks.unwrap();
     checks.first().map(|check| check.counter.key.to_string())
 }
 
-/// That the store takes it.
+/// Asserts that the store accepts the key.
 pub fn well_formed(key: &str) {
     let reservation = Reservation {
         key,
@@ -66,7 +67,8 @@ pub fn well_formed(key: &str) {
     assert_eq!(reservation.check().err(), None, "{key}");
 }
 
-/// That it says what is meant; `digests` are the values that digests seen before stand for.
+/// Asserts that the key contains the meant values. `digests` maps each digest seen so far to its
+/// value.
 fn read_back(key: &str, meant: &[Meant], digests: &mut BTreeMap<String, Vec<u8>>) {
     let partition = key.strip_prefix("d:p:{").and_then(|rest| rest.strip_suffix('}')).unwrap();
     if is_digest(partition) {
@@ -109,7 +111,7 @@ fn is_digest(text: &str) -> bool {
 
 /// The bytes of an encoded value.
 fn decode(text: &str) -> Vec<u8> {
-    assert!(!text.starts_with('~'), "{text} is no value but a digest");
+    assert!(!text.starts_with('~'), "{text} is a digest, not a value");
     let mut bytes = text.bytes();
     let mut out = Vec::new();
     while let Some(byte) = bytes.next() {

@@ -1,8 +1,9 @@
-//! Invariants 1, 2 and 4 against hostile bytes: of configurations, of requests, and of the store's replies.
+//! Invariants 1, 2 and 4 against hostile bytes in configurations, requests and replies of the
+//! store.
 //!
-//! Each module named in `fuzz` has a `check` that makes everything of plain bytes, by the public interface alone.
-//! Here random bytes are fed to it; the targets in `fuzz/` of the source tree let cargo-fuzz look for better ones.
-//! `cargo xtask fuzz` runs either for long.
+//! Each module named in `fuzz` has a `check` that builds a case from plain bytes, through the
+//! public interface only. These tests feed it random bytes. The targets in `fuzz/` of the source
+//! tree let cargo-fuzz search for better ones. `cargo xtask fuzz` runs either for longer.
 
 #![cfg(test)]
 
@@ -18,11 +19,11 @@ use proptest::prelude::any;
 use proptest::test_runner::{Config as Runs, TestRunner};
 use quotagate_quota::config::Config;
 
-/// The variable that says how many cases of each are tried.
+/// The environment variable with the number of cases for each test.
 const CASES: &str = "QUOTAGATE_FUZZ_CASES";
 const FEW: u32 = 1000;
 
-/// Feeds random bytes, less than `longest` of them, to `check`.
+/// Feeds random bytes, fewer than `longest`, to `check`.
 fn fuzz(longest: usize, check: fn(&[u8])) {
     let cases = std::env::var(CASES).map_or(FEW, |cases| cases.parse().expect("a number of cases"));
     let runs = Runs { cases, failure_persistence: None, ..Runs::default() };
@@ -36,7 +37,7 @@ fn fuzz(longest: usize, check: fn(&[u8])) {
 }
 
 #[test]
-fn fuzz_config_invariant_4_no_configuration_and_no_request_is_too_much() {
+fn fuzz_config_invariant_4_no_configuration_and_no_request_panics() {
     fuzz(300, config::check);
 }
 
@@ -46,12 +47,12 @@ fn fuzz_key_invariant_4_keys_are_injective_and_read_back() {
 }
 
 #[test]
-fn fuzz_reply_invariants_1_and_2_hold_whatever_the_store_answers() {
+fn fuzz_reply_invariants_1_and_2_hold_for_every_store_answer() {
     fuzz(600, reply::check);
 }
 
 #[test]
-fn a_partition_too_long_for_a_message_is_a_digest_of_it_all() {
+fn partition_too_long_for_a_message_is_a_digest() {
     let names: Vec<String> = (0..16).map(|i| format!("x-{i}-{}", "*".repeat(120))).collect();
     let sources = names
         .iter()

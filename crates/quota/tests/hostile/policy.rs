@@ -1,11 +1,12 @@
-//! A policy that counts by any mix of sources, and whom it counts a request for, by the words of the contract.
+//! A policy that counts by any mix of sources, and the client that it counts a request for, by the
+//! rules of the contract.
 
 use serde_json::{Value, json};
 
 use crate::choices::Choices;
 use crate::world::{Fact, World};
 
-/// A policy, as what it counts by.
+/// A policy: the entries that it counts by.
 #[derive(Debug)]
 pub struct Policy {
     pub entries: Vec<Entry>,
@@ -20,7 +21,7 @@ pub enum Entry {
 
 #[derive(Debug)]
 pub enum Source {
-    /// Facts of a kind that must all be there, with their labels.
+    /// Facts that must all be present, with their labels.
     Facts(Vec<(String, Fact)>, Kind),
     Secret(String, Fact),
     ClientIp(u8),
@@ -34,7 +35,7 @@ pub enum Kind {
     Boolean,
 }
 
-/// An entry of a partition as it is meant.
+/// The meant value of an entry of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Meant {
     Value { label: String, value: Vec<u8>, secret: bool },
@@ -57,7 +58,7 @@ impl Policy {
         Self { entries: entries.collect(), shared: choices.yes() }
     }
 
-    /// As a user writes it.
+    /// The entry as a user writes it.
     pub fn document(&self) -> Value {
         let mut identities = serde_json::Map::new();
         let mut names = Vec::new();
@@ -78,7 +79,7 @@ impl Policy {
         })
     }
 
-    /// Every fact that it may ask for.
+    /// Every fact that the policy may read.
     pub fn facts(&self) -> Vec<Fact> {
         let mut facts = Vec::new();
         for entry in &self.entries {
@@ -94,7 +95,7 @@ impl Policy {
         facts
     }
 
-    /// Whom a request counts for; `None` where the policy does not apply to it.
+    /// The client that a request counts for. `None` if the policy does not apply to it.
     pub fn meant(&self, world: &World) -> Option<Vec<Meant>> {
         let mut meant = Vec::new();
         for entry in &self.entries {
@@ -273,7 +274,7 @@ impl Kind {
             },
             Self::Number => {
                 let number = f64::from_le_bytes(value.try_into().ok()?);
-                // Adding zero makes -0 the 0 that it equals.
+                // Adding zero turns -0 into 0.
                 number
                     .is_finite()
                     .then(|| Meant::Number { label: label.clone(), bits: (number + 0.0).to_bits() })
@@ -300,7 +301,7 @@ fn network(address: std::net::IpAddr, prefix: u8) -> String {
     }
 }
 
-/// As the contract writes labels; a dot within one of several names is escaped as well.
+/// Encodes a label as the contract does. A dot within one of several names is escaped too.
 fn encode(name: &str, dots: bool) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_~@:/-".contains(&b) || (b == b'.' && !dots);
     name.bytes()

@@ -1,4 +1,5 @@
-//! Whatever a store answers: no panic, nothing is admitted that no grant allows, and every request is decided.
+//! For any answer of the store: no panic, no request is admitted without a grant, and every request
+//! is decided.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -20,7 +21,7 @@ use crate::choices::Choices;
 const TIMEOUT: Duration = Duration::from_millis(50);
 const TICK: Duration = Duration::from_millis(10);
 
-/// Every way to count, for two callers each; all fail closed, so that only grants admit.
+/// Every way to count, each for two callers. All fail closed, so that only grants admit.
 const CLOSED: &str = r#"{
     "domain": "d",
     "store": {"cluster": "c", "timeout": "50ms", "on_failure": "deny"},
@@ -35,10 +36,11 @@ const CLOSED: &str = r#"{
     ]
 }"#;
 
-/// Takes the bytes for choices of what requests, the store and time do.
+/// Uses the bytes to choose what requests, the store and the clock do.
 pub fn check(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
-    // Without grants requests are admitted as well where failures do not refuse: then only the rest must hold.
+    // If failures do not refuse, requests are admitted without grants too. Then only the other
+    // conditions must hold.
     let failure = *choices.of(&["deny", "deny", "deny", "allow", "local"]);
     let config =
         Config::parse(CLOSED.replace("\"deny\"", &format!("{failure:?}")).as_bytes()).unwrap();
@@ -56,7 +58,7 @@ pub fn check(bytes: &[u8]) {
         admitted: Vec::new(),
         units: HashMap::new(),
     };
-    // Most steps take several choices; beyond the bytes all are the plainest.
+    // Most steps take several choices. After the last byte all choices are the simplest.
     for _ in 0..bytes.len() / 3 {
         world.step(&mut choices);
     }
@@ -71,9 +73,9 @@ struct World {
     serial: u64,
     waiting: BTreeMap<u64, Waiting>,
     calls: Vec<Call>,
-    /// The fetch of dials under way.
+    /// The pending fetch of dials.
     fetch: Option<(CallId, Monotonic)>,
-    /// Calls that are over: the host may be confused.
+    /// Finished calls: a confused host may deliver them again.
     past: Vec<CallId>,
     admitted: Vec<Admission>,
     units: HashMap<String, Units>,
@@ -90,7 +92,7 @@ struct Call {
     request: ReserveRequest,
 }
 
-/// Of one counter, over all its windows.
+/// Units of one counter, over all its windows.
 #[derive(Debug, Default)]
 struct Units {
     granted: u64,
@@ -165,7 +167,7 @@ impl World {
         self.worker.replied(id, &body, self.now);
     }
 
-    /// The call comes to nothing, in one way or another.
+    /// The call fails in some way.
     fn fail(&mut self, id: CallId, choices: &mut Choices<'_>) {
         let by = *choices.of(&[AnsweredBy::Store, AnsweredBy::Host]);
         let status = *choices.of(&[503, 504, 401, 302, 0, u16::MAX]);
@@ -189,7 +191,7 @@ impl World {
         };
     }
 
-    /// The fetch under way is answered, or comes to nothing.
+    /// The pending fetch is answered or fails.
     fn fetched(&mut self, choices: &mut Choices<'_>) {
         let Some((id, _)) = self.fetch.take() else { return };
         self.past.push(id);
@@ -206,14 +208,14 @@ impl World {
             }
             _ => {}
         }
-        // A byte that is changed may make the word of another failure.
+        // A changed byte may produce the name of another failure.
         self.closed &= body.windows(5).all(|word| word != b"allow" && word != b"local");
         let end = CallEnd::Answered { status: 200, by: AnsweredBy::Store, size: body.len(), body };
         self.worker.call_ended(id, &end, self.now);
         assert_eq!(self.worker.config().policies.len(), self.config.policies.len());
     }
 
-    /// Counts what a reply allows, read without the product's code.
+    /// Counts the units that a reply grants. Parses it without the product's code.
     fn grant(&mut self, request: &ReserveRequest, body: &[u8]) {
         let reply: Value = serde_json::from_slice(body).unwrap_or_default();
         let grants = reply["grants"].as_array().cloned().unwrap_or_default();
@@ -234,7 +236,7 @@ impl World {
         }
     }
 
-    /// A request that was let through is answered.
+    /// The upstream answers an admitted request.
     fn answer(&mut self, choices: &mut Choices<'_>) {
         if self.admitted.is_empty() {
             return;
@@ -277,7 +279,7 @@ impl World {
             let _: Report = serde_json::from_str(&report).unwrap();
         }
         while let Some((who, decision)) = self.worker.next_decision() {
-            // One that only shadow policies count is not waited for.
+            // A request that only shadow policies count does not wait.
             if let Some(waited) = self.waiting.remove(&who) {
                 self.decided(&waited.checks, decision);
             }
@@ -304,11 +306,11 @@ impl World {
             self.units.iter().filter(|(key, _)| self.closed && !key.starts_with("d:shadow:"))
         {
             assert!(units.spent <= units.granted, "admitted without a grant: {key} {units:?}");
-            // With count_denied, refused units are counted and perhaps returned as well, without being granted.
+            // With count_denied, refused units are counted and perhaps refunded, without a grant.
             let kept = units.spent + units.returned;
             assert!(
                 kept <= units.granted || key.starts_with("d:denied:"),
-                "returned and kept: {key} {units:?}"
+                "refunded and kept: {key} {units:?}"
             );
         }
     }
@@ -319,7 +321,7 @@ impl World {
             let line = notice.to_string();
             assert!(
                 line.len() < 2_000 && !line.contains(char::is_control),
-                "no line of a log: {line:?}"
+                "not one log line: {line:?}"
             );
         }
         self.settle();
@@ -328,13 +330,13 @@ impl World {
         }
     }
 
-    /// Nothing is answered any more.
+    /// The store stops answering.
     fn end(&mut self) {
         for _ in 0..7 {
             self.now = self.now + TICK;
             self.tick();
         }
-        assert!(self.waiting.is_empty(), "a request is never decided");
+        assert!(self.waiting.is_empty(), "a request was never decided");
         for call in std::mem::take(&mut self.calls) {
             self.worker.call_failed(call.id, self.now);
         }
@@ -343,7 +345,7 @@ impl World {
     }
 }
 
-/// What a store may answer, with numbers that it should not.
+/// A reply in the right form, with numbers that may be wrong.
 fn sensible(request: &ReserveRequest, choices: &mut Choices<'_>) -> Value {
     let grants = request.reservations.iter().map(|r| {
         let most = r.want + r.spare;
@@ -382,7 +384,8 @@ fn sensible(request: &ReserveRequest, choices: &mut Choices<'_>) -> Value {
     json!({"dials": *choices.of(&[0, 1, u64::MAX]), "grants": grants})
 }
 
-/// What may stand in the store of dials, with much that should not. Where failures refuse they do so whatever is turned.
+/// Dials as the store may hold them, many of them malformed. If `closed`, no dial changes
+/// `on_failure` from `deny`.
 fn dials(closed: bool, choices: &mut Choices<'_>) -> Value {
     let count = choices.below(4);
     let dials: Vec<Value> = (0..count)
@@ -454,7 +457,7 @@ impl Request for Plain {
     fn header(&self, name: &str) -> Vec<Vec<u8>> {
         match name {
             "x-cost" => vec![self.cost.into()],
-            // The third is nobody.
+            // The third caller has no identity.
             _ => ["a", "b"]
                 .get(self.party)
                 .map(|party| party.as_bytes().to_vec())

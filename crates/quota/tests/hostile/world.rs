@@ -1,4 +1,4 @@
-//! A request as it is meant: the values of its facts, and some of the ways to write them.
+//! A request with known facts, and several ways to spell them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,13 +7,13 @@ use quotagate_quota::request::Request;
 
 use crate::choices::Choices;
 
-/// What can be known of a request besides its method, host, path, route and address.
+/// A fact of a request other than its method, host, path, route and address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fact {
     Header(String),
     Cookie(String),
     Query(String),
-    /// The namespace and the path below it.
+    /// The metadata namespace, and the path below it.
     Metadata(String, Vec<String>),
     Peer(&'static str),
 }
@@ -21,7 +21,7 @@ pub enum Fact {
 /// The values that a request is meant to have.
 #[derive(Debug)]
 pub struct World {
-    /// Several of a header, cookie or parameter.
+    /// A header, cookie or parameter may have several values.
     pub facts: BTreeMap<Fact, Vec<Vec<u8>>>,
     pub method: Vec<u8>,
     pub host: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct World {
     pub address: Option<IpAddr>,
 }
 
-/// One way to write a world.
+/// One way to spell a world as a request.
 #[derive(Debug, Default)]
 pub struct Written {
     method: Vec<u8>,
@@ -125,7 +125,7 @@ impl World {
             written.target.push(b'?');
             written.target.extend(query.join(&b'&'));
         }
-        // Over one header or several.
+        // In one header or in several.
         let cookies = if choices.yes() { vec![cookies.join(&b"; "[..])] } else { cookies };
         written.headers.insert("cookie".to_owned(), cookies);
         written
@@ -167,7 +167,7 @@ fn value(fact: &Fact, choices: &mut Choices<'_>) -> Vec<u8> {
             _ => vec![choices.byte() % 3],
         },
         Fact::Header(_) => {
-            // What is around a value is no part of it.
+            // Surrounding whitespace is not part of a value.
             let mut value = choices.bytes();
             for end in [0, value.len().saturating_sub(1)] {
                 if let Some(byte @ (b' ' | b'\t')) = value.get_mut(end) {
@@ -189,7 +189,7 @@ fn any_case(text: &[u8], choices: &mut Choices<'_>) -> Vec<u8> {
     text.iter().enumerate().map(spell).collect()
 }
 
-/// `%XX` for the bytes that need it, and perhaps for others; a space of a form perhaps as `+`.
+/// Encodes the bytes that need it as `%XX`, and perhaps others. In a form, a space may become `+`.
 fn percent(text: &[u8], needed: &[u8], form: bool, choices: &mut Choices<'_>) -> Vec<u8> {
     let (every, upper, plus) = (choices.below(4), choices.yes(), choices.yes());
     let mut out = Vec::new();

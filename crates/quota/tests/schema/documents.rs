@@ -1,4 +1,5 @@
-//! Whole documents: what the reader takes the schema takes, and what it refuses for its shape the schema refuses.
+//! Whole documents: the schema accepts what the reader accepts, and rejects what the reader rejects
+//! for its shape.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +20,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
 
-/// The places at which the schema refuses a document.
+/// The paths at which the schema rejects a document.
 fn refused(document: &Value) -> Vec<String> {
     validator().iter_errors(document).map(|error| error.instance_path().to_string()).collect()
 }
@@ -36,7 +37,7 @@ fn name(file: &Path) -> String {
 }
 
 #[test]
-fn every_good_document_is_taken() {
+fn every_good_document_is_accepted() {
     let good: Vec<_> = files(&fixtures()).into_iter().filter(|file| file.is_file()).collect();
     assert!(!good.is_empty());
     for file in good {
@@ -47,19 +48,20 @@ fn every_good_document_is_taken() {
     }
 }
 
-/// Of good documents, what no person writes: integers as strings of digits, as Envoy hands over large ones.
+/// Values in good documents that no person writes: large integers as strings of digits, as Envoy
+/// passes them.
 const HABITS: &[(&str, &str)] = &[
     ("good", "/policies/0/quota_from/max"),
     ("good", "/policies/0/tiers/quotas/premium"),
     ("good", "/policies/5/quota"),
 ];
 
-/// What changes of it are tried on (`tests/hostile`), and a list of all there is.
+/// `tests/hostile` changes this document, so it must contain every field.
 #[test]
-fn the_good_document_has_every_field() {
+fn good_document_has_every_field() {
     let good: Value =
         serde_json::from_slice(&fs::read(fixtures().join("good.json")).unwrap()).unwrap();
-    // Verified sources are the same everywhere, and enough of them is in `identities`.
+    // Verified sources are the same everywhere, so one use of each in `identities` is enough.
     let verified = |path: &str| path.contains(".quota_from.") || path.contains(".tiers.source.");
     let missing = places::ALL.iter().filter(|place| !place.is_in(&good)).map(Place::path);
     let missing: Vec<_> = missing.filter(|path| !verified(path)).collect();
@@ -67,10 +69,10 @@ fn the_good_document_has_every_field() {
 }
 
 #[test]
-fn every_bad_document_is_refused_but_for_what_only_the_reader_can_know() {
+fn schema_rejects_bad_documents_except_the_listed_ones() {
     let mut taken = BTreeSet::new();
     for file in files(&fixtures().join("bad")) {
-        // What is no JSON is not for a schema to judge.
+        // A schema cannot judge text that is not JSON.
         let Ok(document) = serde_json::from_slice::<Value>(&fs::read(&file).unwrap()) else {
             continue;
         };
@@ -84,11 +86,12 @@ fn every_bad_document_is_refused_but_for_what_only_the_reader_can_know() {
     let gone: Vec<_> = listed.difference(&taken).collect();
     assert!(
         new.is_empty() && gone.is_empty(),
-        "the schema takes {new:?}: mend it, or list them with a reason; it refuses {gone:?}, which are listed"
+        "the schema accepts {new:?}: fix it, or list them with a reason; it rejects {gone:?}, which are listed"
     );
 }
 
-/// The bad documents that the schema takes: what it would have to know, and their names.
+/// The bad documents that the schema accepts: the reason that it cannot know better, and their
+/// names.
 const READER_ALONE: &[(&str, &[&str])] = &[
     ("what a reader of JSON does with two fields of one name", &["field-twice"]),
     ("what is named elsewhere", &["partition-by-unknown", "policy-name-twice"]),
@@ -129,7 +132,7 @@ const READER_ALONE: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn every_shipped_document_is_taken() {
+fn every_shipped_document_is_accepted() {
     let mut found = 0;
     for file in shipped() {
         let text = fs::read_to_string(&file).unwrap();
@@ -147,7 +150,7 @@ fn every_shipped_document_is_taken() {
     );
 }
 
-/// What people copy from: all YAML under `envoy` and `docker`, the README and `docs`.
+/// The files that people copy from: all YAML under `envoy` and `docker`, the README and `docs`.
 fn shipped() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> =
         ["envoy", "docker", "docs"].map(|folder| workspace().join(folder)).into();
@@ -164,7 +167,7 @@ fn shipped() -> Vec<PathBuf> {
     shipped
 }
 
-/// The policy documents within a file: objects that have the fields which one must have.
+/// The policy documents in a file: objects with the required fields.
 fn documents(file: &Path, text: &str) -> Vec<Value> {
     let yaml: Vec<String> = if file.extension().is_some_and(|extension| extension == "md") {
         let blocks = text.split("```yaml\n").skip(1);

@@ -1,4 +1,4 @@
-//! At every path of a document the reader and the schema take the same values.
+//! At every path of a document, the reader and the schema accept the same values.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::places::{self, Place};
 
-/// No field is named so, nor nearly so.
+/// No field has this name or a similar one.
 const UNKNOWN: &str = "zzzzzzzzzzzz";
 
 #[test]
-fn every_object_has_the_fields_that_the_reader_knows() {
+fn schema_objects_have_the_fields_that_the_reader_knows() {
     for place in places::ALL.iter() {
         let unknown = json!({UNKNOWN: 0});
         assert_eq!(
@@ -20,14 +20,14 @@ fn every_object_has_the_fields_that_the_reader_knows() {
             "the fields of {:?}",
             place.path()
         );
-        // Nor are there objects that the schema does not know of.
+        // The reader expects no object that is missing in the schema.
         if !place.has_list() {
             assert_eq!(known(place, json!([unknown])), None, "within a list at {:?}", place.path());
         }
     }
 }
 
-/// The fields that the reader lists when it finds an unknown one in `value` at `place`.
+/// The fields that the reader suggests for an unknown one in `value` at `place`.
 fn known(place: &Place, value: Value) -> Option<BTreeSet<String>> {
     let faults = faults_at(place, value);
     let unknown = faults
@@ -40,7 +40,7 @@ fn known(place: &Place, value: Value) -> Option<BTreeSet<String>> {
 }
 
 #[test]
-fn every_place_takes_what_the_reader_takes() {
+fn schema_accepts_the_values_that_the_reader_accepts() {
     let mut stricter = BTreeSet::new();
     for place in places::ALL.iter() {
         let path = place.path();
@@ -60,11 +60,11 @@ fn every_place_takes_what_the_reader_takes() {
         }
     }
     let listed: BTreeSet<_> = READER_ALONE.iter().map(|(path, _)| (*path).to_owned()).collect();
-    assert_eq!(stricter, listed, "where the reader refuses more than the schema");
+    assert_eq!(stricter, listed, "the paths at which the reader rejects more than the schema");
 }
 
 #[test]
-fn every_list_may_be_as_long_as_the_reader_takes_it() {
+fn schema_bounds_lists_as_the_reader_does() {
     for place in places::ALL.iter() {
         let most = place.most_elements();
         let is_too_long = |len: usize| {
@@ -87,12 +87,12 @@ fn every_list_may_be_as_long_as_the_reader_takes_it() {
     }
 }
 
-/// Whether Envoy may hand a number over so.
+/// Whether Envoy may pass a number in this form.
 fn is_habit(value: &Value) -> bool {
     value.as_str().is_some_and(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Where the reader refuses more than a schema can, and why.
+/// The paths at which the reader rejects more than a schema can, with the reason.
 const READER_ALONE: &[(&str, &str)] = &[
     ("store.timeout", "knows what durations mean"),
     ("policies[0].window", "knows what durations mean"),
@@ -104,15 +104,15 @@ const READER_ALONE: &[(&str, &str)] = &[
     ("policies[0].overrides[0].network", "computes with addresses"),
 ];
 
-/// Texts with a meaning somewhere, or with none.
+/// Texts, with and without a meaning in some field.
 const TEXTS: &str = "a A a-b a.b a..b { \u{e4} / /a /a?b * *.a = a= caller host Host 0s 1ms 50ms 1s 01s 1500ms 60s 61s 1m 2m \
     1h 366d 367d 1w 1 10 10.0.0.0/8 10.0.0.1/8 2001:db8::/32 allow deny local skip shared exact lease all enforce \
     shadow off epoch delta ietf x_ratelimit draft_07 draft_03 uri dns subject string number boolean text/plain a/b;c ( :path";
 const NUMBERS: [u64; 15] =
     [0, 1, 2, 64, 99, 100, 128, 129, 399, 400, 599, 600, (1 << 53) - 1, 1 << 53, u64::MAX];
-/// At the bounds of texts, and beyond them all.
+/// Lengths at the bounds of texts, and one beyond all bounds.
 const LENGTHS: [usize; 10] = [64, 65, 128, 129, 1024, 1025, 4096, 4097, 65_536, 65_537];
-/// Values of every kind, many of them at some bound; long ones only where they may be good.
+/// Values of every kind, many of them at a bound. Long ones only where they may be valid.
 fn values(place: &Place) -> Vec<Value> {
     let mut values: Vec<Value> = TEXTS.split_whitespace().map(Value::from).collect();
     values.extend(["", "a b", " a", "a\n", "\0"].map(Value::from));
@@ -141,7 +141,7 @@ fn values(place: &Place) -> Vec<Value> {
     values
 }
 
-/// The reader's faults of `value` at `place`, or within it.
+/// The reader's faults for `value` at `place` or below.
 fn faults_at(place: &Place, value: Value) -> Vec<Fault> {
     let document = place.set(base(place), value);
     let Err(faults) = Config::parse(document.to_string().as_bytes()) else { return Vec::new() };
@@ -155,7 +155,7 @@ fn faults_at(place: &Place, value: Value) -> Vec<Fault> {
     faults.iter().filter(within).cloned().collect()
 }
 
-/// A document in which nothing speaks against a value at `place`.
+/// A document in which a value at `place` cannot cause other faults.
 fn base(place: &Place) -> Value {
     let path = place.path();
     let raw = path.ends_with(".value");

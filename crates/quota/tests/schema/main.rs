@@ -1,4 +1,4 @@
-//! The JSON Schema and the reference page of the policy document say what the reader does.
+//! The JSON Schema and the reference page of the policy document match the reader.
 
 #![cfg(test)]
 
@@ -14,7 +14,7 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Asserts that a committed file holds `text`, or with `RENEW=1` writes it.
+/// Asserts that a committed file contains `text`. With `RENEW=1`, writes it instead.
 fn current(path: &str, text: &str) {
     let file = workspace().join(path);
     if std::env::var_os("RENEW").is_some() {
@@ -39,13 +39,13 @@ fn committed_reference_page_is_current() {
 }
 
 #[test]
-fn the_schema_is_one_of_draft_2020_12() {
+fn schema_conforms_to_draft_2020_12() {
     let schema = &*places::ROOT;
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     jsonschema::draft202012::meta::validate(schema).unwrap();
 }
 
-/// Of each field: its default and its examples.
+/// Checks the default and the examples of each field.
 #[test]
 fn defaults_and_examples_match_their_schema() {
     for place in places::ALL.iter() {

@@ -1,4 +1,4 @@
-//! Every place of a document that the schema describes.
+//! Every path of a document that the schema describes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -6,14 +6,14 @@ use std::sync::LazyLock;
 use quotagate_quota::config::schema;
 use serde_json::{Map, Value, json};
 
-/// The name that stands for all where the document chooses the names itself.
+/// Stands for any name in an object whose names the document chooses.
 const ANY: &str = "any-name";
 
-/// A place of the document.
+/// A path of the document.
 #[derive(Clone)]
 pub struct Place {
     steps: Vec<Step>,
-    /// What the schema says of it; several where the parent has alternatives.
+    /// The schemas at this path; several if the parent has alternatives.
     schemas: Vec<Value>,
 }
 
@@ -23,10 +23,10 @@ enum Step {
     Element,
 }
 
-/// The schema as a tree.
+/// The schema of the whole document.
 pub static ROOT: LazyLock<Value> = LazyLock::new(schema::schema);
 
-/// All of them, the document itself first.
+/// All paths, the document itself first.
 pub static ALL: LazyLock<Vec<Place>> = LazyLock::new(|| {
     let mut places = vec![Place { steps: Vec::new(), schemas: vec![ROOT.clone()] }];
     let mut next = 0;
@@ -39,7 +39,7 @@ pub static ALL: LazyLock<Vec<Place>> = LazyLock::new(|| {
 });
 
 impl Place {
-    /// As faults name it.
+    /// The path as faults write it.
     pub fn path(&self) -> String {
         let steps = self.steps.iter().map(|step| match step {
             Step::Field(name) => format!(".{name}"),
@@ -48,12 +48,12 @@ impl Place {
         steps.collect::<String>().trim_start_matches('.').to_owned()
     }
 
-    /// A schema of the value here alone.
+    /// A schema for only the value at this path.
     pub fn schema(&self) -> Value {
         json!({"$defs": ROOT["$defs"], "anyOf": self.schemas})
     }
 
-    /// The names of the fields, where it is an object with fields of its own.
+    /// The names of the fields, if the value is an object with fixed fields.
     pub fn fields(&self) -> Option<BTreeSet<String>> {
         let objects: Vec<_> =
             self.shapes().into_iter().filter(|s| s.contains_key("properties")).collect();
@@ -62,12 +62,12 @@ impl Place {
         (!objects.is_empty()).then(|| fields.collect())
     }
 
-    /// Whether it is a list, or may be.
+    /// Whether the value may be a list.
     pub fn has_list(&self) -> bool {
         self.shapes().iter().any(|shape| shape.contains_key("items"))
     }
 
-    /// How many elements, or fields of free names, it may have.
+    /// The largest number of elements, or of fields with free names.
     pub fn most_elements(&self) -> Option<usize> {
         let most = |shape: &Map<String, Value>| {
             let most =
@@ -77,12 +77,12 @@ impl Place {
         self.shapes().iter().find_map(most)
     }
 
-    /// Whether it may be a text.
+    /// Whether the value may be a text.
     pub fn has_text(&self) -> bool {
         self.shapes().iter().any(|shape| shape.get("type").is_some_and(|kind| kind == "string"))
     }
 
-    /// The values that the schema shows: the default and the examples.
+    /// The values in the schema: the default and the examples.
     pub fn defaults_and_examples(&self) -> Vec<Value> {
         let examples =
             self.schemas.iter().filter_map(|schema| schema.get("examples")?.as_array()).flatten();
@@ -90,7 +90,7 @@ impl Place {
         examples.chain(defaults).cloned().collect()
     }
 
-    /// `document` with `value` here.
+    /// `document` with `value` at this path.
     pub fn set(&self, mut document: Value, value: Value) -> Value {
         let mut at = &mut document;
         for step in &self.steps {
@@ -113,7 +113,7 @@ impl Place {
         document
     }
 
-    /// Whether `document` has something here, under any names that it has chosen, in any element.
+    /// Whether `document` has a value at this path, in any element and under any free name.
     pub fn is_in(&self, document: &Value) -> bool {
         let mut found = vec![document];
         for step in &self.steps {
@@ -163,7 +163,7 @@ impl Place {
     }
 }
 
-/// What a schema says, with references followed: one map for each alternative.
+/// The content of a schema with its references resolved: one map for each alternative.
 fn shapes(schema: &Value) -> Vec<Map<String, Value>> {
     let mut own = schema.as_object().unwrap().clone();
     let alternatives = if let Some(reference) = own.remove("$ref") {
@@ -184,7 +184,7 @@ fn shapes(schema: &Value) -> Vec<Map<String, Value>> {
     all
 }
 
-/// Whether `keyword` lists alternatives, and not only which fields go together.
+/// Whether `keyword` lists alternatives, rather than only combinations of fields.
 fn has_alternatives(schema: &Map<String, Value>, keyword: &str) -> bool {
     let list = schema.get(keyword).and_then(Value::as_array);
     list.is_some_and(|list| {

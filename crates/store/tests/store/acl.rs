@@ -1,4 +1,4 @@
-//! What a user of Redis may do, and what was refused.
+//! The rights of a Redis user, and the commands that Redis denied it.
 
 use quotagate_support::resp;
 use quotagate_support::rights::{refused, refused_in_scripts};
@@ -15,8 +15,8 @@ pub fn nothing_is_refused(port: u16) {
     assert_eq!(refused(port).unwrap(), [""; 0]);
 }
 
-/// Asserts that this command was refused, and empties the log. Commands of the counters' script are
-/// refused to the script.
+/// Asserts that Redis denied this command, and empties the log. For a command of the counters'
+/// script, it expects the denial within a script.
 pub fn is_refused(port: u16, name: &str) {
     let in_script = ["get", "set", "incrby", "decrby", "pttl", "pexpire"].contains(&name);
     let refused = if in_script { refused_in_scripts(port) } else { refused(port) }.unwrap();

@@ -1,4 +1,4 @@
-//! A call endpoint of its own.
+//! A server with only the call endpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -13,7 +13,7 @@ use quotagate_store::store::Store;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Grants that were refunded because their caller had gone.
+/// Grants that were refunded because their caller had left.
 #[derive(Default)]
 pub struct Undone(AtomicUsize);
 
@@ -47,7 +47,7 @@ pub struct Calls {
     pub address: ListenAddr,
     pub connections: Arc<Connections>,
     pub undone: Arc<Undone>,
-    /// Sent how long to drain; dropped, the server does not drain.
+    /// Carries the duration of the drain. If it is dropped, the server stops without draining.
     pub stop: Option<oneshot::Sender<Duration>>,
     pub running: JoinHandle<()>,
 }

@@ -1,4 +1,4 @@
-//! What only a real Redis Cluster can show: slots on the move, primaries that end.
+//! Behaviour that needs a real Redis Cluster: slots that move, and primaries that fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -43,7 +43,7 @@ async fn counting_stays_exact_while_the_slot_moves() {
         .collect();
     let some_calls = async || {
         let before = calls.load(SeqCst);
-        until("calls go on", Duration::from_secs(5), async || {
+        until("calls continue", Duration::from_secs(5), async || {
             (calls.load(SeqCst) > before + 200).then_some(())
         })
         .await;
@@ -64,7 +64,7 @@ async fn counting_stays_exact_while_the_slot_moves() {
     assert_eq!(
         one(&*store, &take("moving", counted + 1, 7)).await.granted,
         1,
-        "all was counted, nothing twice"
+        "every unit is counted exactly once"
     );
 }
 
@@ -77,7 +77,7 @@ async fn overrides_hold_while_the_slot_moves() {
     assert_eq!(numbers(&*store, &ask).await, (1, 1));
     moving.begin().unwrap();
     assert_eq!(numbers(&*store, &ask).await, (1, 2), "no override");
-    // The slot is handed over without its counter, as if that window had ended.
+    // The slot moves without its counter, as if the window had ended.
     for key in moving.left().unwrap() {
         cli(&cluster, moving.from(), &["DEL", &key]);
     }
@@ -94,7 +94,7 @@ async fn overrides_hold_while_the_slot_moves() {
     assert_eq!(
         (grant.granted, grant.used, grant.quota),
         (1, 2, 9),
-        "the override went ahead of the counter"
+        "the override moved before the counter"
     );
     again.keys().unwrap();
     let grant = one(&*store, &ask).await;
@@ -102,7 +102,7 @@ async fn overrides_hold_while_the_slot_moves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_loss_of_a_primary_fails_its_keys_alone_until_the_replica_takes_over() {
+async fn lost_primary_fails_only_its_keys_until_the_replica_takes_over() {
     let mut cluster = Cluster::start_with(&["--cluster-require-full-coverage", "no"]).unwrap();
     let store = open(&cluster.url()).await;
     let of_node = |node: usize| {
@@ -133,10 +133,10 @@ async fn the_loss_of_a_primary_fails_its_keys_alone_until_the_replica_takes_over
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_primary_that_hangs_holds_up_nothing_of_the_others() {
+async fn hanging_primary_does_not_delay_the_others() {
     let mut cluster = Cluster::start().unwrap();
     let store = open(&cluster.url()).await;
-    // Partitions of each of the three primaries.
+    // Partitions on each of the three primaries.
     let asks: Vec<Reservation> = (0..30).map(|n| take(&format!("party{n}"), 10, 1)).collect();
     all_serve(&*store, &asks.iter().collect::<Vec<_>>()).await;
     let hung = |cluster: &Cluster, ask: &Reservation| {
@@ -150,15 +150,16 @@ async fn a_primary_that_hangs_holds_up_nothing_of_the_others() {
     let work = batch(vec![], asks);
     let settle = |at: usize, outcome| settled.lock().unwrap()[at] = Some(outcome);
     let mut carried_out = store.carry_out(&work, &settle);
-    // The frozen node answers never; the others within this, long before it is given up.
+    // The frozen node never answers. The others answer within this time, long before the store
+    // gives up on the frozen one.
     let waited = tokio::time::timeout(Duration::from_millis(500), &mut carried_out).await;
-    assert!(waited.is_err(), "the frozen node's items are still open");
+    assert!(waited.is_err(), "the frozen node's items must still be pending");
     let served: Vec<bool> =
         settled.lock().unwrap().iter().map(|s| matches!(s, Some(Ok(_)))).collect();
     assert_eq!(served, expected);
     assert!(expected.contains(&true) && expected.contains(&false));
     carried_out.await;
-    assert!(settled.lock().unwrap().iter().all(Option::is_some), "in the end all are settled");
+    assert!(settled.lock().unwrap().iter().all(Option::is_some), "all items must be settled");
     cluster.thaw_node(0).unwrap();
 }
 
@@ -168,7 +169,8 @@ async fn all_serve(store: &dyn Store, asks: &[&Reservation]) {
     }
 }
 
-/// A cluster that serves the rest while a primary is gone whose replica never takes over.
+/// A cluster without full coverage: when a primary fails, its replica never takes over and the
+/// other primaries keep serving.
 fn uncovered() -> Cluster {
     Cluster::start_with(&[
         "--cluster-require-full-coverage",
@@ -179,7 +181,7 @@ fn uncovered() -> Cluster {
     .unwrap()
 }
 
-/// A reservation of one unit in the slots of this primary.
+/// A reservation of one unit in a slot of this primary.
 fn of_primary(cluster: &Cluster, node: usize) -> Reservation {
     let mut keys = (0..).map(|n| format!("k{n}"));
     let key = keys.find(|key| SlotMove::of(cluster, key).unwrap().from() == node).unwrap();
@@ -192,7 +194,7 @@ async fn call(served: &Calls, budget_ms: u32, asks: &[&Reservation]) -> (StatusC
     read(send(&served.address, request.body(Full::new(Bytes::from(body))).unwrap()).await).await
 }
 
-/// Which items of the reply were granted, where the store answered 200.
+/// Whether each item of the reply was granted. `None` unless the store answered 200.
 fn granted(reply: &(StatusCode, Value)) -> Option<Vec<bool>> {
     let grants = reply.1["grants"].as_array().filter(|_| reply.0 == StatusCode::OK)?;
     Some(grants.iter().map(|grant| grant["granted"] == 1).collect())
@@ -203,13 +205,13 @@ async fn within_200_ms(store: &dyn Store, ask: &Reservation) -> Settled {
     store.reserve(&Batch { deadline, ..batch(vec![], vec![ask.clone()]) }).await.remove(0)
 }
 
-/// The same for more than there is: it is granted nothing, and tells what is used.
+/// A reservation of more units than the quota: the store grants nothing and returns the units used.
 fn too_much(ask: &Reservation) -> Reservation {
     Reservation { want: ask.quota + 1, min: ask.quota + 1, ..ask.clone() }
 }
 
-/// Waits until the items of a frozen primary fail without being sent, long before their connection
-/// is closed.
+/// Waits until items of a frozen primary fail without being sent, long before the connection
+/// closes.
 async fn until_given_up(store: &dyn Store, ask: &Reservation) {
     let ask = too_much(ask);
     until("its items fail without being sent", Duration::from_secs(10), async || {
@@ -222,7 +224,7 @@ async fn until_given_up(store: &dyn Store, ask: &Reservation) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_for_a_primary_that_is_gone_is_answered_and_names_the_items_that_failed() {
+async fn call_to_a_lost_primary_is_answered_and_names_the_failed_items() {
     let mut cluster = uncovered();
     let store = open(&cluster.url()).await;
     let served = Calls::start(Arc::clone(&store)).await;
@@ -246,7 +248,7 @@ async fn a_call_for_a_primary_that_is_gone_is_answered_and_names_the_items_that_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_for_a_primary_that_is_silent_is_answered_before_its_time_is_over() {
+async fn call_to_a_silent_primary_is_answered_within_its_budget() {
     let mut cluster = uncovered();
     let store = open(&cluster.url()).await;
     let served = Calls::start(Arc::clone(&store)).await;
@@ -258,7 +260,7 @@ async fn a_call_for_a_primary_that_is_silent_is_answered_before_its_time_is_over
     let why = reply.1["grants"][0]["error"].as_str().unwrap_or_default();
     assert!(why.contains("silent"), "{why}");
     cluster.thaw_node(0).unwrap();
-    until("what is granted after that is refunded", Duration::from_secs(10), async || {
+    until("later grants are refunded", Duration::from_secs(10), async || {
         (served.undone.count() == 1).then_some(())
     })
     .await;
@@ -269,15 +271,15 @@ async fn a_call_for_a_primary_that_is_silent_is_answered_before_its_time_is_over
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_primary_is_given_up_until_it_answers_again() {
+async fn silent_primary_is_skipped_until_it_answers_again() {
     let mut cluster = uncovered();
     let store = open(&cluster.url()).await;
     let (lost, kept) = (of_primary(&cluster, 0), of_primary(&cluster, 1));
     all_serve(&*store, &[&lost, &kept]).await;
     cluster.freeze_node(0).unwrap();
     until_given_up(&*store, &lost).await;
-    // It stays given up while it is silent, also once its connection has been closed and none can
-    // be made.
+    // The store keeps skipping the silent primary, also after its connection closes and no new one
+    // can be made.
     let until_closed = Instant::now() + Duration::from_secs(4);
     while Instant::now() < until_closed {
         let (lost, kept) = tokio::join!(within_200_ms(&*store, &lost), one(&*store, &kept));
@@ -290,7 +292,7 @@ async fn a_silent_primary_is_given_up_until_it_answers_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refunds_reach_a_silent_primary_and_hold_up_nobody() {
+async fn refunds_reach_a_silent_primary_and_delay_no_call() {
     let mut cluster = uncovered();
     let store = open(&cluster.url()).await;
     let (lost, kept) = (of_primary(&cluster, 0), of_primary(&cluster, 1));
@@ -307,8 +309,8 @@ async fn refunds_reach_a_silent_primary_and_hold_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_refuses_everywhere_is_said_to_be_down() {
-    // With full coverage, the default, the others refuse once a primary is gone for good.
+async fn cluster_that_rejects_all_commands_is_reported_down() {
+    // With full coverage, the default, the other primaries reject commands after one is lost.
     let mut cluster = Cluster::start_with(&["--cluster-replica-no-failover", "yes"]).unwrap();
     let store = open(&cluster.url()).await;
     let served = Calls::start(Arc::clone(&store)).await;

@@ -1,4 +1,4 @@
-//! What several tests need: reservations in few words, and polling.
+//! Shared by several tests: short forms of reservations, and polling.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::Path;
@@ -56,7 +56,7 @@ pub async fn numbers(store: &dyn Store, reservation: &Reservation) -> (u64, u64)
     (grant.granted, grant.used)
 }
 
-/// Polls until there is a value; panics with `what` after `limit`.
+/// Polls until there is a value. Panics with `what` after `limit`.
 pub async fn until<T>(what: &str, limit: Duration, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + limit;
     loop {
@@ -79,12 +79,12 @@ pub async fn open(url: &str) -> Arc<dyn Store> {
     store
 }
 
-/// A sentinel of its own over `primary`, ended when dropped.
+/// A sentinel that watches `primary`. It ends when dropped.
 pub fn sentinel(primary: &Redis, directory: &Path) -> (Process, u16) {
     sentinel_with(primary, directory, "")
 }
 
-/// The same, with further lines in its configuration.
+/// A sentinel that watches `primary`, with more lines in its configuration.
 pub fn sentinel_with(primary: &Redis, directory: &Path, lines: &str) -> (Process, u16) {
     let port = ports::free().unwrap();
     let file = directory.join("sentinel.conf");

@@ -1,4 +1,4 @@
-//! One suite over every backend: in memory, Redis, Redis Cluster of six nodes.
+//! One suite for every backend: memory, Redis, and a Redis Cluster of six nodes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,18 +15,18 @@ async fn suite(store: Arc<dyn Store>) {
     grants_until_the_quota_is_taken(s).await;
     grants_nothing_below_the_minimum(s).await;
     grants_an_eighth_of_the_rest_as_spare(s).await;
-    grants_spare_where_nobody_waits(s).await;
-    takes_back_what_was_not_spent(s).await;
+    grants_spare_when_no_request_waits(s).await;
+    accepts_refunds(s).await;
     deletes_a_counter_that_a_refund_brings_to_zero(s).await;
-    ignores_returns_that_fit_nothing(s).await;
-    carries_out_returns_first(s).await;
-    counts_what_it_refuses_if_told_to(s).await;
+    ignores_refunds_without_a_counter(s).await;
+    carries_out_refunds_first(s).await;
+    counts_refused_units_with_count_denied(s).await;
     keeps_the_order_of_many_keys(s).await;
     stays_exact_up_to_the_largest_number(s).await;
-    keeps_windows_and_quotas_apart(s).await;
+    counts_windows_separately_and_quotas_together(s).await;
     shifts_windows_by_their_offset(s).await;
     starts_nothing_after_the_deadline(s).await;
-    begins_anew_in_the_next_window(s).await;
+    starts_at_zero_in_the_next_window(s).await;
     never_grants_more_than_the_quota_to_racing_tasks(Arc::clone(&store)).await;
 }
 
@@ -72,19 +72,27 @@ async fn grants_an_eighth_of_the_rest_as_spare(store: &dyn Store) {
     assert_eq!(numbers(store, &last).await, (7, 40));
 }
 
-async fn grants_spare_where_nobody_waits(store: &dyn Store) {
+async fn grants_spare_when_no_request_waits(store: &dyn Store) {
     let ask = |spare| Reservation { want: 0, min: 0, spare, ..take("ahead", 100, 1) };
     assert_eq!(numbers(store, &ask(5)).await, (5, 5));
     assert_eq!(numbers(store, &ask(50)).await, (11, 16));
     let short = Reservation { min: 85, spare: 50, ..take("ahead", 100, 85) };
-    assert_eq!(numbers(store, &short).await, (0, 16), "no spare where a wish was not granted");
+    assert_eq!(
+        numbers(store, &short).await,
+        (0, 16),
+        "no spare units if a request was not granted"
+    );
     assert_eq!(numbers(store, &take("ahead", 100, 77)).await, (77, 93));
-    assert_eq!(numbers(store, &ask(50)).await, (0, 93), "the last seven are for those who wait");
+    assert_eq!(
+        numbers(store, &ask(50)).await,
+        (0, 93),
+        "the last seven units are for waiting requests"
+    );
     assert_eq!(numbers(store, &take("ahead", 100, 7)).await, (7, 100));
     assert_eq!(numbers(store, &ask(1)).await, (0, 100));
 }
 
-async fn takes_back_what_was_not_spent(store: &dyn Store) {
+async fn accepts_refunds(store: &dyn Store) {
     let ask = take("returns", 5, 5);
     let grant = one(store, &ask).await;
     store.refund(&[back(&ask, grant, 2)]).await;
@@ -109,7 +117,7 @@ async fn deletes_a_counter_that_a_refund_brings_to_zero(store: &dyn Store) {
     }
 }
 
-async fn ignores_returns_that_fit_nothing(store: &dyn Store) {
+async fn ignores_refunds_without_a_counter(store: &dyn Store) {
     let ask = take("stray", 5, 1);
     let grant = one(store, &ask).await;
     let fitting = back(&ask, grant, 1);
@@ -126,14 +134,14 @@ async fn ignores_returns_that_fit_nothing(store: &dyn Store) {
     assert_eq!(numbers(store, &missing).await, (1, 1));
 }
 
-async fn carries_out_returns_first(store: &dyn Store) {
+async fn carries_out_refunds_first(store: &dyn Store) {
     let ask = take("order", 5, 5);
     let grant = one(store, &ask).await;
     let settled = store.reserve(&batch(vec![back(&ask, grant, 4)], vec![ask])).await;
     assert_eq!(settled[0].as_ref().unwrap().granted, 4);
 }
 
-async fn counts_what_it_refuses_if_told_to(store: &dyn Store) {
+async fn counts_refused_units_with_count_denied(store: &dyn Store) {
     let ask = |want, min| Reservation { min, count_denied: true, ..take("denied", 5, want) };
     assert_eq!(numbers(store, &ask(3, 1)).await, (3, 3));
     assert_eq!(numbers(store, &ask(3, 1)).await, (2, 6));
@@ -163,10 +171,18 @@ async fn stays_exact_up_to_the_largest_number(store: &dyn Store) {
     assert_eq!(numbers(store, &some).await, (5, MAX_UNITS - 1));
 }
 
-async fn keeps_windows_and_quotas_apart(store: &dyn Store) {
+async fn counts_windows_separately_and_quotas_together(store: &dyn Store) {
     assert_eq!(numbers(store, &take("apart", 5, 5)).await, (5, 5));
-    assert_eq!(numbers(store, &take("apart", 9, 9)).await, (4, 9), "a raised quota counts on");
-    assert_eq!(numbers(store, &take("apart", 3, 1)).await, (0, 9), "and so does a lowered one");
+    assert_eq!(
+        numbers(store, &take("apart", 9, 9)).await,
+        (4, 9),
+        "a raised quota keeps the count"
+    );
+    assert_eq!(
+        numbers(store, &take("apart", 3, 1)).await,
+        (0, 9),
+        "a lowered quota keeps the count"
+    );
     let other = Reservation { window_s: 3600, ..take("apart", 5, 5) };
     assert_eq!(numbers(store, &other).await, (5, 5));
 }
@@ -189,7 +205,7 @@ async fn starts_nothing_after_the_deadline(store: &dyn Store) {
     assert_eq!(numbers(store, &ask).await, (2, 2));
 }
 
-async fn begins_anew_in_the_next_window(store: &dyn Store) {
+async fn starts_at_zero_in_the_next_window(store: &dyn Store) {
     let ask = Reservation { window_s: 1, ..take("roll", 5, 5) };
     let first = one(store, &ask).await;
     for _ in 0..3 {

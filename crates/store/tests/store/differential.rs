@@ -1,9 +1,9 @@
-//! The backends against each other: whatever is reserved and refunded, memory, Redis and a Redis
-//! Cluster grant and count the same and hold the same counters, call by call, on random histories.
+//! Compares the backends call by call on random histories of reservations and refunds: memory,
+//! Redis and a Redis Cluster must grant and count the same, and hold the same counters.
 //!
-//! Redis tells the time, and memory is told the same. A history ends early where a window that it
-//! uses may have ended during a call. A failing history is shrunk; `QUOTAGATE_SEEDS=20` runs twenty
-//! times as many.
+//! Memory uses the time that Redis reports. A history ends early if one of its windows may have
+//! ended during a call. A failing history is shrunk. `QUOTAGATE_SEEDS=20` runs twenty times as
+//! many.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
 use tokio::runtime::Runtime;
 
-/// So far the clocks of this test and of Redis may be apart.
+/// The largest difference between the clocks of this test and of Redis.
 const APART: Duration = Duration::from_millis(5);
 /// Lengths of windows, in seconds.
 const WINDOWS: [u32; 4] = [1, 2, 3600, LONG];
@@ -33,20 +33,20 @@ const WINDOWS: [u32; 4] = [1, 2, 3600, LONG];
 struct Call {
     backs: Vec<Back>,
     asks: Vec<Wish>,
-    /// Whether the returns come as of a caller who has gone, and not with the reservations.
+    /// Whether the refunds are sent as for a caller that left, separately from the reservations.
     gone: bool,
     sweeps: bool,
 }
 
-/// A return, of a grant that came before.
+/// A refund of an earlier grant.
 #[derive(Clone, Debug)]
 struct Back {
-    /// Of which.
+    /// The index of the grant.
     grant: usize,
     units: u64,
-    /// How many windows later it says that it is of.
+    /// How many windows after the grant the refund claims to belong to.
     later: i64,
-    /// Whether nobody knows its key.
+    /// Whether its key has no counter.
     stray: bool,
 }
 
@@ -86,7 +86,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         prop::bool::weighted(0.2),
     )
         .prop_map(|(key, window_s, quota, want, min, spare, count_denied)| {
-            // One in sixteen waits for nothing.
+            // One in sixteen reserves no unit.
             let want = if spare > 0 && min % 16 == 0 { 0 } else { want };
             let min = if want == 0 { 0 } else { [1, want, 1 + min % want][(min % 3) as usize] };
             Wish { key, window_s, quota, want, min, spare, count_denied }
@@ -112,12 +112,12 @@ fn system_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
-/// Windows of a key do not all begin at once.
+/// Offsets differ, so that windows begin at different times.
 fn window(key: u32, window_s: u32) -> Window {
     Window::new(window_s, key % window_s).unwrap()
 }
 
-/// The moment at which a window had so long to run.
+/// The moment at which the window had `reset_ms` left.
 fn moment(window: Window, grant: &Grant) -> Duration {
     let end = (grant.window + 1) * u64::from(window.seconds()) - u64::from(window.offset());
     Duration::from_secs(end) - Duration::from_millis(grant.reset_ms)
@@ -132,8 +132,8 @@ impl Pair {
     fn new(runtime: Runtime, url: &str) -> Self {
         let other = runtime.block_on(open(url));
         let clock = Arc::new(Mutex::new(Duration::ZERO));
-        let told = Arc::clone(&clock);
-        let memory = Memory::new(Arc::new(move || *told.lock().unwrap()));
+        let reported = Arc::clone(&clock);
+        let memory = Memory::new(Arc::new(move || *reported.lock().unwrap()));
         let (histories, compared, cut_short) = (Cell::new(0), Cell::new(0), Cell::new(0));
         Self { runtime, other, memory, clock, histories, compared, cut_short }
     }
@@ -149,7 +149,7 @@ impl Pair {
         println!(
             "{compared} reservations compared, {cut_short} histories cut short by the end of a window"
         );
-        assert!(compared > 5 * u64::from(histories), "hardly anything was compared");
+        assert!(compared > 5 * u64::from(histories), "too few calls were compared");
     }
 
     async fn history(&self, calls: &[Call]) -> Result<(), TestCaseError> {
@@ -185,12 +185,12 @@ impl Pair {
             prop_assert_eq!(held_there, held(&self.memory, &refunded).await, "{:?}", refunded);
             for ((there, here), ask) in there.iter().zip(here).zip(&both.reservations) {
                 let here = here.unwrap();
-                let told = moment(ask.window(), there);
+                let reported = moment(ask.window(), there);
                 prop_assert!(
-                    begun - APART <= told && told <= ended + APART,
-                    "{told:?} of {begun:?} to {ended:?}"
+                    begun - APART <= reported && reported <= ended + APART,
+                    "{reported:?} of {begun:?} to {ended:?}"
                 );
-                // The calls of a cluster each have a moment of their own.
+                // Each call to a cluster has its own time.
                 let here = Grant { reset_ms: there.reset_ms, ..here };
                 prop_assert_eq!(*there, here, "{:?}", ask);
                 granted.borrow_mut().push((ask.key.clone(), ask.window_s, here));
@@ -202,7 +202,7 @@ impl Pair {
     }
 }
 
-/// What each counter of these refunds holds; `None` where there is no such counter.
+/// The value of each refund's counter. `None` if there is no such counter.
 async fn held(control: &dyn ControlStore, refunds: &[Refund]) -> Vec<Option<String>> {
     let mut values = Vec::new();
     for Refund { key, window_s, window, .. } in refunds {

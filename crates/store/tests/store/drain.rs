@@ -1,5 +1,4 @@
-//! The end of the server: which callers are asked to leave, which are still served, and for how
-//! long.
+//! Shutdown of the server: which callers it asks to leave, which it still serves, and for how long.
 
 use std::time::{Duration, Instant};
 
@@ -52,14 +51,14 @@ async fn begin_to_drain(server: &mut Calls) {
 }
 
 #[tokio::test]
-async fn a_draining_server_asks_http1_connections_to_close_and_breaks_none() {
+async fn draining_server_asks_http1_connections_to_close_and_breaks_none() {
     let mut server = start().await;
     let mut kept = h1(&server).await;
     let response = kept.send_request(reserve()).await.unwrap();
     assert_eq!(response.headers().get("connection"), None);
     read(response).await;
     begin_to_drain(&mut server).await;
-    // Idle connections stay open, for the next call may be on its way.
+    // Idle connections stay open, because the next call may be on its way.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!kept.is_closed(), "an idle connection was closed");
     for (connection, used) in [(&mut kept, 2), (&mut h1(&server).await, 3)] {
@@ -80,7 +79,7 @@ async fn a_draining_server_asks_http1_connections_to_close_and_breaks_none() {
 }
 
 #[tokio::test]
-async fn a_draining_server_sends_goaway_to_http2_connections_old_and_new() {
+async fn draining_server_sends_goaway_to_old_and_new_http2_connections() {
     let mut server = start().await;
     let mut kept = h2(&server).await;
     read(kept.send_request(reserve()).await.unwrap()).await;
@@ -100,7 +99,7 @@ async fn a_draining_server_sends_goaway_to_http2_connections_old_and_new() {
 }
 
 #[tokio::test]
-async fn a_drained_server_closes_idle_connections_and_ends() {
+async fn drained_server_closes_idle_connections_and_ends() {
     let mut server = start().await;
     let mut kept = h1(&server).await;
     read(kept.send_request(reserve()).await.unwrap()).await;
@@ -109,7 +108,7 @@ async fn a_drained_server_closes_idle_connections_and_ends() {
     (&mut server.running).await.unwrap();
     assert!(
         begun.elapsed() >= Duration::from_millis(300),
-        "it served for {:?} only",
+        "the server served for only {:?}",
         begun.elapsed()
     );
     until("the connection is closed", Duration::from_secs(5), async || {

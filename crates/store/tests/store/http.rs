@@ -14,7 +14,7 @@ pub fn host(address: &ListenAddr) -> String {
     address.to_string()
 }
 
-/// Sends a request on a connection of its own.
+/// Sends a request on its own connection.
 pub async fn send(address: &ListenAddr, request: Request<Full<Bytes>>) -> Response<Incoming> {
     let stream = TokioIo::new(TcpStream::connect(host(address)).await.unwrap());
     let (mut send, connection) = http1::handshake(stream).await.unwrap();
@@ -22,7 +22,7 @@ pub async fn send(address: &ListenAddr, request: Request<Full<Bytes>>) -> Respon
     send.send_request(request).await.unwrap()
 }
 
-/// The status, and the body as JSON or else as text.
+/// The status, and the body as JSON if possible, else as text.
 pub async fn read(response: Response<Incoming>) -> (StatusCode, Value) {
     let status = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();

@@ -1,4 +1,4 @@
-//! A Redis that is far away.
+//! A Redis with a long round trip.
 
 use std::time::Duration;
 

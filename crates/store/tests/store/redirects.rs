@@ -9,7 +9,7 @@ use quotagate_support::cluster::{Cluster, SlotMove};
 
 use crate::common::{back, batch, numbers, one, open, take, until};
 
-/// Units used, as the store reads them.
+/// Units used, as the store reports them.
 async fn used(store: &dyn Store, of: &Reservation, grant: Grant) -> String {
     let counter = Key::Counter { key: &of.key, window_s: of.window_s, number: grant.window };
     store.control().get(counter).await.unwrap().value.unwrap_or_default()
@@ -26,13 +26,13 @@ async fn held_units_are_refunded_once_after_their_slot_moved() {
     let moving = SlotMove::of(&cluster, "held").unwrap();
     moving.begin().unwrap();
     moving.keys().unwrap();
-    // The old owner answers ASK: the reservation follows, the refund is not sent again.
+    // The old owner answers ASK: the store redirects the reservation and does not retry the refund.
     assert_eq!(numbers(&*store, &ask).await, (1, 7));
     store.refund(&[back(&ask, held, 2)]).await;
-    assert_eq!(used(&*store, &ask, held).await, "7", "a refund is never repeated");
+    assert_eq!(used(&*store, &ask, held).await, "7", "a refund is never retried");
 
     moving.end().unwrap();
-    // The old owner answers MOVED: the reservation follows, and the store learns the new owner.
+    // The old owner answers MOVED: the store redirects the reservation and learns the new owner.
     assert_eq!(numbers(&*store, &ask).await, (1, 8));
     until("the new owner refunds", Duration::from_secs(5), async || {
         store.refund(&[back(&ask, held, 1)]).await;

@@ -1,5 +1,5 @@
-//! What only a real Redis can show: keys and their time to live, overrides, lost scripts, lost
-//! servers.
+//! Behaviour that needs a real Redis: keys and their time to live, runtime overrides, lost scripts
+//! and lost servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -18,13 +18,13 @@ fn text(redis: &Redis, command: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_counter_ends_ten_seconds_after_its_window() {
+async fn counter_expires_ten_seconds_after_its_window() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     let ask = Reservation { window_s: 3600, offset_s: 60, ..take("ttl", 9, 2) };
     let grant = one(&*store, &ask).await;
     let key = format!("qg:test:p:{{ttl}}:{}", grant.window);
-    assert_eq!(text(&redis, &["KEYS", "*"]), key, "one key, and no other");
+    assert_eq!(text(&redis, &["KEYS", "*"]), key, "exactly one key");
     assert_eq!(text(&redis, &["GET", &key]), "2");
     let ends_well = |what: &str| {
         let ttl: u64 = text(&redis, &["PTTL", &key]).parse().unwrap();
@@ -49,7 +49,7 @@ async fn a_counter_ends_ten_seconds_after_its_window() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn overrides_take_the_place_of_the_quota() {
+async fn runtime_overrides_replace_the_quota() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     let ask = take("vip", 5, 4);
@@ -66,7 +66,7 @@ async fn overrides_take_the_place_of_the_quota() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_script_is_sent_again() {
+async fn lost_script_is_loaded_again() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     for used in 1..5 {
@@ -76,7 +76,7 @@ async fn a_lost_script_is_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_counter_that_is_no_number_fails_alone() {
+async fn counter_that_is_not_a_number_fails_alone() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     let grant = one(&*store, &take("sound", 9, 1)).await;
@@ -96,14 +96,14 @@ async fn a_counter_that_is_no_number_fails_alone() {
     assert_eq!(
         numbers(&*store, &take("sound", 99, 1)).await,
         (1, 8),
-        "and the others are counted once"
+        "the other items are counted once"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_that_share_an_address_are_asked_for_one_counter_at_a_time() {
-    // A cluster of one node, spoken to as if it were none: it refuses a command with keys of
-    // several slots.
+async fn servers_behind_a_shared_address_get_one_counter_at_a_time() {
+    // A cluster of one node, used as a single server: it rejects a command with keys of several
+    // slots.
     let redis = Redis::start_with(&["--cluster-enabled", "yes"]).unwrap();
     text(&redis, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     until("the cluster is up", Duration::from_secs(5), async || {
@@ -123,8 +123,8 @@ async fn servers_that_share_an_address_are_asked_for_one_counter_at_a_time() {
     assert_eq!(numbers(&*store, &take("apart1", 9, 1)).await, (1, 2));
 }
 
-/// How many calls of the script ten counters take. A probe that runs meanwhile is set aside: it
-/// takes so many calls, and sends the only `DECRBY` here.
+/// The number of script calls for ten counters. Subtracts the calls of a concurrent probe: it makes
+/// `of_a_probe` calls, and only a probe sends `DECRBY`.
 async fn calls_for_ten(redis: &Redis, store: &dyn Store, of_a_probe: usize) -> usize {
     text(redis, &["CONFIG", "RESETSTAT"]);
     let asks = (0..10).map(|n| take(&format!("ten{n}"), 99, 1)).collect();
@@ -146,13 +146,14 @@ async fn ten_counters_share_a_call_again_after_the_script_was_lost() {
     let store = open(&redis.url()).await;
     assert_eq!(calls_for_ten(&redis, &*store, 1).await, 1);
     text(&redis, &["SCRIPT", "FLUSH"]);
-    assert!(calls_for_ten(&redis, &*store, 1).await > 1, "each was asked for again");
+    assert!(calls_for_ten(&redis, &*store, 1).await > 1, "each counter needs its own call");
     assert_eq!(calls_for_ten(&redis, &*store, 1).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_counters_share_a_call_again_after_a_redis_that_was_loading_its_data() {
-    // Slow enough to be met at it, and answering meanwhile: the time, but no script.
+    // Loading takes long enough that the store connects during it. Redis then answers `TIME`, but
+    // runs no script.
     let slow = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
     let slow = [&slow[..], &["--rdbcompression", "no"]].concat();
     let mut redis = Redis::start_with(&slow).unwrap();
@@ -165,23 +166,23 @@ async fn ten_counters_share_a_call_again_after_a_redis_that_was_loading_its_data
         try_one(&*store, &take("loaded", 99, 1)).await.ok()
     })
     .await;
-    // The first of them may find no script, where it was forgotten.
+    // The first call may find no script, if Redis has lost it.
     calls_for_ten(&redis, &*store, 1).await;
     assert_eq!(calls_for_ten(&redis, &*store, 1).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_no_script_can_be_loaded_counters_are_asked_for_one_at_a_time() {
+async fn counters_are_read_one_at_a_time_when_no_script_can_be_loaded() {
     let redis = Redis::start().unwrap();
     text(&redis, &["ACL", "SETUSER", "plain", "on", ">secret", "~*", "+@all", "-script"]);
     let store = open(&format!("redis://plain:secret@127.0.0.1:{}", redis.port())).await;
-    // The first of them find no script and send its text.
+    // The first calls find no script and send its text.
     calls_for_ten(&redis, &*store, 4).await;
     assert_eq!(calls_for_ten(&redis, &*store, 4).await, 10);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unix_socket_leads_to_redis() {
+async fn store_connects_through_a_unix_socket() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("redis.sock").display().to_string();
     let redis = Redis::start_with(&["--unixsocket", &socket]).unwrap();
@@ -194,7 +195,7 @@ async fn a_unix_socket_leads_to_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_heals_within_two_seconds_of_the_return_of_redis() {
+async fn store_recovers_within_two_seconds_of_redis() {
     let mut redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     let ask = take("heal", 99, 1);
@@ -213,7 +214,7 @@ async fn it_heals_within_two_seconds_of_the_return_of_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_waits_for_a_redis_that_is_absent_at_start() {
+async fn store_waits_for_a_redis_that_is_absent_at_start() {
     let mut redis = Redis::start().unwrap();
     redis.stop().unwrap();
     let store = quotagate_store::open(&redis.url().parse().unwrap(), "qg");
@@ -227,7 +228,7 @@ async fn it_waits_for_a_redis_that_is_absent_at_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_redis_holds_nobody_up_for_ever() {
+async fn frozen_redis_blocks_no_call_forever() {
     let mut redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     redis.freeze().unwrap();
@@ -242,7 +243,7 @@ async fn a_frozen_redis_holds_nobody_up_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eviction_is_warned_of() {
+async fn store_warns_of_eviction() {
     let redis = Redis::start_with(&["--maxmemory-policy", "allkeys-lru"]).unwrap();
     let store = quotagate_store::open(&redis.url().parse().unwrap(), "qg");
     let warnings = until("a warning", Duration::from_secs(2), async || {
@@ -254,7 +255,7 @@ async fn eviction_is_warned_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eviction_is_warned_of_while_it_lasts_though_it_was_set_later() {
+async fn store_warns_of_eviction_that_is_set_later_and_until_it_ends() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     assert!(store.health().warnings.is_empty());
@@ -269,7 +270,7 @@ async fn eviction_is_warned_of_while_it_lasts_though_it_was_set_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_password_is_needed_and_never_shown() {
+async fn password_is_required_and_never_shown() {
     let redis = Redis::start().unwrap();
     text(&redis, &["ACL", "SETUSER", "app", "on", ">s3cret/%", "~*", "+@all"]);
     let at = |login: &str| redis.url().replace("redis://", &format!("redis://{login}@"));
@@ -280,9 +281,9 @@ async fn a_password_is_needed_and_never_shown() {
     assert!(!error.contains("wr0ng"), "{error}");
 }
 
-/// Never over: a command whose answer was lost is not sent again.
+/// Never more than the quota: a command with a lost answer is not retried.
 #[tokio::test(flavor = "multi_thread")]
-async fn neither_a_reservation_nor_a_return_is_repeated_when_its_answer_is_lost() {
+async fn reservations_and_refunds_are_not_retried_when_the_answer_is_lost() {
     let redis = Redis::start().unwrap();
     let direct = open(&redis.url()).await;
     let ask = take("once", 99, 10);
@@ -304,8 +305,8 @@ async fn neither_a_reservation_nor_a_return_is_repeated_when_its_answer_is_lost(
     }
 }
 
-/// Forwards to Redis. Where `cut` is set, the next call of the script is carried out, and the
-/// connection ends in place of its answer.
+/// Forwards to Redis. If `cut` is set, Redis runs the next script call, and the connection closes
+/// instead of its answer.
 async fn proxy(port: u16) -> (u16, Arc<AtomicBool>) {
     let cut = Arc::new(AtomicBool::new(false));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -344,7 +345,7 @@ async fn forward(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sentinels_may_have_a_password_of_their_own() {
+async fn sentinels_may_have_another_password() {
     let primary = Redis::start().unwrap();
     text(&primary, &["ACL", "SETUSER", "app", "on", ">of-the-primary", "~*", "+@all"]);
     let directory = tempfile::tempdir().unwrap();
@@ -384,7 +385,7 @@ async fn sentinels_lead_to_the_new_primary() {
     let replica = Redis::start_with(&follows).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (_sentinel, port) = sentinel(&primary, directory.path());
-    // The first sentinel named is one that is gone.
+    // The first sentinel in the list is down.
     let store = open(&format!(
         "redis-sentinel://127.0.0.1:{},127.0.0.1:{port}/mymaster",
         ports::free().unwrap()
@@ -411,10 +412,9 @@ async fn sentinels_lead_to_the_new_primary() {
     assert_eq!((grant.granted, grant.used), (5, 10));
 }
 
-/// Sentinels may not agree while the network is split, and the old primary knows nothing of the new
-/// one.
+/// During a network split, sentinels may disagree, and the old primary does not know the new one.
 #[tokio::test(flavor = "multi_thread")]
-async fn it_follows_most_sentinels_though_its_primary_still_answers() {
+async fn store_follows_the_majority_of_sentinels_although_the_old_primary_answers() {
     let (old, new) = (Redis::start().unwrap(), Redis::start().unwrap());
     let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let sentinels = directories.each_ref().map(|directory| sentinel(&old, directory.path()));

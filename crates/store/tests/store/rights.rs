@@ -1,5 +1,5 @@
-//! The rights in Redis that `docs/reference/store.md` lists are all that the store needs, and it
-//! needs each of them.
+//! The Redis rights in `docs/reference/store.md` are sufficient for the store, and each is
+//! necessary.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use quotagate_support::redis::Redis;
 use quotagate_support::resp;
 use quotagate_support::rights::{allow, documented, refused};
 
-/// Waits until the backend is ready, or was refused something that it cannot be ready without.
+/// Waits until the backend is ready, or until Redis denied it a command that it needs for that.
 async fn opened(url: &str, port: u16) -> Option<Arc<dyn Store>> {
     let store = quotagate_store::open(&url.parse().unwrap(), "qg");
     until("the store is ready, or refused", Duration::from_secs(10), async || {
@@ -23,7 +23,7 @@ async fn opened(url: &str, port: u16) -> Option<Arc<dyn Store>> {
     .then_some(store)
 }
 
-/// All that the store does with one server.
+/// Runs every operation of the store on one server.
 async fn everything(redis: &Redis, database: u8) {
     let url = format!("redis://quotagate:s3cret@127.0.0.1:{}/{database}", redis.port());
     let Some(store) = opened(&url, redis.port()).await else { return };
@@ -33,7 +33,7 @@ async fn everything(redis: &Redis, database: u8) {
     admin(&["SCRIPT", "FLUSH"]);
     let again = batch(vec![], vec![take("b", 9, 1), take("c", 9, 1)]);
     store.reserve(&again).await;
-    // A counter that was written by hand has no end, until it is counted on.
+    // A counter that was written by hand does not expire until the store counts on it.
     let key = admin(&["KEYS", "qg:test:p:{a}:*"]).lines();
     if !key.is_empty() {
         admin(&["PERSIST", &key]);
@@ -45,7 +45,7 @@ async fn everything(redis: &Redis, database: u8) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_of_one_server_suffice_and_each_is_needed() {
+async fn documented_rights_suffice_on_one_server_and_each_is_needed() {
     let redis = Redis::start().unwrap();
     let all = documented().unwrap().one;
     allow(redis.port(), &all).unwrap();
@@ -64,7 +64,7 @@ async fn those_of_one_server_suffice_and_each_is_needed() {
     }
 }
 
-/// What the store says in `/readyz` while it lacks a right.
+/// The store's answer to `/readyz` while it lacks a right.
 async fn complaint(store: &dyn Store, rule: &str) -> String {
     until(rule, Duration::from_secs(10), async || {
         store.health().faults.into_iter().find(|fault| fault.contains("ACL SETUSER"))
@@ -73,7 +73,7 @@ async fn complaint(store: &dyn Store, rule: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_command_that_the_store_names_grants_what_is_missing() {
+async fn suggested_command_grants_the_missing_rights() {
     let redis = Redis::start().unwrap();
     let all = documented().unwrap().one;
     let url = format!("redis://quotagate:s3cret@127.0.0.1:{}", redis.port());
@@ -93,14 +93,14 @@ async fn the_command_that_the_store_names_grants_what_is_missing() {
         })
         .await;
         if rule == "+eval" {
-            // A store that is connected needs it only after SCRIPT FLUSH.
+            // A connected store needs this right only after SCRIPT FLUSH.
             continue;
         }
-        // The right is taken away again while the store runs.
+        // The right is removed again while the store runs.
         allow(redis.port(), &rest).unwrap();
         assert!(complaint(&*store, &rule).await.ends_with(&rule), "{rule}");
     }
-    // What could not be deleted without PEXPIRE ends by itself.
+    // Keys that could not be deleted without PEXPIRE expire by themselves.
     for key in redis.cli(&["KEYS", "*"]).unwrap().lines().lines() {
         let left: i64 = redis.cli(&["PTTL", key]).unwrap().lines().parse().unwrap();
         assert!((1..=70_000).contains(&left), "{key}: {left}");
@@ -108,7 +108,7 @@ async fn the_command_that_the_store_names_grants_what_is_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_that_is_missing_is_named_at_once() {
+async fn all_missing_rights_are_named_at_once() {
     let redis = Redis::start().unwrap();
     allow(redis.port(), &["~other:*", "-@all", "+time", "+get"].map(str::to_owned)).unwrap();
     let store = quotagate_store::open(
@@ -121,7 +121,7 @@ async fn all_that_is_missing_is_named_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_database_needs_one_more() {
+async fn another_database_needs_one_more_right() {
     let redis = Redis::start().unwrap();
     let rights = documented().unwrap();
     allow(redis.port(), &rights.one).unwrap();
@@ -133,7 +133,7 @@ async fn another_database_needs_one_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_sentinel_one_is_needed_on_the_sentinel() {
+async fn sentinel_needs_one_right_of_its_own() {
     let redis = Redis::start().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (_sentinel, port) = sentinel(&redis, directory.path());
@@ -144,8 +144,8 @@ async fn behind_sentinel_one_is_needed_on_the_sentinel() {
     })
     .await;
     allow(redis.port(), &rights.one).unwrap();
-    assert!(opened(&url, redis.port()).await.is_some(), "a sentinel that asks for nothing");
-    // From now on it asks for a password.
+    assert!(opened(&url, redis.port()).await.is_some(), "a sentinel without a password");
+    // From now on the sentinel requires a password.
     allow(port, &without(&rights.sentinel, "sentinel|get-master-addr-by-name")).unwrap();
     resp::command(port, &["ACL", "SETUSER", "looker", "on", ">looks", "~*", "&*", "+@all"])
         .unwrap();
@@ -154,14 +154,14 @@ async fn behind_sentinel_one_is_needed_on_the_sentinel() {
     is_refused(port, "sentinel|get-master-addr-by-name");
 }
 
-/// Counts before, while and after the slot of this tag moves, as far as it may.
+/// Counts before, during and after the move of this tag's slot, as far as the rights allow.
 async fn count_while_it_moves(cluster: &Cluster, store: &dyn Store, tag: &str) -> Vec<Option<u64>> {
     let ask = take(tag, 99, 1);
     let count = async || try_one(store, &ask).await.ok().map(|grant| grant.used);
     let mut used = vec![count().await];
     let slot = SlotMove::of(cluster, tag).unwrap();
     slot.begin().unwrap();
-    // An override that is not there is looked for on both.
+    // The store looks for an absent override on both nodes.
     used.push(count().await);
     slot.keys().unwrap();
     used.push(count().await);
@@ -171,7 +171,7 @@ async fn count_while_it_moves(cluster: &Cluster, store: &dyn Store, tag: &str) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_of_a_cluster_suffice_while_a_slot_moves_and_each_is_needed() {
+async fn documented_rights_suffice_on_a_cluster_while_a_slot_moves_and_each_is_needed() {
     let cluster = Cluster::start().unwrap();
     let rights = documented().unwrap();
     let all = [rights.one, rights.cluster.clone()].concat();

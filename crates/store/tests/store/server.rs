@@ -1,4 +1,4 @@
-//! The HTTP service: what it answers, and that no grant is lost with its caller.
+//! The HTTP service: its answers, and that no grant is lost when its caller leaves.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
-/// Counts at once, and answers when the gate is opened.
+/// A store that counts at once and answers when the gate opens.
 struct Gated {
     memory: Memory,
     gate: Semaphore,
@@ -35,7 +35,7 @@ impl Store for Gated {
         async move {
             let settled = self.memory.reserve(batch).await;
             self.entered.fetch_add(1, SeqCst);
-            // The gate holds up all but those that are marked to be quick.
+            // The gate delays all items except those marked as quick.
             let quick = |at: &usize| batch.reservations[*at].key.contains(":quick:");
             (0..settled.len()).filter(quick).for_each(|at| settle(at, settled[at].clone()));
             self.gate.acquire().await.unwrap().forget();
@@ -147,7 +147,7 @@ async fn call(address: &ListenAddr, request: Request<Full<Bytes>>) -> (StatusCod
 }
 
 #[tokio::test]
-async fn the_same_port_speaks_both_versions_of_http() {
+async fn same_port_speaks_both_versions_of_http() {
     let server = Server::start().await;
     let body = request(&[take("a", 5, 3), take("b", 5, 9)]).to_string();
     let (status, reply) = read(
@@ -163,24 +163,24 @@ async fn the_same_port_speaks_both_versions_of_http() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_serves_and_is_cleaned_up() {
+async fn unix_socket_serves_and_is_cleaned_up() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("q.sock");
     let listen = format!("unix:{}", path.display());
-    // A file whose listener is gone.
+    // A stale socket file without a listener.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let mut server = Server::with(&listen, None).await;
     let (status, reply) = server.post(&request(&[take("u", 5, 3)])).await;
     assert_eq!((status, &reply["grants"][0]["granted"]), (StatusCode::OK, &json!(3)));
     let second = Listener::bind(&listen.parse().unwrap()).await;
-    assert!(second.is_err(), "somebody listens there");
+    assert!(second.is_err(), "another process listens on the socket");
     server.calls.stop.take();
     server.calls.running.await.unwrap();
     assert!(!Path::new(&path).exists());
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_call_is_refused_whole() {
+async fn malformed_call_is_rejected_as_a_whole() {
     let server = Server::start().await;
     let good = json!(take("x", 5, 1));
     let with = |field: &str, value: Value| {
@@ -215,7 +215,7 @@ async fn a_body_that_is_no_call_is_refused_whole() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_too_large_is_refused() {
+async fn call_that_is_too_large_is_rejected() {
     let server = Server::start().await;
     let (status, _) = call(&server.calls.address, post(vec![b' '; 1024 * 1024 + 1].into())).await;
     assert_eq!(status, 413);
@@ -228,7 +228,7 @@ async fn a_call_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn an_item_out_of_bounds_fails_alone() {
+async fn item_out_of_bounds_fails_alone() {
     let server = Server::start().await;
     let bad = Reservation { min: 9, ..take("bad", 5, 1) };
     let odd = Reservation { key: "a b".to_owned(), ..take("odd", 5, 1) };
@@ -243,7 +243,7 @@ async fn an_item_out_of_bounds_fails_alone() {
 }
 
 #[tokio::test]
-async fn the_token_is_asked_for() {
+async fn token_is_required() {
     let server = Server::with("127.0.0.1:0", Tokens::new(b"s3cret")).await;
     let body = || Bytes::from(request(&[take("t", 5, 1)]).to_string());
     for (shown, expected) in [
@@ -262,7 +262,7 @@ async fn the_token_is_asked_for() {
 }
 
 #[tokio::test]
-async fn other_paths_and_methods_are_named() {
+async fn other_paths_and_methods_are_rejected_by_name() {
     let server = Server::start().await;
     let (status, reply) = call(&server.calls.address, get("/v1/reserve")).await;
     assert_eq!(
@@ -273,7 +273,7 @@ async fn other_paths_and_methods_are_named() {
 }
 
 #[tokio::test]
-async fn a_grant_that_comes_after_the_budget_is_returned() {
+async fn late_grant_is_refunded() {
     let server = Server::start().await;
     server.close_gate();
     let mut body = request(&[take("slow", 5, 3)]);
@@ -282,17 +282,17 @@ async fn a_grant_that_comes_after_the_budget_is_returned() {
     assert_eq!(status, 504, "{reply}");
     assert_eq!(server.used("slow").await, 3);
     server.store.gate.add_permits(1);
-    until("the return", Duration::from_secs(2), async || {
+    until("the refund", Duration::from_secs(2), async || {
         (server.used("slow").await == 0).then_some(())
     })
     .await;
     body["budget_ms"] = json!(0);
     assert_eq!(server.post(&body).await.0, 504);
-    assert_eq!(server.store.entered.load(SeqCst), 1, "nothing is started without a budget");
+    assert_eq!(server.store.entered.load(SeqCst), 1, "no call may start without a budget");
 }
 
 #[tokio::test]
-async fn what_hangs_holds_up_nothing_else_of_its_call() {
+async fn hanging_item_does_not_delay_the_rest_of_its_call() {
     let server = Server::start().await;
     server.close_gate();
     let slow = take("slow", 5, 3);
@@ -305,15 +305,15 @@ async fn what_hangs_holds_up_nothing_else_of_its_call() {
     assert_eq!(reply["grants"][1]["granted"], 3, "{reply}");
     assert_eq!(server.used("slow").await, 3);
     server.store.gate.add_permits(1);
-    until("the late grant's return", Duration::from_secs(2), async || {
+    until("the refund of the late grant", Duration::from_secs(2), async || {
         (server.used("slow").await == 0).then_some(())
     })
     .await;
-    assert_eq!(server.store.memory.len(), 1, "the counter of the late grant is gone");
+    assert_eq!(server.store.memory.len(), 1, "the late grant must leave no counter");
 }
 
 #[tokio::test]
-async fn the_grant_of_a_caller_that_has_gone_is_returned() {
+async fn grant_of_a_caller_that_left_is_refunded() {
     let server = Server::start().await;
     server.close_gate();
     let body = request(&[take("gone", 9, 3)]).to_string();
@@ -321,7 +321,7 @@ async fn the_grant_of_a_caller_that_has_gone_is_returned() {
     let waiting = tokio::spawn(async move { first.send_request(post(body.into())).await.is_ok() });
     server.entered(1).await;
     waiting.abort();
-    // A stream that is reset, on a connection that lives on.
+    // The client resets the stream, and the connection stays open.
     let body = request(&[take("reset", 9, 4)]).to_string();
     let mut second = h2(&server.calls.address).await;
     let mut kept = second.clone();
@@ -337,7 +337,7 @@ async fn the_grant_of_a_caller_that_has_gone_is_returned() {
     assert_eq!((server.used("gone").await, server.used("reset").await), (3, 4));
     server.store.gate.add_permits(3);
     assert_eq!(answered.await.unwrap().1["grants"][0]["granted"], 5);
-    until("the returns", Duration::from_secs(2), async || {
+    until("the refunds", Duration::from_secs(2), async || {
         (server.used("gone").await + server.used("reset").await == 0).then_some(())
     })
     .await;
@@ -345,7 +345,7 @@ async fn the_grant_of_a_caller_that_has_gone_is_returned() {
 }
 
 #[tokio::test]
-async fn what_was_accepted_is_answered_before_the_end() {
+async fn accepted_calls_are_answered_before_shutdown() {
     let mut server = Server::start().await;
     server.close_gate();
     let (one, two) =

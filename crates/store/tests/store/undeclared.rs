@@ -1,5 +1,5 @@
-//! A server that lets a script read declared keys only, as some Redis-compatible servers do. A
-//! proxy before a real Redis plays it: it puts a guard before the counters' script.
+//! A server that lets a script read only declared keys, as some Redis-compatible servers do. A
+//! proxy in front of a real Redis simulates it: it adds a guard to the counters' script.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -20,8 +20,8 @@ local redis = setmetatable({pcall = function(command, key, ...)
 end}, {__index = real})
 ";
 
-/// The port of such a server before Redis on `port`, and how many commands about counters it was
-/// sent.
+/// The port of such a server in front of Redis on `port`, and the number of counter commands that
+/// it received.
 async fn strict(port: u16) -> (u16, Arc<AtomicUsize>) {
     let commands = Arc::new(AtomicUsize::new(0));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -77,7 +77,7 @@ async fn number(from: &mut (impl AsyncBufReadExt + Unpin)) -> Option<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reservation_takes_one_command_where_undeclared_keys_cannot_be_read() {
+async fn reservation_takes_one_command_when_undeclared_keys_cannot_be_read() {
     let redis = Redis::start().unwrap();
     let (port, commands) = strict(redis.port()).await;
     let store = open(&format!("redis://127.0.0.1:{port}")).await;
@@ -93,5 +93,5 @@ async fn a_reservation_takes_one_command_where_undeclared_keys_cannot_be_read() 
     );
     assert_eq!(commands.load(SeqCst), 2, "ten reservations and a refund share one more");
     redis.cli(&["SET", "qg:test:p:{strict}:override", "3"]).unwrap();
-    assert_eq!(numbers(&*store, &ask).await, (2, 3), "an override is read");
+    assert_eq!(numbers(&*store, &ask).await, (2, 3), "the store must read the override");
 }

@@ -1,5 +1,5 @@
-//! The page in front of a real Envoy with traffic: what it shows is what happens, and what is
-//! changed there changes what clients get.
+//! The page with a real Envoy and traffic: it shows what happens, and a change on the page changes
+//! the answers to clients.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use quotagate_support::http::Request;
 use quotagate_support::{jwt, wait};
 use serde_json::{Value, json};
 
-/// In windows so long that no test meets their end.
+/// The windows are so long that they do not end during a test.
 fn per_caller(quota: u64) -> Value {
     json!({
         "domain": "shop",
@@ -25,8 +25,8 @@ fn of(name: &str) -> Result<Request> {
     Ok(Request::get("/").bearer(&jwt::token(name)?))
 }
 
-/// How many of `caller`'s requests are admitted from now on, until one is refused after the first
-/// that was admitted.
+/// Counts the admitted requests of `caller`. Starts with the first admitted one and stops at the
+/// next refusal.
 fn admitted_from_now(rig: &Rig, caller: &str) -> Result<usize> {
     let request = of(caller)?;
     wait::until_true(&format!("{caller} to be admitted"), LIMIT, || {
@@ -84,7 +84,7 @@ fn numbers_appear_and_move() -> Result<()> {
 fn dial_set_on_the_page_changes_responses() -> Result<()> {
     let rig = Rig::start(per_caller(5))?;
     assert_eq!(admitted_from_now(&rig, "alice")?, 5);
-    // Filters tell of themselves while they have traffic.
+    // Filters send reports only while they have traffic.
     let traffic = rig.traffic(vec![of("bob")?], Duration::from_millis(100));
     let browser = opened(&rig)?;
     browser.wait_for("#refused", "jwt.sub=bob")?;
@@ -95,7 +95,7 @@ fn dial_set_on_the_page_changes_responses() -> Result<()> {
         words.starts_with(promised) && words.contains(bound) && words.contains("(1 h)"),
         "{words}"
     );
-    assert_eq!(rig.status(&of("alice")?)?, 429, "nothing is done before one agrees");
+    assert_eq!(rig.status(&of("alice")?)?, 429, "nothing changes before the confirmation");
     page::agree(&browser)?;
     assert_eq!(admitted_from_now(&rig, "alice")?, 3, "8 less 5");
     browser.wait_for("#policies", "8 per 366 d")?;
@@ -105,7 +105,7 @@ fn dial_set_on_the_page_changes_responses() -> Result<()> {
 
     page::review_dial(&browser, "per-caller", &[("mode", "off"), ("for", "1h")])?;
     page::agree(&browser)?;
-    wait::until_true("nobody to be refused", LIMIT, || Ok(rig.status(&of("alice")?)? == 200))?;
+    wait::until_true("refusals to end", LIMIT, || Ok(rig.status(&of("alice")?)? == 200))?;
     browser.click("#dials button")?;
     browser.wait_for(
         "#confirm-words",
@@ -124,7 +124,7 @@ fn dial_reverts_when_it_expires() -> Result<()> {
     let browser = opened(&rig)?;
     page::review_dial(&browser, "per-caller", &[("mode", "shadow"), ("for", "12s")])?;
     page::agree(&browser)?;
-    wait::until_true("nobody to be refused", LIMIT, || Ok(rig.status(&of("alice")?)? == 200))?;
+    wait::until_true("refusals to end", LIMIT, || Ok(rig.status(&of("alice")?)? == 200))?;
     let left = browser.wait_for("#dials td:nth-child(3)", " s")?;
     let seconds: u32 = left.trim_end_matches(" s").parse()?;
     assert!(seconds <= 12, "{left}");

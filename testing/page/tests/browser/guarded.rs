@@ -1,4 +1,4 @@
-//! Who may see and change anything.
+//! Access control: who may see and change data.
 
 use anyhow::Result;
 use quotagate_page::browser::Browser;
@@ -20,7 +20,7 @@ fn guarded() -> Result<(StoreProcess, TempDir)> {
     Ok((store, directory))
 }
 
-/// What the store has at this path, asked for beside the page.
+/// The store's answer at this path, requested without the page.
 fn stored(store: &StoreProcess, path: &str) -> Result<Value> {
     Client::connect(store.admin_port())?.send(&Request::get(path).bearer(TOKEN))?.json()
 }
@@ -45,7 +45,7 @@ fn token_is_required_to_see_anything() -> Result<()> {
         0,
         "the token is in no address and in no document"
     );
-    // A second tab knows nothing of it.
+    // A second tab does not share the token.
     browser.click("#forget")?;
     browser.wait_for("#connection", "Needs the token")?;
     assert_eq!(browser.text("#content")?, "");
@@ -79,7 +79,7 @@ fn faults_of_the_store_are_shown_at_their_field() -> Result<()> {
     let browser = Browser::start()?;
     page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
-    // The store knows of no policy: the page was made to believe otherwise.
+    // The store has no policy. The test made the page show one.
     page::review_dial(&browser, "per-caller", &[("quota", "7")])?;
     browser.click("#confirm-do")?;
     browser.wait_for("#dial-error", "Domain: no filter has told of a domain \"shop\".")?;
@@ -102,7 +102,8 @@ fn faults_of_the_store_are_shown_at_their_field() -> Result<()> {
     Ok(())
 }
 
-/// What a page elsewhere could try on a store at `arguments[0]`; yields what became of each.
+/// The attacks that a page of another origin could try on the store at `at`. Returns the result of
+/// each.
 const ATTACKS: &str = "
     const [at, policy, partition] = given;
     const by = 'evil';
@@ -153,7 +154,7 @@ fn page_of_another_origin_can_neither_read_nor_change_anything() -> Result<()> {
     assert_eq!(stored(&rig.store, "/v1/history")?, json!([]));
     assert_eq!(rig.status(&request)?, 429);
 
-    // The same requests do what they say where they come from the page's own origin.
+    // The same requests succeed from the page's own origin.
     page::open(&browser, rig.store.admin_port())?;
     let became = browser.run_async(ATTACKS, given.to_vec())?;
     assert_eq!(became, json!(["200", "200", "200", "200", "415"]));

@@ -36,7 +36,7 @@ fn names_are_rendered_as_text_everywhere() -> Result<()> {
         page::make_up(&browser, &snapshot, &page::one_override(&name), &page::one_change(&name))?;
         page::open(&browser, store.admin_port())?;
         browser.wait_for("#history", "1970")?;
-        // Into the forms and the confirmation too.
+        // The names also appear in the forms and the confirmation.
         browser.click("#refused button")?;
         assert_eq!(browser.run("return document.querySelector('#override').open", vec![])?, true);
         let script = "
@@ -77,7 +77,7 @@ fn page_runs_no_foreign_code_and_contacts_only_its_origin() -> Result<()> {
     let made = page::full_snapshot("jwt.sub=alice");
     page::make_up(&browser, &made, &page::one_override("jwt.sub=bob"), &page::one_change("ada"))?;
     page::open(&browser, store.admin_port())?;
-    // What an attacker would do who could add elements.
+    // What an attacker who could add elements would do.
     let script = "
         const script = document.createElement('script');
         const text = (() => { try { script.textContent = 'window.hit = 1'; document.body.append(script); return 'set'; } catch { return 'refused'; } })();

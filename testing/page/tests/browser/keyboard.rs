@@ -17,7 +17,7 @@ fn focused(browser: &Browser) -> Result<Value> {
 }
 
 #[test]
-fn the_tab_key_reaches_every_control_and_shows_where_it_is() -> Result<()> {
+fn tab_key_reaches_every_control_and_shows_the_focus() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
     page::make_up(
@@ -47,7 +47,7 @@ fn the_tab_key_reaches_every_control_and_shows_where_it_is() -> Result<()> {
 }
 
 #[test]
-fn dialogs_are_opened_left_and_left_again_with_keys() -> Result<()> {
+fn dialogs_open_and_close_with_the_keyboard() -> Result<()> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
     page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &json!([]), &json!([]))?;
@@ -65,7 +65,7 @@ fn dialogs_are_opened_left_and_left_again_with_keys() -> Result<()> {
     assert_eq!(browser.run(open, vec![])?, json!(["dial"]), "one at a time");
     browser.press(ESCAPE)?;
     assert_eq!(browser.run(open, vec![])?, json!([]));
-    assert_eq!(focused(&browser)?, "new-dial", "back where one was");
+    assert_eq!(focused(&browser)?, "new-dial", "the focus returns to the button");
     Ok(())
 }
 

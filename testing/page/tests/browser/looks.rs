@@ -6,8 +6,8 @@ use quotagate_page::page;
 use quotagate_support::store::StoreProcess;
 use serde_json::{Value, json};
 
-/// Every text that is shown, with its contrast to what lies below it, where that is less than it
-/// should be (WCAG AA).
+/// Returns the number of shown texts, and those with too little contrast to their background (WCAG
+/// AA).
 const FAINT: &str = "
     const numbers = (colour) => (colour.match(/[\\d.]+/g) ?? []).map(Number);
     const light = ([r, g, b]) => {
@@ -34,7 +34,7 @@ const FAINT: &str = "
     }
     return [texts, found]";
 
-/// What assistive technology would stumble over.
+/// Controls without an accessible name, and other faults for assistive technology.
 const UNLABELLED: &str = "
     const found = [];
     for (const field of document.querySelectorAll('input, select, textarea')) {
@@ -74,7 +74,7 @@ fn shown() -> Result<(StoreProcess, Browser)> {
 fn faint(browser: &Browser, least: u64) -> Result<Value> {
     let found = browser.run(FAINT, vec![])?;
     let texts = found.get(0).and_then(Value::as_u64).context("a count")?;
-    assert!(texts >= least, "only {texts} texts were looked at");
+    assert!(texts >= least, "only {texts} texts were checked");
     found.get(1).cloned().context("a list")
 }
 

@@ -1,4 +1,4 @@
-//! The page says honestly whether what it shows is live.
+//! The page shows whether its data is live.
 
 use anyhow::Result;
 use quotagate_page::browser::Browser;
@@ -35,7 +35,7 @@ fn expired_entries_disappear() -> Result<()> {
     page::make_up(&browser, &page::full_snapshot("jwt.sub=alice"), &overrides, &json!([]))?;
     page::open(&browser, store.admin_port())?;
     browser.wait_for("#overrides", "jwt.sub=bob")?;
-    // The store behind the page knows of no such domain, so nothing takes the list's place.
+    // The store behind the page has no such domain, so no update replaces the list.
     browser.run("delete made.lists['/v1/overrides']", vec![])?;
     browser.wait_for("#no-overrides", "No partition has an override")?;
     browser.wait_for("#dials", "59 min")?;

@@ -56,7 +56,7 @@ fn each_dial_of_a_policy_is_shown_with_its_own_end() -> Result<()> {
 }
 
 #[test]
-fn a_quota_with_a_decimal_point_is_refused() -> Result<()> {
+fn quota_with_a_decimal_point_is_rejected() -> Result<()> {
     let (_store, browser) = opened(Value::Null, false)?;
     for wrong in ["1,5", "1.5", "10,00", "1,000_000"] {
         browser.click("button[aria-label='Dial per-caller']")?;

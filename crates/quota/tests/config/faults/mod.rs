@@ -1,4 +1,4 @@
-//! Configurations that are refused: one for each rule, and all their faults.
+//! Rejected configurations: at least one for each rule, with all their faults.
 
 mod counting;
 mod document;
