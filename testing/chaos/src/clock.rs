@@ -18,7 +18,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts a Redis that has this clock, right at first.
+    /// Starts a Redis with this clock, which is right at first.
     ///
     /// # Errors
     /// When the library was not built, or Redis does not come up.
@@ -37,19 +37,19 @@ impl Clock {
         Ok((clock, Redis::start_env(&environment)?))
     }
 
-    /// Sets it so many seconds ahead of the system's, or behind.
+    /// Sets the clock so many seconds ahead of the system's, or behind if negative.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn set(&self, ahead_s: i64) -> Result<()> {
-        // By renaming: a clock that is read meanwhile must not see half a number.
+        // Renames the file: a concurrent read must not see half a number.
         let beside = self.file.with_extension("new");
         fs::write(&beside, ahead_s.to_string())?;
         Ok(fs::rename(beside, &self.file)?)
     }
 }
 
-/// Cargo puts libraries among the dependencies, where tests lie too; programs lie above.
+/// Cargo puts libraries among the dependencies, like tests, and programs one folder above.
 fn library() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let directory = program.parent().context("a program lies in a directory")?;
