@@ -1,7 +1,7 @@
 //! Free loopback ports.
 //!
-//! They are taken from below the range that the system gives to outgoing connections, so that no
-//! connection of another test can sit on a port between the moment it is found and the moment a
+//! The ports lie below the range that the system gives to outgoing connections, so that no
+//! connection of another test can take a port between the moment it is found and the moment a
 //! server binds it.
 
 use std::{

@@ -1,11 +1,11 @@
 //! Reads Prometheus' text format, as far as tests ask: one sample by its name and labels.
 
-/// What a scrape gave.
+/// The samples of a scrape.
 #[derive(Debug, Clone)]
 pub struct Samples(String);
 
 impl Samples {
-    /// Of this page.
+    /// Reads this page.
     #[must_use]
     pub fn new(page: String) -> Self {
         Self(page)

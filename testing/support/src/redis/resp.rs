@@ -1,4 +1,5 @@
-//! As much of the Redis protocol as starting and inspecting servers takes: one command, one reply.
+//! The part of the Redis protocol that tests need to start and inspect servers: one command, one
+//! reply.
 
 use std::{
     fmt::Write as _,
