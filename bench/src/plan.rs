@@ -50,16 +50,16 @@ pub struct Plan {
     pub stacks: Vec<Stack>,
     /// The loads.
     pub loads: Vec<Load>,
-    /// How often all of it.
+    /// The number of rounds.
     pub rounds: u32,
-    /// How long to wait in all for others to leave the machine alone.
+    /// How long to wait in all for a quiet machine.
     pub patience: Duration,
-    /// Where the report goes.
+    /// The directory of the report.
     pub out: PathBuf,
 }
 
 impl BenchArgs {
-    /// The plan that they mean.
+    /// The plan of these options.
     pub fn plan(&self) -> Result<Plan> {
         let (connections, users, rounds, seconds) = if self.quick {
             (&[1, 32][..], &[1_000][..], 2, 2)

@@ -11,7 +11,7 @@ pub fn micros(ticks: u64) -> f64 {
     ticks as f64 * 1e6 / clock_ticks_per_second() as f64
 }
 
-/// The ticks that a process has used so far, in user mode and for it in the kernel.
+/// The ticks that a process has used so far, in user mode and in the kernel.
 pub fn used(pid: u32) -> Result<u64> {
     let stat = read(&format!("/proc/{pid}/stat"))?;
     ticks(&stat, &[UTIME, STIME])
@@ -45,7 +45,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// What was done since an earlier time.
+    /// The ticks since an earlier time.
     pub const fn since(self, earlier: Self) -> Self {
         Self {
             busy: self.busy.saturating_sub(earlier.busy),

@@ -14,7 +14,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of these values; `None` without any. Values that are no numbers count as greatest.
+    /// The statistics of these values; `None` without any. Values that are no numbers count as
+    /// greatest.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);

@@ -2,7 +2,7 @@
 
 use super::summary::{Group, Row};
 
-/// What a stack's processes hold in the end.
+/// The memory of a stack's processes at the end.
 #[derive(Debug, Clone)]
 pub struct Memory {
     /// The stack.
@@ -65,7 +65,7 @@ pub fn memory(all: &[Memory]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// What is not there is a dash, not a nought.
+/// A missing value is a dash, not a zero.
 fn amount(value: f64, digits: usize) -> String {
     if value > 0.0 { format!("{value:.digits$}") } else { "-".to_owned() }
 }

@@ -157,7 +157,7 @@ fn chance(text: &str) -> Result<f64, String> {
     number(text, |n| (0.0..=1.0).contains(&n), "from 0 to 1")
 }
 
-/// The most memory that this process has had, in KiB, where the system tells.
+/// The peak memory of this process in KiB, if the system knows it.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

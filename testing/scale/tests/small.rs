@@ -12,8 +12,8 @@ use quotagate_scale::world;
 
 const LEASE: Precision = Precision::Lease { ahead: Duration::from_millis(100) };
 
-/// 20 proxies, of whose 10,000 partitions about a tenth of all requests is for the first; 1 ms to
-/// the store.
+/// 20 proxies and 10,000 partitions; about a tenth of all requests is for the first partition. 1 ms
+/// to the store.
 fn fleet() -> Setup {
     Setup {
         fleet: Fleet {
