@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_form_takes_about_two_minutes() {
+    fn quick_plan_takes_about_two_minutes() {
         let seconds = plan(&["--quick"]).unwrap().time().as_secs();
         assert!((90..=150).contains(&seconds), "{seconds}");
         assert_eq!(plan(&["--quick"]).unwrap().out, paths::root().join("target/bench"));
     }
 
     #[test]
-    fn the_full_form_is_every_stack_under_every_load() {
+    fn full_plan_has_every_stack_under_every_load() {
         let full = plan(&[]).unwrap();
         assert_eq!((full.stacks.len(), full.loads.len(), full.rounds), (10, 8, 5));
         assert_eq!(full.len(), 400);

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statistic_is_found_by_its_whole_name() {
+    fn statistic_is_found_by_its_whole_name() {
         let stats = "http.ingress.downstream_rq_2xx: 123\nhttp.ingress.downstream_rq_2xx_more: 5\nx: No recorded values\n";
         assert_eq!(value(stats, "http.ingress.downstream_rq_2xx"), Some(123));
         assert_eq!(value(stats, "http.ingress.downstream_rq_4xx"), None);

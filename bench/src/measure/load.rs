@@ -74,7 +74,7 @@ impl Wrk {
             bail!("wrk failed ({status}): {}", process.tail());
         }
         parse(&process.log())
-            .with_context(|| format!("wrk says what is not understood: {}", process.tail()))
+            .with_context(|| format!("cannot read the output of wrk: {}", process.tail()))
     }
 
     fn command(&self, load: Load, port: u16, script: &Path) -> Command {

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_processor_and_the_version_are_named() {
+    fn processor_and_version_are_parsed() {
         assert_eq!(model("processor\t: 0\nmodel name\t: AMD EPYC \n"), "AMD EPYC");
         assert_eq!(model(""), "an unknown processor");
         let line = "/x/envoy-1.40.0/envoy  version: 8f3a1b/1.40.0/Clean/RELEASE/BoringSSL";

@@ -110,9 +110,7 @@ fn fault(stack: Stack, load: Load, counts: &Counts, seen: &Seen) -> Option<Strin
     };
     if wrong > 0 || counts.answers() == 0 {
         let Counts { ok, refused, other, .. } = counts;
-        return Some(format!(
-            "answers are not what they should be: {ok} of 2xx, {refused} of 4xx, {other} others"
-        ));
+        return Some(format!("wrong answers: {ok} of 2xx, {refused} of 4xx, {other} others"));
     }
     let Counts { calls, .. } = counts;
     let answers = counts.answers();
@@ -122,7 +120,7 @@ fn fault(stack: Stack, load: Load, counts: &Counts, seen: &Seen) -> Option<Strin
         Stack::A | Stack::B | Stack::C => *calls == 0,
         Stack::G | Stack::I | Stack::J => true,
     };
-    (!called).then(|| format!("{calls} calls for {answers} requests: that is not this stack"))
+    (!called).then(|| format!("{calls} calls for {answers} requests: wrong for this stack"))
 }
 
 /// Processor time of each part, in clock ticks.

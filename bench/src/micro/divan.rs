@@ -27,7 +27,7 @@ pub fn parse(printed: &str) -> Result<Vec<Timed>> {
         }
     }
     if benches.is_empty() {
-        bail!("no bench with a budget in what divan printed:\n{printed}");
+        bail!("divan printed no bench with a budget:\n{printed}");
     }
     Ok(benches)
 }

@@ -83,7 +83,7 @@ mod tests {
     };
 
     #[test]
-    fn a_group_is_a_table_of_as_many_columns_as_its_head() {
+    fn rows_have_as_many_columns_as_the_head() {
         let samples = [sample(Stack::A, 1, 0, 10_000.0), sample(Stack::E, 1, 0, 5_000.0)];
         let text = group(&groups(&samples)[0]);
         assert!(text.starts_with("### 1 connection, 1 user\n\n| | stack |"), "{text}");

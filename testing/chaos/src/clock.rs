@@ -52,7 +52,7 @@ impl Clock {
 /// Cargo puts libraries among the dependencies, like tests, and programs one folder above.
 fn library() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
-    let directory = program.parent().context("a program lies in a directory")?;
+    let directory = program.parent().context("a program is in a directory")?;
     let places = [directory.join(LIBRARY), directory.join("deps").join(LIBRARY)];
     let found = places.into_iter().find(|file| file.is_file());
     found.with_context(|| {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_of_redis_jumps() {
+    fn clock_of_redis_jumps() {
         let (clock, redis) = Clock::redis().unwrap();
         let now = || -> i64 {
             redis.cli(&["TIME"]).unwrap().lines().lines().next().unwrap().parse().unwrap()

@@ -145,7 +145,7 @@ impl Findings {
         let may_break = self.samples.len() / breaks.one_in;
         expect(
             odd <= may_break,
-            format!("{odd} requests got what is not the filter's, {may_break} may"),
+            format!("{odd} requests got answers not from the filter, {may_break} may"),
         );
         let statuses = self.samples.iter().filter_map(|sample| match sample.outcome {
             Outcome::Other(status) if !breaks.statuses.contains(&status) => Some(status),
@@ -202,7 +202,7 @@ impl Findings {
         );
         expect(
             bounds.reloads == (self.reloads > 0),
-            format!("{} virtual machines were started anew", self.reloads),
+            format!("{} virtual machines restarted", self.reloads),
         );
         if let [.., before, after] = self.footprints.as_slice() {
             let factor = if self.footprints.len() > 2 { 1 } else { FIRST_ROUND };
@@ -281,7 +281,7 @@ mod tests {
             (|f| f.counts.used = 0, "1 admitted, only 0 counted"),
             (|f| f.counts.used = 4, "some counted twice"),
             (|f| f.stuck = 1, "1 requests or calls are stuck"),
-            (|f| f.reloads = 1, "1 virtual machines were started anew"),
+            (|f| f.reloads = 1, "1 virtual machines restarted"),
             (
                 |f| f.samples.retain(|s| !matches!(s.outcome, Outcome::Admitted { .. })),
                 "nothing was admitted after",
@@ -301,11 +301,11 @@ mod tests {
             ),
             (
                 |f| f.samples.push(sample(Instant::now(), Outcome::Other(500))),
-                "1 requests got what is not the filter's, 0 may",
+                "1 requests got answers not from the filter, 0 may",
             ),
             (
                 |f| f.samples.push(sample(Instant::now(), Outcome::Broken)),
-                "1 requests got what is not the filter's, 0 may",
+                "1 requests got answers not from the filter, 0 may",
             ),
             (
                 |f| f.samples.push(sample(Instant::now(), Outcome::Other(500))),
@@ -354,7 +354,7 @@ mod tests {
             (vec![lost.clone()], ""),
             (vec![unavailable.clone()], ""),
             (vec![error], "requests were answered with {500}"),
-            (vec![lost, unavailable], "2 requests got what is not the filter's, 1 may"),
+            (vec![lost, unavailable], "2 requests got answers not from the filter, 1 may"),
         ] {
             assert_eq!(broken(&[&odd[..], &decided].concat()), fault, "{odd:?}");
         }

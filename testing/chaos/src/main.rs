@@ -98,7 +98,7 @@ fn perform(arguments: &Arguments) -> Result<()> {
     if let Some((file, old)) = page {
         let new = report::page(&old, &tables);
         let new =
-            new.with_context(|| format!("{} has not the marks of the tables", file.display()))?;
+            new.with_context(|| format!("{} lacks the marks of the tables", file.display()))?;
         fs::write(&file, new).with_context(|| format!("cannot write {}", file.display()))?;
         eprintln!("{} is written", file.display());
     }
@@ -144,7 +144,7 @@ impl Arguments {
             fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         // Checked now, not only after all faults have run.
         report::page(&old, "")
-            .with_context(|| format!("{} has not the marks of the tables", file.display()))?;
+            .with_context(|| format!("{} lacks the marks of the tables", file.display()))?;
         Ok(Some((file, old)))
     }
 

@@ -100,7 +100,7 @@ fn lost(fault: &Fault, findings: &Findings) -> String {
         });
     }
     if findings.reloads > 0 {
-        parts.push(format!("{} virtual machines started anew", findings.reloads));
+        parts.push(format!("{} virtual machines restarted", findings.reloads));
     }
     parts.extend(fault.bounds.spares.map(|users| Spared::of(findings, users).to_string()));
     parts.extend(findings.notes.iter().cloned());

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_line_for_each_request_and_marks_wrong_ones() {
+    fn table_has_a_line_for_each_request_and_marks_wrong_ones() {
         let script = script().unwrap();
         let row = Row::new(&script[0], 6, &answer(200, "4", None));
         let text = table(&[row]);

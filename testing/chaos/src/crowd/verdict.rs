@@ -40,17 +40,14 @@ impl Crowd {
             return vec![format!("{} rows: there is nothing to compare", self.rows.len())];
         };
         let (answers, all) = (&self.answers, self.answers.all());
-        must(
-            answers.other == 0,
-            format!("{} answers that are none of the filter's", answers.other),
-        );
+        must(answers.other == 0, format!("{} answers are not from the filter", answers.other));
         must(
             answers.uncounted == 0,
             format!("{} of {all} were admitted uncounted", answers.uncounted),
         );
         must(
             answers.refused == 0,
-            format!("{} of {all} who ask once were refused", answers.refused),
+            format!("{} of {all} first requests were refused", answers.refused),
         );
         let late = answers.unavailable;
         must(late * 100 <= all, format!("{late} of {all} were not counted in time"));
@@ -61,7 +58,7 @@ impl Crowd {
             );
         }
         must(self.victim == VICTIM_QUOTA, format!("{} admitted of {VICTIM_QUOTA}", self.victim));
-        must(self.reloads == 0, format!("the filter was started anew {} times", self.reloads));
+        must(self.reloads == 0, format!("the filter restarted {} times", self.reloads));
         let failed: u64 = self.rows.iter().map(|row| row.honest.failed).sum();
         let asked: u64 = self.rows.iter().map(|row| row.honest.took.len() as u64).sum();
         must(
@@ -152,15 +149,15 @@ mod tests {
     fn each_violation_is_reported_separately() {
         let cases: [Case; 13] = [
             ("1 rows: there is nothing", |crowd| crowd.rows.truncate(1)),
-            ("1 answers that are none", |crowd| crowd.answers.other = 1),
+            ("1 answers are not from the filter", |crowd| crowd.answers.other = 1),
             ("1 of 100001 were admitted uncounted", |crowd| crowd.answers.uncounted = 1),
-            ("1 of 100001 who ask once were refused", |crowd| crowd.answers.refused = 1),
+            ("1 of 100001 first requests were refused", |crowd| crowd.answers.refused = 1),
             ("1011 of 100011 were not counted in time", |crowd| crowd.answers.unavailable = 1_011),
             ("24999 counters", |crowd| crowd.rows[4].counters = 24_999),
             ("102001 counters", |crowd| crowd.rows[4].counters = 102_001),
             ("4 admitted of 5", |crowd| crowd.victim = 4),
             ("6 admitted of 5", |crowd| crowd.victim = 6),
-            ("started anew 1 times", |crowd| crowd.reloads = 1),
+            ("the filter restarted 1 times", |crowd| crowd.reloads = 1),
             ("6 of 500 requests of honest", |crowd| crowd.rows[4].honest.failed = 2),
             ("16385 KiB more", |crowd| crowd.rows[4].footprint.envoys_kib += 16_385),
             ("fewer than two rows of 50000", |crowd| drop(crowd.rows.pop())),

@@ -101,7 +101,7 @@ mod tests {
     };
 
     #[test]
-    fn the_upstream_answers_with_trailers() {
+    fn upstream_answers_with_trailers() {
         let upstream = Upstream::start().unwrap();
         let mut client = Client::connect(upstream.port()).unwrap();
         let request = Request::post("/a.B/C", b"").header("x-answer-trailer-grpc-status", "16");

@@ -88,7 +88,7 @@ mod tests {
     use crate::{paths, yaml};
 
     #[test]
-    fn the_shipped_configuration_holds_the_demo_key() {
+    fn shipped_configuration_holds_the_demo_key() {
         let text = yaml::read(&paths::envoy_config()).unwrap().to_string();
         assert!(
             text.contains(&URL_SAFE_NO_PAD.encode(DEMO_KEY)),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forged_token_differs_in_its_signature_only() {
+    fn forged_token_differs_only_in_its_signature() {
         let (good, bad) = (token("alice").unwrap(), forged("alice").unwrap());
         assert_eq!(good.split('.').count(), 3);
         assert_ne!(good.rsplit('.').next(), bad.rsplit('.').next());

@@ -88,7 +88,7 @@ impl Client {
     /// When nothing listens there.
     pub fn connect_unix(path: &Path) -> Result<Self> {
         let stream = UnixStream::connect(path)
-            .with_context(|| format!("nobody answers on {}", path.display()))?;
+            .with_context(|| format!("nothing answers on {}", path.display()))?;
         Self::over(Stream::Unix(stream))
     }
 
@@ -230,7 +230,7 @@ fn tcp(own: IpAddr, to: SocketAddr) -> Result<TcpStream> {
         .with_context(|| format!("cannot use address {own}"))?;
     socket
         .connect_timeout(&to.into(), TIMEOUT)
-        .with_context(|| format!("nobody answers on {to}"))?;
+        .with_context(|| format!("nothing answers on {to}"))?;
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
     Ok(stream)
