@@ -50,16 +50,16 @@ pub struct Plan {
     pub stacks: Vec<Stack>,
     /// The loads.
     pub loads: Vec<Load>,
-    /// How often all of it.
+    /// The number of rounds.
     pub rounds: u32,
-    /// How long to wait in all for others to leave the machine alone.
+    /// How long to wait in all for a quiet machine.
     pub patience: Duration,
-    /// Where the report goes.
+    /// The directory of the report.
     pub out: PathBuf,
 }
 
 impl BenchArgs {
-    /// The plan that they mean.
+    /// The plan of these options.
     pub fn plan(&self) -> Result<Plan> {
         let (connections, users, rounds, seconds) = if self.quick {
             (&[1, 32][..], &[1_000][..], 2, 2)
@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_form_takes_about_two_minutes() {
+    fn quick_plan_takes_about_two_minutes() {
         let seconds = plan(&["--quick"]).unwrap().time().as_secs();
         assert!((90..=150).contains(&seconds), "{seconds}");
         assert_eq!(plan(&["--quick"]).unwrap().out, paths::root().join("target/bench"));
     }
 
     #[test]
-    fn the_full_form_is_every_stack_under_every_load() {
+    fn full_plan_has_every_stack_under_every_load() {
         let full = plan(&[]).unwrap();
         assert_eq!((full.stacks.len(), full.loads.len(), full.rounds), (10, 8, 5));
         assert_eq!(full.len(), 400);

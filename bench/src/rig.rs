@@ -1,5 +1,5 @@
-//! All that runs while stacks are measured. Every part is started once and idles while it is not
-//! its turn; each is ended by its process id when the value is dropped.
+//! Everything that runs while stacks are measured. Each part starts once, idles until its turn, and
+//! is ended by its process id when the value is dropped.
 
 use std::path::PathBuf;
 
@@ -20,8 +20,7 @@ use crate::{
     stacks::{self, Backend, Due, Stack, USER_HEADER},
 };
 
-/// Until counters are asked for the first time, connections open and Redis may still be loading the
-/// script.
+/// The time until the first answer: connections open, and Redis may still load the script.
 const READY: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// The parts of all stacks.
@@ -29,7 +28,7 @@ const READY: std::time::Duration = std::time::Duration::from_secs(20);
 pub struct Rig {
     stacks: Vec<Running>,
     upstream: Envoy,
-    // Dropped last: what uses them has gone then.
+    // Dropped last, after the parts that use them.
     redis: Option<Redis>,
     cluster: Option<Cluster>,
 }
@@ -66,7 +65,7 @@ pub struct Filters {
 }
 
 impl Rig {
-    /// Starts what these stacks need, and sees that each answers as it should.
+    /// Starts what these stacks need, and checks that each answers correctly.
     pub fn start(stacks: &[Stack], filters: &Filters) -> Result<Self> {
         let upstream =
             Envoy::start_config(&stacks::upstream(), 1, "wasm:warn").context("the upstream")?;
@@ -86,7 +85,7 @@ impl Rig {
         Ok(rig)
     }
 
-    /// The stacks, in the order asked for.
+    /// The stacks, in the requested order.
     pub fn stacks(&self) -> &[Running] {
         &self.stacks
     }
@@ -145,7 +144,7 @@ impl Rig {
 }
 
 impl Running {
-    /// Whether a request of the first user gets what it should get.
+    /// Whether a request of the first user gets the right answer.
     fn answers(&self) -> Result<bool> {
         let request = Request::get("/api/items").header(USER_HEADER, "user-1");
         let response = Client::connect(self.envoy.port())?.send(&request)?;

@@ -22,7 +22,7 @@ use crate::{
 
 /// A measurement is quiet if other programs used at most this part of the machine meanwhile.
 pub const QUIET: f64 = 0.05;
-/// A disturbed measurement is repeated until it has been made this often; the quietest one counts.
+/// A disturbed measurement is repeated until there are this many. The quietest one counts.
 const ATTEMPTS: u32 = 3;
 /// The machine must be quiet this long before a disturbed measurement is repeated.
 const LOOK: Duration = Duration::from_secs(1);
@@ -59,15 +59,14 @@ impl Session<'_> {
         Ok(samples)
     }
 
-    /// A measurement that others did not disturb, if there is one to be had; else the least
-    /// disturbed one.
+    /// An undisturbed measurement if possible, else the least disturbed one.
     fn quietly(&self, running: &Running, load: Load, round: u32) -> Result<Sample> {
         let mut best: Option<Sample> = None;
         for attempt in 1.. {
             let warm_up = Load { seconds: WARM_UP, ..load };
             self.wrk.send(warm_up, running.envoy.port(), self.interrupted)?;
             let sample = sample::take(self.rig, running, &self.wrk, load, round, self.interrupted);
-            // Ctrl-C reaches every part: what went wrong then is no finding.
+            // Ctrl-C reaches every part, so an error after it is no finding.
             if self.interrupted.load(Ordering::SeqCst) {
                 bail!("interrupted");
             }
@@ -86,7 +85,7 @@ impl Session<'_> {
         bail!("no measurement was made")
     }
 
-    /// Waits until others leave the machine alone, as long as there is patience left.
+    /// Waits until other programs leave the machine alone, as long as the allowed time lasts.
     fn wait_for_quiet(&self) -> Result<()> {
         while !self.patience.get().is_zero() {
             if self.interrupted.load(Ordering::SeqCst) {

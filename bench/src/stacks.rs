@@ -1,7 +1,6 @@
-//! What is compared: Envoys that differ in one filter and in what stands behind it, and in nothing
-//! else.
+//! The stacks that are compared: Envoys that differ only in one filter and in what is behind it.
 //!
-//! All come from the shipped configuration, without its `jwt_authn`: a header names the user.
+//! All use the shipped configuration without its `jwt_authn`: a header names the user.
 
 use std::fmt;
 
@@ -18,15 +17,15 @@ const FILTERS: &str =
     "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
 const JWT: &str = "envoy.filters.http.jwt_authn";
 
-/// One of the things compared.
+/// One of the stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 #[value(rename_all = "UPPER")]
 pub enum Stack {
-    /// No filter: what the others are compared with.
+    /// No filter: the base of all comparisons.
     A,
     /// Envoy's own local rate limit.
     B,
-    /// The filter, where no policy applies.
+    /// The filter, with no policy that applies.
     C,
     /// Exact quotas, counted in the store's memory.
     D,
@@ -40,7 +39,7 @@ pub enum Stack {
     H,
     /// Requests beyond a quota, counted in Redis.
     I,
-    /// As G, for users of whom each asks seldom: what each takes in ten seconds is held.
+    /// As G, for users who each send few requests: a lease holds what each uses in ten seconds.
     J,
 }
 
@@ -55,19 +54,19 @@ pub enum Backend {
     Cluster,
 }
 
-/// What a request is to get.
+/// The right answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// 200 without a word of quotas.
+    /// 200 without quota headers.
     Uncounted,
     /// 200 with quota headers.
     Counted,
-    /// 429, but for the first request of each user.
+    /// 429, except for the first request of each user.
     Refused,
 }
 
 impl Stack {
-    /// What it is, in a few words.
+    /// A short description.
     pub const fn title(self) -> &'static str {
         match self {
             Self::A => "no filter",
@@ -93,7 +92,7 @@ impl Stack {
         }
     }
 
-    /// What its requests are to get.
+    /// The right answer to its requests.
     pub const fn due(self) -> Due {
         match self {
             Self::A | Self::B | Self::C => Due::Uncounted,
@@ -124,8 +123,7 @@ impl Stack {
         }
         Some(json!({
             "domain": format!("bench-{self}").to_lowercase(),
-            // A request that could not be counted would be cheap: it is to fail the measurement
-            // instead.
+            // A request that cannot be counted would be cheap, so it must fail the measurement.
             "store": { "cluster": "quota_store", "timeout": "1s", "on_failure": "deny" },
             "identities": { "user": [{ "header": { "name": USER_HEADER } }] },
             "policies": [policy],
@@ -133,8 +131,8 @@ impl Stack {
         }))
     }
 
-    /// The configuration of its Envoy. `options` say where upstream and store are, and which filter
-    /// it is.
+    /// The configuration of its Envoy. `options` give the addresses of upstream and store, and the
+    /// filter.
     pub fn config(self, mut options: EnvoyOptions) -> Result<Value> {
         options.document = self.document();
         options.bare = options.document.is_none();

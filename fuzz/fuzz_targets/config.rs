@@ -1,4 +1,4 @@
-//! Bytes as a configuration: see `crates/quota/tests/hostile/config.rs`.
+//! Reads bytes as a configuration: see `crates/quota/tests/hostile/config.rs`.
 
 #![no_main]
 

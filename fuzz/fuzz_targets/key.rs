@@ -1,4 +1,4 @@
-//! Bytes as a policy and requests: see `crates/quota/tests/hostile/keys.rs`.
+//! Reads bytes as a policy and requests: see `crates/quota/tests/hostile/keys.rs`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Bytes as what requests, the store and time do: see `crates/quota/tests/hostile/reply.rs`.
+//! Reads bytes as requests, store replies and ticks: see `crates/quota/tests/hostile/reply.rs`.
 
 #![no_main]
 

@@ -14,7 +14,7 @@ use crate::{
 /// The crates whose tests need nothing but Rust.
 const PURE: [&str; 2] = ["quotagate-quota", "quotagate-advise"];
 
-/// What a change must pass before it is worth a run of everything.
+/// The fast checks, before a full run is worth its time.
 pub fn check() -> Result<()> {
     lints()?;
     task::step("test: the pure crates");
@@ -25,7 +25,7 @@ pub fn check() -> Result<()> {
     task::visibly(&mut cargo)
 }
 
-/// What a change must pass.
+/// Everything that a change must pass.
 pub fn run(consent: Consent) -> Result<()> {
     lints()?;
     task::step("documentation");
@@ -52,7 +52,7 @@ fn lints() -> Result<()> {
     task::visibly(task::cargo().args(lints).args(["--all-features", "--", "-D", "warnings"]))
 }
 
-/// The usual port, or a free one where it is taken.
+/// The usual port, or a free one if it is taken.
 fn free_port(usual: u16) -> Result<u16> {
     let listener =
         TcpListener::bind(("127.0.0.1", usual)).or_else(|_| TcpListener::bind(("127.0.0.1", 0)))?;

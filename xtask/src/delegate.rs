@@ -1,4 +1,4 @@
-//! Tasks that a package of their own performs: it is built and run with the user's arguments.
+//! Tasks that live in packages of their own: each is built and run with the user's arguments.
 
 use std::ffi::OsString;
 
@@ -24,8 +24,8 @@ pub struct Task {
     builds: &'static [fn() -> Result<()>],
 }
 
-/// Measurements of what is released run the release build; the panicking filter comes with the
-/// tests'.
+/// Measurements of the released programs run the release build. The panicking filter comes with the
+/// build of the tests.
 pub const TASKS: &[Task] = &[
     Task {
         name: "bench",

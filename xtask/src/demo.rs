@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: builds quickly what the demo runs, and runs it.
+//! `cargo xtask demo`: builds the parts of the demo quickly, and runs them.
 
 use std::process::Command;
 
@@ -17,8 +17,8 @@ pub fn run(port: u16, once: bool, consent: Consent) -> Result<()> {
     start(port, once)
 }
 
-/// Runs the demo that was built last, in the place of this process: Ctrl-C then reaches only what
-/// has to clean up.
+/// Runs the demo that was built last, in place of this process, so that Ctrl-C reaches only the
+/// program that cleans up.
 pub fn start(port: u16, once: bool) -> Result<()> {
     let parts = paths::demo();
     let mut demo = Command::new(parts.join(paths::DEMO));

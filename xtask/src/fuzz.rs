@@ -1,9 +1,9 @@
 //! `cargo xtask fuzz`: hostile bytes for the configuration's reader, the keys, and the reader of
 //! the store's replies.
 //!
-//! With cargo-fuzz and a nightly Rust, libFuzzer looks for bytes that reach new code. Without, the
-//! same checks run over random bytes, as in every run of the tests, only far more of them.
-//! Findings, corpora and what is built stay below Cargo's target directory.
+//! With cargo-fuzz and a nightly Rust, libFuzzer searches for bytes that reach new code. Without
+//! them, the same checks run over random bytes, as the tests do, but over far more. Findings,
+//! corpora and builds stay below Cargo's target directory.
 
 use std::{fs, process::Command};
 
@@ -17,7 +17,7 @@ const TARGETS: [(&str, &[&str]); 3] = [
     ("reply", &[]),
 ];
 
-/// How many random cases of each stand in for a search.
+/// The number of random cases per target without cargo-fuzz.
 const CASES: u32 = 100_000;
 
 /// Runs each target for so many seconds.
@@ -52,7 +52,7 @@ fn search(target: &str, seeds: &[&str], seconds: u32) -> Result<()> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
     let mut fuzz = cargo_fuzz();
-    // Safe Rust has nothing for a sanitizer to find, and is several times faster without.
+    // In safe Rust a sanitizer finds nothing, and the search is several times faster without it.
     fuzz.args(["run", "--sanitizer", "none", "--target-dir"])
         .arg(&folder)
         .arg(target)
@@ -65,13 +65,13 @@ fn search(target: &str, seeds: &[&str], seconds: u32) -> Result<()> {
         "-verbosity=0",
         "-print_final_stats=1",
     ]);
-    // The slash makes a folder of it.
+    // The slash makes it a folder.
     fuzz.arg(format!("-max_total_time={seconds}"))
         .arg(format!("-artifact_prefix={}/", findings.display()));
     task::visibly(&mut fuzz)
 }
 
-/// By rustup, for the Rust that runs this task is not a nightly one.
+/// Through rustup, because the Rust that runs this task is no nightly.
 fn cargo_fuzz() -> Command {
     let mut command = Command::new("rustup");
     command.args(["run", "nightly", "cargo", "fuzz"]).current_dir(paths::root());

@@ -100,7 +100,7 @@ fn output(program: &Path, folder: &Path) -> Result<(bool, Vec<u8>)> {
     command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).stdin(Stdio::null());
     command.stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
-    // The command holds the writing ends: without them, reading ends with the child.
+    // The command holds the write ends. Unless it is dropped, reading does not end with the child.
     drop(command);
     let mut text = Vec::new();
     io::Read::read_to_end(&mut reader, &mut text)?;

@@ -1,11 +1,11 @@
-//! What Envoy and Redis count of themselves.
+//! The counts that Envoy and Redis keep.
 
 use anyhow::{Context, Result};
 use quotagate_support::resp;
 
 use crate::rig::Running;
 
-/// Counted from the start of a stack on; a measurement is the difference of two of these.
+/// Counts since the start of a stack; a measurement is the difference between two of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests that Envoy answered with 2xx.
@@ -47,7 +47,7 @@ impl Counts {
         Ok(counts)
     }
 
-    /// What was counted since an earlier time.
+    /// The counts since an earlier time.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             ok: self.ok.saturating_sub(earlier.ok),
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statistic_is_found_by_its_whole_name() {
+    fn statistic_is_found_by_its_whole_name() {
         let stats = "http.ingress.downstream_rq_2xx: 123\nhttp.ingress.downstream_rq_2xx_more: 5\nx: No recorded values\n";
         assert_eq!(value(stats, "http.ingress.downstream_rq_2xx"), Some(123));
         assert_eq!(value(stats, "http.ingress.downstream_rq_4xx"), None);

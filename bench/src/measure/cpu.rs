@@ -11,17 +11,16 @@ pub fn micros(ticks: u64) -> f64 {
     ticks as f64 * 1e6 / clock_ticks_per_second() as f64
 }
 
-/// The ticks that a process has used so far, in user mode and for it in the kernel.
+/// The ticks that a process has used so far, in user mode and in the kernel.
 pub fn used(pid: u32) -> Result<u64> {
     let stat = read(&format!("/proc/{pid}/stat"))?;
-    ticks(&stat, &[UTIME, STIME])
-        .with_context(|| format!("process {pid}: its stat is not understood"))
+    ticks(&stat, &[UTIME, STIME]).with_context(|| format!("process {pid}: cannot parse its stat"))
 }
 
 /// The ticks that this task and the children that it has waited for have used so far.
 pub fn own() -> Result<u64> {
     let stat = read(&format!("/proc/{}/stat", process::id()))?;
-    ticks(&stat, &[UTIME, STIME, CUTIME, CSTIME]).context("our own stat is not understood")
+    ticks(&stat, &[UTIME, STIME, CUTIME, CSTIME]).context("cannot parse our own stat")
 }
 
 /// The process of a Redis server, in the lines of its `INFO server`.
@@ -45,7 +44,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// What was done since an earlier time.
+    /// The ticks since an earlier time.
     pub const fn since(self, earlier: Self) -> Self {
         Self {
             busy: self.busy.saturating_sub(earlier.busy),
@@ -61,7 +60,7 @@ impl Machine {
 
 /// What all processors did so far.
 pub fn machine() -> Result<Machine> {
-    parse_machine(&read("/proc/stat")?).context("/proc/stat is not understood")
+    parse_machine(&read("/proc/stat")?).context("cannot parse /proc/stat")
 }
 
 // Positions among the fields that follow the name in `/proc/PID/stat`; see proc_pid_stat(5).
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_spaces_and_parentheses_is_no_field() {
+    fn process_name_with_spaces_and_parentheses_is_skipped() {
         let stat = "42 (a) S (b c) S 1 2 3 4 5 6 7 8 9 10 70 30 5 2 20 0 1 0 99 0 0";
         assert_eq!(ticks(stat, &[UTIME, STIME]), Some(100));
         assert_eq!(ticks(stat, &[UTIME, STIME, CUTIME, CSTIME]), Some(107));
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redis_server_names_its_process() {
+    fn redis_process_id_is_parsed() {
         assert_eq!(of_redis("redis_version:7.0.15\r\nprocess_id:4711\r\n"), Some(4711));
         assert_eq!(of_redis(""), None);
     }

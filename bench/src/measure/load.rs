@@ -1,4 +1,4 @@
-//! The load: wrk with a script that says who asks, and what it prints.
+//! The load: wrk with a script that chooses the users, and the output of wrk.
 
 use std::{
     fs,
@@ -14,15 +14,15 @@ use quotagate_support::{process::Process, wait};
 
 use crate::stacks::USER_HEADER;
 
-/// How much longer than asked for wrk may take.
+/// How much longer than requested wrk may take.
 const SLACK: Duration = Duration::from_secs(20);
 
-/// How to ask.
+/// A load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
     /// Connections, each with one request under way.
     pub connections: u32,
-    /// Users, each request that of one at random; 1 = all are the same one's.
+    /// Users. Each request is that of a random one; with 1, all requests are the same user's.
     pub users: u32,
     /// How long.
     pub seconds: u32,
@@ -35,7 +35,7 @@ pub struct Seen {
     pub rate: f64,
     /// Median time to an answer in milliseconds.
     pub p50_ms: f64,
-    /// The time that 99 of 100 answers took at most, in milliseconds.
+    /// The response time of 99 of 100 answers at most, in milliseconds.
     pub p99_ms: f64,
     /// Answers.
     pub requests: u64,
@@ -74,7 +74,7 @@ impl Wrk {
             bail!("wrk failed ({status}): {}", process.tail());
         }
         parse(&process.log())
-            .with_context(|| format!("wrk says what is not understood: {}", process.tail()))
+            .with_context(|| format!("cannot read the output of wrk: {}", process.tail()))
     }
 
     fn command(&self, load: Load, port: u16, script: &Path) -> Command {
@@ -87,7 +87,7 @@ impl Wrk {
     }
 }
 
-/// The time of a load is what it takes: nothing is awaited here but its end, or Ctrl-C.
+/// The wait ends with the load, or with Ctrl-C.
 fn sleep_unless(interrupted: &AtomicBool, limit: Duration) -> Result<()> {
     let step = Duration::from_millis(50);
     let mut left = limit;

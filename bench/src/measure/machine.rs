@@ -1,4 +1,4 @@
-//! What was measured, with what, on what, and when.
+//! The circumstances of a measurement: programs, machine and date.
 
 use std::{fmt, fs, path::Path, process::Command, thread};
 
@@ -15,7 +15,7 @@ pub struct Circumstances {
 }
 
 impl Circumstances {
-    /// Of now and here.
+    /// The circumstances here and now.
     pub fn of(wrk: &Path) -> Result<Self> {
         let git = Command::new("git")
             .args(["describe", "--always", "--dirty", "--tags"])
@@ -34,7 +34,7 @@ impl Circumstances {
                 ),
                 until(&first_line(Command::new(tools::redis_server()?).arg("--version")), " sha=")
                     .to_owned(),
-                // wrk calls being asked for its version a failure.
+                // wrk exits with an error after it prints its version.
                 until(&first_line(Command::new(wrk).arg("--version")), " [").to_owned(),
                 until(&first_line(Command::new("rustc").arg("--version")), " (").to_owned(),
             ],
@@ -55,7 +55,7 @@ impl fmt::Display for Circumstances {
     }
 }
 
-/// The first line that a program prints; empty where it cannot be run.
+/// The first line that a program prints; empty if it cannot be run.
 fn first_line(command: &mut Command) -> String {
     command.output().map(|output| text(&output.stdout)).unwrap_or_default()
 }
@@ -73,7 +73,7 @@ fn envoy_version(line: &str) -> &str {
         .unwrap_or(line)
 }
 
-/// What stands before `mark`.
+/// The text before `mark`.
 fn until<'a>(line: &'a str, mark: &str) -> &'a str {
     line.split_once(mark).map_or(line, |(before, _)| before)
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_processor_and_the_version_are_named() {
+    fn processor_and_version_are_parsed() {
         assert_eq!(model("processor\t: 0\nmodel name\t: AMD EPYC \n"), "AMD EPYC");
         assert_eq!(model(""), "an unknown processor");
         let line = "/x/envoy-1.40.0/envoy  version: 8f3a1b/1.40.0/Clean/RELEASE/BoringSSL";

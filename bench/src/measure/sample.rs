@@ -1,4 +1,4 @@
-//! One measurement: a load on one stack, and what it took.
+//! One measurement: a load on one stack, and its cost.
 
 use std::sync::atomic::AtomicBool;
 
@@ -15,7 +15,7 @@ use crate::{
     stacks::{Due, Stack},
 };
 
-/// So many requests of each user a stack that refuses may admit: the first, and one more where its
+/// How many requests of each user a stack that refuses may admit: the first, and one more if the
 /// window ends.
 const ADMITTED: u64 = 2;
 
@@ -36,25 +36,25 @@ pub struct Sample {
     pub calls: f64,
     /// Scripts in Redis for each request.
     pub scripts: f64,
-    /// The part of the machine that others used meanwhile, 0 to 1.
+    /// The part of the machine that other programs used meanwhile, 0 to 1.
     pub foreign: f64,
 }
 
 /// Microseconds of processor time for each request.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cpu {
-    /// Of the Envoy under measurement.
+    /// Time of the Envoy under measurement.
     pub envoy: f64,
-    /// Of the upstream.
+    /// Time of the upstream.
     pub upstream: f64,
-    /// Of the store.
+    /// Time of the store.
     pub store: f64,
-    /// Of all Redis servers.
+    /// Time of all Redis servers.
     pub redis: f64,
 }
 
 impl Cpu {
-    /// Of all of them.
+    /// The sum of all parts.
     pub fn all(&self) -> f64 {
         self.envoy + self.upstream + self.store + self.redis
     }
@@ -63,7 +63,7 @@ impl Cpu {
 /// Sends a load to a stack.
 ///
 /// # Errors
-/// When it cannot be sent, or when answers are not what they should be: that is no measurement.
+/// When the load cannot be sent, or an answer is wrong: then it is no measurement.
 pub fn take(
     rig: &Rig,
     running: &Running,
@@ -98,7 +98,7 @@ pub fn take(
     })
 }
 
-/// Why answers are not what they should be.
+/// Why the answers are wrong.
 fn fault(stack: Stack, load: Load, counts: &Counts, seen: &Seen) -> Option<String> {
     if seen.broken > 0 {
         return Some(format!("{} connections failed, broke or waited too long", seen.broken));
@@ -110,9 +110,7 @@ fn fault(stack: Stack, load: Load, counts: &Counts, seen: &Seen) -> Option<Strin
     };
     if wrong > 0 || counts.answers() == 0 {
         let Counts { ok, refused, other, .. } = counts;
-        return Some(format!(
-            "answers are not what they should be: {ok} of 2xx, {refused} of 4xx, {other} others"
-        ));
+        return Some(format!("wrong answers: {ok} of 2xx, {refused} of 4xx, {other} others"));
     }
     let Counts { calls, .. } = counts;
     let answers = counts.answers();
@@ -122,7 +120,7 @@ fn fault(stack: Stack, load: Load, counts: &Counts, seen: &Seen) -> Option<Strin
         Stack::A | Stack::B | Stack::C => *calls == 0,
         Stack::G | Stack::I | Stack::J => true,
     };
-    (!called).then(|| format!("{calls} calls for {answers} requests: that is not this stack"))
+    (!called).then(|| format!("{calls} calls for {answers} requests: wrong for this stack"))
 }
 
 /// Processor time of each part, in clock ticks.
@@ -132,7 +130,7 @@ struct Ticks {
     upstream: u64,
     store: u64,
     redis: u64,
-    /// Of all parts of all stacks, and of what this task has run.
+    /// The processor time of all parts of all stacks, and of this task's children.
     ours: u64,
     machine: Machine,
 }
@@ -162,7 +160,7 @@ impl Ticks {
         }
     }
 
-    /// The part of the machine that others used.
+    /// The part of the machine that other programs used.
     fn foreign(&self) -> f64 {
         Machine { busy: self.machine.busy.saturating_sub(self.ours), ..self.machine }.share()
     }
@@ -225,7 +223,7 @@ mod tests {
         };
         let between = ticks(150, 190, 600).since(&ticks(50, 70, 400));
         assert!((between.foreign() - 0.1).abs() < 1e-9);
-        // Our own time may be known a tick earlier than the machine's.
+        // This task's own time may be known a tick earlier than the machine's.
         assert!(ticks(5, 4, 100).foreign().abs() < 1e-9);
     }
 }

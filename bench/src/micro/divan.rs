@@ -1,13 +1,13 @@
-//! What the crate divan prints: a tree of benches, with the median in the third column.
+//! The output of the crate divan: a tree of benches, with the median in the third column.
 
 use anyhow::{Result, bail};
 
 use super::Timed;
 
-/// The benches whose names say a budget.
+/// The benches with a budget in their names.
 ///
 /// # Errors
-/// When there is none: then the output is not what it was.
+/// When there is none, because the output has another form.
 pub fn parse(printed: &str) -> Result<Vec<Timed>> {
     let mut benches = Vec::new();
     let mut parent = "";
@@ -27,7 +27,7 @@ pub fn parse(printed: &str) -> Result<Vec<Timed>> {
         }
     }
     if benches.is_empty() {
-        bail!("no bench with a budget in what divan printed:\n{printed}");
+        bail!("divan printed no bench with a budget:\n{printed}");
     }
     Ok(benches)
 }

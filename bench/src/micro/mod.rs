@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use quotagate_workspace::task;
 
-/// A bench and what it may take.
+/// A bench and its budget.
 #[derive(Debug, Clone, PartialEq)]
 struct Timed {
     name: String,
@@ -17,7 +17,7 @@ struct Timed {
     budget: f64,
 }
 
-/// Measures all of it. A budget that is exceeded is shown, and is no error: machines differ.
+/// Runs all benches. A bench above its budget is marked, but is no error, because machines differ.
 pub fn run() -> Result<()> {
     task::step("bench: the pure core");
     let bench = ["bench", "--locked", "--package", "quotagate-quota", "--bench", "request"];

@@ -1,5 +1,5 @@
-//! How many reservations one Redis executes per second, and what each costs. A PING stands beside
-//! it, since most of a round trip is not the script.
+//! How many reservations one Redis executes per second, and the cost of each. PING stands beside it
+//! for comparison, since most of a round trip is not the script.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use crate::measure::cpu;
 
 /// Commands of each measurement.
 const COMMANDS: usize = 100_000;
-/// Redis spends at most this on a reservation, in ns.
+/// The budget of Redis for a reservation, in ns.
 const BUDGET: f64 = 15_000.0;
 const WINDOW_S: u64 = 3600;
 const USERS: usize = 1000;
@@ -37,7 +37,7 @@ pub struct Measured {
     each: f64,
 }
 
-/// Commands that are alike, one a user, and how many lines the reply to each has.
+/// Commands of one kind, one per user, and the number of lines in each reply.
 #[derive(Debug)]
 struct Kind {
     name: &'static str,
@@ -45,7 +45,7 @@ struct Kind {
     lines: usize,
 }
 
-/// Measures on a Redis of its own.
+/// Measures a Redis of its own.
 pub fn run() -> Result<Vec<Measured>> {
     let redis = Redis::start()?;
     let info = redis.cli(&["INFO", "server"])?.lines();
@@ -120,7 +120,7 @@ fn reservation(redis: &Redis) -> Result<Kind> {
     Ok(Kind { name: "reservation", commands: commands.collect(), lines: 5 })
 }
 
-/// The number of the window that runs.
+/// The number of the current window.
 fn window(redis: &Redis) -> Result<u64> {
     let Reply::List(time) = redis.cli(&["TIME"])? else { bail!("Redis does not know the time") };
     let seconds: u64 = time.first().context("Redis does not know the time")?.lines().parse()?;
@@ -172,7 +172,8 @@ pub fn table(all: &[Measured]) -> String {
     ];
     lines.extend(all.iter().map(|measured| {
         let Measured { name, connections, pipeline, rate, each } = measured;
-        // What a call of one command costs is the network's; the script shows where many share it.
+        // The network makes up most of a call of one command. The cost of the script shows if many
+        // share a call.
         let judged = *name == "reservation" && *pipeline > 1;
         let budget = if judged { format!("{BUDGET:.0}") } else { "-".to_owned() };
         let verdict = if judged && *each > BUDGET { "above its budget" } else { "" };

@@ -20,12 +20,12 @@ use super::{
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 const WIDTH: i32 = 1200;
-/// Above the bars of a number of users, and between two stacks.
+/// The space above the bars of a number of users, and between two stacks.
 const HEAD: i32 = 70;
 const GAP: i32 = 8;
 /// A bar, one above another.
 const BAR: i32 = 11;
-/// How far beyond the longest bar ranges may go.
+/// How far ranges may reach beyond the longest bar.
 const ROOM: f64 = 1.15;
 /// Where the bars of throughput and of processor time begin, and how long the longest of each may
 /// be.
@@ -47,7 +47,7 @@ const PARTS: [(&str, RGBColor); 4] = [
     ("Redis", RGBColor(203, 24, 29)),
 ];
 
-/// Draws the groups into a file; `title` stands above, and has to fit one line.
+/// Draws the groups into a file. `title` stands above and must fit on one line.
 pub fn draw(groups: &[Group], title: &str, file: &Path) -> Result<()> {
     let mut users: Vec<u32> = groups.iter().map(|group| group.load.users).collect();
     users.dedup();
@@ -88,7 +88,7 @@ impl<'a> Panel<'a> {
         HEAD + self.step() * length(self.shown.rows.len()) + 20
     }
 
-    /// From one stack to the next.
+    /// The distance from one stack to the next.
     fn step(&self) -> i32 {
         BAR * length(self.groups.len()).max(2) + GAP
     }
@@ -109,8 +109,7 @@ impl<'a> Panel<'a> {
             17,
         )?;
         self.legends(canvas, top + 36)?;
-        // A range that goes far beyond all medians is cut: else one disturbed round would make all
-        // bars short.
+        // A range far beyond all medians is cut, or one disturbed round would make all bars short.
         let rates = self.greatest(|row| row.rate_ratio.median, true) * ROOM;
         let times = self.greatest(|row| row.cpu.all(), false);
         for (place, row) in self.shown.rows.iter().enumerate() {

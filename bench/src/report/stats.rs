@@ -14,7 +14,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of these values; `None` without any. Values that are no numbers count as greatest.
+    /// The statistics of these values; `None` without any. Values that are no numbers count as
+    /// greatest.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_of_odd_and_even_numbers_of_values() {
+    fn median_of_odd_and_even_counts() {
         let of = |values: &[f64]| Spread::of(values.iter().copied());
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[2.0]), Some(Spread { median: 2.0, least: 2.0, greatest: 2.0 }));

@@ -1,4 +1,4 @@
-//! From samples to what is reported: medians over the rounds, each round compared with its own A.
+//! From samples to the report: medians over the rounds, and each round compared with its own A.
 
 use super::stats::Spread;
 use crate::{
@@ -20,13 +20,13 @@ pub struct Row {
     pub rate_ratio: Spread,
     /// Median time to an answer in ms.
     pub p50_ms: Spread,
-    /// By how much it is above that of A.
+    /// How much longer than that of A.
     pub p50_added: Spread,
-    /// The time that 99 of 100 answers took at most, in ms.
+    /// The response time of 99 of 100 answers at most, in ms.
     pub p99_ms: Spread,
     /// The same, as a ratio to A of the same round.
     pub p99_ratio: Spread,
-    /// Processor time a request: the median of each part.
+    /// Processor time per request: the median of each part.
     pub cpu: Cpu,
     /// Processor time a request of all parts together.
     pub cpu_all: Spread,
@@ -102,7 +102,7 @@ pub mod tests {
     use super::*;
     use crate::measure::load::Seen;
 
-    /// A sample of this rate; the rest follows from it.
+    /// A sample with this rate, from which the other values follow.
     pub fn sample(stack: Stack, connections: u32, round: u32, rate: f64) -> Sample {
         let seen = Seen {
             rate,
@@ -126,7 +126,7 @@ pub mod tests {
             sample(Stack::E, 8, 1, 600.0),
             sample(Stack::A, 8, 2, 10_000.0),
             sample(Stack::E, 8, 2, 7_000.0),
-            // Its A was never measured.
+            // Nothing was measured for A in this round.
             sample(Stack::E, 8, 3, 9_000.0),
         ];
         let groups = groups(&samples);

@@ -2,7 +2,7 @@
 
 use super::summary::{Group, Row};
 
-/// What a stack's processes hold in the end.
+/// The memory of a stack's processes at the end.
 #[derive(Debug, Clone)]
 pub struct Memory {
     /// The stack.
@@ -65,7 +65,7 @@ pub fn memory(all: &[Memory]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// What is not there is a dash, not a nought.
+/// A missing value is a dash, not a zero.
 fn amount(value: f64, digits: usize) -> String {
     if value > 0.0 { format!("{value:.digits$}") } else { "-".to_owned() }
 }
@@ -83,7 +83,7 @@ mod tests {
     };
 
     #[test]
-    fn a_group_is_a_table_of_as_many_columns_as_its_head() {
+    fn rows_have_as_many_columns_as_the_head() {
         let samples = [sample(Stack::A, 1, 0, 10_000.0), sample(Stack::E, 1, 0, 5_000.0)];
         let text = group(&groups(&samples)[0]);
         assert!(text.starts_with("### 1 connection, 1 user\n\n| | stack |"), "{text}");

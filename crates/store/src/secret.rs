@@ -87,7 +87,7 @@ impl<T: Secret> SecretFile<T> {
     /// When no content was ever good.
     pub fn read(&self) -> Result<Arc<T>, SecretError> {
         let found = self.load();
-        // No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+        // Nothing panics while the lock is held, so the content of a poisoned lock is intact.
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         match (found, &state.last) {
             (Ok(secret), _) => {

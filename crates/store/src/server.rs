@@ -1,8 +1,9 @@
 //! The call endpoint: HTTP/1.1 and HTTP/2 without TLS, where proxies reserve units.
 //!
-//! [`CallEndpoint`] answers `POST /v1/reserve` over a [`Store`](crate::store::Store). What
-//! operators do is another crate's matter: it watches and answers through [`Hooks`], and serves its
-//! own address with the same [`Listener`], [`Connections`] and [`Tokens`].
+//! [`CallEndpoint`] answers `POST /v1/reserve` and `POST /v1/telemetry` over a
+//! [`Store`](crate::store::Store). Operating is the crate `quotagate-control`: it watches calls and
+//! supplies dials through [`Hooks`], and serves the admin address with the same [`Listener`],
+//! [`Connections`] and [`Tokens`].
 
 mod body;
 mod connection;

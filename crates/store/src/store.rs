@@ -10,8 +10,8 @@ use quotagate_quota::protocol::{Grant, Invalid, Refund, Reservation, Window};
 use crate::control::ControlStore;
 pub use crate::error::StoreError;
 
-/// The pause between two looks at a backend that seems silent. A process that was stopped for a
-/// moment reads the answers that wait for it meanwhile.
+/// The pause between two looks at a backend that seems silent. If this process was stopped for a
+/// moment, it reads the waiting answers in between.
 pub const SECOND_LOOK: Duration = Duration::from_millis(5);
 
 /// The outcome of one reservation.
@@ -195,7 +195,7 @@ impl std::ops::Deref for CheckedReservation {
 pub struct Health {
     /// What keeps some request from being counted. Empty when the backend is ready.
     pub faults: Vec<String>,
-    /// What works now, but should be mended.
+    /// What works now, but should be fixed.
     pub warnings: Vec<String>,
     /// Whether no server is left that can count, or refuse for a counter that is full.
     pub outage: bool,

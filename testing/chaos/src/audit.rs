@@ -1,4 +1,4 @@
-//! Holds together what clients saw, what reached the upstream, and what Redis counted.
+//! Compares what clients saw, what reached the upstream, and what Redis counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,25 +18,25 @@ pub struct Counts {
     pub excess: u64,
     /// Windows of spenders in which something was admitted.
     pub windows: u64,
-    /// Of these, those in which more than the quota was.
+    /// The windows among them that admitted more than the quota.
     pub over: u64,
-    /// Of users whose quota does not end: what reached the upstream and was not let through
+    /// Of users with an unlimited quota: what reached the upstream and was not let through
     /// uncounted.
     pub admitted: u64,
-    /// Of the same: what Redis counts in the end.
+    /// Of the same users: what Redis counts in the end.
     pub used: u64,
-    /// Of the same: the most requests that can have been counted though nobody can tell that they
-    /// were admitted.
+    /// Of the same users: the most requests that Redis may have counted although no client saw them
+    /// admitted.
     pub unsure: u64,
 }
 
 /// Calls, and reservations of calls, that ended without a grant.
 const FAILED_CALLS: &str = r"^wasmcustom\.quotagate_(calls\.shop\.(dispatch_failed|unreachable|timed_out|cut_off|refused|malformed)|items_failed\.shop)$";
-/// An open breaker is answered with sooner than this on an idle machine. On a busy one some of its
-/// answers are taken for those of calls, which hides a little and accuses nobody.
+/// A worker with an open breaker answers sooner than this on an idle machine. On a busy one, some
+/// of its answers look like those of calls. That hides a little and causes no false alarm.
 const AT_ONCE: Duration = Duration::from_millis(5);
 
-/// Counts after the end of the load; `kind` is a policy whose quota does not end.
+/// Counts after the end of the load; `kind` is a policy with an unlimited quota.
 ///
 /// # Errors
 /// When Redis does not answer.
@@ -56,13 +56,13 @@ pub fn counts(rig: &Rig, samples: &[Sample], kind: Kind) -> Result<Counts> {
     })
 }
 
-/// How many units Redis can have counted that nobody was seen to be admitted: those of requests
-/// that were part of a call, and whose answer never said what became of it.
+/// How many units Redis may have counted although no client saw them admitted: those of requests
+/// that were part of a call whose answer never said what became of them.
 ///
-/// A worker that has given the store up answers at once, without a call: such requests can be
-/// counted by nobody. What failed otherwise has waited, or was of a call that failed early; the
-/// requests of the load are too far apart for such a call to carry several. Of the calls that
-/// failed those are left out that requests of any policy were seen to wait for.
+/// A worker with an open breaker answers at once, without a call, so such requests cannot have been
+/// counted. Other failed requests waited, or belonged to a call that failed early. The requests of
+/// the load are too far apart for such a call to carry several. Failed calls that a request of any
+/// policy waited for are not counted again.
 fn unsure(samples: &[Sample], kind: Kind, failed_calls: u64) -> u64 {
     let undecided = samples.iter().filter(|sample| !sample.outcome.is_decided());
     let (at_once, waited): (Vec<_>, Vec<_>) = undecided.partition(|sample| {
@@ -74,7 +74,7 @@ fn unsure(samples: &[Sample], kind: Kind, failed_calls: u64) -> u64 {
     theirs(&waited) + early.min(theirs(&at_once))
 }
 
-/// What spenders were admitted, by window, as their clients saw it.
+/// What spenders were admitted in each window, as their clients saw it.
 #[must_use]
 pub fn by_window(samples: &[Sample], quota: u64) -> Counts {
     let mut windows: BTreeMap<(&str, u64), u64> = BTreeMap::new();

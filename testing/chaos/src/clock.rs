@@ -18,7 +18,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts a Redis that has this clock, right at first.
+    /// Starts a Redis with this clock, which is right at first.
     ///
     /// # Errors
     /// When the library was not built, or Redis does not come up.
@@ -37,22 +37,22 @@ impl Clock {
         Ok((clock, Redis::start_env(&environment)?))
     }
 
-    /// Sets it so many seconds ahead of the system's, or behind.
+    /// Sets the clock so many seconds ahead of the system's, or behind if negative.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn set(&self, ahead_s: i64) -> Result<()> {
-        // By renaming: a clock that is read meanwhile must not see half a number.
+        // Renames the file: a concurrent read must not see half a number.
         let beside = self.file.with_extension("new");
         fs::write(&beside, ahead_s.to_string())?;
         Ok(fs::rename(beside, &self.file)?)
     }
 }
 
-/// Cargo puts libraries among the dependencies, where tests lie too; programs lie above.
+/// Cargo puts libraries among the dependencies, like tests, and programs one folder above.
 fn library() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
-    let directory = program.parent().context("a program lies in a directory")?;
+    let directory = program.parent().context("a program is in a directory")?;
     let places = [directory.join(LIBRARY), directory.join("deps").join(LIBRARY)];
     let found = places.into_iter().find(|file| file.is_file());
     found.with_context(|| {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_of_redis_jumps() {
+    fn clock_of_redis_jumps() {
         let (clock, redis) = Clock::redis().unwrap();
         let now = || -> i64 {
             redis.cli(&["TIME"]).unwrap().lines().lines().next().unwrap().parse().unwrap()

@@ -1,9 +1,9 @@
 //! Millions of made-up identities: what they cost proxy, store and Redis, and what honest users see
 //! meanwhile.
 //!
-//! Each identity asks once, for a quota that one request spends or for a lease: so the filter's
-//! tables of spent counters and of leases fill and overflow. Before, one identity asks as often, to
-//! compare with.
+//! Each identity sends one request, for a quota of one or for a lease, so the filter's tables of
+//! spent counters and of leases fill and overflow. Before the crowd, a single identity sends as
+//! many requests, for comparison.
 //!
 //! `asking` sends the requests, `verdict` judges.
 
@@ -25,26 +25,26 @@ pub use self::asking::{Answers, Honest};
 use self::asking::{Regulars, Who, ask};
 use crate::footprint::Footprint;
 
-/// How long honest users are alone at first.
+/// How long honest users are alone at the start.
 const ALONE: Duration = Duration::from_secs(3);
-/// Units a window of the one who asks for more all the time.
+/// Units per window of the victim, a user who always asks for more.
 pub const VICTIM_QUOTA: u64 = 5;
 const VICTIM_WINDOW_S: u64 = 30;
-/// Rows of the table that are the crowd's: after each so large a part has asked.
+/// Rows of the table about the crowd: one after each equal part of it.
 const PARTS: u64 = 10;
-/// Identities of the short form: some parts ask before the filter's tables are full, some after.
+/// Identities of the short form: some parts come before the filter's tables are full, some after.
 const SHORT: u64 = 100_000;
-/// Fewest identities of the long form: what half of them left behind would be seen.
+/// Fewest identities of the long form: enough to notice if only half of them left memory behind.
 pub const FEWEST: u64 = 300_000;
 
 /// How large a crowd is, and what is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// As a test runs it: no window of the crowd ends, so Redis must hold a counter of each
-    /// identity. One worker. How long answers take is not judged.
+    /// As a test runs it: one worker, and no window of the crowd ends, so Redis must hold a counter
+    /// of each identity. Response times are not judged.
     Short,
-    /// So many identities, of windows of 30 s: what Redis holds does not grow with the crowd. Two
-    /// workers.
+    /// So many identities and windows of 30 s, so what Redis holds does not grow with the crowd.
+    /// Two workers.
     Long(u64),
 }
 
@@ -70,8 +70,7 @@ impl Form {
         }
     }
 
-    /// How long a request may wait for the store: a test may run on a machine that does other
-    /// things.
+    /// How long a request may wait for the store: a test may run on a busy machine.
     const fn timeout(self) -> &'static str {
         match self {
             Self::Short => "10s",
@@ -80,16 +79,16 @@ impl Form {
     }
 }
 
-/// What was seen up to a moment.
+/// The measurements up to a moment.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
-    /// Identities of the crowd that have asked so far.
+    /// Identities of the crowd that have sent their request so far.
     pub identities: u64,
-    /// Who asked besides honest users.
+    /// Who sent requests besides honest users.
     pub whose: String,
-    /// How long they asked since the row before.
+    /// How long they sent requests since the row before.
     pub took: Duration,
-    /// How often they asked meanwhile.
+    /// How many requests they sent in that time.
     pub asked: u64,
     /// Memory and descriptors.
     pub footprint: Footprint,
@@ -101,19 +100,19 @@ pub struct Row {
     pub honest: Honest,
 }
 
-/// All of it.
+/// The result of a whole run.
 #[derive(Debug)]
 pub struct Crowd {
-    /// Its form.
+    /// How large the crowd was, and what is judged.
     pub form: Form,
-    /// The first two are of the time before: of honest users alone, and beside one identity as busy
-    /// as the crowd.
+    /// The rows. The first two come before the crowd: honest users alone, and beside one identity
+    /// as busy as the crowd.
     pub rows: Vec<Row>,
-    /// What the crowd was answered, and the one before.
+    /// The answers to the crowd and to the single identity before it.
     pub answers: Answers,
     /// The most units that [`VICTIM_QUOTA`] let through in one window.
     pub victim: u64,
-    /// How often the filter was started anew.
+    /// How often Envoy restarted the filter.
     pub reloads: u64,
 }
 
@@ -167,7 +166,7 @@ fn document(form: Form) -> Value {
     })
 }
 
-/// Lets the crowd ask, and tells every row as it comes.
+/// Sends the crowd's requests, and reports each row as soon as it is complete.
 ///
 /// # Errors
 /// When a part does not come up, or breaks off.
@@ -220,7 +219,7 @@ pub fn run(form: Form, mut tell: impl FnMut(&Row)) -> Result<Crowd> {
         keep(measured(Row { honest: regulars.seen(), ..next })?);
     }
     let last = next(PARTS)?;
-    // With all that honest users saw.
+    // Includes all that honest users saw.
     let (honest, victim) = regulars.home()?;
     keep(measured(Row { honest, ..last })?);
     let stats = envoy.stats("vm_reload_success$")?;

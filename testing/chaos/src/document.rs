@@ -1,8 +1,8 @@
-//! The policies that are put under load.
+//! The policies under load.
 //!
-//! Spenders ask for more than their quota in every window, so that one unit too many shows. The
-//! open ones never reach theirs, in a window that does not end, so that what Redis counts can be
-//! held against what was admitted. The loose ones are the same under `on_failure: allow`.
+//! Spenders ask for more than their quota in every window, so that one unit too many shows. Open
+//! users never reach their quota, in a window that does not end, so that Redis' counts can be
+//! compared with what was admitted. Loose users are the same under `on_failure: allow`.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const PLENTY: u64 = 1_000_000_000;
 /// The longest that a request waits for quota: far above what a busy machine needs for an answer.
 pub const TIMEOUT: Duration = Duration::from_millis(200);
 
-/// A policy, and the path that it counts.
+/// A policy and the path that it applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// [`QUOTA`] units each [`WINDOW_S`], `on_failure: deny`.

@@ -1,5 +1,4 @@
-//! A fault: how it is injected, what is allowed to come of it, and the run that finds out what
-//! does.
+//! A fault: how it is injected, what may result from it, and the run that measures what does.
 
 use std::time::{Duration, Instant};
 
@@ -13,17 +12,17 @@ use crate::load::Load;
 use crate::plan::Plan;
 use crate::rig::{Rig, Setup};
 
-/// The statistics that count starts of the filter's virtual machines after a crash.
+/// The statistics that count restarts of the filter's virtual machines after a crash.
 pub const RELOADS: &str = "vm_reload_success$";
 
-/// What is done to a running system.
+/// A fault of a running system.
 #[derive(Debug, Clone, Copy)]
 pub struct Fault {
-    /// Its name on the command line, and that of its test.
+    /// The name on the command line and of the test.
     pub name: &'static str,
     /// What is injected, in a few words.
     pub injected: &'static str,
-    /// What may come of it.
+    /// What may result from it.
     pub bounds: Bounds,
     /// How it is run.
     pub run: Run,
@@ -32,40 +31,41 @@ pub struct Fault {
 /// How a fault is run.
 #[derive(Debug, Clone, Copy)]
 pub enum Run {
-    /// Into this rig under its load, as often as the plan says.
+    /// Injected into this rig under its load, as often as the plan says.
     Under(Setup, fn(&mut Scene<'_>) -> Result<()>),
-    /// By an experiment of its own.
+    /// An experiment of its own.
     Own(fn(&Plan) -> Result<Findings>),
 }
 
-/// What may come of a fault; whatever is not mentioned may not.
+/// What may result from a fault. Anything not listed here must not.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// The most units that may be admitted in a window, in quotas.
+    /// The most units that a window may admit, as a multiple of the quota.
     pub quotas: u64,
-    /// Why: documented where it is not 1. Counters may be smaller than what was admitted.
+    /// Why a window may admit more than one quota. Counters may then be smaller than what was
+    /// admitted.
     pub forgets: Option<&'static str>,
-    /// The most requests that may fail, where that is bounded.
+    /// The most requests that may fail, if that is bounded.
     pub fails: Option<usize>,
-    /// Whether clients may lose connections, or see answers that are not the filter's.
+    /// Whether clients may lose connections or get answers that are not the filter's.
     pub breaks: Option<Breaks>,
-    /// The filter may be started anew.
+    /// Whether Envoy may restart the filter.
     pub reloads: bool,
-    /// Users whose requests must go on as if nothing had happened.
+    /// Users whose requests the fault must not affect.
     pub spares: Option<&'static [&'static str]>,
 }
 
-/// What else than the filter's answers clients may see.
+/// Answers other than the filter's that clients may get.
 #[derive(Debug, Clone, Copy)]
 pub struct Breaks {
-    /// These statuses of Envoy. A connection may be lost always.
+    /// These statuses of Envoy. A lost connection is always allowed.
     pub statuses: &'static [u16],
-    /// One request of so many, at most.
+    /// At most one request in so many.
     pub one_in: usize,
 }
 
 impl Bounds {
-    /// Nothing is over, nothing forgotten, no client loses its connection.
+    /// No window over quota, no counter lost, no connection lost.
     pub const STRICT: Self =
         Self { quotas: 1, forgets: None, fails: None, breaks: None, reloads: false, spares: None };
 }
@@ -81,19 +81,19 @@ pub struct Scene<'a> {
     pub plan: &'a Plan,
     /// Draws moments and victims.
     pub chance: &'a mut Xoshiro256PlusPlus,
-    /// What is worth telling beside the figures.
+    /// Remarks for the report.
     pub notes: &'a mut Vec<String>,
-    /// When the fault was over, where that is before its function has returned.
+    /// When the fault ended, if that was before its function returned.
     pub ended: &'a mut Option<Instant>,
 }
 
 impl Scene<'_> {
-    /// The fault is over: what the function still does is no part of it.
+    /// Marks the end of the fault: the rest of its function is no part of it.
     pub fn over(&mut self) {
         *self.ended = Some(Instant::now());
     }
 
-    /// A part of the time that the fault lasts, drawn by chance.
+    /// A random part of the time that the fault lasts.
     pub fn moment(&mut self) -> Duration {
         self.plan.during.mul_f64(self.chance.random_range(0.0..1.0))
     }
@@ -122,7 +122,7 @@ fn under_load(
     inject_into(&mut rig, setup, inject, plan)
 }
 
-/// Injects a fault into a rig that runs, as often as the plan says, and audits what came of it.
+/// Injects a fault into a running rig, as often as the plan says, and audits the result.
 ///
 /// # Errors
 /// When the fault cannot be injected, or a part does not answer at the end.

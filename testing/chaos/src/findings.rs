@@ -1,4 +1,4 @@
-//! What came of a fault, and what of that may not be.
+//! The result of a fault, and which parts of it are violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,22 +11,23 @@ use crate::load::{Outcome, Sample};
 use crate::plan::Plan;
 use crate::spared::Spared;
 
-/// What an answer may take beyond the filter's timeout, on a machine that does other things too.
+/// How much longer than the filter's timeout an answer may take, on a busy machine.
 const GENEROUS: Duration = Duration::from_secs(2);
-/// What it may take where the filter dies that holds it: the `idle_timeout` of the rig's route.
+/// How long an answer may take if the filter that holds it dies: the `idle_timeout` of the rig's
+/// route.
 const IDLE: Duration = Duration::from_secs(15);
-/// From the end of a fault to the last request that it makes fail, and to the first that is
-/// admitted.
+/// The longest time from the end of a fault to the last request that it makes fail, and to the
+/// first that is admitted.
 pub const HEALED: Duration = Duration::from_secs(2);
-/// Requests that may fail later, however few are sent: those of one call.
+/// Requests that may fail later even in a small load: those of one call.
 const STRAYS: usize = 4;
-/// What processes may grow by between two equal rounds. A round that is the first may make
-/// connections and buffers that stay: it is allowed as much again for each process.
+/// How much processes may grow between two equal rounds. A first round may open connections and
+/// buffers that stay, so it may grow by as much again for each process.
 const GROWTH_KIB: u64 = 8 * 1024;
 const GROWTH_DESCRIPTORS: u64 = 48;
 const FIRST_ROUND: u64 = 6;
 
-/// When a fault was injected, and when it was over.
+/// When a fault was injected and when it ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
     /// Its start.
@@ -35,37 +36,37 @@ pub struct Round {
     pub ended: Instant,
 }
 
-/// What came of a fault.
+/// The result of a fault.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
     /// Every request.
     pub samples: Vec<Sample>,
-    /// Every time that it was injected.
+    /// Every injection.
     pub rounds: Vec<Round>,
-    /// Before the first round, and after each.
+    /// The footprint before the first round and after each.
     pub footprints: Vec<Footprint>,
     /// What was admitted and counted.
     pub counts: Counts,
     /// Requests and calls still under way at the end.
     pub stuck: u64,
-    /// How often a virtual machine of the filter was started anew.
+    /// How often Envoy restarted a virtual machine of the filter.
     pub reloads: u64,
-    /// What is worth telling beside the figures.
+    /// Remarks for the report.
     pub notes: Vec<String>,
 }
 
-/// How a system came back after a fault; the worst of all rounds.
+/// How a system recovered from a fault; the worst of all rounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Healing {
-    /// From the end of the fault to the first answer that lets a request through and counts it. A
-    /// refusal says nothing: what is known to be spent stays refused while the store is gone.
+    /// The time from the end of the fault to the first answer that admits a request and counts it.
+    /// A refusal does not count: the filter refuses known spent quotas even without a store.
     pub first: Option<Duration>,
-    /// From the end of the fault to the sending of the last request that no quota decided, within
-    /// two seconds and the plan's slack.
+    /// The time from the end of the fault to the last request that no quota decided, within two
+    /// seconds and the plan's slack.
     pub last: Option<Duration>,
-    /// Requests later than that which no quota decided.
+    /// Later requests that no quota decided.
     pub strays: usize,
-    /// All requests of that round that were sent as late.
+    /// All later requests of that round.
     pub late: usize,
 }
 
@@ -95,14 +96,14 @@ impl Findings {
         self.samples.iter().map(|sample| sample.took).max().unwrap_or_default()
     }
 
-    /// How the system came back; at once where nothing was ever over.
+    /// How the system recovered; at once if no injection ended.
     #[must_use]
     pub fn healing(&self, slack: Duration) -> Healing {
         let bound = HEALED + slack;
         let mut worst = Healing { first: Some(Duration::ZERO), ..Healing::default() };
         for (i, round) in self.rounds.iter().enumerate() {
             let next = self.rounds.get(i + 1).map(|next| next.began);
-            // What is under way when the next fault begins is that fault's.
+            // Requests under way when the next fault begins belong to that fault.
             let ours = |sample: &&Sample| next.is_none_or(|next| sample.sent + sample.took < next);
             let after =
                 self.samples.iter().filter(|sample| sample.sent >= round.ended).filter(ours);
@@ -122,7 +123,7 @@ impl Findings {
         worst
     }
 
-    /// What may not be; nothing where all is as it should be.
+    /// The violations; none if all is well.
     #[must_use]
     pub fn faults(&self, bounds: &Bounds, plan: &Plan) -> Vec<String> {
         let mut faults = Vec::new();
@@ -144,7 +145,7 @@ impl Findings {
         let may_break = self.samples.len() / breaks.one_in;
         expect(
             odd <= may_break,
-            format!("{odd} requests got what is not the filter's, {may_break} may"),
+            format!("{odd} requests got answers not from the filter, {may_break} may"),
         );
         let statuses = self.samples.iter().filter_map(|sample| match sample.outcome {
             Outcome::Other(status) if !breaks.statuses.contains(&status) => Some(status),
@@ -201,7 +202,7 @@ impl Findings {
         );
         expect(
             bounds.reloads == (self.reloads > 0),
-            format!("{} virtual machines were started anew", self.reloads),
+            format!("{} virtual machines restarted", self.reloads),
         );
         if let [.., before, after] = self.footprints.as_slice() {
             let factor = if self.footprints.len() > 2 { 1 } else { FIRST_ROUND };
@@ -238,7 +239,7 @@ mod tests {
             samples: vec![
                 sample(began, Outcome::Unavailable),
                 sample(at(500), Outcome::Unavailable),
-                // Known to be spent: the store need not have been asked.
+                // Known to be spent, so the filter need not call the store.
                 sample(at(550), Outcome::Refused),
                 sample(at(600), Outcome::Admitted { ends: 4 }),
                 sample(at(700), Outcome::Refused),
@@ -280,7 +281,7 @@ mod tests {
             (|f| f.counts.used = 0, "1 admitted, only 0 counted"),
             (|f| f.counts.used = 4, "some counted twice"),
             (|f| f.stuck = 1, "1 requests or calls are stuck"),
-            (|f| f.reloads = 1, "1 virtual machines were started anew"),
+            (|f| f.reloads = 1, "1 virtual machines restarted"),
             (
                 |f| f.samples.retain(|s| !matches!(s.outcome, Outcome::Admitted { .. })),
                 "nothing was admitted after",
@@ -300,11 +301,11 @@ mod tests {
             ),
             (
                 |f| f.samples.push(sample(Instant::now(), Outcome::Other(500))),
-                "1 requests got what is not the filter's, 0 may",
+                "1 requests got answers not from the filter, 0 may",
             ),
             (
                 |f| f.samples.push(sample(Instant::now(), Outcome::Broken)),
-                "1 requests got what is not the filter's, 0 may",
+                "1 requests got answers not from the filter, 0 may",
             ),
             (
                 |f| f.samples.push(sample(Instant::now(), Outcome::Other(500))),
@@ -353,7 +354,7 @@ mod tests {
             (vec![lost.clone()], ""),
             (vec![unavailable.clone()], ""),
             (vec![error], "requests were answered with {500}"),
-            (vec![lost, unavailable], "2 requests got what is not the filter's, 1 may"),
+            (vec![lost, unavailable], "2 requests got answers not from the filter, 1 may"),
         ] {
             assert_eq!(broken(&[&odd[..], &decided].concat()), fault, "{odd:?}");
         }

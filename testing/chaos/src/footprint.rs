@@ -5,7 +5,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-/// Of several processes together.
+/// The sum over several processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Resident memory of the Envoys.
@@ -17,7 +17,7 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Of these processes now. One that has ended holds nothing.
+    /// The footprint of these processes now. A process that has ended holds nothing.
     #[must_use]
     pub fn of(envoys: &[u32], stores: &[u32]) -> Self {
         let memory = |pids: &[u32]| pids.iter().filter_map(|&pid| resident(pid).ok()).sum();

@@ -1,15 +1,16 @@
-//! Faults under load, through real Envoys, stores and Redis: what clients see, what is lost, how
-//! soon all is well.
+//! Faults under load, through real Envoys, stores and Redis: what clients see, what is lost, and
+//! how soon the system recovers.
 //!
-//! [`plan`] says how long, [`rig`] is what is broken, [`load`] what goes on meanwhile under the
-//! policies of [`document`], [`relay`] the network between. [`fault`] injects one, [`faults`] are
-//! all of them. [`audit`] counts units, [`primaries`] says who leads a cluster, [`footprint`]
-//! memory and descriptors, [`findings`] judges, [`spared`] those whom a fault must not touch,
-//! [`report`] is the table. [`crowd`] is an attack of its own.
+//! [`plan`] says how long. [`rig`] is the system, [`load`] the requests under the policies of
+//! [`document`], [`relay`] the network between Envoys and stores. [`fault`] injects one of the
+//! [`faults`]. [`audit`] counts units, [`primaries`] finds the primaries of a cluster,
+//! [`footprint`] reads memory and descriptors. [`findings`] judges the result, [`spared`] the
+//! requests that a fault must not affect, and [`report`] writes the table. [`crowd`] is an attack
+//! of its own.
 //!
-//! [`soak`] is load for minutes under rolling restarts.
+//! [`soak`] runs load for minutes under rolling restarts.
 //!
-//! Everything runs on loopback with processes of its own, on free ports.
+//! Everything runs on loopback, in processes of its own and on free ports.
 
 pub mod audit;
 pub mod clock;

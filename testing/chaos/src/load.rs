@@ -1,4 +1,4 @@
-//! Steady load: connections that are kept, one request each at fixed moments, whatever became of
+//! Steady load: open connections, each with one request at fixed moments, whatever the outcome of
 //! the last one.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -12,14 +12,14 @@ use quotagate_support::upstream::TALLY_HEADER;
 
 use crate::document::{Kind, WINDOW_S};
 
-/// The longest that anybody waits for an answer: one that takes as long never comes.
+/// The longest wait for an answer. A later one never comes.
 ///
 /// Above the `idle_timeout` of the rig's route, which ends requests whose filter has died.
 pub const STUCK: Duration = Duration::from_secs(20);
 /// Users of each policy.
 const USERS: &[&str] = &["0", "1", "2"];
 
-/// What load there is.
+/// What load runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Traffic {
     /// Requests a second, over all connections.
@@ -37,7 +37,7 @@ impl Traffic {
     pub const PLAIN: Self =
         Self { rate: 60, connections: 12, kinds: &[Kind::Spend, Kind::Open], users: USERS };
 
-    /// The policy and the user of the request of this number.
+    /// The policy and the user of the request with this number.
     fn asks(&self, turn: usize) -> Option<(Kind, String)> {
         let kind = *self.kinds.get(turn % self.kinds.len().max(1))?;
         let user = self.users.get(turn / self.kinds.len() % self.users.len().max(1))?;
@@ -45,15 +45,15 @@ impl Traffic {
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Let through and counted, in the window that ends then (seconds since 1970).
+    /// Admitted and counted, in the window that ends then (seconds since 1970).
     Admitted {
         /// The end of the window.
         ends: u64,
     },
-    /// Let through without a count.
+    /// Admitted without a count.
     Uncounted,
     /// 429.
     Refused,
@@ -68,7 +68,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether quota decided it.
+    /// Whether a quota decided the request.
     #[must_use]
     pub fn is_decided(&self) -> bool {
         matches!(self, Self::Admitted { .. } | Self::Refused)
@@ -98,17 +98,17 @@ impl Outcome {
 pub struct Sample {
     /// The policy.
     pub kind: Kind,
-    /// Who asked.
+    /// The user.
     pub user: String,
     /// When.
     pub sent: Instant,
-    /// How long the answer took, or the connection lived.
+    /// How long the answer took, or how long the connection lived.
     pub took: Duration,
     /// What came.
     pub outcome: Outcome,
 }
 
-/// Load that goes on until it is ended, or dropped.
+/// Load that runs until it is ended or dropped.
 #[derive(Debug)]
 pub struct Load {
     over: Arc<AtomicBool>,
@@ -117,7 +117,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts it, to these ports of 127.0.0.1.
+    /// Starts the load on these ports of 127.0.0.1.
     ///
     /// # Errors
     /// When the system refuses threads.
@@ -140,18 +140,18 @@ impl Load {
         Ok(load)
     }
 
-    /// Lets it go on for so long.
+    /// Lets the load run for so long.
     pub fn go_on(&self, length: Duration) {
         sleep(length);
     }
 
-    /// What became of the requests so far.
+    /// The outcomes of the requests so far.
     #[must_use]
     pub fn samples(&self) -> Vec<Sample> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sends nothing more, and waits for the last answers.
+    /// Sends no more requests and waits for the last answers.
     ///
     /// # Errors
     /// When a thread of it has panicked.
@@ -192,7 +192,7 @@ impl Connection {
             let sample = Sample { kind, user, sent, took: sent.elapsed(), outcome };
             self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
             turn += 1;
-            // Moments that passed while it waited are left out: the others go on sending.
+            // Skips the moments that passed while it waited: the other connections go on sending.
             while next <= Instant::now() {
                 next += self.step;
             }
@@ -240,7 +240,7 @@ pub fn burst(
     })
 }
 
-/// One request over the connection, which is made where there is none.
+/// Sends one request over the connection, which is opened if needed.
 fn exchange(client: &mut Option<Client>, port: u16, kind: Kind, user: &str) -> Outcome {
     let asked = Instant::now();
     match answer(client, port, kind, user) {

@@ -98,7 +98,7 @@ fn perform(arguments: &Arguments) -> Result<()> {
     if let Some((file, old)) = page {
         let new = report::page(&old, &tables);
         let new =
-            new.with_context(|| format!("{} has not the marks of the tables", file.display()))?;
+            new.with_context(|| format!("{} lacks the marks of the tables", file.display()))?;
         fs::write(&file, new).with_context(|| format!("cannot write {}", file.display()))?;
         eprintln!("{} is written", file.display());
     }
@@ -115,7 +115,7 @@ fn gather(identities: u64) -> Result<()> {
     if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
 }
 
-/// The processes that wait for a processor, as the system has it: what a short timeout depends on.
+/// The system's load average: a short timeout depends on it.
 fn busy() -> String {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
@@ -129,7 +129,7 @@ fn complaint(fault: &Fault, text: &str) -> String {
 }
 
 impl Arguments {
-    /// The page to write, and what stands there: none for a run that is not the whole.
+    /// The page to write and its text; `None` for a partial run.
     fn page(&self) -> Result<Option<(PathBuf, String)>> {
         let whole = self.only.is_empty() && !self.quick && self.seconds >= FULL;
         let file = match &self.report {
@@ -142,9 +142,9 @@ impl Arguments {
         };
         let old =
             fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        // Known now, and not only when all faults have run.
+        // Checked now, not only after all faults have run.
         report::page(&old, "")
-            .with_context(|| format!("{} has not the marks of the tables", file.display()))?;
+            .with_context(|| format!("{} lacks the marks of the tables", file.display()))?;
         Ok(Some((file, old)))
     }
 

@@ -1,4 +1,4 @@
-//! How long load goes on around a fault, how often the fault comes, and what chance draws from.
+//! How long load runs around a fault, how often the fault comes, and the seed of all random draws.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Plan {
     /// Load before the first fault.
     pub before: Duration,
-    /// How long a fault lasts that has a length of its own choice.
+    /// How long a fault lasts if it has no length of its own.
     pub during: Duration,
     /// Load after each fault.
     pub after: Duration,
@@ -17,21 +17,21 @@ pub struct Plan {
     pub burst: usize,
     /// The same seed draws the same moments and victims.
     pub seed: u64,
-    /// What a healing or an answer may take beyond its bound: a machine that runs other tests too
-    /// is slow.
+    /// How much longer than its bound recovery or an answer may take, because other tests make the
+    /// machine slow.
     pub slack: Duration,
-    /// Of the requests that are sent later than a healing may take one in so many may fail: where
-    /// the machine does other things a call can be late, with all requests that wait for it. One
-    /// worker of four that has not healed fails one in four.
+    /// Of the requests sent after recovery, one in so many may fail: on a busy machine a call can
+    /// be late, with all requests that wait for it. One worker of four that has not recovered fails
+    /// one in four.
     pub strays: usize,
-    /// Of the requests that a fault must not touch fewer than one in so many may be lost.
+    /// Of the requests that a fault must not affect, fewer than one in so many may be lost.
     pub spared: usize,
-    /// One in so many requests of a run must at least be decided by its quota.
+    /// At least one in so many requests of a run must be decided by its quota.
     pub decided: usize,
 }
 
 impl Plan {
-    /// What the report is made of: two rounds, of so many seconds each before, during and after the
+    /// The plan of the report: two rounds, with so many seconds each before, during and after the
     /// fault.
     #[must_use]
     pub fn long(seconds: u32, seed: u64) -> Self {
@@ -50,7 +50,7 @@ impl Plan {
         }
     }
 
-    /// What tests run: one round of a few seconds.
+    /// The plan of the tests: one round of a few seconds.
     #[must_use]
     pub fn short(seed: u64) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl Plan {
             burst: 2_000,
             seed,
             slack: Duration::from_secs(1),
-            // Tests run beside others: any that is decided shows that the store was asked.
+            // Tests run beside others. One decided request shows that the filter called the store.
             strays: 5,
             spared: 20,
             decided: usize::MAX,

@@ -1,4 +1,4 @@
-//! Who leads slots of a cluster, and how long it takes until its replica does.
+//! Which node is the primary of a slot, and how long a failover takes.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ pub const PRIMARIES: usize = 3;
 /// How long a replica may take to notice and to be elected.
 const ELECTED: Duration = Duration::from_secs(30);
 
-/// The primary of these slots, by number, and its replica, which may have changed places before.
+/// The primary of these slots, by number, and its replica. An earlier failover may have swapped
+/// them.
 ///
 /// # Errors
 /// When a node does not answer.
@@ -20,7 +21,7 @@ pub fn pair(cluster: &Cluster, slots: usize) -> Result<(usize, usize)> {
     Ok(if leads(cluster, slots)? { (slots, other) } else { (other, slots) })
 }
 
-/// Waits until a replica leads, in a cluster that is whole again.
+/// Waits until the replica is the primary, in a cluster that is whole again.
 ///
 /// # Errors
 /// When it does not in time.

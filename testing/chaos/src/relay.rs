@@ -1,5 +1,5 @@
-//! The network between Envoy and the store: a TCP relay that can stop forwarding, be late, or cut
-//! answers.
+//! The network between Envoy and the store: a TCP relay that can stop forwarding, delay answers, or
+//! cut them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-/// How soon a changed [`Weather`] is felt.
+/// How soon a changed [`Weather`] takes effect.
 const GLANCE: Duration = Duration::from_millis(10);
 
 /// What the network does with bytes.
@@ -18,9 +18,9 @@ const GLANCE: Duration = Duration::from_millis(10);
 pub enum Weather {
     /// Forwards them.
     Fair,
-    /// Keeps connections, takes new ones, forwards nothing.
+    /// Keeps connections open and accepts new ones, but forwards nothing.
     Still,
-    /// Forwards answers so much later.
+    /// Delays answers by so much.
     Late(Duration),
     /// Forwards half of an answer and closes.
     Cutting,
@@ -59,7 +59,7 @@ impl Relay {
                 if accepting.over.load(Relaxed) {
                     return;
                 }
-                // A connection that fails is one that its client loses, as in any network.
+                // A connection that fails is lost to its client, as in any network.
                 let _ =
                     client.map_err(anyhow::Error::from).and_then(|client| accepting.join(&client));
             }
@@ -73,7 +73,7 @@ impl Relay {
         self.port
     }
 
-    /// Changes the weather, for connections that are there too.
+    /// Changes the weather, for open connections too.
     pub fn set(&self, weather: Weather) {
         *self.shared.weather.lock().unwrap_or_else(PoisonError::into_inner) = weather;
     }
@@ -99,7 +99,7 @@ impl Shared {
             from.set_read_timeout(Some(GLANCE))?;
             to.set_nodelay(true)?;
             thread::Builder::new().name("relayed".to_owned()).spawn(move || {
-                // Whatever ends one direction ends the connection.
+                // If one direction ends, the whole connection ends.
                 let _ = shared.forward(&from, &to, answers);
                 let _ = from.shutdown(Shutdown::Both);
                 let _ = to.shutdown(Shutdown::Both);
@@ -125,7 +125,7 @@ impl Shared {
                 }
                 Err(error) => return Err(error.into()),
             };
-            // What came in while the network stood still stays in it.
+            // Bytes that came in while the network stood still stay in it.
             while self.weather() == Weather::Still && !self.over.load(Relaxed) {
                 sleep(GLANCE);
             }

@@ -1,4 +1,4 @@
-//! What was found, as tables of Markdown, and the page that shows them.
+//! The results as Markdown tables, and the page that shows them.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const HELD: &str = "\
 const BEGIN: &str = "<!-- written by `cargo xtask chaos` -->";
 const END: &str = "<!-- written so far -->";
 
-/// What came of one fault.
+/// The results of one fault.
 pub type Result<'a> = (&'a Fault, &'a Findings);
 
 /// Both tables.
@@ -30,7 +30,7 @@ pub fn tables(results: &[Result<'_>]) -> String {
     format!("{HEAD}\n{}\n\n{HELD}\n{}\n", rows.join("\n"), held.join("\n"))
 }
 
-/// The page with what stands between its two marks replaced. `None` where it has not both.
+/// The page, with the text between its two marks replaced. `None` without both marks.
 #[must_use]
 pub fn page(old: &str, written: &str) -> Option<String> {
     let (head, rest) = old.split_once(BEGIN)?;
@@ -38,7 +38,7 @@ pub fn page(old: &str, written: &str) -> Option<String> {
     Some(format!("{head}{BEGIN}\n\n{written}\n{END}{tail}"))
 }
 
-/// A row of the table of what was seen and lost.
+/// A row of the table of what clients saw and what was lost.
 #[must_use]
 pub fn row(fault: &Fault, findings: &Findings) -> String {
     let cells = [
@@ -100,7 +100,7 @@ fn lost(fault: &Fault, findings: &Findings) -> String {
         });
     }
     if findings.reloads > 0 {
-        parts.push(format!("{} virtual machines started anew", findings.reloads));
+        parts.push(format!("{} virtual machines restarted", findings.reloads));
     }
     parts.extend(fault.bounds.spares.map(|users| Spared::of(findings, users).to_string()));
     parts.extend(findings.notes.iter().cloned());
@@ -108,7 +108,7 @@ fn lost(fault: &Fault, findings: &Findings) -> String {
     parts.join("; ")
 }
 
-/// Requests for the policy whose quota does not end.
+/// The number of requests for the policy with an unlimited quota.
 fn asked(findings: &Findings) -> usize {
     findings.samples.iter().filter(|sample| sample.kind != Kind::Spend).count()
 }

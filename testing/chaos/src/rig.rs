@@ -1,5 +1,5 @@
-//! What faults are injected into: two Envoys with two workers each, one store or two, one Redis or
-//! a cluster, and an upstream. Everything keeps its port when it is started again.
+//! The system under fault: two Envoys with two workers each, one store or two, one Redis or a
+//! cluster, and an upstream. Every part keeps its port over restarts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ use crate::load::Traffic;
 use crate::relay::Relay;
 
 const ENVOYS: usize = 2;
-/// Units that requests did not take are on their way back for a moment.
+/// The time that refunds of unspent units may be under way.
 const SETTLED: Duration = Duration::from_millis(300);
 const SETTLES: Duration = Duration::from_secs(10);
-/// What makes the nodes of a cluster go on without a part of it.
+/// Lets the nodes of a cluster go on without a part of it.
 const UNCOVERED: &[&str] =
     &["--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes"];
 
@@ -36,8 +36,8 @@ pub enum Keeper {
     Clocked,
     /// A Redis Cluster of three primaries and three replicas.
     Cluster,
-    /// The same without failover: no node serves the slots of a primary that is gone, and the
-    /// others go on.
+    /// The same without failover: no node takes over the slots of a lost primary, and the others go
+    /// on.
     Uncovered,
 }
 
@@ -79,14 +79,14 @@ impl Setup {
 }
 
 impl Setup {
-    /// The policy under load whose quota does not end.
+    /// The policy under load with an unlimited quota.
     #[must_use]
     pub fn endless(&self) -> Kind {
         if self.traffic.kinds.contains(&Kind::Loose) { Kind::Loose } else { Kind::Open }
     }
 }
 
-/// The sum of the statistics of a proxy whose names match.
+/// The sum of a proxy's statistics whose names match.
 ///
 /// # Errors
 /// When its admin interface does not answer.
@@ -105,7 +105,7 @@ pub enum Backend {
     Cluster(Cluster),
 }
 
-/// All of it, running. Parts end in this order.
+/// The running system. Its parts end in this order.
 #[derive(Debug)]
 pub struct Rig {
     /// The proxies.
@@ -117,18 +117,19 @@ pub struct Rig {
     /// The stores.
     pub stores: Vec<StoreProcess>,
     store_options: Vec<StoreOptions>,
-    /// Where each Envoy gets its listener from, and what stands there, where that is a file.
+    /// The file that each Envoy reads its listener from, and its content, if it reads it from a
+    /// file.
     listeners: Vec<(ListenerFile, EnvoyOptions)>,
     /// What keeps the counters.
     pub backend: Backend,
     /// The clock of the one Redis, where it can jump.
     pub clock: Option<Clock>,
-    /// What the proxies stand in front of.
+    /// The upstream behind the proxies.
     pub upstream: Upstream,
 }
 
 impl Rig {
-    /// Starts all of it.
+    /// Starts the system.
     ///
     /// # Errors
     /// When a part does not come up.
@@ -136,7 +137,7 @@ impl Rig {
         Self::start_with(setup, &document(QUOTA, TIMEOUT))
     }
 
-    /// Starts all of it with another document.
+    /// Starts the system with another document.
     ///
     /// # Errors
     /// When a part does not come up.
@@ -295,8 +296,8 @@ impl Rig {
         Ok(sum)
     }
 
-    /// Waits until no request is under way in any proxy, and none between them and the stores; what
-    /// is left.
+    /// Waits until no request is under way in any proxy or between the proxies and the stores.
+    /// Returns how many are left.
     ///
     /// # Errors
     /// When an admin interface does not answer.
@@ -306,12 +307,12 @@ impl Rig {
                 "^(http.ingress.downstream_rq_active|cluster.quota_store.upstream_rq_active)$",
             )
         };
-        // What is still running after the wait is reported to the caller.
+        // The caller gets what is still under way after the wait.
         let _ = wait::until_true("nothing under way", SETTLES, || Ok(active()? == 0));
         active()
     }
 
-    /// Units in Redis of the policy's users, once nothing is on its way back any more.
+    /// The units in Redis of the policy's users, once no refund is under way any more.
     ///
     /// # Errors
     /// When Redis does not answer, or goes on changing.

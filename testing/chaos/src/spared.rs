@@ -1,4 +1,4 @@
-//! The requests that a fault of one part of the store must not touch: invariant 7.
+//! The requests that a fault of one part of the store must not affect: invariant 7.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use crate::document::TIMEOUT;
 use crate::findings::Findings;
 use crate::load::Sample;
 
-/// What became of the requests of these users while the fault lasted.
+/// The outcome of these users' requests while the fault lasted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spared {
     /// All of them.
     pub asked: usize,
-    /// Those that no quota decided.
+    /// Requests that no quota decided.
     pub lost: usize,
     /// The time within which nine of ten were answered.
     pub p90: Duration,
@@ -34,7 +34,7 @@ impl Spared {
         Self { asked: samples.len(), lost, p90 }
     }
 
-    /// What of that may not be. Fewer than one in `one_in` may be lost.
+    /// The violations. Fewer than one in `one_in` may be lost.
     #[must_use]
     pub fn faults(&self, one_in: usize) -> Vec<String> {
         let mut faults = Vec::new();
@@ -86,7 +86,7 @@ mod tests {
             ],
             ..Findings::default()
         };
-        assert_eq!(Spared::of(&findings, &["healthy"]).faults(100).len(), 1, "none was asked for");
+        assert_eq!(Spared::of(&findings, &["healthy"]).faults(100).len(), 1, "no request was sent");
         findings.samples.extend((0..100).map(|ms| sample("healthy", ms, Outcome::Refused)));
         let spared = Spared::of(&findings, &["healthy"]);
         assert_eq!(spared, Spared { asked: 100, lost: 0, p90: Duration::from_millis(90) });

@@ -6,7 +6,7 @@ use quotagate_chaos::faults;
 use quotagate_chaos::plan::Plan;
 use quotagate_chaos::report;
 
-/// Each name is that of a fault, as the report cites it.
+/// Each test has the name of its fault, as the report cites it.
 macro_rules! faults {
     ($($name:ident),+ $(,)?) => {
         $(

@@ -1,9 +1,9 @@
 //! A clock that jumps, for one process: a library that is loaded before the C library
-//! (`LD_PRELOAD`) and adds seconds to what `gettimeofday` says, which is the clock of Redis'
+//! (`LD_PRELOAD`) and adds seconds to the result of `gettimeofday`. Redis uses that clock for
 //! `TIME`, windows and times to live.
 //!
-//! `QUOTAGATE_CLOCK` names a file that holds the seconds; no file or no number is none. Every other
-//! clock is the system's, that of timeouts among them.
+//! `QUOTAGATE_CLOCK` names a file that holds the seconds; without a file or a number nothing is
+//! added. All other clocks stay the system's, also those for timeouts.
 
 use std::ffi::{c_int, c_void};
 use std::time::{SystemTime, UNIX_EPOCH};

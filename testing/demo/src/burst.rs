@@ -1,4 +1,4 @@
-//! `--once`: requests of several callers, a table of what each got, and whether that is right.
+//! `--once`: requests of several callers, a table of the answers, and whether they are right.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ struct Row {
     retry_after: String,
 }
 
-/// Sends the burst; fails where an answer is not as it should be.
+/// Sends the burst. Fails if an answer is wrong.
 pub fn run(port: u16) -> Result<()> {
     task::step("demo: a burst of requests, 5 a minute for each caller");
     wait_for_room(port)?;
@@ -119,8 +119,8 @@ impl Row {
     }
 }
 
-/// Waits until requests are counted (the first ones may be let through unasked while connections
-/// open), and until the window has some seconds left.
+/// Waits until requests are counted (the first may pass uncounted while connections open), and
+/// until the window has some seconds left.
 fn wait_for_room(port: u16) -> Result<()> {
     let probe = jwt::token("demo-probe")?;
     let limit = READY + Duration::from_secs(u64::from(ROOM));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_line_for_each_request_and_marks_wrong_ones() {
+    fn table_has_a_line_for_each_request_and_marks_wrong_ones() {
         let script = script().unwrap();
         let row = Row::new(&script[0], 6, &answer(200, "4", None));
         let text = table(&[row]);

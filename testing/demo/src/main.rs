@@ -27,10 +27,10 @@ use quotagate_workspace::task;
 const ADMIN_PORT: u16 = 9901;
 const STORE_PORT: u16 = 9180;
 const STORE_ADMIN_PORT: u16 = 9181;
-/// How long a part may run before its health is looked at again.
+/// How often the parts are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// All that runs; dropped in this order, so that Envoy goes first.
+/// All running parts, dropped in this order, so that Envoy goes first.
 struct Parts {
     envoy: Envoy,
     store: StoreProcess,
@@ -117,7 +117,7 @@ fn stay(parts: &mut Parts, port: u16, interrupted: &AtomicBool) -> Result<()> {
     println!("\n{}\n", hints(port, parts.store.admin_port(), &jwt::token("alice")?));
     while !interrupted.load(Ordering::SeqCst) {
         let waited = wait::until_true("Ctrl-C", LOOK, || Ok(interrupted.load(Ordering::SeqCst)));
-        // Ctrl-C in a terminal reaches every part as well: who ends then did not fail.
+        // Ctrl-C in a terminal reaches every part as well, so a part that ends now did not fail.
         if waited.is_err() {
             ended_by_itself(parts, interrupted)?;
         }
@@ -130,7 +130,7 @@ fn ended_by_itself(parts: &mut Parts, interrupted: &AtomicBool) -> Result<()> {
     if interrupted.load(Ordering::SeqCst) { Ok(()) } else { checked }
 }
 
-/// The usual port, or a free one where it is taken.
+/// The usual port, or a free one if it is taken.
 fn usual_or_free(usual: u16, whose: &str) -> Result<u16> {
     if ports::is_free(usual) {
         return Ok(usual);
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_taken_port_is_one_sentence_with_a_remedy() {
+    fn taken_port_error_is_one_sentence_with_a_remedy() {
         assert!(port_taken(10_000).contains("--port 10001"));
         assert!(port_taken(u16::MAX).contains("--port 10000"));
     }

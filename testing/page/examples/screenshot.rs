@@ -1,8 +1,8 @@
 //! Takes the picture of the live page for the README: `cargo xtask screenshot [DIRECTORY]`.
 //!
-//! Real traffic of several callers on several policies, one dial, one override: `live-page.png` in
-//! `docs`. In another directory come `dark.png`, `narrow.png` and `dialog.png` beside it, to look
-//! at.
+//! Real traffic of several callers on several policies, one dial, one override. It writes
+//! `live-page.png` in `docs`. In another directory it also writes `dark.png`, `narrow.png` and
+//! `dialog.png`, for inspection.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,7 +73,7 @@ fn document() -> Value {
     })
 }
 
-/// Some callers ask more often than others.
+/// Some callers send more requests than others.
 fn requests() -> Result<Vec<Request>> {
     let callers =
         ["alice", "bob", "alice", "carol", "alice", "dave", "erin", "alice", "bob", "frank"];

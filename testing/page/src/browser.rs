@@ -1,7 +1,7 @@
-//! A headless Chromium with an empty profile, led through its chromedriver.
+//! A headless Chromium with an empty profile, controlled through chromedriver.
 //!
-//! Each has a driver of its own on a free port. Dropped, it closes the browser, and then ends the
-//! driver by its process id.
+//! Each has its own driver on a free port. Dropping it closes the browser, then ends the driver by
+//! its process id.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +33,7 @@ const ARGUMENTS: [&str; 10] = [
     "--hide-scrollbars",
 ];
 
-/// Light or dark, as the operating system would say.
+/// Light or dark, as the operating system would set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// `prefers-color-scheme: light`
@@ -104,7 +104,7 @@ impl Browser {
         Ok(self.runtime.block_on(self.driver()?.goto(url))?)
     }
 
-    /// What the body of a function returns that is run in the page; its `arguments` are `given`.
+    /// Runs the body of a function in the page and returns its result. Its `arguments` are `given`.
     ///
     /// # Errors
     /// When it throws.
@@ -113,7 +113,7 @@ impl Browser {
         Ok(returned.json().clone())
     }
 
-    /// What `run` returns of an `async` function: the value that its promise yields.
+    /// Runs the body of an `async` function and returns the value of its promise.
     ///
     /// # Errors
     /// When it throws.
@@ -135,11 +135,11 @@ impl Browser {
             .map(drop)
     }
 
-    /// Clicks the first element of this selector, as a mouse does: what lies upon it gets the
+    /// Clicks the first element of this selector, as a mouse does: an element on top of it gets the
     /// click.
     ///
     /// # Errors
-    /// When it is not there, or cannot be clicked, within 30 s.
+    /// When it does not exist or cannot be clicked within 30 s.
     pub fn click(&self, selector: &str) -> Result<()> {
         wait::until_true(&format!("a click on {selector}"), LIMIT, || {
             let driver = self.driver()?;
@@ -148,7 +148,7 @@ impl Browser {
         })
     }
 
-    /// Types this into a field that is emptied before.
+    /// Empties a field and types this into it.
     ///
     /// # Errors
     /// When it is not there or cannot be typed into.
@@ -170,7 +170,7 @@ impl Browser {
         Ok(self.runtime.block_on(actions.send_keys(keys).perform())?)
     }
 
-    /// The text of the first element of this selector; none where it is not there or not shown.
+    /// The text of the first element of this selector; empty if it does not exist or is hidden.
     ///
     /// # Errors
     /// When the browser is gone.
@@ -205,7 +205,7 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", media).map(drop)
     }
 
-    /// Writes what the window shows as PNG.
+    /// Writes a screenshot of the window as PNG.
     ///
     /// # Errors
     /// When the file cannot be written.

@@ -1,4 +1,4 @@
-//! What a person does with the live page, and a store that a test makes up.
+//! The actions of a person on the live page, and made-up data of a store.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -11,13 +11,13 @@ pub const LIVE: &str = "Live";
 /// Opens the page of the store at this admin port and waits until it is live.
 ///
 /// # Errors
-/// When it is not within 30 s.
+/// When it is not live within 30 s.
 pub fn open(browser: &Browser, admin_port: u16) -> Result<()> {
     browser.open(&address(admin_port))?;
     browser.wait_for("#connection", LIVE).map(drop)
 }
 
-/// Where the page is.
+/// The address of the page.
 #[must_use]
 pub fn address(admin_port: u16) -> String {
     format!("http://127.0.0.1:{admin_port}/")
@@ -76,9 +76,8 @@ fn set(browser: &Browser, selector: &str, value: &str) -> Result<()> {
     browser.fill(selector, value)
 }
 
-/// Makes every page that is opened from now on hear this snapshot, twice a second, and these
-/// overrides and changes, instead of the store's. What the page asks for otherwise goes to the
-/// store.
+/// Gives every page that is opened from now on this snapshot, twice a second, and these overrides
+/// and changes, instead of the store's. All other requests of the page go to the store.
 ///
 /// # Errors
 /// When the browser is gone.
@@ -111,7 +110,7 @@ pub fn make_up(
     ))
 }
 
-/// A snapshot in which everything is there, for one domain; `name` stands for the partitions.
+/// A snapshot with every field, for one domain; `name` is the name of the partitions.
 #[must_use]
 pub fn full_snapshot(name: &str) -> Value {
     let policy = |name: &str, mode: &str| {

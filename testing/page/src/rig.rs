@@ -15,7 +15,7 @@ use serde_json::Value;
 
 /// One Envoy with one worker. Parts end in this order.
 pub struct Rig {
-    /// In front of the upstream.
+    /// The proxy in front of the upstream.
     pub envoy: Envoy,
     _upstream: Upstream,
     /// Its admin address serves the page.
@@ -45,7 +45,7 @@ impl Rig {
         Ok(Client::connect(self.envoy.port())?.send(request)?.status)
     }
 
-    /// Sends these requests in turn, one each `pause`, until the value is dropped.
+    /// Sends these requests in turn, one per `pause`, until the value is dropped.
     #[must_use]
     pub fn traffic(&self, requests: Vec<Request>, pause: Duration) -> Traffic {
         let stop = Arc::new(AtomicBool::new(false));

@@ -1,6 +1,6 @@
-//! What one Redis carries: the store's own backend against a real Redis, and against a real cluster
-//! of three primaries with a replica each. Measured is the processor time of Redis, which does not
-//! depend on how busy the machine is otherwise, and its memory.
+//! What one Redis carries: the store's own backend with a real Redis, and with a real cluster of
+//! three primaries with a replica each. It measures the processor time of Redis, which does not
+//! depend on other load of the machine, and its memory.
 //!
 //! `cargo run --release --package quotagate-scale --example redis`
 
@@ -17,7 +17,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 
-/// Partitions that ask.
+/// The number of partitions.
 const PARTITIONS: u32 = 1_000_000;
 /// Calls under way at once.
 const CALLS: u64 = 8;
@@ -70,7 +70,7 @@ async fn measure(name: &str, url: &str, servers: Servers<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Calls until the time is over; how many counters took part.
+/// Sends calls until the time is over. Returns how many counters took part.
 async fn call_for(time: Duration, store: Arc<dyn Store>, items: u64, seed: u64) -> Result<u64> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let (end, mut counters) = (Instant::now() + time, 0);

@@ -1,4 +1,4 @@
-//! What was demanded and admitted of every counter in every window, against its quota.
+//! What was demanded and admitted of every counter in every window, compared with its quota.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub struct Audit {
     window: Window,
     /// The time since the Unix epoch at the origin of the proxies' clock.
     epoch: Duration,
-    /// By window from the first, and partition.
+    /// By window, counted from the first, and by partition.
     windows: Vec<Vec<Cell>>,
 }
 
@@ -22,7 +22,7 @@ struct Cell {
     admitted: u32,
 }
 
-/// What the quotas came to.
+/// The totals over all counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Counters that admitted more than their quota.
@@ -31,16 +31,16 @@ pub struct Totals {
     pub demanded: u64,
     /// Units admitted.
     pub admitted: u64,
-    /// Units demanded as far as the quotas reach: what one counter without any network would admit.
+    /// Units demanded within the quotas: what one counter without any network would admit.
     pub within: u64,
     /// Counters whose demand reached the quota.
     pub reached: u64,
-    /// Units admitted of those.
+    /// Units that those counters admitted.
     pub admitted_of_reached: u64,
 }
 
 impl Audit {
-    /// Of a run that begins at `epoch` and lasts for `length`.
+    /// An audit of a run that begins at `epoch` and lasts for `length`.
     pub fn new(
         quota: u64,
         window: Window,
@@ -48,13 +48,13 @@ impl Audit {
         length: Duration,
         partitions: usize,
     ) -> Self {
-        // The requests that wait at the end may be admitted in the window after it.
+        // Requests that wait at the end may be admitted in the window after it.
         let windows = window.number_at(epoch + length) - window.number_at(epoch) + 2;
         let windows = (0..windows).map(|_| vec![Cell::default(); partitions]).collect();
         Self { quota, window, epoch, windows }
     }
 
-    /// A request arrives.
+    /// Counts a request that arrives.
     ///
     /// # Errors
     /// No window or partition of this run.
@@ -64,8 +64,8 @@ impl Audit {
         Ok(())
     }
 
-    /// A request is admitted by the window that its proxy believes to end at `resets`: never before
-    /// the window does, and later by less than a window.
+    /// Counts a request that is admitted. Its proxy believes that the window ends at `resets`:
+    /// never before the window does, and later by less than a window.
     ///
     /// # Errors
     /// No window or partition of this run.
@@ -76,7 +76,7 @@ impl Audit {
         Ok(())
     }
 
-    /// What it comes to.
+    /// The totals.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for cell in self.windows.iter().flatten() {
@@ -120,7 +120,7 @@ mod tests {
         for ms in [0, 1, 9_999] {
             audit.demand(1, Duration::from_millis(ms)).unwrap();
         }
-        // A reset time is exact or late, by the reply's delay.
+        // A reset time is exact, or late by the reply's delay.
         audit.admit(1, at(10_000)).unwrap();
         audit.admit(1, at(10_049)).unwrap();
         let totals = Totals {

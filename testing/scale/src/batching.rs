@@ -1,15 +1,15 @@
-//! The model of batching, against the simulation: one proxy, requests for partitions of their own,
-//! round trips that are all the same.
+//! The model of batching, compared with the simulation: one proxy, one partition per request, and
+//! equal round trips.
 //!
 //! Little's law: calls under way = calls a second x round trip. With one call under way at a time,
 //! the next one leaves when it returns if requests have gathered meanwhile, else with the next
-//! request. So a call follows the one before after the round trip L and, with the chance `e^(-rate
-//! L)` that no request came meanwhile, after another `1 / rate`. What arrives between two
-//! departures shares the later call: items a call = rate x that time.
+//! request. So a call follows the previous one after the round trip L. With the chance `e^(-rate
+//! L)` no request came meanwhile, and it follows after another `1 / rate`. The later call takes
+//! everything that arrives between two departures: items a call = rate x that time.
 //!
-//! Where L is longer than requests gather ([`GATHER`]), a call leaves when the first of them has:
-//! that one comes `1 / rate` after the call before, and its time is seen to be over with the next
-//! event, another `1 / rate` later.
+//! If L is longer than requests gather ([`GATHER`]), a call leaves when the time of its first
+//! request is over. That request comes `1 / rate` after the previous call. The worker notices the
+//! end of its time with the next event, another `1 / rate` later.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -21,7 +21,7 @@ use quotagate_quota::worker::GATHER;
 use crate::setup::{Fleet, Network, Precision, Setup, Spread};
 use crate::world;
 
-/// What a proxy does to its store.
+/// The load of a proxy on its store.
 #[derive(Clone, Copy, Debug)]
 pub struct Batching {
     /// Calls a second.
@@ -32,7 +32,7 @@ pub struct Batching {
     pub under_way: f64,
 }
 
-/// By the model.
+/// The prediction of the model.
 pub fn model(rate: f64, round_trip: Duration) -> Batching {
     let trip = round_trip.as_secs_f64();
     let between = if round_trip > GATHER {
@@ -44,10 +44,10 @@ pub fn model(rate: f64, round_trip: Duration) -> Batching {
     Batching { calls, items: rate / calls, under_way: calls * trip }
 }
 
-/// By the simulation.
+/// The result of the simulation.
 ///
 /// # Errors
-/// A rate or a round trip that there cannot be.
+/// When the rate or the round trip is impossible.
 pub fn simulated(rate: f64, round_trip: Duration) -> Result<Batching> {
     let warm_up = Duration::from_millis(500);
     let setup = Setup {
@@ -75,7 +75,7 @@ pub fn simulated(rate: f64, round_trip: Duration) -> Result<Batching> {
     })
 }
 
-/// Round trips and rates, both of them next to each other, as a Markdown table.
+/// A Markdown table of round trips and rates, with model and simulation side by side.
 ///
 /// # Errors
 /// As of [`simulated`].

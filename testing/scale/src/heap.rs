@@ -1,4 +1,4 @@
-//! Bytes on the heap, by thread: what the workers of one run hold, while others run on other
+//! Bytes on the heap, by thread: what the workers of one run hold while other runs use other
 //! threads.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -14,8 +14,8 @@ static ALLOCATOR: Counting = Counting;
 /// The system's allocator, with a count of what each thread has allocated and not freed.
 struct Counting;
 
-/// What this thread has allocated less what it has freed, in bytes as asked for: what the allocator
-/// itself adds is not in it.
+/// What this thread has allocated and not freed, in requested bytes, without the allocator's own
+/// overhead.
 pub fn held() -> i64 {
     HELD.get()
 }

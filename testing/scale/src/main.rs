@@ -78,7 +78,10 @@ fn perform(arguments: &Arguments) -> Result<()> {
     if let Some(only) = &arguments.only {
         runs.retain(|run| run.title().starts_with(only));
         if runs.is_empty() {
-            bail!("--only {only}: no run begins so; they are\n{}", titles(&suite::runs(&base)));
+            bail!(
+                "--only {only}: no title of a run begins so; the titles are\n{}",
+                titles(&suite::runs(&base))
+            );
         }
     }
     let jobs = arguments
@@ -157,7 +160,7 @@ fn chance(text: &str) -> Result<f64, String> {
     number(text, |n| (0.0..=1.0).contains(&n), "from 0 to 1")
 }
 
-/// The most memory that this process has had, in KiB, where the system tells.
+/// The peak memory of this process in KiB, if the system knows it.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,4 +1,4 @@
-//! What becomes of a call on its way.
+//! The fate of calls on their way.
 
 use std::time::Duration;
 
@@ -9,36 +9,36 @@ use rand_distr::{Distribution, LogNormal};
 
 use crate::setup::{self, TIMEOUT};
 
-/// Draws what becomes of calls.
+/// Draws the fate of calls.
 pub struct Network {
     random: Xoshiro256PlusPlus,
     setup: setup::Network,
     round_trip: LogNormal<f64>,
 }
 
-/// What becomes of a call.
+/// The fate of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
-    /// When the store gets it, from its dispatch; `None`: never.
+    /// The time from dispatch until the store gets it; `None` if it never does.
     pub arrives: Option<Duration>,
-    /// When its caller hears of it, from its dispatch.
+    /// The time from dispatch until its caller gets an outcome.
     pub ends: End,
 }
 
-/// What a caller hears.
+/// The outcome for a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The reply.
     Reply(Duration),
-    /// That the time is over; a reply that comes later is dropped, with what it grants.
+    /// A timeout. A reply that comes later is dropped, with its grants.
     Timeout(Duration),
 }
 
 impl Network {
-    /// A network with draws of its own, which do not change the traffic's.
+    /// A network with its own random draws, so that it does not change the traffic.
     ///
     /// # Errors
-    /// A round trip or a spread that there cannot be.
+    /// When the round trip or the spread is impossible.
     pub fn new(setup: setup::Network, seed: u64) -> Result<Self> {
         let median = setup.round_trip.as_secs_f64();
         let round_trip = LogNormal::new(median.ln(), setup.sigma)
@@ -50,7 +50,7 @@ impl Network {
         })
     }
 
-    /// What becomes of a call whose caller waits for `timeout`.
+    /// Draws the fate of a call whose caller waits for `timeout`.
     pub fn call(&mut self, timeout: Duration) -> Fate {
         let round_trip = Duration::from_secs_f64(self.round_trip.sample(&mut self.random));
         let (there, back) = (self.message(round_trip / 2), self.message(round_trip / 2));

@@ -1,4 +1,4 @@
-//! Several runs at a time, and how far they are.
+//! Several runs at a time, and their progress.
 
 use std::io::{IsTerminal, Write as _, stderr};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -18,16 +18,16 @@ const REFRESH: Duration = Duration::from_millis(250);
 /// A run, while it is one of several.
 struct Job<'a> {
     run: &'a Run,
-    /// Thousandths that are done.
+    /// The completed thousandths.
     done: AtomicU32,
     report: Mutex<Option<Result<Report>>>,
 }
 
-/// The reports of all runs in their order. `at_once` runs go on at a time; standard error shows
-/// their progress.
+/// Runs everything, `at_once` runs at a time, and returns the reports in order. Progress goes to
+/// standard error.
 ///
 /// # Errors
-/// The first that a run has.
+/// The first error of a run.
 pub fn reports(runs: &[Run], at_once: usize) -> Result<Vec<Report>> {
     let job = |run| Job { run, done: AtomicU32::new(0), report: Mutex::new(None) };
     let jobs: Vec<Job<'_>> = runs.iter().map(job).collect();
@@ -60,7 +60,7 @@ impl Job<'_> {
     }
 }
 
-/// One line, over the one before.
+/// Prints one line over the previous one.
 fn show(jobs: &[Job<'_>]) {
     let done = |job: &Job<'_>| job.done.load(Ordering::Relaxed);
     let over = jobs.iter().filter(|job| done(job) == 1000).count();

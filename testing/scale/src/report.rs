@@ -1,4 +1,4 @@
-//! What came out of a run, and a table of several.
+//! The results of a run, and a table of several.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::setup::Setup;
 use crate::store::Work;
 use crate::waits::Waits;
 
-/// What came out of a run.
+/// The results of a run.
 #[derive(Clone)]
 pub struct Report {
     /// What was run.
@@ -16,7 +16,7 @@ pub struct Report {
     pub measured: Measured,
     /// What the store did after the warm-up.
     pub work: Work,
-    /// What became of the quotas, the warm-up included.
+    /// The audit of the quotas, the warm-up included.
     pub totals: Totals,
     /// What the workers held at the end.
     pub memory: Memory,
@@ -27,11 +27,11 @@ pub struct Report {
 /// What the proxies did.
 #[derive(Clone, Default)]
 pub struct Measured {
-    /// How long requests waited, whatever became of them; how many there were.
+    /// How long requests waited, whatever their outcome, and how many there were.
     pub waits: Waits,
     /// Calls that left.
     pub calls: u64,
-    /// How long they were under way, all together.
+    /// How long all calls together were under way.
     pub under_way: Duration,
     /// Requests answered with 429.
     pub refused: u64,
@@ -42,14 +42,14 @@ pub struct Measured {
 /// Bytes of workers on the heap.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
-    /// Of all of them.
+    /// Bytes of all workers.
     pub all: u64,
-    /// Of the largest.
+    /// Bytes of the largest worker.
     pub most: u64,
 }
 
 impl Report {
-    /// What is wrong with the run, if anything: too much admitted, or an undecided request.
+    /// What is wrong with the run, if anything: a counter over its quota, or an undecided request.
     pub fn fault(&self) -> Option<String> {
         let Totals { over, .. } = self.totals;
         match (over, self.undecided) {
@@ -64,7 +64,7 @@ impl Report {
         self.measured.waits.len()
     }
 
-    /// Redis commands a request: one script a reservation or return.
+    /// Redis commands per request: one script for each reservation or refund.
     pub fn scripts_a_request(&self) -> f64 {
         part(self.work.reservations + self.work.refunds, self.requests())
     }
@@ -79,17 +79,17 @@ impl Report {
         self.work.hottest as f64 / self.measured_for().as_secs_f64()
     }
 
-    /// How long was measured, in virtual time.
+    /// The measured time, in virtual time.
     pub fn measured_for(&self) -> Duration {
         self.setup.length.saturating_sub(self.setup.warm_up)
     }
 
-    /// Of the quotas that were demanded in full, the part that was admitted.
+    /// The admitted part of the quotas that were demanded in full.
     pub fn of_reached(&self) -> f64 {
         part(self.totals.admitted_of_reached, self.totals.reached * self.setup.quota)
     }
 
-    /// Of what was demanded within the quotas, the part that was admitted.
+    /// The admitted part of what was demanded within the quotas.
     pub fn of_within(&self) -> f64 {
         part(self.totals.admitted, self.totals.within)
     }
@@ -104,8 +104,8 @@ pub const HEAD: &str = "\
 | fleet | precision | scripts a request (refunds) | calls a request | waited | waits p50, p99 | 429 | 503 | admitted of quotas reached | of demand within quotas | hottest counter | memory mean, most |
 | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |";
 
-/// A row of the table; the waits are of all requests, in ms, the hottest counter's scripts a
-/// second, and the memory a proxy's.
+/// A row of the table. The waits are those of all requests in ms. The scripts are those of the
+/// hottest counter per second. The memory is that of one proxy.
 pub fn row(fleet: &str, precision: &str, report: &Report) -> String {
     let Measured { waits, refused, unavailable, .. } = &report.measured;
     let requests = report.requests();

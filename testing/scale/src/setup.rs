@@ -10,9 +10,9 @@ use quotagate_quota::config::Config;
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The fleet and who asks it.
+    /// The fleet and its traffic.
     pub fleet: Fleet,
-    /// Between the proxies and the store.
+    /// The network between the proxies and the store.
     pub network: Network,
     /// Units of a partition a window.
     pub quota: u64,
@@ -22,7 +22,7 @@ pub struct Setup {
     pub precision: Precision,
     /// How long requests arrive, in virtual time.
     pub length: Duration,
-    /// What happens before this is not in the report's rates; quotas are audited all the same.
+    /// The warm-up. The report's rates leave it out; the audit of quotas does not.
     pub warm_up: Duration,
     /// The same seed draws the same requests, and the same network for the same calls.
     pub seed: u64,
@@ -35,31 +35,33 @@ pub struct Fleet {
     pub proxies: NonZeroU32,
     /// How many partitions.
     pub partitions: NonZeroU32,
-    /// The exponent of Zipf's distribution: the partition of rank r asks in proportion to r^-zipf.
+    /// The exponent of Zipf's distribution: the partition of rank r sends requests in proportion to
+    /// r^-zipf.
     pub zipf: f64,
     /// Requests a second of the whole fleet: a Poisson process.
     pub rate: f64,
-    /// Through how many of the proxies the requests of a partition come.
+    /// How many of the proxies carry the requests of one partition.
     pub spread: Spread,
 }
 
-/// Through which proxies the requests of a partition come.
+/// The proxies that carry the requests of one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Through any.
+    /// All of them.
     All,
-    /// Through so many, which are its own: a region's, or those that a balancer by hash chooses.
+    /// So many, which are the partition's own: those of a region, or those that a load balancer
+    /// chooses by hash.
     Few(NonZeroU32),
 }
 
-/// What becomes of messages.
+/// The quality of the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Network {
     /// The median of the time between a call and its reply, the store's work included.
     pub round_trip: Duration,
-    /// How far it spreads: the sigma of a log-normal distribution, 0 = not at all.
+    /// The spread of that time: the sigma of a log-normal distribution; 0 means none.
     pub sigma: f64,
-    /// The chance that a message is lost, on the way there and back each.
+    /// The chance that a message is lost, in each direction.
     pub lost: f64,
     /// The chance that it takes one to four times the proxy's timeout.
     pub late: f64,
@@ -84,7 +86,7 @@ impl Setup {
     /// The configuration of every proxy: one policy, which fails closed.
     ///
     /// # Errors
-    /// A quota, a window or an `ahead` that a configuration cannot have.
+    /// When a configuration cannot have this quota, window or `ahead`.
     pub fn config(&self) -> Result<Rc<Config>> {
         let precision = match self.precision {
             Precision::Exact => String::new(),

@@ -1,5 +1,5 @@
-//! The store: what its one script does to a counter, in virtual time. Written from the contract and
-//! not from the product's code; a test holds it against the store's own memory backend.
+//! The store: the effect of its one script on a counter, in virtual time. It is written from the
+//! contract, not from the product's code. A test compares it with the store's own memory backend.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use crate::traffic::partition_of;
 pub struct Store {
     window: Window,
     counters: Vec<Counter>,
-    /// What it has done since this was last taken.
+    /// The work since it was last taken.
     pub work: Work,
 }
 
-/// What the store did.
+/// The work of the store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     /// Reservations: one script each.
     pub reservations: u64,
     /// Refunds: one script each.
     pub refunds: u64,
-    /// Of both, those for the partition of rank one.
+    /// Reservations and refunds for the partition of rank one.
     pub hottest: u64,
 }
 
@@ -43,7 +43,7 @@ impl Store {
     /// Carries out the body of a call at `now` since the Unix epoch, and answers it.
     ///
     /// # Errors
-    /// A body that the store would refuse: the workers send none.
+    /// When the store would refuse the body. Workers send no such body.
     pub fn carry_out(&mut self, body: &[u8], now: Duration) -> Result<Vec<u8>> {
         let request: ReserveRequest<&str> =
             serde_json::from_slice(body).context("the body of a call")?;

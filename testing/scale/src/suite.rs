@@ -1,4 +1,4 @@
-//! The fleets that are compared: one base, and what is changed of it.
+//! The fleets that are compared: one base, and changes to it.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::setup::{Precision, Setup, Spread};
 /// A run and its names in the table.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What was changed of the base.
+    /// What differs from the base.
     pub fleet: String,
     /// How exactly the policy counts.
     pub precision: &'static str,
@@ -27,12 +27,12 @@ const fn lease(ms: u64) -> Precision {
     Precision::Lease { ahead: Duration::from_millis(ms) }
 }
 
-/// How many proxies carry a partition where it does not come through all of them.
+/// How many proxies carry a partition if not all do.
 const FEW: NonZeroU32 = NonZeroU32::MIN.saturating_add(3);
-/// The chance that a message is lost, and that it is late, where the network is bad.
+/// The chance that a message is lost, and that it is late, on a bad network.
 const BAD: f64 = 0.01;
 
-/// The runs of a fleet: with its quota, which hot partitions reach, and with what is changed of it.
+/// The runs of a fleet: with its quota, which hot partitions reach, and with each change to it.
 pub fn runs(base: &Setup) -> Vec<Run> {
     let all = [EXACT, LEASE_100MS, LEASE_1S, LEASE_10S];
     let few = [EXACT, LEASE_1S];
@@ -75,7 +75,7 @@ pub fn runs(base: &Setup) -> Vec<Run> {
     runs
 }
 
-/// No partition of any fleet asks for so much.
+/// No partition of any fleet demands so much.
 const UNREACHED: u64 = MAX_UNITS;
 
 fn tenth(n: NonZeroU32) -> NonZeroU32 {
@@ -83,7 +83,7 @@ fn tenth(n: NonZeroU32) -> NonZeroU32 {
 }
 
 impl Run {
-    /// Its row's first cells.
+    /// The first cells of its row.
     pub fn title(&self) -> String {
         format!("{}, {}", self.precision, self.fleet)
     }

@@ -1,4 +1,4 @@
-//! Who asks, where and when.
+//! The requests: for which partition, through which proxy and when.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::setup::{Fleet, Setup, Spread};
 
 const BEFORE: &str = "scale:per-caller:{jwt.sub=";
 
-/// The requests of a fleet, one after the other.
+/// The requests of a fleet, one after another.
 pub struct Traffic {
     random: Xoshiro256PlusPlus,
     fleet: Fleet,
@@ -27,9 +27,9 @@ pub struct Traffic {
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which proxy it meets.
+    /// The proxy that gets it.
     pub proxy: usize,
-    /// For whom it counts: the rank less one.
+    /// The partition that it counts for: the rank minus one.
     pub partition: usize,
 }
 
@@ -37,7 +37,7 @@ impl Traffic {
     /// The traffic of a run.
     ///
     /// # Errors
-    /// A rate or an exponent that there cannot be.
+    /// When the rate or the exponent is impossible.
     pub fn new(setup: &Setup, window: Window) -> Result<Self> {
         let fleet = setup.fleet;
         Ok(Self {
@@ -51,7 +51,7 @@ impl Traffic {
         })
     }
 
-    /// How long after the one before the next request comes, and the request.
+    /// The time from the previous request to the next one, and the next one.
     pub fn draw(&mut self) -> (Duration, Request) {
         let gap = Duration::from_secs_f64(self.gap.sample(&mut self.random));
         // The distribution is over the whole numbers from 1.
@@ -67,7 +67,8 @@ impl Traffic {
         (gap, Request { proxy, partition })
     }
 
-    /// What the filter asks its worker for such a request: made anew for each, as from a real one.
+    /// What the filter would ask its worker for this request. Made anew for each, as from a real
+    /// request.
     pub fn check(&self, partition: usize) -> Check {
         let key = format!("{BEFORE}{partition:010}}}").into();
         let counter = Counter { key, quota: self.quota, window: self.window };
@@ -78,7 +79,7 @@ impl Traffic {
 /// The partition that a key names.
 ///
 /// # Errors
-/// It is none of the keys of [`Traffic::check`].
+/// When the key does not come from [`Traffic::check`].
 pub fn partition_of(key: &str) -> Result<usize> {
     let digits = key.strip_prefix(BEFORE).and_then(|rest| rest.strip_suffix('}'));
     digits
@@ -86,7 +87,7 @@ pub fn partition_of(key: &str) -> Result<usize> {
         .with_context(|| format!("no key of this fleet: {key}"))
 }
 
-/// A number that says nothing of the partition's rank, below 2^32 (Knuth's multiplicative hashing).
+/// A number below 2^32 that does not reveal the partition's rank (Knuth's multiplicative hashing).
 fn scattered(partition: usize) -> usize {
     (partition as u32).wrapping_mul(2_654_435_761) as usize
 }

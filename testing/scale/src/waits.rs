@@ -10,7 +10,7 @@ const STEPS: usize = 10_000;
 #[derive(Clone)]
 pub struct Waits {
     none: u64,
-    /// By the whole steps waited; the last one holds all that is longer.
+    /// By waited steps; the last one holds all longer waits.
     steps: Vec<u64>,
 }
 
@@ -21,12 +21,12 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// A request was decided at once.
+    /// Counts a request that was decided at once.
     pub fn none(&mut self) {
         self.none += 1;
     }
 
-    /// A request waited.
+    /// Counts a request that waited.
     pub fn add(&mut self, time: Duration) {
         let step = (time.as_nanos() / STEP.as_nanos()) as usize;
         if let Some(n) = self.steps.get_mut(step.min(STEPS - 1)) {
@@ -49,7 +49,7 @@ impl Waits {
         self.steps.iter().sum()
     }
 
-    /// So much or less did this part of all requests wait, to a step above.
+    /// The time within which this part of all requests was decided, rounded up to a step.
     pub fn quantile(&self, part: f64) -> Duration {
         let mut rest = ((self.len() as f64 * part).ceil() as u64).saturating_sub(self.none);
         if rest == 0 {

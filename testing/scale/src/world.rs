@@ -19,9 +19,9 @@ use crate::setup::{Setup, TIMEOUT};
 use crate::store::Store;
 use crate::traffic::{Request, Traffic};
 
-/// How often a worker is ticked; the filter does the same.
+/// The pause between two ticks of a worker, as in the filter.
 const TICK: Duration = Duration::from_millis(10);
-/// About the time since the Unix epoch when a run begins; it begins with a window.
+/// The approximate time since the Unix epoch at the start of a run. A run starts with a window.
 const EPOCH_S: u64 = 1_800_000_000;
 
 /// What is simulated, in mid-run.
@@ -47,8 +47,8 @@ struct Waiting {
     since: Duration,
 }
 
-/// Something that a message does. The earliest is the smallest; of two at one time, the one that
-/// was sent first.
+/// An event of a message. The earliest is the smallest; of two at the same time, the one that was
+/// sent first.
 struct Message {
     at: Duration,
     serial: u64,
@@ -58,16 +58,16 @@ struct Message {
 }
 
 enum Event {
-    /// The store gets a call; the caller gets its reply so much later, or nothing.
+    /// The store gets a call. The caller gets its reply so much later, or nothing.
     Store(Vec<u8>, Option<Duration>),
     Reply(Vec<u8>),
     Timeout,
 }
 
-/// Runs it all. `progress` hears how much of it is done, from 0 to 1.
+/// Runs the simulation. `progress` is called with the completed part, from 0 to 1.
 ///
 /// # Errors
-/// A setup that cannot be, or messages that no store would accept.
+/// When the setup is impossible, or a message is one that no store would accept.
 pub fn run(setup: &Setup, mut progress: impl FnMut(f64)) -> Result<Report> {
     let mut world = World::new(setup)?;
     let proxies = world.workers.len();
@@ -172,7 +172,7 @@ impl World {
         self.settle(proxy)
     }
 
-    /// Sends the calls that are due, and takes note of what is decided.
+    /// Sends the calls that are due, and records the decided requests.
     fn settle(&mut self, proxy: usize) -> Result<()> {
         let now = Monotonic::new(self.now);
         while let Some(call) = self.worker(proxy)?.next_call(now) {

@@ -12,8 +12,8 @@ use quotagate_scale::world;
 
 const LEASE: Precision = Precision::Lease { ahead: Duration::from_millis(100) };
 
-/// 20 proxies, of whose 10,000 partitions about a tenth of all requests is for the first; 1 ms to
-/// the store.
+/// 20 proxies and 10,000 partitions; about a tenth of all requests is for the first partition. 1 ms
+/// to the store.
 fn fleet() -> Setup {
     Setup {
         fleet: Fleet {
@@ -89,7 +89,7 @@ fn leases_send_fewer_scripts_for_hot_traffic() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn same_seed_gives_the_same_run() {
     for precision in [Precision::Exact, LEASE] {
         let setup = Setup { precision, quota: 200, ..fleet() };
         let essence = |setup: &Setup| {

@@ -1,5 +1,5 @@
-//! The simulated store means what the real one means: its memory backend, which the store's own
-//! tests hold to the script's meaning, grants the same.
+//! The simulated store grants what the real one grants: the memory backend, which the store's own
+//! tests compare with the script.
 
 #![cfg(test)]
 

@@ -1,8 +1,8 @@
-//! A store that misbehaves on request: it counts, or answers slowly, with nonsense, half, twice, or
-//! not at all.
+//! A store that misbehaves on request: it counts, or it answers slowly, with nonsense, half, twice,
+//! or not at all.
 //!
-//! It speaks HTTP/1.1 on a port of 127.0.0.1, a thread a connection, and ends when dropped. What it
-//! answers can be changed at any time, and holds for calls that arrive from then on.
+//! It speaks HTTP/1.1 on a port of 127.0.0.1, with one thread per connection, and ends when
+//! dropped. A change of its answers applies to all calls that arrive afterwards.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ use socket2::SockRef;
 
 use crate::wait::PAUSE;
 
-/// The one window that it counts in ends so much later, whenever it is asked.
+/// Time until the end of the one window that it counts in: the same in every answer.
 const RESET_MS: u64 = 30_000;
 
 /// What a call gets.
@@ -28,24 +28,24 @@ pub enum Behaviour {
     Good,
     /// A good reply, later.
     Slow(Duration),
-    /// A good reply, and at once the same again.
+    /// A good reply, sent twice.
     Twice,
-    /// A good reply, changed.
+    /// A good reply with a change.
     Altered(fn(&mut Value)),
     /// This status and this body.
     Answer(u16, Vec<u8>),
-    /// These bytes, and then what follows.
+    /// These bytes, then this ending.
     Bytes(Vec<u8>, Then),
 }
 
-/// What follows bytes that are no whole answer.
+/// What follows an answer that is not whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// The connection is closed.
     Close,
     /// The connection is reset.
     Reset,
-    /// Nothing, until the caller closes it.
+    /// Nothing; the connection stays open until the caller closes it.
     Hold,
 }
 
@@ -59,7 +59,7 @@ struct Shared {
     stopping: AtomicBool,
 }
 
-/// A running one.
+/// A running hostile store.
 #[derive(Debug)]
 pub struct HostileStore {
     port: u16,
@@ -68,7 +68,7 @@ pub struct HostileStore {
 }
 
 impl HostileStore {
-    /// Starts a good one.
+    /// Starts one that behaves well.
     ///
     /// # Errors
     /// When the system refuses a socket or a thread.
@@ -94,12 +94,12 @@ impl HostileStore {
         self.port
     }
 
-    /// Calls that arrive from now on get this.
+    /// Sets the answer to calls that arrive from now on.
     pub fn set(&self, behaviour: Behaviour) {
         *lock(&self.shared.behaviour) = behaviour;
     }
 
-    /// The units that good replies have granted, altered ones not among them.
+    /// The units that good replies have granted. Altered replies do not count.
     #[must_use]
     pub fn granted(&self) -> u64 {
         lock(&self.shared.granted).values().sum()
@@ -121,7 +121,7 @@ impl Drop for HostileStore {
     }
 }
 
-/// A panic of another thread leaves nothing half-done in there.
+/// A panic of another thread leaves no half-done change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -136,7 +136,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         lock(&shared.streams).insert(number, copy);
         let shared = Arc::clone(shared);
         thread::spawn(move || {
-            // Errors are those of a caller that has gone.
+            // An error means that the caller has left.
             let _ = serve(&stream, &shared);
             // A reset goes out when the last of its handles is dropped.
             lock(&shared.streams).remove(&number);
@@ -180,7 +180,8 @@ fn serve(mut stream: &TcpStream, shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Waits so long, or until the caller has closed the connection; without a limit until then.
+/// Waits for this time, or until the caller closes the connection. Without a limit, waits for the
+/// latter.
 fn hold(stream: &TcpStream, limit: Option<Duration>, shared: &Shared) {
     let start = Instant::now();
     let gone = || stream.set_nonblocking(true).is_err() || matches!(stream.peek(&mut [0]), Ok(0));
@@ -190,11 +191,11 @@ fn hold(stream: &TcpStream, limit: Option<Duration>, shared: &Shared) {
     {
         thread::sleep(PAUSE);
     }
-    // Where this fails, so does writing.
+    // If this fails, writing fails too.
     let _ = stream.set_nonblocking(false);
 }
 
-/// The body of the next call; `None` where there is none any more.
+/// The body of the next call; `None` if the caller has closed the connection.
 fn read_call(reader: &mut BufReader<&TcpStream>) -> Result<Option<Value>> {
     let mut length = None;
     loop {
@@ -229,7 +230,8 @@ fn good(request: &Value, shared: &Shared) -> Vec<u8> {
     answer(200, reply.to_string().as_bytes())
 }
 
-/// A reply; `grant` makes of key, units wanted and quota the units granted, and those in use then.
+/// A reply. `grant` maps the key, the wanted units and the quota to the granted units and the used
+/// ones.
 fn reply(request: &Value, mut grant: impl FnMut(&str, u64, u64) -> (u64, u64)) -> Value {
     let number = |reservation: &Value, field: &str| {
         reservation.get(field).and_then(Value::as_u64).unwrap_or_default()

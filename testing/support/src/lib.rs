@@ -1,9 +1,9 @@
 //! Starts and stops the real parts that tests and the demo need: Redis, a Redis Cluster of six
-//! nodes, the store, Envoy, an upstream; and talks to them over HTTP/1.1, HTTP/2 and TLS.
+//! nodes, the store, Envoy and an upstream. Talks to them over HTTP/1.1, HTTP/2 and TLS.
 //!
 //! Everything listens on loopback, keeps its files in a directory of its own, and ends when its
-//! value is dropped. Nothing sleeps for a fixed time: what has to become true is polled, with a
-//! deadline, and an error carries the end of the process' log.
+//! value is dropped. Nothing sleeps for a fixed time: conditions are polled until a deadline, and
+//! an error carries the end of the process' log.
 
 pub mod envoy;
 pub mod hostile_store;

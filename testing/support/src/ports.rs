@@ -1,7 +1,7 @@
 //! Free loopback ports.
 //!
-//! They are taken from below the range that the system gives to outgoing connections, so that no
-//! connection of another test can sit on a port between the moment it is found and the moment a
+//! The ports lie below the range that the system gives to outgoing connections, so that no
+//! connection of another test can take a port between the moment it is found and the moment a
 //! server binds it.
 
 use std::{
@@ -49,13 +49,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_given_once() {
+    fn port_is_given_once() {
         let ports: BTreeSet<u16> = (0..50).map(|_| free().unwrap()).collect();
         assert_eq!(ports.len(), 50);
     }
 
     #[test]
-    fn a_port_with_a_listener_is_not_free() {
+    fn port_with_a_listener_is_not_free() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         assert!(!is_free(listener.local_addr().unwrap().port()));
     }

@@ -15,8 +15,8 @@ use crate::wait;
 /// How many of its last lines an error message shows.
 const TAIL: usize = 30;
 
-/// Lets this process, and those that it starts, open as many files as the system lets it: thousands
-/// of connections need more than most shells allow.
+/// Lets this process and its children open as many files as the system allows: thousands of
+/// connections need more than most shells allow.
 ///
 /// # Errors
 /// When the system refuses.
@@ -59,7 +59,7 @@ impl Process {
         self.child.id()
     }
 
-    /// All it wrote so far.
+    /// All output so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read(&self.log)
@@ -67,7 +67,7 @@ impl Process {
             .unwrap_or_default()
     }
 
-    /// Whether it has not ended yet.
+    /// Whether it still runs.
     ///
     /// # Errors
     /// When the system cannot say.
@@ -108,7 +108,7 @@ impl Process {
     /// # Errors
     /// When the process has ended.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
-        // A process that was waited for has given its id back: never signal that id again.
+        // The system may reuse the id of a process that was waited for, so never signal it again.
         if !self.is_running()? {
             bail!("{} has ended already", self.name);
         }
@@ -132,7 +132,7 @@ impl Process {
         ended.with_context(|| format!("{}; its last words:\n{}", self.name, self.tail()))
     }
 
-    /// SIGKILL, and waits for the end. Nothing to do for one that has ended.
+    /// SIGKILL, and waits for the end. Does nothing if the process has ended.
     ///
     /// # Errors
     /// When the system refuses.
@@ -144,7 +144,7 @@ impl Process {
         Ok(())
     }
 
-    /// The last lines of its log.
+    /// The last lines of the log.
     #[must_use]
     pub fn tail(&self) -> String {
         let log = self.log();

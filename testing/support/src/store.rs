@@ -31,7 +31,7 @@ pub struct StoreOptions {
     pub admin: String,
     /// Further arguments.
     pub arguments: Vec<String>,
-    /// Variables of its environment, beside those of the test's own.
+    /// Variables of its environment, besides those of the test.
     pub environment: Vec<(String, String)>,
     /// The command; without one, `dist/quotagate`.
     pub program: Option<PathBuf>,
@@ -80,7 +80,7 @@ impl StoreOptions {
         self
     }
 
-    /// With this command instead, such as the one that Cargo built for a test of its own crate.
+    /// With this command instead, such as the one that Cargo built for a test of the same crate.
     #[must_use]
     pub fn program(mut self, path: impl AsRef<Path>) -> Self {
         self.program = Some(path.as_ref().to_owned());
@@ -98,7 +98,7 @@ pub struct StoreProcess {
 }
 
 impl StoreProcess {
-    /// Starts one on free ports and waits until it listens (its backend need not be there).
+    /// Starts one on free ports and waits until it listens. Its backend may be missing.
     ///
     /// # Errors
     /// When it was not built, or does not come up.
@@ -129,7 +129,7 @@ impl StoreProcess {
         let mut command = Command::new(program);
         command.arg("serve").args(["--store", &options.store, "--listen", &options.listen]);
         command.args(["--admin", &options.admin]).args(&options.arguments);
-        // Few tests have anything to drain: those set it, or give `--drain`.
+        // Few tests have anything to drain; those give `--drain` themselves.
         command.env("QUOTAGATE_DRAIN", "0s");
         command.envs(options.environment.iter().map(|(name, value)| (name, value)));
         let mut process =
@@ -147,7 +147,7 @@ impl StoreProcess {
         Ok(Self { process, port, admin_port, _directory: directory })
     }
 
-    /// The port it serves filters on; 0 for a Unix socket.
+    /// The port that filters call; 0 for a Unix socket.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -159,7 +159,7 @@ impl StoreProcess {
         self.admin_port
     }
 
-    /// Sends JSON to its admin address, as an operator does; the answer, which must be 200.
+    /// Sends JSON to its admin address, as an operator does. Returns the answer, which must be 200.
     ///
     /// # Errors
     /// When no answer comes, or another one.
@@ -182,13 +182,13 @@ impl StoreProcess {
         self.process.pid()
     }
 
-    /// All it wrote so far.
+    /// All output so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.log()
     }
 
-    /// SIGTERM alone: it drains, and ends later.
+    /// Sends SIGTERM and does not wait: the store drains, and ends later.
     ///
     /// # Errors
     /// When it has ended.
@@ -232,7 +232,7 @@ impl StoreProcess {
         self.process.signal(Signal::CONT)
     }
 
-    /// Fails where the store has ended.
+    /// Fails if the store has ended.
     ///
     /// # Errors
     /// When it has ended; the message ends with its last lines.

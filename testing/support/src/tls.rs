@@ -19,14 +19,14 @@ use serde_json::{Value, json};
 
 use crate::{edits, yaml};
 
-/// A certificate authority of one's own.
+/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     file: PathBuf,
 }
 
-/// Whom a certificate is for.
+/// The holder of a certificate.
 #[derive(Debug, Clone, Default)]
 pub struct Holder {
     names: Vec<String>,
@@ -42,20 +42,20 @@ pub struct Certificate {
 }
 
 impl Holder {
-    /// Of these DNS names and IP addresses.
+    /// A holder with these DNS names and IP addresses.
     #[must_use]
     pub fn names(names: &[&str]) -> Self {
         Self { names: names.iter().map(|&name| name.to_owned()).collect(), ..Self::default() }
     }
 
-    /// And of this URI, such as `spiffe://example.org/ns/shop/sa/cart`.
+    /// Adds this URI, such as `spiffe://example.org/ns/shop/sa/cart`.
     #[must_use]
     pub fn uri(mut self, uri: &str) -> Self {
         self.uris.push(uri.to_owned());
         self
     }
 
-    /// And with this in its subject, after what was given before.
+    /// Adds this to the subject, after what was given before.
     #[must_use]
     pub fn subject(mut self, kind: DnType, value: &str) -> Self {
         self.subject.push((kind, value.to_owned()));
@@ -80,7 +80,7 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), certificate: certificate.der().clone(), file })
     }
 
-    /// Where its certificate lies.
+    /// The path of its certificate.
     #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
@@ -89,7 +89,7 @@ impl Authority {
     /// A certificate for this holder.
     ///
     /// # Errors
-    /// When a name is none that a certificate can hold.
+    /// When a certificate cannot hold one of the names.
     pub fn issue(&self, holder: &Holder) -> Result<Certificate> {
         let mut params = CertificateParams::new(holder.names.clone())?;
         for uri in &holder.uris {
@@ -104,8 +104,8 @@ impl Authority {
         Ok(Certificate { der: certificate.der().clone(), pem: certificate.pem(), key })
     }
 
-    /// A client that trusts servers of this authority alone, and shows this certificate where it is
-    /// asked.
+    /// A client that trusts only servers of this authority, and shows this certificate if a server
+    /// requires one.
     ///
     /// # Errors
     /// When key and certificate do not belong together.
@@ -126,7 +126,7 @@ impl Authority {
     }
 
     /// Makes Envoy's listener speak TLS as in `envoy/mtls.yaml`, as `localhost` with a certificate
-    /// of this authority, whose clients need one of it too.
+    /// of this authority. Clients need one of it too.
     ///
     /// # Errors
     /// When no certificate can be made.

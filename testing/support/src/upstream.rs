@@ -29,25 +29,26 @@ use hyper_util::{
 };
 use tokio::{io, net::TcpListener, sync::oneshot, time::sleep};
 
-/// A request with this header is answered with its value as status, for policies that count by
-/// status.
+/// The upstream answers a request with this header with its value as the status, for policies that
+/// count by status.
 pub const STATUS_HEADER: &str = "x-answer-status";
 
-/// A request with this header is answered after so many milliseconds, at most [`MAX_DELAY`].
+/// The upstream answers a request with this header after so many milliseconds, at most
+/// [`MAX_DELAY`].
 pub const DELAY_HEADER: &str = "x-answer-delay-ms";
 
-/// The longest that an answer is held back.
+/// The longest delay of an answer.
 pub const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// Requests with this header are also counted by its value, see [`Upstream::tally`].
+/// The upstream also counts requests with this header by its value, see [`Upstream::tally`].
 pub const TALLY_HEADER: &str = "x-tally";
 
-/// Headers that start so come back on the answer without the prefix: `x-answer-header-etag: 1`
-/// gives `etag: 1`.
+/// Headers with this prefix come back in the answer without it: `x-answer-header-etag: 1` gives
+/// `etag: 1`.
 pub const HEADER_PREFIX: &str = "x-answer-header-";
 
-/// Headers that start so come back behind the body, as trailers: `x-answer-trailer-grpc-status: 16`
-/// is how gRPC fails.
+/// Headers with this prefix come back as trailers: `x-answer-trailer-grpc-status: 16` is how gRPC
+/// fails.
 pub const TRAILER_PREFIX: &str = "x-answer-trailer-";
 
 type Body = BoxBody<Bytes, Infallible>;
@@ -105,7 +106,7 @@ impl Upstream {
             runtime.block_on(async {
                 tokio::select! {
                     _ = stopped => {}
-                    // Only a listener that cannot be used at all ends the loop; its connections
+                    // The loop ends only if the listener cannot be used at all; its connections
                     // then fail.
                     _ = serve(listener, count) => {}
                 }
@@ -148,13 +149,13 @@ impl Drop for Upstream {
 async fn serve(listener: StdListener, count: Arc<Requests>) -> std::io::Result<Infallible> {
     let listener = TcpListener::from_std(listener)?;
     loop {
-        // Errors of accept are those of one connection, or pass.
+        // An error of `accept` belongs to one connection, or passes.
         let Ok((stream, _)) = listener.accept().await else { continue };
         stream.set_nodelay(true)?;
         let count = Arc::clone(&count);
         tokio::spawn(async move {
             let answer = service_fn(move |request| answer(request, Arc::clone(&count)));
-            // A client that goes away in the middle is none of our business.
+            // A client that leaves in the middle is no error.
             let server = auto::Builder::new(TokioExecutor::new());
             let _ = server.serve_connection_with_upgrades(TokioIo::new(stream), answer).await;
         });
@@ -215,11 +216,11 @@ fn switching(protocol: HeaderValue) -> Response<Body> {
     response
 }
 
-/// Sends back what comes, until the client has gone.
+/// Echoes all bytes until the client leaves.
 async fn echo(upgraded: hyper::upgrade::OnUpgrade) {
     let Ok(upgraded) = upgraded.await else { return };
     let (mut from, mut to) = io::split(TokioIo::new(upgraded));
-    // A client that goes away in the middle is none of our business.
+    // A client that leaves in the middle is no error.
     let _ = io::copy(&mut from, &mut to).await;
 }
 

@@ -7,11 +7,11 @@ use std::{
 
 use anyhow::{Result, bail};
 
-/// How often a condition is looked at.
+/// How often a condition is checked.
 pub const PAUSE: Duration = Duration::from_millis(10);
 
-/// Calls `condition` until it yields a value, at most for `limit`. `None` and errors mean "not
-/// yet"; the last error is part of the message when time is over.
+/// Calls `condition` until it yields a value, for `limit` at most. `None` and errors mean "not
+/// yet"; the last error is part of the message if time runs out.
 ///
 /// # Errors
 /// When `limit` has passed.

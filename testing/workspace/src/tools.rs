@@ -49,7 +49,7 @@ pub fn redis_server() -> Result<PathBuf> {
     }
 }
 
-/// `chromium` and the `chromedriver` that leads it, on PATH.
+/// `chromium` and its driver `chromedriver`, on PATH.
 ///
 /// # Errors
 /// When one of them is missing.

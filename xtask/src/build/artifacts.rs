@@ -1,4 +1,4 @@
-//! What Cargo says it has built.
+//! The targets that Cargo reports as built.
 
 use std::{
     path::PathBuf,

@@ -1,17 +1,17 @@
-//! Which of its callbacks the filter offers to the host.
+//! The callbacks that the filter offers to the host.
 //!
-//! The SDK exports every callback of the ABI, and the host enters the module for each that is
-//! exported: for every piece of a body, for trailers, for the access log. Without the export it
-//! does not.
+//! The SDK exports every callback of the ABI, and the host enters the module for each exported one:
+//! for every piece of a body, for trailers, for the access log. Without the export it does not.
 //!
-//! One callback of the SDK cannot say all that the host understands. The filter has its own, which
-//! is exported in its place.
+//! One callback of the SDK cannot express every answer that the host understands. The filter
+//! exports its own instead.
 
 use anyhow::{Result, bail};
 use wasm_encoder::{ExportKind, ExportSection, Module, RawSection};
 use wasmparser::{ExternalKind, Parser, Payload};
 
-/// Callbacks that every request or response brings about and in which the filter does nothing.
+/// Callbacks that the host calls for every request or response although the filter does nothing in
+/// them.
 const UNUSED: [&str; 4] = [
     "proxy_on_log",
     "proxy_on_request_body",
@@ -21,11 +21,11 @@ const UNUSED: [&str; 4] = [
 
 /// The callback of the SDK that the filter replaces.
 const REPLACED: &str = "proxy_on_request_headers";
-/// What the filter replaces it with (`src/host.rs`).
+/// The filter's replacement (`src/host.rs`).
 const REPLACEMENT: &str = "quotagate_on_request_headers";
 
-/// The same module without the exports that are of no use, and with the filter's own callback in
-/// place of the SDK's.
+/// The same module without useless exports, and with the filter's own callback in place of the
+/// SDK's.
 ///
 /// # Errors
 /// When it is no Wasm module, or the filter's own callback is missing.

@@ -13,8 +13,8 @@ pub use artifacts::Artifact;
 
 /// What is written to, by a rename: the file may be in use.
 const HALF: &str = "part";
-/// How the filter is built for deployment. A faster build would save no time: most of it is spent
-/// on crates that are needed in any case.
+/// The profile of the deployed filter. A faster build would save no time, because most of it goes
+/// into crates that are needed in any case.
 const DEPLOYED: &[&str] = &["--profile", "wasm"];
 
 /// Builds `dist/quotagate.wasm` and `dist/quotagate`, optimised as they are deployed.
@@ -32,9 +32,9 @@ pub fn release() -> Result<()> {
     place(executable(&built, "quotagate")?, &dist.join(paths::COMMAND))
 }
 
-/// Builds all that the tests run, and the tests. The filter is the one that is deployed; the
-/// command comes from the profile of the tests, with the features of the whole workspace, so that
-/// nothing is compiled for it alone.
+/// Builds everything that the tests run, and the tests. The filter is the deployed one. The command
+/// uses the profile of the tests and the features of the whole workspace, so that nothing is
+/// compiled for it alone.
 pub fn tests() -> Result<Vec<Artifact>> {
     let parts = paths::tests();
     filter(&parts.join(paths::FILTER), DEPLOYED)?;
@@ -46,7 +46,7 @@ pub fn tests() -> Result<Vec<Artifact>> {
     Ok(built)
 }
 
-/// Builds what the demo runs: the filter as it is deployed, the command without optimisation.
+/// Builds what the demo runs: the deployed filter, and the command without optimisation.
 pub fn demo() -> Result<()> {
     task::step("build: the store and the demo");
     let mut cargo = task::cargo();
@@ -55,7 +55,7 @@ pub fn demo() -> Result<()> {
     demo_from(&artifacts::build(&mut cargo)?)
 }
 
-/// Places what the demo runs out of a build that has it, such as that of the tests.
+/// Copies what the demo runs from an earlier build, such as that of the tests.
 pub fn demo_from(built: &[Artifact]) -> Result<()> {
     let parts = paths::demo();
     filter(&parts.join(paths::FILTER), DEPLOYED)?;
@@ -94,7 +94,7 @@ fn cargo_for_filter() -> std::process::Command {
     cargo
 }
 
-/// Puts a built filter in its place, with the callbacks that it needs.
+/// Installs a built filter, with the callbacks that it needs.
 fn place_filter(built: &[Artifact], file: &Path) -> Result<()> {
     let mut files = built
         .iter()

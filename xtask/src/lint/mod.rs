@@ -48,7 +48,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Spelling, by the rules of `typos.toml`. Without pip only CI insists on it.
+/// Checks the spelling by the rules of `typos.toml`. Without pip, only CI fails.
 fn spelling() -> Result<()> {
     let tool = match pip::program(&TYPOS) {
         Ok(tool) => tool,

@@ -33,7 +33,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// What building and testing takes.
+    /// The parts that building and testing need.
     pub const ALL: &[Self] =
         &[Self::WasmTarget, Self::Envoy, Self::Redis, Self::Chromium, Self::Promtool];
 }
@@ -66,7 +66,7 @@ pub fn run(parts: &[Part], consent: Consent) -> Result<()> {
 fn envoy() -> Result<()> {
     let path = match tools::envoy() {
         Ok(path) => path,
-        // A variable that names no program is a mistake, not a wish for another Envoy.
+        // A variable that names no program is a mistake, not a request for another Envoy.
         Err(error) if std::env::var_os("ENVOY").is_some_and(|value| !value.is_empty()) => {
             return Err(error);
         }

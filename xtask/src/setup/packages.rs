@@ -75,8 +75,8 @@ fn advice(missing: &[&Program], apt: bool, root: bool) -> String {
     }
 }
 
-/// Without packages that are only recommended. The lists are fetched only if they seem old, since
-/// that is slow.
+/// Installs without recommended packages. Fetches the lists only if they seem old, because that is
+/// slow.
 fn install(packages: &[&str]) -> Result<()> {
     let install: Vec<&str> = ["install", "-y", "-qq", "--no-install-recommends"]
         .into_iter()

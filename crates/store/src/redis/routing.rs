@@ -14,7 +14,7 @@ use super::node::{Node, Topology, silence_limit};
 use super::script::{Form, Rejection};
 use crate::store::StoreError;
 
-/// Most times that one command is sent.
+/// How often one command is sent at most.
 const MAX_SENT: u32 = 16;
 /// The pause after the first server that cannot serve now. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);

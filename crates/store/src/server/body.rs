@@ -15,7 +15,7 @@ pub const MAX_ARRIVAL: Duration = Duration::from_secs(5);
 /// Receives a body of at most `most` bytes.
 ///
 /// # Errors
-/// Where it is larger, breaks off or takes too long.
+/// When the body is larger, breaks off or takes too long.
 pub async fn receive<B>(body: B, most: usize) -> Result<Bytes, Refusal>
 where
     B: Body<Data = Bytes>,
@@ -36,7 +36,7 @@ where
 /// Reads a body as JSON.
 ///
 /// # Errors
-/// The path of the first wrong field, and what is wrong with it.
+/// The path of the first wrong field, and the reason.
 pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     // A second pass finds the path of a wrong field, so good bodies do not pay for it.
     serde_json::from_slice(body).or_else(|_| {

@@ -1,7 +1,7 @@
 //! The idle timeout of a connection, and the time that it has to fetch its answers.
 //!
-//! A caller that fetches no answer would hold its memory, and its permit among the calls under way,
-//! for ever. Each connection is checked now and then, so that no call costs a timer.
+//! A caller that does not fetch its answer would hold memory and a call permit for ever. Each
+//! connection has one timer, so that no call needs a timer of its own.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,27 +10,26 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
-/// The longest that a connection may take to its first request.
+/// The longest time from the connection to its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(10);
 /// The idle timeout: from an answer until the whole head of the next request has arrived.
 const IDLE: Duration = Duration::from_secs(60);
-/// The longest that it may take to fetch bytes of an answer; noticed within twice that.
+/// The longest time to fetch bytes of an answer. The server notices within twice that time.
 const FETCH: Duration = Duration::from_secs(5);
 
-/// What a connection keeps the server waiting for.
+/// What the server waits for on one connection.
 pub struct Connection {
     state: Mutex<State>,
-    /// Holds a permit once the connection made a request of HTTP/2.
+    /// Holds a permit once the connection has made an HTTP/2 request.
     http2: Notify,
 }
 
 struct State {
     /// Requests that are being answered.
     under_way: usize,
-    /// When it must have made its next request, unless one is under way.
+    /// When the next request must have arrived, unless one is under way.
     next_request: Instant,
-    /// Since when there are bytes that it has not fetched, and a number that keeps equal times
-    /// apart.
+    /// When each unfetched answer became ready, and a number that keeps equal times apart.
     unfetched: BTreeSet<(Instant, u64)>,
     number: u64,
 }
@@ -38,7 +37,7 @@ struct State {
 /// A request that is being answered, until this is dropped.
 pub struct Answering(Arc<Connection>);
 
-/// Bytes of an answer that are not fetched, until this is dropped.
+/// Unfetched bytes of an answer, until this is dropped.
 pub struct Unfetched {
     connection: Arc<Connection>,
     since: (Instant, u64),
@@ -52,7 +51,7 @@ impl Connection {
         Self { state: Mutex::new(state), http2: Notify::new() }
     }
 
-    /// It speaks HTTP/2.
+    /// Records that the connection speaks HTTP/2.
     pub fn speaks_http2(&self) {
         self.http2.notify_one();
     }
@@ -62,13 +61,13 @@ impl Connection {
         self.http2.notified().await;
     }
 
-    /// It has made a request.
+    /// Records a request. The server is answering it until the result is dropped.
     pub fn answering(self: &Arc<Self>) -> Answering {
         self.state().under_way += 1;
         Answering(Arc::clone(self))
     }
 
-    /// Bytes of an answer are ready for it.
+    /// Records that bytes of an answer are ready to be fetched.
     pub fn unfetched(self: &Arc<Self>) -> Unfetched {
         let mut state = self.state();
         state.number = state.number.wrapping_add(1);
@@ -93,7 +92,7 @@ impl Connection {
         }
     }
 
-    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    /// Nothing panics while the lock is held, so the content of a poisoned lock is intact.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

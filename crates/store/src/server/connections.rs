@@ -1,10 +1,10 @@
-//! The connections of all addresses of a server, and their end in two steps: it drains, then it
-//! closes.
+//! The connections of all addresses of a server. They end in two steps: the server drains, then it
+//! closes them.
 //!
 //! A connection must not be closed while a request may be on its way to it: that request would
-//! fail. HTTP/2 has a message for it (GOAWAY), which each connection gets as soon as the server
-//! drains. An HTTP/1.1 connection learns it from `connection: close` in its next answer; the
-//! second step closes those that stay idle.
+//! fail. Each HTTP/2 connection gets a GOAWAY as soon as the server drains. An HTTP/1.1 connection
+//! gets `connection: close` with its next answer; the second step closes the connections that stay
+//! idle.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -31,7 +31,7 @@ use super::tracked::Tracked;
 
 /// Most calls at once of one HTTP/2 connection.
 const STREAMS: u32 = 128;
-/// Most bytes of an HTTP/1.1 head, and of the part of a body that arrived and is not read yet.
+/// Most bytes of an HTTP/1.1 head, and of a body that arrived but is not read yet.
 const HEAD: usize = 64 * 1024;
 /// How often an HTTP/2 connection is probed, and how long it may take to answer.
 const PROBE: Duration = Duration::from_secs(20);
@@ -40,8 +40,8 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// The connections of a server, and the work that outlives them.
 ///
-/// [`accept`](Self::accept) serves one listener; [`run`](Self::run) goes on until the shutdown and
-/// ends all connections of all listeners.
+/// [`accept`](Self::accept) serves one listener; [`run`](Self::run) runs until the shutdown and
+/// then ends the connections of all listeners.
 #[derive(Default)]
 pub struct Connections {
     draining: CancellationToken,
@@ -51,17 +51,17 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Whether the end has begun.
+    /// Whether the server is draining.
     pub fn is_draining(&self) -> bool {
         self.draining.is_cancelled()
     }
 
-    /// Cancelled when the end begins.
+    /// Cancelled when the server begins to drain.
     pub fn draining(&self) -> CancellationToken {
         self.draining.clone()
     }
 
-    /// Starts work that goes on when its connection ends. The end waits for it.
+    /// Starts work that outlives its connection. The shutdown waits for it.
     pub fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -71,9 +71,9 @@ impl Connections {
 
     /// Runs `accepting` until `shutdown`, which yields how long to drain.
     ///
-    /// While the server drains it asks its connections to close and still serves new ones, so that
+    /// While the server drains, it asks its connections to close and still serves new ones, so that
     /// no caller loses a call before it has found another store. Then it drops `accepting`, which
-    /// owns the listeners, and answers what it accepted for at most 5 s.
+    /// owns the listeners, and answers the calls that it has accepted for at most 5 s.
     pub async fn run(
         &self,
         accepting: impl Future<Output = ()>,
@@ -111,7 +111,7 @@ impl Connections {
     {
         let permits = Arc::new(Semaphore::new(most));
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        // The idle timeout of the connection bounds the time for a head.
+        // The idle timeout of the connection also bounds the time for a head.
         builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD);
         builder
             .http2()
@@ -125,7 +125,7 @@ impl Connections {
             let stream = match listener.accept().await {
                 Ok(stream) => stream,
                 Err(error) => {
-                    // Most likely no file descriptor is free: other connections must end first.
+                    // Most likely no file descriptor is free, so other connections must end first.
                     tracing::warn!("cannot accept a connection: {error}");
                     sleep(Duration::from_millis(50)).await;
                     continue;

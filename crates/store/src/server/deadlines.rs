@@ -1,9 +1,9 @@
 //! The deadline timer: ends the waits of all calls at their deadlines.
 //!
-//! A timer for each call would cost a system call each: the deadline of a new call is nearly always
-//! the next one of all, so the runtime would have to wake up earlier for it. This timer stays where
-//! it was set, and looks for the next deadline once it has fired. Bound: two waits a call under
-//! way.
+//! A timer for each call would cost one system call each: most calls end long before their
+//! deadlines, so each new call would have the earliest deadline and the runtime would set its clock
+//! again. This timer stays set to the old deadline instead, and looks for the next one when it
+//! fires. Bound: two waits for each call under way.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -15,7 +15,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
-/// The deadlines of the calls under way. Nothing is woken unless [`run`](Self::run) runs.
+/// The deadlines of the calls under way. Waits end only while [`run`](Self::run) runs.
 #[derive(Default)]
 pub struct Deadlines {
     waits: Mutex<Waits>,
@@ -38,7 +38,7 @@ struct Wait<'a> {
 }
 
 impl Deadlines {
-    /// Waits for `future`, but not beyond `deadline`: `None` where that came first.
+    /// Waits for `future`, until `deadline` at most. `None` if the deadline came first.
     pub async fn within<F: Future>(&self, deadline: Instant, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
         let mut wait = None;
@@ -97,14 +97,15 @@ impl Deadlines {
         next
     }
 
-    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    /// Nothing panics while the lock is held, so the content of a poisoned lock is intact.
     fn waits(&self) -> MutexGuard<'_, Waits> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Wait<'_> {
-    /// A waker that is gone was woken: its deadline has come. The new one may be of another task.
+    /// Replaces the waker, because the future may have moved to another task. If the old waker is
+    /// gone, the deadline has come, so the new one is woken at once.
     fn wake_with(&self, waker: &Waker) {
         match self.deadlines.waits().wakers.get_mut(&self.at) {
             Some(known) => known.clone_from(waker),

@@ -21,8 +21,8 @@ use super::token::Tokens;
 use super::{reserve, telemetry};
 use crate::store::Store;
 
-/// Most calls at once, so that their bodies of at most 1 MiB fill no more than 1 GiB; a worker of
-/// Envoy has 4. A call is over when it is carried out and its answer is fetched.
+/// Most calls at once: their bodies of at most 1 MiB then fill at most 1 GiB. An Envoy worker has
+/// at most 4. A call ends when it has been carried out and its answer was fetched.
 const CALLS: usize = 1024;
 
 /// Answers proxies over a store. Needs a Tokio runtime.
@@ -31,14 +31,14 @@ pub struct CallEndpoint {
     pub(super) hooks: Arc<dyn Hooks>,
     pub(super) connections: Arc<Connections>,
     pub(super) deadlines: Arc<Deadlines>,
-    /// One for each call under way.
+    /// One permit for each call under way.
     pub(super) permits: Arc<Semaphore>,
     tokens: Option<Tokens>,
     _timer: AbortOnDropHandle<()>,
 }
 
 impl CallEndpoint {
-    /// Answers every proxy over `store`, without hooks.
+    /// Serves every proxy from `store`, without tokens and hooks.
     pub fn new(store: Arc<dyn Store>, connections: Arc<Connections>) -> Self {
         let deadlines = Arc::new(Deadlines::default());
         let timer = Arc::clone(&deadlines);
@@ -53,14 +53,14 @@ impl CallEndpoint {
         }
     }
 
-    /// Asks proxies for one of these tokens.
+    /// Requires one of these tokens from every proxy.
     #[must_use]
     pub fn tokens(mut self, tokens: Option<Tokens>) -> Self {
         self.tokens = tokens;
         self
     }
 
-    /// Tells `hooks` of every call.
+    /// Reports every call to `hooks`.
     #[must_use]
     pub fn hooks(mut self, hooks: Arc<dyn Hooks>) -> Self {
         self.hooks = hooks;
@@ -78,7 +78,7 @@ impl CallEndpoint {
         connections.accept(&listener, connection_limits().calls, respond).await;
     }
 
-    /// Errors become answers here.
+    /// Answers a request. Errors become answers, too.
     async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<Payload> {
         let received = Instant::now();
         let path = request.uri().path();
@@ -98,11 +98,11 @@ impl CallEndpoint {
         answer
     }
 
-    /// Whether these headers are a proxy's.
+    /// Checks that a request with these headers comes from a proxy.
     ///
     /// # Errors
-    /// Where no token is shown, or a web page calls: one in a browser that can reach this port can
-    /// be anybody's.
+    /// When no valid token is shown, or when a web page calls: a browser that can reach this port
+    /// may show any page.
     pub(super) fn authorize(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let given = headers.get(AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
         if self.tokens.as_ref().is_some_and(|tokens| !tokens.admits(given)) {

@@ -9,10 +9,12 @@ const CALLS: u64 = 8192;
 const ADMIN: u64 = 256;
 /// Descriptors left for Redis, a connection or two a node, and for files.
 const OTHERS: u64 = 256;
-/// Where the system allows few files, operators and Redis get this part each, and callers the rest.
+/// If the system allows few files, operators and Redis each get one in so many, and callers get the
+/// rest.
 const PART: u64 = 4;
 
-/// Lets this process open as many files as the system allows. Most processes start with a thousand.
+/// Lets this process open as many files as the system allows. Most processes start with a limit of
+/// a thousand.
 ///
 /// # Errors
 /// When the system refuses; nothing has changed then.
@@ -41,7 +43,7 @@ pub fn connection_limits() -> ConnectionLimits {
 fn shares(allowed: u64) -> ConnectionLimits {
     let (admin, others) = (ADMIN.min(allowed / PART), OTHERS.min(allowed / PART));
     let calls = allowed.saturating_sub(admin + others).min(CALLS);
-    // At least one each: where even that is too much, nothing can be served at all.
+    // At least one each: with fewer, the store could serve nothing at all.
     let [calls, admin] =
         [calls, admin].map(|most| usize::try_from(most.max(1)).unwrap_or(usize::MAX));
     ConnectionLimits { calls, admin }

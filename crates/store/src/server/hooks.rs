@@ -1,4 +1,4 @@
-//! What the call endpoint reports to the crate that operates it, and what it asks.
+//! What the call endpoint reports to the crate above it, and what it asks of that crate.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub trait Hooks: Send + Sync + 'static {
     /// Something happened. Runs on the path of every call, so it must be quick and must not block.
     fn observe(&self, event: Event<'_>);
 
-    /// The version of a domain's dials and runtime overrides, as far as it is at hand; else 0.
+    /// The version of a domain's dials and runtime overrides; 0 if it is not known.
     fn version(&self, domain: &str) -> u64;
 
     /// Takes a proxy's report, which may be empty or unreadable, and answers with the dials of its
@@ -33,9 +33,9 @@ pub trait Hooks: Send + Sync + 'static {
 pub enum Event<'a> {
     /// A call with so many items arrived.
     Received {
-        /// Its reservations, good or not.
+        /// Its reservations, valid or not.
         reservations: usize,
-        /// Its refunds, good or not.
+        /// Its refunds, valid or not.
         refunds: usize,
     },
     /// A reservation with this key has a field out of its bounds.

@@ -10,8 +10,9 @@ use std::str::FromStr;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket, UnixStream};
 
-/// Most connections that wait to be accepted; the system may allow fewer. When a store comes back,
-/// the workers of all Envoys connect at once, and one that is turned away retries after a second.
+/// Most connections that wait to be accepted; the system may allow fewer. When a store restarts,
+/// the workers of all Envoys connect at once. A worker whose connection is refused retries only
+/// after a second.
 const BACKLOG: u32 = 4096;
 
 /// An address to listen on: `host:port` (port 0: any free one) or `unix:/path.sock`.
@@ -71,7 +72,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 impl Listener {
-    /// Binds `address`. A Unix socket's file without a listener is replaced.
+    /// Binds `address`. Replaces the file of a Unix socket if nothing listens on it.
     ///
     /// # Errors
     /// When the address is in use or not allowed.
@@ -80,7 +81,7 @@ impl Listener {
             ListenAddr::Tcp(wanted) => {
                 let socket =
                     if wanted.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-                // Connections of a store that ended still linger on its port.
+                // Connections of an earlier process may still linger on the port.
                 socket.set_reuseaddr(true)?;
                 socket.bind(*wanted)?;
                 let listener = socket.listen(BACKLOG)?;
@@ -104,7 +105,7 @@ impl Listener {
         }
     }
 
-    /// The address that was bound, with the port that was found.
+    /// The bound address, with the port that the system chose.
     pub const fn address(&self) -> &ListenAddr {
         &self.address
     }

@@ -1,7 +1,8 @@
 //! The reservations of a call while they are carried out.
 //!
-//! They settle one by one, so that one Redis node that hangs fails its own and no others. A grant
-//! that comes after it was given up, or after the caller has its answer or has gone, is refunded.
+//! Reservations settle one by one, so a Redis node that hangs fails only its own. A grant is
+//! refunded if it comes after its reservation was given up, after the caller got its answer, or
+//! after the caller left.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,17 +30,17 @@ struct State {
     settled: Vec<Option<Settled>>,
     /// How many of them are not settled yet.
     open: usize,
-    /// The caller has nothing left to wait for.
+    /// Whether the caller has nothing left to wait for.
     over: bool,
     /// The refunds of grants that came too late for the caller.
     late: Vec<Refund>,
 }
 
-/// The caller's side. When it is dropped, it refunds what was granted.
+/// The caller's side. Dropping it refunds what was granted.
 pub struct Claim(Arc<Pending>);
 
-/// Starts to carry out `batch` in a task of its own: a caller that goes away does not end it
-/// half-way, nor free its `permit`.
+/// Starts a task that carries out `batch`. The task runs to its end and keeps its `permit`, even if
+/// the caller leaves.
 pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: Permit) -> Claim {
     let state = State {
         settled: vec![None; batch.reservations.len()],
@@ -86,7 +87,7 @@ impl Pending {
         }
     }
 
-    /// So many more are settled. The last one wakes the caller, whether or not refunds are still
+    /// Counts `settled` more reservations. The last one wakes the caller, even if refunds are still
     /// under way.
     fn count(&self, state: &mut State, settled: usize) {
         state.open -= settled;
@@ -96,22 +97,23 @@ impl Pending {
         }
     }
 
-    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    /// Nothing panics while the lock is held, so the content of a poisoned lock is intact.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Claim {
-    /// Waits until every reservation is settled; without any, until the batch is carried out.
+    /// Waits until every reservation is settled. A batch without reservations is done when its
+    /// refunds are carried out.
     pub async fn done(&self) {
         while !self.0.state().over {
             self.0.done.notified().await;
         }
     }
 
-    /// Settles as failed what waits for a part of the store that has been silent for a good part of
-    /// `budget`.
+    /// Fails the reservations that wait for a silent part of the store: one that has not answered
+    /// for a good part of `budget`.
     pub fn give_up_silent(&self, budget: Duration) {
         let Pending { endpoint, batch, .. } = &*self.0;
         let mut state = self.0.state();
@@ -131,7 +133,7 @@ impl Claim {
         self.0.state().settled.iter().any(Option::is_some)
     }
 
-    /// What has settled; the others have failed, as far as the caller is concerned.
+    /// The outcomes. To the caller, reservations that are not settled have failed.
     pub fn take(&self) -> Held {
         let mut state = self.0.state();
         let unsettled = || Err(StoreError::NoAnswer("not within the caller's budget".to_owned()));
@@ -144,7 +146,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // After `take` there is nothing left in it.
+        // After `take`, nothing is left to refund.
         drop(self.take());
     }
 }

@@ -1,4 +1,4 @@
-//! Answers to callers, and the units that hang on them.
+//! Answers to callers. The grants of an answer that never leaves are refunded.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,14 +16,13 @@ use super::endpoint::CallEndpoint;
 use super::hooks::Event;
 use crate::store::{Batch, Settled};
 
-/// The header that every error of a store carries, so that a command knows a store from other
-/// servers.
+/// The header of every error of a store. Commands use it to tell a store from other servers.
 pub const STORE_HEADER: &str = "x-quotagate-store";
 
-/// The permit of a call under way, given up with the last of its holders.
+/// The permit of a call under way, released with its last holder.
 pub type Permit = Arc<OwnedSemaphorePermit>;
 
-/// The grants of a call. Those that are dropped before they are handed out are refunded.
+/// The grants of a call. Dropping them before they are handed out refunds them.
 pub struct Held {
     endpoint: Arc<CallEndpoint>,
     batch: Arc<Batch>,
@@ -32,7 +31,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Holds what became of the reservations of `batch`, in their order, and the call's permit.
+    /// Holds the outcomes of the reservations of `batch`, in their order, and the call's permit.
     pub const fn new(
         endpoint: Arc<CallEndpoint>,
         batch: Arc<Batch>,
@@ -42,12 +41,12 @@ impl Held {
         Self { endpoint, batch, _permit: permit, settled }
     }
 
-    /// What became of the reservations.
+    /// The outcomes of the reservations, in their order.
     pub fn settled(&self) -> &[Settled] {
         &self.settled
     }
 
-    /// The domain of the call, as its first item says: all items of a worker are of one domain.
+    /// The domain of the call, from its first item: all items of a worker have the same domain.
     pub fn domain(&self) -> Option<&str> {
         let Batch { reservations: asks, refunds: returns, .. } = &*self.batch;
         let ask = asks.first().map(|ask| ask.key.as_str());
@@ -77,7 +76,7 @@ impl Drop for Held {
 /// The body of an answer: one frame, until it is taken.
 pub struct Payload(Option<Answer>);
 
-/// The bytes of an answer, and the grants in it until they are on their way.
+/// The bytes of an answer, and its grants until the bytes are on their way.
 pub struct Answer {
     bytes: Bytes,
     held: Option<Held>,
@@ -112,7 +111,8 @@ impl Buf for Answer {
         self.bytes.chunk()
     }
 
-    /// Once the connection takes a part of it the answer may be on its way: nothing is refunded.
+    /// Once the connection takes a part of the answer, it may be on its way, so nothing is
+    /// refunded.
     fn advance(&mut self, count: usize) {
         if let Some(held) = self.held.as_mut().filter(|_| count > 0) {
             held.hand_out();
@@ -121,7 +121,7 @@ impl Buf for Answer {
     }
 }
 
-/// An answer of JSON.
+/// A JSON answer.
 pub fn json(status: StatusCode, body: Vec<u8>, held: Option<Held>) -> Response<Payload> {
     let mut response = Response::new(Payload(Some(Answer { bytes: body.into(), held })));
     *response.status_mut() = status;
@@ -137,7 +137,7 @@ pub enum Refusal {
     /// Nothing is at this path.
     #[error("there is nothing at this path")]
     NoSuchPath,
-    /// An operator asks where proxies call.
+    /// An operator called the address for proxies.
     #[error(
         "this is a store's call address, where proxies ask for units: commands, probes and metrics go to its admin address \
          (--admin of `quotagate serve`)"
@@ -149,7 +149,7 @@ pub enum Refusal {
     /// The token is missing or wrong.
     #[error("the bearer token is missing or wrong")]
     Token,
-    /// A web page calls.
+    /// A web page called.
     #[error("calls come from Envoy, not from web pages: send neither Origin nor Sec-Fetch-Site")]
     Page,
     /// The body is too large, or holds too many items.
@@ -164,7 +164,7 @@ pub enum Refusal {
     /// Too many calls are under way.
     #[error("too many calls are under way")]
     Busy,
-    /// A field cannot be read: which one, and what is wrong with it.
+    /// A field is wrong: which one, and why.
     #[error("{field}: {reason}")]
     Malformed {
         /// The path of the field within the body, or the name of a parameter.
@@ -172,7 +172,7 @@ pub enum Refusal {
         /// What is wrong with it.
         reason: String,
     },
-    /// The caller's time was over.
+    /// The caller's budget was over.
     #[error("the budget of {0} ms was over")]
     Late(u32),
     /// The backend cannot be reached.
@@ -216,7 +216,7 @@ impl Refusal {
         }
     }
 
-    /// The answer that says so.
+    /// The answer with this error.
     pub(super) fn answer(&self) -> Response<Payload> {
         let error = ErrorBody { error: &self.to_string(), field: self.field() };
         let mut response =

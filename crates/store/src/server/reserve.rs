@@ -14,15 +14,15 @@ use super::pending::{self, Claim};
 use super::reply::{Held, Payload, Refusal, json};
 use crate::store::{Batch, CheckedReservation, SECOND_LOOK, StoreError};
 
-/// How long before the caller's deadline it is answered at the latest, with what has settled; a
-/// fifth of a shorter budget.
+/// The store answers this long before the caller's deadline at the latest, with what has settled.
+/// For a short budget the margin is a fifth of it.
 const MARGIN: Duration = Duration::from_millis(20);
 
-/// A call as it was understood: which reservations are good, and what is wrong with the others.
+/// A parsed call: its valid reservations, and what is wrong with the others.
 struct Call {
     budget_ms: u32,
     batch: Batch,
-    /// In the order of the reservations: `None` for one that is in the batch.
+    /// One for each reservation, in their order; `None` for one that is in the batch.
     faults: Vec<Option<String>>,
 }
 
@@ -49,7 +49,8 @@ where
         return Err(Refusal::Late(budget_ms));
     }
     let claim = pending::start(endpoint, batch, permit);
-    // In time for the answer to arrive: what has settled by then is not lost for what has not.
+    // Early enough for the answer to arrive: a slow reservation must not cost the caller the
+    // others.
     let soon = deadline - (deadline - received).div_f64(5.0).min(MARGIN);
     if wait(endpoint, &claim, received, deadline, soon).await.is_none()
         && !claim.any()
@@ -63,8 +64,9 @@ where
     answer(held, dials, faults, budget_ms, deadline, endpoint.store.serves_others())
 }
 
-/// Waits until all is settled, until `soon` at most. In the middle of the caller's time it gives up
-/// what waits for a silent part of the backend, so that the rest is answered in good time.
+/// Waits until everything is settled, until `soon` at most. Halfway through the budget it gives up
+/// reservations that wait for a silent part of the backend, so that the others are answered in
+/// time.
 async fn wait(
     endpoint: &CallEndpoint,
     claim: &Claim,
@@ -117,7 +119,9 @@ fn understand(endpoint: &CallEndpoint, body: &[u8], received: Instant) -> Result
 }
 
 fn is_good(back: &Refund) -> bool {
-    back.check().inspect_err(|invalid| tracing::warn!("a return was left out: {invalid}")).is_ok()
+    back.check()
+        .inspect_err(|invalid| tracing::warn!("left out an invalid refund: {invalid}"))
+        .is_ok()
 }
 
 fn answer(
@@ -134,7 +138,7 @@ fn answer(
             settled.len() == faults.len()
                 && settled.iter().all(|outcome| outcome.as_ref().is_err_and(holds))
         };
-        // A caller must not take the whole store for dead because of a part that is.
+        // One dead part must not make a caller believe that the whole store is down.
         if all(StoreError::is_outage) && !serves_others {
             return Err(Refusal::Down(error.to_string()));
         }

@@ -14,7 +14,7 @@ use crate::key::is_domain;
 /// Answers a proxy.
 ///
 /// # Errors
-/// Where it may not ask, names no domain, or the dials of its domain are not known.
+/// When the caller is not authorized, names no domain, or the dials of the domain are not known.
 pub async fn serve<B>(
     endpoint: &Arc<CallEndpoint>,
     request: Request<B>,
@@ -32,7 +32,7 @@ where
         reason: "must be 1 to 64 of the characters a-z 0-9 . _ -".to_owned(),
     })?;
     let report = match receive(body, MAX_REPORT).await {
-        // Nothing is decided by a report, so one that is too long counts as none.
+        // A report decides nothing, so one that is too long is ignored.
         Err(Refusal::TooLarge(_)) => Bytes::new(),
         report => report?,
     };

@@ -8,8 +8,8 @@ use subtle::{Choice, ConstantTimeEq};
 
 use crate::secret::{Secret, SecretError, SecretFile};
 
-/// Valid tokens: a caller shows one of them. Clones share them, and read their file again for each
-/// other. Never shown.
+/// The valid tokens; a caller shows one of them. Clones share the tokens and their updates. The
+/// content is never shown.
 ///
 /// A token is replaced without an outage in three steps: add the new one to the file, give it to
 /// the callers, and remove the old one from the file.
@@ -56,8 +56,8 @@ impl Tokens {
         }
     }
 
-    /// Whether an `Authorization` header shows a valid token. Takes the same time for every wrong
-    /// token of a length.
+    /// Whether an `Authorization` header shows a valid token. Takes the same time for all wrong
+    /// tokens of one length.
     pub fn admits(&self, authorization: &[u8]) -> bool {
         let shown = match authorization.split_at_checked(7) {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => token.trim_ascii(),

@@ -9,13 +9,14 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::connection::{Answering, Connection, Unfetched};
 
-/// A body that tells its connection which frames it has not fetched. Until it is dropped the
-/// connection is not idle.
+/// A body that records which of its frames are not fetched. Until it is dropped, the connection is
+/// not idle.
 pub struct Tracked<B> {
     body: B,
     connection: Arc<Connection>,
     _answering: Answering,
-    /// For the first frame of a body that is whole. HTTP/2 asks for no frame without a window.
+    /// For the first frame of a body of known size. It counts as unfetched from the start, because
+    /// HTTP/2 polls for no frame while the flow-control window is closed.
     first: Option<Unfetched>,
 }
 
@@ -26,7 +27,7 @@ pub struct Fetching<D> {
 }
 
 impl<B: Body> Tracked<B> {
-    /// Leaves `body` to `connection`.
+    /// Records the frames of `body` in `connection`.
     pub fn new(body: B, connection: Arc<Connection>, answering: Answering) -> Self {
         let first = body.size_hint().exact().map(|_| connection.unfetched());
         Self { body, connection, _answering: answering, first }

@@ -1,4 +1,4 @@
-//! `cargo xtask soak MINUTES`: mixed load under rolling restarts, and a page of what came of it.
+//! `cargo xtask soak MINUTES`: mixed load under rolling restarts, and a page with the result.
 
 use std::fs;
 use std::path::PathBuf;

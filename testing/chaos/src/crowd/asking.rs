@@ -1,4 +1,5 @@
-//! Who asks: the crowd, honest users and one who always asks for more, and what they are answered.
+//! The clients: the crowd, honest users and a victim who always asks for more, and the answers that
+//! they get.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,22 +14,22 @@ use super::VICTIM_WINDOW_S;
 /// Threads of the crowd, and connections per thread; each connection has one request in flight.
 const THREADS: u64 = 4;
 const CONNECTIONS: usize = 64;
-/// One in so many asks for a lease, the others for a quota that one request spends.
+/// One in so many sends its request for a lease, the others for a quota of one.
 const LEASES: u64 = 4;
-/// Honest users, their connections, and how often each of these asks: so seldom that its answer is
-/// there before, or requests would wait for one another, longer and longer.
+/// Honest users, their connections, and the pause between the requests of each connection: long
+/// enough for the answer to arrive first, or requests would queue for longer and longer.
 const HONEST: u32 = 4;
 const HONEST_CONNECTIONS: u32 = 40;
 const BEAT: Duration = Duration::from_secs(1);
 /// How long the victim waits after an answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What requests were answered.
+/// Counts of answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// Admitted, and counted: 200 that says what is left.
+    /// Admitted and counted: 200 with quota headers.
     pub counted: u64,
-    /// 200 that says nothing of a quota.
+    /// 200 without quota headers.
     pub uncounted: u64,
     /// 429.
     pub refused: u64,
@@ -68,15 +69,15 @@ impl Answers {
 /// What honest users saw.
 #[derive(Debug, Clone, Default)]
 pub struct Honest {
-    /// How long answers took from the moment that each request was due: one that had to wait for
-    /// the answer before it has waited.
+    /// The time from the moment that each request was due to its answer, so a request that had to
+    /// wait for the answer before it has waited.
     pub took: Vec<Duration>,
     /// Requests that their quota did not admit.
     pub failed: u64,
 }
 
 impl Honest {
-    /// The time that so large a part of the answers took at most.
+    /// The quantile of the response times.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Duration {
         let mut took = self.took.clone();
@@ -89,14 +90,13 @@ impl Honest {
 /// Whose requests they are.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Who {
-    /// All of one.
+    /// The same identity for all requests.
     One,
-    /// Each of another; no two parts of a crowd have an identity in common.
+    /// A new identity for each request; no two parts of a crowd share one.
     Part(u64),
 }
 
-/// Lets at least so many requests be sent, with one under way on each connection, and waits for the
-/// answers.
+/// Sends at least so many requests, one at a time on each connection, and waits for the answers.
 pub(super) fn ask(port: u16, who: Who, requests: u64) -> Result<Answers> {
     let each = requests.div_ceil(THREADS);
     let threads = (0..THREADS)
@@ -131,7 +131,7 @@ fn crowd(port: u16, who: Who, number: u64, requests: u64) -> Result<Answers> {
     Ok(answers)
 }
 
-/// Those who ask at a steady pace all the time, until they are [sent home](Regulars::home).
+/// Clients at a steady pace, until they are [sent home](Regulars::home).
 #[derive(Debug)]
 pub(super) struct Regulars {
     shared: Arc<Shared>,
@@ -159,13 +159,13 @@ impl Regulars {
         Ok(Self { shared, honest, victim })
     }
 
-    /// What honest users saw since this was last asked.
+    /// What honest users saw since the last call.
     pub(super) fn seen(&self) -> Honest {
         self.shared.seen()
     }
 
-    /// Lets them ask no more: what honest users saw last, and the most that the victim got in one
-    /// window.
+    /// Stops the clients. Returns what honest users saw since the last call, and the most that the
+    /// victim got in one window.
     pub(super) fn home(self) -> Result<(Honest, u64)> {
         self.shared.over.store(true, Relaxed);
         self.honest.into_iter().try_for_each(joined)?;
@@ -179,10 +179,10 @@ impl Shared {
     }
 }
 
-/// Asks whenever it is due, and at once where an answer came later than that.
+/// Sends each request when it is due, or at once if the previous answer came later than that.
 fn honest(shared: &Shared, port: u16, number: u32) -> Result<()> {
     let mut client = Client::connect(port)?;
-    // Not all at once.
+    // The clients do not start all at once.
     let mut due = Instant::now() + BEAT * number / HONEST_CONNECTIONS;
     let user = format!("honest-{}", number % HONEST);
     while !shared.over.load(Relaxed) {
@@ -197,7 +197,7 @@ fn honest(shared: &Shared, port: u16, number: u32) -> Result<()> {
     Ok(())
 }
 
-/// Asks for more than there is all the time; the most that it got in one window.
+/// Always asks for more than the quota. Returns the most that it got in one window.
 fn victim(shared: &Shared, port: u16) -> Result<u64> {
     let mut client = Client::connect(port)?;
     let (mut window, mut admitted, mut most) = (0, 0, 0);

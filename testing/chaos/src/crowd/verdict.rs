@@ -1,9 +1,9 @@
-//! What must hold of a crowd.
+//! What must hold for a crowd.
 //!
-//! Every identity is counted: each asks once, so each is admitted with the headers of its quota
-//! (one in a hundred may be too late for the store), and Redis holds a counter of each whose window
-//! has not ended. Honest users are admitted. Memory does not grow once the filter's tables are
-//! full.
+//! Every identity is counted. Each sends one request, so each is admitted with the headers of its
+//! quota (one in a hundred may be too late for the store), and Redis holds a counter of each whose
+//! window has not ended. Honest users are admitted. Memory does not grow once the filter's tables
+//! are full.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use super::{Crowd, Form, Row, VICTIM_QUOTA};
 /// This many identities fill a worker's tables. Three in four have a quota that one request spends,
 /// and a worker remembers 16,384 of those. The others use leases, and a worker holds at most 4,096.
 const FULL: u64 = 24_000;
-/// What may be held beyond that where no window ends: a table that drops nothing takes some 300
-/// bytes a counter, in the short form 17 MiB.
+/// How much memory may grow beyond that if no window ends. A table that drops nothing takes some
+/// 300 bytes per counter, which is 17 MiB in the short form.
 const GROWTH_KIB: u64 = 8 * 1024;
-/// What the second half of a long crowd may add: while windows end and tables empty and fill again,
-/// an Envoy of two workers comes to hold some 11 MiB more, and then no more.
+/// How much memory may grow in the second half of a long crowd. Windows end and tables empty and
+/// fill again, so an Envoy of two workers grows by some 11 MiB and then stops.
 const LONG_GROWTH_KIB: u64 = 16 * 1024;
-/// A counter stays in Redis for so long at least.
+/// The least time that a counter stays in Redis.
 const KEPT: Duration = Duration::from_secs(10);
-/// What honest users may wait beside a crowd (99 of 100): so many times what they wait beside one
-/// identity that is as busy, and so much more.
+/// How much longer honest users may wait beside a crowd (99 of 100): so many times what they wait
+/// beside one identity that is as busy, and so much more.
 const SLOWER: u32 = 4;
 const SLOWER_BY: Duration = Duration::from_secs(1);
 
 impl Crowd {
-    /// What must not be, and is.
+    /// What is wrong; nothing if all is well.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
@@ -40,17 +40,14 @@ impl Crowd {
             return vec![format!("{} rows: there is nothing to compare", self.rows.len())];
         };
         let (answers, all) = (&self.answers, self.answers.all());
-        must(
-            answers.other == 0,
-            format!("{} answers that are none of the filter's", answers.other),
-        );
+        must(answers.other == 0, format!("{} answers are not from the filter", answers.other));
         must(
             answers.uncounted == 0,
             format!("{} of {all} were admitted uncounted", answers.uncounted),
         );
         must(
             answers.refused == 0,
-            format!("{} of {all} who ask once were refused", answers.refused),
+            format!("{} of {all} first requests were refused", answers.refused),
         );
         let late = answers.unavailable;
         must(late * 100 <= all, format!("{late} of {all} were not counted in time"));
@@ -61,7 +58,7 @@ impl Crowd {
             );
         }
         must(self.victim == VICTIM_QUOTA, format!("{} admitted of {VICTIM_QUOTA}", self.victim));
-        must(self.reloads == 0, format!("the filter was started anew {} times", self.reloads));
+        must(self.reloads == 0, format!("the filter restarted {} times", self.reloads));
         let failed: u64 = self.rows.iter().map(|row| row.honest.failed).sum();
         let asked: u64 = self.rows.iter().map(|row| row.honest.took.len() as u64).sum();
         must(
@@ -96,7 +93,7 @@ impl Crowd {
         faults
     }
 
-    /// After how many identities memory is compared, and how many KiB it may grow from there.
+    /// The identities after which memory is compared, and by how many KiB it may grow from there.
     fn growth(&self) -> (u64, u64) {
         match self.form {
             Form::Short => (FULL * u64::from(self.form.workers()), GROWTH_KIB),
@@ -104,14 +101,14 @@ impl Crowd {
         }
     }
 
-    /// How many counters Redis must hold at a row, and may.
+    /// How many counters Redis must and may hold at a row.
     fn counters(&self, row: &Row) -> RangeInclusive<u64> {
         let percent = |percent: u64| row.identities * percent / 100;
         match self.form {
             Form::Short => percent(98)..=percent(102),
             Form::Long(_) => {
                 let kept = (KEPT.as_secs_f64() / row.took.as_secs_f64()).min(1.0);
-                // They do not ask evenly.
+                // The crowd does not send its requests evenly.
                 (row.asked as f64 * kept / 2.0) as u64..=percent(102)
             }
         }
@@ -124,7 +121,7 @@ mod tests {
     use crate::crowd::{Answers, Honest};
     use crate::footprint::Footprint;
 
-    /// A crowd of three parts against which nothing can be said.
+    /// A sound crowd of three parts.
     fn crowd(form: Form) -> Crowd {
         let row = |identities: u64, asked: u64| Row {
             identities,
@@ -152,15 +149,15 @@ mod tests {
     fn each_violation_is_reported_separately() {
         let cases: [Case; 13] = [
             ("1 rows: there is nothing", |crowd| crowd.rows.truncate(1)),
-            ("1 answers that are none", |crowd| crowd.answers.other = 1),
+            ("1 answers are not from the filter", |crowd| crowd.answers.other = 1),
             ("1 of 100001 were admitted uncounted", |crowd| crowd.answers.uncounted = 1),
-            ("1 of 100001 who ask once were refused", |crowd| crowd.answers.refused = 1),
+            ("1 of 100001 first requests were refused", |crowd| crowd.answers.refused = 1),
             ("1011 of 100011 were not counted in time", |crowd| crowd.answers.unavailable = 1_011),
             ("24999 counters", |crowd| crowd.rows[4].counters = 24_999),
             ("102001 counters", |crowd| crowd.rows[4].counters = 102_001),
             ("4 admitted of 5", |crowd| crowd.victim = 4),
             ("6 admitted of 5", |crowd| crowd.victim = 6),
-            ("started anew 1 times", |crowd| crowd.reloads = 1),
+            ("the filter restarted 1 times", |crowd| crowd.reloads = 1),
             ("6 of 500 requests of honest", |crowd| crowd.rows[4].honest.failed = 2),
             ("16385 KiB more", |crowd| crowd.rows[4].footprint.envoys_kib += 16_385),
             ("fewer than two rows of 50000", |crowd| drop(crowd.rows.pop())),
@@ -194,7 +191,7 @@ mod tests {
         };
         assert_eq!(grown(Form::Short).len(), 1);
         assert_eq!(grown(Form::Long(100_000)), [""; 0]);
-        // Only where no window ends is there a counter of each.
+        // Redis has a counter of each identity only if no window ends.
         let forgotten = |form: Form| {
             let mut crowd = crowd(form);
             crowd.rows[4].counters = 97_999;

@@ -1,4 +1,4 @@
-//! Redis' clock, which says which window it is, jumps.
+//! Jumps of Redis' clock, which decides the current window.
 
 use anyhow::{Context, Result};
 
@@ -6,7 +6,7 @@ use crate::document::WINDOW_S;
 use crate::fault::{Bounds, Fault, Run, Scene};
 use crate::rig::{Keeper, Setup};
 
-/// How far: many windows, and the longest life of a counter.
+/// The jump: many windows, and longer than any counter lives.
 const FAR_S: i64 = 100 * WINDOW_S as i64;
 
 /// The faults of this module.

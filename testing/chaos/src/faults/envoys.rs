@@ -9,8 +9,8 @@ use rand::RngExt;
 use crate::fault::{Bounds, Breaks, Fault, Run, Scene};
 use crate::rig::{Rig, Setup};
 
-/// Clients of the Envoy that ends lose their connections: half of all, while it is away. They count
-/// it as healed once it has started.
+/// Clients of the Envoy that ends lose their connections: half of all, while it is away. For them
+/// it has healed once it has started.
 const LOST: Bounds = Bounds { breaks: Some(Breaks { statuses: &[], one_in: 3 }), ..Bounds::STRICT };
 
 /// The faults of this module.

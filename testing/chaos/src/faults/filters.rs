@@ -1,4 +1,4 @@
-//! The filter itself: configurations that come in quick succession, and virtual machines that die.
+//! Faults of the filter itself: configurations in quick succession, and virtual machines that die.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use crate::rig::{Proxies, Setup};
 const PACE: Duration = Duration::from_secs(1);
 /// A quota below [`QUOTA`], in force every other second.
 const LESS: u64 = 6;
-/// Between two panics: Envoy starts a virtual machine anew at most once a second.
+/// The pause between two panics: Envoy restarts a virtual machine at most once a second.
 const CALM: Duration = Duration::from_millis(500);
 
 /// A listener that is replaced drains: each of its connections ends once.
 const DRAINED: Breaks = Breaks { statuses: &[], one_in: 6 };
-/// What waits in a machine that dies is ended by Envoy: with 503, or where the answer has begun by
-/// closing.
+/// Envoy ends the requests that wait in a machine that dies: with 503, or by closing the connection
+/// if the answer has begun.
 const DIED: Breaks = Breaks { statuses: &[503], one_in: 10 };
 
 /// The faults of this module.

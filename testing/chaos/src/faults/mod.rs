@@ -1,4 +1,4 @@
-//! The faults, each with what may come of it.
+//! The faults, each with what may result from it.
 
 mod clocks;
 mod cluster;

@@ -10,19 +10,19 @@ use crate::fault::{Bounds, Fault, Run, Scene};
 use crate::load::Traffic;
 use crate::rig::Setup;
 
-/// How long Redis is away: as long as in the comparison with others.
+/// How long Redis is away, as in the comparison with other systems.
 const AWAY: Duration = Duration::from_secs(3);
 /// How often scripts are flushed.
 const FLUSH: Duration = Duration::from_millis(100);
-/// Memory for keys while Redis evicts, the size of the keys that fill it, and how many come: four
-/// times what fits, so that keys must go.
+/// Memory for keys while Redis evicts, the size of the keys that fill it, and their number: four
+/// times what fits, so that Redis must evict keys.
 const ROOM: u64 = 300_000;
 const FILLER: usize = 30_000;
 const FILLERS: usize = 40;
-/// How soon a store must see that Redis evicts.
+/// How soon a store must notice that Redis evicts keys.
 const WARNED: Duration = Duration::from_secs(20);
 
-/// 30 requests a second, as in the comparison with others.
+/// 30 requests a second, as in the comparison with other systems.
 const THIRTY: Setup =
     Setup { traffic: Traffic { rate: 30, ..Setup::PLAIN.traffic }, ..Setup::PLAIN };
 

@@ -11,13 +11,12 @@ use crate::fault::{Bounds, Fault, Run, Scene};
 use crate::load::Traffic;
 use crate::rig::{Keeper, Setup};
 
-/// The primary that is gone: the partitions of nine of [`USERS`] are in its slots.
+/// The primary that is lost. The partitions of nine of [`USERS`] are in its slots.
 const PRIMARY: usize = 0;
-/// In turn. The slots of open-0 belong to another primary.
+/// The users send requests in turn. The slot of open-0 belongs to another primary.
 const USERS: &[&str] = &["1", "5", "9", "13", "0", "17", "22", "26", "31", "35"];
 const HEALTHY: &[&str] = &["open-0"];
-/// In a shorter fault the moments before the node is given up would be more than a tenth of the
-/// time.
+/// In a shorter fault, the time until the store gives up the node would be more than a tenth of it.
 const SHORTEST: Duration = Duration::from_secs(5);
 
 const SKEWED: Setup = Setup {
@@ -46,7 +45,7 @@ pub const ALL: &[Fault] = &[
     },
 ];
 
-/// Nine of ten users must be counted on the primary that is gone, or the fault shows nothing.
+/// Nine of ten users must be counted on the lost primary, or the fault shows nothing.
 fn check_skew(scene: &mut Scene<'_>) -> Result<()> {
     let cluster = scene.rig.cluster()?;
     for user in USERS {

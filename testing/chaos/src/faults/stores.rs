@@ -7,7 +7,7 @@ use crate::fault::{Bounds, Fault, Run, Scene};
 use crate::load::Traffic;
 use crate::rig::Setup;
 
-/// Requests that may meet a store that is gone before Envoy leaves it alone.
+/// Requests that may fail on a dead store before Envoy avoids it.
 const FEW: usize = 60;
 
 /// The faults of this module.

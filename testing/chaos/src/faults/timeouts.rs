@@ -1,4 +1,4 @@
-//! A busy proxy with a short timeout: the experiment of the comparison with others.
+//! A busy proxy with a short timeout, as in the comparison with other systems.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::load;
 use crate::plan::Plan;
 use crate::rig::{Rig, Setup};
 
-/// The timeout that others have by default.
+/// The default timeout of other systems.
 const SHORT: Duration = Duration::from_millis(20);
 const CONNECTIONS: usize = 128;
 
@@ -36,7 +36,7 @@ fn busy(plan: &Plan, kind: Kind) -> Result<Findings> {
     let rig = Rig::start_with(&Setup::PLAIN, &document(QUOTA, SHORT))?;
     let mut footprints = vec![rig.footprint()];
     let mut samples = Vec::new();
-    // In two equal rounds, for growth to show between them.
+    // Two equal rounds, so that growth shows between them.
     for _ in 0..2 {
         samples.extend(load::burst(&rig.ports(), CONNECTIONS, plan.burst / 2, kind)?);
         footprints.push(rig.footprint());

@@ -1,5 +1,4 @@
-//! The load: clients of every way to count, some with malformed headers, some that
-//! leave.
+//! The load: clients of every way to count. Some send malformed headers, some leave early.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -54,7 +53,7 @@ impl Seen {
     }
 }
 
-/// Load that goes on until it is ended, or dropped.
+/// Load that runs until it is ended or dropped.
 #[derive(Debug)]
 pub struct Clients {
     over: Arc<AtomicBool>,
@@ -62,7 +61,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Starts it, to these ports of 127.0.0.1.
+    /// Starts the load on these ports of 127.0.0.1.
     ///
     /// # Errors
     /// When the system refuses threads.
@@ -83,7 +82,7 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Sends nothing more, and waits for the last answers.
+    /// Sends no more requests and waits for the last answers.
     ///
     /// # Errors
     /// When a thread of it has panicked.
@@ -121,7 +120,7 @@ impl Talk {
             let place = self.chance.random_range(0..Way::ALL.len());
             let Some(&way) = Way::ALL.get(place) else { break };
             let user = self.chance.random_range(0..way.users());
-            // A token can always be made where the clock stands after 1970.
+            // Making a token fails only if the clock is before 1970.
             if let Ok(request) = way.request(user) {
                 self.one(way, user, request);
             }
@@ -139,7 +138,7 @@ impl Talk {
         }
         let sent = Instant::now();
         if self.chance.random_ratio(1, 50) {
-            // It leaves while the upstream, or the store, is at it.
+            // The client leaves while the upstream or the store works on its request.
             let request = request.header(DELAY_HEADER, "20");
             let _ = self.connected().and_then(|client| client.start(&request));
             self.client = None;

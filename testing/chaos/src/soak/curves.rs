@@ -1,4 +1,4 @@
-//! What processes hold over time: resident memory and open descriptors, looked at once a second.
+//! Resident memory and open descriptors of processes over time, sampled once a second.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use crate::footprint;
 /// How often.
 const STEP: Duration = Duration::from_secs(1);
 
-/// A process by the part that it plays, which it keeps over restarts.
+/// A process, named by its role, which it keeps over restarts.
 pub type Process = (String, u32);
 /// The curves, by part.
 pub type Curves = BTreeMap<String, Vec<Point>>;
@@ -29,7 +29,7 @@ pub struct Point {
     pub descriptors: u64,
 }
 
-/// Looks until it is ended, or dropped.
+/// Samples until it is ended or dropped.
 #[derive(Debug)]
 pub struct Sampler {
     over: Arc<AtomicBool>,
@@ -38,7 +38,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Looks at these processes.
+    /// Samples these processes.
     ///
     /// # Errors
     /// When the system refuses a thread.
@@ -50,7 +50,7 @@ impl Sampler {
             while !theirs.load(Relaxed) {
                 let processes = list.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 for (part, pid) in processes {
-                    // One that has ended has a gap in its curve.
+                    // A process that has ended leaves a gap in its curve.
                     if let Ok(kib) = footprint::resident(pid) {
                         let (at, mib) = (begun.elapsed().as_secs_f64(), kib as f64 / 1024.0);
                         let point = Point { at, mib, descriptors: footprint::descriptors(pid) };
@@ -64,7 +64,7 @@ impl Sampler {
         Ok(Self { over, processes, thread })
     }
 
-    /// Processes have been started anew.
+    /// Replaces the processes after a restart.
     pub fn set(&self, processes: Vec<Process>) {
         *self.processes.lock().unwrap_or_else(PoisonError::into_inner) = processes;
     }

@@ -22,7 +22,7 @@ pub enum Way {
     Logins,
 }
 
-/// Users of the header: plain ones, and such as would like to be more than a value.
+/// Users of the header: plain values, and values that try to be more than that.
 const USERS: [&[u8]; 6] =
     [b"ann", b"bob", b"eve", b"a}b{c:1 \"d\\", b"\xff\xfe\x80", &[b'x'; 3000]];
 /// The status that counts as a failed log-in.
@@ -50,7 +50,7 @@ impl Way {
         if matches!(self, Self::Leased) { 10 } else { 4 }
     }
 
-    /// How many users it has beside those that are known by address.
+    /// How many users it has, except those known by address.
     #[must_use]
     pub const fn users(self) -> usize {
         match self {

@@ -1,5 +1,5 @@
-//! What happens during a soak, in turn: stores and Envoys are restarted as in a rolling update, a
-//! primary dies.
+//! The events of a soak, in turn: stores and Envoys restart as in a rolling update, and a primary
+//! dies.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,9 +13,9 @@ use crate::fault::RELOADS;
 use crate::primaries::{self, PRIMARIES};
 use crate::rig::{self, Backend, Rig};
 
-/// From the end of one to the start of the next.
+/// The pause between two events.
 const PAUSE: Duration = Duration::from_secs(12);
-/// Load before the end, so that the last windows are undisturbed.
+/// Load after the last event, so that the last windows are undisturbed.
 const LAST: Duration = Duration::from_secs(15);
 
 /// Something that happened.
@@ -23,16 +23,16 @@ const LAST: Duration = Duration::from_secs(15);
 pub struct Event {
     /// What.
     pub what: &'static str,
-    /// Whether Redis may have lost writes by it.
+    /// Whether the event may make Redis lose writes.
     pub loses: bool,
-    /// From the start of the soak to its start and end.
+    /// Its start and end, since the start of the soak.
     pub span: (Duration, Duration),
     /// The same in seconds since 1970.
     pub epoch: (u64, u64),
 }
 
-/// The spans in which a quota may be passed: from the fault until what it lost is of no window any
-/// more.
+/// The times in which a window may exceed its quota: from the fault until every window that it may
+/// have affected has ended.
 #[must_use]
 pub fn excused(events: &[Event]) -> Vec<(u64, u64)> {
     events
@@ -42,7 +42,7 @@ pub fn excused(events: &[Event]) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// The processes now, by the parts that they play.
+/// The processes now, by their roles.
 #[must_use]
 pub fn processes(rig: &Rig) -> Vec<Process> {
     let named = |what: &'static str, pids: Vec<u32>| {
@@ -55,8 +55,8 @@ pub fn processes(rig: &Rig) -> Vec<Process> {
     named("Envoy", envoys).chain(named("store", stores)).chain(named("Redis", nodes)).collect()
 }
 
-/// Lets one after the other happen until the time is over; what happened, and how many virtual
-/// machines of the filter were started anew meanwhile.
+/// Runs the events in turn until time is over. Returns them, and how often Envoy restarted virtual
+/// machines of the filter meanwhile.
 ///
 /// # Errors
 /// When a part does not come up again.
@@ -93,7 +93,7 @@ fn restart_store(rig: &mut Rig, i: usize) -> Result<&'static str> {
     Ok("a store was restarted")
 }
 
-/// What its statistics say ends with it, and is added up before.
+/// The statistics end with the process, so they are added up before.
 fn restart_envoy(rig: &mut Rig, i: usize, reloads: &mut u64) -> Result<&'static str> {
     let envoy = rig.envoys.get_mut(i).context("no such Envoy")?;
     *reloads += rig::stat(envoy, RELOADS)?;
@@ -102,7 +102,7 @@ fn restart_envoy(rig: &mut Rig, i: usize, reloads: &mut u64) -> Result<&'static 
     Ok("an Envoy was restarted")
 }
 
-/// The primary of these slots is killed; it comes back as a replica.
+/// Kills the primary of these slots. It comes back as a replica.
 fn fail_over(rig: &mut Rig, sampler: &Sampler, slots: usize) -> Result<&'static str> {
     let cluster = rig.cluster()?;
     let (primary, replica) = primaries::pair(cluster, slots)?;

@@ -1,9 +1,9 @@
-//! `cargo xtask soak`: minutes of mixed load under rolling restarts, every window held to its
+//! `cargo xtask soak`: minutes of mixed load under rolling restarts. Every window must hold its
 //! quota.
 //!
-//! [`document`] are the policies, [`clients`] the load, [`windows`] the admitted units of each
-//! quota, [`events`] what happens meanwhile, [`curves`] what the processes hold, [`picture`] and
-//! [`page`] what is shown of it.
+//! [`document`] has the policies, [`clients`] the load, [`windows`] the admitted units of each
+//! quota, [`events`] the restarts and failovers, [`curves`] the memory and descriptors of the
+//! processes. [`picture`] and [`page`] show the result.
 
 pub mod clients;
 pub mod curves;
@@ -22,12 +22,12 @@ use clients::{Clients, LOST, Seen};
 use curves::{Curves, Sampler};
 use events::Event;
 
-/// The longest that an answer may take: the filter waits for quota no longer than
-/// [`TIMEOUT`](crate::document::TIMEOUT). The rest is the machine, on which processes start
-/// meanwhile that the load shares it with.
+/// The longest that an answer may take. The filter waits for quota no longer than
+/// [`TIMEOUT`](crate::document::TIMEOUT). The rest is for the machine, which the load shares with
+/// processes that restart.
 const SLOWEST: Duration = Duration::from_secs(5);
 
-/// What came of it.
+/// The result of a soak.
 #[derive(Debug)]
 pub struct Soaked {
     /// How long it took.
@@ -40,7 +40,7 @@ pub struct Soaked {
     pub curves: Curves,
     /// Requests that were still under way at the end.
     pub stuck: u64,
-    /// Virtual machines of the filter that were started anew after a crash.
+    /// How often Envoy restarted virtual machines of the filter after a crash.
     pub reloads: u64,
 }
 
@@ -61,7 +61,7 @@ pub fn run(length: Duration, seed: u64) -> Result<Soaked> {
 }
 
 impl Soaked {
-    /// What should not have come of it.
+    /// The violations.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let over = self.seen.windows.judge(&events::excused(&self.events));

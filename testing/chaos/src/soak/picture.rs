@@ -185,8 +185,8 @@ mod tests {
         draw(&soaked, &file).unwrap();
         let svg = std::fs::read_to_string(file).unwrap();
         assert!(svg.contains("descriptors") && svg.contains("MiB"));
-        // Of each process two pieces and a legend, in two panels; in each of the three an event and
-        // an axis.
+        // Two panels, each with two pieces and a legend of every process. All three panels have an
+        // event and an axis.
         assert_eq!(svg.matches("<polyline").count(), 2 * 3 * (2 + 1) + 3 * 2, "{svg}");
         let page = page::page(&soaked, 1);
         assert!(page.contains("| store 2 | 20.0, 71.0, 71.0 | 9, 9, 9 |"), "{page}");

@@ -1,22 +1,22 @@
-//! What was admitted in which window, held to the quota. Times are seconds since 1970.
+//! The admitted units of each window, compared with its quota. Times are seconds since 1970.
 
 use std::collections::BTreeMap;
 
 use super::document::Way;
 
-/// A counter: the way, the user, and whom the address is of.
+/// A counter: the way, the user, and the owner of the address.
 pub type Counter = (Way, usize, u8);
 
 /// Units admitted, by counter and end of the window.
 #[derive(Debug, Clone, Default)]
 pub struct Windows(BTreeMap<(Counter, u64), u64>);
 
-/// What the windows say.
+/// The verdict over all windows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Windows in which something was admitted.
     pub windows: usize,
-    /// Of these, those whose quota was used up.
+    /// The windows among them whose quota was used up.
     pub full: usize,
     /// Units over quota.
     pub excess: u64,
@@ -25,21 +25,21 @@ pub struct Verdict {
 }
 
 impl Windows {
-    /// One unit was admitted; `reset` is what its answer says of the end of its window: rounded up,
-    /// never before it.
+    /// Counts one admitted unit. `reset` is the end of its window according to the answer: rounded
+    /// up, never early.
     pub fn admitted(&mut self, counter: Counter, reset: u64) {
         let length = counter.0.window_s();
         *self.0.entry((counter, reset / length * length)).or_default() += 1;
     }
 
-    /// What others saw is added.
+    /// Adds what other clients saw.
     pub fn join(&mut self, other: Self) {
         for (window, units) in other.0 {
             *self.0.entry(window).or_default() += units;
         }
     }
 
-    /// Judges them; windows that meet one of these spans are excused.
+    /// Judges the windows. Those that meet one of these spans are excused.
     #[must_use]
     pub fn judge(&self, excused: &[(u64, u64)]) -> Verdict {
         let mut verdict = Verdict { windows: self.0.len(), ..Verdict::default() };

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::{envoy, paths, wait, yaml};
 
-/// Envoy writes entries when a stream has ended, and to the file some moments later.
+/// Envoy makes an entry when a stream has ended, and writes it to the file some moments later.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A file for the entries, gone when dropped.
@@ -53,15 +53,14 @@ impl AccessLog {
         }
     }
 
-    /// The entries, once there are so many; Envoy may write them in another order than the requests
-    /// came.
+    /// The entries, once there are so many. Their order may differ from that of the requests.
     ///
     /// # Errors
     /// When there are fewer after ten seconds, or a line is not JSON.
     pub fn entries(&self, count: usize) -> Result<Vec<Value>> {
         let lines = wait::until(&format!("{count} entries in the access log"), LIMIT, || {
             let text = fs::read_to_string(self.file())?;
-            // What does not end with a line's end is still being written.
+            // Envoy is still writing a line without a line end.
             let (whole, _) = text.rsplit_once('\n').context("no entry yet")?;
             let lines: Vec<String> = whole.lines().map(str::to_owned).collect();
             Ok((lines.len() >= count).then_some(lines))

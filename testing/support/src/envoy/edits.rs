@@ -1,8 +1,8 @@
 //! Changes to the configuration under test, for
 //! [`EnvoyOptions::edit`](crate::envoy::EnvoyOptions::edit).
 //!
-//! What users copy from `envoy/` is put where its comments say ([`snippet`]); the rest is what a
-//! test alone needs.
+//! [`snippet`] applies what users copy from `envoy/` where its comments say. The other changes are
+//! for tests only.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use crate::{
 /// A change to a whole configuration.
 pub type Change = Box<dyn Fn(&mut Value) -> Result<()>>;
 
-/// Puts the parts of a file of `envoy/` where they belong, each by its name there.
+/// Inserts the parts of a file of `envoy/` where they belong, by their names.
 ///
 /// # Errors
 /// When there is no such file, or it has a part that belongs nowhere in the configuration.
@@ -51,7 +51,7 @@ fn parts(file: Value) -> Result<Change> {
 
 fn place(config: &mut Value, key: &str, part: &Value) -> Result<()> {
     let into = match key {
-        // Before all that is there.
+        // Before all existing filters.
         "http_filters" => {
             let filters = yaml::list(envoy::manager(config)?, key)?;
             filters.splice(0..0, part.as_array().context("no list")?.clone());
@@ -71,8 +71,8 @@ fn place(config: &mut Value, key: &str, part: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The store's cluster leaves a store alone that dies, as `quota_store_several.yaml` has it; the
-/// endpoints stay.
+/// Makes the store's cluster avoid a dead store, as in `quota_store_several.yaml`. The endpoints
+/// stay.
 ///
 /// # Errors
 /// When there is no such file, or no cluster of the store.
@@ -87,18 +87,18 @@ pub fn several_stores(config: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// So many proxies in front are believed what they write into `X-Forwarded-For`: with 1 a client's
-/// last entry there is its address.
+/// Trusts what so many proxies in front write into `X-Forwarded-For`. With 1, a client's address is
+/// its last entry there.
 pub fn trusted_hops(hops: u32) -> impl Fn(&mut Value) -> Result<()> {
     move |config| set(envoy::manager(config)?, "xff_num_trusted_hops", json!(hops))
 }
 
-/// Lets headers of a request be so many KiB long together.
+/// Allows request headers of so many KiB in total.
 pub fn header_limit(kib: u32) -> impl Fn(&mut Value) -> Result<()> {
     move |config| set(envoy::manager(config)?, "max_request_headers_kb", json!(kib))
 }
 
-/// Leaves paths as clients write them.
+/// Leaves paths as clients send them.
 ///
 /// # Errors
 /// When the configuration has no connection manager.
@@ -109,7 +109,7 @@ pub fn raw_paths(config: &mut Value) -> Result<()> {
     set(manager, "path_with_escaped_slashes_action", json!("KEEP_UNCHANGED"))
 }
 
-/// The proxy speaks HTTP/2 to the upstream, so that trailers come through.
+/// Speaks HTTP/2 to the upstream, so that trailers get through.
 ///
 /// # Errors
 /// When the configuration has no cluster of the upstream.
@@ -130,7 +130,7 @@ pub fn websocket(config: &mut Value) -> Result<()> {
     set(envoy::manager(config)?, "upgrade_configs", json!([{"upgrade_type": "websocket"}]))
 }
 
-/// Routes of these names for these path prefixes, before the one that is there; all to the
+/// Adds routes of these names for these path prefixes before the existing one; all lead to the
 /// upstream.
 pub fn routes(routes: &[(&str, &str)]) -> impl Fn(&mut Value) -> Result<()> + use<> {
     let one = |(name, prefix): &(&str, &str)| json!({"name": name, "match": {"prefix": prefix}, "route": {"cluster": "upstream"}});
@@ -142,7 +142,7 @@ pub fn routes(routes: &[(&str, &str)]) -> impl Fn(&mut Value) -> Result<()> + us
     }
 }
 
-/// Ends streams of the first route that are silent for so long.
+/// Ends streams of the first route that are idle for so long.
 pub fn idle_timeout(duration: &'static str) -> impl Fn(&mut Value) -> Result<()> {
     move |config| {
         let route = "/route_config/virtual_hosts/0/routes/0/route";
@@ -150,7 +150,7 @@ pub fn idle_timeout(duration: &'static str) -> impl Fn(&mut Value) -> Result<()>
     }
 }
 
-/// This HTTP filter right before the filter under test.
+/// Adds this HTTP filter right before the filter under test.
 pub fn before_filter(filter: Value) -> impl Fn(&mut Value) -> Result<()> {
     move |config| {
         let filters = yaml::list(envoy::manager(config)?, "http_filters")?;
@@ -161,7 +161,7 @@ pub fn before_filter(filter: Value) -> impl Fn(&mut Value) -> Result<()> {
     }
 }
 
-/// Dynamic metadata that every request has, as a filter before this one would leave it.
+/// Gives every request this dynamic metadata, as a filter before this one would.
 pub fn metadata(namespace: &str, value: Value) -> impl Fn(&mut Value) -> Result<()> + use<> {
     before_filter(json!({
         "name": "envoy.filters.http.set_metadata",
@@ -172,7 +172,7 @@ pub fn metadata(namespace: &str, value: Value) -> impl Fn(&mut Value) -> Result<
     }))
 }
 
-/// Dynamic metadata `key` out of a request's header, as `STRING` or `NUMBER`.
+/// Copies a request header into the dynamic metadata `key`, as `STRING` or `NUMBER`.
 pub fn metadata_from_header(
     header: &str,
     namespace: &str,
@@ -191,8 +191,9 @@ pub fn metadata_from_header(
     }))
 }
 
-/// A second issuer, [`jwt::OTHER`](crate::jwt::OTHER), beside that of the shipped configuration.
-/// Its tokens come in the header `x-other-token` and their claims lie under the key `other`.
+/// Adds a second issuer, [`jwt::OTHER`](crate::jwt::OTHER), beside that of the shipped
+/// configuration. Its tokens come in the header `x-other-token`, and their claims are under the key
+/// `other`.
 ///
 /// # Errors
 /// When the configuration has no `jwt_authn`.

@@ -23,8 +23,8 @@ impl ListenerFile {
         Ok(Self { path: directory.path().join("listeners.json"), _directory: directory })
     }
 
-    /// Publishes the listener of this configuration: written beside the file and moved there, which
-    /// is what Envoy watches for.
+    /// Publishes the listener of this configuration. The file is written elsewhere and moved into
+    /// place, because Envoy watches for moves.
     ///
     /// # Errors
     /// When the configuration has no listener, or the file cannot be written.
@@ -42,7 +42,7 @@ impl ListenerFile {
         Ok(fs::rename(beside, &self.path)?)
     }
 
-    /// A change to a configuration: its listener comes from this file.
+    /// A change to a configuration that reads its listener from this file.
     pub fn edit(&self) -> impl Fn(&mut Value) -> Result<()> + use<> {
         let path = self.path.clone();
         move |config| {

@@ -26,7 +26,7 @@ pub use options::{EnvoyOptions, StoreAddress, filter, manager};
 
 const START: Duration = Duration::from_secs(30);
 const STOP: Duration = Duration::from_secs(20);
-/// How often files of access logs are written; Envoy's own 10 s is long for a test.
+/// How often access logs are flushed to files; Envoy's default of 10 s is long for a test.
 const FLUSH_MS: &str = "50";
 
 /// A running Envoy, killed when dropped.
@@ -63,7 +63,7 @@ impl Envoy {
         command.arg("--config-path").arg(config).arg("--admin-address-path").arg(&admin_file);
         command.args(["--concurrency", &concurrency.to_string(), "--use-dynamic-base-id"]);
         command.args(["--log-level", "warn", "--component-log-level", log_levels]);
-        // Do not wait for a predecessor or for open connections when the end comes.
+        // Do not wait for a predecessor, nor at the end for open connections.
         command.args(["--drain-time-s", "1", "--parent-shutdown-time-s", "2"]);
         command.args(["--file-flush-interval-msec", FLUSH_MS]);
         let mut process =
@@ -79,10 +79,10 @@ impl Envoy {
         Ok(Self { process, port, admin_port, _directory: directory })
     }
 
-    /// What `envoy --mode validate` says of a configuration.
+    /// The output of `envoy --mode validate` for a configuration.
     ///
     /// # Errors
-    /// Its output, where it refuses; or that there is no Envoy.
+    /// The output if Envoy refuses the configuration, or the absence of Envoy.
     pub fn validate(config: &Value) -> Result<(), String> {
         let run = || -> Result<Output> {
             let directory = tempfile::tempdir()?;
@@ -131,7 +131,7 @@ impl Envoy {
         self.process.pid()
     }
 
-    /// All it wrote so far, the filter's lines among it.
+    /// All output so far, with the filter's log lines.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.log()
@@ -145,7 +145,7 @@ impl Envoy {
         Ok(http::get(self.admin_port, &format!("/stats?filter={filter}"))?.text())
     }
 
-    /// All that Prometheus would read of it.
+    /// The page that Prometheus would read.
     ///
     /// # Errors
     /// When the admin interface does not answer.
@@ -169,7 +169,7 @@ impl Envoy {
         self.process.kill()
     }
 
-    /// Fails where Envoy has ended.
+    /// Fails if Envoy has ended.
     ///
     /// # Errors
     /// When it has ended; the message ends with its last lines.

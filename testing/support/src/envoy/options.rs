@@ -1,4 +1,4 @@
-//! The shipped configuration, in which only what a test must change is changed.
+//! The shipped configuration, with only the changes that a test needs.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{paths, yaml};
 
-/// Where the one listener's connection manager lies in the shipped configuration.
+/// The path of the one listener's connection manager in the shipped configuration.
 const MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
 /// The name of the filter among the HTTP filters.
 pub(crate) const FILTER: &str = "envoy.filters.http.wasm";
@@ -49,7 +49,7 @@ pub struct EnvoyOptions {
     pub store: StoreAddress,
     /// The filter.
     pub wasm: PathBuf,
-    /// The filter's configuration, where it is not the shipped one.
+    /// The filter's configuration, if it is not the shipped one.
     pub document: Option<Value>,
     /// Workers.
     pub concurrency: u32,
@@ -79,7 +79,7 @@ impl EnvoyOptions {
         }
     }
 
-    /// Without the Wasm filter, to compare with or to do without its build.
+    /// Without the Wasm filter, for comparison or if it was not built.
     #[must_use]
     pub fn bare(mut self) -> Self {
         self.bare = true;
@@ -107,7 +107,8 @@ impl EnvoyOptions {
         self
     }
 
-    /// With a change to the whole configuration. All are made last, in the order they are given.
+    /// With a change to the whole configuration. All such changes are made last, in the order
+    /// given.
     #[must_use]
     pub fn edit(mut self, edit: impl Fn(&mut Value) -> Result<()> + 'static) -> Self {
         self.edits.push(Edit(Arc::new(edit)));
@@ -117,7 +118,7 @@ impl EnvoyOptions {
     /// The configuration that Envoy gets.
     ///
     /// # Errors
-    /// When the shipped configuration has not the parts that are replaced.
+    /// When the shipped configuration lacks the parts that are replaced.
     pub fn config(&self) -> Result<Value> {
         let mut config = yaml::read(&paths::envoy_config())?;
         *yaml::at(&mut config, "/admin/address")? = address("127.0.0.1", self.admin_port);
@@ -203,7 +204,7 @@ mod tests {
         options = options.store(StoreAddress::Unix("/run/quotagate/store.sock".into()));
         let mut config = options.config().unwrap();
         let clusters = yaml::at(&mut config, "/static_resources/clusters").unwrap();
-        // The snippet that users copy is what the tests run.
+        // The tests run the snippet that users copy.
         let mut snippet = yaml::read(&paths::root().join("envoy/quota_store_unix.yaml")).unwrap();
         assert_eq!(
             yaml::named(clusters, "quota_store").unwrap(),

@@ -1,11 +1,11 @@
 //! Reads Prometheus' text format, as far as tests ask: one sample by its name and labels.
 
-/// What a scrape gave.
+/// The samples of a scrape.
 #[derive(Debug, Clone)]
 pub struct Samples(String);
 
 impl Samples {
-    /// Of this page.
+    /// Reads this page.
     #[must_use]
     pub fn new(page: String) -> Self {
         Self(page)
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_is_found_by_name_and_all_its_labels() {
+    fn sample_is_found_by_name_and_all_its_labels() {
         let page = "# TYPE a counter\na{x=\"1\",y=\"2\"} 3\na{x=\"1\"} 4\nab 5\na{} 6\n";
         let samples = Samples::new(page.to_owned());
         assert_eq!(samples.value("a", &[("y", "2"), ("x", "1")]), Some(3.0));

@@ -14,7 +14,7 @@ use crate::http::{Request, Response};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A connection that carries one request after the other.
+/// A connection that carries one request after another.
 #[derive(Debug)]
 pub struct Client {
     runtime: Runtime,
@@ -44,7 +44,7 @@ impl Client {
             stream.set_nodelay(true)?;
             let (sender, connection) =
                 http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-            // Its end shows in the requests.
+            // If the connection ends, its requests fail.
             tokio::spawn(connection);
             anyhow::Ok(sender)
         });
@@ -54,7 +54,7 @@ impl Client {
     /// Sends a request and waits for the whole answer.
     ///
     /// # Errors
-    /// When the request is none that HTTP/2 can carry, or no whole answer comes within 20 s.
+    /// When HTTP/2 cannot carry the request, or no whole answer comes within 20 s.
     pub fn send(&mut self, request: &Request) -> Result<Answer> {
         let request = request.for_http2()?;
         let Self { runtime, sender } = self;
@@ -79,7 +79,7 @@ impl Client {
 }
 
 impl Answer {
-    /// `grpc-status`, wherever it stands.
+    /// `grpc-status`, from the headers or the trailers.
     #[must_use]
     pub fn grpc_status(&self) -> Option<&str> {
         let trailer = self.trailers.iter().find(|(name, _)| name == "grpc-status");
@@ -101,7 +101,7 @@ mod tests {
     };
 
     #[test]
-    fn the_upstream_answers_with_trailers() {
+    fn upstream_answers_with_trailers() {
         let upstream = Upstream::start().unwrap();
         let mut client = Client::connect(upstream.port()).unwrap();
         let request = Request::post("/a.B/C", b"").header("x-answer-trailer-grpc-status", "16");
@@ -123,7 +123,7 @@ mod tests {
             assert_eq!((answer.response.status, answer.grpc_status()), (200, Some("7")));
             assert!(!answer.headers_only && answer.response.text().starts_with("hello"));
         }
-        // Envoy refuses a forged token by itself: to a gRPC client with headers alone.
+        // Envoy itself refuses a forged token: a gRPC client gets headers only.
         let request = Request::post("/a.B/C", b"")
             .header("content-type", "application/grpc")
             .bearer("no.such.token");

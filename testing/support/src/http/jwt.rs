@@ -26,12 +26,12 @@ pub struct SigningKey {
 
 /// The issuer of the demo.
 pub const DEMO: SigningKey = SigningKey { name: ISSUER, key: DEMO_KEY };
-/// Another one, which [`edits::second_issuer`](crate::edits::second_issuer) adds.
+/// A second issuer, which [`edits::second_issuer`](crate::edits::second_issuer) adds.
 pub const OTHER: SigningKey =
     SigningKey { name: "quotagate-other", key: b"the key of the other test issuer" };
 
 impl SigningKey {
-    /// What verifies its tokens: a JSON Web Key Set.
+    /// The JSON Web Key Set that verifies its tokens.
     #[must_use]
     pub fn jwks(&self) -> String {
         let key = json!({"kty": "oct", "alg": "HS256", "k": URL_SAFE_NO_PAD.encode(self.key)});
@@ -78,7 +78,7 @@ pub fn token_with(claims: &Value) -> Result<String> {
 /// # Errors
 /// When the clock stands before 1970.
 pub fn forged(subject: &str) -> Result<String> {
-    let stranger = SigningKey { name: ISSUER, key: b"the key of somebody else entirely" };
+    let stranger = SigningKey { name: ISSUER, key: b"the key of another, unknown party" };
     stranger.token(&json!({ "sub": subject }))
 }
 
@@ -88,7 +88,7 @@ mod tests {
     use crate::{paths, yaml};
 
     #[test]
-    fn the_shipped_configuration_holds_the_demo_key() {
+    fn shipped_configuration_holds_the_demo_key() {
         let text = yaml::read(&paths::envoy_config()).unwrap().to_string();
         assert!(
             text.contains(&URL_SAFE_NO_PAD.encode(DEMO_KEY)),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forged_token_differs_in_its_signature_only() {
+    fn forged_token_differs_only_in_its_signature() {
         let (good, bad) = (token("alice").unwrap(), forged("alice").unwrap());
         assert_eq!(good.split('.').count(), 3);
         assert_ne!(good.rsplit('.').next(), bad.rsplit('.').next());

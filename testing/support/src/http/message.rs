@@ -1,4 +1,4 @@
-//! Requests as a test writes them, and responses as they came.
+//! Requests as tests write them, and responses as they arrive.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -67,8 +67,8 @@ impl Request {
         self
     }
 
-    /// As an address in `X-Forwarded-For`, for an Envoy that
-    /// [trusts one hop](crate::edits::trusted_hops).
+    /// Sets the client's address in `X-Forwarded-For`, for an Envoy that [trusts one
+    /// hop](crate::edits::trusted_hops).
     #[must_use]
     pub fn from_address(self, address: &str) -> Self {
         self.header("x-forwarded-for", address)
@@ -90,7 +90,7 @@ impl Request {
         self.headers.iter().filter(named).map(|(_, value)| value.as_slice())
     }
 
-    /// For HTTP/2: the host becomes the authority, and what HTTP/2 forbids is an error.
+    /// The HTTP/2 form: the host becomes the authority. What HTTP/2 forbids is an error.
     pub(crate) fn for_http2(&self) -> Result<hyper::Request<Full<Bytes>>> {
         let host = self.hosts().next().map_or(Ok("localhost"), std::str::from_utf8)?;
         let uri = format!("http://{host}{}", self.path);
@@ -103,7 +103,7 @@ impl Request {
         Ok(request.body(Full::from(self.body.clone()))?)
     }
 
-    /// For HTTP/1.1.
+    /// The HTTP/1.1 form.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut all = format!("{} {} HTTP/1.1\r\n", self.method, self.path).into_bytes();
         let own =
@@ -125,9 +125,9 @@ impl Request {
 pub struct Response {
     /// The status code.
     pub status: u16,
-    /// In the order they came; names as they came.
+    /// The headers in their order; names as received.
     pub headers: Vec<(String, Vec<u8>)>,
-    /// The whole body, chunks put together.
+    /// The whole body, with its chunks joined.
     pub body: Vec<u8>,
 }
 

@@ -1,5 +1,5 @@
-//! A small blocking HTTP/1.1 client that sends exactly the bytes it is given and shows exactly what
-//! came back.
+//! A small blocking HTTP/1.1 client that sends exactly the given bytes and shows exactly what came
+//! back.
 
 pub mod http2;
 pub mod jwt;
@@ -54,11 +54,11 @@ impl Client {
         Self::connect_from(Ipv4Addr::LOCALHOST.into(), (Ipv4Addr::LOCALHOST, port).into())
     }
 
-    /// Connects from this address of one's own, such as 127.0.0.7 (on Linux any of 127.0.0.0/8), so
-    /// that the server sees another client.
+    /// Connects from this local address, such as 127.0.0.7 (on Linux any of 127.0.0.0/8), so that
+    /// the server sees another client.
     ///
     /// # Errors
-    /// When nothing listens there, or the address is not of this machine.
+    /// When nothing listens there, or the address does not belong to this machine.
     pub fn connect_from(own: IpAddr, to: SocketAddr) -> Result<Self> {
         Self::over(Stream::Tcp(tcp(own, to)?))
     }
@@ -72,7 +72,7 @@ impl Client {
         Self::connect_tls_to("localhost", port, config)
     }
 
-    /// The same, as to a server of this name.
+    /// Connects with TLS, as to a server of this name.
     ///
     /// # Errors
     /// When nobody listens there.
@@ -88,7 +88,7 @@ impl Client {
     /// When nothing listens there.
     pub fn connect_unix(path: &Path) -> Result<Self> {
         let stream = UnixStream::connect(path)
-            .with_context(|| format!("nobody answers on {}", path.display()))?;
+            .with_context(|| format!("nothing answers on {}", path.display()))?;
         Self::over(Stream::Unix(stream))
     }
 
@@ -120,7 +120,7 @@ impl Client {
         self.finish()
     }
 
-    /// Sends these bytes over an upgraded connection and waits for as many.
+    /// Sends these bytes over an upgraded connection and waits for the same number of bytes.
     ///
     /// # Errors
     /// When the connection is closed.
@@ -132,7 +132,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// Sends a request without waiting; dropping the client then is a client that goes away.
+    /// Sends a request without waiting. Dropping the client then simulates a client that leaves.
     ///
     /// # Errors
     /// When the connection is closed.
@@ -230,7 +230,7 @@ fn tcp(own: IpAddr, to: SocketAddr) -> Result<TcpStream> {
         .with_context(|| format!("cannot use address {own}"))?;
     socket
         .connect_timeout(&to.into(), TIMEOUT)
-        .with_context(|| format!("nobody answers on {to}"))?;
+        .with_context(|| format!("nothing answers on {to}"))?;
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
     Ok(stream)
@@ -244,7 +244,7 @@ impl Read for Stream {
             Self::Tls(stream) => stream.read(buffer),
         };
         read.map_err(|error| match error.kind() {
-            // What an elapsed read timeout is called differs between systems.
+            // Systems name an elapsed read timeout differently.
             ErrorKind::WouldBlock => {
                 std::io::Error::new(ErrorKind::TimedOut, "nothing came in time")
             }
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
     use std::{net::TcpListener, thread};
 
-    /// Answers the first request of one connection with these bytes, and gives what was sent.
+    /// Answers the first request of one connection with these bytes. Returns the received bytes.
     fn exchange(request: &Request, answer: &'static [u8]) -> (Vec<u8>, Result<Response>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -87,7 +87,7 @@ impl Redis {
         resp::command(self.port, command)
     }
 
-    /// Ends it; its data are gone.
+    /// Ends it. Its data are lost.
     ///
     /// # Errors
     /// When it does not end within ten seconds.
@@ -95,7 +95,7 @@ impl Redis {
         self.process.terminate(STOP).map(drop)
     }
 
-    /// SIGKILL: its data are gone.
+    /// SIGKILL. Its data are lost.
     ///
     /// # Errors
     /// When the system refuses.
@@ -103,7 +103,7 @@ impl Redis {
         self.process.kill()
     }
 
-    /// Stops it where it runs, and starts it again, empty, on the same port.
+    /// Stops it if it runs, and starts it again, empty, on the same port.
     ///
     /// # Errors
     /// When it does not end or does not come up.
@@ -163,7 +163,7 @@ pub(crate) fn answers(port: u16) -> Result<Option<()>> {
     Ok((resp::command(port, &["PING"])? == Reply::Text("PONG".to_owned())).then_some(()))
 }
 
-/// Tries again where another process was quicker to take the port.
+/// Retries if another process took the port first.
 pub(crate) fn retried<T>(mut start: impl FnMut() -> Result<T>) -> Result<T> {
     let mut last = None;
     for _ in 0..ATTEMPTS {

@@ -1,4 +1,5 @@
-//! As much of the Redis protocol as starting and inspecting servers takes: one command, one reply.
+//! The part of the Redis protocol that tests need to start and inspect servers: one command, one
+//! reply.
 
 use std::{
     fmt::Write as _,
@@ -44,7 +45,7 @@ impl Reply {
 pub fn command(port: u16, arguments: &[&str]) -> Result<Reply> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let stream = TcpStream::connect_timeout(&address, TIMEOUT)
-        .with_context(|| format!("nobody answers on 127.0.0.1:{port}"))?;
+        .with_context(|| format!("nothing answers on 127.0.0.1:{port}"))?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     (&stream).write_all(encode(arguments).as_bytes())?;
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_an_array_of_bulk_strings() {
+    fn command_is_an_array_of_bulk_strings() {
         assert_eq!(encode(&["GET", ""]), "*2\r\n$3\r\nGET\r\n$0\r\n\r\n");
     }
 }

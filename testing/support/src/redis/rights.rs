@@ -1,4 +1,5 @@
-//! The rights in Redis that `docs/reference/store.md` lists, and what a server has refused.
+//! The rights in Redis that `docs/reference/store.md` lists, and the commands that a server has
+//! refused.
 
 use std::fs;
 
@@ -12,15 +13,15 @@ const DOCUMENT: &str = "docs/reference/store.md";
 /// The rules of the page's commands `ACL SETUSER quotagate`, without the password.
 #[derive(Debug)]
 pub struct Rights {
-    /// Of one server.
+    /// For one server.
     pub one: Vec<String>,
-    /// Besides, to operate a fleet.
+    /// In addition, to operate a fleet.
     pub operate: Vec<String>,
-    /// Besides, of a cluster.
+    /// In addition, for a cluster.
     pub cluster: Vec<String>,
-    /// Besides, of another database than 0.
+    /// In addition, for another database than 0.
     pub database: Vec<String>,
-    /// Of a sentinel that asks for a password.
+    /// For a sentinel that asks for a password.
     pub sentinel: Vec<String>,
 }
 
@@ -61,8 +62,7 @@ pub fn allow(port: u16, rules: &[String]) -> Result<()> {
     resp::command(port, &command).map(drop)
 }
 
-/// What the server has refused to its users because they lack a right: names of commands, in lower
-/// case.
+/// The names of commands, in lower case, that the server refused because a user lacks a right.
 ///
 /// # Errors
 /// When it does not answer, or in another form.
@@ -70,7 +70,7 @@ pub fn refused(port: u16) -> Result<Vec<String>> {
     Ok(refusals(port)?.into_iter().map(|(object, _)| object).collect())
 }
 
-/// The same within scripts alone.
+/// The same, within scripts only.
 ///
 /// # Errors
 /// When it does not answer, or in another form.

@@ -18,7 +18,7 @@ use crate::login::Login;
 const NOWHERE: u16 = u16::MAX;
 /// The longest wait for one node's answer about the slots.
 const ANSWER: Duration = Duration::from_millis(500);
-/// How often the map is read while nothing asks for it.
+/// How often the map is read if nothing asks for it.
 const IDLE: Duration = Duration::from_secs(10);
 /// The pause between two readings while something is wrong.
 const TROUBLED: Duration = Duration::from_millis(200);

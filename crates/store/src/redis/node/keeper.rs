@@ -29,10 +29,10 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 const PROBE: Duration = Duration::from_secs(1);
 /// How soon after a probe an error of a call may lead to the next one.
 const SOON: Duration = Duration::from_millis(100);
-/// The eviction policy is read with every so many probes: an operator may change it while Redis
-/// runs.
+/// The store reads the eviction policy with every so many probes, because an operator may change it
+/// while Redis runs.
 const PROBES_PER_EVICTION: u32 = 5;
-/// How often sentinels are asked whether the server is still the primary.
+/// How often the store asks the sentinels whether the server is still the primary.
 const SENTINELS: Duration = Duration::from_secs(5);
 
 /// Keeps `target` connected, and publishes each change of the connection's state.
@@ -64,7 +64,7 @@ pub async fn keep(target: Target, shared: Arc<Shared>, publish: watch::Sender<St
                 } else {
                     State::Connecting(Instant::now())
                 });
-                // A server that drops every connection must not get them in a tight loop.
+                // A server that drops every connection must not cause a tight loop of connections.
                 if since.elapsed() < SHORT_LIFE {
                     sleep(FIRST_RETRY).await;
                 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::store::SECOND_LOOK;
 
-/// A shorter silence may be the machine's own, however short the calls' budgets are.
+/// A shorter silence may come from the machine itself, however short the budgets of calls are.
 const SHORTEST: Duration = Duration::from_millis(20);
 /// A connection may be silent for so many times its usual answer time.
 const USUAL: u32 = 4;
@@ -43,7 +43,7 @@ struct Owed {
     resumed: Option<Instant>,
 }
 
-/// What a look at a connection shows.
+/// The result of looking at a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// It owes nothing, or not for too long.
@@ -108,7 +108,7 @@ impl Silence {
         self.owed().commands < MAX_OWED
     }
 
-    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    /// Nothing panics while the lock is held, so the content of a poisoned lock is intact.
     fn owed(&self) -> MutexGuard<'_, Owed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

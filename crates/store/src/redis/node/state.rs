@@ -16,7 +16,7 @@ use crate::address::HostPort;
 /// The connection of a node.
 #[derive(Clone)]
 pub enum State {
-    /// There is none since then, and the first try to make one is under way.
+    /// There has been none since then, and the first attempt to make one is under way.
     Connecting(Instant),
     /// It is connected.
     Up(Link),
@@ -76,13 +76,13 @@ impl Shared {
         }
     }
 
-    /// Asks for another connection than the one of this generation.
+    /// Asks for the connection of this generation to be replaced.
     pub fn replace(&self, generation: u64) {
         self.failed.fetch_max(generation, Relaxed);
         self.wake.notify_one();
     }
 
-    /// Whether another connection than the one of this generation is asked for.
+    /// Whether the connection of this generation must be replaced.
     pub fn is_replaced(&self, generation: u64) -> bool {
         self.failed.load(Relaxed) >= generation
     }

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unexpected_reply_grants_nothing() {
+    fn unexpected_reply_grants_nothing() {
         let reservation = &reservation();
         let now = Duration::from_secs(7 * 60);
         let read = |operation, reply: &Value| {

@@ -18,7 +18,7 @@ use crate::{
 
 pub use moves::SlotMove;
 
-/// Primaries; as many replicas follow them.
+/// The number of primaries; each has one replica.
 const PRIMARIES: usize = 3;
 const NODES: usize = 2 * PRIMARIES;
 const SLOTS: usize = 16_384;
@@ -42,7 +42,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts six nodes, forms the cluster and waits until every node says that all is well.
+    /// Starts six nodes, forms the cluster and waits until every node reports it as sound.
     ///
     /// # Errors
     /// When there is no redis-server, or the cluster does not form.
@@ -74,10 +74,10 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Makes one cluster of them, and waits until it serves.
+    /// Joins the nodes into one cluster, and waits until it serves.
     ///
     /// # Errors
-    /// When they do not become one.
+    /// When the cluster does not form.
     pub fn form(&self) -> Result<()> {
         for (i, node) in self.nodes.iter().enumerate() {
             resp::command(node.port, &["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()])?;
@@ -141,7 +141,7 @@ impl Cluster {
         format!("redis-cluster://{}", nodes.join(","))
     }
 
-    /// The process ids of its nodes; of one that was killed, its last.
+    /// The process ids of its nodes; the last one of a node that was killed.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         self.nodes.iter().map(|node| node.process.pid()).collect()

@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 
 use super::{Cluster, PRIMARIES, SLOTS};
 
-/// A slot on its way from one node to another. While it moves, the source answers ASK for the keys
-/// that it has not.
+/// A slot on its way from one node to another. While it moves, the source answers ASK for keys that
+/// it does not have.
 #[derive(Debug)]
 pub struct SlotMove<'a> {
     cluster: &'a Cluster,
@@ -15,7 +15,7 @@ pub struct SlotMove<'a> {
 }
 
 impl<'a> SlotMove<'a> {
-    /// Of the slot of this hash tag, from its first owner to the next primary.
+    /// Moves the slot of this hash tag, from its first owner to the next primary.
     ///
     /// # Errors
     /// When the cluster does not answer.
@@ -28,25 +28,25 @@ impl<'a> SlotMove<'a> {
         Ok(Self { cluster, slot, from, to: (from + 1) % PRIMARIES })
     }
 
-    /// The same slot's way back.
+    /// The move of the same slot in the other direction.
     #[must_use]
     pub fn back(self) -> Self {
         Self { from: self.to, to: self.from, ..self }
     }
 
-    /// The node that it leaves.
+    /// The node that the slot leaves.
     #[must_use]
     pub fn from(&self) -> usize {
         self.from
     }
 
-    /// The node that it goes to.
+    /// The node that the slot goes to.
     #[must_use]
     pub fn to(&self) -> usize {
         self.to
     }
 
-    /// From now on new keys of the slot are born where it goes to.
+    /// Starts the move: new keys of the slot are created at its target from now on.
     ///
     /// # Errors
     /// When a node does not answer or refuses.
@@ -67,7 +67,7 @@ impl<'a> SlotMove<'a> {
         Ok(keys.lines().map(str::to_owned).filter(|key| !key.is_empty()).collect())
     }
 
-    /// Moves one key. One that has expired meanwhile is none.
+    /// Moves one key. Ignores a key that has expired meanwhile.
     ///
     /// # Errors
     /// When a node does not answer or refuses.
@@ -85,7 +85,7 @@ impl<'a> SlotMove<'a> {
         self.left()?.iter().try_for_each(|key| self.key(key))
     }
 
-    /// The slot now belongs to the node that it went to.
+    /// Ends the move: the slot belongs to its target.
     ///
     /// # Errors
     /// When a node does not answer or refuses.
