@@ -209,7 +209,7 @@ fn malformed_dials_in_redis_are_ignored_with_one_line_and_the_others_apply() -> 
         Ok(policies.contains(r#""b";q=50000"#))
     })?;
     // Four of them; `nobody` may be the policy of another filter, and nobody complains of it.
-    let complaint = "ignored what is no dial, 4 in all";
+    let complaint = "ignored fields that are not dials: 4";
     wait::until_true("the store to complain", PATIENCE, || {
         client.send(&Request::get("/"))?;
         Ok(rig.store.log().contains(complaint))

@@ -557,7 +557,7 @@ async fn a_domain_too_many_is_told_so() {
     let (status, reply) = server.dials("one-more", None).await;
     assert_eq!(
         (status.as_u16(), reply),
-        (503, json!({"error": "64 domains are asked for already"}))
+        (503, json!({"error": "filters already ask for 64 domains"}))
     );
     assert_eq!(server.dials("d0", None).await.0, 200);
 }
