@@ -214,7 +214,11 @@ mod tests {
         let table = Table::default();
         assert_eq!(see(&table, "a", 9, 7), Sight::Watched);
         assert_eq!(see(&table, "a", 1, 8), Sight::Ended(0.9));
-        assert_eq!(see(&table, "a", 9, 7), Sight::Watched, "overtaken by the next window's");
+        assert_eq!(
+            see(&table, "a", 9, 7),
+            Sight::Watched,
+            "an answer of the next window came first"
+        );
         assert_eq!(see(&table, "a", 2, 8), Sight::Watched);
     }
 
