@@ -226,7 +226,7 @@ fn malformed_dials_are_logged_once_and_ignored_and_the_others_apply() -> Result<
         Ok(policies.contains(r#""b";q=50000"#))
     })?;
     // There are four lines. `nobody` may be the policy of another filter, so it is not reported.
-    let complaint = "ignored what is no dial, 4 in all";
+    let complaint = "ignored fields that are not dials: 4";
     wait::until_true("the store to complain", PATIENCE, || {
         client.send(&Request::get("/"))?;
         Ok(rig.store.log().contains(complaint))

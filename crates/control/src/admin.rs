@@ -1,5 +1,5 @@
-//! The admin address: health, metrics and the live page, which everyone who reaches it gets, and
-//! what operators do under `/v1/`, which is guarded.
+//! The admin address. Health, metrics and the live page are open to everyone who reaches it. The
+//! paths of operators, under `/v1/`, are guarded.
 
 mod error;
 pub mod events;
@@ -29,7 +29,7 @@ use crate::api;
 use crate::control::Control;
 use crate::metrics::Format;
 
-/// All paths of an admin address that those within `reach` can connect to.
+/// All paths of an admin address with this `reach`.
 pub fn router(control: Arc<Control>, guard: Guard, reach: Reach) -> Router {
     let fixed =
         |name, value| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
@@ -45,7 +45,7 @@ pub fn router(control: Arc<Control>, guard: Guard, reach: Reach) -> Router {
         .with_state(control)
 }
 
-/// Answers a request by `router`.
+/// Answers a request with `router`.
 pub async fn respond(router: Router, request: Request<Incoming>) -> Response {
     // A router never fails.
     let Ok(response) = router.oneshot(request).await;
@@ -64,7 +64,7 @@ async fn admit(
 ) -> Result<Response, Refusal> {
     let (guard, reach) = &*admission;
     match request.uri().path() {
-        // A proxy was given the wrong address.
+        // A proxy is configured with the wrong address.
         RESERVE_PATH | TELEMETRY_PATH => return Err(Refusal::AdminAddress),
         path if path.starts_with(api::ROOT) => guard.check(&request, *reach)?,
         _ => {}
@@ -81,13 +81,13 @@ struct Readiness {
     warnings: Vec<String>,
 }
 
-/// Whether every next request can be counted; with `?partial`, whether any next request can.
+/// Whether the store can count every request; with `?partial`, whether it can count any.
 async fn readiness(State(control): State<Arc<Control>>, RawQuery(query): RawQuery) -> Response {
     let names = query.unwrap_or_default();
     let partial = names.split('&').any(|name| name.split('=').next() == Some("partial"));
     let mut health = control.store.health();
     if control.connections.is_draining() {
-        health.faults.insert(0, "the store is ending: it was asked to stop".to_owned());
+        health.faults.insert(0, "the store is shutting down".to_owned());
         health.outage = true;
     }
     let ready = health.faults.is_empty() || (partial && !health.outage);

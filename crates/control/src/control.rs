@@ -1,4 +1,4 @@
-//! All that operating knows, fed by the calls that the store answers.
+//! The state behind the admin address, fed by the calls that the store answers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 use crate::operate::Operate;
 use crate::watch::Watch;
 
-/// What the admin address serves. It watches calls as the endpoint's [`Hooks`].
+/// What the admin address serves. It observes calls as the endpoint's [`Hooks`].
 pub struct Control {
     pub store: Arc<dyn Store>,
     pub operate: Operate,
@@ -23,7 +23,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Over `store`, with nothing known yet.
+    /// A state over `store` that knows no domain yet.
     pub fn new(store: Arc<dyn Store>, connections: Arc<Connections>) -> Self {
         let watch = Watch::default();
         let metrics = Metrics::new(&*store, &watch);
@@ -56,7 +56,7 @@ impl Hooks for Control {
         async move {
             let cached =
                 self.operate.views.wanted(domain).await.map_err(|full| full.to_string())?;
-            // Nothing is decided by a report, so an unreadable one counts as none.
+            // Reports decide nothing, so an unreadable one is ignored.
             if let Some(report) = cached.learn(report) {
                 self.watch.reported(domain, &report);
                 if cached.is_due() {

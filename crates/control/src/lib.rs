@@ -1,9 +1,9 @@
-//! Operating quotagate: what people do to a running store, and what they see of it.
+//! Operating quotagate: what operators change in a running store, and what they see of it.
 //!
-//! [`serve`] runs a store: proxies call one address, and operators ask the other one. [`operate`]
-//! changes dials and runtime overrides and looks at counters, [`watch`] sees calls go by, [`api`]
-//! is what the admin address takes and gives. Counting is the crate `quotagate-store`, which knows
-//! nothing of this one.
+//! [`serve`] runs a store: proxies call one address, and operators use the other one. [`operate`]
+//! changes dials and runtime overrides and reads counters. [`watch`] observes calls. [`api`]
+//! defines the JSON of the admin address. The crate `quotagate-store` counts, and does not depend
+//! on this one.
 
 mod admin;
 pub mod api;

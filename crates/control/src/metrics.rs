@@ -1,4 +1,4 @@
-//! What the server counts of itself, in Prometheus' text formats.
+//! The server's own metrics, in Prometheus' text formats.
 
 mod format;
 mod plain;
@@ -56,13 +56,12 @@ pub struct Metrics {
     ready: Gauge,
     dials: Family<Domain, Gauge>,
     overrides: Family<Domain, Gauge>,
-    /// Held while the gauges are written, so that no scrape reads gauges that another one has
-    /// cleared.
+    /// Locked while a scrape writes the gauges, so that no other scrape reads them cleared.
     writing: Mutex<()>,
     total: Total,
 }
 
-/// Calls that were served, and the microseconds that they took.
+/// Calls served, and the microseconds that they took.
 #[derive(Default)]
 struct Total {
     calls: AtomicU64,
@@ -70,7 +69,7 @@ struct Total {
 }
 
 impl Metrics {
-    /// Zeroes, with what `store` measures of itself and what `watch` sees.
+    /// Metrics at zero, with those of `store` and of `watch`.
     pub fn new(store: &dyn Store, watch: &Watch) -> Self {
         let mut all = Registry::default();
         #[cfg(target_os = "linux")]
@@ -94,21 +93,20 @@ impl Metrics {
         };
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The version of the store", build);
-        registry.register("calls", "Calls of /v1/reserve by the status of their answer", calls);
+        registry.register("calls", "Calls of /v1/reserve by response status", calls);
         registry.register("refunds", "Refunds received", metrics.refunds.clone());
-        let help = "Grants that were refunded because their caller no longer waited";
+        let help = "Grants that the store refunded because the caller had stopped waiting";
         registry.register("grants_undone", help, metrics.undone.clone());
         registry.register("call_seconds", "Time from receipt of a call to its answer", seconds);
-        registry.register("call_reservations", "Reservations of a call", metrics.items.clone());
+        registry.register("call_reservations", "Reservations per call", metrics.items.clone());
         registry.register(
             "ready",
-            "1 while every request can be counted, else 0",
+            "1 while the store can count every request, else 0",
             metrics.ready.clone(),
         );
-        let help = "Dials in force, also of domains without traffic";
+        let help = "Dials in force, including domains without traffic";
         registry.register("dials", help, metrics.dials.clone());
-        let help =
-            "Overrides in force, as far as their index tells, also of domains without traffic";
+        let help = "Overrides in force according to their index, including domains without traffic";
         registry.register("overrides", help, metrics.overrides.clone());
         watch.register(registry);
         store.register(registry);
@@ -127,7 +125,7 @@ impl Metrics {
         self.total.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or_default(), Relaxed);
     }
 
-    /// Calls until now, and the microseconds that they took.
+    /// Calls so far, and the microseconds that they took.
     pub fn totals(&self) -> (u64, u64) {
         (self.total.calls.load(Relaxed), self.total.micros.load(Relaxed))
     }
@@ -138,14 +136,14 @@ impl Metrics {
         self.refunds.inc_by(u64::try_from(refunds).unwrap_or(u64::MAX));
     }
 
-    /// Counts grants that the server refunded by itself.
+    /// Counts grants that the server refunded on its own.
     pub fn undone(&self, count: usize) {
         self.undone.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
     /// The text that Prometheus reads.
     pub fn render(&self, store: &dyn Store, operate: &Operate, format: Format) -> String {
-        // It guards nothing that a panic could break.
+        // A panic could leave nothing inconsistent here.
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         self.ready.set(store.health().faults.is_empty().into());
         let (dials, overrides) = (&self.dials, &self.overrides);

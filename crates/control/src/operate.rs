@@ -1,18 +1,17 @@
-//! What operators do to a running fleet: dials, runtime overrides, looking at counters. It is the
-//! same over every backend, whose [`ControlStore`](quotagate_store::control::ControlStore) keeps
-//! it.
+//! How operators control a running fleet: dials, runtime overrides, counters. It works the same
+//! over every backend, through its [`ControlStore`](quotagate_store::control::ControlStore).
 //!
-//! * A dial is a field of a hash of its domain: `record::DialRecord` as JSON. It ends when its time
-//!   is over.
+//! * A dial is a field in a hash of its domain: `record::DialRecord` as JSON. It reverts when its
+//!   time is over.
 //! * An override is a value beside its counters, which a reservation reads in its own step, and an
-//!   entry of an index of its domain. The entry is written first and deleted last, and looked for
-//!   once more after the override is set, so that none stays in force unlisted; an entry without
-//!   override is dropped when it is listed.
-//! * Every change has a new version and an entry of history, in the same step as its hash; an
-//!   override's once it is set.
+//!   entry in an index of its domain. The entry is written first and deleted last, and checked
+//!   again after the override is set, so that no override stays in force unlisted. Listing drops an
+//!   entry that has no override.
+//! * Every change makes a new version and an entry in history, in the same step as its hash. For an
+//!   override that happens once it is set.
 //!
-//! Times are the backend's. Bounds: [`MAX_DOMAINS`] domains are watched at once, and of a domain
-//! [`MAX_POLICIES`] policies are known and [`MAX_OVERRIDES`] overrides kept.
+//! Times are the backend's. Bounds: [`MAX_DOMAINS`] domains watched at once, and in each domain
+//! [`MAX_POLICIES`] known policies and [`MAX_OVERRIDES`] overrides.
 
 mod boards;
 mod counters;
@@ -46,25 +45,25 @@ pub use self::views::{Full, Views, Watched};
 
 /// Most domains whose dials are kept in memory.
 pub const MAX_DOMAINS: usize = 64;
-/// Most policies of a domain that are known.
+/// Most known policies of a domain.
 pub const MAX_POLICIES: usize = 1024;
-/// Most domains that are known.
+/// Most known domains.
 const MAX_NAMES: usize = 1024;
-/// How long a policy or a domain is known after its last report.
+/// How long a policy or a domain stays known after its last report.
 const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// A domain whose last report is younger may still have proxies. A store writes its reports to the
-/// backend every ten minutes, so others learn of a report that late.
+/// A domain may still have proxies while its last report is younger than this. A store writes
+/// reports to the backend every ten minutes, so other stores see one up to ten minutes late.
 const REPORTED: Duration = Duration::from_secs(15 * 60);
-/// How often a change is tried while others change the same field.
+/// How many times a change is tried while others change the same field.
 const TRIES: u32 = 16;
 
-/// Operators' view of a store: one part for each thing that they change or see.
+/// What operators see and change in a store: one part for each subject.
 ///
 /// Make one with [`new`](Self::new), and keep [`keep_fresh`](Self::keep_fresh) running beside it.
 pub struct Operate {
-    /// What proxies get of each domain.
+    /// What proxies receive for each domain.
     pub views: Arc<Views>,
-    /// Which domains and policies there are.
+    /// The known domains and policies.
     pub directory: Arc<Directory>,
     /// What was changed, by whom.
     pub history: Arc<History>,
@@ -74,14 +73,14 @@ pub struct Operate {
     pub overrides: Arc<Overrides>,
     /// Counters of partitions.
     pub counters: Counters,
-    /// All that is known of a domain.
+    /// The state of each domain.
     pub boards: Arc<Boards>,
     /// The list of domains.
     pub domains: Domains,
 }
 
 impl Operate {
-    /// Over `store`, with nothing at hand yet.
+    /// A view over `store` that has read nothing yet.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let views = Arc::new(Views::new(Arc::clone(&store)));
         let directory = Arc::new(Directory::new(Arc::clone(&store), Arc::clone(&views)));
@@ -100,7 +99,7 @@ impl Operate {
         }
     }
 
-    /// Reads the domains that proxies ask for once a second, and the others now and then. Never
+    /// Reads the domains that proxies ask for every second, and the others every ten. Never
     /// returns.
     pub async fn keep_fresh(&self) {
         tokio::join!(self.views.keep_fresh(), self.boards.keep_quiet());

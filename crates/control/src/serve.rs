@@ -1,4 +1,4 @@
-//! The one entry: a store that serves proxies and operators.
+//! The entry point: a store that serves proxies and operators.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::control::Control;
 
 /// What [`serve`] serves, and to whom.
 ///
-/// Make one with [`new`](Self::new), add to it, and hand it to [`serve`].
+/// Make one with [`new`](Self::new), set its options, and pass it to [`serve`].
 pub struct App {
     store: Arc<dyn Store>,
     tokens: Option<Tokens>,
@@ -24,21 +24,22 @@ pub struct App {
 }
 
 impl App {
-    /// Serves `store` to callers and operators who show one of `tokens`, or to everyone where they
-    /// are `None`.
+    /// Serves `store` to callers and operators who present one of `tokens`, or to everyone if
+    /// `tokens` is `None`.
     pub fn new(store: Arc<dyn Store>, tokens: Option<Tokens>) -> Self {
         let guard = Guard { tokens: tokens.clone(), hosts: Vec::new() };
         Self { store, tokens, guard }
     }
 
-    /// Asks operators for one of these tokens instead, which callers do not have.
+    /// Requires one of these tokens from operators instead. Callers do not have them.
     #[must_use]
     pub fn admin_tokens(mut self, tokens: Option<Tokens>) -> Self {
         self.guard.tokens = tokens.or(self.guard.tokens);
         self
     }
 
-    /// Lets operators use these names of the admin address, beside IP addresses and `localhost`.
+    /// Lets operators reach the admin address by these names, besides IP addresses and
+    /// `localhost`.
     #[must_use]
     pub fn admin_hosts(mut self, hosts: Vec<String>) -> Self {
         self.guard.hosts = hosts;
@@ -49,11 +50,12 @@ impl App {
 /// Serves proxies on `calls` and operators on `admin` until `shutdown`, which yields how long to
 /// drain. Needs a Tokio runtime.
 ///
-/// The order is: open a store, bind both addresses, make an [`App`], call this. The future owns
+/// Call order: open a store, bind both addresses, make an [`App`], call this. The future owns
 /// everything, so dropping it stops the server at once. When `shutdown` ends,
-/// 1. the server drains: `/readyz` fails, connections are asked to close, and new ones are still
-///    served, so that no caller loses a call before it has found another store;
-/// 2. after the drain it accepts nothing more, and answers what it accepted for at most 5 s.
+/// 1. the server drains: `/readyz` fails, and the server asks connections to close. It still
+///    serves new ones, so that no caller loses a call before it has found another store;
+/// 2. after the drain the server accepts no more connections, and takes at most 5 s to answer the
+///    calls that it accepted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -64,7 +66,7 @@ impl App {
 /// let store = quotagate_store::open(&"memory:".parse()?, "qg");
 /// let calls = Listener::bind(&"127.0.0.1:0".parse()?).await?;
 /// let admin = Listener::bind(&"127.0.0.1:0".parse()?).await?;
-/// println!("proxies call {}, operators ask {}", calls.address(), admin.address());
+/// println!("proxies call {}, operators use {}", calls.address(), admin.address());
 ///
 /// let (stop, stopped) = tokio::sync::oneshot::channel::<Duration>();
 /// let shutdown = async { stopped.await.unwrap_or_default() };

@@ -1,7 +1,7 @@
-//! What a store sees of its calls: reservations and units by policy, how full the windows of
-//! partitions are, and which partitions are refused most. It decides nothing.
+//! What a store observes in its calls: reservations and units per policy, how full the windows of
+//! partitions are, and the most refused partitions. It decides nothing.
 //!
-//! Bounds: [`MAX_POLICIES`] policies of all domains, the rest counts as `other`;
+//! Bounds: [`MAX_POLICIES`] policies over all domains, the rest counts as `other`;
 //! `table::MAX_WATCHED` partitions in their current window; `top::KEPT` keys in each slice of the
 //! sketch of refusals. A store sees only its own calls: if several stores serve a partition, each
 //! knows its counter as of its own last call.
@@ -26,14 +26,14 @@ use crate::api::{QuotaFrom, Rates, Refused, Top, Uncounted, Usage};
 use quotagate_store::key::{is_domain, is_policy};
 use quotagate_store::store::{CheckedReservation, Settled};
 
-/// Most policies, of all domains, that have metrics of their own.
+/// Most policies over all domains that have their own metrics.
 const MAX_POLICIES: usize = 1024;
-/// The domain and the policy of the rest.
+/// The domain and the policy under which the rest is counted.
 const OTHER: &str = "other";
-/// Most partitions of a list.
+/// Most partitions in a list.
 const MAX_LISTED: usize = 100;
 
-/// All that is seen.
+/// Everything that the store observes in its calls.
 #[derive(Default)]
 pub struct Watch {
     families: Families,
@@ -46,22 +46,22 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Adds what it measures to `registry`.
+    /// Adds its metrics to `registry`.
     pub fn register(&self, registry: &mut Registry) {
         self.families.register(registry);
-        let help = "Partitions that are watched in their current window";
+        let help = "Partitions watched in their current window";
         registry.register("partitions_watched", help, self.watched.clone());
-        let help = "Reservations of partitions that found no place to be watched";
+        let help = "Reservations of partitions that are not watched because the table is full";
         registry.register("partitions_unwatched", help, self.unwatched.clone());
     }
 
-    /// A reservation was carried out, or was not.
+    /// Records the outcome of a reservation.
     pub fn settled(&self, ask: &CheckedReservation, settled: &Settled) {
         let Some((metrics, partition)) = self.metrics_of(&ask.key) else { return };
         metrics.settled(ask, settled);
         let Ok(grant) = settled else { return };
-        // A reservation does not say how many requests wait for it. If not all is granted, at least
-        // one of them is refused, except in shadow mode.
+        // A reservation does not say how many requests wait for it. If it is not granted in full,
+        // at least one of them is refused, except in shadow mode.
         if grant.granted < ask.want && !ask.shadow {
             self.refused().add(&ask.key, 1, Instant::now());
         }
@@ -74,21 +74,21 @@ impl Watch {
         }
     }
 
-    /// A reservation was refused for its values.
+    /// Records a reservation that was rejected for its values.
     pub fn invalid(&self, key: &str) {
         if let Some((metrics, _)) = self.metrics_of(key) {
             metrics.invalid();
         }
     }
 
-    /// Units come back.
+    /// Records refunded units.
     pub fn refunded(&self, key: &str, units: u64) {
         if let Some((metrics, _)) = self.metrics_of(key) {
             metrics.refunded(units);
         }
     }
 
-    /// A proxy has reported its requests in this domain.
+    /// Records a proxy's report of its requests in this domain.
     pub fn reported(&self, domain: &str, report: &Report) {
         let now = Instant::now();
         for policy in &report.policies {
@@ -107,7 +107,7 @@ impl Watch {
         }
     }
 
-    /// Forgets windows that have ended.
+    /// Drops windows that have ended.
     pub fn sweep(&self, now: Instant) {
         self.table.sweep(now, |key, fullness| {
             if let Some((metrics, _)) = self.metrics_of(key) {
@@ -117,7 +117,7 @@ impl Watch {
         self.watched.set(i64::try_from(self.table.len()).unwrap_or(i64::MAX));
     }
 
-    /// Sweeps once a second, for ever.
+    /// Sweeps once a second. Never returns.
     pub async fn keep_swept(&self) {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         loop {
@@ -126,13 +126,13 @@ impl Watch {
         }
     }
 
-    /// The quota that a reservation of this key last said in this window, as far as it is watched.
+    /// The quota that the last reservation of this key named in this window, if it is watched.
     pub fn quota(&self, key: &str, number: u64) -> Option<u64> {
         self.table.asked(key, number)
     }
 
-    /// A dial of a policy, or of all, has changed: the quotas that its reservations named are
-    /// outdated.
+    /// Forgets the quotas that reservations named, because a dial of the policy, or of all
+    /// policies, has changed.
     pub fn forget(&self, domain: &str, policy: &str) {
         let meant = |key: &str| {
             parts(key).is_some_and(|(of, name, _)| {
@@ -142,7 +142,7 @@ impl Watch {
         self.table.forget_asked(meant);
     }
 
-    /// The partitions that stand out, of one domain and policy where they are given.
+    /// The fullest and the most refused partitions, in one domain and policy if given.
     pub fn top(&self, domain: Option<&str>, policy: Option<&str>, limit: usize) -> Top {
         let limit = limit.clamp(1, MAX_LISTED);
         let now = Instant::now();
@@ -209,7 +209,7 @@ impl Watch {
         all
     }
 
-    /// Requests per second by policy, as filters reported them.
+    /// Requests per second for each policy, as filters reported them.
     pub fn rates(&self) -> Vec<Rates> {
         let now = Instant::now();
         let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Why the admin address refuses a request.
+//! Why the admin address rejects a request.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -9,26 +9,26 @@ use quotagate_store::server::{Refusal as BodyRefusal, STORE_HEADER};
 use crate::api::ErrorReply;
 use crate::operate::Fault;
 
-/// Why a request is refused.
+/// Why a request is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Nothing is at this path.
+    /// The path does not exist.
     #[error("there is nothing at this path")]
     NoSuchPath,
-    /// A proxy calls where operators ask.
+    /// A proxy calls the admin address.
     #[error(
-        "this is a store's admin address, where operators ask: proxies call its call address (--listen of `quotagate serve`)"
+        "this is a store's admin address, which is for operators: proxies must use its call address (--listen of `quotagate serve`)"
     )]
     AdminAddress,
-    /// Another method is needed: those of the path.
+    /// The path takes only these methods.
     #[error("this path takes {0} only")]
     Method(String),
     /// The token is missing or wrong.
     #[error("the bearer token is missing or wrong")]
     Token,
-    /// The name that was asked for is not known to be ours.
+    /// The request names a host that is not a known name of this address.
     #[error(
-        "{0:?} is not a name of this address: ask for it by its IP address or as localhost, or start the store with \
+        "{0:?} is not a name of this address: use its IP address or localhost, or start the store with \
          --admin-host and this name"
     )]
     Host(String),
@@ -41,19 +41,19 @@ pub enum Refusal {
     /// A web page of another site calls.
     #[error("a page of another site calls: its Origin or Sec-Fetch-Site header says so")]
     Origin,
-    /// Too many listen to events.
-    #[error("{0} listen to events already")]
+    /// Too many clients listen to events.
+    #[error("{0} clients already listen to events")]
     Listeners(usize),
-    /// A change that is no JSON.
+    /// A change that is not JSON.
     #[error("a change needs Content-Type: application/json")]
     NotJson,
     /// The server failed.
     #[error("the store failed")]
     Failed,
-    /// The body cannot be read, or a parameter.
+    /// The body or a parameter cannot be read.
     #[error(transparent)]
     Body(#[from] BodyRefusal),
-    /// What an operator wishes cannot be.
+    /// The operator's request is well-formed, but cannot be carried out.
     #[error(transparent)]
     Wish(#[from] Fault),
 }

@@ -1,8 +1,8 @@
-//! Server-sent events: what the live page shows, once a second.
+//! Server-sent events: a snapshot for the live page, once a second.
 //!
-//! One snapshot is made for all listeners, at most [`LISTENERS`], and none without any. A listener
-//! that fetches none for 5 s is cut off like any other connection. All streams end when the server
-//! drains.
+//! All listeners, at most [`LISTENERS`], share one snapshot. Without listeners the server makes
+//! none. The server closes the connection of a listener that reads nothing for 5 s, as it does for
+//! any other connection. All streams end when the server drains.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::control::Control;
 const LISTENERS: usize = 32;
 /// How often a snapshot is made.
 const EVERY: Duration = Duration::from_secs(1);
-/// Most partitions of each list.
+/// Most partitions in each list.
 const LISTED: usize = 10;
 
-/// The listeners.
+/// The channel to the listeners, and their permits.
 pub struct Events {
     publish: watch::Sender<Event>,
     permits: Arc<Semaphore>,
@@ -37,10 +37,10 @@ impl Default for Events {
     }
 }
 
-/// Listens from now on.
+/// Streams snapshots from now on.
 ///
 /// # Errors
-/// Where too many do.
+/// If there are too many listeners.
 pub async fn serve(
     State(control): State<Arc<Control>>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
@@ -81,18 +81,18 @@ pub async fn publish(control: &Control) {
     }
 }
 
-/// Calls a second, and the milliseconds of a call, if there was any: between two moments of the
-/// totals of calls and of their microseconds.
+/// Calls per second and the mean milliseconds of a call, if there was any, between two readings of
+/// the totals: calls, and their microseconds.
 fn pace(before: ((u64, u64), Instant), now: ((u64, u64), Instant)) -> (f64, Option<f64>) {
     let calls = now.0.0.saturating_sub(before.0.0) as f64;
     let micros = now.0.1.saturating_sub(before.0.1) as f64;
-    // More than it ever is, less than a division by nothing.
+    // Avoids a division by zero. Ticks are a second apart.
     let seconds = now.1.saturating_duration_since(before.1).as_secs_f64().max(0.001);
     (calls / seconds, (calls > 0.0).then(|| micros / calls / 1000.0))
 }
 
-/// What is seen now: the boards as far as they can be read within a second, for the fault must be
-/// seen that keeps them away.
+/// The current state. Boards are read for at most a second, so that the page shows a backend's
+/// fault even while that fault prevents reading.
 async fn snapshot(
     control: &Control,
     domains: &mut Vec<String>,
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pace_is_that_of_the_time_which_has_passed() {
+    fn pace_is_relative_to_the_elapsed_time() {
         let before = Instant::now();
         let after = |ms| before + Duration::from_millis(ms);
         assert_eq!(pace(((10, 1000), before), ((40, 7000), after(1000))), (30.0, Some(0.2)));

@@ -1,12 +1,16 @@
 //! Who may use the paths under `/v1/` of the admin address.
 //!
-//! A page of another site that an operator's browser shows can send requests to any address that
-//! the browser reaches. It cannot read the answers, unless its own name leads to this address (DNS
-//! rebinding); so the name that was asked for must be one that nobody else can own. It can send
-//! forms; so a change must be JSON, which no form is, and no other page may name its origin. It can
-//! load what it likes as an image, and leave it open; so browsers must not call it another site's.
+//! A page of another site in an operator's browser can send requests to any address that the
+//! browser reaches. Three rules protect the operator:
 //!
-//! Where no token is set, an address that other machines can connect to serves none of those paths.
+//! * The page can read responses if its own name resolves to this address (DNS rebinding). So the
+//!   host in a request must be a name that no one else can own.
+//! * The page can send forms. So a change must be JSON, which a form cannot send, and an `Origin`
+//!   must be this address.
+//! * The page can load any path as an image, and keep the connection open. So `Sec-Fetch-Site` must
+//!   not name another site.
+//!
+//! Without a token, an address that other machines can connect to serves none of those paths.
 
 use std::net::IpAddr;
 
@@ -19,23 +23,22 @@ use quotagate_store::server::{ListenAddr, Tokens};
 
 use super::error::Refusal;
 
-/// How a page is related to the address that it sends a request to. Browsers set it, and pages
-/// cannot.
+/// How the page that sends a request relates to this address. Browsers set it; pages cannot.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// From where an address can be connected to.
+/// From where clients can connect to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// It is a Unix socket: its file's rights say who may, and browsers cannot.
+    /// A Unix socket: file permissions decide who can connect, and browsers cannot.
     Socket,
-    /// It is a loopback address: from this machine.
+    /// A loopback address: from this machine only.
     Machine,
-    /// From wherever the network lets through.
+    /// From wherever the network allows.
     Network,
 }
 
 impl Reach {
-    /// That of a bound address.
+    /// The reach of a bound address.
     pub const fn of(address: &ListenAddr) -> Self {
         match address {
             ListenAddr::Unix(_) => Self::Socket,
@@ -45,25 +48,25 @@ impl Reach {
     }
 }
 
-/// What is asked of operators.
+/// What a request of an operator must show.
 #[derive(Default)]
 pub struct Guard {
-    /// They show one of these tokens.
+    /// One of these tokens; `None`: no token is required.
     pub tokens: Option<Tokens>,
-    /// Names of this address, in lower case, beside `localhost` and IP addresses.
+    /// Names of this address, in lower case, besides `localhost` and IP addresses.
     pub hosts: Vec<String>,
 }
 
 impl Guard {
-    /// Whether operators are served at all on an address of this reach.
+    /// Whether an address of this reach serves operators at all.
     pub const fn serves(&self, reach: Reach) -> bool {
         self.tokens.is_some() || !matches!(reach, Reach::Network)
     }
 
-    /// Whether this request to an address of this reach may be carried out.
+    /// Whether this request may be carried out on an address of this reach.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it may not.
     pub fn check<B>(&self, request: &Request<B>, reach: Reach) -> Result<(), Refusal> {
         if !self.serves(reach) {
             return Err(Refusal::Open);
@@ -86,8 +89,8 @@ impl Guard {
                 return Err(Refusal::Origin);
             }
         }
-        // What a page loads as an image or a script comes without an Origin. `none` is what a
-        // person typed.
+        // An image or a script is loaded without an Origin. `none` means that the user typed the
+        // address.
         let sites = headers.get_all(SITE).iter();
         if sites.map(HeaderValue::as_bytes).any(|site| !matches!(site, b"same-origin" | b"none")) {
             return Err(Refusal::Origin);
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_that_nobody_else_owns_are_served() {
+    fn only_names_that_no_one_else_can_own_are_served() {
         let guard = Guard { tokens: None, hosts: vec!["quotagate.svc".to_owned()] };
         for good in [
             "127.0.0.1:9181",
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_site_loads_is_refused() {
+    fn loads_from_other_sites_are_refused() {
         let host = ("host", "127.0.0.1:9181");
         let get = |site: &[(&str, &str)]| {
             let headers = site.iter().chain([&host]);
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_asked_for() {
+    fn token_is_required() {
         let guard = Guard { tokens: Tokens::new(b"s3cret"), hosts: vec![] };
         let with = |shown| {
             status(&guard, Reach::Machine, &[("host", "[::1]"), ("authorization", shown), JSON])

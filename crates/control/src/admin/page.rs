@@ -1,9 +1,9 @@
 //! The live page: `GET /` of the admin address.
 //!
-//! One file with its style and script inside. It holds no data, and is served to everyone; what it
-//! shows it fetches by itself, with the token that a person types. The `Content-Security-Policy`
-//! lets this style and this script run and nothing else, by their digests, and lets them talk to
-//! this origin alone.
+//! One file that includes its style and its script. It holds no data, so everyone may load it. The
+//! script fetches the data, with the token that the operator types. The `Content-Security-Policy`
+//! allows only this style and this script, by their digests, and lets them connect only to this
+//! origin.
 
 use std::sync::LazyLock;
 
@@ -16,8 +16,8 @@ use sha2::{Digest, Sha256};
 const PAGE: &str = include_str!("page.html");
 
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
-    // Digests are ASCII. A policy that were none would leave the page without its script, not
-    // without its guard.
+    // Digests are ASCII, so this does not fail. If it did, the page would lose its script, not its
+    // protection.
     HeaderValue::from_str(&policy(PAGE)).unwrap_or(HeaderValue::from_static("default-src 'none'"))
 });
 
@@ -81,12 +81,12 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_one_style_and_one_script_and_asks_nobody_else() {
+    fn page_has_one_style_and_one_script_and_loads_nothing_else() {
         for element in ["style", "script"] {
             assert_eq!(PAGE.matches(&format!("<{element}")).count(), 1, "{element}");
             assert_eq!(sources(PAGE, element).matches("'sha256-").count(), 1, "{element}");
         }
-        // No browser fetches the name space of SVG.
+        // Browsers do not fetch the SVG namespace.
         let addresses = PAGE.replace("http://www.w3.org/2000/svg", "");
         for foreign in ["http:", "https:", "//cdn", "url(", "@import", "localStorage"] {
             assert!(!addresses.contains(foreign), "{foreign}");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn text_enters_the_page_as_text_only() {
+    fn page_inserts_text_only_as_text() {
         for way in [
             "innerHTML",
             "outerHTML",
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_served_with_its_guards() {
+    async fn page_is_served_with_its_security_headers() {
         let response = serve().await;
         let header =
             |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());

@@ -18,15 +18,15 @@ use crate::operate::Fault;
 
 /// Largest body of a change, in bytes.
 const MAX_BODY: usize = 64 * 1024;
-/// Changes that are listed without a `limit`.
+/// Changes listed without a `limit`.
 const CHANGES: usize = 50;
-/// Partitions of each list without a `limit`.
+/// Partitions in each list without a `limit`.
 const LISTED: usize = 10;
 
 type App = State<Arc<Control>>;
 type Reply<T> = Result<Json<T>, Refusal>;
 
-/// Those paths.
+/// The paths under `/v1/`.
 pub fn router() -> Router<Arc<Control>> {
     Router::new()
         .route(api::BOARDS, get(boards))
@@ -98,7 +98,7 @@ async fn reset(State(app): App, Body(wish): Body<api::Reset>) -> Reply<Changed> 
 async fn top(State(app): App, asked: Asked) -> Reply<api::Top> {
     let (domain, policy) = (asked.domain(), asked.policy());
     let top = app.watch.top(domain, policy, asked.limit.unwrap_or(LISTED));
-    // An empty answer to a name with a typing error would look like a quiet policy.
+    // An empty reply to a misspelt name would look like a policy without traffic.
     if top.fullest.is_empty() && top.refused.is_empty() {
         match (domain, policy) {
             (_, Some(policy)) => app.operate.directory.check_policy(domain, policy).await?,
@@ -117,7 +117,7 @@ async fn forget_domain(State(app): App, Body(wish): Body<api::ForgetDomain>) -> 
     change(app, async move |app| app.operate.domains.forget(&wish).await).await
 }
 
-/// Makes a change in a task of its own, so that a connection that ends does not end it half-way.
+/// Makes a change in its own task, so that a closed connection does not stop it half-way.
 async fn change<F>(app: Arc<Control>, make: impl FnOnce(Arc<Control>) -> F) -> Reply<Changed>
 where
     F: Future<Output = Result<Changed, Fault>> + Send + 'static,
@@ -126,7 +126,7 @@ where
     Ok(Json(made.await.map_err(|_| Refusal::Failed)??))
 }
 
-/// The parameters of the query. A name that is empty counts as not given.
+/// The parameters of the query. An empty name counts as absent.
 struct Asked {
     domain: Option<String>,
     policy: Option<String>,

@@ -7,13 +7,13 @@ use axum::http::header::{ACCEPT, HeaderMap};
 pub enum Format {
     /// OpenMetrics 1.0.0.
     Open,
-    /// Text 0.0.4, which every scraper reads and people get who do not ask for another one.
+    /// Text 0.0.4, the default. Every scraper reads it.
     Plain,
 }
 
 impl Format {
-    /// The one that a request asks for: OpenMetrics where it is named, and not liked less than
-    /// plain text.
+    /// The format that a request asks for: OpenMetrics if `Accept` names it, with a quality of at
+    /// least that of plain text.
     pub fn accepted(headers: &HeaderMap) -> Self {
         let lists = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let ranges: Vec<(&str, f32)> = lists.flat_map(|list| list.split(',')).map(range).collect();
@@ -29,7 +29,7 @@ impl Format {
         if open > 0.0 && open >= plain { Self::Open } else { Self::Plain }
     }
 
-    /// The media type of the answer.
+    /// The media type of the response.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Open => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -38,7 +38,7 @@ impl Format {
     }
 }
 
-/// A media range without its parameters, and its quality. One that cannot be read counts as 1.
+/// A media range without its parameters, and its quality. An unreadable quality counts as 1.
 fn range(text: &str) -> (&str, f32) {
     let mut parts = text.split(';').map(str::trim);
     let kind = parts.next().unwrap_or_default();
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_metrics_are_for_those_who_ask_for_them() {
+    fn open_metrics_are_served_only_on_request() {
         let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
                           application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
         for (accept, format) in [

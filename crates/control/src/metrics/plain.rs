@@ -1,8 +1,7 @@
-//! The metrics in the older of Prometheus' two text formats (0.0.4), made of the newer one
-//! (OpenMetrics).
+//! Converts metrics from OpenMetrics to the older of Prometheus' two text formats (0.0.4).
 //!
-//! It names a counter with its suffix `_total` where OpenMetrics names the family without, has no
-//! type `info`, no units and no end mark.
+//! The older format names the family of a counter with its suffix `_total`, which OpenMetrics
+//! leaves out. It has no type `info`, no units and no end mark.
 
 /// The same metrics as plain text.
 pub fn of(open: &str) -> String {
@@ -38,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_are_named_as_their_samples_are() {
+    fn families_have_the_names_of_their_samples() {
         let open = "# HELP a_calls Calls.\n# TYPE a_calls counter\na_calls_total{status=\"200\"} 2\n\
                     # HELP a_build Version.\n# TYPE a_build info\na_build_info{version=\"1\"} 1\n\
                     # HELP a_time_seconds Time.\n# TYPE a_time_seconds histogram\n# UNIT a_time_seconds seconds\n\

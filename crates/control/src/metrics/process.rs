@@ -1,5 +1,5 @@
-//! What the process uses, under the names of Prometheus' own client libraries. Linux shows it in
-//! `/proc`.
+//! The resources of the process, under the names of Prometheus' own client libraries. They come
+//! from Linux' `/proc`.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Reads it for every scrape.
+/// Reads `/proc` on every scrape.
 #[derive(Debug)]
 pub struct ProcessMetrics;
 
@@ -51,7 +51,7 @@ struct Seen {
     cpu: f64,
     resident: f64,
     virtual_memory: f64,
-    /// `None` where `/proc` shows only processes (systemd's `ProcSubset=pid`).
+    /// `None` if `/proc` shows only processes (systemd's `ProcSubset=pid`).
     start: Option<f64>,
     open: f64,
     most: f64,
@@ -59,7 +59,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// `None` where `/proc` is not there, or hidden.
+    /// `None` if `/proc` is missing or hidden.
     fn now() -> Option<Self> {
         let process = Process::myself().ok()?;
         let stat = process.stat().ok()?;

@@ -1,7 +1,7 @@
-//! All that is known of domains at one moment.
+//! The state of domains at one moment.
 //!
-//! Of [`MAX_DOMAINS`] domains what was read is kept, so that their overrides are read again only
-//! with a new version.
+//! The last read of up to [`MAX_DOMAINS`] domains is kept, so that their overrides are read again
+//! only with a new version.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +17,9 @@ use super::{Fault, MAX_DOMAINS};
 use crate::api::Board;
 use quotagate_store::store::StoreError;
 
-/// How long a glance waits for the names, and then for the domains, all together.
+/// How long a glance waits for the names, and then again for all domains together.
 const GLANCE: Duration = Duration::from_millis(500);
-/// How old the policies of a glance may be, where nothing was changed.
+/// How old the policies of a glance may be if the version is unchanged.
 const POLICIES: Duration = Duration::from_secs(10);
 
 /// How often domains without traffic are read, for the gauges of `/metrics`, and how soon after a
@@ -27,18 +27,18 @@ const POLICIES: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(10);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// All that is known of domains at one moment.
+/// The state of domains at one moment.
 pub struct Boards {
     pub(super) directory: Arc<Directory>,
     pub(super) views: Arc<Views>,
     kept: Kept,
 }
 
-/// What was last read for boards, by domain.
+/// The last read, by domain.
 #[derive(Default)]
 struct Kept(Mutex<HashMap<String, Arc<Read>>>);
 
-/// What was read of a domain.
+/// A domain as read.
 struct Read {
     view: Arc<View>,
     written: Written,
@@ -48,9 +48,9 @@ struct Read {
 /// How exact a board must be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// All is read.
+    /// Everything is read again.
     Close,
-    /// Policies may be [`POLICIES`] old, and a domain at hand is as it was last read.
+    /// Policies may be [`POLICIES`] old, and a fresh view in [`Views`] is used as it is.
     Glance,
 }
 
@@ -66,7 +66,7 @@ impl Kept {
         }
     }
 
-    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    /// No panic can happen while it is locked, so a poisoned lock guards consistent data.
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Read>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,7 +80,7 @@ impl Boards {
     /// The board of a domain, or of all that can be read.
     ///
     /// # Errors
-    /// Where the domain is not known, or the backend fails for all of them.
+    /// If the domain is not known, or the backend fails for all of them.
     pub async fn read_all(&self, domain: Option<&str>) -> Result<Vec<Board>, Fault> {
         let names = self.directory.some_or_all(domain).await?;
         let (mut boards, mut failed) = (Vec::new(), None);
@@ -100,8 +100,8 @@ impl Boards {
         }
     }
 
-    /// All boards, within a second: what cannot be read in time is as it was last read. `last` are
-    /// the domains of the last glance.
+    /// All boards, within a second. A domain that cannot be read in time appears as last read.
+    /// `last` are the domains of the previous glance.
     pub async fn glance(&self, last: &mut Vec<String>) -> Vec<Board> {
         if let Ok(Ok(names)) = timeout(GLANCE, self.directory.domains()).await {
             self.kept.lock().retain(|domain, _| names.contains(domain));
@@ -117,7 +117,7 @@ impl Boards {
         join_all(reads).await.into_iter().flatten().collect()
     }
 
-    /// Reads every reported domain now and then, so that a dial stays in the metrics without
+    /// Reads every reported domain every [`QUIET`], so that its dials stay in the metrics without
     /// traffic. Never returns.
     pub(super) async fn keep_quiet(&self) {
         loop {
@@ -126,8 +126,8 @@ impl Boards {
         }
     }
 
-    /// Reads every domain that filters have reported, [`MAX_DOMAINS`] at most; whether all could be
-    /// read.
+    /// Reads the domains that filters have reported, at most [`MAX_DOMAINS`]. Returns whether all
+    /// could be read.
     pub(super) async fn read_quiet(&self) -> bool {
         let Ok(Ok(names)) = timeout(GLANCE, self.directory.domains()).await else { return false };
         self.kept.lock().retain(|domain, _| names.contains(domain));
@@ -138,13 +138,13 @@ impl Boards {
         whole
     }
 
-    /// Drops what was read of a domain.
+    /// Drops the last read of a domain.
     pub(super) fn forget(&self, domain: &str) {
         self.kept.lock().remove(domain);
     }
 
-    /// Of each domain that filters have reported, and of each that is asked for, how many dials and
-    /// overrides are in force.
+    /// The number of dials and of overrides in force, for each domain that filters have reported or
+    /// ask for.
     pub fn in_force(&self) -> Vec<(String, usize, usize)> {
         let mut views = self.last_views();
         for cached in self.views.all() {
@@ -163,7 +163,7 @@ impl Boards {
         views.into_iter().map(count).collect()
     }
 
-    /// What was last read of each domain.
+    /// The last view of each domain.
     fn last_views(&self) -> BTreeMap<String, Arc<View>> {
         let kept = self.kept.lock();
         kept.iter().map(|(domain, read)| (domain.clone(), Arc::clone(&read.view))).collect()

@@ -1,7 +1,7 @@
-//! Looking at the counters of a party, and resetting them.
+//! Reads and resets the counters of a party.
 //!
-//! Windows follow the clock of the server that counts. A worker may refund units after a reset that
-//! it held before; a counter never goes below zero.
+//! Windows follow the clock of the server that counts. After a reset, a worker may refund units
+//! that it had reserved before; a counter never goes below zero.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,19 +25,19 @@ use crate::api::{
 use quotagate_store::control::{FoundKeys, HashName, Key, KeyState};
 use quotagate_store::store::StoreError;
 
-/// Counters that are looked at together.
+/// Counters that are read together.
 const TOGETHER: usize = 16;
-/// How often a counter is read again because its window ended meanwhile.
+/// How many times a counter is read if its window ends meanwhile.
 const TRIES: usize = 3;
 
-/// The quota that the last reservation of this key named, in the window of this number, before any
+/// The quota that the last reservation of this key named in the window with this number, before any
 /// override.
 pub type LastQuota<'a> = dyn Fn(&str, u64) -> Option<u64> + Sync + 'a;
 
-/// No search for a party begins later than this, all domains together: a command waits for 5 s.
+/// No search for a party begins later than this, over all domains: a command waits for 5 s.
 const SEARCH: Duration = Duration::from_secs(2);
 
-/// Partitions of policies, and overrides that no request can match.
+/// Partitions that may have a counter, and overrides that no request can match.
 #[derive(Default)]
 struct Candidates {
     /// By policy and partition.
@@ -57,11 +57,11 @@ impl Counters {
         Self { history, overrides }
     }
 
-    /// The counters of all partitions that contain a party, composite ones too, and its overrides
-    /// that match nothing.
+    /// The counters of all partitions that contain a party, including composite ones, and its
+    /// overrides that no request can match.
     ///
     /// # Errors
-    /// Where the domain is not known, no policy counts the party, or the backend fails.
+    /// If the domain is not known, no policy counts the party, or the backend fails.
     pub async fn usage(
         &self,
         domain: Option<&str>,
@@ -85,7 +85,7 @@ impl Counters {
                 self.candidates(domain, party, &policies, until).await?;
             reply.incomplete = reply.incomplete.or(incomplete);
             let mut partitions: Vec<_> = partitions.into_iter().collect();
-            // Where there are too many, those that hold little besides the party are kept.
+            // If there are too many, keep those with the fewest entries besides the party.
             partitions.sort_by_key(|(_, partition)| partition.split(',').count());
             let before = reply.found.len();
             for some in partitions.chunks(TOGETHER) {
@@ -134,8 +134,8 @@ impl Counters {
         Ok(reply)
     }
 
-    /// Where a party may be counted: under its own name, in partitions that counters or overrides
-    /// name.
+    /// Where a party may be counted: under its own name, and in the partitions of counters and
+    /// overrides that contain it.
     async fn candidates(
         &self,
         domain: &str,
@@ -150,7 +150,8 @@ impl Counters {
             }
         }
         let entries: Vec<&str> = party.split(',').collect();
-        // What has no label is everybody, or a digest of a whole partition: nothing contains it.
+        // An entry without a label is `*` or the digest of a whole partition. No other partition
+        // contains it.
         let Some(first) = entries.iter().find(|entry| entry.contains('=')) else {
             return Ok(found);
         };
@@ -159,7 +160,8 @@ impl Counters {
                 return self.history.control().find(domain, first, MAX_FOUND).await;
             }
             let reason =
-                "there was no time to search every domain: choose one by --domain".to_owned();
+                "the search ran out of time before the last domain: choose one with --domain"
+                    .to_owned();
             Ok(FoundKeys { keys: Vec::new(), incomplete: Some(reason) })
         };
         let keys = match search.await {
@@ -258,7 +260,7 @@ impl Counters {
     /// Deletes the counter of a partition in its current window.
     ///
     /// # Errors
-    /// Where a name is not known, there is no counter, or the backend fails.
+    /// If a name is not known, there is no counter, or the backend fails.
     pub async fn reset(&self, wish: &Reset) -> Result<Changed, Fault> {
         check_partition("", &wish.policy, &canonical("", &wish.policy, &wish.partition)?)?;
         let (domain, policy) =
@@ -284,7 +286,7 @@ impl Counters {
     }
 }
 
-/// The windows of a partition of a policy.
+/// The windows of one partition.
 fn window(policy: &PolicyInfo, partition: &str) -> Option<Window> {
     let window = Window::new(policy.window_s, 0)?;
     Some(if policy.stagger { window.staggered(partition) } else { window })

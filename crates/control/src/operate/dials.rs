@@ -1,4 +1,4 @@
-//! Turning and clearing dials.
+//! Sets and clears dials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::{Fault, millis};
 use crate::api::{Changed, ClearDial, Event, MAX_FOR_MS, SetDial};
 use quotagate_store::control::{Change, HashName};
 
-/// Dials: what operators change of a policy, or of all.
+/// Dials: what operators change in a policy, or in all.
 pub struct Dials {
     directory: Arc<Directory>,
     history: Arc<History>,
@@ -26,10 +26,10 @@ impl Dials {
         Self { directory, history }
     }
 
-    /// Turns a dial.
+    /// Sets a dial.
     ///
     /// # Errors
-    /// Where a name is not known, a value is out of its bounds, or the backend fails.
+    /// If a name is not known, a value is out of its bounds, or the backend fails.
     pub async fn set(&self, wish: &SetDial) -> Result<Changed, Fault> {
         check(wish)?;
         let domain = match wish.policy.as_str() {
@@ -52,7 +52,7 @@ impl Dials {
             if dial.is_empty() {
                 return Err(Fault::invalid(
                     "mode",
-                    "turn at least one of mode, quota and on_failure",
+                    "set at least one of mode, quota and on_failure",
                 ));
             }
             let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
@@ -66,14 +66,13 @@ impl Dials {
     /// Clears a dial.
     ///
     /// # Errors
-    /// Where there is none, or the backend fails.
+    /// If there is none, or the backend fails.
     pub async fn clear(&self, wish: &ClearDial) -> Result<Changed, Fault> {
         let domain = self.directory.domain(wish.domain.as_deref()).await?;
         let by = clean(&wish.by);
         let spoilt = format!("cleared dial {}, which could not be read", wish.policy);
         let named = wish.policy == ALL_POLICIES || is_policy(&wish.policy);
-        let absent =
-            || Fault::Absent(format!("no dial of {:?} is turned in {domain}", wish.policy));
+        let absent = || Fault::Absent(format!("no dial of {:?} is set in {domain}", wish.policy));
         let clear = |old: Option<&[u8]>, now: Duration| {
             let done = match old.map(|old| DialRecord::read(&wish.policy, old)) {
                 Some(Ok(held)) if held.left_at(now).is_some() => {
@@ -102,7 +101,8 @@ impl Dials {
         }
     }
 
-    /// Deletes a field that is so spoilt that the backend leaves it out; whether there was one.
+    /// Deletes a field so large or broken that the backend leaves it out. Returns whether there was
+    /// one.
     async fn drop_unread(&self, domain: &str, field: &str) -> Result<bool, Fault> {
         let before = self.history.control().read(HashName::Dials, domain).await?;
         if before.left_out == 0 || before.get(field).is_some() {
@@ -115,8 +115,8 @@ impl Dials {
     }
 }
 
-/// A dial has one end for all its fields. Refuses a change that would keep a timed field for good,
-/// or end one that was to stay, without naming that field.
+/// All fields of a dial end together. Rejects a change that would make a timed field permanent, or
+/// end a permanent one, unless it names that field.
 fn check_end(wish: &SetDial, held: &DialRecord, now: Duration) -> Result<(), Fault> {
     let kept = DialRecord {
         mode: held.mode.filter(|_| wish.mode.is_none()),
@@ -154,12 +154,15 @@ fn check(wish: &SetDial) -> Result<(), Fault> {
         return Err(Fault::invalid("quota", format!("must be 0 to {MAX_UNITS}")));
     }
     if wish.quota.is_some() && wish.policy == ALL_POLICIES {
-        return Err(Fault::invalid("quota", "is of one policy: all together have none"));
+        return Err(Fault::invalid(
+            "quota",
+            "belongs to one policy: the dial of all policies has none",
+        ));
     }
     check_time(wish.for_ms)
 }
 
-/// Whether a time is within its bounds.
+/// Checks that a time is within its bounds.
 pub(super) fn check_time(for_ms: Option<u64>) -> Result<(), Fault> {
     match for_ms {
         Some(for_ms) if !(1000..=MAX_FOR_MS).contains(&for_ms) => Err(Fault::invalid(

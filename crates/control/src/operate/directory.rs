@@ -1,4 +1,4 @@
-//! Which domains and policies there are, and the name of the operator who makes a change.
+//! The known domains and policies, and the name of the operator who makes a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::api::{MAX_BY, PolicyInfo};
 use quotagate_store::control::{ControlStore, HashName};
 use quotagate_store::store::{Store, StoreError};
 
-/// Policies that were written down.
+/// Policies recorded in the backend.
 pub(super) type Written = Arc<[PolicyInfo]>;
 
 /// The domains and policies that proxies have reported, to this store or another.
@@ -30,10 +30,10 @@ impl Directory {
         self.store.control()
     }
 
-    /// The domain that is meant, or else all.
+    /// The given domain, or all if none is given.
     ///
     /// # Errors
-    /// Where the domain is not known, or the backend fails.
+    /// If the domain is not known, or the backend fails.
     pub(super) async fn some_or_all(&self, domain: Option<&str>) -> Result<Vec<String>, Fault> {
         match domain {
             Some(domain) => Ok(vec![self.domain(Some(domain)).await?]),
@@ -57,11 +57,11 @@ impl Directory {
         Ok(names.into_iter().take(MAX_NAMES).collect())
     }
 
-    /// The domain that is meant: the only one, where none is given. One that is given is known by
-    /// its policies too, so that nothing else needs to be read for it.
+    /// The given domain, or the only one if none is given. A given domain is also known by its
+    /// policies, so that nothing else needs to be read for it.
     ///
     /// # Errors
-    /// Where it is not known, or several are and none is given.
+    /// If it is not known, or if none is given and several are known.
     pub async fn domain(&self, given: Option<&str>) -> Result<String, Fault> {
         if let Some(given) = given.filter(|given| is_domain(given)) {
             let here = self.views.get(given).is_some_and(|cached| !cached.policies().is_empty());
@@ -73,16 +73,16 @@ impl Directory {
         match (given, known.as_slice()) {
             (Some(given), known) if known.iter().any(|name| name == given) => Ok(given.to_owned()),
             (Some(given), _) => {
-                let reason = format!("no filter has told of a domain {given:?}");
+                let reason = format!("no filter has reported a domain {given:?}");
                 Err(Fault::Unknown { field: "domain", reason, known })
             }
             (None, [only]) => Ok(only.clone()),
             (None, []) => {
-                let reason = "no filter has told of a domain yet".to_owned();
+                let reason = "no filter has reported a domain yet".to_owned();
                 Err(Fault::Unknown { field: "domain", reason, known })
             }
             (None, _) => {
-                let reason = "there are several: name one".to_owned();
+                let reason = "several domains are known: name one".to_owned();
                 Err(Fault::Invalid { field: "domain", reason, known })
             }
         }
@@ -94,7 +94,7 @@ impl Directory {
         Ok(merged(&written, self.views.get(domain).as_deref()))
     }
 
-    /// The policies of a domain that were written down, by this store or another.
+    /// The policies of a domain in the backend, recorded by this store or another.
     pub(super) async fn written(&self, domain: &str) -> Result<Written, StoreError> {
         let snapshot = self.control().read(HashName::Policies, domain).await?;
         let since = millis(snapshot.now.saturating_sub(REMEMBERED));
@@ -105,24 +105,23 @@ impl Directory {
     /// A policy that proxies have reported.
     ///
     /// # Errors
-    /// Where none has.
+    /// If no proxy has.
     pub(super) async fn policy(&self, domain: &str, name: &str) -> Result<PolicyInfo, Fault> {
         let mut policies = self.policies(domain).await?;
         match policies.iter().position(|policy| policy.name == name) {
             Some(at) => Ok(policies.swap_remove(at)),
             None => {
                 let known = policies.into_iter().map(|policy| policy.name).collect();
-                let reason =
-                    format!("{domain} has no policy {name:?}, as far as filters have told");
+                let reason = format!("no filter has reported a policy {name:?} of {domain}");
                 Err(Fault::Unknown { field: "policy", reason, known })
             }
         }
     }
 
-    /// Whether a policy of this name is known, of the domain that is given or of any.
+    /// Checks that the given domain, or any domain, has a policy of this name.
     ///
     /// # Errors
-    /// Where it is not, with the names that are.
+    /// If it has not, with the names that are known.
     pub async fn check_policy(&self, domain: Option<&str>, name: &str) -> Result<(), Fault> {
         let domains = self.some_or_all(domain).await?;
         let mut known = BTreeSet::new();
@@ -136,7 +135,7 @@ impl Directory {
         Err(Fault::Unknown { field: "policy", reason, known: known.into_iter().collect() })
     }
 
-    /// Domain and policy that are meant.
+    /// The given domain, or the only one, and its policy of this name.
     pub(super) async fn place(
         &self,
         domain: Option<&str>,
@@ -148,8 +147,7 @@ impl Directory {
     }
 }
 
-/// All policies by name, each by its last report: those in the backend, and those reported to this
-/// store.
+/// The policies in the backend and those reported to this store, by name. The later report wins.
 pub(super) fn merged(written: &[PolicyInfo], here: Option<&Watched>) -> Vec<PolicyInfo> {
     let here = here.map(Watched::policies).unwrap_or_default();
     let mut policies: BTreeMap<String, PolicyInfo> = BTreeMap::new();
@@ -165,7 +163,7 @@ pub(super) fn merged(written: &[PolicyInfo], here: Option<&Watched>) -> Vec<Poli
     policies.into_values().collect()
 }
 
-/// A name as it may stand in logs and tables: no control characters, at most [`MAX_BY`] bytes.
+/// A name that is safe in logs and tables: no control characters, at most [`MAX_BY`] bytes.
 pub fn clean(by: &str) -> String {
     let mut name: String = by.chars().filter(|c| !c.is_control()).collect();
     name = name.trim().to_owned();
@@ -174,7 +172,7 @@ pub fn clean(by: &str) -> String {
         end -= 1;
     }
     name.truncate(end);
-    if name.is_empty() { "somebody".to_owned() } else { name }
+    if name.is_empty() { "unknown".to_owned() } else { name }
 }
 
 #[cfg(test)]
@@ -182,9 +180,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_cut_and_hold_no_control_characters() {
+    fn names_are_cut_and_lose_control_characters() {
         assert_eq!(clean("ann\r\n\u{1b}[31m\0"), "ann[31m");
-        assert_eq!(clean(" \t"), "somebody");
+        assert_eq!(clean(" \t"), "unknown");
         let long = clean(&"ä".repeat(100));
         assert_eq!((long.len(), long.chars().count()), (128, 64));
     }

@@ -1,4 +1,4 @@
-//! The domains that filters have reported, and how an operator removes one that is gone.
+//! Lists the domains that filters have reported, and removes one that is gone.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ impl Domains {
         Self { history, boards }
     }
 
-    /// Every domain that is known, by name.
+    /// Every known domain, by name.
     ///
     /// # Errors
-    /// Where the backend fails.
+    /// If the backend fails.
     pub async fn list(&self) -> Result<Vec<DomainInfo>, Fault> {
         let snapshot = self.history.control().read(HashName::Domains, "").await?;
         let now = millis(snapshot.now);
@@ -46,15 +46,15 @@ impl Domains {
         Ok(list.collect())
     }
 
-    /// Removes the reported policies and the name of a domain. Other stores follow, since what they
-    /// know for longer than a quarter of an hour they take from the backend.
+    /// Removes the reported policies and the name of a domain. Other stores follow, because they
+    /// take reports older than 15 minutes from the backend.
     ///
     /// # Errors
-    /// Where the domain is not known or is in use, or the backend fails.
+    /// If the domain is not known or is in use, or the backend fails.
     pub async fn forget(&self, wish: &ForgetDomain) -> Result<Changed, Fault> {
         let domain = self.boards.directory.domain(Some(&wish.domain)).await?;
         let list = self.list().await?;
-        // A domain that cannot be read, or that another operator has just forgotten, is in no list.
+        // The list lacks a domain that cannot be read, or that another operator has just removed.
         check_unused(list.iter().find(|info| info.domain == domain).ok_or(Fault::Contended)?)?;
         let policies = self.history.control().read(HashName::Policies, &domain).await?;
         let names = policies.fields.into_iter().map(|(name, _)| name).collect();
@@ -84,14 +84,14 @@ impl Domains {
     }
 }
 
-/// A domain that proxies still report would come back, and a dial or an override would stay in
-/// force unseen.
+/// Rejects a domain that proxies still report, which would come back, and one with dials or
+/// overrides, which would stay in force unseen.
 fn check_unused(info: &DomainInfo) -> Result<(), Fault> {
     let DomainInfo { domain, dials, overrides, silent_ms, .. } = info;
     let reported = millis(REPORTED);
     if *silent_ms < reported {
         return Err(Fault::InUse(format!(
-            "proxies reported {domain} {} ago and would report it again: forget it once none has for {}",
+            "proxies reported {domain} {} ago and would report it again: forget it after {} without a report",
             record::span(*silent_ms),
             record::span(reported)
         )));

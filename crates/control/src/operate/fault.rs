@@ -1,8 +1,8 @@
-//! Why operators' wishes are refused.
+//! Why an operator's request fails.
 
 use quotagate_store::store::StoreError;
 
-/// Why a wish is refused.
+/// Why an operator's request fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A field is wrong.
@@ -10,9 +10,9 @@ pub enum Fault {
     Invalid {
         /// The field.
         field: &'static str,
-        /// What is wrong with it, and what is allowed.
+        /// What is wrong with the value, and what is allowed.
         reason: String,
-        /// Names that could have been meant.
+        /// The known names.
         known: Vec<String>,
     },
     /// Nothing has the name that a field gives.
@@ -20,22 +20,22 @@ pub enum Fault {
     Unknown {
         /// The field.
         field: &'static str,
-        /// What is not there.
+        /// What does not exist.
         reason: String,
-        /// Names that could have been meant.
+        /// The known names.
         known: Vec<String>,
     },
-    /// What is to be changed or shown is not there.
+    /// The thing to change or show does not exist.
     #[error("{0}")]
     Absent(String),
     /// A bound is reached.
     #[error("{0}")]
     Full(String),
-    /// What is to be removed is still in use.
+    /// The thing to remove is still in use.
     #[error("{0}")]
     InUse(String),
-    /// Others changed it at the same time, again and again.
-    #[error("others change it at the same time: try again")]
+    /// Every try met another change at the same time.
+    #[error("other operators are changing it at the same time: try again")]
     Contended,
     /// The backend failed.
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! What was changed, by whom. Every change is one step with its entry here and a new version.
+//! Which operator changed what. Each change is one step with its entry here and a new version.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::views::Views;
 use super::{Fault, TRIES, millis};
 use crate::api::{Changed, Event, MAX_HISTORY};
 
-/// The history of each domain, and the way to change a domain.
+/// The history of each domain, and the steps that change a domain.
 pub struct History {
     store: Arc<dyn Store>,
     views: Arc<Views>,
@@ -21,9 +21,9 @@ pub struct History {
 
 /// A change of a field.
 pub(super) struct Edit {
-    /// The value that the field gets; `None` deletes it.
+    /// The new value of the field; `None` deletes the field.
     pub new: Option<Vec<u8>>,
-    /// What history says of it.
+    /// The text in history.
     pub done: String,
 }
 
@@ -41,7 +41,7 @@ impl History {
     /// The changes of a domain, the newest first.
     ///
     /// # Errors
-    /// Where the domain is not known, or the backend fails.
+    /// If the domain is not known, or the backend fails.
     pub async fn list(&self, domain: Option<&str>, limit: usize) -> Result<Vec<Event>, Fault> {
         let domain = self.directory.domain(domain).await?;
         let entries = self.control().history(&domain, limit.clamp(1, MAX_HISTORY)).await?;
@@ -53,8 +53,8 @@ impl History {
         self.store.control()
     }
 
-    /// Changes one field to what `edit` makes of its value and of the backend's time. Another
-    /// change at the same time begins it anew.
+    /// Changes one field: `edit` computes the new value from the old one and the backend's time. If
+    /// another change comes between, it starts again.
     pub(super) async fn change(
         &self,
         domain: &str,
@@ -83,9 +83,9 @@ impl History {
         Err(Fault::Contended)
     }
 
-    /// Adds a change to history that was made outside of the hashes of the domain.
+    /// Adds a change to history that was made outside the hashes of the domain.
     pub(super) async fn record(&self, domain: &str, event: Event) -> Result<Made, Fault> {
-        // No field has this name, neither before nor afterwards.
+        // No field ever has this name, so the step only adds to history.
         let change = Change {
             hash: HashName::Dials,
             field: "#".to_owned(),
@@ -99,13 +99,14 @@ impl History {
         Ok(Made { version, done: event.done })
     }
 
-    /// Logs a change that is in history, and lets proxies of this store see it at once.
+    /// Logs a change that is in history, and rereads the domain so that proxies of this store see
+    /// it at once.
     pub(super) async fn changed(&self, domain: &str, event: &Event) {
         tracing::info!("{}, by {}, in {domain}", event.done, event.by);
         self.views.reread(domain).await;
     }
 
-    /// What an operator learns of a change.
+    /// The reply to the operator who made a change.
     pub(super) fn reply(&self, domain: String, made: Made, partition: Option<String>) -> Changed {
         let durable = self.control().durable();
         Changed { domain, version: made.version, durable, done: made.done, partition }

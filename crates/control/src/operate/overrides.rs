@@ -1,10 +1,13 @@
 //! Setting, clearing and listing the overrides of single partitions.
 //!
-//! Index and override have different hash tags, so no step changes both. To set one: list it, set
-//! it, and add it to history if it is still listed; else start again. To clear one: check that the
-//! index can be written, delete the override, and remove it from the index if its entry is
-//! unchanged; else start again. History has what was done, and for a step without an answer that it
-//! was tried.
+//! Index and override have different hash tags, so no step changes both.
+//!
+//! * To set an override: list it in the index, set it, and add it to history if it is still listed.
+//!   Else start again.
+//! * To clear an override: check that the index can be written, delete the override, and remove its
+//!   entry from the index if that is unchanged. Else start again.
+//!
+//! History records each change. If the backend does not answer, history records the attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,9 +28,9 @@ use crate::api::{Allow, Changed, ClearOverride, Event, OverrideEntry, PolicyInfo
 use quotagate_store::control::{Change, HashName, Key};
 use quotagate_store::store::StoreError;
 
-/// Overrides that are looked at together.
+/// Overrides that are read together.
 const TOGETHER: usize = 64;
-/// An entry that is younger may be of an override that is just being set.
+/// Below this age, the override of an entry may not be set yet.
 const YOUNG: Duration = Duration::from_secs(10);
 
 /// Runtime overrides of single partitions.
@@ -44,7 +47,7 @@ impl Overrides {
     /// Sets an override, and replaces an existing one.
     ///
     /// # Errors
-    /// Where a name is not known, a value is out of its bounds, or the backend fails.
+    /// If a name is not known, a value is out of its bounds, or the backend fails.
     pub async fn set(&self, wish: &SetOverride) -> Result<Changed, Fault> {
         if matches!(wish.allow, Allow::Quota(quota) if quota > MAX_UNITS) {
             return Err(Fault::invalid("allow", format!("a quota must be 0 to {MAX_UNITS}")));
@@ -84,7 +87,7 @@ impl Overrides {
             {
                 let doubtful = matches!(error, StoreError::NoAnswer(_));
                 let undo = if doubtful {
-                    // It may be in force, so it stays listed. Listing the overrides finds out.
+                    // It may be in force, so it stays listed. Listing drops the entry if it is not.
                     let said =
                         write(&event(format!("tried to set {what}; the backend did not answer")));
                     Change { event: Some(said), ..index(&field, Some(entry.clone()), Some(entry)) }
@@ -98,7 +101,7 @@ impl Overrides {
                 }
                 return Err(error.into());
             }
-            // A clear or a set at the same time may not have seen the override.
+            // A concurrent clear or set may have missed the override, so check the entry again.
             let event = event(format!("set {what}"));
             let said = Change {
                 event: Some(write(&event)),
@@ -117,7 +120,7 @@ impl Overrides {
     /// Clears an override.
     ///
     /// # Errors
-    /// Where there is none, or the backend fails.
+    /// If there is none, or the backend fails.
     pub async fn clear(&self, wish: &ClearOverride) -> Result<Changed, Fault> {
         let domain = self.directory.domain(wish.domain.as_deref()).await?;
         let partition = self.cleared(&domain, wish).await?;
@@ -128,8 +131,8 @@ impl Overrides {
         for _ in 0..TRIES {
             let snapshot = self.history.control().read(HashName::Overrides, &domain).await?;
             let old = snapshot.get(&field).map(<[u8]>::to_vec);
-            // Nothing is cleared that history could not record. This step changes nothing if it
-            // works.
+            // Checks that history can record the clear before it happens. If it can, this step
+            // changes nothing.
             if self
                 .history
                 .control()
@@ -161,9 +164,9 @@ impl Overrides {
         Err(Fault::Contended)
     }
 
-    /// The partition of the override to clear. If the index has it as it was written, that is the
-    /// one, so that an override that the policy no longer counts can be cleared too. Else it is put
-    /// in the order of the policy.
+    /// The partition of the override to clear. If the index has it as typed, it stays as typed, so
+    /// that operators can clear an override that the policy no longer counts. Else its entries are
+    /// arranged in the order of the policy.
     async fn cleared(&self, domain: &str, wish: &ClearOverride) -> Result<String, Fault> {
         let partition = canonical(domain, &wish.policy, &wish.partition)?;
         let snapshot = self.history.control().read(HashName::Overrides, domain).await?;
@@ -180,11 +183,11 @@ impl Overrides {
         self.history.reply(domain, Made { version, done: event.done }, Some(partition))
     }
 
-    /// The overrides in force, by policy and partition, `limit` at most. Entries of those that have
-    /// ended are dropped.
+    /// The overrides in force, by policy and partition, at most `limit`. Drops the entries of those
+    /// that have ended.
     ///
     /// # Errors
-    /// Where the domain is not known, or the backend fails.
+    /// If the domain is not known, or the backend fails.
     pub async fn list(
         &self,
         domain: Option<&str>,
@@ -202,7 +205,7 @@ impl Overrides {
             wanted.retain(|(field, _)| policy.is_none() || named(field));
             let mut rest = wanted.as_slice();
             while !rest.is_empty() && all.len() < limit {
-                // Look only at as many as are asked for.
+                // Read only as many as were requested.
                 let (some, others) = rest.split_at(rest.len().min(TOGETHER).min(limit - all.len()));
                 rest = others;
                 let mut looks = Vec::with_capacity(some.len());
@@ -221,7 +224,7 @@ impl Overrides {
         Ok(all)
     }
 
-    /// The override of an entry of the index, if it is there.
+    /// The override of an index entry, if it is set.
     pub(super) async fn listed(
         &self,
         domain: &str,
@@ -263,7 +266,7 @@ impl Overrides {
     }
 }
 
-/// What the override of a key says, as the script reads it.
+/// Reads the value of an override, as the script does.
 pub(super) fn read_allow(value: &str) -> Option<Allow> {
     match value {
         "unlimited" => Some(Allow::Unlimited),
@@ -275,43 +278,43 @@ pub(super) fn read_allow(value: &str) -> Option<Allow> {
     }
 }
 
-/// The partition as the filter writes it in keys. An empty domain stands for any.
+/// The partition as the filter writes it in keys. An empty domain means any.
 pub(super) fn canonical(domain: &str, policy: &str, typed: &str) -> Result<String, Fault> {
     let name = Name::parse(typed, Vec::new())
         .map_err(|error| Fault::invalid("partition", error.to_string()))?;
     let partition = name.encode(&DigestKey::derived(domain), domain, policy);
     if name.needs_key() && partition != typed {
-        // Whether the filter has a key of its own is not known here.
-        let reason = "it is so long that keys have a digest of it: name it by that, as `top` and logs show it, or by \
-                      the command `quotagate`, which makes it";
+        // The store does not know whether the filter has its own digest key.
+        let reason = "it is so long that keys have a digest of it: use the digest that `top` and logs show, or the \
+                      command `quotagate`, which computes it";
         return Err(Fault::invalid("partition", reason));
     }
     Ok(partition)
 }
 
-/// The same in the order of the policy's keys.
+/// The partition as the filter writes it, with its entries in the order of the policy's keys.
 ///
 /// # Errors
-/// Where the policy cannot count it, and how such a partition is named.
+/// If the policy cannot count it; the text shows a partition that it can.
 pub(super) fn counted(domain: &str, policy: &PolicyInfo, typed: &str) -> Result<String, Fault> {
     let partition = canonical(domain, &policy.name, typed)?;
     arrange(policy, &partition).map_err(|reason| Fault::invalid("partition", reason))
 }
 
-/// Why no request can match an override of this policy and partition, as far as filters have
-/// reported.
+/// Why no request can match an override of this policy and partition, judging by the reports of
+/// filters.
 pub(super) fn unmatched(policies: &[PolicyInfo], name: &str, partition: &str) -> Option<String> {
     let Some(policy) = policies.iter().find(|policy| policy.name == name) else {
         return Some(format!("no filter reports the policy {name} any more"));
     };
     match arrange(policy, partition) {
         Ok(ordered) if ordered == partition => None,
-        Ok(ordered) => Some(format!("keys of {name} have it as {ordered}")),
+        Ok(ordered) => Some(format!("keys of {name} contain it as {ordered}")),
         Err(reason) => Some(reason),
     }
 }
 
-/// The key of a counter, once it is known to be one. An empty domain stands for any.
+/// The key of a counter, if it is valid. An empty domain means any.
 pub(super) fn check_partition(
     domain: &str,
     policy: &str,
@@ -336,7 +339,7 @@ pub(super) fn check_partition(
         Err(_) => Err(Fault::invalid(
             "partition",
             format!(
-                "must be written as in keys: printable ASCII without spaces and braces, and at most {MAX_KEY} bytes"
+                "must be written as in keys: printable ASCII without spaces or braces, and at most {MAX_KEY} bytes"
             ),
         )),
     }
@@ -347,9 +350,9 @@ fn index(field: &str, old: Option<Vec<u8>>, new: Option<Vec<u8>>) -> Change {
     Change { hash: HashName::Overrides, field: field.to_owned(), old, new, event: None }
 }
 
-/// The last step failed: the error names what was done before it.
+/// Adds to the error of the last step what the steps before it have done.
 fn untold(error: StoreError, done: &str) -> StoreError {
-    let add = |reason| format!("{reason}; {done}, but it is not told of in history: try again");
+    let add = |reason| format!("{reason}; {done}, but history does not record it: try again");
     match error {
         StoreError::Unreachable(reason) => StoreError::Unreachable(add(reason)),
         StoreError::NoAnswer(reason) => StoreError::NoAnswer(add(reason)),

@@ -1,4 +1,4 @@
-//! The values of the fields in the backend's hashes, as JSON. An unreadable value counts as absent.
+//! The values of fields in the backend's hashes, as JSON. An unreadable value counts as absent.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::millis;
 use crate::api::{Allow, DialEntry, PolicyInfo};
 
-/// A dial.
+/// The dial of a policy, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DialRecord {
     /// Whether the policy refuses.
@@ -28,12 +28,12 @@ pub struct DialRecord {
     /// The operator who set it.
     #[serde(default)]
     pub by: String,
-    /// When.
+    /// When it was set, in milliseconds since the Unix epoch.
     #[serde(default)]
     pub at_ms: u64,
 }
 
-/// An entry of the index of overrides. What is in force stands beside the counters.
+/// An entry in the index of overrides. The override itself is stored beside the counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverrideRecord {
     /// What it was set to.
@@ -44,7 +44,7 @@ pub struct OverrideRecord {
     /// The operator who set it.
     #[serde(default)]
     pub by: String,
-    /// When.
+    /// When it was set, in milliseconds since the Unix epoch.
     #[serde(default)]
     pub at_ms: u64,
 }
@@ -71,30 +71,29 @@ impl DialRecord {
                 Err("all policies together have no quota".to_owned())
             }
             Some(quota) if quota > MAX_UNITS => Err(format!("the quota is above {MAX_UNITS}")),
-            _ if dial.is_empty() => Err("it turns nothing".to_owned()),
+            _ if dial.is_empty() => Err("it sets no field".to_owned()),
             _ => Ok(dial),
         }
     }
 
-    /// Whether it changes nothing.
+    /// Whether it sets no field.
     pub const fn is_empty(&self) -> bool {
         self.mode.is_none() && self.quota.is_none() && self.on_failure.is_none()
     }
 
-    /// Milliseconds that it has left at `now`: `None` once its time is over, `Some(None)` where it
-    /// has no end.
+    /// Milliseconds left at `now`: `None` once its time is over, `Some(None)` if it has no end.
     pub fn left_at(&self, now: Duration) -> Option<Option<u64>> {
         left_at(self.until_ms, now)
     }
 
-    /// As filters read it.
+    /// The dial as filters read it.
     pub fn dial(&self, policy: &str, now: Duration) -> Option<Dial> {
         let Self { mode, quota, on_failure, .. } = *self;
         let for_ms = self.left_at(now)?;
         Some(Dial { policy: policy.to_owned(), mode, quota, on_failure, for_ms })
     }
 
-    /// As operators read it.
+    /// The dial as operators read it.
     pub fn entry(&self, policy: &str, now: Duration) -> Option<DialEntry> {
         let Self { mode, quota, on_failure, at_ms, .. } = *self;
         let remaining_ms = self.left_at(now)?;
@@ -110,7 +109,7 @@ impl DialRecord {
         })
     }
 
-    /// What it changes, in words.
+    /// The fields that it sets, in words.
     pub fn words(&self) -> String {
         let mode = self.mode.map(|mode| format!("mode {}", word(&mode)));
         let quota = self.quota.map(|quota| format!("quota {quota}"));
@@ -120,7 +119,8 @@ impl DialRecord {
     }
 }
 
-/// Milliseconds left at `now` of what ends at `until_ms`.
+/// Milliseconds left at `now` until `until_ms`: `None` once that is past, `Some(None)` without an
+/// end.
 pub fn left_at(until_ms: Option<u64>, now: Duration) -> Option<Option<u64>> {
     match until_ms {
         Some(until) => until.checked_sub(millis(now)).filter(|left| *left > 0).map(Some),
@@ -134,7 +134,7 @@ pub fn read_policy(name: &str, value: &[u8]) -> Option<PolicyInfo> {
     (info.name == name && is_policy(name)).then_some(info)
 }
 
-/// As it is written into a field.
+/// A record as the value of a field.
 pub fn write(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_dials_are_read_as_dials() {
+    fn invalid_dials_are_rejected() {
         let good = DialRecord::read(
             "a-1",
             br#"{"mode":"shadow","quota":8,"by":"ann","at_ms":5,"more":1}"#,
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_as_people_write_them() {
+    fn spans_use_days_hours_minutes_and_seconds() {
         for (ms, text) in
             [(0, "0s"), (1, "1s"), (3000, "3s"), (5_400_000, "1h30m"), (90_061_000, "1d1h1m1s")]
         {

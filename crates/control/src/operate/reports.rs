@@ -1,8 +1,8 @@
-//! The policies that proxies report, kept in this process and written to the backend for other
-//! stores: when they are new, have changed, or were written ten minutes ago.
+//! The policies that proxies report. This process keeps them, and writes each one to the backend
+//! for other stores if it is new, has changed, or was last written ten minutes ago.
 //!
-//! Bounds: [`MAX_NAMES`] domains that were reported within [`REMEMBERED`], and [`MAX_POLICIES`]
-//! policies of each. Older ones make room, and expire if no store writes any more.
+//! Bounds: [`MAX_NAMES`] domains reported within [`REMEMBERED`], and [`MAX_POLICIES`] policies in
+//! each. Older ones are deleted when a store writes, and expire if no store writes any more.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -23,12 +23,12 @@ use crate::api::PolicyInfo;
 use quotagate_store::control::{Field, HashName, Snapshot, Upsert};
 use quotagate_store::store::StoreError;
 
-/// How often an entry is written that has not changed.
+/// How often an unchanged entry is written again.
 const REWRITE: Duration = Duration::from_secs(600);
-/// How often an entry is written whose proxies disagree.
+/// How often an entry is written at most while proxies report different values.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// The policies of a domain that proxies reported to this store: at most [`MAX_POLICIES`].
+/// The policies of a domain that proxies have reported to this store: at most [`MAX_POLICIES`].
 #[derive(Default)]
 pub struct Known(BTreeMap<String, Told>);
 
@@ -72,8 +72,8 @@ impl Watched {
         Some(report)
     }
 
-    /// The policies that proxies reported to this store lately. Older ones are in the backend,
-    /// unless an operator has removed them since.
+    /// The policies that proxies reported to this store in the last 15 minutes. Older ones are in
+    /// the backend, unless an operator has removed them since.
     pub fn policies(&self) -> Vec<PolicyInfo> {
         let since = self.now().map_or(0, |now| millis(now.saturating_sub(REPORTED)));
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +85,7 @@ impl Watched {
             .collect()
     }
 
-    /// What is to be written, which counts as written from now on.
+    /// The entries that are due, marked as written.
     fn due(&self) -> Vec<Field> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let due = known.0.values_mut().filter(|told| told.is_due());
@@ -96,7 +96,7 @@ impl Watched {
         .collect()
     }
 
-    /// Whether anything is to be written.
+    /// Whether an entry is due.
     pub fn is_due(&self) -> bool {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).0.values().any(Told::is_due)
     }
@@ -127,7 +127,7 @@ impl Directory {
             });
             if live >= MAX_NAMES && (known.get(&domain.0).is_none() || dead.contains(&domain.0)) {
                 tracing::debug!(
-                    "{MAX_NAMES} domains are told of already: {} is not written down",
+                    "{MAX_NAMES} domains are recorded already: {} is not recorded",
                     cached.name
                 );
                 return Ok(());
@@ -140,9 +140,9 @@ impl Directory {
         };
         match written.await {
             Ok(()) => {}
-            // It is written again in ten minutes; this store knows it meanwhile.
+            // The next write is in ten minutes. Until then this store keeps the reports in memory.
             Err(StoreError::Refused(reason)) => {
-                tracing::debug!("cannot write what filters told of {}: {reason}", cached.name);
+                tracing::debug!("cannot record the reports of {}: {reason}", cached.name);
             }
             Err(_) => cached.forget_written(),
         }
@@ -166,7 +166,7 @@ impl Directory {
     }
 }
 
-/// How many of the fields were reported lately, and the names of the rest.
+/// How many fields were reported within [`REMEMBERED`], and the names of the rest.
 fn sorted(
     snapshot: &Snapshot,
     seen_ms: impl Fn(&str, &[u8]) -> Option<u64>,
@@ -184,8 +184,8 @@ fn is_sound(policy: &PolicyReport) -> bool {
         && Window::new(policy.window_s, 0).is_some()
 }
 
-/// What is known of a policy now. A report that does not say what it counts by leaves what was
-/// `said` before.
+/// The entry of a policy after a report. If the report does not say what the policy counts by, the
+/// entry keeps what an earlier report `said`.
 fn info(policy: &PolicyReport, said: Option<Vec<PartitionEntry>>, seen_ms: u64) -> PolicyInfo {
     let PolicyReport { quota, window_s, stagger, mode, on_failure, tiers, .. } = *policy;
     let partition_by = policy.partition_by.clone().filter(|entries| is_printable(entries)).or(said);
@@ -193,7 +193,7 @@ fn info(policy: &PolicyReport, said: Option<Vec<PartitionEntry>>, seen_ms: u64) 
     PolicyInfo { name, quota, window_s, stagger, mode, on_failure, partition_by, tiers, seen_ms }
 }
 
-/// Whether it can be kept in a field, and shown.
+/// Whether a field can hold it, and operators can read it.
 fn is_printable(entries: &[PartitionEntry]) -> bool {
     let graphic = |text: &String| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
     entries.iter().all(|entry| graphic(&entry.name) && entry.forms.iter().all(graphic))

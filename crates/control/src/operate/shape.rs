@@ -1,25 +1,25 @@
 //! Whether a policy can count the partition that an operator names, and the order of the entries in
 //! its keys.
 //!
-//! A policy says what it counts by as [`PartitionEntry`]s. Where no filter has said so yet, every
-//! partition passes.
+//! A report says what a policy counts by, as [`PartitionEntry`]s. Until a filter has reported them,
+//! every partition passes.
 
 use quotagate_quota::protocol::dials::PartitionEntry;
 
 use crate::api::PolicyInfo;
 
-/// The partition of everyone, and an entry whose value is missing.
+/// The partition of everybody, and an entry whose value is missing.
 const EVERYONE: &str = "*";
 const MISSING: &str = "-";
-/// Most entries of a partition that are put in order.
+/// Most entries in a partition that is arranged.
 const MAX_ENTRIES: usize = 256;
-/// Most forms that are tried on a partition.
+/// Most forms tried on a partition.
 const TRIES: u32 = 4096;
 
 /// `partition` with its entries in the order of the policy's keys.
 ///
 /// # Errors
-/// Why the policy cannot count it, and how such a partition is named.
+/// Why the policy cannot count it, with an example that it can count.
 pub fn arrange(policy: &PolicyInfo, partition: &str) -> Result<String, String> {
     let Some(entries) = &policy.partition_by else { return Ok(partition.to_owned()) };
     if entries.is_empty() {
@@ -36,7 +36,7 @@ pub fn arrange(policy: &PolicyInfo, partition: &str) -> Result<String, String> {
     }
     let given: Vec<&str> = partition.split(',').collect();
     if given.len() <= MAX_ENTRIES {
-        // Entries may share labels, so a partition that fits as it was written stays as it is.
+        // Entries may share labels, so a partition that fits as written keeps its order.
         for any_order in [false, true] {
             let mut search = Search { given: &given, any_order, taken: Vec::new(), tries: TRIES };
             if search.fits(entries) {
@@ -48,11 +48,11 @@ pub fn arrange(policy: &PolicyInfo, partition: &str) -> Result<String, String> {
     Err(expected(policy, entries, &given))
 }
 
-/// Finds for each entry of a policy what was given for it.
+/// Matches the given entries to those of a policy.
 struct Search<'g> {
     given: &'g [&'g str],
     any_order: bool,
-    /// Which of those given are used, in the order of the key.
+    /// Indexes into `given` of the entries used so far, in the order of the key.
     taken: Vec<usize>,
     /// Forms that may still be tried.
     tries: u32,
@@ -87,23 +87,23 @@ impl Search<'_> {
     }
 }
 
-/// Whether an entry of a partition is what this part of a form stands for.
+/// Whether an entry of a partition matches this part of a form.
 fn is_of(part: &str, text: &str) -> bool {
     let (label, rule) = part.split_once('=').unwrap_or((part, ""));
     match text.split_once('=') {
         None => part == MISSING && text == MISSING,
         Some((given, value)) if given == label => match rule {
-            // A network is no single address.
+            // A network is not a single address.
             "" => label != "ip" || !value.contains('/'),
             "~" => is_digest(value),
-            // Addresses of IPv4 have no network.
+            // IPv4 addresses have no network.
             network => !value.contains(':') || value.ends_with(network),
         },
         Some(_) => false,
     }
 }
 
-/// What is wrong with `given`, with an example that has as much of it as can be kept.
+/// Why `given` does not fit, with an example that keeps as much of it as possible.
 fn expected(policy: &PolicyInfo, entries: &[PartitionEntry], given: &[&str]) -> String {
     let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
     let (how, examples) = match entries {
@@ -122,12 +122,12 @@ fn expected(policy: &PolicyInfo, entries: &[PartitionEntry], given: &[&str]) -> 
     let secrets: Vec<&str> =
         forms.flat_map(|form| form.split(',')).filter_map(|part| part.strip_suffix("=~")).collect();
     if !secrets.is_empty() {
-        text += &format!(" (keys have a digest of {}: --secret makes it)", secrets.join(", "));
+        text += &format!(" (keys have a digest of {}: --secret computes it)", secrets.join(", "));
     }
     text
 }
 
-/// An entry in the form that fits best to what was given, or in its first form.
+/// An entry in the form that best fits the given entries, or in its first form.
 fn example_of(entry: &PartitionEntry, given: &[&str]) -> String {
     let label = |part: &str| part.split('=').next().map(str::to_owned);
     let is_given = |form: &&String| {
@@ -138,7 +138,7 @@ fn example_of(entry: &PartitionEntry, given: &[&str]) -> String {
     form.map_or_else(String::new, |form| example(form, given))
 }
 
-/// A form with the values that were given for it, and made-up ones for the rest.
+/// A form with the given values, and made-up ones for the rest.
 fn example(form: &str, given: &[&str]) -> String {
     let parts = form.split(',').map(|part| {
         let (label, rule) = part.split_once('=').unwrap_or((part, ""));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_taken_in_any_order_and_put_into_the_policys() {
+    fn entries_in_any_order_are_arranged_in_the_policys_order() {
         let two = policy(&[
             ("caller", &["jwt.iss,jwt.sub", "ip=/64", "-"]),
             ("method", &["method", "-"]),
@@ -226,7 +226,7 @@ mod tests {
         let whole = policy(&[("caller", &["ip"])]);
         assert_eq!(arrange(&whole, "ip=2001:db8::7").as_deref(), Ok("ip=2001:db8::7"));
         assert!(arrange(&whole, "ip=2001:db8::/64").unwrap_err().ends_with("as ip=2001:db8::"));
-        // Where both orders could be meant, the one that was written is.
+        // If both orders fit, the typed one wins.
         let same = policy(&[("one", &["a.x", "a.y"]), ("other", &["a.x", "a.y"])]);
         assert_eq!(arrange(&same, "a.y=1,a.x=2").as_deref(), Ok("a.y=1,a.x=2"));
         let not_first = policy(&[("one", &["a.x", "a.y"]), ("other", &["a.x"])]);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_that_a_policy_cannot_count_is_refused_with_the_right_form() {
+    fn uncountable_partition_is_refused_with_a_correct_example() {
         let two = policy(&[("caller", &["jwt.sub", "ip=/64", "-"]), ("method", &["method"])]);
         let both = "policy p counts by caller, method: name both, as";
         for (typed, form) in [
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_was_written_out_is_refused_and_not_repeated() {
+    fn secret_in_plain_text_is_refused_and_not_repeated() {
         let key = policy(&[("key", &["header.x-key=~"])]);
         let fault = arrange(&key, "header.x-key=TOPSECRET").unwrap_err();
         assert!(fault.contains("header.x-key=~DIGEST") && fault.contains("--secret"), "{fault}");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_filter_has_said_is_not_checked_and_the_search_is_bounded() {
+    fn unreported_policy_accepts_every_partition_and_the_search_is_bounded() {
         let unsaid = PolicyInfo { partition_by: None, ..policy(&[]) };
         assert_eq!(arrange(&unsaid, "b.x=1,a.x=1").as_deref(), Ok("b.x=1,a.x=1"));
         let forms: Vec<String> = (0..16).map(|n| format!("a.{n}")).collect();

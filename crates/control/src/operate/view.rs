@@ -1,8 +1,8 @@
-//! What is read of a domain: its dials, and which of its policies have overrides.
+//! A domain as read from the backend: its dials, and which of its policies have overrides.
 //!
-//! The dials are small and read each time. There may be ten thousand overrides, so only an index of
-//! them is kept. It is read with each new version, and every [`INDEX`] without one. Bound: a reply
-//! to proxies has at most [`MAX_REPLY`] bytes.
+//! The dials are small, and are read each time. A domain may have ten thousand overrides, so only
+//! an index of them is kept. It is read again with each new version, and otherwise every [`INDEX`].
+//! Bound: a reply to proxies has at most [`MAX_REPLY`] bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,30 +20,30 @@ use quotagate_store::store::StoreError;
 
 /// How often the index of overrides is read without a new version.
 const INDEX: Duration = Duration::from_secs(60);
-/// Spoilt fields that a complaint names.
+/// Most invalid fields that a log line names.
 const NAMED: usize = 3;
-/// What is left of a reply for dials and names, besides the braces and the version.
+/// Bytes in a reply for dials and names, besides the braces and the version.
 const ROOM: usize = MAX_REPLY - 256;
 
-/// What was read of a domain.
+/// A domain as last read.
 pub struct View {
     snapshot: Snapshot,
     /// When it was read.
     pub at: Instant,
     dials: Vec<(String, DialRecord)>,
     pub overrides: Arc<Index>,
-    /// What is wrong with it, to be logged; empty where nothing is.
+    /// What is wrong with it, for the log; empty if nothing is.
     pub complaint: String,
 }
 
-/// Which policies have overrides, and until when the last of them is in force: `None` for ever.
+/// Which policies have overrides, and when the last override of each ends: `None` if it does not.
 pub struct Index {
     version: u64,
     at: Instant,
     policies: BTreeMap<String, Option<u64>>,
-    /// How many have no end.
+    /// How many overrides have no end.
     endless: usize,
-    /// Until when each of the others is in force.
+    /// When each of the others ends.
     ends: Vec<u64>,
 }
 
@@ -80,7 +80,7 @@ impl Index {
 }
 
 impl View {
-    /// Of a domain that cannot be read: without any dial.
+    /// The view of a domain that cannot be read: it has no dials.
     pub fn none() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let snapshot = Snapshot { now, ..Snapshot::default() };
@@ -114,12 +114,12 @@ impl View {
         self.dials.iter().filter(|(_, dial)| dial.left_at(now).is_some()).count()
     }
 
-    /// The reply to proxies, as much of it as they read.
+    /// The reply to proxies, cut to the length that they read.
     pub fn reply(&self) -> DialsReply {
         self.told().0
     }
 
-    /// The same, and whether it is all.
+    /// The reply, and whether it is complete.
     fn told(&self) -> (DialsReply, bool) {
         let now = self.now();
         let (mut reply, mut room) =
@@ -149,7 +149,7 @@ impl View {
 }
 
 impl Views {
-    /// Reads a domain; `last` is what was read before.
+    /// Reads a domain; `last` is the previous view.
     pub(super) async fn view(&self, domain: &str, last: Option<&View>) -> Result<View, StoreError> {
         let snapshot = self.control().read(HashName::Dials, domain).await?;
         let at = Instant::now();
@@ -159,7 +159,7 @@ impl Views {
         if !view.told().1 {
             let part = if view.complaint.is_empty() { "" } else { "; " };
             view.complaint += &format!(
-                "{part}they are too many for a reply of {MAX_REPLY} bytes: filters are told of a part"
+                "{part}a reply of {MAX_REPLY} bytes is too short for all: filters receive only some"
             );
         }
         Ok(view)
@@ -178,7 +178,7 @@ impl Views {
     }
 }
 
-/// The dials that can be read, and what is said of the rest.
+/// The dials that can be read, and a log text about the rest.
 pub(super) fn understand(snapshot: &Snapshot) -> (Vec<(String, DialRecord)>, String) {
     let (mut dials, mut faults) = (Vec::new(), Vec::new());
     for (policy, value) in &snapshot.fields {
@@ -196,7 +196,7 @@ pub(super) fn understand(snapshot: &Snapshot) -> (Vec<(String, DialRecord)>, Str
     }
     faults.truncate(NAMED);
     let named = if faults.is_empty() { String::new() } else { format!(" ({})", faults.join("; ")) };
-    (dials, format!("ignored what is no dial, {bad} in all{named}"))
+    (dials, format!("ignored fields that are not dials: {bad}{named}"))
 }
 
 #[cfg(test)]
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_no_longer_than_what_a_filter_reads() {
+    fn reply_fits_into_what_a_filter_reads() {
         let dial = br#"{"mode":"enforce","quota":9007199254740991,"on_failure":"allow","until_ms":9007199254740991}"#;
         let view = |dials: usize, names: usize| {
             let fields = (0..dials).map(|n| (long(n), dial.to_vec())).collect();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_policies_are_told() {
+    fn index_has_only_valid_policy_names() {
         let entry = br#"{"allow":"blocked"}"#.to_vec();
         let large = "x".repeat(8000);
         let fields = ["p", "P", "", &large].map(|name| (format!("{name}:{{a}}"), entry.clone()));

@@ -1,8 +1,8 @@
 //! The dials of domains that proxies ask for, kept in memory.
 //!
-//! A domain that was asked for within the last [`WANTED`] is read once a second, and at once after
-//! a change by this store. A view older than [`STALE`] is read before it is answered, within
-//! [`PATIENCE`]. While the backend cannot be read, the last view stays. Each complaint about bad
+//! The store reads a domain once a second for [`WANTED`] after a proxy last asked for it, and at
+//! once after a change by this store. It reads a view older than [`STALE`] again before it replies,
+//! within [`PATIENCE`]. While the backend cannot be read, the last view stays. Each fault in the
 //! data is logged once, not once a second.
 
 use std::collections::HashMap;
@@ -20,17 +20,17 @@ use super::MAX_DOMAINS;
 use super::reports::Known;
 use super::view::View;
 
-/// How long a domain is read after the last question for it.
+/// How long a domain is read after a proxy last asked for it.
 const WANTED: Duration = Duration::from_secs(60);
-/// How often it is read.
+/// How often a domain is read.
 const EVERY: Duration = Duration::from_secs(1);
-/// How often it is read where the backend refuses to be asked.
+/// How often a domain is read while the backend refuses reads.
 const REFUSED: Duration = Duration::from_secs(10);
-/// An older view is read before it is answered.
+/// A view older than this is read again before the store replies.
 const STALE: Duration = Duration::from_secs(2);
-/// The longest that a question waits for a read; a proxy gives up after a second.
+/// The longest that a proxy's request waits for a read; proxies give up after a second.
 const PATIENCE: Duration = Duration::from_millis(700);
-/// The longest that one such try to read takes.
+/// The longest that a single read within [`PATIENCE`] takes.
 const TRY: Duration = Duration::from_millis(600);
 
 /// The domains that proxies ask for: at most [`MAX_DOMAINS`].
@@ -39,18 +39,18 @@ pub struct Views {
     watched: RwLock<HashMap<Box<str>, Arc<Watched>>>,
 }
 
-/// Too many domains are asked for at once.
+/// Proxies ask for too many domains at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{MAX_DOMAINS} domains are asked for already")]
+#[error("filters already ask for {MAX_DOMAINS} domains")]
 pub struct Full;
 
-/// A domain at hand.
+/// A domain kept in memory.
 pub struct Watched {
     /// Its name.
     pub name: Box<str>,
     version: AtomicU64,
     state: Mutex<State>,
-    /// One reads at a time.
+    /// Locked during a read, so that there is one at a time.
     reading: tokio::sync::Mutex<()>,
     pub(super) known: Mutex<Known>,
 }
@@ -58,11 +58,11 @@ pub struct Watched {
 struct State {
     asked: Instant,
     view: Option<Arc<View>>,
-    /// When it was last tried to read it.
+    /// When a read was last tried.
     tried: Option<Instant>,
-    /// What was last complained of.
+    /// The fault last logged.
     complaint: String,
-    /// It is not read sooner.
+    /// The earliest time of the next read.
     not_before: Instant,
 }
 
@@ -84,12 +84,12 @@ impl Watched {
         }
     }
 
-    /// The reply to proxies; `None` if the domain was never read.
+    /// The reply to proxies; `None` if the domain has never been read.
     pub fn reply(&self) -> Option<DialsReply> {
         self.view().map(|view| view.reply())
     }
 
-    /// The backend's time, as far as known.
+    /// The backend's time; `None` if the domain has never been read.
     pub fn now(&self) -> Option<Duration> {
         self.view().map(|view| view.now())
     }
@@ -103,13 +103,13 @@ impl Watched {
         self.state().asked + WANTED > Instant::now()
     }
 
-    /// What was read of it lately.
+    /// The view, if it is younger than [`STALE`].
     pub(super) fn fresh(&self) -> Option<Arc<View>> {
         self.view().filter(|view| view.at.elapsed() < STALE)
     }
 
-    /// Whether it must be read before it is answered: it is old or was never read, and no read has
-    /// just failed.
+    /// Whether it must be read before the store replies: it is old or has never been read, and no
+    /// read has just failed.
     fn is_stale(&self) -> bool {
         let (state, now) = (self.state(), Instant::now());
         let old = state.view.as_ref().is_none_or(|view| view.at + STALE <= now);
@@ -126,7 +126,7 @@ impl Watched {
         }
     }
 
-    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    /// No panic can happen while it is locked, so a poisoned lock guards consistent data.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -141,17 +141,17 @@ impl Views {
         self.store.control()
     }
 
-    /// The domains at hand.
+    /// The domains in memory.
     pub fn all(&self) -> Vec<Arc<Watched>> {
         self.watched.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// A domain, where it is at hand.
+    /// A domain, if it is in memory.
     pub fn get(&self, domain: &str) -> Option<Arc<Watched>> {
         self.watched.read().unwrap_or_else(PoisonError::into_inner).get(domain).cloned()
     }
 
-    /// A domain, which is at hand from now on.
+    /// A domain, which is kept in memory from now on.
     fn want(&self, domain: &str) -> Result<Arc<Watched>, Full> {
         let now = Instant::now();
         if let Some(cached) = self.get(domain) {
@@ -170,17 +170,17 @@ impl Views {
         ))
     }
 
-    /// The version of a domain that is at hand; 0 of any other.
+    /// The version of a domain in memory; 0 for any other.
     pub fn version(&self, domain: &str) -> u64 {
         let domains = self.watched.read().unwrap_or_else(PoisonError::into_inner);
         domains.get(domain).map_or(0, |cached| cached.version.load(Relaxed))
     }
 
-    /// A domain that a filter asks for, as it was within the last two seconds if the backend lets
-    /// it be read. Who asks while it is read gets what comes of that.
+    /// A domain that a filter asks for, at most two seconds old if the backend can be read.
+    /// Requests that arrive during a read wait for its result.
     ///
     /// # Errors
-    /// Where too many others are asked for.
+    /// If filters already ask for [`MAX_DOMAINS`] others.
     pub async fn wanted(&self, domain: &str) -> Result<Arc<Watched>, Full> {
         let cached = self.want(domain)?;
         if cached.is_stale() {
@@ -188,7 +188,7 @@ impl Views {
             let read = timeout_at(until, async {
                 let _turn = cached.reading.lock().await;
                 if cached.is_stale() {
-                    // What could not be read in time is not there.
+                    // If the read fails or takes too long, the last view stays.
                     let _ = timeout(TRY, self.read_into(&cached)).await;
                     cached.state().tried = Some(Instant::now());
                 }
@@ -198,7 +198,7 @@ impl Views {
         Ok(cached)
     }
 
-    /// Reads what proxies ask for once a second. Never returns.
+    /// Reads the domains that proxies ask for, once a second. Never returns.
     pub async fn keep_fresh(&self) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -218,7 +218,7 @@ impl Views {
         }
     }
 
-    /// Reads a domain anew after a change, where it is at hand.
+    /// Reads a domain again after a change, if it is in memory.
     pub(super) async fn reread(&self, domain: &str) {
         if let Some(cached) = self.get(domain) {
             let _turn = cached.reading.lock().await;
@@ -240,7 +240,7 @@ impl Views {
                 // Counting goes on without dials.
                 state.view.get_or_insert_with(|| Arc::new(View::none()));
             }
-            // It says so in /readyz.
+            // `/readyz` reports this fault.
             Err(_) => {}
         }
     }
@@ -257,7 +257,7 @@ mod tests {
         "on_failure":"allow"}]}"#;
 
     #[tokio::test]
-    async fn a_domain_that_no_filter_has_reported_has_gauges_while_it_is_asked_for() {
+    async fn unreported_domain_has_gauges_while_filters_ask_for_it() {
         let operate = Operate::new(quotagate_store::open(&"memory:".parse().unwrap(), "qg"));
         let cached = operate.views.wanted("gone").await.unwrap();
         assert_eq!(operate.boards.in_force(), [("gone".to_owned(), 0, 0)]);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn gauges_outlive_the_traffic_of_their_domain_and_the_store() {
+    async fn gauges_outlive_traffic_and_a_restart_of_the_store() {
         let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
         let operate = Operate::new(Arc::clone(&store));
         let cached = operate.views.wanted("shop").await.unwrap();
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(
             started_anew.boards.in_force(),
             [("shop".to_owned(), 1, 0)],
-            "nobody asked this one"
+            "no filter asked this one"
         );
         let clear = ClearDial { domain: None, policy: "p".to_owned(), by: "ann".to_owned() };
         operate.dials.clear(&clear).await.unwrap();

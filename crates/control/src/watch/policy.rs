@@ -1,4 +1,4 @@
-//! One policy of one domain: its numbers for Prometheus, and its requests of the last five minutes.
+//! One policy of one domain: its metrics, and its requests of the last five minutes.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -14,12 +14,12 @@ use quotagate_quota::protocol::dials::PolicyReport;
 use crate::api::{Rates, Uncounted};
 use quotagate_store::store::{CheckedReservation, Settled};
 
-/// The most that one report counts of anything: no worker serves as many requests between two.
+/// Cap on each count in a report: no worker serves as many requests between two reports.
 pub const MOST: u64 = 100_000_000;
-/// The time of one value of the rates, and how many there are.
+/// How long one value of the rates covers, and how many values are kept.
 const STEP: Duration = Duration::from_secs(5);
 const STEPS: usize = 60;
-/// Upper bounds of the part of a quota that is used.
+/// Upper bounds of the used part of a quota.
 const FULLNESS: [f64; 9] = [0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 0.99, 1.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -63,11 +63,11 @@ impl Default for Families {
 impl Families {
     /// Adds them to `registry`.
     pub fn register(&self, registry: &mut Registry) {
-        let help = "Reservations by what became of them";
+        let help = "Reservations by outcome";
         registry.register("reservations", help, self.reservations.clone());
-        let help = "Requests by what became of them, as filters report them";
+        let help = "Requests by outcome, as filters report them";
         registry.register("requests", help, self.requests.clone());
-        let help = "Requests that named nobody, whatever became of them, as filters report them";
+        let help = "Requests without an identity, admitted or not, as filters report them";
         registry.register("missing_identity", help, self.missing_identity.clone());
         registry.register("units_granted", "Units granted", self.granted.clone());
         registry.register("units_refused", "Units wanted and not granted", self.refused.clone());
@@ -76,7 +76,7 @@ impl Families {
         registry.register("window_fullness", help, self.fullness.clone());
     }
 
-    /// Those of one metrics.
+    /// The metrics of one policy.
     pub fn policy(&self, domain: &str, policy: &str) -> PolicyMetrics {
         let named = Named { domain: domain.to_owned(), policy: policy.to_owned() };
         let of = |family: &Family<Outcome, Counter>, outcome| {
@@ -127,13 +127,13 @@ pub struct PolicyMetrics {
     recent: Mutex<VecDeque<Step>>,
 }
 
-/// What was reported within [`STEP`].
+/// The requests reported within one [`STEP`].
 struct Step {
     begun: Instant,
     counts: Counts,
 }
 
-/// Requests by what became of them, in the order of [`PolicyReport`]'s counts.
+/// Requests by outcome, in the order of [`PolicyReport`]'s counts.
 type Counts = [u64; 5];
 
 impl Step {
@@ -143,7 +143,7 @@ impl Step {
 }
 
 impl PolicyMetrics {
-    /// A reservation was carried out, or was not.
+    /// Counts the outcome of a reservation.
     pub fn settled(&self, ask: &CheckedReservation, settled: &Settled) {
         match settled {
             Ok(grant) => {
@@ -161,22 +161,22 @@ impl PolicyMetrics {
         }
     }
 
-    /// A reservation was refused for its values.
+    /// Counts a reservation that was rejected for its values.
     pub fn invalid(&self) {
         self.invalid.inc();
     }
 
-    /// Units came back.
+    /// Counts refunded units.
     pub fn refunded(&self, units: u64) {
         self.units_refunded.inc_by(units);
     }
 
-    /// A window of a partition has ended.
+    /// Records how full a partition's window was when it ended.
     pub fn ended(&self, fullness: f64) {
         self.fullness.observe(fullness);
     }
 
-    /// A proxy has reported its requests.
+    /// Adds the requests that a proxy reported.
     pub fn reported(&self, report: &PolicyReport, now: Instant) {
         let PolicyReport {
             admitted, refused, shadow_refused, missing_identity, store_error, ..
@@ -197,8 +197,8 @@ impl PolicyMetrics {
         }
     }
 
-    /// Its requests of the last five minutes that it could not count or identify; `None` without
-    /// any.
+    /// The requests of the last five minutes that it could not count or identify; `None` if there
+    /// are none.
     pub fn uncounted(&self, now: Instant) -> Option<Uncounted> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         advance(&mut recent, now);
@@ -216,7 +216,7 @@ impl PolicyMetrics {
     pub fn rates(&self, now: Instant) -> Option<Rates> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         advance(&mut recent, now);
-        // The last step is not over.
+        // The last step is still running.
         let whole: Vec<_> = recent.iter().rev().skip(1).rev().collect();
         if whole.is_empty() {
             return None;
@@ -237,7 +237,7 @@ impl PolicyMetrics {
     }
 }
 
-/// Begins the steps that have come since the last one, and forgets those that are too old.
+/// Adds a step for each [`STEP`] that has passed since the last one, and drops the oldest.
 fn advance(recent: &mut VecDeque<Step>, now: Instant) {
     while let Some(begun) =
         recent.back().map(|step| step.begun + STEP).filter(|begun| *begun <= now)

@@ -1,6 +1,7 @@
-//! Partitions in their current window, as reservations were last answered.
+//! Partitions in their current window, as of the last answered reservation.
 //!
-//! Bound: [`MAX_WATCHED`]. Beyond it a new partition is not watched until a window ends.
+//! Bound: [`MAX_WATCHED`]. When the table is full, new partitions are not watched until a window
+//! ends.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -11,12 +12,12 @@ use quotagate_quota::protocol::{Grant, MAX_UNITS};
 
 use quotagate_store::store::CheckedReservation;
 
-/// Most partitions.
+/// Most partitions watched at once.
 pub const MAX_WATCHED: usize = 1 << 16;
-/// Parts of the table, each behind a lock of its own.
+/// Parts of the table, each with its own lock.
 const SHARDS: usize = 16;
 
-/// The table.
+/// The watched partitions, by the key of their counter.
 pub struct Table {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
@@ -24,7 +25,7 @@ pub struct Table {
 
 type Shard = HashMap<Box<str>, Seen>;
 
-/// What was last seen of a partition.
+/// The last known state of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Units used.
@@ -41,19 +42,19 @@ pub struct Seen {
     pub end: Instant,
 }
 
-/// What became of an answer that was seen.
+/// The result of [`Table::see`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sight {
-    /// Its partition is watched.
+    /// The partition is watched.
     Watched,
-    /// The same, and the window that was watched before it is over: so full it was.
+    /// The same, and its previous window is over: how full that window was.
     Ended(f64),
     /// The table is full.
     NoPlace,
 }
 
 impl Seen {
-    /// The part of its quota that is used.
+    /// The used part of its quota.
     fn fullness(&self) -> f64 {
         if self.quota == 0 { 1.0 } else { self.used as f64 / self.quota as f64 }
     }
@@ -67,7 +68,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// A reservation was answered. A partition with an unlimited quota is not watched.
+    /// Records an answered reservation. A partition with an unlimited quota is not watched.
     pub fn see(&self, ask: &CheckedReservation, grant: &Grant) -> Sight {
         if grant.quota >= MAX_UNITS {
             return Sight::Watched;
@@ -79,11 +80,11 @@ impl Table {
         let Some(mut shard) = self.shard(&ask.key) else { return Sight::NoPlace };
         let room = shard.len() < MAX_WATCHED / SHARDS;
         match shard.get_mut(ask.key.as_str()) {
-            // An answer that was overtaken by the next window's.
+            // An answer of the next window has overtaken this one.
             Some(old) if old.window_s == seen.window_s && old.number > number => {}
             Some(old) => {
                 let old = std::mem::replace(old, seen);
-                // A busy partition is seen in its next window before anybody has swept.
+                // A busy partition reaches its next window before the next sweep.
                 if (old.window_s, old.number) != (seen.window_s, number) {
                     return Sight::Ended(old.fullness());
                 }
@@ -107,18 +108,18 @@ impl Table {
         }
     }
 
-    /// How many there are.
+    /// How many partitions are watched.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    /// The quota that a reservation of a key said in the window of this number.
+    /// The quota that the last reservation of a key named in the window with this number.
     pub fn asked(&self, key: &str, number: u64) -> Option<u64> {
         let shard = self.shard(key)?;
         shard.get(key).filter(|seen| seen.number == number)?.asked
     }
 
-    /// Forgets what reservations said of keys that are `meant`.
+    /// Forgets the quotas that reservations named for keys that are `meant`.
     pub fn forget_asked(&self, meant: impl Fn(&str) -> bool) {
         for shard in &self.shards {
             lock(shard)
@@ -158,7 +159,7 @@ impl Table {
     }
 }
 
-/// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+/// No panic can happen while it is locked, so a poisoned lock guards consistent data.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -209,11 +210,15 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_followed_at_once_is_told_of_as_well() {
+    fn sight_reports_a_window_that_the_next_one_follows_at_once() {
         let table = Table::default();
         assert_eq!(see(&table, "a", 9, 7), Sight::Watched);
         assert_eq!(see(&table, "a", 1, 8), Sight::Ended(0.9));
-        assert_eq!(see(&table, "a", 9, 7), Sight::Watched, "overtaken by the next window's");
+        assert_eq!(
+            see(&table, "a", 9, 7),
+            Sight::Watched,
+            "an answer of the next window came first"
+        );
         assert_eq!(see(&table, "a", 2, 8), Sight::Watched);
     }
 

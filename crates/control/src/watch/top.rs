@@ -1,10 +1,10 @@
-//! Who is refused most, in about the last five minutes: a sketch of bounded memory.
+//! The most refused keys in about the last five minutes: a sketch of bounded memory.
 //!
 //! Five slices of a minute, each a Space-Saving sketch (Metwally, Agrawal, El Abbadi 2005) of
-//! [`KEPT`] keys: a key that finds no place takes the one of the smallest count, and that count as
-//! its error. So a slice that counted `n` refusals shows none more than `n / KEPT` too high, and
-//! keeps every key with more than that. A key may be missing from a slice where it was refused
-//! less: its sum is too low by as much.
+//! [`KEPT`] keys. If a slice is full, a new key replaces the key with the smallest count, and
+//! starts from that count, which is its error. So a slice that counted `n` refusals overstates no
+//! key by more than `n / KEPT`, and keeps every key with more refusals than that. A slice may lack
+//! a key with fewer refusals; the key's sum is too low by that number.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 pub const KEPT: usize = 512;
 /// The length of a slice.
 const SLICE: Duration = Duration::from_secs(60);
-/// How many there are.
+/// How many slices are kept.
 const SLICES: usize = 5;
 
 /// Refusals by the key of their counter.
 #[derive(Default)]
 pub struct Sketch {
-    /// The newest last, each with its beginning.
+    /// The newest last, each with the time it began.
     slices: VecDeque<(Instant, Counts)>,
 }
 
-/// By key, what was counted and how much of it may be others'.
+/// By key: the count, and how much of it may belong to other keys.
 type Counts = HashMap<Box<str>, (u64, u64)>;
 
 impl Sketch {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_refused_are_found_among_many() {
+    fn most_refused_keys_are_found_among_many() {
         let (mut sketch, now) = (Sketch::default(), Instant::now());
         let heavy = 40;
         for round in 0..300 {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_five_minutes_is_forgotten() {
+    fn refusals_older_than_five_minutes_are_dropped() {
         let (mut sketch, now) = (Sketch::default(), Instant::now());
         let at = |minute: u64| now + Duration::from_secs(60 * minute);
         (0..20).for_each(|minute| sketch.add("d:p:{a}", 1, at(minute)));

@@ -1,5 +1,5 @@
-//! The two addresses of a store: each names the other one, and the admin address tells how the
-//! store does.
+//! The two addresses of a store: each names the other one, and the admin address reports metrics
+//! and health.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -43,7 +43,7 @@ async fn each_address_names_the_other_one() {
             "{path} {status} {reply}"
         );
     }
-    // A proxy asks by the name of its cluster.
+    // A proxy sends the name of its cluster as the host.
     for path in ["/v1/reserve", "/v1/telemetry?domain=test"] {
         let (status, reply) = call(&server.admin, get(path)).await;
         let error = reply["error"].as_str().unwrap_or_default();
@@ -55,7 +55,7 @@ async fn each_address_names_the_other_one() {
 }
 
 #[tokio::test]
-async fn operators_see_what_is_going_on() {
+async fn metrics_count_calls_reservations_and_units() {
     let server = memory().await;
     let items = [
         take("seen", 4, 3),
@@ -91,7 +91,7 @@ async fn operators_see_what_is_going_on() {
 }
 
 #[tokio::test]
-async fn a_backend_that_is_down_is_said_to_be() {
+async fn unreachable_backend_is_reported() {
     let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let store =
         quotagate_store::open(&format!("redis://127.0.0.1:{unused}").parse().unwrap(), "qg");

@@ -1,4 +1,4 @@
-//! The admin address and the call for dials, over HTTP.
+//! The admin address, and the call that fetches dials, over HTTP.
 
 use crate::common::{open, take, until};
 use crate::http::{host, read, send};
@@ -20,7 +20,7 @@ async fn memory() -> Served {
 }
 
 #[tokio::test]
-async fn a_filter_is_told_of_dials_and_of_their_version() {
+async fn filter_receives_dials_and_their_version() {
     let server = memory().await;
     let (status, told) = server.dials("test", Some(REPORT)).await;
     assert_eq!(
@@ -56,7 +56,7 @@ async fn a_filter_is_told_of_dials_and_of_their_version() {
 }
 
 #[tokio::test]
-async fn a_report_that_is_none_is_as_if_it_were_not_there() {
+async fn invalid_reports_are_ignored() {
     let server = memory().await;
     for bad in [&b""[..], b"{", b"[]", b"{\"policies\":7}", &[b'x'; 13_000], b"{\"policies\":[]}"] {
         assert_eq!(server.dials("test", Some(bad)).await.0, 200);
@@ -71,7 +71,7 @@ async fn a_report_that_is_none_is_as_if_it_were_not_there() {
 }
 
 #[tokio::test]
-async fn faults_name_what_could_have_been_meant() {
+async fn errors_list_the_known_names() {
     let server = memory().await;
     server.dials("test", Some(REPORT)).await;
     let put = async |body: Value| server.admin(Method::PUT, "/v1/dials", Some(body)).await;
@@ -100,7 +100,7 @@ async fn faults_name_what_could_have_been_meant() {
 }
 
 #[tokio::test]
-async fn operators_show_a_token_and_probes_do_not() {
+async fn operators_need_a_token_and_probes_do_not() {
     let store = open("memory:").await;
     let app = App::new(store, Tokens::new(b"caller")).admin_tokens(Tokens::new(b"operator"));
     let server = Served::app(app.admin_hosts(vec!["store.svc".to_owned()])).await;
@@ -129,7 +129,7 @@ async fn operators_show_a_token_and_probes_do_not() {
 }
 
 #[tokio::test]
-async fn a_page_cannot_ask_for_dials() {
+async fn web_pages_cannot_fetch_dials() {
     let server = memory().await;
     for (name, value) in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
         let request =
@@ -140,7 +140,7 @@ async fn a_page_cannot_ask_for_dials() {
 }
 
 #[tokio::test]
-async fn pages_of_other_sites_cannot_take_the_listeners_of_the_live_page() {
+async fn pages_of_other_sites_cannot_exhaust_event_listeners() {
     let server = memory().await;
     let listen = async |site: Option<&str>| {
         let mut request = Request::get("/v1/events").header("host", host(&server.admin));
@@ -163,7 +163,7 @@ async fn pages_of_other_sites_cannot_take_the_listeners_of_the_live_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn spoilt_dials_are_ignored_one_by_one() {
+async fn invalid_dials_are_ignored_one_by_one() {
     let redis = Redis::start().unwrap();
     let server = Served::start(open(&redis.url()).await).await;
     let cli = |command: &[&str]| redis.cli(command).unwrap();
@@ -185,7 +185,7 @@ async fn spoilt_dials_are_ignored_one_by_one() {
         cli(&["HSET", dials, &format!("f{n}"), "1"]);
     }
     cli(&["HSET", dials, "#version", "71"]);
-    let told = until("what is spoilt is met", Duration::from_secs(5), async || {
+    let told = until("the store reads the invalid fields", Duration::from_secs(5), async || {
         let (_, told) = server.dials("test", None).await;
         (told["version"] == 71).then_some(told)
     })
@@ -195,7 +195,7 @@ async fn spoilt_dials_are_ignored_one_by_one() {
         (&json!(8), 1),
         "{told}"
     );
-    // What stands in the place of a dial can be cleared, whether or not it looks like one.
+    // An operator can clear an invalid field, whether or not it looks like a dial.
     for policy in ["r", "q"] {
         let clear = || Some(json!({"policy": policy, "by": "ann"}));
         let (status, made) = server.admin(Method::DELETE, "/v1/dials", clear()).await;
@@ -205,7 +205,7 @@ async fn spoilt_dials_are_ignored_one_by_one() {
         assert_eq!(server.admin(Method::DELETE, "/v1/dials", clear()).await.0, 404);
     }
     cli(&["HSET", dials, "#version", "71"]);
-    // It makes room for one, too.
+    // Other dials can still be set.
     let all = json!({"policy": "*", "mode": "shadow", "by": "ann"});
     let (status, made) = server.admin(Method::PUT, "/v1/dials", Some(all)).await;
     assert_eq!((status.as_u16(), &made["version"]), (200, &json!(72)), "{made}");
@@ -213,7 +213,7 @@ async fn spoilt_dials_are_ignored_one_by_one() {
     assert_eq!(server.admin(Method::PUT, "/v1/dials", Some(good.clone())).await.1["version"], 1);
     cli(&["DEL", dials]);
     cli(&["SET", dials, "text"]);
-    until("the key is no hash", Duration::from_secs(5), async || {
+    until("the key is not a hash", Duration::from_secs(5), async || {
         (server.dials("test", None).await.1["dials"] == json!([])).then_some(())
     })
     .await;
@@ -225,16 +225,16 @@ async fn spoilt_dials_are_ignored_one_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dials_outlive_the_store_and_are_told_while_redis_is_away() {
+async fn dials_outlive_the_store_and_are_served_while_redis_hangs() {
     let mut redis = Redis::start().unwrap();
     {
         let server = Served::start(open(&redis.url()).await).await;
         server.dials("test", Some(REPORT)).await;
         let wish = json!({"policy": "p", "quota": 8, "by": "ann"});
         let put = async || server.admin(Method::PUT, "/v1/dials", Some(wish.clone())).await;
-        // The policy is written down beside the answer.
+        // The store records the policy in the background.
         assert_eq!(put().await.0, 200);
-        until("the policy is written down", Duration::from_secs(5), async || {
+        until("the policy is recorded", Duration::from_secs(5), async || {
             redis
                 .cli(&["HGET", "qg:policies:{test}", "p"])
                 .unwrap()
@@ -308,7 +308,7 @@ async fn overrides_usage_reset_and_top_over_http() {
 }
 
 #[tokio::test]
-async fn usage_goes_back_to_the_policys_quota_once_an_override_or_a_dial_is_cleared() {
+async fn usage_shows_the_policys_quota_once_override_and_dial_are_cleared() {
     let server = memory().await;
     server.dials("test", Some(REPORT)).await;
     let reserve = async |quota: u64, want: u64| {
@@ -333,7 +333,7 @@ async fn usage_goes_back_to_the_policys_quota_once_an_override_or_a_dial_is_clea
     let (_, top) = server.get("/v1/top").await;
     assert_eq!(top["fullest"][0]["quota_from"], "override", "{top}");
     server.admin(Method::DELETE, "/v1/overrides", Some(place)).await;
-    assert_eq!(usage().await, (json!(5), "reservation".to_owned()), "as the call asked");
+    assert_eq!(usage().await, (json!(5), "reservation".to_owned()), "the quota in the call");
     let dial = json!({"policy": "p", "quota": 8, "by": "ann"});
     server.admin(Method::PUT, "/v1/dials", Some(dial)).await;
     assert_eq!(usage().await, (json!(8), "dial".to_owned()));
@@ -344,7 +344,7 @@ async fn usage_goes_back_to_the_policys_quota_once_an_override_or_a_dial_is_clea
 }
 
 #[tokio::test]
-async fn what_is_not_granted_in_full_is_refused_once() {
+async fn partial_grant_counts_as_one_refusal() {
     let server = memory().await;
     let call =
         json!({"budget_ms": 5000, "reservations": [take("a", 5, 30), take("b", 5, 5)]}).to_string();
@@ -378,7 +378,7 @@ async fn overrides_are_listed_up_to_a_limit() {
 }
 
 #[tokio::test]
-async fn who_listens_sees_a_snapshot_a_second_until_the_end() {
+async fn listeners_get_a_snapshot_per_second_until_shutdown() {
     let mut server = memory().await;
     let report = br#"{"policies":[{"name":"p","quota":5,"window_s":60,"stagger":false,"mode":"enforce","on_failure":"allow"}],"refused":[{"key":"test:p:{a}","requests":7},{"key":"other:p:{a}","requests":7}]}"#;
     server.dials("test", Some(report)).await;
@@ -403,9 +403,9 @@ async fn who_listens_sees_a_snapshot_a_second_until_the_end() {
     for _ in 0..31 {
         others.push(listen().await);
     }
-    assert_eq!(listen().await.status(), 503, "32 listen");
+    assert_eq!(listen().await.status(), 503, "32 clients listen");
     others.clear();
-    until("a place is free again", Duration::from_secs(5), async || {
+    until("a permit is free again", Duration::from_secs(5), async || {
         (listen().await.status() == 200).then_some(())
     })
     .await;
@@ -420,7 +420,7 @@ async fn who_listens_sees_a_snapshot_a_second_until_the_end() {
 }
 
 #[tokio::test]
-async fn what_shadow_mode_lets_through_is_not_refused_and_what_was_not_counted_is_shown() {
+async fn shadow_mode_adds_no_refusals_and_uncounted_requests_are_shown() {
     let server = memory().await;
     let report = json!({"policies": [
         {"name": "p", "quota": 5, "window_s": 60, "stagger": false, "mode": "shadow", "on_failure": "allow",
@@ -445,7 +445,7 @@ async fn what_shadow_mode_lets_through_is_not_refused_and_what_was_not_counted_i
 }
 
 #[tokio::test]
-async fn metrics_name_policies_and_no_partition() {
+async fn metrics_name_policies_but_no_partitions() {
     let server = memory().await;
     server.dials("test", Some(REPORT)).await;
     let wish = json!({"policy": "p", "quota": 8, "by": "ann"});
@@ -463,7 +463,7 @@ async fn metrics_name_policies_and_no_partition() {
     let request =
         Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
     assert_eq!(read(send(&server.calls, request).await).await.0, 200);
-    let text = until("the window of a second has ended", Duration::from_secs(5), async || {
+    let text = until("the window of one second has ended", Duration::from_secs(5), async || {
         let (_, text) = server.get("/metrics").await;
         let text = text.as_str().unwrap().to_owned();
         text.contains("window_fullness_count{domain=\"test\",policy=\"p\"} 1").then_some(text)
@@ -484,7 +484,7 @@ async fn metrics_name_policies_and_no_partition() {
 }
 
 #[tokio::test]
-async fn metrics_come_in_the_format_that_is_asked_for_and_every_family_has_help_and_type() {
+async fn metrics_use_the_requested_format_and_every_family_has_help_and_type() {
     let server = memory().await;
     server.dials("test", Some(REPORT)).await;
     let scrape = async |accept: &str| {
@@ -529,7 +529,7 @@ async fn metrics_come_in_the_format_that_is_asked_for_and_every_family_has_help_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_scrape_at_once_see_every_gauge() {
+async fn concurrent_scrapes_see_every_gauge() {
     let server = std::sync::Arc::new(memory().await);
     server.dials("test", Some(REPORT)).await;
     let scrapers = (0..4).map(|_| {
@@ -549,7 +549,7 @@ async fn those_who_scrape_at_once_see_every_gauge() {
 }
 
 #[tokio::test]
-async fn a_domain_too_many_is_told_so() {
+async fn too_many_domains_are_rejected() {
     let server = memory().await;
     for n in 0..64 {
         assert_eq!(server.dials(&format!("d{n}"), None).await.0, 200);
@@ -557,7 +557,7 @@ async fn a_domain_too_many_is_told_so() {
     let (status, reply) = server.dials("one-more", None).await;
     assert_eq!(
         (status.as_u16(), reply),
-        (503, json!({"error": "64 domains are asked for already"}))
+        (503, json!({"error": "filters already ask for 64 domains"}))
     );
     assert_eq!(server.dials("d0", None).await.0, 200);
 }

@@ -1,4 +1,4 @@
-//! How much operating takes: of the backend, of memory, and of the time of those who ask.
+//! Bounds of operating: space in the backend, memory, and how long filters and operators wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,7 +28,7 @@ fn over(domain: &str, partition: &str) -> SetOverride {
 }
 
 #[tokio::test]
-async fn every_store_forgets_a_domain() {
+async fn removed_domain_is_gone_from_every_store() {
     let hours = Arc::new(AtomicU64::new(0));
     let clock = {
         let (hours, steady) = (Arc::clone(&hours), steady_clock());
@@ -41,7 +41,7 @@ async fn every_store_forgets_a_domain() {
     let early = one.domains.forget(&forget).await.unwrap_err();
     assert!(matches!(early, Fault::InUse(_)), "{early:?}");
     hours.store(1, Relaxed);
-    // What a store has at hand is read again after two seconds.
+    // A store reads a cached domain again after two seconds.
     tokio::time::sleep(Duration::from_millis(2100)).await;
     let late = other.views.wanted("gone").await.unwrap();
     assert_eq!(one.domains.forget(&forget).await.unwrap().done, "forgot domain gone");
@@ -50,12 +50,12 @@ async fn every_store_forgets_a_domain() {
         (vec![], vec![])
     );
     assert!(matches!(other.directory.domain(Some("gone")).await, Err(Fault::Unknown { .. })));
-    // A report brings it back, wherever it arrives.
+    // A report to any store brings it back.
     late.learn(&report(&["p"])).unwrap();
     assert_eq!(other.directory.domains().await.unwrap(), ["gone"]);
 }
 
-/// Domains that were told of at this time.
+/// 1024 domains reported at this time.
 fn seen(names: &str, seen_ms: u64) -> Upsert {
     let fields = (0..1024)
         .map(|n| (format!("{names}-{n}"), format!("{{\"seen_ms\":{seen_ms}}}").into_bytes()));
@@ -67,7 +67,7 @@ async fn names(control: &dyn ControlStore, hash: HashName, domain: &str) -> Vec<
     snapshot.fields.into_iter().map(|(name, _)| name).collect()
 }
 
-async fn what_is_told_of_is_bounded(store: Arc<dyn Store>) {
+async fn known_domains_and_policies_are_bounded(store: Arc<dyn Store>) {
     let control = store.control();
     let fields = |value: &str| -> Vec<Field> {
         (0..=MAX_POLICIES).map(|n| (format!("p{n:04}"), value.into())).collect()
@@ -85,7 +85,7 @@ async fn what_is_told_of_is_bounded(store: Arc<dyn Store>) {
     assert_eq!(control.read(HashName::Policies, "brief").await.unwrap().fields, []);
     let brief = Upsert { keep_for: Duration::from_millis(1), ..upsert(fields("{}"), vec![]) };
     control.upsert(HashName::Policies, "brief", &brief).await.unwrap();
-    until("it ends by itself", Duration::from_secs(2), async || {
+    until("the hash expires", Duration::from_secs(2), async || {
         control.upsert(HashName::Policies, "other", &upsert(vec![], vec![])).await.unwrap();
         names(control, HashName::Policies, "brief").await.is_empty().then_some(())
     })
@@ -96,7 +96,7 @@ async fn what_is_told_of_is_bounded(store: Arc<dyn Store>) {
     assert_eq!(
         names(control, HashName::Domains, "").await,
         ["alive"],
-        "those of long ago made room"
+        "the domains of long ago made room"
     );
     assert_eq!(operate.directory.domains().await.unwrap(), ["alive"]);
     let now =
@@ -107,40 +107,40 @@ async fn what_is_told_of_is_bounded(store: Arc<dyn Store>) {
     assert_eq!(
         names(control, HashName::Policies, "late").await,
         [""; 0],
-        "nothing is written of what has no place"
+        "no policies are written for a domain that is not recorded"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_told_of_is_bounded_in_memory() {
-    what_is_told_of_is_bounded(open("memory:").await).await;
+async fn known_domains_and_policies_are_bounded_in_memory() {
+    known_domains_and_policies_are_bounded(open("memory:").await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_told_of_is_bounded_in_redis_and_ends_by_itself() {
+async fn known_domains_and_policies_are_bounded_in_redis_and_expire() {
     let redis = Redis::start().unwrap();
-    what_is_told_of_is_bounded(open(&redis.url()).await).await;
+    known_domains_and_policies_are_bounded(open(&redis.url()).await).await;
     let left: u64 =
         redis.cli(&["PTTL", "qg:policies:{alive}"]).unwrap().lines().trim().parse().unwrap();
     assert!((29..=30).contains(&(left / 86_400_000)), "{left}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_pause_a_filter_is_told_of_what_is_turned_now() {
+async fn filter_gets_current_dials_after_a_pause() {
     let store = open("memory:").await;
     let one = told(&store, "pause", &["a"]).await;
     let other = Operate::new(Arc::clone(&store));
     assert_eq!(reply(&other, "pause").await.version, 0);
     one.dials.set(&SetDial { quota: Some(9), ..set("pause", "a") }).await.unwrap();
-    // Nothing keeps it fresh.
-    until("what is old is read again", Duration::from_secs(5), async || {
+    // No task keeps the view fresh.
+    until("the old view is read again", Duration::from_secs(5), async || {
         (reply(&other, "pause").await.version == 1).then_some(())
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_hangs_keeps_neither_filters_nor_the_page_waiting() {
+async fn hanging_redis_delays_neither_filters_nor_the_page() {
     let mut redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     let operate = told(&store, "hangs", &["p"]).await;
@@ -162,7 +162,7 @@ async fn a_redis_that_hangs_keeps_neither_filters_nor_the_page_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn boards_read_overrides_again_with_a_new_version_only() {
+async fn boards_reread_overrides_only_with_a_new_version() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     let operate = told(&store, "many", &["p"]).await;
@@ -176,13 +176,13 @@ async fn boards_read_overrides_again_with_a_new_version_only() {
     redis
         .cli(&["HSET", "qg:overrides:{many}", "p:{jwt.sub=b}", "{\"allow\":\"blocked\"}"])
         .unwrap();
-    assert_eq!(both().await, (1, 1), "it was not read");
+    assert_eq!(both().await, (1, 1), "overrides were not read again");
     operate.overrides.set(&over("many", "jwt.sub=c")).await.unwrap();
     assert_eq!(both().await, (3, 3));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_domain_that_cannot_be_read_keeps_no_other_from_its_board() {
+async fn unreadable_domain_does_not_hide_other_boards() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     told(&store, "bad", &["p"]).await;

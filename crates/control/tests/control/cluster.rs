@@ -1,4 +1,4 @@
-//! Operating while a Redis Cluster changes: slots on the move, primaries that end.
+//! Operating while a Redis Cluster changes: slots move, primaries fail.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use quotagate_control::operate::Operate;
 use quotagate_support::cluster::{Cluster, SlotMove};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dials_are_turned_while_their_slot_moves() {
+async fn dials_can_be_set_while_their_slot_moves() {
     let cluster = Cluster::start().unwrap();
     let store = open(&cluster.url()).await;
     let operate = told(&store, "moving", &["a"]).await;
@@ -56,17 +56,17 @@ async fn dials_outlive_the_loss_of_their_primary() {
     })
     .await;
     cluster.kill_node(0).unwrap();
-    assert_eq!(reply(&operate, &domain).await.dials[0].quota, Some(8), "the last known stays");
+    assert_eq!(reply(&operate, &domain).await.dials[0].quota, Some(8), "the last known dial stays");
     let version = until("the replica takes a change", Duration::from_secs(20), async || {
         let wish = SetDial { quota: Some(9), ..set(&domain, "a") };
         operate.dials.set(&wish).await.ok().map(|made| made.version)
     })
     .await;
-    assert_eq!(version, 2, "the first one is still there");
+    assert_eq!(version, 2, "the first change is still there");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_domain_that_is_named_needs_no_other_shard() {
+async fn named_domain_needs_no_other_shard() {
     let mut cluster = Cluster::start().unwrap();
     let store = open(&cluster.url()).await;
     let home = SlotMove::of(&cluster, "*").unwrap().from();

@@ -9,7 +9,7 @@ use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::Value;
 
-/// Longer than a test takes.
+/// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(60);
 
 async fn start() -> Served {
@@ -20,26 +20,26 @@ async fn begin_to_drain(server: &mut Served) {
     server.stop.take().unwrap().send(LONG).unwrap();
     until("it is not ready", Duration::from_secs(5), async || {
         let (status, reply) = server.get("/readyz").await;
-        let told = reply["faults"].to_string().contains("the store is ending");
+        let told = reply["faults"].to_string().contains("the store is shutting down");
         (status == StatusCode::SERVICE_UNAVAILABLE && told).then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_draining_server_is_alive_and_not_ready() {
+async fn draining_server_is_alive_but_not_ready() {
     let mut server = start().await;
     begin_to_drain(&mut server).await;
     assert_eq!(server.get("/healthz").await.0, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn listeners_of_the_live_page_end_when_the_server_drains() {
+async fn event_streams_end_when_the_server_drains() {
     let mut server = start().await;
     let request = Request::get("/v1/events").header("host", host(&server.admin));
     let events = send(&server.admin, request.body(Full::default()).unwrap()).await;
     begin_to_drain(&mut server).await;
     let ended = tokio::time::timeout(Duration::from_secs(5), read(events)).await;
-    let (status, _): (StatusCode, Value) = ended.expect("the stream of events goes on");
+    let (status, _): (StatusCode, Value) = ended.expect("the stream of events did not end");
     assert_eq!(status, StatusCode::OK);
 }

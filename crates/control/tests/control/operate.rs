@@ -1,4 +1,4 @@
-//! What operators do, as one suite over every backend: in memory, Redis, Redis Cluster of six
+//! What operators do, as one suite over every backend: memory, Redis, and a Redis Cluster of six
 //! nodes.
 
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
 
 async fn suite(store: Arc<dyn Store>) {
-    turns_and_clears(&store).await;
-    merges_what_is_turned(&store).await;
-    reverts_by_itself(&store).await;
-    refuses_what_is_not_known(&store).await;
+    sets_and_clears_dials(&store).await;
+    merges_fields_of_a_dial(&store).await;
+    reverts_dials_by_themselves(&store).await;
+    refuses_unknown_names_and_values_out_of_bounds(&store).await;
     shows_other_stores(&store).await;
-    counts_every_change_of_many_at_once(&store).await;
+    keeps_every_one_of_many_concurrent_changes(&store).await;
     overrides_one_partition(&store).await;
     ends_overrides_by_themselves(&store).await;
-    refuses_overrides_that_cannot_be(&store).await;
+    refuses_invalid_overrides(&store).await;
     shows_and_resets_counters(&store).await;
     finds_composite_partitions(&store).await;
 }
@@ -51,7 +51,7 @@ async fn redis_cluster_conforms() {
     suite(open(&cluster.url()).await).await;
 }
 
-async fn turns_and_clears(store: &Arc<dyn Store>) {
+async fn sets_and_clears_dials(store: &Arc<dyn Store>) {
     let operate = told(store, "turns", &["a", "b"]).await;
     assert_eq!(reply(&operate, "turns").await, DialsReply::default());
     let made = operate.dials.set(&SetDial { quota: Some(8), ..set("turns", "a") }).await.unwrap();
@@ -86,7 +86,7 @@ async fn turns_and_clears(store: &Arc<dyn Store>) {
     assert!(history.iter().all(|event| event.at_ms > 1_700_000_000_000));
 }
 
-async fn merges_what_is_turned(store: &Arc<dyn Store>) {
+async fn merges_fields_of_a_dial(store: &Arc<dyn Store>) {
     let operate = told(store, "merges", &["a"]).await;
     let dial = async |wish: SetDial| {
         operate.dials.set(&wish).await.unwrap();
@@ -106,7 +106,7 @@ async fn merges_what_is_turned(store: &Arc<dyn Store>) {
                 .contains("Give a time, or set mode shadow, quota 8 again in the same change"),
         "{refused}"
     );
-    // A change that names every timed field may keep them for good.
+    // A change that names every timed field may make them permanent.
     let all = SetDial { quota: Some(8), mode: Some(Mode::Shadow), ..deny };
     let stays = dial(all).await;
     assert_eq!(
@@ -119,7 +119,7 @@ async fn merges_what_is_turned(store: &Arc<dyn Store>) {
     assert_eq!(reply(&operate, "merges").await.version, 3, "a refused change changes nothing");
 }
 
-async fn reverts_by_itself(store: &Arc<dyn Store>) {
+async fn reverts_dials_by_themselves(store: &Arc<dyn Store>) {
     let operate = told(store, "reverts", &["a"]).await;
     operate
         .dials
@@ -136,10 +136,14 @@ async fn reverts_by_itself(store: &Arc<dyn Store>) {
     assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
     let mode = SetDial { mode: Some(Mode::Off), ..set("reverts", "a") };
     operate.dials.set(&mode).await.unwrap();
-    assert_eq!(reply(&operate, "reverts").await.dials[0].quota, None, "what is over is not merged");
+    assert_eq!(
+        reply(&operate, "reverts").await.dials[0].quota,
+        None,
+        "an ended dial is not merged"
+    );
 }
 
-async fn refuses_what_is_not_known(store: &Arc<dyn Store>) {
+async fn refuses_unknown_names_and_values_out_of_bounds(store: &Arc<dyn Store>) {
     let operate = told(store, "known", &["a", "b"]).await;
     let fault = async |wish: SetDial| operate.dials.set(&wish).await.unwrap_err();
     let off = |policy| SetDial { mode: Some(Mode::Off), ..set("known", policy) };
@@ -192,7 +196,7 @@ async fn shows_other_stores(store: &Arc<dyn Store>) {
     }
 }
 
-async fn counts_every_change_of_many_at_once(store: &Arc<dyn Store>) {
+async fn keeps_every_one_of_many_concurrent_changes(store: &Arc<dyn Store>) {
     let operate = told(store, "many", &["a"]).await;
     let changes = (0..8).map(|n| {
         let wish = match n % 2 {
@@ -206,7 +210,10 @@ async fn counts_every_change_of_many_at_once(store: &Arc<dyn Store>) {
     versions.sort_unstable();
     assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7, 8]);
     let dial = reply(&operate, "many").await.dials.remove(0);
-    assert!(dial.quota.is_some() && dial.mode == Some(Mode::Shadow), "none was lost: {dial:?}");
+    assert!(
+        dial.quota.is_some() && dial.mode == Some(Mode::Shadow),
+        "no change was lost: {dial:?}"
+    );
     assert_eq!(operate.history.list(Some("many"), 100).await.unwrap().len(), 8);
 }
 
@@ -221,7 +228,7 @@ fn over(domain: &str, partition: &str, allow: Allow) -> SetOverride {
     }
 }
 
-/// Reserves as a filter does that knows nothing of overrides: quota 5, in windows of an hour.
+/// Reserves like a filter that knows no overrides: quota 5, windows of an hour.
 async fn grant(store: &dyn Store, domain: &str, partition: &str, want: u64) -> (u64, u64, u64) {
     let key = format!("{domain}:p:{{{partition}}}");
     let grant = one(store, &Reservation { key, window_s: 3600, ..take("", 5, want) }).await;
@@ -291,7 +298,7 @@ async fn ends_overrides_by_themselves(store: &Arc<dyn Store>) {
     );
 }
 
-async fn refuses_overrides_that_cannot_be(store: &Arc<dyn Store>) {
+async fn refuses_invalid_overrides(store: &Arc<dyn Store>) {
     let operate = told(store, "cannot", &["p"]).await;
     for partition in [
         "",
@@ -376,7 +383,7 @@ async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
     let key = "usage:staggered:{jwt.sub=a}".to_owned();
     let anew =
         one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, 9) }).await;
-    assert_eq!((anew.granted, anew.used), (5, 5), "its whole quota once more");
+    assert_eq!((anew.granted, anew.used), (5, 5), "it has its whole quota again");
     let absent =
         operate.counters.usage(Some("usage"), "jwt.sub=nobody", &|_, _| None).await.unwrap_err();
     assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
@@ -416,8 +423,12 @@ async fn finds_composite_partitions(store: &Arc<dyn Store>) {
     ];
     assert_eq!(found("jwt.sub=bob").await, bob);
     assert_eq!(found("method=GET,jwt.sub=bob").await, [of("p", "jwt.sub=bob,method=GET", 5)]);
-    assert_eq!(found("jwt.sub=%2A").await, [of("p", "jwt.sub=%2A,method=GET", 5)], "no pattern");
-    // A party with many composite partitions keeps the counter of its own.
+    assert_eq!(
+        found("jwt.sub=%2A").await,
+        [of("p", "jwt.sub=%2A,method=GET", 5)],
+        "an encoded * is not a pattern"
+    );
+    // A party with many composite partitions keeps its own counter in the result.
     for path in 0..=MAX_FOUND {
         let key = format!("find:a:{{jwt.sub=bob,path=/{path}}}");
         one(&**store, &Reservation { key, window_s: 3600, ..take("", 5, 5) }).await;

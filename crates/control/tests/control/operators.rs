@@ -1,4 +1,4 @@
-//! What tests of operating need.
+//! Helpers for tests of operating.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use quotagate_quota::protocol::dials::{DialsReply, PolicyReport, Report};
 use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_store::store::Store;
 
-/// The policies that filters tell of in these tests.
+/// A filter's report of these policies.
 pub fn report(names: &[&str]) -> Vec<u8> {
     let policy = |name: &&str| PolicyReport {
         name: (*name).to_owned(),
@@ -29,7 +29,7 @@ pub fn report(names: &[&str]) -> Vec<u8> {
         .unwrap()
 }
 
-/// An operator's view, after a filter has told of these policies.
+/// An operator's view, after a filter has reported these policies.
 pub async fn told(store: &Arc<dyn Store>, domain: &str, names: &[&str]) -> Operate {
     let operate = Operate::new(Arc::clone(store));
     let cached = operate.views.wanted(domain).await.unwrap();

@@ -1,5 +1,5 @@
-//! Setting and clearing an override takes several steps: what becomes of it where one fails, or
-//! somebody acts between.
+//! Setting and clearing an override takes several steps: a step fails, or another operator acts
+//! between two steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -44,7 +44,7 @@ fn clear() -> ClearOverride {
     }
 }
 
-/// A store in which `error` befalls a step once it is told to.
+/// A store where the next `step` fails with `error` once the flag is set.
 async fn failing(step: Step, error: StoreError) -> (Arc<dyn Store>, Arc<AtomicBool>) {
     let fails = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&fails);
@@ -65,7 +65,7 @@ async fn in_force(store: &Arc<dyn Store>) -> Option<String> {
 }
 
 #[tokio::test]
-async fn an_override_that_was_refused_leaves_no_trace() {
+async fn refused_override_leaves_no_trace() {
     let (store, fails) = failing(Step::Set, StoreError::Refused("NOPERM".to_owned())).await;
     let operate = told(&store, "d", &["p"]).await;
     fails.store(true, Relaxed);
@@ -79,7 +79,7 @@ async fn an_override_that_was_refused_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn one_that_was_to_be_replaced_stays_as_it_is_listed() {
+async fn failed_replacement_leaves_the_old_override_listed() {
     let (store, fails) = failing(Step::Set, StoreError::Refused("NOPERM".to_owned())).await;
     let operate = told(&store, "d", &["p"]).await;
     operate
@@ -96,7 +96,7 @@ async fn one_that_was_to_be_replaced_stays_as_it_is_listed() {
 }
 
 #[tokio::test]
-async fn one_that_may_be_set_is_listed_and_told_of_as_tried() {
+async fn unanswered_set_is_listed_and_recorded_as_tried() {
     let (store, fails) = failing(Step::Set, StoreError::NoAnswer("late".to_owned())).await;
     let operate = told(&store, "d", &["p"]).await;
     fails.store(true, Relaxed);
@@ -107,7 +107,7 @@ async fn one_that_may_be_set_is_listed_and_told_of_as_tried() {
 }
 
 #[tokio::test]
-async fn one_that_history_cannot_tell_of_says_so_and_can_be_cleared() {
+async fn set_without_history_is_reported_and_can_be_cleared() {
     let (store, fails) = failing(Step::Told, StoreError::Refused("full".to_owned())).await;
     let operate = told(&store, "d", &["p"]).await;
     fails.store(true, Relaxed);
@@ -122,7 +122,7 @@ async fn one_that_history_cannot_tell_of_says_so_and_can_be_cleared() {
 }
 
 #[tokio::test]
-async fn a_clear_that_history_cannot_tell_of_says_so_and_is_made_good_by_another() {
+async fn clear_without_history_is_reported_and_a_second_clear_records_it() {
     let (store, fails) = failing(Step::Told, StoreError::Refused("full".to_owned())).await;
     let operate = told(&store, "d", &["p"]).await;
     operate.overrides.set(&set(Allow::Blocked)).await.unwrap();
@@ -134,7 +134,7 @@ async fn a_clear_that_history_cannot_tell_of_says_so_and_is_made_good_by_another
 }
 
 #[tokio::test]
-async fn a_clear_between_the_steps_of_a_set_leaves_nothing_in_force_unlisted() {
+async fn clear_during_a_set_leaves_no_override_unlisted() {
     let inner = open("memory:").await;
     let other = Arc::new(told(&inner, "d", &["p"]).await);
     let once = Arc::new(AtomicBool::new(false));
@@ -142,7 +142,7 @@ async fn a_clear_between_the_steps_of_a_set_leaves_nothing_in_force_unlisted() {
         let (other, first) = (Arc::clone(&other), step == Step::Set && !once.swap(true, Relaxed));
         async move {
             if first {
-                // The entry is there and the override is not.
+                // The entry exists, and the override does not yet.
                 other.overrides.clear(&clear()).await.unwrap();
             }
             Ok(())
@@ -154,13 +154,13 @@ async fn a_clear_between_the_steps_of_a_set_leaves_nothing_in_force_unlisted() {
     operate.overrides.set(&set(Allow::Blocked)).await.unwrap();
     assert_eq!(in_force(&store).await.as_deref(), Some("blocked"));
     let listed = operate.overrides.list(Some("d"), None, 9).await.unwrap();
-    assert_eq!(listed.len(), 1, "in force and not listed");
+    assert_eq!(listed.len(), 1, "in force, but not listed");
     let said = ["set override p jwt.sub=mallory: blocked", "cleared override p jwt.sub=mallory"];
     assert_eq!(history(&operate).await, said);
 }
 
 #[tokio::test]
-async fn a_set_between_the_steps_of_a_clear_is_cleared_too() {
+async fn set_during_a_clear_is_cleared_too() {
     let inner = open("memory:").await;
     let other = Arc::new(told(&inner, "d", &["p"]).await);
     other.overrides.set(&set(Allow::Quota(7))).await.unwrap();
@@ -169,7 +169,7 @@ async fn a_set_between_the_steps_of_a_clear_is_cleared_too() {
         let (other, first) = (Arc::clone(&again), step == Step::Told && !once.swap(true, Relaxed));
         async move {
             if first {
-                // The override is gone and the entry is not.
+                // The override is deleted, and its entry is not yet.
                 other.overrides.set(&set(Allow::Blocked)).await.unwrap();
             }
             Ok(())
@@ -186,7 +186,7 @@ async fn a_set_between_the_steps_of_a_clear_is_cleared_too() {
 }
 
 #[tokio::test]
-async fn a_change_outlives_the_connection_it_came_by() {
+async fn change_completes_after_its_connection_closes() {
     let (reached, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (tell, wait) = (Arc::clone(&reached), Arc::clone(&go));
     let before: Before = Box::new(move |step| {
@@ -213,13 +213,12 @@ async fn a_change_outlives_the_connection_it_came_by() {
     stream.write_all(request.as_bytes()).await.unwrap();
     reached.notified().await;
     drop(stream);
-    // A round trip on another connection, and one more: the server has seen the end of the first
-    // one.
+    // Two round trips on another connection, so that the server has seen the first one close.
     for _ in 0..2 {
         assert_eq!(server.get("/v1/boards").await.0, 200);
     }
     go.notify_one();
-    until("history tells of it", Duration::from_secs(5), async || {
+    until("history records it", Duration::from_secs(5), async || {
         let (_, history) = server.get("/v1/history").await;
         (history[0]["done"] == "set override p jwt.sub=mallory: blocked").then_some(())
     })

@@ -1,5 +1,4 @@
-//! The rights in Redis that the documents name for operating are all that it needs, and it needs
-//! each of them.
+//! Operating needs exactly the rights in Redis that the documents list for it.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use quotagate_support::cluster::{Cluster, SlotMove};
 use quotagate_support::redis::Redis;
 use quotagate_support::rights::{allow, documented};
 
-/// All that operators do; what failed.
+/// Does everything that operators do. Returns the errors.
 async fn operate_everything(redis: &Redis) -> Vec<String> {
     let url = format!("redis://quotagate:s3cret@127.0.0.1:{}", redis.port());
     operate_all(&open(&url).await).await
@@ -66,7 +65,7 @@ async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operating_needs_more_and_counting_goes_on_without() {
+async fn operating_needs_more_rights_and_counting_works_without_them() {
     let redis = Redis::start().unwrap();
     let rights = documented().unwrap();
     allow(redis.port(), &rights.one).unwrap();
@@ -93,7 +92,7 @@ async fn operating_needs_more_and_counting_goes_on_without() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operating_a_cluster_needs_no_more_while_a_slot_moves() {
+async fn operating_a_cluster_needs_no_more_rights_while_a_slot_moves() {
     let cluster = Cluster::start().unwrap();
     let rights = documented().unwrap();
     let all = [rights.one, rights.cluster, rights.operate].concat();
@@ -101,8 +100,8 @@ async fn operating_a_cluster_needs_no_more_while_a_slot_moves() {
     let url = cluster.url().replace("redis-cluster://", "redis-cluster://quotagate:s3cret@");
     let store = open(&url).await;
     assert_eq!(operate_all(&store).await, [""; 0]);
-    // One stays, so that no hash of the domain is gone while it moves: a cluster refuses steps that
-    // need half of them.
+    // This override keeps every hash of the domain in existence while its slot moves. A cluster
+    // rejects a step if only some of its keys are there.
     let stays = SetOverride {
         domain: Some("test".to_owned()),
         policy: "p".to_owned(),
@@ -112,7 +111,7 @@ async fn operating_a_cluster_needs_no_more_while_a_slot_moves() {
         by: "ann".to_owned(),
     };
     Operate::new(Arc::clone(&store)).overrides.set(&stays).await.unwrap();
-    // Its dials, and its counters and overrides.
+    // The slot of the dials, and that of the counters and overrides.
     for tag in ["test", "jwt.sub=a"] {
         let slot = SlotMove::of(&cluster, tag).unwrap();
         slot.begin().unwrap();
@@ -120,7 +119,7 @@ async fn operating_a_cluster_needs_no_more_while_a_slot_moves() {
         slot.keys().unwrap();
         assert_eq!(operate_all(&store).await, [""; 0], "{tag} has moved");
         slot.end().unwrap();
-        assert_eq!(operate_all(&store).await, [""; 0], "{tag} has a new home");
+        assert_eq!(operate_all(&store).await, [""; 0], "{tag} is on its new shard");
     }
     cluster.ports().into_iter().for_each(nothing_is_refused);
 }

@@ -1,4 +1,4 @@
-//! A server of its own, and calls to it.
+//! A server for one test, and requests to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::http::{host, read, send};
 pub struct Served {
     pub calls: ListenAddr,
     pub admin: ListenAddr,
-    /// Sent how long to drain; dropped, the server does not drain.
+    /// Send the time to drain to stop the server; if dropped, it stops without draining.
     pub stop: Option<oneshot::Sender<Duration>>,
     pub running: JoinHandle<()>,
 }
@@ -38,7 +38,7 @@ impl Served {
         Self { calls: addresses.0, admin: addresses.1, stop: Some(stop), running }
     }
 
-    /// A request to the admin address, as a command sends it.
+    /// Sends a request to the admin address, as a command does.
     pub async fn admin(
         &self,
         method: Method,
@@ -58,7 +58,7 @@ impl Served {
         self.admin(Method::GET, path, None).await
     }
 
-    /// What a filter asks for.
+    /// Fetches dials, as a filter does.
     pub async fn dials(&self, domain: &str, report: Option<&[u8]>) -> (StatusCode, Value) {
         let request =
             Request::post(format!("/v1/telemetry?domain={domain}")).header("host", "store");

@@ -22,8 +22,8 @@ async fn report(operate: &Operate, policies: Value) {
     operate.directory.write_down(&cached).await;
 }
 
-/// After a filter has told of three policies: by caller and method, by caller, and with one counter
-/// for everybody.
+/// An operator's view, after a filter has reported three policies: by caller and method, by caller,
+/// and with one counter for everybody.
 async fn told(store: &Arc<dyn Store>) -> Operate {
     let operate = Operate::new(Arc::clone(store));
     let caller = json!({"name": "caller", "forms": ["jwt.sub", "ip=/64", "-"]});
@@ -54,7 +54,7 @@ fn clear(policy: &str, partition: &str) -> ClearOverride {
 }
 
 #[tokio::test]
-async fn an_override_that_no_request_can_match_is_refused_with_the_right_form() {
+async fn unmatchable_override_is_refused_with_a_correct_example() {
     let store = open("memory:").await;
     let operate = told(&store).await;
     let both = "policy per-method counts by caller, method: name both, as";
@@ -87,7 +87,7 @@ async fn an_override_that_no_request_can_match_is_refused_with_the_right_form() 
 }
 
 #[tokio::test]
-async fn entries_are_taken_in_any_order() {
+async fn entries_are_accepted_in_any_order() {
     let store = open("memory:").await;
     let operate = told(&store).await;
     let made = operate.overrides.set(&over("per-method", "method=get,jwt.sub=bob")).await.unwrap();
@@ -110,7 +110,7 @@ async fn entries_are_taken_in_any_order() {
 }
 
 #[tokio::test]
-async fn overrides_that_match_nothing_any_more_are_named_and_can_be_cleared() {
+async fn unmatched_overrides_are_listed_and_can_be_cleared() {
     let store = open("memory:").await;
     let operate = told(&store).await;
     operate.overrides.set(&over("per-caller", "jwt.sub=bob")).await.unwrap();
@@ -125,14 +125,14 @@ async fn overrides_that_match_nothing_any_more_are_named_and_can_be_cleared() {
 }
 
 #[tokio::test]
-async fn a_report_that_does_not_say_what_a_policy_counts_by_leaves_what_was_said() {
+async fn report_without_partition_by_keeps_the_previous_one() {
     let store = open("memory:").await;
     let operate = told(&store).await;
     let mut silent = policy("all", &json!([]));
     silent.as_object_mut().unwrap().remove("partition_by");
     report(&operate, json!([silent])).await;
     operate.overrides.set(&over("all", "jwt.sub=mallory")).await.unwrap_err();
-    // What could not be kept or shown is as if it had not been said.
+    // A `partition_by` that cannot be stored or shown counts as absent.
     for odd in [
         json!([{"name": "a b", "forms": ["x"]}]),
         json!([{"name": "x".repeat(3000), "forms": ["x"]}]),

@@ -1,4 +1,5 @@
-//! A store in memory, of which single steps of a change wait, fail, or let somebody else act first.
+//! A store in memory where a single step of a change can wait, fail, or let another operator act
+//! first.
 
 use std::sync::Arc;
 
@@ -12,15 +13,15 @@ use quotagate_store::store::{Batch, Health, Settle, Store, StoreError};
 /// A step that a change takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// An override is to be set.
+    /// Sets an override.
     Set,
-    /// A field is to be changed, and history told.
+    /// Changes a field and adds to history.
     Told,
-    /// A key is to be deleted.
+    /// Deletes a key.
     Delete,
 }
 
-/// What happens before a step; an error is its outcome.
+/// What happens before a step. An error becomes the result of the step.
 pub type Before = Box<dyn Fn(Step) -> BoxFuture<'static, Result<(), StoreError>> + Send + Sync>;
 
 pub struct Slow {

@@ -90,11 +90,8 @@ fn dial_set_on_the_page_changes_responses() -> Result<()> {
     browser.wait_for("#refused", "jwt.sub=bob")?;
     let words = page::review_dial(&browser, "per-caller", &[("quota", "8"), ("for", "1h")])?;
     let promised = "Policy per-caller of domain shop will grant each ";
-    let bound = " at most 8 per 366 d, counted over all proxies, from within 10 s, until ";
-    assert!(
-        words.starts_with(promised) && words.contains(bound) && words.contains("(1 h)"),
-        "{words}"
-    );
+    let bound = " at most 8 per 366 d, counted over all proxies, within 10 s, until ";
+    assert!(words.starts_with(promised) && words.contains(bound) && words.contains("(1 h)"), "{words}");
     assert_eq!(rig.status(&of("alice")?)?, 429, "nothing changes before the confirmation");
     page::agree(&browser)?;
     assert_eq!(admitted_from_now(&rig, "alice")?, 3, "8 less 5");
@@ -107,13 +104,11 @@ fn dial_set_on_the_page_changes_responses() -> Result<()> {
     page::agree(&browser)?;
     wait::until_true("refusals to end", LIMIT, || Ok(rig.status(&of("alice")?)? == 200))?;
     browser.click("#dials button")?;
-    browser.wait_for(
-        "#confirm-words",
-        "goes back to 5 per 366 d, enforce, deny when the store fails",
-    )?;
+    browser
+        .wait_for("#confirm-words", "returns to 5 per 366 d, enforce, deny when the store fails")?;
     page::agree(&browser)?;
     until_refused(&rig, "alice")?;
-    browser.wait_for("#no-dials", "No dial is turned")?;
+    browser.wait_for("#no-dials", "No dial is set")?;
     traffic.end()
 }
 
@@ -128,7 +123,7 @@ fn dial_reverts_when_it_expires() -> Result<()> {
     let left = browser.wait_for("#dials td:nth-child(3)", " s")?;
     let seconds: u32 = left.trim_end_matches(" s").parse()?;
     assert!(seconds <= 12, "{left}");
-    browser.wait_for("#no-dials", "No dial is turned")?;
+    browser.wait_for("#no-dials", "No dial is set")?;
     until_refused(&rig, "alice")
 }
 
@@ -139,7 +134,7 @@ fn override_set_on_the_page_applies_to_one_partition() -> Result<()> {
     assert_eq!(admitted_from_now(&rig, "bob")?, 3);
     let browser = opened(&rig)?;
     let words = page::review_override(&browser, "jwt.sub=alice", "5", "2h")?;
-    let promised = "Partition jwt.sub=alice will be admitted at most 5 per 366 d by policy per-caller of domain shop, from within 10 s, until ";
+    let promised = "Partition jwt.sub=alice will be admitted at most 5 per 366 d by policy per-caller of domain shop, within 10 s, until ";
     assert!(words.starts_with(promised) && words.contains("(2 h)"), "{words}");
     page::agree(&browser)?;
     assert_eq!(admitted_from_now(&rig, "alice")?, 2, "5 less 3");
@@ -150,7 +145,7 @@ fn override_set_on_the_page_applies_to_one_partition() -> Result<()> {
     browser.click("#overrides td button")?;
     browser.wait_for(
         "#confirm-words",
-        "goes back to what policy per-caller of domain shop grants everybody",
+        "returns to what policy per-caller of domain shop grants every partition",
     )?;
     page::agree(&browser)?;
     browser.wait_for("#no-overrides", "No partition has an override")?;

@@ -38,7 +38,7 @@ fn token_is_required_to_see_anything() -> Result<()> {
     browser.fill("#token", TOKEN)?;
     browser.click("#token-form button")?;
     browser.wait_for("#connection", page::LIVE)?;
-    browser.wait_for("#no-policies", "No filter has told of itself yet")?;
+    browser.wait_for("#no-policies", "No filter has reported yet")?;
     let leaks = "return [location.href, ...performance.getEntries().map((e) => e.name), document.cookie, JSON.stringify(localStorage), document.documentElement.outerHTML].filter((text) => text.includes(arguments[0])).length";
     assert_eq!(
         browser.run(leaks, vec![json!(TOKEN)])?,
@@ -82,13 +82,12 @@ fn faults_of_the_store_are_shown_at_their_field() -> Result<()> {
     // The store has no policy. The test made the page show one.
     page::review_dial(&browser, "per-caller", &[("quota", "7")])?;
     browser.click("#confirm-do")?;
-    browser.wait_for("#dial-error", "Domain: no filter has told of a domain \"shop\".")?;
-    let closed =
-        "return [document.querySelector('#confirm').open, document.querySelector('#dial').open]";
+    browser.wait_for("#dial-error", "Domain: no filter has reported a domain \"shop\".")?;
+    let closed = "return [document.querySelector('#confirm').open, document.querySelector('#dial').open]";
     assert_eq!(browser.run(closed, vec![])?, json!([false, true]), "back in the form");
     for (field, value, words) in [
         ("#dial-quota", "many", "Write a whole number, 0 or more."),
-        ("#dial-for", "soon", "Write a time from 1s to 366d, such as 15m, or nothing."),
+        ("#dial-for", "soon", "Write a time from 1s to 366d, such as 15m, or leave it empty."),
         ("#dial-by", " ", "Write your name: the change is logged with it."),
     ] {
         browser.fill(field, value)?;

@@ -120,7 +120,7 @@ fn every_control_has_an_accessible_name() -> Result<()> {
     let chart = "return document.querySelector('svg').getAttribute('aria-label')";
     browser.wait_for(
         "#policies",
-        "In the last 5 minutes 40 could not be counted, since the store failed; 2 named nobody.",
+        "Requests in the last 5 minutes: 40 could not be counted because the store failed; 2 had no identity.",
     )?;
     let words = "Last 5 minutes, per second: admitted up to 3.0, would be refused up to 1.0.";
     assert_eq!(browser.run(chart, vec![])?, words);
@@ -138,11 +138,11 @@ fn empty_page_says_what_to_do() -> Result<()> {
     empty["top"] = json!({"fullest": [], "refused": []});
     page::make_up(&browser, &empty, &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
-    browser.wait_for("#no-policies", "No filter has told of itself yet")?;
+    browser.wait_for("#no-policies", "No filter has reported yet")?;
     for (place, words) in [
-        ("#no-fullest", "Nobody has used"),
-        ("#no-refused", "Nobody was refused"),
-        ("#no-dials", "No dial is turned"),
+        ("#no-fullest", "No partition has used"),
+        ("#no-refused", "No partition was refused"),
+        ("#no-dials", "No dial is set"),
         ("#no-overrides", "No partition has an override"),
         ("#no-history", "Nothing has been changed yet"),
         ("#health", "Store ready"),

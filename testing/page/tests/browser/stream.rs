@@ -18,7 +18,10 @@ fn stalled_stream_is_noticed_and_resumed() -> Result<()> {
     assert_eq!(browser.run("return document.title", vec![])?, "(1 at fault) quotagate");
     browser.run("made.silent = true", vec![])?;
     browser.wait_for("#connection", "Reconnecting")?;
-    browser.wait_for("#trouble", "Not live: nothing came for 5 s. What stands here is of ")?;
+    browser.wait_for(
+        "#trouble",
+        "Not live: the store sent nothing for 5 s. The page shows the state of ",
+    )?;
     browser.wait_for("#as-of", "ago")?;
     browser.run("made.silent = false", vec![])?;
     browser.wait_for("#connection", page::LIVE)?;
