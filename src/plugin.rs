@@ -177,8 +177,8 @@ impl Plugin {
         }
     }
 
-    /// Carries out the decision of a request, in a callback of the root. Returns whether it resumed or answered
-    /// the stream.
+    /// Carries out the decision of a request, in a callback of the root. Returns whether it resumed
+    /// or answered the stream.
     fn carry_out(&self, waiting: &Waiting, decision: Decision, config: &Config) -> bool {
         // A stream that is gone needs nothing, and the stream that is active instead must not get
         // its answer. `on_done` ran before, and `Worker::cancel` refunded the units.

@@ -143,7 +143,8 @@ fn warns_of_networks_within_an_earlier_one() {
 
 #[test]
 fn warns_of_leases_and_costs_that_do_not_fit_the_quota() {
-    let lease = "policies[0].precision: has no effect: workers do not prefetch from a quota below 200";
+    let lease =
+        "policies[0].precision: has no effect: workers do not prefetch from a quota below 200";
     let long = "policies[0].lease: prefetches for more than 1/10 of the window";
     let cost = "policies[0].cost: is more than any quota of this policy";
     let tiers =

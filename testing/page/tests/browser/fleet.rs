@@ -91,7 +91,10 @@ fn dial_set_on_the_page_changes_responses() -> Result<()> {
     let words = page::review_dial(&browser, "per-caller", &[("quota", "8"), ("for", "1h")])?;
     let promised = "Policy per-caller of domain shop will grant each ";
     let bound = " at most 8 per 366 d, counted over all proxies, within 10 s, until ";
-    assert!(words.starts_with(promised) && words.contains(bound) && words.contains("(1 h)"), "{words}");
+    assert!(
+        words.starts_with(promised) && words.contains(bound) && words.contains("(1 h)"),
+        "{words}"
+    );
     assert_eq!(rig.status(&of("alice")?)?, 429, "nothing changes before the confirmation");
     page::agree(&browser)?;
     assert_eq!(admitted_from_now(&rig, "alice")?, 3, "8 less 5");

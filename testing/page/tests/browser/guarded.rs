@@ -83,7 +83,8 @@ fn faults_of_the_store_are_shown_at_their_field() -> Result<()> {
     page::review_dial(&browser, "per-caller", &[("quota", "7")])?;
     browser.click("#confirm-do")?;
     browser.wait_for("#dial-error", "Domain: no filter has reported a domain \"shop\".")?;
-    let closed = "return [document.querySelector('#confirm').open, document.querySelector('#dial').open]";
+    let closed =
+        "return [document.querySelector('#confirm').open, document.querySelector('#dial').open]";
     assert_eq!(browser.run(closed, vec![])?, json!([false, true]), "back in the form");
     for (field, value, words) in [
         ("#dial-quota", "many", "Write a whole number, 0 or more."),
