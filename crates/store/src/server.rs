@@ -15,6 +15,7 @@ mod listener;
 mod pending;
 mod reply;
 mod reserve;
+mod route;
 mod telemetry;
 mod token;
 mod tracked;
