@@ -7,7 +7,7 @@ use quotagate_quota::protocol::dials::DialsReply;
 use quotagate_store::server::{Connections, Event, Hooks};
 use quotagate_store::store::Store;
 
-use crate::admin::events::Events;
+use crate::listeners::Events;
 use crate::metrics::Metrics;
 use crate::operate::Operate;
 use crate::watch::Watch;

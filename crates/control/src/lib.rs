@@ -8,6 +8,7 @@
 mod admin;
 pub mod api;
 mod control;
+mod listeners;
 mod metrics;
 pub mod operate;
 mod serve;

@@ -16,6 +16,7 @@ mod listener;
 mod pending;
 mod reply;
 mod reserve;
+mod route;
 mod telemetry;
 mod token;
 mod tracked;

@@ -11,31 +11,16 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use axum::response::sse::{Event, Sse};
 use futures_util::stream::{self, Stream};
-use tokio::sync::{Semaphore, watch};
 
 use super::error::Refusal;
 use crate::api::Snapshot;
 use crate::control::Control;
+use crate::listeners::LISTENERS;
 
-/// Most listeners at once.
-const LISTENERS: usize = 32;
 /// How often a snapshot is made.
 const EVERY: Duration = Duration::from_secs(1);
 /// Most partitions in each list.
 const LISTED: usize = 10;
-
-/// The channel to the listeners, and their permits.
-pub struct Events {
-    publish: watch::Sender<Event>,
-    permits: Arc<Semaphore>,
-}
-
-impl Default for Events {
-    fn default() -> Self {
-        let (publish, _) = watch::channel(Event::default());
-        Self { publish, permits: Arc::new(Semaphore::new(LISTENERS)) }
-    }
-}
 
 /// Streams snapshots from now on.
 ///

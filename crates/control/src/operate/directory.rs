@@ -1,15 +1,18 @@
 //! The known domains and policies, and the name of the operator who makes a change.
+//!
+//! Bounds: [`MAX_NAMES`] domains reported within [`REMEMBERED`], and [`MAX_POLICIES`] policies in
+//! each. Older ones are deleted when a store writes, and expire if no store writes any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quotagate_store::key::is_domain;
 
-use super::record::{DomainRecord, read_policy};
+use super::record::{DomainRecord, read_policy, write};
 use super::views::{Views, Watched};
-use super::{Fault, MAX_NAMES, REMEMBERED, millis};
+use super::{Fault, MAX_NAMES, MAX_POLICIES, REMEMBERED, millis};
 use crate::api::{MAX_BY, PolicyInfo};
-use quotagate_store::control::{ControlStore, HashName};
+use quotagate_store::control::{ControlStore, Field, HashName, Snapshot, Upsert};
 use quotagate_store::store::{Store, StoreError};
 
 /// Policies recorded in the backend.
@@ -145,6 +148,70 @@ impl Directory {
         let policy = self.policy(&domain, policy).await?;
         Ok((domain, policy))
     }
+
+    /// Writes the reports of a domain to the backend, where other stores find them.
+    pub async fn write_down(&self, cached: &Watched) {
+        let due = cached.due();
+        let Some(seen_ms) = cached.now().map(millis).filter(|_| !due.is_empty()) else { return };
+        let domain = (cached.name.to_string(), write(&DomainRecord { seen_ms }));
+        let written = async {
+            let known = self.control().read(HashName::Domains, "").await?;
+            let (live, dead) = sorted(&known, |name, value| {
+                let seen =
+                    serde_json::from_slice::<DomainRecord>(value).ok().map(|seen| seen.seen_ms);
+                seen.filter(|_| is_domain(name))
+            });
+            if live >= MAX_NAMES && (known.get(&domain.0).is_none() || dead.contains(&domain.0)) {
+                tracing::debug!(
+                    "{MAX_NAMES} domains are recorded already: {} is not recorded",
+                    cached.name
+                );
+                return Ok(());
+            }
+            self.write_to(HashName::Domains, "", &[domain], dead, MAX_NAMES).await?;
+            let known = self.control().read(HashName::Policies, &cached.name).await?;
+            let (_, dead) =
+                sorted(&known, |name, value| read_policy(name, value).map(|policy| policy.seen_ms));
+            self.write_to(HashName::Policies, &cached.name, &due, dead, MAX_POLICIES).await
+        };
+        match written.await {
+            Ok(()) => {}
+            // The next write is in ten minutes. Until then this store keeps the reports in memory.
+            Err(StoreError::Refused(reason)) => {
+                tracing::debug!("cannot record the reports of {}: {reason}", cached.name);
+            }
+            Err(_) => cached.forget_written(),
+        }
+    }
+
+    async fn write_to(
+        &self,
+        hash: HashName,
+        domain: &str,
+        fields: &[Field],
+        dead: Vec<String>,
+        most: usize,
+    ) -> Result<(), StoreError> {
+        let upsert = Upsert {
+            delete: dead,
+            fields: fields.to_vec(),
+            max_fields: most,
+            keep_for: REMEMBERED,
+        };
+        self.control().upsert(hash, domain, &upsert).await
+    }
+}
+
+/// How many fields were reported within [`REMEMBERED`], and the names of the rest.
+fn sorted(
+    snapshot: &Snapshot,
+    seen_ms: impl Fn(&str, &[u8]) -> Option<u64>,
+) -> (usize, Vec<String>) {
+    let since = millis(snapshot.now.saturating_sub(REMEMBERED));
+    let is_dead = |(name, value): &&Field| seen_ms(name, value).is_none_or(|seen| seen < since);
+    let dead: Vec<_> =
+        snapshot.fields.iter().filter(is_dead).map(|(name, _)| name.clone()).collect();
+    (snapshot.fields.len().saturating_sub(dead.len()), dead)
 }
 
 /// The policies in the backend and those reported to this store, by name. The later report wins.

@@ -14,8 +14,7 @@ use quotagate_store::key::is_policy;
 
 use super::millis;
 use super::record::{DialRecord, OverrideRecord, left_at, write};
-use super::views::Views;
-use quotagate_store::control::{HashName, Snapshot};
+use quotagate_store::control::{ControlStore, HashName, Snapshot};
 use quotagate_store::store::StoreError;
 
 /// How often the index of overrides is read without a new version.
@@ -146,16 +145,18 @@ impl View {
         let whole = (reply.dials.len(), reply.overridden.len()) == (dials, names);
         (reply, whole)
     }
-}
 
-impl Views {
     /// Reads a domain; `last` is the previous view.
-    pub(super) async fn view(&self, domain: &str, last: Option<&View>) -> Result<View, StoreError> {
-        let snapshot = self.control().read(HashName::Dials, domain).await?;
+    pub(super) async fn read(
+        store: &dyn ControlStore,
+        domain: &str,
+        last: Option<&Self>,
+    ) -> Result<Self, StoreError> {
+        let snapshot = store.read(HashName::Dials, domain).await?;
         let at = Instant::now();
-        let overrides = self.index(domain, snapshot.version, last).await;
+        let overrides = Self::index(store, domain, snapshot.version, last).await;
         let (dials, complaint) = understand(&snapshot);
-        let mut view = View { snapshot, at, dials, overrides, complaint };
+        let mut view = Self { snapshot, at, dials, overrides, complaint };
         if !view.told().1 {
             let part = if view.complaint.is_empty() { "" } else { "; " };
             view.complaint += &format!(
@@ -165,15 +166,20 @@ impl Views {
         Ok(view)
     }
 
-    async fn index(&self, domain: &str, version: u64, last: Option<&View>) -> Arc<Index> {
+    async fn index(
+        store: &dyn ControlStore,
+        domain: &str,
+        version: u64,
+        last: Option<&Self>,
+    ) -> Arc<Index> {
         let last = last.map(|last| &last.overrides);
         let fresh = last.filter(|last| last.version == version && last.at.elapsed() < INDEX);
         if let Some(last) = fresh {
             return Arc::clone(last);
         }
-        match self.control().read(HashName::Overrides, domain).await {
+        match store.read(HashName::Overrides, domain).await {
             Ok(found) => Arc::new(Index::of(version, &found)),
-            Err(_) => last.map_or_else(|| Arc::clone(&View::none().overrides), Arc::clone),
+            Err(_) => last.map_or_else(|| Arc::clone(&Self::none().overrides), Arc::clone),
         }
     }
 }

@@ -11,14 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_quota::protocol::dials::DialsReply;
-use quotagate_store::control::ControlStore;
+use quotagate_quota::protocol::dials::{DialsReply, Report};
+use quotagate_store::control::{ControlStore, Field};
 use quotagate_store::store::{Store, StoreError};
 use tokio::time::{timeout, timeout_at};
 
 use super::MAX_DOMAINS;
 use super::reports::Known;
 use super::view::View;
+use crate::api::PolicyInfo;
 
 /// How long a domain is read after a proxy last asked for it.
 const WANTED: Duration = Duration::from_secs(60);
@@ -52,7 +53,7 @@ pub struct Watched {
     state: Mutex<State>,
     /// Locked during a read, so that there is one at a time.
     reading: tokio::sync::Mutex<()>,
-    pub(super) known: Mutex<Known>,
+    known: Known,
 }
 
 struct State {
@@ -80,7 +81,7 @@ impl Watched {
                 not_before: now,
             }),
             reading: tokio::sync::Mutex::default(),
-            known: Mutex::default(),
+            known: Known::default(),
         }
     }
 
@@ -92,6 +93,36 @@ impl Watched {
     /// The backend's time; `None` if the domain has never been read.
     pub fn now(&self) -> Option<Duration> {
         self.view().map(|view| view.now())
+    }
+
+    /// Reads a report and remembers its policies; `None` if it is unreadable.
+    pub fn learn(&self, text: &[u8]) -> Option<Report> {
+        self.known.learn(text, self.now())
+    }
+
+    /// The policies that proxies reported to this store lately.
+    pub fn policies(&self) -> Vec<PolicyInfo> {
+        self.known.policies(self.now())
+    }
+
+    /// What is to be written, which counts as written from now on.
+    pub(super) fn due(&self) -> Vec<Field> {
+        self.known.due()
+    }
+
+    /// Whether anything is to be written.
+    pub fn is_due(&self) -> bool {
+        self.known.is_due()
+    }
+
+    /// Forgets all reports to this store.
+    pub(super) fn forget_reports(&self) {
+        self.known.forget_reports();
+    }
+
+    /// Forgets that anything was written.
+    pub(super) fn forget_written(&self) {
+        self.known.forget_written();
     }
 
     pub(super) fn view(&self) -> Option<Arc<View>> {
@@ -139,6 +170,11 @@ impl Views {
 
     pub(super) fn control(&self) -> &dyn ControlStore {
         self.store.control()
+    }
+
+    /// Reads a domain; `last` is the previous view.
+    pub(super) async fn view(&self, domain: &str, last: Option<&View>) -> Result<View, StoreError> {
+        View::read(self.control(), domain, last).await
     }
 
     /// The domains in memory.

@@ -1,24 +1,16 @@
 //! The address that proxies call.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderMap, ORIGIN};
-use hyper::{Method, Request, Response};
-use quotagate_quota::protocol::RESERVE_PATH;
-use quotagate_quota::protocol::dials::TELEMETRY_PATH;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connections::Connections;
 use super::deadlines::Deadlines;
-use super::file_limit::connection_limits;
-use super::hooks::{Event, Hooks};
-use super::listener::Listener;
-use super::reply::{Payload, Refusal};
+use super::hooks::Hooks;
+use super::reply::Refusal;
 use super::token::Tokens;
-use super::{reserve, telemetry};
 use crate::store::Store;
 
 /// Most calls at once: their bodies of at most 1 MiB then fill at most 1 GiB. An Envoy worker has
@@ -67,37 +59,6 @@ impl CallEndpoint {
         self
     }
 
-    /// Serves `listener` until this future is dropped.
-    pub async fn accept(self, listener: Listener) {
-        let endpoint = Arc::new(self);
-        let connections = Arc::clone(&endpoint.connections);
-        let respond = move |request| {
-            let endpoint = Arc::clone(&endpoint);
-            async move { endpoint.respond(request).await }
-        };
-        connections.accept(&listener, connection_limits().calls, respond).await;
-    }
-
-    /// Answers a request. Errors become answers, too.
-    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<Payload> {
-        let received = Instant::now();
-        let path = request.uri().path();
-        let is_telemetry = path == TELEMETRY_PATH;
-        let answer = match (path, request.method()) {
-            (RESERVE_PATH, &Method::POST) => reserve::serve(&self, request, received).await,
-            (TELEMETRY_PATH, &Method::POST) => telemetry::serve(&self, request).await,
-            (RESERVE_PATH | TELEMETRY_PATH, _) => Err(Refusal::Method("POST")),
-            (path, _) if is_admin(path) => Err(Refusal::CallAddress),
-            _ => Err(Refusal::NoSuchPath),
-        };
-        let answer = answer.unwrap_or_else(|refusal| refusal.answer());
-        if !is_telemetry {
-            let status = answer.status().as_u16();
-            self.hooks.observe(Event::Answered { status, took: received.elapsed() });
-        }
-        answer
-    }
-
     /// Checks that a request with these headers comes from a proxy.
     ///
     /// # Errors
@@ -113,9 +74,4 @@ impl CallEndpoint {
         }
         Ok(())
     }
-}
-
-/// Whether a path looks like one of the admin address.
-fn is_admin(path: &str) -> bool {
-    matches!(path, "/" | "/healthz" | "/readyz" | "/metrics") || path.starts_with("/v1/")
 }

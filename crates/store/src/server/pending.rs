@@ -140,7 +140,15 @@ impl Claim {
         let settled =
             state.settled.drain(..).map(|outcome| outcome.unwrap_or_else(unsettled)).collect();
         let Pending { endpoint, batch, permit, .. } = &*self.0;
-        Held::new(Arc::clone(endpoint), Arc::clone(batch), Arc::clone(permit), settled)
+        let CallEndpoint { store, hooks, connections, .. } = &**endpoint;
+        Held::new(
+            Arc::clone(store),
+            Arc::clone(hooks),
+            Arc::clone(connections),
+            Arc::clone(batch),
+            Arc::clone(permit),
+            settled,
+        )
     }
 }
 

@@ -12,9 +12,9 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::endpoint::CallEndpoint;
-use super::hooks::Event;
-use crate::store::{Batch, Settled};
+use super::connections::Connections;
+use super::hooks::{Event, Hooks};
+use crate::store::{Batch, Settled, Store};
 
 /// The header of every error of a store. Commands use it to tell a store from other servers.
 pub const STORE_HEADER: &str = "x-quotagate-store";
@@ -24,7 +24,9 @@ pub type Permit = Arc<OwnedSemaphorePermit>;
 
 /// The grants of a call. Dropping them before they are handed out refunds them.
 pub struct Held {
-    endpoint: Arc<CallEndpoint>,
+    store: Arc<dyn Store>,
+    hooks: Arc<dyn Hooks>,
+    connections: Arc<Connections>,
     batch: Arc<Batch>,
     _permit: Permit,
     settled: Vec<Settled>,
@@ -33,12 +35,14 @@ pub struct Held {
 impl Held {
     /// Holds the outcomes of the reservations of `batch`, in their order, and the call's permit.
     pub const fn new(
-        endpoint: Arc<CallEndpoint>,
+        store: Arc<dyn Store>,
+        hooks: Arc<dyn Hooks>,
+        connections: Arc<Connections>,
         batch: Arc<Batch>,
         permit: Permit,
         settled: Vec<Settled>,
     ) -> Self {
-        Self { endpoint, batch, _permit: permit, settled }
+        Self { store, hooks, connections, batch, _permit: permit, settled }
     }
 
     /// The outcomes of the reservations, in their order.
@@ -65,10 +69,10 @@ impl Drop for Held {
         let returns: Vec<_> =
             granted.filter_map(|(ask, outcome)| ask.refund_of(outcome.as_ref().ok()?)).collect();
         if !returns.is_empty() {
-            let endpoint = Arc::clone(&self.endpoint);
-            endpoint.hooks.observe(Event::Undone(returns.len()));
-            let refund = async move { endpoint.store.refund(&returns).await };
-            drop(self.endpoint.connections.spawn(refund));
+            let store = Arc::clone(&self.store);
+            self.hooks.observe(Event::Undone(returns.len()));
+            let refund = async move { store.refund(&returns).await };
+            drop(self.connections.spawn(refund));
         }
     }
 }

@@ -1,0 +1,54 @@
+//! Which call is answered by what.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response};
+use quotagate_quota::protocol::RESERVE_PATH;
+use quotagate_quota::protocol::dials::TELEMETRY_PATH;
+
+use super::endpoint::CallEndpoint;
+use super::file_limit::connection_limits;
+use super::hooks::Event;
+use super::listener::Listener;
+use super::reply::{Payload, Refusal};
+use super::{reserve, telemetry};
+
+impl CallEndpoint {
+    /// Serves `listener` until this future is dropped.
+    pub async fn accept(self, listener: Listener) {
+        let endpoint = Arc::new(self);
+        let connections = Arc::clone(&endpoint.connections);
+        let respond = move |request| {
+            let endpoint = Arc::clone(&endpoint);
+            async move { endpoint.respond(request).await }
+        };
+        connections.accept(&listener, connection_limits().calls, respond).await;
+    }
+
+    /// Errors become answers here.
+    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<Payload> {
+        let received = Instant::now();
+        let path = request.uri().path();
+        let is_telemetry = path == TELEMETRY_PATH;
+        let answer = match (path, request.method()) {
+            (RESERVE_PATH, &Method::POST) => reserve::serve(&self, request, received).await,
+            (TELEMETRY_PATH, &Method::POST) => telemetry::serve(&self, request).await,
+            (RESERVE_PATH | TELEMETRY_PATH, _) => Err(Refusal::Method("POST")),
+            (path, _) if is_admin(path) => Err(Refusal::CallAddress),
+            _ => Err(Refusal::NoSuchPath),
+        };
+        let answer = answer.unwrap_or_else(|refusal| refusal.answer());
+        if !is_telemetry {
+            let status = answer.status().as_u16();
+            self.hooks.observe(Event::Answered { status, took: received.elapsed() });
+        }
+        answer
+    }
+}
+
+/// Whether a path looks like one of the admin address.
+fn is_admin(path: &str) -> bool {
+    matches!(path, "/" | "/healthz" | "/readyz" | "/metrics") || path.starts_with("/v1/")
+}
