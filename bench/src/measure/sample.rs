@@ -130,7 +130,7 @@ struct Ticks {
     upstream: u64,
     store: u64,
     redis: u64,
-    /// The processor time of all parts of all stacks, and of this task's children.
+    /// The processor time of all parts of all stacks, of this task and of its children.
     ours: u64,
     machine: Machine,
 }

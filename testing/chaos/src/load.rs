@@ -104,7 +104,7 @@ pub struct Sample {
     pub sent: Instant,
     /// How long the answer took, or how long the connection lived.
     pub took: Duration,
-    /// What came.
+    /// The outcome.
     pub outcome: Outcome,
 }
 

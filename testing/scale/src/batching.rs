@@ -78,7 +78,7 @@ pub fn simulated(rate: f64, round_trip: Duration) -> Result<Batching> {
 /// A Markdown table of round trips and rates, with model and simulation side by side.
 ///
 /// # Errors
-/// As of [`simulated`].
+/// The errors of [`simulated`].
 pub fn table() -> Result<String> {
     let mut table = "\
 | round trip | requests/s | calls/s: model, simulated | items a call | calls under way |

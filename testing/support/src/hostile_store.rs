@@ -110,7 +110,7 @@ impl Drop for HostileStore {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         for stream in lock(&self.shared.streams).drain().map(|(_, stream)| stream) {
-            // It may be closed already.
+            // The connection may be closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
         // Wakes the thread that accepts.

@@ -73,7 +73,7 @@ impl Connections {
     ///
     /// While the server drains, it asks its connections to close and still serves new ones, so that
     /// no caller loses a call before it has found another store. Then it drops `accepting`, which
-    /// owns the listeners, and answers the calls that it has accepted for at most 5 s.
+    /// owns the listeners, and spends at most 5 s on the calls that it has accepted.
     pub async fn run(
         &self,
         accepting: impl Future<Output = ()>,

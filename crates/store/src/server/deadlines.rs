@@ -15,7 +15,8 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
-/// The deadlines of the calls under way. Waits end only while [`run`](Self::run) runs.
+/// The deadlines of the calls under way. Nothing wakes at a deadline unless [`run`](Self::run)
+/// runs.
 #[derive(Default)]
 pub struct Deadlines {
     waits: Mutex<Waits>,

@@ -29,9 +29,9 @@ pub fn raise_file_limit() -> std::io::Result<()> {
 /// Most connections at once; further ones wait to be accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Of callers.
+    /// Connections of callers.
     pub calls: usize,
-    /// Of operators.
+    /// Connections of operators.
     pub admin: usize,
 }
 

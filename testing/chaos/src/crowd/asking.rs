@@ -40,7 +40,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// All of them.
+    /// The sum of all counts.
     #[must_use]
     pub fn all(&self) -> u64 {
         self.counted + self.uncounted + self.refused + self.unavailable + self.other

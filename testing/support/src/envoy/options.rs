@@ -45,7 +45,7 @@ pub struct EnvoyOptions {
     pub admin_port: u16,
     /// Port of the upstream.
     pub upstream: u16,
-    /// Where the store is.
+    /// The address of the store.
     pub store: StoreAddress,
     /// The filter.
     pub wasm: PathBuf,

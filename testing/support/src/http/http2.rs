@@ -26,7 +26,7 @@ pub struct Client {
 pub struct Answer {
     /// Status, headers and body.
     pub response: Response,
-    /// What came after the body.
+    /// The trailers.
     pub trailers: Vec<(String, Vec<u8>)>,
     /// The headers were the whole answer: gRPC's `Trailers-Only`.
     pub headers_only: bool,

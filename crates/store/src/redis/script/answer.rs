@@ -1,4 +1,4 @@
-//! What the replies of Redis say.
+//! Reads the replies of Redis.
 
 use std::time::Duration;
 
