@@ -14,7 +14,17 @@ fn tenants_are_counted_by_server_name_and_plain_connections_have_none() -> Resul
     let directory = tempfile::tempdir()?;
     let authority = Authority::new(directory.path(), "clients")?;
     let listener = authority.listener()?;
-    let rig = Rig::start_with(document.clone(), |options| options.edit(listener))?;
+    let inspector = json!({
+        "name": "envoy.filters.listener.tls_inspector",
+        "typed_config": {"@type": "type.googleapis.com/\
+            envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector"},
+    });
+    let rig = Rig::start_with(document.clone(), |options| {
+        options.edit(listener).edit(move |config| {
+            config["static_resources"]["listeners"][0]["listener_filters"] = json!([inspector]);
+            Ok(())
+        })
+    })?;
     let own = authority.issue(&Holder::names(&["anyone.example"]))?;
     let config = authority.client(Some(&own))?;
     let status = |name: &str| -> Result<u16> {

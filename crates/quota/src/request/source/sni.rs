@@ -12,8 +12,9 @@ const LABEL: &str = "sni";
 pub(super) static KIND: Kind = Kind {
     name: "sni",
     #[cfg(feature = "schema")]
-    doc: "The server name that the client asked for in its TLS handshake, in lower case. Connections without TLS \
-        have none. A client can ask for any name that a filter chain accepts.",
+    doc: "The server name that the client asked for in its TLS handshake, in lower case. Envoy reads it if the \
+        listener has the filter `tls_inspector`. Connections without TLS have none. A client can ask for any name \
+        that a filter chain accepts.",
     #[cfg(feature = "schema")]
     example: "{}",
     is_written_by_client: true,
