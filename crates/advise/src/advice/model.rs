@@ -49,7 +49,7 @@ pub struct Reading {
     pub malformed: u64,
     /// The first few of them.
     pub malformed_first: Vec<MalformedLine>,
-    /// Logs with lines, none of which can be read.
+    /// Logs that have lines but no readable one.
     pub unreadable: Vec<String>,
     /// Truncated logs.
     pub damaged: Vec<Damage>,

@@ -30,7 +30,7 @@ pub(crate) struct Outcome {
     pub(crate) counted: Vec<Counted>,
     /// The only policy in the logs.
     pub(crate) policy: Option<String>,
-    /// Logs with lines, none of which can be read.
+    /// Logs that have lines but no readable one.
     pub(crate) unreadable: Vec<PathBuf>,
     /// Truncated logs, with the error that ended them.
     pub(crate) damaged: Vec<(PathBuf, String)>,

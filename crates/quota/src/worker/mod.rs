@@ -98,8 +98,9 @@ pub const MAX_WAITING: usize = 8192;
 /// use quotagate_quota::time::Monotonic;
 /// use quotagate_quota::worker::{AnsweredBy, CallEnd, Submitted, Worker};
 ///
-/// let config = Config::parse(br#"{"domain": "shop", "store": {"cluster": "quota_store"}, "policies": [
-///     {"name": "all", "partition_by": [], "quota": 5, "window": "1m"}]}"#).unwrap();
+/// let document = br#"{"domain": "shop", "store": {"cluster": "quota_store"}, "policies": [
+///     {"name": "all", "partition_by": [], "quota": 5, "window": "1m"}]}"#;
+/// let config = Config::parse(document).unwrap();
 /// let mut worker: Worker<&str> = Worker::new(Rc::new(config), 1);
 /// let at = |ms| Monotonic::new(Duration::from_millis(ms));
 ///
@@ -111,8 +112,10 @@ pub const MAX_WAITING: usize = 8192;
 ///
 /// // Its call leaves, and the store answers.
 /// let call = worker.next_call(at(0)).unwrap();
-/// let body = br#"{"grants": [{"granted": 1, "used": 1, "quota": 5, "reset_ms": 30000, "window": 9}]}"#;
-/// let end = CallEnd::Answered { status: 200, by: AnsweredBy::Store, body: body.to_vec(), size: body.len() };
+/// let body = br#"{"grants": [
+///     {"granted": 1, "used": 1, "quota": 5, "reset_ms": 30000, "window": 9}]}"#.to_vec();
+/// let size = body.len();
+/// let end = CallEnd::Answered { status: 200, by: AnsweredBy::Store, body, size };
 /// worker.call_ended(call.id, &end, at(2));
 ///
 /// // The decision: 4 units remain.
