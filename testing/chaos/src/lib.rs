@@ -20,6 +20,7 @@ pub mod fault;
 pub mod faults;
 pub mod findings;
 pub mod footprint;
+mod judge;
 pub mod load;
 pub mod plan;
 pub mod primaries;
