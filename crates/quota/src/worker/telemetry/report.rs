@@ -226,10 +226,11 @@ mod tests {
             *counts = [1_000_000 + i as u64; 6];
         }
         let report = read(&write(&config, &counts, Vec::new(), &mut 0).unwrap());
-        let told: Vec<bool> = report.policies.iter().map(|policy| policy.admitted > 0).collect();
+        let counted: Vec<bool> = report.policies.iter().map(|policy| policy.admitted > 0).collect();
         assert!(
-            told[48..].iter().all(|told| *told) && !told[..48].iter().any(|told| *told),
-            "{told:?}"
+            counted[48..].iter().all(|counted| *counted)
+                && !counted[..48].iter().any(|counted| *counted),
+            "{counted:?}"
         );
     }
 
