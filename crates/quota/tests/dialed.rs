@@ -3,7 +3,7 @@
 
 #![cfg(test)]
 
-use quotagate_quota::config::{Config, Turned};
+use quotagate_quota::config::{Config, Dialed};
 use quotagate_quota::protocol::{MAX_UNITS, Mode, OnFailure};
 use serde_json::{Value, json};
 
@@ -23,13 +23,13 @@ fn every_dialed_configuration_equals_a_valid_document() {
                 }
                 let written = Config::parse(document.to_string().as_bytes())
                     .unwrap_or_else(|faults| panic!("{faults}"));
-                let turned = Turned {
+                let dialed = Dialed {
                     mode: Some(mode),
                     quota: Some(quota),
                     on_failure: Some(on_failure),
                     is_overridden: false,
                 };
-                let dialed = good.dialed(&vec![turned; good.policies.len()]);
+                let dialed = good.dialed(&vec![dialed; good.policies.len()]);
                 assert_eq!(written.policies.len(), dialed.policies.len());
                 for (written, dialed) in written.policies.iter().zip(&dialed.policies) {
                     assert_eq!((&written.name, written.mode), (&dialed.name, dialed.mode));
@@ -44,7 +44,7 @@ fn every_dialed_configuration_equals_a_valid_document() {
 #[test]
 fn fields_without_a_dial_keep_their_configured_values() {
     let good = Config::parse(GOOD.as_bytes()).unwrap();
-    let same = good.dialed(&vec![Turned::default(); good.policies.len()]);
+    let same = good.dialed(&vec![Dialed::default(); good.policies.len()]);
     let also = good.dialed(&[]);
     for ((good, same), also) in good.policies.iter().zip(&same.policies).zip(&also.policies) {
         for dialed in [same, also] {

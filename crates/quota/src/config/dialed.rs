@@ -10,7 +10,7 @@ use crate::protocol::{Mode, OnFailure};
 /// The dial of one policy, and whether it has runtime overrides. An absent field stays as
 /// configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turned {
+pub struct Dialed {
     /// Whether the policy refuses.
     pub mode: Option<Mode>,
     /// Its quota, 0 to [`MAX_UNITS`](crate::protocol::MAX_UNITS).
@@ -23,13 +23,13 @@ pub struct Turned {
 
 impl Config {
     /// This configuration with the dial of each policy, by index.
-    pub fn dialed(&self, turned: &[Turned]) -> Self {
+    pub fn dialed(&self, dialed: &[Dialed]) -> Self {
         let mut config = self.clone();
-        for (policy, turned) in config.policies.iter_mut().zip(turned) {
-            policy.mode = turned.mode.unwrap_or(policy.mode);
-            policy.dialed_quota = turned.quota;
-            policy.on_failure = turned.on_failure.unwrap_or(policy.on_failure);
-            policy.is_overridden = turned.is_overridden;
+        for (policy, dialed) in config.policies.iter_mut().zip(dialed) {
+            policy.mode = dialed.mode.unwrap_or(policy.mode);
+            policy.dialed_quota = dialed.quota;
+            policy.on_failure = dialed.on_failure.unwrap_or(policy.on_failure);
+            policy.is_overridden = dialed.is_overridden;
         }
         config
     }

@@ -24,7 +24,7 @@ mod warnings;
 
 pub use access_log::LogField;
 pub use denied::Denied;
-pub use dialed::Turned;
+pub use dialed::Dialed;
 pub use policy::{Abandoned, Answers, Count, Policy, Precision};
 pub use response::{Family, Reset, ResponseConfig};
 pub use store::StoreConfig;

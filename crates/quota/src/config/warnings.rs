@@ -78,8 +78,7 @@ pub(super) fn skipped(policy: &Node<'_>, entries: &[Entry]) {
     };
     if entries.iter().any(left_out) {
         policy.field("on_missing").warn(
-            "defaults to skip: a client that leaves out its header, cookie or query parameter is not \
-             counted. Write skip, deny or shared",
+            "defaults to skip: a client that leaves out the value is not counted. Write skip, deny or shared",
         );
     }
 }

@@ -165,9 +165,7 @@ fn code(value: &Value) -> String {
 fn yaml(value: &Value) -> String {
     let list = |parts: Vec<String>| parts.join(", ");
     match value {
-        Value::String(text) if text.is_empty() || text.contains([' ', ':', '{', '"', '#']) => {
-            format!("'{text}'")
-        }
+        Value::String(text) if needs_quotes(text) => format!("'{text}'"),
         Value::String(text) => text.clone(),
         Value::Array(values) => format!("[{}]", list(values.iter().map(yaml).collect())),
         Value::Object(fields) => {
@@ -176,6 +174,14 @@ fn yaml(value: &Value) -> String {
         }
         value => value.to_string(),
     }
+}
+
+/// Whether YAML would read this text as something else: as a number, an alias or several values.
+fn needs_quotes(text: &str) -> bool {
+    text.is_empty()
+        || text.contains([' ', ':', '{', '"', '#'])
+        || text.starts_with('*')
+        || text.parse::<f64>().is_ok()
 }
 
 /// Appends `text` in lines of at most 100 characters.

@@ -33,7 +33,7 @@ pub(crate) enum Text<const MAX: usize> {}
 /// A string that is not empty.
 pub(crate) type NonEmpty = Text<{ usize::MAX }>;
 
-/// Only `true`, for a source that has no settings.
+/// Only `true`.
 pub(crate) enum True {}
 
 /// A value together with its node, for faults that need more context.

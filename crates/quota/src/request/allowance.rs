@@ -93,9 +93,9 @@ impl Quotas {
         quota: u64,
     ) -> Allowance {
         self.overrides.find(key, address).unwrap_or_else(|| {
-            let told = || self.from.as_ref().and_then(|from| from.quota(facts));
+            let verified = || self.from.as_ref().and_then(|from| from.quota(facts));
             let tier = || self.tiers.as_ref().and_then(|tiers| tiers.quota(facts));
-            Allowance::Units(dialed.or_else(told).or_else(tier).unwrap_or(quota))
+            Allowance::Units(dialed.or_else(verified).or_else(tier).unwrap_or(quota))
         })
     }
 }

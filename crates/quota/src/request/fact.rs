@@ -44,7 +44,7 @@ pub(crate) trait LookUp: fmt::Debug {
     }
 }
 
-/// An attribute of Envoy, such as `connection.requested_server_name`, that has bytes of any kind.
+/// An attribute of Envoy, such as `connection.uri_san_peer_certificate`, used as it is.
 #[derive(Debug)]
 pub(crate) struct Attribute(pub(crate) &'static [&'static str]);
 

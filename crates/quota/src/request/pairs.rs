@@ -38,8 +38,8 @@ pub(crate) fn parameter(target: &[u8], name: &[u8]) -> Found {
 
 /// What is before and after the first `at`.
 fn split(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
-    let place = text.iter().position(|b| *b == at)?;
-    let (before, after) = text.split_at_checked(place)?;
+    let index = text.iter().position(|b| *b == at)?;
+    let (before, after) = text.split_at_checked(index)?;
     Some((before, after.get(1..)?))
 }
 

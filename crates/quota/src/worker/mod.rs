@@ -70,6 +70,7 @@ pub const MAX_WAITING: usize = 8192;
 /// 4. Every 10 ms or so, unless [`is_idle`](Self::is_idle): [`tick`](Self::tick).
 /// 5. After 3 and 4: carry out what [`next_decision`](Self::next_decision) returns, and write
 ///    [`take_notices`](Self::take_notices) to the log.
+/// 6. Now and then: add what [`take_tally`](Self::take_tally) returns to the metrics.
 ///
 /// A client that leaves while its request waits is [cancelled](Self::cancel). Units that an answer
 /// does not spend are [refunded](Self::refund).

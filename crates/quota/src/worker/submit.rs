@@ -24,7 +24,7 @@ enum Asks {
 
 /// What a worker knows about a request without a call.
 #[derive(Default)]
-struct Known {
+struct Arrival {
     /// The standings with policies that need no call, and the leased units taken for them.
     admission: Admission,
     asks: Asks,
@@ -35,7 +35,7 @@ struct Known {
 impl<W> Worker<W> {
     /// Decides a request on arrival, or lets it wait.
     pub(super) fn arrive(&mut self, who: W, checks: Vec<Check>, now: Monotonic) -> Submitted {
-        let Known { admission, asks, refused_until } = self.know(&checks, now);
+        let Arrival { admission, asks, refused_until } = self.know(&checks, now);
         if let Some(until) = refused_until {
             let refusal = self.refuse(&checks, admission.standings, until);
             return Submitted::Decided(Decision::Refuse(refusal));
@@ -104,8 +104,8 @@ impl<W> Worker<W> {
     }
 
     /// What the worker knows for each policy. Takes leased units.
-    fn know(&mut self, checks: &[Check], now: Monotonic) -> Known {
-        let mut known = Known::default();
+    fn know(&mut self, checks: &[Check], now: Monotonic) -> Arrival {
+        let mut known = Arrival::default();
         known.admission.standings.reserve_exact(checks.len());
         for check in checks {
             if let Some((units, balance)) = self.take_leased(check, now, now) {

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::config::Turned;
+use crate::config::Dialed;
 use crate::protocol::Mode;
 
 /// Quota and cost of the only check. `None` if there is no check.
@@ -81,11 +81,11 @@ fn a_dial_wins_over_all_but_an_override() {
         for (dial, expected) in
             [(None, expected), (Some(8), dialed), (Some(0), dialed.map(|q| q / 10 * 10))]
         {
-            let config = config.dialed(&[Turned { quota: dial, ..Turned::default() }]);
+            let config = config.dialed(&[Dialed { quota: dial, ..Dialed::default() }]);
             assert_eq!(quota(&config, &facts), expected, "{sub} {dial:?}");
         }
     }
-    let dialed = config.dialed(&[Turned { quota: Some(8), ..Turned::default() }]);
+    let dialed = config.dialed(&[Dialed { quota: Some(8), ..Dialed::default() }]);
     assert_eq!(quota(&dialed, &[("address", "10.1.2.3:4")]), Some(70));
     assert_eq!(quota(&dialed, &[("address", "11.1.2.3:4")]), Some(8));
     assert_eq!(
@@ -105,15 +105,15 @@ fn a_policy_that_is_off_fetches_nothing_until_a_dial_enables_it() {
     };
     assert_eq!(places(config.evaluate(&request).checks.unwrap()), [(1, true)]);
     assert_eq!(*request.asked.borrow(), [""; 0]);
-    let turned = |mode| [Turned { mode: Some(mode), ..Turned::default() }, Turned::default()];
-    let missing = config.dialed(&turned(Mode::Enforce)).evaluate(&request);
+    let dial_to = |mode| [Dialed { mode: Some(mode), ..Dialed::default() }, Dialed::default()];
+    let missing = config.dialed(&dial_to(Mode::Enforce)).evaluate(&request);
     assert_eq!((missing.checks, missing.missing), (Err(MissingIdentity { policy: 0 }), vec![0]));
-    let shadow = config.dialed(&turned(Mode::Shadow));
+    let shadow = config.dialed(&dial_to(Mode::Shadow));
     assert_eq!(places(shadow.evaluate(&request).checks.unwrap()), [(1, true)], "it never refuses");
     let facts = Fake::new(&[(":method", "GET"), ("x-api-key", "k")]);
     assert_eq!(places(shadow.evaluate(&facts).checks.unwrap()), [(0, false), (1, true)]);
     let off =
-        shadow.dialed(&[Turned::default(), Turned { mode: Some(Mode::Off), ..Turned::default() }]);
+        shadow.dialed(&[Dialed::default(), Dialed { mode: Some(Mode::Off), ..Dialed::default() }]);
     assert_eq!(places(off.evaluate(&facts).checks.unwrap()), [(0, false)], "indices stay the same");
 }
 

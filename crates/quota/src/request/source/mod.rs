@@ -257,3 +257,51 @@ fn decoded(text: &str) -> Option<String> {
 fn as_typed(value: Vec<u8>) -> Result<Vec<u8>, &'static str> {
     Ok(value)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::document::Collector;
+
+    #[test]
+    fn verified_value_comes_from_a_token_a_filter_or_a_certificate() {
+        for (source, label, value_type) in [
+            (json!({"jwt": {"claim": "plan"}}), "jwt.plan", Some(ValueType::Number)),
+            (
+                json!({"jwt": {"claim": "plan", "type": "string"}}),
+                "jwt.plan",
+                Some(ValueType::Text),
+            ),
+            (
+                json!({"metadata": {"filter": "f", "path": ["a"], "type": "boolean"}}),
+                "metadata.f.a",
+                Some(ValueType::Boolean),
+            ),
+            (json!({"peer": {"san": "dns"}}), "peer.dns", None),
+        ] {
+            let collector = Collector::default();
+            let fact = alone(&Node::root(&source, &collector), VerifiedNumber::take).unwrap();
+            assert_eq!((&*fact.label, fact.value_type), (label, value_type), "{source}");
+        }
+    }
+
+    #[test]
+    fn source_that_clients_can_write_is_not_verified() {
+        for source in [
+            json!({"header": {"name": "x-plan"}}),
+            json!({"cookie": {"name": "plan"}}),
+            json!({"query": {"name": "plan"}}),
+            json!({"client_ip": {}}),
+            json!({"sni": {}}),
+            json!({"jwt": {"claim": "plan"}, "header": {"name": "x-plan"}}),
+            json!({"jwt": {"claims": ["plan"]}}),
+            json!({}),
+        ] {
+            let collector = Collector::default();
+            let fact = VerifiedText::read(&Node::root(&source, &collector));
+            assert!(fact.is_none(), "{source}");
+        }
+    }
+}

@@ -22,7 +22,7 @@ use super::call::LOST_AFTER;
 use super::call::faults::{CallFault, CallOutcome, Misread};
 use super::telemetry::{Counts, Telemetry, report};
 use super::{CallId, Worker};
-use crate::config::{Config, Turned};
+use crate::config::{Config, Dialed};
 use crate::protocol::Mode;
 use crate::protocol::dials::TELEMETRY_PATH;
 use crate::time::Monotonic;
@@ -43,7 +43,7 @@ pub(super) struct Overrides {
     dials: Vec<Timed>,
     overridden: Vec<usize>,
     /// The changes in force, by the index of the policy.
-    turned: Vec<Turned>,
+    dialed: Vec<Dialed>,
     /// When the first dial reverts.
     reverts_at: Option<Monotonic>,
     /// The version in force, and the last reply with it or a newer one.
@@ -80,7 +80,7 @@ impl Overrides {
     /// No changes yet.
     pub(super) fn new(configured: Rc<Config>) -> Self {
         Self {
-            turned: vec![Turned::default(); configured.policies.len()],
+            dialed: vec![Dialed::default(); configured.policies.len()],
             configured,
             dials: Vec::new(),
             overridden: Vec::new(),
@@ -130,21 +130,21 @@ impl Overrides {
     fn apply(&mut self, now: Monotonic) -> Option<Config> {
         self.dials.retain(|dial| dial.until.is_none_or(|until| until > now));
         self.reverts_at = self.dials.iter().filter_map(|dial| dial.until).min();
-        let turned: Vec<Turned> =
-            (0..self.turned.len()).map(|policy| self.turned_of(policy)).collect();
-        if turned == self.turned {
+        let dialed: Vec<Dialed> =
+            (0..self.dialed.len()).map(|policy| self.dialed_of(policy)).collect();
+        if dialed == self.dialed {
             return None;
         }
-        self.turned = turned;
-        Some(self.configured.dialed(&self.turned))
+        self.dialed = dialed;
+        Some(self.configured.dialed(&self.dialed))
     }
 
     /// The dial of a policy takes precedence over the one for all policies, field by field.
-    fn turned_of(&self, policy: usize) -> Turned {
+    fn dialed_of(&self, policy: usize) -> Dialed {
         let of =
-            |policy| self.dials.iter().find(|dial| dial.policy == policy).map(|dial| dial.turned);
+            |policy| self.dials.iter().find(|dial| dial.policy == policy).map(|dial| dial.dialed);
         let (own, all) = (of(Some(policy)).unwrap_or_default(), of(None).unwrap_or_default());
-        Turned {
+        Dialed {
             mode: own.mode.or(all.mode),
             quota: own.quota,
             on_failure: own.on_failure.or(all.on_failure),

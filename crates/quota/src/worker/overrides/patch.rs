@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::config::{Config, MAX_POLICIES, Turned, is_policy_name};
+use crate::config::{Config, Dialed, MAX_POLICIES, is_policy_name};
 use crate::protocol::dials::{ALL_POLICIES, MAX_REPLY};
 use crate::protocol::{MAX_UNITS, Mode, OnFailure};
 use crate::time::Monotonic;
@@ -36,7 +36,7 @@ pub(super) struct Reading {
 pub(super) struct Timed {
     /// The index of its policy. `None` is all policies.
     pub(super) policy: Option<usize>,
-    pub(super) turned: Turned,
+    pub(super) dialed: Dialed,
     /// `None`: it does not revert by itself.
     pub(super) until: Option<Monotonic>,
 }
@@ -97,9 +97,9 @@ pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Readi
         None | Some(Value::Null) => {}
         Some(Value::Array(names)) => {
             // Other filters of the domain have the other policies.
-            let places =
-                names.iter().take(MAX_REPLY).filter_map(|name| place(config, name.as_str()?));
-            reading.overridden = places.collect();
+            let indexes =
+                names.iter().take(MAX_REPLY).filter_map(|name| index_of(config, name.as_str()?));
+            reading.overridden = indexes.collect();
             reading.overridden.sort_unstable();
             reading.overridden.dedup();
         }
@@ -111,7 +111,7 @@ pub(super) fn read(body: &[u8], config: &Config, now: Monotonic) -> Result<Readi
 /// Whether it is the dial of a policy that this filter does not have.
 fn is_of_others(value: &Value, config: &Config) -> bool {
     let name = name(value);
-    is_policy_name(name) && place(config, name).is_none()
+    is_policy_name(name) && index_of(config, name).is_none()
 }
 
 fn dial(
@@ -124,7 +124,7 @@ fn dial(
     let policy =
         match text {
             ALL_POLICIES => None,
-            text => Some(place(config, text).ok_or_else(|| {
+            text => Some(index_of(config, text).ok_or_else(|| {
                 format!("the dial of {}: no policy can have that name", name(value))
             })?),
         };
@@ -146,7 +146,7 @@ fn dial(
     let on_failure = given(value, "on_failure").and_then(|on_failure| {
         known(OnFailure::deserialize(on_failure), "on_failure", value, ignored)
     });
-    Ok(Timed { policy, turned: Turned { mode, quota, on_failure, is_overridden: false }, until })
+    Ok(Timed { policy, dialed: Dialed { mode, quota, on_failure, is_overridden: false }, until })
 }
 
 /// The value of a field. If it is invalid, notes that it is ignored.
@@ -167,6 +167,6 @@ fn name(dial: &Value) -> &str {
     dial.get("policy").and_then(Value::as_str).unwrap_or_default()
 }
 
-fn place(config: &Config, name: &str) -> Option<usize> {
+fn index_of(config: &Config, name: &str) -> Option<usize> {
     config.policies.iter().position(|policy| *policy.name == *name)
 }

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-use crate::protocol::dials::{MAX_REFUSALS, MAX_REPORTED_KEY, Refusals as Told};
+use crate::protocol::dials::{MAX_REFUSALS, MAX_REPORTED_KEY, Refusals as Reported};
 
 /// Most counters of the sketch.
 const MOST: usize = 32;
@@ -47,15 +47,15 @@ impl Refusals {
     }
 
     /// Takes the most refused counters since the last call.
-    pub(crate) fn take(&mut self) -> Vec<Told> {
+    pub(crate) fn take(&mut self) -> Vec<Reported> {
         let mut entries = std::mem::take(&mut self.0);
         entries.sort_by_key(|entry| Reverse(entry.requests - entry.inherited));
         entries.truncate(MAX_REFUSALS);
-        let told = |Entry { key, requests, inherited }| Told {
+        let reported = |Entry { key, requests, inherited }| Reported {
             key: String::from(&*key),
             requests: requests - inherited,
         };
-        entries.into_iter().map(told).collect()
+        entries.into_iter().map(reported).collect()
     }
 }
 
@@ -63,8 +63,8 @@ impl Refusals {
 mod tests {
     use super::*;
 
-    fn told(refusals: &mut Refusals) -> Vec<(String, u64)> {
-        refusals.take().into_iter().map(|told| (told.key, told.requests)).collect()
+    fn reported(refusals: &mut Refusals) -> Vec<(String, u64)> {
+        refusals.take().into_iter().map(|reported| (reported.key, reported.requests)).collect()
     }
 
     #[test]
@@ -76,8 +76,8 @@ mod tests {
             }
         }
         let expected: Vec<_> = (12..20).rev().map(|i| (format!("d:p:{{{i}}}"), i + 1)).collect();
-        assert_eq!(told(&mut refusals), expected);
-        assert_eq!(told(&mut refusals), []);
+        assert_eq!(reported(&mut refusals), expected);
+        assert_eq!(reported(&mut refusals), []);
     }
 
     #[test]
@@ -91,9 +91,9 @@ mod tests {
             }
         }
         assert_eq!(refusals.0.len(), MOST);
-        let told = told(&mut refusals);
-        assert!(told[0].0 == *often && (900..=1000).contains(&told[0].1), "{told:?}");
-        assert!(told[1..].iter().all(|(_, requests)| *requests == 1), "{told:?}");
+        let reported = reported(&mut refusals);
+        assert!(reported[0].0 == *often && (900..=1000).contains(&reported[0].1), "{reported:?}");
+        assert!(reported[1..].iter().all(|(_, requests)| *requests == 1), "{reported:?}");
     }
 
     #[test]
@@ -101,6 +101,6 @@ mod tests {
         let mut refusals = Refusals::default();
         refusals.note(&"k".repeat(MAX_REPORTED_KEY + 1).into());
         refusals.note(&"k".repeat(MAX_REPORTED_KEY).into());
-        assert_eq!(told(&mut refusals).len(), 1);
+        assert_eq!(reported(&mut refusals).len(), 1);
     }
 }

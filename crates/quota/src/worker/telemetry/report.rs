@@ -32,8 +32,8 @@ pub(crate) fn write(
     let room = MAX_REPORT.saturating_sub(bare).clamp(LEAST_PARTITION_BY, MAX_PARTITION_BY);
     *turn = say_partitions(&mut report.policies, configured, *turn, room);
     let mut order: Vec<usize> = (0..report.policies.len()).collect();
-    order.sort_by_key(|place| {
-        Reverse(counts.get(*place).map_or(0, |counts| counts.iter().sum::<u64>()))
+    order.sort_by_key(|index| {
+        Reverse(counts.get(*index).map_or(0, |counts| counts.iter().sum::<u64>()))
     });
     loop {
         let text = serde_json::to_string(&report).ok()?;
@@ -52,12 +52,12 @@ pub(crate) fn write(
             }
             continue;
         }
-        for place in order.drain(order.len() / 2..) {
-            if let (Some(told), Some(policy)) =
-                (report.policies.get_mut(place), configured.policies.get(place))
+        for index in order.drain(order.len() / 2..) {
+            if let (Some(counted), Some(policy)) =
+                (report.policies.get_mut(index), configured.policies.get(index))
             {
-                *told = PolicyReport {
-                    partition_by: told.partition_by.take(),
+                *counted = PolicyReport {
+                    partition_by: counted.partition_by.take(),
                     ..configured_as(policy)
                 };
             }
@@ -226,10 +226,11 @@ mod tests {
             *counts = [1_000_000 + i as u64; 6];
         }
         let report = read(&write(&config, &counts, Vec::new(), &mut 0).unwrap());
-        let told: Vec<bool> = report.policies.iter().map(|policy| policy.admitted > 0).collect();
+        let counted: Vec<bool> = report.policies.iter().map(|policy| policy.admitted > 0).collect();
         assert!(
-            told[48..].iter().all(|told| *told) && !told[..48].iter().any(|told| *told),
-            "{told:?}"
+            counted[48..].iter().all(|counted| *counted)
+                && !counted[..48].iter().any(|counted| *counted),
+            "{counted:?}"
         );
     }
 

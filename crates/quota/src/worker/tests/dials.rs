@@ -1,7 +1,7 @@
 //! Requests of policies with dials and runtime overrides.
 
 use super::*;
-use crate::config::{Precision, Turned};
+use crate::config::{Dialed, Precision};
 use crate::protocol::MAX_UNITS;
 use crate::response::{Now, quota_headers};
 
@@ -173,7 +173,7 @@ fn spent_counter_of_the_old_quota_refuses_nothing_after_a_dial() {
     assert_eq!(at_once(ask(&mut w, "two", &[0], 1, 2)), "-");
     turn(&mut w, r#"{"policy":"a","quota":8}"#, "", 1, 3);
     assert_eq!(w.config().policies[0].dialed_quota, Some(8));
-    let eight = Config::dialed(&config("deny"), &[Turned { quota: Some(8), ..Turned::default() }]);
+    let eight = Config::dialed(&config("deny"), &[Dialed { quota: Some(8), ..Dialed::default() }]);
     let mut checks = checks_of(&eight, &[0], "x", 1);
     checks[0].counter.quota = 8;
     assert_eq!(at_once(w.submit("three", checks, at(3))), "waiting");
