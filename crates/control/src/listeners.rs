@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, watch};
 /// Most listeners at once.
 pub const LISTENERS: usize = 32;
 
-/// The listeners.
+/// The stream of events: the last one, and a permit for each listener.
 pub struct Events {
     pub publish: watch::Sender<Event>,
     pub permits: Arc<Semaphore>,

@@ -149,10 +149,10 @@ impl Metrics {
         let (dials, overrides) = (&self.dials, &self.overrides);
         dials.clear();
         overrides.clear();
-        for (domain, turned, overridden) in operate.boards.in_force() {
+        for (domain, dials_set, overrides_set) in operate.boards.in_force() {
             let domain = Domain { domain };
-            dials.get_or_create(&domain).set(i64::try_from(turned).unwrap_or(i64::MAX));
-            overrides.get_or_create(&domain).set(i64::try_from(overridden).unwrap_or(i64::MAX));
+            dials.get_or_create(&domain).set(i64::try_from(dials_set).unwrap_or(i64::MAX));
+            overrides.get_or_create(&domain).set(i64::try_from(overrides_set).unwrap_or(i64::MAX));
         }
         let mut text = String::new();
         // Writing to a String cannot fail.

@@ -80,7 +80,7 @@ pub struct Operate {
 }
 
 impl Operate {
-    /// A view over `store` that has read nothing yet.
+    /// All parts over `store`. They have read nothing yet.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let views = Arc::new(Views::new(Arc::clone(&store)));
         let directory = Arc::new(Directory::new(Arc::clone(&store), Arc::clone(&views)));

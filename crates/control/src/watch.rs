@@ -1,7 +1,7 @@
 //! What a store observes in its calls: reservations and units per policy, how full the windows of
 //! partitions are, and the most refused partitions. It decides nothing.
 //!
-//! Bounds: [`MAX_POLICIES`] policies over all domains, the rest counts as `other`;
+//! Bounds: `MAX_POLICIES` policies over all domains, the rest counts as `other`;
 //! `table::MAX_WATCHED` partitions in their current window; `top::KEPT` keys in each slice of the
 //! sketch of refusals. A store sees only its own calls: if several stores serve a partition, each
 //! knows its counter as of its own last call.
@@ -69,7 +69,7 @@ impl Watch {
             match self.table.see(ask, grant) {
                 Sight::Watched => {}
                 Sight::Ended(fullness) => metrics.ended(fullness),
-                Sight::NoPlace => drop(self.unwatched.inc()),
+                Sight::NoRoom => drop(self.unwatched.inc()),
             }
         }
     }

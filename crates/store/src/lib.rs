@@ -1,9 +1,10 @@
 //! The store of quotagate: keeps the counters, in memory, in Redis or in Redis Cluster.
 //!
-//! [`store`] says what every backend does for filters, [`control`] what for operators; [`memory`]
-//! and [`redis`] are the backends, which [`url`] names, with [`secret`]s in files. [`server`] is
-//! the address that proxies call. [`open`] makes a backend of a URL. Operating is the crate
-//! `quotagate-control`.
+//! [`store`] says what every backend does for filters, and [`control`] what it does for operators.
+//! [`memory`] and [`redis`] are the backends. [`url`] parses the URL that names one, and [`secret`]
+//! reads passwords and tokens from files. [`open`] makes a backend from a URL. [`server`] is the
+//! address that proxies call. Operators use the crate `quotagate-control`, which depends on this
+//! one.
 
 use std::sync::Arc;
 

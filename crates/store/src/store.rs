@@ -42,8 +42,8 @@ pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
 ///
 /// # Errors
 ///
-/// Each reservation fails on its own, with a [`StoreError`]. Only after [`StoreError::NoAnswer`]
-/// the units may have been taken all the same: never send that reservation again.
+/// Each reservation fails on its own, with a [`StoreError`]. After [`StoreError::NoAnswer`], and
+/// only then, the units may have been taken: never send that reservation again.
 ///
 /// ```
 /// use std::time::{Duration, Instant};

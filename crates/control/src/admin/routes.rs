@@ -99,7 +99,7 @@ async fn top(State(app): App, asked: Asked) -> Reply<api::Top> {
     let (domain, policy) = (asked.domain(), asked.policy());
     let top = app.watch.top(domain, policy, asked.limit.unwrap_or(LISTED));
     // An empty reply to a misspelt name would look like a policy without traffic.
-    if top.fullest.is_empty() && top.refused.is_empty() {
+    if top.fullest.is_empty() && top.refused.is_empty() && top.uncounted.is_empty() {
         match (domain, policy) {
             (_, Some(policy)) => app.operate.directory.check_policy(domain, policy).await?,
             (Some(domain), None) => drop(app.operate.directory.domain(Some(domain)).await?),

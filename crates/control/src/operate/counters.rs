@@ -76,10 +76,10 @@ impl Counters {
         for domain in &names {
             let dials = self.history.control().read(HashName::Dials, domain).await?;
             let now = dials.now;
-            let turned = understand(&dials).0;
-            let turned = turned.into_iter().filter(|(_, dial)| dial.left_at(now).is_some());
+            let readable = understand(&dials).0;
+            let in_force = readable.into_iter().filter(|(_, dial)| dial.left_at(now).is_some());
             let quotas: Vec<_> =
-                turned.filter_map(|(name, dial)| Some((name, dial.quota?))).collect();
+                in_force.filter_map(|(name, dial)| Some((name, dial.quota?))).collect();
             let policies = self.overrides.directory.policies(domain).await?;
             let Candidates { partitions, unmatched, incomplete } =
                 self.candidates(domain, party, &policies, until).await?;
@@ -263,8 +263,11 @@ impl Counters {
     /// If a name is not known, there is no counter, or the backend fails.
     pub async fn reset(&self, wish: &Reset) -> Result<Changed, Fault> {
         check_partition("", &wish.policy, &canonical("", &wish.policy, &wish.partition)?)?;
-        let (domain, policy) =
-            self.overrides.directory.place(wish.domain.as_deref(), &wish.policy).await?;
+        let (domain, policy) = self
+            .overrides
+            .directory
+            .domain_and_policy(wish.domain.as_deref(), &wish.policy)
+            .await?;
         let partition = counted(&domain, &policy, &wish.partition)?;
         let key = check_partition(&domain, &wish.policy, &partition)?;
         let absent = || {

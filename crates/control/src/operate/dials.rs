@@ -34,10 +34,10 @@ impl Dials {
         check(wish)?;
         let domain = match wish.policy.as_str() {
             ALL_POLICIES => self.directory.domain(wish.domain.as_deref()).await?,
-            policy => self.directory.place(wish.domain.as_deref(), policy).await?.0,
+            policy => self.directory.domain_and_policy(wish.domain.as_deref(), policy).await?.0,
         };
         let by = clean(&wish.by);
-        let turn = |old: Option<&[u8]>, now: Duration| {
+        let set = |old: Option<&[u8]>, now: Duration| {
             let held = old.and_then(|old| DialRecord::read(&wish.policy, old).ok());
             let held = held.filter(|held| held.left_at(now).is_some()).unwrap_or_default();
             check_end(wish, &held, now)?;
@@ -59,7 +59,7 @@ impl Dials {
             let done = format!("set dial {}: {}{time}", wish.policy, dial.words());
             Ok(Edit { new: Some(write(&dial)), done })
         };
-        let made = self.history.change(&domain, HashName::Dials, &wish.policy, &by, turn).await?;
+        let made = self.history.change(&domain, HashName::Dials, &wish.policy, &by, set).await?;
         Ok(self.history.reply(domain, made, None))
     }
 

@@ -139,7 +139,7 @@ impl Directory {
     }
 
     /// The given domain, or the only one, and its policy of this name.
-    pub(super) async fn place(
+    pub(super) async fn domain_and_policy(
         &self,
         domain: Option<&str>,
         policy: &str,

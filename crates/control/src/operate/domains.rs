@@ -26,9 +26,14 @@ impl Domains {
     /// # Errors
     /// If the backend fails.
     pub async fn list(&self) -> Result<Vec<DomainInfo>, Fault> {
+        self.some_or_all(None).await
+    }
+
+    /// The given domain, or every known one, by name.
+    async fn some_or_all(&self, domain: Option<&str>) -> Result<Vec<DomainInfo>, Fault> {
         let snapshot = self.history.control().read(HashName::Domains, "").await?;
         let now = millis(snapshot.now);
-        let boards = self.boards.read_all(None).await?;
+        let boards = self.boards.read_all(domain).await?;
         let list = boards.into_iter().map(|board| {
             let record = snapshot.get(&board.domain);
             let record =
@@ -53,9 +58,9 @@ impl Domains {
     /// If the domain is not known or is in use, or the backend fails.
     pub async fn forget(&self, wish: &ForgetDomain) -> Result<Changed, Fault> {
         let domain = self.boards.directory.domain(Some(&wish.domain)).await?;
-        let list = self.list().await?;
-        // The list lacks a domain that cannot be read, or that another operator has just removed.
-        check_unused(list.iter().find(|info| info.domain == domain).ok_or(Fault::Contended)?)?;
+        for info in self.some_or_all(Some(&domain)).await? {
+            check_unused(&info)?;
+        }
         let policies = self.history.control().read(HashName::Policies, &domain).await?;
         let names = policies.fields.into_iter().map(|(name, _)| name).collect();
         self.remove(HashName::Policies, &domain, names, MAX_POLICIES).await?;

@@ -54,7 +54,8 @@ impl Overrides {
         }
         check_time(wish.for_ms)?;
         check_partition("", &wish.policy, &canonical("", &wish.policy, &wish.partition)?)?;
-        let (domain, policy) = self.directory.place(wish.domain.as_deref(), &wish.policy).await?;
+        let (domain, policy) =
+            self.directory.domain_and_policy(wish.domain.as_deref(), &wish.policy).await?;
         let partition = counted(&domain, &policy, &wish.partition)?;
         let key = check_partition(&domain, &wish.policy, &partition)?;
         let by = clean(&wish.by);
@@ -107,9 +108,9 @@ impl Overrides {
                 event: Some(write(&event)),
                 ..index(&field, Some(entry.clone()), Some(entry))
             };
-            let told = self.history.control().change(&domain, &said).await;
-            if let Some(version) =
-                told.map_err(|error| untold(error, "the override is in force and listed"))?
+            let recorded = self.history.control().change(&domain, &said).await;
+            if let Some(version) = recorded
+                .map_err(|error| unrecorded(error, "the override is in force and listed"))?
             {
                 return Ok(self.made(domain, version, event, partition).await);
             }
@@ -156,8 +157,10 @@ impl Overrides {
             let done = format!("cleared override {} {partition}", wish.policy);
             let event = Event { at_ms: millis(snapshot.now), by: by.clone(), done };
             let gone = Change { event: Some(write(&event)), ..index(&field, old, None) };
-            let told = self.history.control().change(&domain, &gone).await;
-            if let Some(version) = told.map_err(|error| untold(error, "the override is cleared"))? {
+            let recorded = self.history.control().change(&domain, &gone).await;
+            if let Some(version) =
+                recorded.map_err(|error| unrecorded(error, "the override is cleared"))?
+            {
                 return Ok(self.made(domain, version, event, partition).await);
             }
         }
@@ -351,7 +354,7 @@ fn index(field: &str, old: Option<Vec<u8>>, new: Option<Vec<u8>>) -> Change {
 }
 
 /// Adds to the error of the last step what the steps before it have done.
-fn untold(error: StoreError, done: &str) -> StoreError {
+fn unrecorded(error: StoreError, done: &str) -> StoreError {
     let add = |reason| format!("{reason}; {done}, but history does not record it: try again");
     match error {
         StoreError::Unreachable(reason) => StoreError::Unreachable(add(reason)),

@@ -24,15 +24,15 @@ const AGAIN: Duration = Duration::from_secs(10);
 
 /// The policies of a domain that proxies have reported to this store: at most [`MAX_POLICIES`].
 #[derive(Default)]
-pub struct Known(Mutex<BTreeMap<String, Told>>);
+pub struct Known(Mutex<BTreeMap<String, KnownPolicy>>);
 
-struct Told {
+struct KnownPolicy {
     info: PolicyInfo,
     /// What was last written, and when.
     written: Option<(PolicyInfo, Instant)>,
 }
 
-impl Told {
+impl KnownPolicy {
     fn is_due(&self) -> bool {
         self.written.as_ref().is_none_or(|(written, at)| {
             let same = PolicyInfo { seen_ms: written.seen_ms, ..self.info.clone() } == *written;
@@ -55,10 +55,10 @@ impl Known {
         for policy in &report.policies {
             let room = known.len() < MAX_POLICIES;
             match known.get_mut(&policy.name) {
-                Some(told) => told.info = info(policy, told.info.partition_by.take(), seen_ms),
+                Some(entry) => entry.info = info(policy, entry.info.partition_by.take(), seen_ms),
                 None if room => {
-                    let told = Told { info: info(policy, None, seen_ms), written: None };
-                    known.insert(policy.name.clone(), told);
+                    let entry = KnownPolicy { info: info(policy, None, seen_ms), written: None };
+                    known.insert(policy.name.clone(), entry);
                 }
                 None => {}
             }
@@ -71,23 +71,27 @@ impl Known {
     pub fn policies(&self, at: Option<Duration>) -> Vec<PolicyInfo> {
         let since = at.map_or(0, |now| millis(now.saturating_sub(REPORTED)));
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.values().map(|told| told.info.clone()).filter(|info| info.seen_ms >= since).collect()
+        known
+            .values()
+            .map(|entry| entry.info.clone())
+            .filter(|info| info.seen_ms >= since)
+            .collect()
     }
 
     /// The entries that are due, marked as written.
     pub fn due(&self) -> Vec<Field> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = known.values_mut().filter(|told| told.is_due());
-        due.map(|told| {
-            told.written = Some((told.info.clone(), Instant::now()));
-            (told.info.name.clone(), write(&told.info))
+        let due = known.values_mut().filter(|entry| entry.is_due());
+        due.map(|entry| {
+            entry.written = Some((entry.info.clone(), Instant::now()));
+            (entry.info.name.clone(), write(&entry.info))
         })
         .collect()
     }
 
     /// Whether an entry is due.
     pub fn is_due(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().any(Told::is_due)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().any(KnownPolicy::is_due)
     }
 
     /// Forgets all reports to this store.
@@ -95,9 +99,10 @@ impl Known {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// Forgets that anything was written.
     pub fn forget_written(&self) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.values_mut().for_each(|told| told.written = None);
+        known.values_mut().for_each(|entry| entry.written = None);
     }
 }
 

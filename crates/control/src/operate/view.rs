@@ -115,11 +115,11 @@ impl View {
 
     /// The reply to proxies, cut to the length that they read.
     pub fn reply(&self) -> DialsReply {
-        self.told().0
+        self.cut_reply().0
     }
 
     /// The reply, and whether it is complete.
-    fn told(&self) -> (DialsReply, bool) {
+    fn cut_reply(&self) -> (DialsReply, bool) {
         let now = self.now();
         let (mut reply, mut room) =
             (DialsReply { version: self.snapshot.version, ..<_>::default() }, ROOM);
@@ -157,7 +157,7 @@ impl View {
         let overrides = Self::index(store, domain, snapshot.version, last).await;
         let (dials, complaint) = understand(&snapshot);
         let mut view = Self { snapshot, at, dials, overrides, complaint };
-        if !view.told().1 {
+        if !view.cut_reply().1 {
             let part = if view.complaint.is_empty() { "" } else { "; " };
             view.complaint += &format!(
                 "{part}a reply of {MAX_REPLY} bytes is too short for all: filters receive only some"
@@ -229,10 +229,10 @@ mod tests {
             View { snapshot, at: Instant::now(), dials, overrides, complaint: String::new() }
         };
         // As many as a filter has policies.
-        let (reply, whole) = view(64, 64).told();
+        let (reply, whole) = view(64, 64).cut_reply();
         assert_eq!((reply.dials.len(), reply.overridden.len(), whole), (64, 64, true));
         for (dials, names) in [(1024, 0), (0, 1024), (200, 1024), (1024, 1024)] {
-            let (reply, whole) = view(dials, names).told();
+            let (reply, whole) = view(dials, names).cut_reply();
             let length = serde_json::to_vec(&reply).unwrap().len();
             assert!(
                 length <= MAX_REPLY && length > MAX_REPLY - 512 && !whole,

@@ -16,9 +16,12 @@ use quotagate_store::store::{CheckedReservation, Settled};
 
 /// Cap on each count in a report: no worker serves as many requests between two reports.
 pub const MOST: u64 = 100_000_000;
-/// How long one value of the rates covers, and how many values are kept.
+/// How long one value of the rates covers.
 const STEP: Duration = Duration::from_secs(5);
+/// How many values are kept.
 const STEPS: usize = 60;
+/// How long values are kept: [`STEPS`] times [`STEP`].
+const KEPT: Duration = Duration::from_secs(5 * 60);
 /// Upper bounds of the used part of a quota.
 const FULLNESS: [f64; 9] = [0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 0.99, 1.0];
 
@@ -242,7 +245,7 @@ fn advance(recent: &mut VecDeque<Step>, now: Instant) {
     while let Some(begun) =
         recent.back().map(|step| step.begun + STEP).filter(|begun| *begun <= now)
     {
-        if now.saturating_duration_since(begun) > STEP * 60 {
+        if now.saturating_duration_since(begun) > KEPT {
             recent.clear();
             return;
         }

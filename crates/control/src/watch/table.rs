@@ -50,7 +50,7 @@ pub enum Sight {
     /// The same, and its previous window is over: how full that window was.
     Ended(f64),
     /// The table is full.
-    NoPlace,
+    NoRoom,
 }
 
 impl Seen {
@@ -77,7 +77,7 @@ impl Table {
         let (used, quota, number) = (grant.used, grant.quota, grant.window);
         let asked = Some(ask.quota);
         let seen = Seen { used, quota, asked, window_s: ask.window_s, number, end };
-        let Some(mut shard) = self.shard(&ask.key) else { return Sight::NoPlace };
+        let Some(mut shard) = self.shard(&ask.key) else { return Sight::NoRoom };
         let room = shard.len() < MAX_WATCHED / SHARDS;
         match shard.get_mut(ask.key.as_str()) {
             // An answer of the next window has overtaken this one.
@@ -90,7 +90,7 @@ impl Table {
                 }
             }
             None if room => drop(shard.insert(ask.key.as_str().into(), seen)),
-            None => return Sight::NoPlace,
+            None => return Sight::NoRoom,
         }
         Sight::Watched
     }
@@ -154,8 +154,8 @@ impl Table {
     }
 
     fn shard(&self, key: &str) -> Option<MutexGuard<'_, Shard>> {
-        let place = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).ok()?;
-        self.shards.get(place).map(lock)
+        let index = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).ok()?;
+        self.shards.get(index).map(lock)
     }
 }
 
@@ -225,12 +225,12 @@ mod tests {
     #[test]
     fn the_table_is_bounded() {
         let table = Table::default();
-        let finds_place = |name: &str| see(&table, name, 1, 1) != Sight::NoPlace;
-        let watched = (0..MAX_WATCHED + 5000).filter(|n| finds_place(&n.to_string())).count();
+        let finds_room = |name: &str| see(&table, name, 1, 1) != Sight::NoRoom;
+        let watched = (0..MAX_WATCHED + 5000).filter(|n| finds_room(&n.to_string())).count();
         assert!(
             watched == table.len() && watched <= MAX_WATCHED && watched > MAX_WATCHED / 2,
             "{watched}"
         );
-        assert!(!(0..50_000).all(|n| finds_place(&format!("x{n}"))));
+        assert!(!(0..50_000).all(|n| finds_room(&format!("x{n}"))));
     }
 }

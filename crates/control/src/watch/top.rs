@@ -102,8 +102,8 @@ mod tests {
         }
         let total: u64 = 300 * ((0..heavy).map(|n| n + 20).sum::<u64>() + 10);
         let found = sketch.most(10, now, |_| true);
-        for (place, (key, count, error)) in found.iter().enumerate() {
-            let n = heavy - 1 - place as u64;
+        for (rank, (key, count, error)) in found.iter().enumerate() {
+            let n = heavy - 1 - rank as u64;
             assert_eq!(&**key, format!("d:p:{{heavy{n:02}}}"));
             let exact = 300 * (n + 20);
             assert!(

@@ -43,6 +43,7 @@ async fn each_address_names_the_other_one() {
             "{path} {status} {reply}"
         );
     }
+    assert_eq!(call(&server.admin, get("/reserve")).await.0, 404);
     // A proxy sends the name of its cluster as the host.
     for path in ["/v1/reserve", "/v1/telemetry?domain=test"] {
         let (status, reply) = call(&server.admin, get(path)).await;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::common::{open, until};
-use crate::operators::{reply, report, set, told};
+use crate::operators::{reply, report, reported, set};
 use futures_util::future::join_all;
 use quotagate_control::api::{Allow, ForgetDomain, SetDial, SetOverride};
 use quotagate_control::operate::{Fault, MAX_POLICIES, Operate};
@@ -36,7 +36,7 @@ async fn removed_domain_is_gone_from_every_store() {
     };
     let store: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(clock)));
     let (one, other) =
-        (told(&store, "gone", &["p"]).await, told(&store, "gone", &["p", "q"]).await);
+        (reported(&store, "gone", &["p"]).await, reported(&store, "gone", &["p", "q"]).await);
     let forget = ForgetDomain { domain: "gone".to_owned(), by: "ann".to_owned() };
     let early = one.domains.forget(&forget).await.unwrap_err();
     assert!(matches!(early, Fault::InUse(_)), "{early:?}");
@@ -92,7 +92,7 @@ async fn known_domains_and_policies_are_bounded(store: Arc<dyn Store>) {
     .await;
 
     control.upsert(HashName::Domains, "", &seen("dead", 1)).await.unwrap();
-    let operate = told(&store, "alive", &["p"]).await;
+    let operate = reported(&store, "alive", &["p"]).await;
     assert_eq!(
         names(control, HashName::Domains, "").await,
         ["alive"],
@@ -102,7 +102,7 @@ async fn known_domains_and_policies_are_bounded(store: Arc<dyn Store>) {
     let now =
         u64::try_from(control.read(HashName::Domains, "").await.unwrap().now.as_millis()).unwrap();
     control.upsert(HashName::Domains, "", &seen("live", now)).await.unwrap();
-    told(&store, "late", &["p"]).await;
+    reported(&store, "late", &["p"]).await;
     assert_eq!(names(control, HashName::Domains, "").await.len(), 1024);
     assert_eq!(
         names(control, HashName::Policies, "late").await,
@@ -128,7 +128,7 @@ async fn known_domains_and_policies_are_bounded_in_redis_and_expire() {
 #[tokio::test(flavor = "multi_thread")]
 async fn filter_gets_current_dials_after_a_pause() {
     let store = open("memory:").await;
-    let one = told(&store, "pause", &["a"]).await;
+    let one = reported(&store, "pause", &["a"]).await;
     let other = Operate::new(Arc::clone(&store));
     assert_eq!(reply(&other, "pause").await.version, 0);
     one.dials.set(&SetDial { quota: Some(9), ..set("pause", "a") }).await.unwrap();
@@ -143,7 +143,7 @@ async fn filter_gets_current_dials_after_a_pause() {
 async fn hanging_redis_delays_neither_filters_nor_the_page() {
     let mut redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
-    let operate = told(&store, "hangs", &["p"]).await;
+    let operate = reported(&store, "hangs", &["p"]).await;
     operate.dials.set(&SetDial { quota: Some(9), ..set("hangs", "p") }).await.unwrap();
     let (page, mut domains) = (Operate::new(Arc::clone(&store)), Vec::new());
     assert_eq!(page.boards.glance(&mut domains).await[0].dials.len(), 1);
@@ -165,7 +165,7 @@ async fn hanging_redis_delays_neither_filters_nor_the_page() {
 async fn boards_reread_overrides_only_with_a_new_version() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
-    let operate = told(&store, "many", &["p"]).await;
+    let operate = reported(&store, "many", &["p"]).await;
     operate.overrides.set(&over("many", "jwt.sub=a")).await.unwrap();
     let mut domains = Vec::new();
     let mut both = async || {
@@ -185,8 +185,8 @@ async fn boards_reread_overrides_only_with_a_new_version() {
 async fn unreadable_domain_does_not_hide_other_boards() {
     let redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
-    told(&store, "bad", &["p"]).await;
-    told(&store, "good", &["p"]).await;
+    reported(&store, "bad", &["p"]).await;
+    reported(&store, "good", &["p"]).await;
     redis.cli(&["ACL", "SETUSER", "default", "resetkeys", "~*good*", "~*domains*"]).unwrap();
     let operate = Operate::new(Arc::clone(&store));
     let boards = operate.boards.read_all(None).await.unwrap();

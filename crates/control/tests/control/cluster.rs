@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{open, until};
-use crate::operators::{reply, set, told};
+use crate::operators::{reply, reported, set};
 use quotagate_control::api::SetDial;
 use quotagate_control::operate::Operate;
 use quotagate_support::cluster::{Cluster, SlotMove};
@@ -13,22 +13,22 @@ use quotagate_support::cluster::{Cluster, SlotMove};
 async fn dials_can_be_set_while_their_slot_moves() {
     let cluster = Cluster::start().unwrap();
     let store = open(&cluster.url()).await;
-    let operate = told(&store, "moving", &["a"]).await;
-    let turn = async |quota| {
+    let operate = reported(&store, "moving", &["a"]).await;
+    let set_quota = async |quota| {
         let wish = SetDial { quota: Some(quota), ..set("moving", "a") };
         let made = operate.dials.set(&wish).await.unwrap();
         let told = reply(&operate, "moving").await;
         assert_eq!((told.version, told.dials[0].quota), (made.version, Some(quota)));
         made.version
     };
-    assert_eq!(turn(1).await, 1);
+    assert_eq!(set_quota(1).await, 1);
     let slot = SlotMove::of(&cluster, "moving").unwrap();
     slot.begin().unwrap();
-    assert_eq!(turn(2).await, 2);
+    assert_eq!(set_quota(2).await, 2);
     slot.keys().unwrap();
-    assert_eq!(turn(3).await, 3);
+    assert_eq!(set_quota(3).await, 3);
     slot.end().unwrap();
-    assert_eq!(turn(4).await, 4);
+    assert_eq!(set_quota(4).await, 4);
     assert_eq!(
         operate.history.list(Some("moving"), 9).await.unwrap().len(),
         4,
@@ -44,7 +44,7 @@ async fn dials_outlive_the_loss_of_their_primary() {
         .map(|n| format!("d{n}"))
         .find(|name| SlotMove::of(&cluster, name).unwrap().from() == 0)
         .unwrap();
-    let operate = told(&store, &domain, &["a"]).await;
+    let operate = reported(&store, &domain, &["a"]).await;
     operate.dials.set(&SetDial { quota: Some(8), ..set(&domain, "a") }).await.unwrap();
     until("the replica has it", Duration::from_secs(5), async || {
         let info = cluster.cli(0, &["INFO", "replication"]).unwrap().lines();
@@ -72,10 +72,10 @@ async fn named_domain_needs_no_other_shard() {
     let home = SlotMove::of(&cluster, "*").unwrap().from();
     let elsewhere = |name: &String| SlotMove::of(&cluster, name).unwrap().from() != home;
     let domain = (0..).map(|n| format!("d{n}")).find(elsewhere).unwrap();
-    let told = told(&store, &domain, &["a"]).await;
+    let reported_here = reported(&store, &domain, &["a"]).await;
     let other = Operate::new(Arc::clone(&store));
     cluster.kill_node(home).unwrap();
-    for operate in [told, other] {
+    for operate in [reported_here, other] {
         let wish = SetDial { quota: Some(8), ..set(&domain, "a") };
         operate.dials.set(&wish).await.unwrap();
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{one, open, take, until};
-use crate::operators::{clear, reply, report, set, told};
+use crate::operators::{clear, reply, report, reported, set};
 use futures_util::future::join_all;
 use quotagate_control::api::{
     Allow, ClearOverride, MAX_FOR_MS, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
@@ -52,7 +52,7 @@ async fn redis_cluster_conforms() {
 }
 
 async fn sets_and_clears_dials(store: &Arc<dyn Store>) {
-    let operate = told(store, "turns", &["a", "b"]).await;
+    let operate = reported(store, "turns", &["a", "b"]).await;
     assert_eq!(reply(&operate, "turns").await, DialsReply::default());
     let made = operate.dials.set(&SetDial { quota: Some(8), ..set("turns", "a") }).await.unwrap();
     assert_eq!((made.version, made.domain.as_str()), (1, "turns"));
@@ -87,7 +87,7 @@ async fn sets_and_clears_dials(store: &Arc<dyn Store>) {
 }
 
 async fn merges_fields_of_a_dial(store: &Arc<dyn Store>) {
-    let operate = told(store, "merges", &["a"]).await;
+    let operate = reported(store, "merges", &["a"]).await;
     let dial = async |wish: SetDial| {
         operate.dials.set(&wish).await.unwrap();
         reply(&operate, "merges").await.dials.remove(0)
@@ -120,7 +120,7 @@ async fn merges_fields_of_a_dial(store: &Arc<dyn Store>) {
 }
 
 async fn reverts_dials_by_themselves(store: &Arc<dyn Store>) {
-    let operate = told(store, "reverts", &["a"]).await;
+    let operate = reported(store, "reverts", &["a"]).await;
     operate
         .dials
         .set(&SetDial { quota: Some(8), for_ms: Some(1000), ..set("reverts", "a") })
@@ -144,7 +144,7 @@ async fn reverts_dials_by_themselves(store: &Arc<dyn Store>) {
 }
 
 async fn refuses_unknown_names_and_values_out_of_bounds(store: &Arc<dyn Store>) {
-    let operate = told(store, "known", &["a", "b"]).await;
+    let operate = reported(store, "known", &["a", "b"]).await;
     let fault = async |wish: SetDial| operate.dials.set(&wish).await.unwrap_err();
     let off = |policy| SetDial { mode: Some(Mode::Off), ..set("known", policy) };
     match fault(off("c")).await {
@@ -180,7 +180,7 @@ async fn refuses_unknown_names_and_values_out_of_bounds(store: &Arc<dyn Store>) 
 }
 
 async fn shows_other_stores(store: &Arc<dyn Store>) {
-    let one = told(store, "shared", &["a"]).await;
+    let one = reported(store, "shared", &["a"]).await;
     let other = Operate::new(Arc::clone(store));
     assert_eq!(reply(&other, "shared").await.version, 0);
     let names = other.directory.policies("shared").await.unwrap();
@@ -197,7 +197,7 @@ async fn shows_other_stores(store: &Arc<dyn Store>) {
 }
 
 async fn keeps_every_one_of_many_concurrent_changes(store: &Arc<dyn Store>) {
-    let operate = told(store, "many", &["a"]).await;
+    let operate = reported(store, "many", &["a"]).await;
     let changes = (0..8).map(|n| {
         let wish = match n % 2 {
             0 => SetDial { quota: Some(n), ..set("many", "a") },
@@ -236,7 +236,7 @@ async fn grant(store: &dyn Store, domain: &str, partition: &str, want: u64) -> (
 }
 
 async fn overrides_one_partition(store: &Arc<dyn Store>) {
-    let operate = told(store, "over", &["p"]).await;
+    let operate = reported(store, "over", &["p"]).await;
     let set = async |allow| operate.overrides.set(&over("over", "jwt.sub=a", allow)).await.unwrap();
     let grant = async |want| grant(&**store, "over", "jwt.sub=a", want).await;
     assert_eq!(grant(9).await, (5, 5, 5));
@@ -279,7 +279,7 @@ async fn overrides_one_partition(store: &Arc<dyn Store>) {
 }
 
 async fn ends_overrides_by_themselves(store: &Arc<dyn Store>) {
-    let operate = told(store, "ends", &["p"]).await;
+    let operate = reported(store, "ends", &["p"]).await;
     let wish = SetOverride { for_ms: Some(1000), ..over("ends", "jwt.sub=a", Allow::Quota(7)) };
     operate.overrides.set(&wish).await.unwrap();
     let listed = operate.overrides.list(Some("ends"), Some("p"), 9).await.unwrap();
@@ -299,7 +299,7 @@ async fn ends_overrides_by_themselves(store: &Arc<dyn Store>) {
 }
 
 async fn refuses_invalid_overrides(store: &Arc<dyn Store>) {
-    let operate = told(store, "cannot", &["p"]).await;
+    let operate = reported(store, "cannot", &["p"]).await;
     for partition in [
         "",
         "a b",
@@ -332,7 +332,7 @@ async fn refuses_invalid_overrides(store: &Arc<dyn Store>) {
 }
 
 async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
-    let operate = told(store, "usage", &["p", "q", "staggered"]).await;
+    let operate = reported(store, "usage", &["p", "q", "staggered"]).await;
     let offset_s = Window::new(3600, 0).unwrap().staggered("jwt.sub=a").offset();
     for (policy, offset_s, want) in [("p", 0, 3), ("staggered", offset_s, 4)] {
         let key = format!("usage:{policy}:{{jwt.sub=a}}");
@@ -394,8 +394,8 @@ async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
 }
 
 async fn finds_composite_partitions(store: &Arc<dyn Store>) {
-    let operate = told(store, "find", &["a", "p", "q"]).await;
-    told(store, "find-not", &["p"]).await;
+    let operate = reported(store, "find", &["a", "p", "q"]).await;
+    reported(store, "find-not", &["p"]).await;
     let partitions = [
         ("find:p", "jwt.sub=bob,method=GET"),
         ("find:p", "ip=192.0.2.7,jwt.sub=bob"),

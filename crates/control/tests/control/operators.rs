@@ -30,7 +30,7 @@ pub fn report(names: &[&str]) -> Vec<u8> {
 }
 
 /// An operator's view, after a filter has reported these policies.
-pub async fn told(store: &Arc<dyn Store>, domain: &str, names: &[&str]) -> Operate {
+pub async fn reported(store: &Arc<dyn Store>, domain: &str, names: &[&str]) -> Operate {
     let operate = Operate::new(Arc::clone(store));
     let cached = operate.views.wanted(domain).await.unwrap();
     cached.learn(&report(names)).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::{one, open, take, until};
 use crate::http::host;
-use crate::operators::told;
+use crate::operators::reported;
 use crate::served::Served;
 use crate::slow::{Before, Slow, Step};
 use futures_util::future::FutureExt;
@@ -67,7 +67,7 @@ async fn in_force(store: &Arc<dyn Store>) -> Option<String> {
 #[tokio::test]
 async fn refused_override_leaves_no_trace() {
     let (store, fails) = failing(Step::Set, StoreError::Refused("NOPERM".to_owned())).await;
-    let operate = told(&store, "d", &["p"]).await;
+    let operate = reported(&store, "d", &["p"]).await;
     fails.store(true, Relaxed);
     operate.overrides.set(&set(Allow::Blocked)).await.unwrap_err();
     assert_eq!(in_force(&store).await, None);
@@ -81,7 +81,7 @@ async fn refused_override_leaves_no_trace() {
 #[tokio::test]
 async fn failed_replacement_leaves_the_old_override_listed() {
     let (store, fails) = failing(Step::Set, StoreError::Refused("NOPERM".to_owned())).await;
-    let operate = told(&store, "d", &["p"]).await;
+    let operate = reported(&store, "d", &["p"]).await;
     operate
         .overrides
         .set(&SetOverride { for_ms: Some(60_000), ..set(Allow::Quota(7)) })
@@ -98,7 +98,7 @@ async fn failed_replacement_leaves_the_old_override_listed() {
 #[tokio::test]
 async fn unanswered_set_is_listed_and_recorded_as_tried() {
     let (store, fails) = failing(Step::Set, StoreError::NoAnswer("late".to_owned())).await;
-    let operate = told(&store, "d", &["p"]).await;
+    let operate = reported(&store, "d", &["p"]).await;
     fails.store(true, Relaxed);
     operate.overrides.set(&set(Allow::Blocked)).await.unwrap_err();
     assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields.len(), 1);
@@ -108,8 +108,8 @@ async fn unanswered_set_is_listed_and_recorded_as_tried() {
 
 #[tokio::test]
 async fn set_without_history_is_reported_and_can_be_cleared() {
-    let (store, fails) = failing(Step::Told, StoreError::Refused("full".to_owned())).await;
-    let operate = told(&store, "d", &["p"]).await;
+    let (store, fails) = failing(Step::Record, StoreError::Refused("full".to_owned())).await;
+    let operate = reported(&store, "d", &["p"]).await;
     fails.store(true, Relaxed);
     let fault = operate.overrides.set(&set(Allow::Blocked)).await.unwrap_err();
     assert!(
@@ -123,8 +123,8 @@ async fn set_without_history_is_reported_and_can_be_cleared() {
 
 #[tokio::test]
 async fn clear_without_history_is_reported_and_a_second_clear_records_it() {
-    let (store, fails) = failing(Step::Told, StoreError::Refused("full".to_owned())).await;
-    let operate = told(&store, "d", &["p"]).await;
+    let (store, fails) = failing(Step::Record, StoreError::Refused("full".to_owned())).await;
+    let operate = reported(&store, "d", &["p"]).await;
     operate.overrides.set(&set(Allow::Blocked)).await.unwrap();
     fails.store(true, Relaxed);
     let fault = operate.overrides.clear(&clear()).await.unwrap_err();
@@ -136,7 +136,7 @@ async fn clear_without_history_is_reported_and_a_second_clear_records_it() {
 #[tokio::test]
 async fn clear_during_a_set_leaves_no_override_unlisted() {
     let inner = open("memory:").await;
-    let other = Arc::new(told(&inner, "d", &["p"]).await);
+    let other = Arc::new(reported(&inner, "d", &["p"]).await);
     let once = Arc::new(AtomicBool::new(false));
     let before: Before = Box::new(move |step| {
         let (other, first) = (Arc::clone(&other), step == Step::Set && !once.swap(true, Relaxed));
@@ -150,7 +150,7 @@ async fn clear_during_a_set_leaves_no_override_unlisted() {
         .boxed()
     });
     let store: Arc<dyn Store> = Arc::new(Slow { inner, before });
-    let operate = told(&store, "d", &["p"]).await;
+    let operate = reported(&store, "d", &["p"]).await;
     operate.overrides.set(&set(Allow::Blocked)).await.unwrap();
     assert_eq!(in_force(&store).await.as_deref(), Some("blocked"));
     let listed = operate.overrides.list(Some("d"), None, 9).await.unwrap();
@@ -162,11 +162,12 @@ async fn clear_during_a_set_leaves_no_override_unlisted() {
 #[tokio::test]
 async fn set_during_a_clear_is_cleared_too() {
     let inner = open("memory:").await;
-    let other = Arc::new(told(&inner, "d", &["p"]).await);
+    let other = Arc::new(reported(&inner, "d", &["p"]).await);
     other.overrides.set(&set(Allow::Quota(7))).await.unwrap();
     let (again, once) = (Arc::clone(&other), Arc::new(AtomicBool::new(false)));
     let before: Before = Box::new(move |step| {
-        let (other, first) = (Arc::clone(&again), step == Step::Told && !once.swap(true, Relaxed));
+        let (other, first) =
+            (Arc::clone(&again), step == Step::Record && !once.swap(true, Relaxed));
         async move {
             if first {
                 // The override is deleted, and its entry is not yet.
@@ -177,7 +178,7 @@ async fn set_during_a_clear_is_cleared_too() {
         .boxed()
     });
     let store: Arc<dyn Store> = Arc::new(Slow { inner, before });
-    let operate = told(&store, "d", &["p"]).await;
+    let operate = reported(&store, "d", &["p"]).await;
     operate.overrides.clear(&clear()).await.unwrap();
     assert_eq!(in_force(&store).await, None);
     assert_eq!(store.control().read(HashName::Overrides, "d").await.unwrap().fields, []);
@@ -201,7 +202,7 @@ async fn change_completes_after_its_connection_closes() {
         .boxed()
     });
     let store: Arc<dyn Store> = Arc::new(Slow { inner: open("memory:").await, before });
-    told(&store, "d", &["p"]).await;
+    reported(&store, "d", &["p"]).await;
     let server = Served::start(Arc::clone(&store)).await;
     let own = host(&server.admin);
     let body =
@@ -229,7 +230,7 @@ async fn change_completes_after_its_connection_closes() {
 #[tokio::test]
 async fn partitions_are_named_as_the_filter_counts_them() {
     let store = open("memory:").await;
-    let operate = told(&store, "d", &["p"]).await;
+    let operate = reported(&store, "d", &["p"]).await;
     for (typed, counted) in [
         ("ip=2001:DB8::1", "ip=2001:db8::1"),
         ("jwt.sub=a|b", "jwt.sub=a%7Cb"),

@@ -24,7 +24,7 @@ async fn report(operate: &Operate, policies: Value) {
 
 /// An operator's view, after a filter has reported three policies: by caller and method, by caller,
 /// and with one counter for everybody.
-async fn told(store: &Arc<dyn Store>) -> Operate {
+async fn reported(store: &Arc<dyn Store>) -> Operate {
     let operate = Operate::new(Arc::clone(store));
     let caller = json!({"name": "caller", "forms": ["jwt.sub", "ip=/64", "-"]});
     let both = json!([caller, {"name": "method", "forms": ["method", "-"]}]);
@@ -56,7 +56,7 @@ fn clear(policy: &str, partition: &str) -> ClearOverride {
 #[tokio::test]
 async fn unmatchable_override_is_refused_with_a_correct_example() {
     let store = open("memory:").await;
-    let operate = told(&store).await;
+    let operate = reported(&store).await;
     let both = "policy per-method counts by caller, method: name both, as";
     for (policy, partition, words) in [
         ("per-method", "jwt.sub=mallory", format!("{both} jwt.sub=mallory,method=GET")),
@@ -89,7 +89,7 @@ async fn unmatchable_override_is_refused_with_a_correct_example() {
 #[tokio::test]
 async fn entries_are_accepted_in_any_order() {
     let store = open("memory:").await;
-    let operate = told(&store).await;
+    let operate = reported(&store).await;
     let made = operate.overrides.set(&over("per-method", "method=get,jwt.sub=bob")).await.unwrap();
     assert_eq!(made.partition.as_deref(), Some("jwt.sub=bob,method=GET"));
     assert_eq!(made.done, "set override per-method jwt.sub=bob,method=GET: quota 7");
@@ -112,7 +112,7 @@ async fn entries_are_accepted_in_any_order() {
 #[tokio::test]
 async fn unmatched_overrides_are_listed_and_can_be_cleared() {
     let store = open("memory:").await;
-    let operate = told(&store).await;
+    let operate = reported(&store).await;
     operate.overrides.set(&over("per-caller", "jwt.sub=bob")).await.unwrap();
     let listed = async || operate.overrides.list(None, None, 9).await.unwrap();
     assert_eq!(listed().await[0].unmatched, None);
@@ -127,7 +127,7 @@ async fn unmatched_overrides_are_listed_and_can_be_cleared() {
 #[tokio::test]
 async fn report_without_partition_by_keeps_the_previous_one() {
     let store = open("memory:").await;
-    let operate = told(&store).await;
+    let operate = reported(&store).await;
     let mut silent = policy("all", &json!([]));
     silent.as_object_mut().unwrap().remove("partition_by");
     report(&operate, json!([silent])).await;

@@ -16,7 +16,7 @@ pub enum Step {
     /// Sets an override.
     Set,
     /// Changes a field and adds to history.
-    Told,
+    Record,
     /// Deletes a key.
     Delete,
 }
@@ -63,7 +63,7 @@ impl ControlStore for Slow {
     fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>> {
         async move {
             if change.event.is_some() {
-                (self.before)(Step::Told).await?;
+                (self.before)(Step::Record).await?;
             }
             self.inner.control().change(domain, change).await
         }

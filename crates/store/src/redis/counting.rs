@@ -194,8 +194,8 @@ impl Redis {
         proof: Answer,
         deadline: Instant,
     ) -> Settled {
-        let mut router = Router::at(self, operation.key(), node, Urgency::Call, deadline);
-        let mut route = router.next().await?;
+        let (mut router, mut route) =
+            Router::sent_to(self, operation.key(), node, Urgency::Call, deadline);
         // The window ended once; the override was read without the script.
         let (mut rolled, mut read) = (false, None);
         let mut answer = proof;

@@ -36,7 +36,7 @@ pub enum Urgency {
     /// Other items of the same call wait with it: it fails if its server is unreachable, or cannot
     /// serve for long.
     Call,
-    /// It waits until the deadline.
+    /// It waits while its next pause ends before the deadline.
     Operator,
 }
 
@@ -73,6 +73,23 @@ impl<'a> Router<'a> {
             route: Some(Route::new(Arc::clone(node))),
             ..Self::new(redis, key, urgency, deadline)
         }
+    }
+
+    /// Begins after the command was sent to `node`. Returns the route that it took.
+    pub fn sent_to(
+        redis: &'a Redis,
+        key: &'a str,
+        node: &Arc<Node>,
+        urgency: Urgency,
+        deadline: Instant,
+    ) -> (Self, Route) {
+        let route = Route::new(Arc::clone(node));
+        let router = Self {
+            route: Some(route.clone()),
+            sent: 1,
+            ..Self::new(redis, key, urgency, deadline)
+        };
+        (router, route)
     }
 
     /// Where the command is sent next.

@@ -52,9 +52,9 @@ impl Held {
 
     /// The domain of the call, from its first item: all items of a worker have the same domain.
     pub fn domain(&self) -> Option<&str> {
-        let Batch { reservations: asks, refunds: returns, .. } = &*self.batch;
-        let ask = asks.first().map(|ask| ask.key.as_str());
-        let key = ask.or_else(|| returns.first().map(|back| back.key.as_str()))?;
+        let Batch { reservations, refunds, .. } = &*self.batch;
+        let reserved = reservations.first().map(|reservation| reservation.key.as_str());
+        let key = reserved.or_else(|| refunds.first().map(|refund| refund.key.as_str()))?;
         key.split(':').next()
     }
 
@@ -66,12 +66,12 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let granted = self.batch.reservations.iter().zip(&self.settled);
-        let returns: Vec<_> =
+        let refunds: Vec<_> =
             granted.filter_map(|(ask, outcome)| ask.refund_of(outcome.as_ref().ok()?)).collect();
-        if !returns.is_empty() {
+        if !refunds.is_empty() {
             let store = Arc::clone(&self.store);
-            self.hooks.observe(Event::Undone(returns.len()));
-            let refund = async move { store.refund(&returns).await };
+            self.hooks.observe(Event::Undone(refunds.len()));
+            let refund = async move { store.refund(&refunds).await };
             drop(self.connections.spawn(refund));
         }
     }

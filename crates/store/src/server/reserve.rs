@@ -99,7 +99,7 @@ fn understand(endpoint: &CallEndpoint, body: &[u8], received: Instant) -> Result
         .hooks
         .observe(Event::Received { reservations: reservations.len(), refunds: refunds.len() });
     refunds.retain(is_good);
-    refunds.iter().for_each(|back| endpoint.hooks.observe(Event::Refunded(back)));
+    refunds.iter().for_each(|refund| endpoint.hooks.observe(Event::Refunded(refund)));
     let mut asks = Vec::with_capacity(reservations.len());
     let mut faults = Vec::with_capacity(reservations.len());
     for reservation in reservations {
@@ -118,8 +118,9 @@ fn understand(endpoint: &CallEndpoint, body: &[u8], received: Instant) -> Result
     Ok(Call { budget_ms, batch: Batch { deadline, refunds, reservations: asks }, faults })
 }
 
-fn is_good(back: &Refund) -> bool {
-    back.check()
+fn is_good(refund: &Refund) -> bool {
+    refund
+        .check()
         .inspect_err(|invalid| tracing::warn!("left out an invalid refund: {invalid}"))
         .is_ok()
 }
