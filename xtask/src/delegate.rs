@@ -24,6 +24,10 @@ pub struct Task {
     builds: &'static [fn() -> Result<()>],
 }
 
+/// With one of these arguments, a task needs no other build: it only prints, or measures what it
+/// builds itself.
+const ALONE: [&str; 4] = ["--help", "-h", "--list", "--micro"];
+
 /// Measurements of the released programs run the release build. The panicking filter comes with the
 /// build of the tests.
 pub const TASKS: &[Task] = &[
@@ -78,13 +82,34 @@ impl Task {
 
     /// Sets up, builds and runs it.
     pub fn run<'a>(&self, arguments: impl Iterator<Item = &'a OsString>) -> Result<()> {
-        if !self.needs.is_empty() {
+        let arguments: Vec<&OsString> = arguments.collect();
+        if !self.needs.is_empty() && !is_alone(&arguments) {
             setup::run(self.needs, Consent::NotGiven)?;
+            self.builds.iter().try_for_each(|build| build())?;
         }
-        self.builds.iter().try_for_each(|build| build())?;
         task::step(&format!("{}: {}", self.name, self.about));
         let mut cargo = task::cargo();
         cargo.args(["run", "--quiet", "--locked"]).args(self.program).arg("--").args(arguments);
         task::replace_by(cargo.env(paths::PARTS, paths::dist()))
+    }
+}
+
+/// Whether a task with these arguments needs no other build.
+fn is_alone(arguments: &[&OsString]) -> bool {
+    arguments.iter().any(|argument| argument.to_str().is_some_and(|text| ALONE.contains(&text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_lists_and_micro_benches_need_no_other_build() {
+        let is_alone = |words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            is_alone(&words.iter().collect::<Vec<_>>())
+        };
+        assert!(is_alone(&["--micro"]) && is_alone(&["--only", "redis_killed", "--list"]));
+        assert!(!is_alone(&["--quick"]) && !is_alone(&[]));
     }
 }

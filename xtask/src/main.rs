@@ -63,7 +63,9 @@ fn command() -> Command {
             ]),
         Command::new("check")
             .about("Format, prose, lints, and the tests of the pure crates: needs Rust and Python only"),
-        Command::new("test").about("Build, and run every test: needs Envoy, Redis, Chromium").arg(yes()),
+        Command::new("test")
+            .about("Build, and run every test: needs Envoy, Redis, Chromium, promtool")
+            .arg(yes()),
         Command::new("ci")
             .about("Everything a change must pass: check, documentation, dependencies, test, demo")
             .arg(yes()),

@@ -69,11 +69,11 @@ const STIME: usize = 12;
 const CUTIME: usize = 13;
 const CSTIME: usize = 14;
 
-fn ticks(stat: &str, places: &[usize]) -> Option<u64> {
+fn ticks(stat: &str, indexes: &[usize]) -> Option<u64> {
     // The name may hold spaces and parentheses.
     let (_, rest) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    places.iter().map(|&place| fields.get(place)?.parse::<u64>().ok()).sum()
+    indexes.iter().map(|&index| fields.get(index)?.parse::<u64>().ok()).sum()
 }
 
 fn kib(status: &str) -> Option<u64> {

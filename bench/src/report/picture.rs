@@ -112,8 +112,8 @@ impl<'a> Panel<'a> {
         // A range far beyond all medians is cut, or one disturbed round would make all bars short.
         let rates = self.greatest(|row| row.rate_ratio.median, true) * ROOM;
         let times = self.greatest(|row| row.cpu.all(), false);
-        for (place, row) in self.shown.rows.iter().enumerate() {
-            let y = top + HEAD + self.step() * length(place);
+        for (index, row) in self.shown.rows.iter().enumerate() {
+            let y = top + HEAD + self.step() * length(index);
             canvas.text(&format!("{}  {}", row.stack, row.stack.title()), 20, y + BAR / 2, 15)?;
             for (bar, (group, shade)) in self.groups.iter().zip(SHADES.iter().cycle()).enumerate() {
                 let Some(row) = group.rows.iter().find(|other| other.stack == row.stack) else {

@@ -71,3 +71,18 @@ impl Hooks for Control {
         .boxed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Format;
+
+    #[tokio::test]
+    async fn grants_that_the_store_refunds_are_in_the_metrics() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let control = Control::new(store, Arc::default());
+        control.observe(Event::Undone(2));
+        let text = control.metrics.render(&*control.store, &control.operate, Format::Plain);
+        assert!(text.contains("quotagate_store_grants_undone_total 2"), "{text}");
+    }
+}

@@ -95,8 +95,8 @@ impl Audit {
 
     fn cell(&mut self, partition: usize, number: u64) -> Result<&mut Cell> {
         let first = self.window.number_at(self.epoch);
-        let place = number.checked_sub(first).and_then(|place| usize::try_from(place).ok());
-        let window = place.and_then(|place| self.windows.get_mut(place));
+        let index = number.checked_sub(first).and_then(|index| usize::try_from(index).ok());
+        let window = index.and_then(|index| self.windows.get_mut(index));
         window.and_then(|cells| cells.get_mut(partition)).with_context(|| {
             format!("no counter of this run: partition {partition} in window {number}")
         })

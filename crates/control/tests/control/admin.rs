@@ -96,7 +96,9 @@ async fn errors_list_the_known_names() {
     assert_eq!((status.as_u16(), &reply["field"]), (400, &json!("noise")), "{reply}");
     assert_eq!(put(json!({"by": "x".repeat(70_000)})).await.0, 413);
     assert_eq!(server.admin(Method::POST, "/v1/dials", Some(json!({}))).await.0, 405);
-    assert_eq!(server.get("/v1/nothing").await.0, 404);
+    for path in ["/v1/nothing", "/reserve"] {
+        assert_eq!(server.get(path).await.0, 404, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -82,8 +82,8 @@ impl Honest {
     pub fn quantile(&self, part: f64) -> Duration {
         let mut took = self.took.clone();
         took.sort_unstable();
-        let place = (took.len() as f64 * part) as usize;
-        took.get(place.min(took.len().saturating_sub(1))).copied().unwrap_or_default()
+        let index = (took.len() as f64 * part) as usize;
+        took.get(index.min(took.len().saturating_sub(1))).copied().unwrap_or_default()
     }
 }
 

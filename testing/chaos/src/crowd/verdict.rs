@@ -163,13 +163,13 @@ mod tests {
             ("fewer than two rows of 50000", |crowd| drop(crowd.rows.pop())),
         ];
         assert_eq!(crowd(Form::Long(100_000)).faults(), [""; 0]);
-        for (told, change) in cases {
+        for (expected, change) in cases {
             let mut crowd = crowd(Form::Long(100_000));
             change(&mut crowd);
             let faults = crowd.faults();
             assert!(
-                matches!(faults.as_slice(), [fault] if fault.contains(told)),
-                "{told}: {faults:?}"
+                matches!(faults.as_slice(), [fault] if fault.contains(expected)),
+                "{expected}: {faults:?}"
             );
         }
     }

@@ -117,8 +117,8 @@ impl Talk {
         let mut next = Instant::now() + first;
         while !self.over.load(Relaxed) {
             sleep(next.saturating_duration_since(Instant::now()));
-            let place = self.chance.random_range(0..Way::ALL.len());
-            let Some(&way) = Way::ALL.get(place) else { break };
+            let index = self.chance.random_range(0..Way::ALL.len());
+            let Some(&way) = Way::ALL.get(index) else { break };
             let user = self.chance.random_range(0..way.users());
             // Making a token fails only if the clock is before 1970.
             if let Ok(request) = way.request(user) {

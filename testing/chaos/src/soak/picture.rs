@@ -70,8 +70,8 @@ pub fn draw(soaked: &Soaked, file: &Path) -> Result<()> {
         SVGBackend::new(file, (u32::try_from(WIDTH)?, u32::try_from(height)?)).into_drawing_area();
     root.fill(&WHITE).map_err(|error| anyhow!("{error}"))?;
     let canvas = Canvas { area: &root, soaked };
-    for (place, panel) in (0..).zip(PANELS) {
-        canvas.panel(&panel, HEAD + place * (PANEL + HEAD))?;
+    for (index, panel) in (0..).zip(PANELS) {
+        canvas.panel(&panel, HEAD + index * (PANEL + HEAD))?;
     }
     root.present()
         .map_err(|error| anyhow!("{error}"))
@@ -117,11 +117,11 @@ impl Canvas<'_, '_> {
                 self.draw(&PathElement::new(line, colour.stroke_width(2)))?;
             }
         }
-        for (place, (kind, colour)) in
+        for (index, (kind, colour)) in
             (0..).zip(COLOURS.iter().filter(|(kind, _)| panel.shows.contains(kind)))
         {
-            self.text(kind, WIDTH - RIGHT + 40, top + 12 + 18 * place, 14)?;
-            let at = top + 12 + 18 * place;
+            self.text(kind, WIDTH - RIGHT + 40, top + 12 + 18 * index, 14)?;
+            let at = top + 12 + 18 * index;
             let line = [(WIDTH - RIGHT + 12, at), (WIDTH - RIGHT + 34, at)];
             self.draw(&PathElement::new(line, colour.stroke_width(2)))?;
         }
