@@ -13,7 +13,6 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("quotagate-quota", &[]),
     ("quotagate-store", &["quotagate-quota"]),
     ("quotagate-control", &["quotagate-quota", "quotagate-store"]),
-    ("quotagate-native", &["quotagate-quota", "quotagate-store"]),
     ("quotagate-advise", &[]),
     (
         "quotagate-cli",

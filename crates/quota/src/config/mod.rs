@@ -2,7 +2,7 @@
 //!
 //! The reader finds all faults of a text in one pass, each with its JSON path, and ignores nothing
 //! silently. Warnings are about values that are allowed but probably not what was meant. The
-//! objects and their fields are declared with the macros of [`document`](crate::document), next to
+//! objects and their fields are declared with the macros of the module `document`, next to
 //! the types that they are read into.
 //!
 //! Envoy first converts the YAML of its own configuration to JSON. So the reader also accepts three
