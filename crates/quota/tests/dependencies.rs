@@ -22,8 +22,8 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 /// The workspace crates that its tests may also depend on.
 const TESTS: &[(&str, &[&str])] = &[("quotagate-advise", &["quotagate-quota"])];
 
-/// All packages that `package` is built from, one per line.
-fn tree(package: &str) -> String {
+/// All packages that `package` is built from, one per line in `format`.
+fn tree(package: &str, format: &str) -> String {
     let mut tree = Command::new(env!("CARGO"));
     tree.args([
         "tree",
@@ -34,7 +34,7 @@ fn tree(package: &str) -> String {
         "--prefix",
         "none",
         "--format",
-        "{p}",
+        format,
     ]);
     let output = tree
         .args(["--offline", "--locked"])
@@ -53,7 +53,7 @@ fn has(tree: &str, package: &str) -> bool {
 
 #[test]
 fn core_depends_on_no_host_runtime_or_database() {
-    let tree = tree("quotagate-quota");
+    let tree = tree("quotagate-quota", "{p}");
     for host in ["proxy-wasm", "tokio", "redis", "hyper", "mio", "socket2"] {
         assert!(!has(&tree, host), "{host} is in\n{tree}");
     }
@@ -67,25 +67,7 @@ fn only_the_command_depends_on_the_schema() {
 
 /// The features of the core that `package` enables.
 fn features(package: &str) -> String {
-    let mut tree = Command::new(env!("CARGO"));
-    tree.args([
-        "tree",
-        "--package",
-        package,
-        "--edges",
-        "normal",
-        "--prefix",
-        "none",
-        "--format",
-        "{p} {f}",
-    ]);
-    let output = tree
-        .args(["--offline", "--locked"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let tree = String::from_utf8(output.stdout).unwrap();
+    let tree = tree(package, "{p} {f}");
     let core = tree.lines().find(|line| line.starts_with("quotagate-quota ")).unwrap();
     // The package's path may contain any word.
     core.rsplit(')').next().unwrap().to_owned()

@@ -5,6 +5,7 @@
 //! every partition passes.
 
 use quotagate_quota::protocol::dials::PartitionEntry;
+use quotagate_quota::request::naming::is_digest;
 
 use crate::api::PolicyInfo;
 
@@ -171,13 +172,6 @@ fn made_up(label: &str) -> &'static str {
         "jwt.sub" => "alice",
         _ => "VALUE",
     }
-}
-
-/// `~` and the digits of a digest.
-fn is_digest(text: &str) -> bool {
-    text.strip_prefix('~').is_some_and(|digits| {
-        digits.len() == 32 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-    })
 }
 
 #[cfg(test)]

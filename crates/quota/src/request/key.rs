@@ -179,6 +179,13 @@ fn escape(out: &mut String, bytes: &[u8]) {
     }
 }
 
+/// Whether `text` is the digest of a value or partition: `~` and 32 lower-case hexadecimal digits.
+pub fn is_digest(text: &str) -> bool {
+    text.strip_prefix('~').is_some_and(|digits| {
+        digits.len() == 32 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;

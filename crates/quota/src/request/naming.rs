@@ -23,6 +23,7 @@
 
 use std::fmt;
 
+pub use super::key::is_digest;
 use super::key::{self, Digester, MAX_VALUE, Secrecy};
 use super::partition::BuiltIn;
 use super::{path, percent, source};
@@ -281,13 +282,6 @@ fn begins_entry(text: &str, secrets: &[Option<Secret>]) -> bool {
 
 fn take(secrets: &mut [Option<Secret>], label: &str) -> Option<Secret> {
     secrets.iter_mut().find(|secret| secret.as_ref().is_some_and(|s| s.label == label))?.take()
-}
-
-/// `~` and the digits of a digest.
-fn is_digest(text: &str) -> bool {
-    text.strip_prefix('~').is_some_and(|digits| {
-        digits.len() == 32 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-    })
 }
 
 /// A label as the filter writes it. `None` if the filter writes no such label.

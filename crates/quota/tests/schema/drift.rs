@@ -173,3 +173,49 @@ fn base(place: &Place) -> Value {
         "response": {"denied": {"body": "{}"}},
     })
 }
+
+#[test]
+fn left_out_fields_read_like_their_defaults_in_the_schema() {
+    let mut compared = 0;
+    for place in places::ALL.iter() {
+        let Some(default) = place.default() else { continue };
+        let path = place.path();
+        let mut document = base(place);
+        if path == "identities" {
+            document["policies"][0]["partition_by"] = json!([]);
+        }
+        let around = PARENTS.iter().filter(|(parent, _)| path.starts_with(&format!("{parent}.")));
+        if let Some((parent, value)) = around.max_by_key(|(parent, _)| parent.len()) {
+            let parent = places::ALL.iter().find(|place| place.path() == *parent).unwrap();
+            document = parent.set(document, serde_json::from_str(value).unwrap());
+        }
+        let read = |document: Value| match Config::parse(document.to_string().as_bytes()) {
+            // Without the warnings: they may be about fields that are written, whatever they mean.
+            Ok(Config { domain, store, policies, response, access_log, .. }) => {
+                format!("{domain} {store:?} {policies:?} {response:?} {access_log:?}")
+            }
+            Err(faults) => panic!("{path}: {document}: {faults}"),
+        };
+        let written = place.set(document.clone(), default.clone());
+        assert_eq!(read(place.without(document)), read(written), "the default of {path}");
+        compared += 1;
+    }
+    assert!(compared > 20, "only {compared} defaults");
+}
+
+/// Objects that are valid without the fields that have defaults.
+const PARENTS: &[(&str, &str)] = &[
+    ("policies[0].quota_from", r#"{"jwt": {"claim": "a"}}"#),
+    ("policies[0].quota_from.jwt", r#"{"claim": "a"}"#),
+    ("policies[0].quota_from.metadata", r#"{"filter": "a", "path": ["b"]}"#),
+    ("policies[0].tiers", r#"{"source": {"jwt": {"claim": "a"}}, "quotas": {"a": 1}}"#),
+    ("policies[0].cost.header", r#"{"name": "a"}"#),
+    ("policies[0].count", r#"{"status": [401]}"#),
+    ("policies[0].lease", "{}"),
+    ("identities.any-name[0].jwt", r#"{"claim": "a"}"#),
+    ("identities.any-name[0].header", r#"{"name": "a"}"#),
+    ("identities.any-name[0].cookie", r#"{"name": "a"}"#),
+    ("identities.any-name[0].query", r#"{"name": "a"}"#),
+    ("identities.any-name[0].client_ip", "{}"),
+    ("identities.any-name[0].metadata", r#"{"filter": "a", "path": ["b"]}"#),
+];

@@ -90,6 +90,24 @@ impl Place {
         examples.chain(defaults).cloned().collect()
     }
 
+    /// The default in the schema.
+    pub fn default(&self) -> Option<&Value> {
+        self.schemas.iter().find_map(|schema| schema.get("default"))
+    }
+
+    /// `document` without the field at this path.
+    pub fn without(&self, mut document: Value) -> Value {
+        let Some((Step::Field(name), parent)) = self.steps.split_last() else { return document };
+        let pointer = parent.iter().map(|step| match step {
+            Step::Field(name) => format!("/{name}"),
+            Step::Element => "/0".to_owned(),
+        });
+        if let Some(Value::Object(fields)) = document.pointer_mut(&pointer.collect::<String>()) {
+            fields.remove(name);
+        }
+        document
+    }
+
     /// `document` with `value` at this path.
     pub fn set(&self, mut document: Value, value: Value) -> Value {
         let mut at = &mut document;

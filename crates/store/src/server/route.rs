@@ -1,4 +1,4 @@
-//! Which call is answered by what.
+//! The routes of the call endpoint.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,7 +27,7 @@ impl CallEndpoint {
         connections.accept(&listener, connection_limits().calls, respond).await;
     }
 
-    /// Errors become answers here.
+    /// Answers a request. Errors become answers, too.
     async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<Payload> {
         let received = Instant::now();
         let path = request.uri().path();
@@ -48,7 +48,7 @@ impl CallEndpoint {
     }
 }
 
-/// Whether a path looks like one of the admin address.
+/// Whether the admin address may serve this path.
 fn is_admin(path: &str) -> bool {
     matches!(path, "/" | "/healthz" | "/readyz" | "/metrics") || path.starts_with("/v1/")
 }

@@ -12,7 +12,7 @@ use super::quotas::Units;
 use crate::document::{At, Node, NonEmpty, Type, object, one_of};
 use crate::protocol::MAX_KEY;
 use crate::request::allowance::{Allowance, Overrides};
-use crate::request::key::{self, Digester, Secrecy};
+use crate::request::key::{self, Digester, Secrecy, is_digest};
 use crate::request::network::{Network, NotANetwork};
 use crate::request::partition::{Part, Partition};
 use crate::request::percent;
@@ -288,12 +288,6 @@ fn check_value(
     }
     node.fault(format!("must be in its one spelling: for {label}={value} {instead}"));
     None
-}
-
-/// Whether `text` is the digest of a secret, of a long value or of a long partition.
-fn is_digest(text: &str) -> bool {
-    let hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
-    text.strip_prefix('~').is_some_and(|digits| digits.len() == 32 && digits.bytes().all(hex))
 }
 
 /// An example partition, from the first source of each entry.
