@@ -122,7 +122,7 @@ fn documents_for_envoy_gateway_work_in_envoy() -> Result<()> {
     // Envoy Gateway passes the document as a string.
     let options = with_cluster(options(&upstream, &store, plugin, "issuer"), &patch["value"]).edit(
         |config| {
-            let configuration = yaml::at(envoy::filter(config)?, "/configuration")?;
+            let configuration = yaml::at(envoy::plugin(config)?, "/configuration")?;
             let text = configuration["value"].to_string();
             *configuration =
                 json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": text});

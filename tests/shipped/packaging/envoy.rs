@@ -67,7 +67,7 @@ fn envoy_accepts_both_configurations_with_the_built_filter() {
     for name in ["docker/envoy.yaml", "envoy/envoy.yaml"] {
         let mut config = yaml::read(&paths::root().join(name)).unwrap();
         // Tests and Envoy run in different directories.
-        let filter = envoy::filter(&mut config).unwrap();
+        let filter = envoy::plugin(&mut config).unwrap();
         let file = yaml::at(filter, "/vm_config/code/local/filename").unwrap();
         assert_eq!(file, "dist/quotagate.wasm");
         *file = json!(paths::filter());
