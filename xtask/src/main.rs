@@ -65,6 +65,7 @@ fn command() -> Command {
             .args([
                 yes(),
                 flag("once", "Send a scripted burst, print the responses, and fail if one is wrong"),
+                flag("native", "Load the native module into Envoy, which needs no store"),
                 Arg::new("port")
                     .long("port")
                     .default_value("10000")
@@ -116,7 +117,7 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
         },
         "demo" => {
             let port = arguments.get_one::<u16>("port").copied().context("no port")?;
-            demo::run(port, flag("once"), consent)
+            demo::Demo { port, once: flag("once"), native: flag("native") }.run(consent)
         }
         "check" => ci::check(),
         "test" => test::run(consent).map(drop),

@@ -60,11 +60,27 @@ pub fn demo() -> Result<()> {
     demo_from(&artifacts::build(&mut cargo)?)
 }
 
+/// Builds what the demo of the native module runs, without optimisation.
+pub fn demo_native() -> Result<()> {
+    task::step("build: the native module and the demo");
+    let mut cargo = task::cargo();
+    cargo.args(["build", "--locked", "--profile", "demo"]);
+    cargo.args(["--package", "quotagate-native", "--package", "quotagate-demo"]);
+    demo_native_from(&artifacts::build(&mut cargo)?)
+}
+
 /// Copies what the demo runs from an earlier build, such as that of the tests.
 pub fn demo_from(built: &[Artifact]) -> Result<()> {
     let parts = paths::demo();
     filter(&parts.join(paths::FILTER), DEPLOYED)?;
     place(executable(built, "quotagate")?, &parts.join(paths::COMMAND))?;
+    place(executable(built, "quotagate-demo")?, &parts.join(paths::DEMO))
+}
+
+/// The same for the demo of the native module.
+pub fn demo_native_from(built: &[Artifact]) -> Result<()> {
+    let parts = paths::demo();
+    native::place_from(built, &parts.join(paths::MODULE))?;
     place(executable(built, "quotagate-demo")?, &parts.join(paths::DEMO))
 }
 
