@@ -117,3 +117,33 @@ fn invariant_6_bad_configuration_never_replaces_a_good_one() -> Result<()> {
         Ok(limit()? == "7")
     })
 }
+
+#[test]
+fn wasm_form_refuses_a_store_inside_the_filter_and_keeps_the_old_configuration() -> Result<()> {
+    let store = StoreProcess::start("memory:", &[])?;
+    let upstream = Upstream::start()?;
+    let file = ListenerFile::new()?;
+    let options = |inside: bool| {
+        let mut document = document(json!([per_caller(5)]));
+        if inside {
+            document["store"] = json!({"redis": "redis://u:s3cret@127.0.0.1:6379"});
+        }
+        EnvoyOptions::new(upstream.port(), store.port()).document(document)
+    };
+    file.publish("1", &options(false).config()?)?;
+    let envoy = Envoy::start(&options(false).edit(file.edit()))?;
+    let limit = || -> Result<String> {
+        let response = http::get(envoy.port(), "/")?;
+        Ok(response.header("x-ratelimit-limit").unwrap_or_default().to_owned())
+    };
+    assert_eq!(limit()?, "5");
+    file.publish("2", &options(true).config()?)?;
+    wait::until_true("the configuration to be refused", Duration::from_secs(20), || {
+        Ok(envoy.log().contains("configuration refused: store.redis: needs the native form"))
+    })?;
+    assert_eq!(limit()?, "5", "the good configuration stays in use");
+    let refusals =
+        envoy.log().lines().filter(|line| line.contains("quotagate: ")).collect::<String>();
+    assert!(!refusals.contains("s3cret"), "{refusals}");
+    Ok(())
+}

@@ -182,7 +182,7 @@ impl<W> Worker<W> {
         grants: Vec<Result<Grant, String>>,
         now: Monotonic,
     ) -> Vec<Option<Grant>> {
-        let secret = self.config.store.token.as_deref();
+        let secret = self.config.store.reach.token();
         let telemetry = &mut self.telemetry;
         let each = |(grant, reserved): (Result<Grant, String>, &Reserved)| {
             grant
@@ -197,7 +197,7 @@ impl<W> Worker<W> {
 
     fn all_failed(&mut self, call: Call, fault: &CallFault<'_>, now: Monotonic) -> Change {
         self.telemetry.count_call(fault.outcome());
-        self.telemetry.notices.call_failed(fault, self.config.store.token.as_deref(), now);
+        self.telemetry.notices.call_failed(fault, self.config.store.reach.token(), now);
         // A failed call with only refunds says nothing about reservations.
         if call.batch.is_empty() {
             return Change::None;

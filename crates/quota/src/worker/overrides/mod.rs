@@ -218,11 +218,7 @@ impl<W> Worker<W> {
                 self.overrides.schedule.failed(now);
                 self.telemetry.tally.restore(&reported);
                 self.telemetry.count_call(CallOutcome::DialsFailed);
-                self.telemetry.notices.fetch_failed(
-                    &fault,
-                    self.config.store.token.as_deref(),
-                    now,
-                );
+                self.telemetry.notices.fetch_failed(&fault, self.config.store.reach.token(), now);
             }
         }
         true
@@ -244,7 +240,7 @@ impl<W> Worker<W> {
         if let Some(ignored) =
             reading.ignored.text().filter(|_| reading.ignored != self.overrides.ignored)
         {
-            self.telemetry.notices.dials_ignored(&ignored, self.config.store.token.as_deref(), now);
+            self.telemetry.notices.dials_ignored(&ignored, self.config.store.reach.token(), now);
         }
         if let Some(config) = self.overrides.learn(reading, now) {
             self.config = Arc::new(config);
