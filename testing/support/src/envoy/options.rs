@@ -221,7 +221,8 @@ fn set_counting(document: &mut Value, redis: Option<&String>, shipped: bool) -> 
     let document = document.as_object_mut().context("the document is no object")?;
     let store = document.entry("store").or_insert_with(|| json!({}));
     let store = store.as_object_mut().context("the store of the document is no object")?;
-    for other in ["cluster", "address", "redis"] {
+    // A token belongs to the calls.
+    for other in ["cluster", "token", "redis"] {
         store.remove(other);
     }
     store.insert(field.to_owned(), json!(value));
@@ -283,7 +284,7 @@ mod tests {
             let clusters = yaml::at(&mut config, "/static_resources/clusters").unwrap();
             (store, yaml::named(clusters, STORE).is_ok())
         };
-        let own = json!({"store": {"cluster": STORE, "timeout": "1s"}});
+        let own = json!({"store": {"cluster": STORE, "token": "t", "timeout": "1s"}});
         let options = EnvoyOptions::new(1, 1).document(own.clone()).redis("memory:");
         assert_eq!(store(options.clone()), (json!({"redis": "memory:", "timeout": "1s"}), false));
         assert_eq!(store(options.through_store()), (own["store"].clone(), true));
