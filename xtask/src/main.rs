@@ -47,8 +47,10 @@ fn command() -> Command {
             .about("Build dist/quotagate.wasm (the filter) and dist/quotagate (the store and the commands)")
             .args([
                 flag("dev", "Build what tests run, in target/parts, without optimising the command"),
-                flag("unbatched", "Build only the filter that `cargo xtask bench` compares with")
+                flag("unbatched", "Build only the filter without batching, for `cargo xtask bench`")
                     .conflicts_with("dev"),
+                flag("without-logic", "Build only the filter without logic, for `cargo xtask bench`")
+                    .conflicts_with_all(["dev", "unbatched"]),
             ]),
         Command::new("demo")
             .about("Run everything on this machine: the store, a sample upstream, Envoy with the filter")
@@ -96,6 +98,7 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
         "setup" if flag("bench") => setup::run(&[Part::ALL, &[Part::Wrk]].concat(), consent),
         "setup" => setup::run(Part::ALL, consent),
         "build" if flag("unbatched") => build::unbatched(),
+        "build" if flag("without-logic") => build::without_logic(),
         "build" if flag("dev") => build::tests().map(drop),
         "build" => build::release(),
         "demo" => {
