@@ -26,7 +26,7 @@ pub use call::faults::{AnsweredBy, CallEnd, CallFault, CallOutcome, Misread};
 pub use overrides::OutgoingFetch;
 pub use telemetry::{Counted, NOTICE_PAUSE, Notice};
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
@@ -90,7 +90,7 @@ pub const MAX_WAITING: usize = 8192;
 ///
 /// ```
 /// use std::num::NonZeroU64;
-/// use std::rc::Rc;
+/// use std::sync::Arc;
 /// use std::time::Duration;
 ///
 /// use quotagate_quota::config::Config;
@@ -102,7 +102,7 @@ pub const MAX_WAITING: usize = 8192;
 /// let document = br#"{"domain": "shop", "store": {"cluster": "quota_store"}, "policies": [
 ///     {"name": "all", "partition_by": [], "quota": 5, "window": "1m"}]}"#;
 /// let config = Config::parse(document).unwrap();
-/// let mut worker: Worker<&str> = Worker::new(Rc::new(config), 1);
+/// let mut worker: Worker<&str> = Worker::new(Arc::new(config), 1);
 /// let at = |ms| Monotonic::new(Duration::from_millis(ms));
 ///
 /// // A request arrives. Adapters get the checks from `Config::evaluate`.
@@ -127,7 +127,7 @@ pub const MAX_WAITING: usize = 8192;
 #[derive(Clone, Debug)]
 pub struct Worker<W> {
     /// The configuration in force, as dials changed it.
-    config: Rc<Config>,
+    config: Arc<Config>,
     overrides: Overrides,
     requests: Requests<W>,
     calls: Calls,
@@ -173,9 +173,9 @@ pub struct OutgoingCall {
 impl<W> Worker<W> {
     /// A worker without counters or requests. `seed` varies the pauses of its breaker, so each
     /// worker needs a different one.
-    pub fn new(config: Rc<Config>, seed: u64) -> Self {
+    pub fn new(config: Arc<Config>, seed: u64) -> Self {
         Self {
-            overrides: Overrides::new(Rc::clone(&config)),
+            overrides: Overrides::new(Arc::clone(&config)),
             requests: Requests::default(),
             calls: Calls::new(seed),
             known: Known::default(),
@@ -188,13 +188,13 @@ impl<W> Worker<W> {
 
     /// A request arrives. Returns the configuration to evaluate it with. Call this for every
     /// request, even if no policy counts it: traffic makes fetches due.
-    pub fn arrives(&mut self, now: Monotonic) -> &Rc<Config> {
+    pub fn arrives(&mut self, now: Monotonic) -> &Arc<Config> {
         self.traffic(now);
         &self.config
     }
 
     /// The configuration in force.
-    pub const fn config(&self) -> &Rc<Config> {
+    pub const fn config(&self) -> &Arc<Config> {
         &self.config
     }
 

@@ -7,7 +7,7 @@ mod leases;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::invariants::{ModelStore, Random};
@@ -114,7 +114,7 @@ fn run(config: Config, traffic: Traffic, wire: Wire, warm_up: u64, seconds: u64)
     let start = 1_000 * SECOND_US;
     let mut host = Host {
         counters: (0..traffic.partitions).map(counter).collect(),
-        worker: Worker::new(Rc::new(config), 1),
+        worker: Worker::new(Arc::new(config), 1),
         store: ModelStore::default(),
         random: Random(traffic.rate + traffic.partitions),
         events: BTreeMap::new(),

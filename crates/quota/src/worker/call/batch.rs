@@ -6,7 +6,7 @@
 //! call, and further costs share the last one, so that no client can fill a call by itself.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::faults::Misread;
@@ -206,7 +206,7 @@ impl Batch {
     }
 
     /// The body of the call.
-    pub(crate) fn body(&self, refunds: &[Refund<Rc<str>>], budget: Duration) -> Vec<u8> {
+    pub(crate) fn body(&self, refunds: &[Refund<Arc<str>>], budget: Duration) -> Vec<u8> {
         let refunds = refunds.iter().map(|r| Refund {
             key: &*r.key,
             window_s: r.window_s,

@@ -15,7 +15,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::LOST_AFTER;
@@ -39,7 +39,7 @@ const SETTLES: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(super) struct Overrides {
     /// The configuration without changes.
-    configured: Rc<Config>,
+    configured: Arc<Config>,
     dials: Vec<Timed>,
     overridden: Vec<usize>,
     /// The changes in force, by the index of the policy.
@@ -78,7 +78,7 @@ pub struct OutgoingFetch {
 
 impl Overrides {
     /// No changes yet.
-    pub(super) fn new(configured: Rc<Config>) -> Self {
+    pub(super) fn new(configured: Arc<Config>) -> Self {
         Self {
             dialed: vec![Dialed::default(); configured.policies.len()],
             configured,
@@ -247,13 +247,13 @@ impl<W> Worker<W> {
             self.telemetry.notices.dials_ignored(&ignored, self.config.store.token.as_deref(), now);
         }
         if let Some(config) = self.overrides.learn(reading, now) {
-            self.config = Rc::new(config);
+            self.config = Arc::new(config);
         }
     }
 
     fn revert_dials(&mut self, now: Monotonic) {
         if let Some(config) = self.overrides.revert(now) {
-            self.config = Rc::new(config);
+            self.config = Arc::new(config);
         }
     }
 }

@@ -26,20 +26,20 @@ fn at(ms: u64) -> Monotonic {
 }
 
 /// Policies `a`, `b` (enforced) and `s` (shadow), quota 5 a minute each; timeout 50 ms.
-fn config(on_failure: &str) -> Rc<Config> {
+fn config(on_failure: &str) -> Arc<Config> {
     let text = format!(
         r#"{{"domain":"d","store":{{"cluster":"c","timeout":"50ms","on_failure":"{on_failure}"}},"policies":[
             {{"name":"a","partition_by":[],"quota":5,"window":"1m"}},{{"name":"b","partition_by":[],"quota":5,"window":"1m"}},
             {{"name":"s","partition_by":[],"quota":5,"window":"1m","mode":"shadow"}}]}}"#
     );
-    Rc::new(Config::parse(text.as_bytes()).unwrap())
+    Arc::new(Config::parse(text.as_bytes()).unwrap())
 }
 
 /// A worker with this configuration, edited.
 fn edited(on_failure: &str, edit: impl FnOnce(&mut Config)) -> TestWorker {
-    let mut config = Rc::into_inner(config(on_failure)).unwrap();
+    let mut config = Arc::into_inner(config(on_failure)).unwrap();
     edit(&mut config);
-    Worker::new(Rc::new(config), 1)
+    Worker::new(Arc::new(config), 1)
 }
 
 /// The checks of a request of `party` with this cost, for the policies at these indexes.
