@@ -24,7 +24,7 @@ use crate::{
 /// The packages of the first lane: the root package, with end-to-end tests and adapters.
 const FIRST: &[&str] = &[""];
 /// The packages of the second lane. All others run alone.
-const SECOND: &[&str] = &["crates/cli", "crates/control", "crates/store"];
+const SECOND: &[&str] = &["crates/cli", "crates/control", "crates/operate", "crates/store"];
 
 /// Sets up, builds, and runs every test; returns what was built.
 pub fn run(consent: Consent) -> Result<Vec<Artifact>> {

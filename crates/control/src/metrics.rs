@@ -20,8 +20,8 @@ use prometheus_client::registry::Registry;
 use quotagate_store::store::Store;
 
 pub use self::format::Format;
-use crate::operate::Operate;
-use crate::watch::Watch;
+use quotagate_operate::Operate;
+use quotagate_operate::watch::Watch;
 
 /// Upper bounds in seconds of the time that a call took.
 const BOUNDS: [f64; 13] =

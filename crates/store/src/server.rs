@@ -1,9 +1,9 @@
 //! The call endpoint: HTTP/1.1 and HTTP/2 without TLS, where proxies reserve units.
 //!
 //! [`CallEndpoint`] answers `POST /v1/reserve` and `POST /v1/telemetry` over a
-//! [`Store`](crate::store::Store). Operating is the crate `quotagate-control`: it watches calls and
-//! supplies dials through [`Hooks`], and serves the admin address with the same [`Listener`],
-//! [`Connections`] and [`Tokens`].
+//! [`Store`](crate::store::Store). The crate `quotagate-operate` watches calls and supplies dials
+//! through [`Hooks`]. The crate `quotagate-control` serves the admin address with the same
+//! [`Listener`], [`Connections`] and [`Tokens`].
 
 mod body;
 mod connection;

@@ -13,9 +13,9 @@ use axum::response::sse::{Event, Sse};
 use futures_util::stream::{self, Stream};
 
 use super::error::Refusal;
-use crate::api::Snapshot;
 use crate::control::Control;
 use crate::listeners::LISTENERS;
+use quotagate_operate::api::Snapshot;
 
 /// How often a snapshot is made.
 const EVERY: Duration = Duration::from_secs(1);
@@ -94,8 +94,8 @@ async fn snapshot(
         calls_per_s: pace.0,
         call_ms: pace.1,
         boards,
-        rates: control.watch.rates(),
-        top: control.watch.top(None, None, LISTED),
+        rates: control.operate.watch.rates(),
+        top: control.operate.watch.top(None, None, LISTED),
     }
 }
 

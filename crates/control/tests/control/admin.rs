@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request};
 use quotagate_control::App;
-use quotagate_control::api::Snapshot;
+use quotagate_operate::api::Snapshot;
 use quotagate_store::server::Tokens;
 use quotagate_support::redis::Redis;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use console::truncate_str;
-use quotagate_control::api::{self, Top, Uncounted};
+use quotagate_operate::api::{self, Top, Uncounted};
 use tokio::time::{Instant, sleep_until};
 
 use crate::operate::client::Answer;

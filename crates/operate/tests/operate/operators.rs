@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use quotagate_control::api::{ClearDial, SetDial};
-use quotagate_control::operate::Operate;
+use quotagate_operate::Operate;
+use quotagate_operate::api::{ClearDial, SetDial};
 use quotagate_quota::protocol::dials::{DialsReply, PolicyReport, Report};
 use quotagate_quota::protocol::{Mode, OnFailure};
 use quotagate_store::store::Store;

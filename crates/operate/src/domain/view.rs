@@ -12,8 +12,8 @@ use quotagate_quota::protocol::dials::{Dial, DialsReply, MAX_REPLY};
 
 use quotagate_store::key::is_policy;
 
-use super::millis;
-use super::record::{DialRecord, OverrideRecord, left_at, write};
+use crate::millis;
+use crate::record::{DialRecord, OverrideRecord, left_at, write};
 use quotagate_store::control::{ControlStore, HashName, Snapshot};
 use quotagate_store::store::StoreError;
 
@@ -147,7 +147,7 @@ impl View {
     }
 
     /// Reads a domain; `last` is the previous view.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         store: &dyn ControlStore,
         domain: &str,
         last: Option<&Self>,
@@ -185,7 +185,7 @@ impl View {
 }
 
 /// The dials that can be read, and a log text about the rest.
-pub(super) fn understand(snapshot: &Snapshot) -> (Vec<(String, DialRecord)>, String) {
+pub(crate) fn understand(snapshot: &Snapshot) -> (Vec<(String, DialRecord)>, String) {
     let (mut dials, mut faults) = (Vec::new(), Vec::new());
     for (policy, value) in &snapshot.fields {
         match DialRecord::read(policy, value) {

@@ -19,12 +19,12 @@ use quotagate_quota::request::naming::{DigestKey, Name};
 use quotagate_store::key::is_policy;
 
 use super::dials::check_time;
-use super::directory::{Directory, clean};
 use super::history::{History, Made};
-use super::record::{OverrideRecord, left_at, span, write};
 use super::shape::arrange;
-use super::{Fault, MAX_OVERRIDES, TRIES, millis};
 use crate::api::{Allow, Changed, ClearOverride, Event, OverrideEntry, PolicyInfo, SetOverride};
+use crate::domain::directory::{Directory, clean};
+use crate::record::{OverrideRecord, left_at, span, write};
+use crate::{Fault, MAX_OVERRIDES, TRIES, millis};
 use quotagate_store::control::{Change, HashName, Key};
 use quotagate_store::store::StoreError;
 
@@ -35,12 +35,12 @@ const YOUNG: Duration = Duration::from_secs(10);
 
 /// Runtime overrides of single partitions.
 pub struct Overrides {
-    pub(super) directory: Arc<Directory>,
+    pub(crate) directory: Arc<Directory>,
     history: Arc<History>,
 }
 
 impl Overrides {
-    pub(super) const fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
+    pub(crate) const fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
         Self { directory, history }
     }
 
@@ -228,7 +228,7 @@ impl Overrides {
     }
 
     /// The override of an index entry, if it is set.
-    pub(super) async fn listed(
+    pub(crate) async fn listed(
         &self,
         domain: &str,
         field: &str,
@@ -270,7 +270,7 @@ impl Overrides {
 }
 
 /// Reads the value of an override, as the script does.
-pub(super) fn read_allow(value: &str) -> Option<Allow> {
+pub(crate) fn read_allow(value: &str) -> Option<Allow> {
     match value {
         "unlimited" => Some(Allow::Unlimited),
         "blocked" => Some(Allow::Blocked),
@@ -282,7 +282,7 @@ pub(super) fn read_allow(value: &str) -> Option<Allow> {
 }
 
 /// The partition as the filter writes it in keys. An empty domain means any.
-pub(super) fn canonical(domain: &str, policy: &str, typed: &str) -> Result<String, Fault> {
+pub(crate) fn canonical(domain: &str, policy: &str, typed: &str) -> Result<String, Fault> {
     let name = Name::parse(typed, Vec::new())
         .map_err(|error| Fault::invalid("partition", error.to_string()))?;
     let partition = name.encode(&DigestKey::derived(domain), domain, policy);
@@ -299,14 +299,14 @@ pub(super) fn canonical(domain: &str, policy: &str, typed: &str) -> Result<Strin
 ///
 /// # Errors
 /// If the policy cannot count it; the text shows a partition that it can.
-pub(super) fn counted(domain: &str, policy: &PolicyInfo, typed: &str) -> Result<String, Fault> {
+pub(crate) fn counted(domain: &str, policy: &PolicyInfo, typed: &str) -> Result<String, Fault> {
     let partition = canonical(domain, &policy.name, typed)?;
     arrange(policy, &partition).map_err(|reason| Fault::invalid("partition", reason))
 }
 
 /// Why no request can match an override of this policy and partition, judging by the reports of
 /// filters.
-pub(super) fn unmatched(policies: &[PolicyInfo], name: &str, partition: &str) -> Option<String> {
+pub(crate) fn unmatched(policies: &[PolicyInfo], name: &str, partition: &str) -> Option<String> {
     let Some(policy) = policies.iter().find(|policy| policy.name == name) else {
         return Some(format!("no filter reports the policy {name} any more"));
     };
@@ -318,7 +318,7 @@ pub(super) fn unmatched(policies: &[PolicyInfo], name: &str, partition: &str) ->
 }
 
 /// The key of a counter, if it is valid. An empty domain means any.
-pub(super) fn check_partition(
+pub(crate) fn check_partition(
     domain: &str,
     policy: &str,
     partition: &str,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::common::{open, until};
 use crate::operators::{reply, reported, set};
-use quotagate_control::api::SetDial;
-use quotagate_control::operate::Operate;
+use quotagate_operate::Operate;
+use quotagate_operate::api::SetDial;
 use quotagate_support::cluster::{Cluster, SlotMove};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,9 +12,9 @@ use quotagate_quota::protocol::{MAX_UNITS, Window};
 
 use quotagate_store::key::is_policy;
 
-use super::record::write;
-use super::{MAX_POLICIES, REPORTED, millis};
 use crate::api::PolicyInfo;
+use crate::record::write;
+use crate::{MAX_POLICIES, REPORTED, millis};
 use quotagate_store::control::Field;
 
 /// How often an unchanged entry is written again.

@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use quotagate_quota::protocol::Window;
 
-use super::directory::clean;
 use super::history::History;
 use super::overrides::{
     Overrides, canonical, check_partition, counted, read_allow, unmatched as no_match,
 };
 use super::shape::arrange;
-use super::view::understand;
-use super::{Fault, millis};
 use crate::api::{
     Allow, Changed, Event, MAX_FOUND, OverrideEntry, PolicyInfo, QuotaFrom, Reset, Usage,
     UsageReply,
 };
+use crate::domain::directory::clean;
+use crate::domain::view::understand;
+use crate::{Fault, millis};
 use quotagate_store::control::{FoundKeys, HashName, Key, KeyState};
 use quotagate_store::store::StoreError;
 
@@ -53,7 +53,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub(super) const fn new(history: Arc<History>, overrides: Arc<Overrides>) -> Self {
+    pub(crate) const fn new(history: Arc<History>, overrides: Arc<Overrides>) -> Self {
         Self { history, overrides }
     }
 

@@ -7,8 +7,8 @@ use quotagate_quota::protocol::{MAX_UNITS, Mode, OnFailure};
 use quotagate_store::key::is_policy;
 use serde::{Deserialize, Serialize};
 
-use super::millis;
 use crate::api::{Allow, DialEntry, PolicyInfo};
+use crate::millis;
 
 /// The dial of a policy, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,11 +8,11 @@ use quotagate_quota::protocol::dials::ALL_POLICIES;
 
 use quotagate_store::key::is_policy;
 
-use super::directory::{Directory, clean};
 use super::history::{Edit, History};
-use super::record::{DialRecord, span, write};
-use super::{Fault, millis};
 use crate::api::{Changed, ClearDial, Event, MAX_FOR_MS, SetDial};
+use crate::domain::directory::{Directory, clean};
+use crate::record::{DialRecord, span, write};
+use crate::{Fault, millis};
 use quotagate_store::control::{Change, HashName};
 
 /// Dials: what operators change in a policy, or in all.
@@ -22,7 +22,7 @@ pub struct Dials {
 }
 
 impl Dials {
-    pub(super) const fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
+    pub(crate) const fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
         Self { directory, history }
     }
 
@@ -163,7 +163,7 @@ fn check(wish: &SetDial) -> Result<(), Fault> {
 }
 
 /// Checks that a time is within its bounds.
-pub(super) fn check_time(for_ms: Option<u64>) -> Result<(), Fault> {
+pub(crate) fn check_time(for_ms: Option<u64>) -> Result<(), Fault> {
     match for_ms {
         Some(for_ms) if !(1000..=MAX_FOR_MS).contains(&for_ms) => Err(Fault::invalid(
             "for_ms",

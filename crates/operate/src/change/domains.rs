@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::boards::Boards;
-use super::directory::clean;
 use super::history::History;
-use super::record::DomainRecord;
-use super::{Fault, MAX_NAMES, MAX_POLICIES, REMEMBERED, REPORTED, millis, record};
 use crate::api::{Changed, DomainInfo, Event, ForgetDomain};
+use crate::domain::boards::Boards;
+use crate::domain::directory::clean;
+use crate::record::DomainRecord;
+use crate::{Fault, MAX_NAMES, MAX_POLICIES, REMEMBERED, REPORTED, millis, record};
 use quotagate_store::control::{HashName, Upsert};
 
 /// The list of domains.
@@ -17,7 +17,7 @@ pub struct Domains {
 }
 
 impl Domains {
-    pub(super) const fn new(history: Arc<History>, boards: Arc<Boards>) -> Self {
+    pub(crate) const fn new(history: Arc<History>, boards: Arc<Boards>) -> Self {
         Self { history, boards }
     }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::common::{one, open, take, until};
 use crate::operators::{clear, reply, report, reported, set};
 use futures_util::future::join_all;
-use quotagate_control::api::{
+use quotagate_operate::api::{
     Allow, ClearOverride, MAX_FOR_MS, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
 };
-use quotagate_control::operate::{Fault, Operate};
+use quotagate_operate::{Fault, Operate};
 use quotagate_quota::protocol::Window;
 use quotagate_quota::protocol::dials::DialsReply;
 use quotagate_quota::protocol::{MAX_UNITS, Reservation};
@@ -191,7 +191,7 @@ async fn shows_other_stores(store: &Arc<dyn Store>) {
         (other.views.version("shared") == 1).then_some(())
     });
     tokio::select! {
-        () = other.keep_fresh() => unreachable!(),
+        () = other.run() => unreachable!(),
         () = seen => {}
     }
 }

@@ -8,28 +8,28 @@ use std::sync::Arc;
 
 use quotagate_store::key::is_domain;
 
-use super::record::{DomainRecord, read_policy, write};
 use super::views::{Views, Watched};
-use super::{Fault, MAX_NAMES, MAX_POLICIES, REMEMBERED, millis};
 use crate::api::{MAX_BY, PolicyInfo};
+use crate::record::{DomainRecord, read_policy, write};
+use crate::{Fault, MAX_NAMES, MAX_POLICIES, REMEMBERED, millis};
 use quotagate_store::control::{ControlStore, Field, HashName, Snapshot, Upsert};
 use quotagate_store::store::{Store, StoreError};
 
 /// Policies recorded in the backend.
-pub(super) type Written = Arc<[PolicyInfo]>;
+pub(crate) type Written = Arc<[PolicyInfo]>;
 
 /// The domains and policies that proxies have reported, to this store or another.
 pub struct Directory {
     store: Arc<dyn Store>,
-    pub(super) views: Arc<Views>,
+    pub(crate) views: Arc<Views>,
 }
 
 impl Directory {
-    pub(super) const fn new(store: Arc<dyn Store>, views: Arc<Views>) -> Self {
+    pub(crate) const fn new(store: Arc<dyn Store>, views: Arc<Views>) -> Self {
         Self { store, views }
     }
 
-    pub(super) fn control(&self) -> &dyn ControlStore {
+    pub(crate) fn control(&self) -> &dyn ControlStore {
         self.store.control()
     }
 
@@ -37,7 +37,7 @@ impl Directory {
     ///
     /// # Errors
     /// If the domain is not known, or the backend fails.
-    pub(super) async fn some_or_all(&self, domain: Option<&str>) -> Result<Vec<String>, Fault> {
+    pub(crate) async fn some_or_all(&self, domain: Option<&str>) -> Result<Vec<String>, Fault> {
         match domain {
             Some(domain) => Ok(vec![self.domain(Some(domain)).await?]),
             None => self.domains().await,
@@ -98,7 +98,7 @@ impl Directory {
     }
 
     /// The policies of a domain in the backend, recorded by this store or another.
-    pub(super) async fn written(&self, domain: &str) -> Result<Written, StoreError> {
+    pub(crate) async fn written(&self, domain: &str) -> Result<Written, StoreError> {
         let snapshot = self.control().read(HashName::Policies, domain).await?;
         let since = millis(snapshot.now.saturating_sub(REMEMBERED));
         let written = snapshot.fields.iter().filter_map(|(name, value)| read_policy(name, value));
@@ -109,7 +109,7 @@ impl Directory {
     ///
     /// # Errors
     /// If no proxy has.
-    pub(super) async fn policy(&self, domain: &str, name: &str) -> Result<PolicyInfo, Fault> {
+    pub(crate) async fn policy(&self, domain: &str, name: &str) -> Result<PolicyInfo, Fault> {
         let mut policies = self.policies(domain).await?;
         match policies.iter().position(|policy| policy.name == name) {
             Some(at) => Ok(policies.swap_remove(at)),
@@ -139,7 +139,7 @@ impl Directory {
     }
 
     /// The given domain, or the only one, and its policy of this name.
-    pub(super) async fn domain_and_policy(
+    pub(crate) async fn domain_and_policy(
         &self,
         domain: Option<&str>,
         policy: &str,
@@ -215,7 +215,7 @@ fn sorted(
 }
 
 /// The policies in the backend and those reported to this store, by name. The later report wins.
-pub(super) fn merged(written: &[PolicyInfo], here: Option<&Watched>) -> Vec<PolicyInfo> {
+pub(crate) fn merged(written: &[PolicyInfo], here: Option<&Watched>) -> Vec<PolicyInfo> {
     let here = here.map(Watched::policies).unwrap_or_default();
     let mut policies: BTreeMap<String, PolicyInfo> = BTreeMap::new();
     for mut policy in written.iter().cloned().chain(here) {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use quotagate_store::control::{Change, ControlStore, HashName};
 use quotagate_store::store::Store;
 
-use super::directory::Directory;
-use super::record::write;
-use super::views::Views;
-use super::{Fault, TRIES, millis};
 use crate::api::{Changed, Event, MAX_HISTORY};
+use crate::domain::directory::Directory;
+use crate::domain::views::Views;
+use crate::record::write;
+use crate::{Fault, TRIES, millis};
 
 /// The history of each domain, and the steps that change a domain.
 pub struct History {
@@ -20,7 +20,7 @@ pub struct History {
 }
 
 /// A change of a field.
-pub(super) struct Edit {
+pub(crate) struct Edit {
     /// The new value of the field; `None` deletes the field.
     pub new: Option<Vec<u8>>,
     /// The text in history.
@@ -28,13 +28,13 @@ pub(super) struct Edit {
 }
 
 /// A change that was made.
-pub(super) struct Made {
+pub(crate) struct Made {
     pub version: u64,
     pub done: String,
 }
 
 impl History {
-    pub(super) fn new(store: Arc<dyn Store>, views: Arc<Views>, directory: Arc<Directory>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, views: Arc<Views>, directory: Arc<Directory>) -> Self {
         Self { store, views, directory }
     }
 
@@ -49,13 +49,13 @@ impl History {
         Ok(entries.into_iter().filter_map(read).collect())
     }
 
-    pub(super) fn control(&self) -> &dyn ControlStore {
+    pub(crate) fn control(&self) -> &dyn ControlStore {
         self.store.control()
     }
 
     /// Changes one field: `edit` computes the new value from the old one and the backend's time. If
     /// another change comes between, it starts again.
-    pub(super) async fn change(
+    pub(crate) async fn change(
         &self,
         domain: &str,
         hash: HashName,
@@ -84,7 +84,7 @@ impl History {
     }
 
     /// Adds a change to history that was made outside the hashes of the domain.
-    pub(super) async fn record(&self, domain: &str, event: Event) -> Result<Made, Fault> {
+    pub(crate) async fn record(&self, domain: &str, event: Event) -> Result<Made, Fault> {
         // No field ever has this name, so the step only adds to history.
         let change = Change {
             hash: HashName::Dials,
@@ -101,13 +101,13 @@ impl History {
 
     /// Logs a change that is in history, and rereads the domain so that proxies of this store see
     /// it at once.
-    pub(super) async fn changed(&self, domain: &str, event: &Event) {
+    pub(crate) async fn changed(&self, domain: &str, event: &Event) {
         tracing::info!("{}, by {}, in {domain}", event.done, event.by);
         self.views.reread(domain).await;
     }
 
     /// The reply to the operator who made a change.
-    pub(super) fn reply(&self, domain: String, made: Made, partition: Option<String>) -> Changed {
+    pub(crate) fn reply(&self, domain: String, made: Made, partition: Option<String>) -> Changed {
         let durable = self.control().durable();
         Changed { domain, version: made.version, durable, done: made.done, partition }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::acl::{is_refused, names, nothing_is_refused, without};
 use crate::common::{numbers, open, take};
-use quotagate_control::api::{Allow, ClearDial, ClearOverride, Reset, SetDial, SetOverride};
-use quotagate_control::operate::Operate;
+use quotagate_operate::Operate;
+use quotagate_operate::api::{Allow, ClearDial, ClearOverride, Reset, SetDial, SetOverride};
 use quotagate_store::store::Store;
 use quotagate_support::cluster::{Cluster, SlotMove};
 use quotagate_support::redis::Redis;

@@ -16,9 +16,9 @@ use quotagate_store::control::{ControlStore, Field};
 use quotagate_store::store::{Store, StoreError};
 use tokio::time::{timeout, timeout_at};
 
-use super::MAX_DOMAINS;
 use super::reports::Known;
 use super::view::View;
+use crate::MAX_DOMAINS;
 use crate::api::PolicyInfo;
 
 /// How long a domain is read after a proxy last asked for it.
@@ -106,7 +106,7 @@ impl Watched {
     }
 
     /// What is to be written, which counts as written from now on.
-    pub(super) fn due(&self) -> Vec<Field> {
+    pub(crate) fn due(&self) -> Vec<Field> {
         self.known.due()
     }
 
@@ -116,26 +116,26 @@ impl Watched {
     }
 
     /// Forgets all reports to this store.
-    pub(super) fn forget_reports(&self) {
+    pub(crate) fn forget_reports(&self) {
         self.known.forget_reports();
     }
 
     /// Forgets that anything was written.
-    pub(super) fn forget_written(&self) {
+    pub(crate) fn forget_written(&self) {
         self.known.forget_written();
     }
 
-    pub(super) fn view(&self) -> Option<Arc<View>> {
+    pub(crate) fn view(&self) -> Option<Arc<View>> {
         self.state().view.clone()
     }
 
     /// Whether proxies asked for it within the last minute.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.state().asked + WANTED > Instant::now()
     }
 
     /// The view, if it is younger than [`STALE`].
-    pub(super) fn fresh(&self) -> Option<Arc<View>> {
+    pub(crate) fn fresh(&self) -> Option<Arc<View>> {
         self.view().filter(|view| view.at.elapsed() < STALE)
     }
 
@@ -164,16 +164,16 @@ impl Watched {
 }
 
 impl Views {
-    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self { store, watched: RwLock::default() }
     }
 
-    pub(super) fn control(&self) -> &dyn ControlStore {
+    pub(crate) fn control(&self) -> &dyn ControlStore {
         self.store.control()
     }
 
     /// Reads a domain; `last` is the previous view.
-    pub(super) async fn view(&self, domain: &str, last: Option<&View>) -> Result<View, StoreError> {
+    pub(crate) async fn view(&self, domain: &str, last: Option<&View>) -> Result<View, StoreError> {
         View::read(self.control(), domain, last).await
     }
 
@@ -255,7 +255,7 @@ impl Views {
     }
 
     /// Reads a domain again after a change, if it is in memory.
-    pub(super) async fn reread(&self, domain: &str) {
+    pub(crate) async fn reread(&self, domain: &str) {
         if let Some(cached) = self.get(domain) {
             let _turn = cached.reading.lock().await;
             self.read_into(&cached).await;
@@ -285,8 +285,8 @@ impl Views {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Operate;
     use crate::api::{ClearDial, SetDial};
-    use crate::operate::Operate;
 
     const REPORT: &[u8] =
         br#"{"policies":[{"name":"p","quota":5,"window_s":60,"stagger":false,"mode":"enforce",

@@ -13,8 +13,8 @@ use tokio::time::{sleep, timeout};
 use super::directory::{Directory, Written, merged};
 use super::view::View;
 use super::views::Views;
-use super::{Fault, MAX_DOMAINS};
 use crate::api::Board;
+use crate::{Fault, MAX_DOMAINS};
 use quotagate_store::store::StoreError;
 
 /// How long a glance waits for the names, and then again for all domains together.
@@ -29,8 +29,8 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// The state of domains at one moment.
 pub struct Boards {
-    pub(super) directory: Arc<Directory>,
-    pub(super) views: Arc<Views>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) views: Arc<Views>,
     kept: Kept,
 }
 
@@ -73,7 +73,7 @@ impl Kept {
 }
 
 impl Boards {
-    pub(super) fn new(directory: Arc<Directory>, views: Arc<Views>) -> Self {
+    pub(crate) fn new(directory: Arc<Directory>, views: Arc<Views>) -> Self {
         Self { directory, views, kept: Kept::default() }
     }
 
@@ -119,7 +119,7 @@ impl Boards {
 
     /// Reads every reported domain every [`QUIET`], so that its dials stay in the metrics without
     /// traffic. Never returns.
-    pub(super) async fn keep_quiet(&self) {
+    pub(crate) async fn keep_quiet(&self) {
         loop {
             let whole = self.read_quiet().await;
             sleep(if whole { QUIET } else { AFTER_FAILURE }).await;
@@ -128,7 +128,7 @@ impl Boards {
 
     /// Reads the domains that filters have reported, at most [`MAX_DOMAINS`]. Returns whether all
     /// could be read.
-    pub(super) async fn read_quiet(&self) -> bool {
+    pub(crate) async fn read_quiet(&self) -> bool {
         let Ok(Ok(names)) = timeout(GLANCE, self.directory.domains()).await else { return false };
         self.kept.lock().retain(|domain, _| names.contains(domain));
         let mut whole = true;
@@ -139,7 +139,7 @@ impl Boards {
     }
 
     /// Drops the last read of a domain.
-    pub(super) fn forget(&self, domain: &str) {
+    pub(crate) fn forget(&self, domain: &str) {
         self.kept.lock().remove(domain);
     }
 

@@ -1,0 +1,16 @@
+//! Operating over real backends.
+
+#![cfg(test)]
+
+#[path = "../../../store/tests/store/acl.rs"]
+mod acl;
+mod bounds;
+mod cluster;
+#[path = "../../../store/tests/store/common.rs"]
+mod common;
+mod operators;
+mod overrides;
+mod rights;
+mod shapes;
+mod slow;
+mod suite;
