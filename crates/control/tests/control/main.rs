@@ -7,9 +7,11 @@ mod admin;
 mod closing;
 #[path = "../../../store/tests/store/common.rs"]
 mod common;
+mod dials;
 mod drain;
 #[path = "../../../store/tests/store/http.rs"]
 mod http;
+mod metrics;
 #[path = "../../../operate/tests/operate/operators.rs"]
 #[allow(dead_code, reason = "the tests of operating use the rest")]
 mod operators;
@@ -17,3 +19,4 @@ mod served;
 #[path = "../../../operate/tests/operate/slow.rs"]
 #[allow(dead_code, reason = "the tests of operating use the rest")]
 mod slow;
+mod usage;
