@@ -196,6 +196,12 @@ impl<W> Worker<W> {
         }
     }
 
+    /// A new worker in the place of this one, which has failed. The ends of calls under way mean
+    /// nothing to it: its own calls have other ids.
+    pub fn replacement(&self, config: Arc<Config>, seed: u64) -> Self {
+        Self { serial: self.serial, ..Self::new(config, seed) }
+    }
+
     /// A request arrives. Returns the configuration to evaluate it with. Call this for every
     /// request, even if no policy counts it: traffic makes fetches due.
     pub fn arrives(&mut self, now: Monotonic) -> &Arc<Config> {
