@@ -68,8 +68,14 @@ fn store_inside_the_filter_is_checked_without_its_files() {
     assert_eq!(with("redis: 'redis-cluster://u@a,b', password_file: /none"), Vec::<String>::new());
     for (store, expected) in [
         ("redis: 'redis://u:s3cret@a,b'", "store.redis: the store URL of redis:// takes one host"),
-        ("redis: 'redis://a/db'", "store.redis: the store URL must end with the number of a database"),
-        ("redis: 'memory:', password_file: /f", "store.password_file: the store URL memory: takes no password"),
+        (
+            "redis: 'redis://a/db'",
+            "store.redis: the store URL must end with the number of a database",
+        ),
+        (
+            "redis: 'memory:', password_file: /f",
+            "store.password_file: the store URL memory: takes no password",
+        ),
     ] {
         let found = with(store);
         let fault = found.iter().find(|line| !line.contains("warning: ")).unwrap();

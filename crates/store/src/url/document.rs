@@ -58,8 +58,16 @@ mod tests {
     fn faults_of_a_document_name_the_field_and_never_the_password() {
         for (url, file, expected) in [
             ("redis://u:s3cret@a,b", None, "store.redis: the store URL of redis:// takes one host"),
-            ("redis://u:s3cret@a", Some("/password"), "store.redis: the store URL holds a password already"),
-            ("memory:", Some("/password"), "store.password_file: the store URL memory: takes no password"),
+            (
+                "redis://u:s3cret@a",
+                Some("/password"),
+                "store.redis: the store URL holds a password already",
+            ),
+            (
+                "memory:",
+                Some("/password"),
+                "store.password_file: the store URL memory: takes no password",
+            ),
         ] {
             let fault = StoreUrl::of_document(&store(url, file)).unwrap_err().to_string();
             assert!(fault.starts_with(expected) && !fault.contains("s3cret"), "{fault}");
