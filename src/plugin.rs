@@ -114,7 +114,7 @@ impl Plugin {
         let store =
             StoreAddress { cluster: &self.cluster, authorization: self.authorization.as_deref() };
         while let Some(call) = worker.next_call(now) {
-            let sent = host::call_store(&store, &call.body, call.timeout);
+            let sent = host::call_store(&store, &call.body(), call.timeout);
             self.await_or_fail(&mut worker, call.id, sent, now);
         }
         if let Some(fetch) = worker.next_fetch(now) {
