@@ -1,7 +1,7 @@
 //! Everything that runs while stacks are measured. Each part starts once, idles until its turn, and
 //! is ended by its process id when the value is dropped.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use quotagate_support::{
@@ -62,6 +62,20 @@ pub struct Filters {
     pub shipped: PathBuf,
     /// With one call for each request.
     pub unbatched: Option<PathBuf>,
+    /// Without logic.
+    pub without_logic: Option<PathBuf>,
+}
+
+impl Filters {
+    /// The filter of a stack.
+    fn of(&self, stack: Stack) -> Result<&Path> {
+        match stack {
+            Stack::H => self.unbatched.as_deref(),
+            Stack::K | Stack::L => self.without_logic.as_deref(),
+            _ => Some(&*self.shipped),
+        }
+        .context("its filter was not built")
+    }
 }
 
 impl Rig {
@@ -90,6 +104,12 @@ impl Rig {
         &self.stacks
     }
 
+    /// The port of a Redis, if one runs.
+    pub fn redis(&self) -> Option<u16> {
+        let clustered = || self.cluster.as_ref()?.ports().first().copied();
+        self.redis.as_ref().map(Redis::port).or_else(clustered)
+    }
+
     /// The process of the upstream.
     pub fn upstream(&self) -> u32 {
         self.upstream.pid()
@@ -113,12 +133,7 @@ impl Rig {
         let store = url.map(|url| StoreProcess::start(&url, &[])).transpose()?;
         let mut options =
             EnvoyOptions::new(self.upstream.port(), store.as_ref().map_or(1, StoreProcess::port));
-        options.wasm.clone_from(&filters.shipped);
-        if stack == Stack::H {
-            options
-                .wasm
-                .clone_from(filters.unbatched.as_ref().context("its filter was not built")?);
-        }
+        options.wasm = filters.of(stack)?.to_owned();
         let envoy = Envoy::start_config(&stack.config(options)?, 1, "wasm:warn")?;
         let redis = ports.into_iter().map(Server::on).collect::<Result<_>>()?;
         let running = Running { stack, envoy, store, redis };

@@ -41,6 +41,10 @@ pub enum Stack {
     I,
     /// As G, for users who each send few requests: a lease holds what each uses in ten seconds.
     J,
+    /// A Wasm filter that exists and does nothing.
+    K,
+    /// A Wasm filter that makes the host calls of G and decides nothing.
+    L,
 }
 
 /// Where a store counts.
@@ -79,13 +83,15 @@ impl Stack {
             Self::H => "quotagate exact, a call a request",
             Self::I => "quotagate, quota used up, Redis",
             Self::J => "quotagate lease of 10 s, Redis",
+            Self::K => "a Wasm filter that does nothing",
+            Self::L => "a Wasm filter with G's host calls, no logic",
         }
     }
 
     /// Where its store counts; `None` without a store.
     pub const fn backend(self) -> Option<Backend> {
         match self {
-            Self::A | Self::B | Self::C => None,
+            Self::A | Self::B | Self::C | Self::K | Self::L => None,
             Self::D => Some(Backend::Memory),
             Self::E | Self::G | Self::H | Self::I | Self::J => Some(Backend::Redis),
             Self::F => Some(Backend::Cluster),
@@ -95,8 +101,8 @@ impl Stack {
     /// The right answer to its requests.
     pub const fn due(self) -> Due {
         match self {
-            Self::A | Self::B | Self::C => Due::Uncounted,
-            Self::D | Self::E | Self::F | Self::G | Self::H | Self::J => Due::Counted,
+            Self::A | Self::B | Self::C | Self::K => Due::Uncounted,
+            Self::D | Self::E | Self::F | Self::G | Self::H | Self::J | Self::L => Due::Counted,
             Self::I => Due::Refused,
         }
     }
@@ -111,6 +117,8 @@ impl Stack {
         });
         match self {
             Self::A | Self::B => return None,
+            Self::K => return Some(json!({})),
+            Self::L => return Some(json!({ "host_calls": true })),
             Self::G => {
                 policy.as_object_mut()?.insert("precision".to_owned(), json!("lease"));
             }
@@ -224,13 +232,15 @@ mod tests {
     fn only_the_stack_without_quota_refuses() {
         for stack in Stack::value_variants() {
             let quota =
-                stack.document().map(|document| document["policies"][0]["quota"].as_u64().unwrap());
-            match stack.due() {
-                Due::Refused => assert_eq!(quota, Some(1)),
-                Due::Counted => assert_eq!(quota, Some(PLENTY)),
-                Due::Uncounted => assert_eq!(stack.backend(), None),
+                stack.document().and_then(|document| document["policies"][0]["quota"].as_u64());
+            match (stack.due(), stack.backend()) {
+                (Due::Refused, Some(_)) => assert_eq!(quota, Some(1)),
+                (Due::Counted, Some(_)) => assert_eq!(quota, Some(PLENTY)),
+                (Due::Uncounted, None) => {}
+                (due, backend) => {
+                    assert_eq!((*stack, due, backend), (Stack::L, Due::Counted, None));
+                }
             }
-            assert_eq!(stack.backend().is_some(), stack.due() != Due::Uncounted);
         }
     }
 }
