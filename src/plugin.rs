@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use log::warn;
 use proxy_wasm::hostcalls;
 use quotagate_quota::access_log;
-use quotagate_quota::config::Config;
+use quotagate_quota::config::{ClusterStore, Config, Fault};
 use quotagate_quota::decision::Decision;
 use quotagate_quota::exchange::Exchange;
 use quotagate_quota::response::{self, Now};
@@ -66,14 +66,16 @@ pub struct Plugin {
 
 impl Plugin {
     /// The state of the root context `root`.
-    pub fn new(root: u32, config: Config) -> Self {
+    ///
+    /// # Errors
+    /// Why this form of the filter cannot reach the store.
+    pub fn new(root: u32, config: Config) -> Result<Self, Fault> {
         let random = RandomState::new().hash_one(root);
-        let authorization =
-            config.store.token.as_ref().map(|token| format!("Bearer {token}").into());
-        Self {
+        let ClusterStore { name, token } = config.store.reach.called_by_envoy()?.clone();
+        Ok(Self {
             root,
-            cluster: config.store.cluster.clone(),
-            authorization,
+            cluster: name,
+            authorization: token.map(|token| format!("Bearer {token}").into()),
             worker: RefCell::new(Worker::new(Arc::new(config), random)),
             statistics: RefCell::default(),
             reading: Cell::new(Reading::Single),
@@ -85,7 +87,7 @@ impl Plugin {
             idle_ticks: Cell::new(0),
             origin: Instant::now(),
             random,
-        }
+        })
     }
 
     /// The time for the worker.
@@ -112,7 +114,7 @@ impl Plugin {
         let store =
             StoreAddress { cluster: &self.cluster, authorization: self.authorization.as_deref() };
         while let Some(call) = worker.next_call(now) {
-            let sent = host::call_store(&store, &call.body, call.timeout);
+            let sent = host::call_store(&store, &call.body(), call.timeout);
             self.await_or_fail(&mut worker, call.id, sent, now);
         }
         if let Some(fetch) = worker.next_fetch(now) {

@@ -256,7 +256,7 @@ fn holding(config: &Arc<Config>) -> Worker<usize> {
     }
     let Some(call) = worker.next_call(at(1)) else { stop("no call is due") };
     let request: ReserveRequest =
-        serde_json::from_slice(&call.body).unwrap_or_else(|error| stop(error));
+        serde_json::from_slice(&call.body()).unwrap_or_else(|error| stop(error));
     let Some(reservation) = request.reservations.first() else { stop("nothing is asked for") };
     worker.replied(call.id, &reply(1, reservation.want + reservation.spare), at(1));
     worker

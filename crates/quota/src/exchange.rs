@@ -196,6 +196,19 @@ impl Exchange {
         }
     }
 
+    /// Whether the end of the stream changes nothing any more.
+    pub fn is_settled(&self) -> bool {
+        match &self.phase {
+            Phase::Uncounted | Phase::Decided(Decision::Refuse(_) | Decision::Unavailable(_)) => {
+                true
+            }
+            Phase::Decided(Decision::Admit(admission)) => {
+                self.has_response && admission.held.is_empty()
+            }
+            Phase::Waiting(..) | Phase::Unreached(_) => false,
+        }
+    }
+
     /// The stream ends. No answer can come after this.
     pub fn end<W>(&mut self, worker: &mut Worker<W>, now: Monotonic) {
         match &mut self.phase {

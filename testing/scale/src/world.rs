@@ -185,7 +185,7 @@ impl World {
             self.measured.under_way += ended;
             if let Some(arrives) = fate.arrives {
                 let back = reply.map(|reply| reply.saturating_sub(arrives));
-                self.send(arrives, proxy, call.id, Event::Store(call.body, back));
+                self.send(arrives, proxy, call.id, Event::Store(call.body(), back));
             }
             if let End::Timeout(after) = fate.ends {
                 self.send(after, proxy, call.id, Event::Timeout);

@@ -32,6 +32,7 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::decision::{Admission, Decision, Held, Outcome, Units};
 use crate::evaluate::{Check, Counter};
+use crate::protocol::{ReserveReply, ReserveRequest};
 use crate::time::Monotonic;
 use call::Calls;
 use known::Known;
@@ -164,10 +165,19 @@ pub enum Submitted {
 pub struct OutgoingCall {
     /// Its id in [`Worker::call_ended`] and [`Worker::call_not_sent`].
     pub id: CallId,
-    /// The body for [`RESERVE_PATH`](crate::protocol::RESERVE_PATH).
-    pub body: Vec<u8>,
+    /// What it asks for.
+    pub request: ReserveRequest<Arc<str>>,
     /// How long to wait for the reply, at least 1 ms.
     pub timeout: Duration,
+}
+
+impl OutgoingCall {
+    /// The body for [`RESERVE_PATH`](crate::protocol::RESERVE_PATH).
+    pub fn body(&self) -> Vec<u8> {
+        // Writing numbers and strings into memory cannot fail; the store would reject an empty
+        // body.
+        serde_json::to_vec(&self.request).unwrap_or_default()
+    }
 }
 
 impl<W> Worker<W> {
@@ -218,7 +228,7 @@ impl<W> Worker<W> {
     pub fn call_ended(&mut self, id: CallId, end: &CallEnd, now: Monotonic) -> Change {
         match end.body() {
             Ok(body) if self.fetch_ended(id, &Ok(body), now) => Change::None,
-            Ok(body) => self.call_replied(id, body, now),
+            Ok(body) => self.replied(id, body, now),
             Err(fault) => self.call_not_sent(id, &fault, now),
         }
     }
@@ -240,7 +250,13 @@ impl<W> Worker<W> {
     /// Short for [`call_ended`](Self::call_ended) of a call, not a fetch, with 200 and this body
     /// from the store.
     pub fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> Change {
-        self.call_replied(id, body, now)
+        let reply = serde_json::from_slice(body);
+        self.call_replied(id, reply.map_err(|error| Misread::Form(error.to_string())), now)
+    }
+
+    /// A store in this process carried out a call.
+    pub fn carried_out(&mut self, id: CallId, reply: ReserveReply, now: Monotonic) -> Change {
+        self.call_replied(id, Ok(reply), now)
     }
 
     /// Time has passed. Decides requests whose deadline has come, and makes refunds, refills and

@@ -255,8 +255,8 @@ impl World {
 
     fn settle(&mut self) {
         while let Some(call) = self.worker.next_call(self.now) {
-            let request: ReserveRequest = serde_json::from_slice(&call.body).unwrap();
-            assert!(call.body.len() <= MAX_BODY);
+            let request: ReserveRequest = serde_json::from_slice(&call.body()).unwrap();
+            assert!(call.body().len() <= MAX_BODY);
             assert!(request.refunds.len() + request.reservations.len() <= MAX_ITEMS);
             for back in &request.refunds {
                 back.check().unwrap();

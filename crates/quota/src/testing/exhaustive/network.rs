@@ -40,7 +40,7 @@ pub(super) enum Message {
 
 impl Flight {
     pub(super) fn new(call: OutgoingCall, now_ms: u64) -> Self {
-        let mut request: ReserveRequest = serde_json::from_slice(&call.body).unwrap();
+        let mut request: ReserveRequest = serde_json::from_slice(&call.body()).unwrap();
         // A worker keeps them in no order.
         request.refunds.sort_by(|a, b| (&a.key, a.window).cmp(&(&b.key, b.window)));
         let due = now_ms + u64::try_from(call.timeout.as_millis()).unwrap();

@@ -314,7 +314,7 @@ impl World {
             if self.random.percent(self.setup.loss) {
                 self.sent(Event::Failed(worker, call.id));
             } else {
-                self.sent(Event::AtStore(worker, call.id, call.body));
+                self.sent(Event::AtStore(worker, call.id, call.body()));
             }
         }
         while let Some((id, decision)) = self.workers[worker].next_decision() {

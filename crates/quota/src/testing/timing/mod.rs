@@ -204,7 +204,7 @@ impl Host {
         while let Some(call) = self.worker.next_call(self.now()) {
             let slow = self.random.percent(1);
             let us = if slow { self.wire.slow_us } else { self.wire.usual_us };
-            self.after(us / 2, Event::AtStore(call.id, call.body, us - us / 2));
+            self.after(us / 2, Event::AtStore(call.id, call.body(), us - us / 2));
         }
     }
 

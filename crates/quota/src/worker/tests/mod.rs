@@ -69,7 +69,7 @@ fn worker(on_failure: &str) -> TestWorker {
 
 fn call(worker: &mut TestWorker, ms: u64) -> (CallId, ReserveRequest) {
     let call = worker.next_call(at(ms)).expect("a call is due");
-    (call.id, serde_json::from_slice(&call.body).unwrap())
+    (call.id, serde_json::from_slice(&call.body()).unwrap())
 }
 
 /// What a reply says of one reservation.
@@ -129,7 +129,7 @@ fn answer(worker: &mut TestWorker, id: CallId, grants: &[Granted], ms: u64) -> C
 fn returned(worker: &mut TestWorker, ms: u64) -> Vec<(String, u64)> {
     worker.tick(at(ms));
     let Some(out) = worker.next_call(at(ms)) else { return Vec::new() };
-    let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+    let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
     request.refunds.into_iter().map(|r| (r.key, r.units)).collect()
 }
 
