@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1.7
 # Three images: `docker build --target store .` (the store and the commands), `--target envoy`
-# (Envoy with the filter) and `--target filter` (the filter alone, for Istio's WasmPlugin and Envoy
-# Gateway's EnvoyExtensionPolicy).
+# (Envoy with both forms of the filter) and `--target filter` (the Wasm filter alone, for Istio's
+# WasmPlugin and Envoy Gateway's EnvoyExtensionPolicy).
 
 FROM rust:1.95.0-bookworm AS build
 RUN rustup target add wasm32-wasip1
@@ -12,7 +12,7 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     cargo xtask build \
  && mkdir /dist \
- && cp dist/quotagate.wasm dist/quotagate /dist/
+ && cp dist/quotagate.wasm dist/libquotagate.so dist/quotagate /dist/
 
 FROM debian:12.10-slim AS store
 # For Redis over TLS (rediss://).
@@ -34,6 +34,8 @@ FROM envoyproxy/envoy:v1.40.0 AS envoy
 # The configuration names dist/quotagate.wasm relative to the working directory.
 WORKDIR /
 COPY --from=build /dist/quotagate.wasm /dist/quotagate.wasm
+COPY --from=build /dist/libquotagate.so /usr/local/lib/quotagate/libquotagate.so
+ENV ENVOY_DYNAMIC_MODULES_SEARCH_PATH=/usr/local/lib/quotagate
 COPY --chmod=0755 docker/http-ok.sh /usr/local/bin/http-ok
 COPY docker/envoy.yaml /etc/envoy/envoy.yaml
 EXPOSE 10000

@@ -286,7 +286,7 @@ pub fn fetch_from_store(
     fetch: &OutgoingFetch,
 ) -> Result<u32, CallFault<'static>> {
     let report = fetch.report.as_deref().unwrap_or_default();
-    send_to_store(store, &fetch.path, report.as_bytes(), fetch.timeout)
+    send_to_store(store, &fetch.path(), report.as_bytes(), fetch.timeout)
 }
 
 fn send_to_store(

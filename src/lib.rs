@@ -7,7 +7,7 @@
 //! - `host`: host calls with every status handled; `headers`: header maps as the ABI serializes
 //!   them.
 //! - `facts`: the facts of a request, read from Envoy.
-//! - `stream`: one request; `waiting`: how the root finds it when its call returns.
+//! - `stream`: one request.
 //! - `root`: the root context of one worker; `plugin`: what it shares with its streams.
 //! - `redirects`: requests that Envoy redirected internally.
 //! - `statistics`: Envoy's counters of decisions and calls.
@@ -24,4 +24,3 @@ mod redirects;
 mod root;
 mod statistics;
 mod stream;
-mod waiting;

@@ -4,14 +4,15 @@
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use log::warn;
 use proxy_wasm::hostcalls;
 use quotagate_quota::access_log;
-use quotagate_quota::answered::Answered;
-use quotagate_quota::config::Config;
-use quotagate_quota::decision::{Admission, Decision, Held, Outcome};
+use quotagate_quota::config::{ClusterStore, Config, Fault};
+use quotagate_quota::decision::Decision;
+use quotagate_quota::exchange::Exchange;
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{CallFault, CallId, MAX_IN_FLIGHT, Worker};
@@ -20,7 +21,6 @@ use crate::facts::Reading;
 use crate::host::{self, StoreAddress};
 use crate::redirects::Redirects;
 use crate::statistics::Statistics;
-use crate::waiting::{Phase, Waiting};
 
 /// The period of ticks. Envoy keeps periods of 10 ms and more.
 const TICK: Duration = Duration::from_millis(10);
@@ -31,6 +31,14 @@ const IDLE_TICKS: u32 = 100;
 const MAX_RESUMES: usize = 32;
 /// Most calls under way. More than these belong to a drained root, and their replies never arrive.
 const MAX_CALLS: usize = 16 * MAX_IN_FLIGHT;
+
+/// A request of a worker.
+pub struct Waiting {
+    /// Its stream.
+    pub stream: u32,
+    /// Its state.
+    pub exchange: Rc<RefCell<Exchange>>,
+}
 
 /// The state that a root shares with its streams.
 pub struct Plugin {
@@ -58,15 +66,17 @@ pub struct Plugin {
 
 impl Plugin {
     /// The state of the root context `root`.
-    pub fn new(root: u32, config: Config) -> Self {
+    ///
+    /// # Errors
+    /// Why this form of the filter cannot reach the store.
+    pub fn new(root: u32, config: Config) -> Result<Self, Fault> {
         let random = RandomState::new().hash_one(root);
-        let authorization =
-            config.store.token.as_ref().map(|token| format!("Bearer {token}").into());
-        Self {
+        let ClusterStore { name, token } = config.store.reach.called_by_envoy()?.clone();
+        Ok(Self {
             root,
-            cluster: config.store.cluster.clone(),
-            authorization,
-            worker: RefCell::new(Worker::new(Rc::new(config), random)),
+            cluster: name,
+            authorization: token.map(|token| format!("Bearer {token}").into()),
+            worker: RefCell::new(Worker::new(Arc::new(config), random)),
             statistics: RefCell::default(),
             reading: Cell::new(Reading::Single),
             redirects: Redirects::new(random),
@@ -77,7 +87,7 @@ impl Plugin {
             idle_ticks: Cell::new(0),
             origin: Instant::now(),
             random,
-        }
+        })
     }
 
     /// The time for the worker.
@@ -86,8 +96,8 @@ impl Plugin {
     }
 
     /// The configuration in force.
-    pub fn config(&self) -> Rc<Config> {
-        Rc::clone(self.worker.borrow().config())
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(self.worker.borrow().config())
     }
 
     /// The time for response headers.
@@ -104,7 +114,7 @@ impl Plugin {
         let store =
             StoreAddress { cluster: &self.cluster, authorization: self.authorization.as_deref() };
         while let Some(call) = worker.next_call(now) {
-            let sent = host::call_store(&store, &call.body, call.timeout);
+            let sent = host::call_store(&store, &call.body(), call.timeout);
             self.await_or_fail(&mut worker, call.id, sent, now);
         }
         if let Some(fetch) = worker.next_fetch(now) {
@@ -148,84 +158,24 @@ impl Plugin {
         }
     }
 
-    /// Refunds units that requests held.
-    pub fn refund(&self, held: Vec<Held>) {
-        let now = self.now();
-        self.worker.borrow_mut().refund(held, now);
-        self.wake();
-    }
-
-    /// The client left after its request was admitted `earlier` and redirected.
-    pub fn abandon(&self, earlier: Option<Admission>) {
-        if let Some(mut earlier) = earlier {
-            self.refund(earlier.answered(Answered::Abandoned, &self.config()));
-        }
-    }
-
-    /// Joins a decision to the admission from before the request was redirected.
-    pub fn join(&self, earlier: Option<Admission>, decision: Decision) -> Decision {
-        match (earlier, decision) {
-            (Some(mut earlier), Decision::Admit(admission)) => {
-                earlier.join(admission);
-                Decision::Admit(earlier)
-            }
-            (Some(earlier), refused) => {
-                self.refund(earlier.held);
-                refused
-            }
-            (None, decision) => decision,
-        }
-    }
-
     /// Carries out the decision of a request, in a callback of the root. Returns whether it resumed
     /// or answered the stream.
     fn carry_out(&self, waiting: &Waiting, decision: Decision, config: &Config) -> bool {
         // A stream that is gone needs nothing, and the stream that is active instead must not get
         // its answer. `on_done` ran before, and `Worker::cancel` refunded the units.
         let there = host::enter(waiting.stream);
-        let (decision, paused) = match waiting.phase.replace(Phase::Uncounted) {
-            // It went on, and this is what shadow policies say.
-            Phase::Decided(mut decided) => {
-                if let (Decision::Admit(admission), Decision::Admit(counted)) =
-                    (&mut decided, decision)
-                {
-                    admission.join(counted);
+        let mut exchange = waiting.exchange.borrow_mut();
+        let held = exchange.decided(decision, there, &mut self.worker.borrow_mut(), self.now());
+        if there && let Some(decision) = exchange.decision() {
+            host::note(access_log::entry(config, decision));
+            if held {
+                match response::answer(config, decision, || self.response_time()) {
+                    Some(answer) => host::send(&answer),
+                    None => host::resume_request(),
                 }
-                (decided, false)
-            }
-            Phase::Waiting(_, earlier) if there => (self.join(earlier, decision), true),
-            Phase::Waiting(_, earlier) => {
-                self.abandon(earlier);
-                (decision, true)
-            }
-            // The stream is done.
-            Phase::Uncounted | Phase::Unreached(_) => (decision, false),
-        };
-        if there {
-            host::note(access_log::entry(config, &decision));
-        }
-        if there && paused {
-            match response::answer(config, &decision, || self.response_time()) {
-                Some(answer) => host::send(&answer),
-                None => host::resume_request(),
             }
         }
-        waiting.phase.replace(match decision {
-            Decision::Admit(admission) if paused && !there => Phase::Unreached(admission.held),
-            decision => Phase::Decided(decision),
-        });
-        there && paused
-    }
-
-    /// Counts for metrics that these policies found no identity.
-    pub fn count_missing(&self, policies: &[usize]) {
-        if policies.is_empty() {
-            return;
-        }
-        for &policy in policies {
-            self.worker.borrow_mut().count(policy, Outcome::MissingIdentity);
-        }
-        self.wake();
+        held
     }
 
     /// Adds the worker's counts to Envoy's metrics.

@@ -7,7 +7,7 @@ use log::{error, warn};
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{BufferType, ContextType};
-use quotagate_quota::config::Config;
+use quotagate_quota::config::{Config, Fault};
 
 use crate::host;
 use crate::plugin::Plugin;
@@ -53,18 +53,24 @@ impl Context for Root {
 impl RootContext for Root {
     fn on_configure(&mut self, size: usize) -> bool {
         let text = hostcalls::get_buffer(BufferType::PluginConfiguration, 0, size).ok().flatten();
-        match Config::parse(&text.unwrap_or_default()) {
-            Ok(config) => {
-                for warning in config.warnings() {
-                    warn!("quotagate: {warning}");
-                }
-                self.plugin = Some(Rc::new(Plugin::new(self.id, config)));
+        let refuse = |fault: &Fault| error!("quotagate: configuration refused: {fault}");
+        let config = match Config::parse(&text.unwrap_or_default()) {
+            Ok(config) => config,
+            Err(faults) => {
+                faults.iter().for_each(refuse);
+                return false;
+            }
+        };
+        for warning in config.warnings() {
+            warn!("quotagate: {warning}");
+        }
+        match Plugin::new(self.id, config) {
+            Ok(plugin) => {
+                self.plugin = Some(Rc::new(plugin));
                 true
             }
-            Err(faults) => {
-                for fault in faults.iter() {
-                    error!("quotagate: configuration refused: {fault}");
-                }
+            Err(fault) => {
+                refuse(&fault);
                 false
             }
         }

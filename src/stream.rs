@@ -2,85 +2,65 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 use quotagate_quota::access_log;
 use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
-use quotagate_quota::decision::{Admission, Decision};
-use quotagate_quota::evaluate::Evaluation;
+use quotagate_quota::exchange::{Arrival, Exchange};
 use quotagate_quota::response;
-use quotagate_quota::worker::Submitted;
 
 use crate::facts::Facts;
 use crate::host;
-use crate::plugin::Plugin;
-use crate::waiting::{Phase, Waiting};
+use crate::plugin::{Plugin, Waiting};
 
 /// The context of one request.
 pub struct Stream {
     id: u32,
     plugin: Rc<Plugin>,
-    phase: Rc<RefCell<Phase>>,
-    /// Whether it has response headers, from the upstream or from Envoy.
-    has_response: bool,
+    exchange: Rc<RefCell<Exchange>>,
 }
 
 impl Stream {
     /// The context `id` of a request served by `plugin`.
     pub fn new(id: u32, plugin: Rc<Plugin>) -> Self {
-        Self { id, plugin, phase: Rc::new(RefCell::new(Phase::Uncounted)), has_response: false }
+        Self { id, plugin, exchange: Rc::default() }
     }
 
-    /// Carries out a decision while the request's own callback runs.
-    fn decided(&self, decision: Decision, config: &Config) -> Action {
-        host::note(access_log::entry(config, &decision));
-        let answer = response::answer(config, &decision, || self.plugin.response_time());
-        let action = match answer {
+    /// Carries out the decision while the request's own callback runs.
+    fn carry_out(&self, config: &Config) -> Action {
+        let exchange = self.exchange.borrow();
+        let Some(decision) = exchange.decision() else { return Action::Continue };
+        host::note(access_log::entry(config, decision));
+        match response::answer(config, decision, || self.plugin.response_time()) {
             None => Action::Continue,
             Some(answer) => {
                 host::send(&answer);
                 Action::Pause
             }
-        };
-        self.phase.replace(Phase::Decided(decision));
-        action
+        }
     }
 
     /// Body and trailers wait as long as the headers do.
     fn keep_back(&self) -> Action {
-        match *self.phase.borrow() {
-            Phase::Waiting(..) => Action::Pause,
-            Phase::Uncounted | Phase::Unreached(_) | Phase::Decided(_) => Action::Continue,
-        }
+        if self.exchange.borrow().is_waiting() { Action::Pause } else { Action::Continue }
     }
 
-    /// Takes the admission if the stream ends because of an internal redirect.
-    fn redirected(&self) -> Option<Admission> {
-        let is_admitted = matches!(&*self.phase.borrow(), Phase::Decided(Decision::Admit(_)));
-        if self.has_response || !is_admitted || !host::is_redirected() {
-            return None;
+    /// Refunds the held units that the answer does not count, and writes the access log entry
+    /// again if there were any.
+    fn settle(&self, answered: impl FnOnce(bool) -> Option<Answered>) {
+        let plugin = &self.plugin;
+        let mut exchange = self.exchange.borrow_mut();
+        let mut worker = plugin.worker.borrow_mut();
+        if exchange.answered(answered, &mut worker, plugin.now())
+            && let Some(decision) = exchange.decision()
+        {
+            host::note(access_log::entry(worker.config(), decision));
         }
-        match self.phase.replace(Phase::Uncounted) {
-            Phase::Decided(Decision::Admit(admission)) => Some(admission),
-            _ => None,
-        }
-    }
-
-    /// Refunds the held units that the answer does not count. `answered` reads the answer; its
-    /// argument says whether a gRPC status matters. Returns whether there were held units.
-    fn settle(&self, answered: impl FnOnce(bool) -> Option<Answered>) -> bool {
-        let mut phase = self.phase.borrow_mut();
-        let Phase::Decided(Decision::Admit(admission)) = &mut *phase else { return false };
-        if admission.held.is_empty() {
-            return false;
-        }
-        let config = self.plugin.config();
-        if let Some(answered) = answered(admission.counts_by_grpc(&config)) {
-            self.plugin.refund(admission.answered(answered, &config));
-        }
-        true
+        drop(worker);
+        plugin.wake();
     }
 }
 
@@ -91,48 +71,38 @@ impl HttpContext for Stream {
         let plugin = &self.plugin;
         let facts = Facts::new(plugin.reading.get());
         let now = plugin.now();
-        let config = Rc::clone(plugin.worker.borrow_mut().arrives(now));
+        let config = Arc::clone(plugin.worker.borrow_mut().arrives(now));
         let earlier = plugin.redirects.take();
-        let Evaluation { checks, missing } = config.evaluate(&facts);
+        let evaluation = config.evaluate(&facts);
         plugin.reading.set(facts.best_reading());
-        plugin.count_missing(&missing);
-        let mut checks = match checks {
-            Ok(checks) => checks,
-            Err(missing) => {
-                plugin.refund(earlier.map(|earlier| earlier.held).unwrap_or_default());
+        let waiting = Waiting { stream: self.id, exchange: Rc::clone(&self.exchange) };
+        let arrival = self.exchange.borrow_mut().arrive(
+            waiting,
+            evaluation,
+            earlier,
+            &mut plugin.worker.borrow_mut(),
+            now,
+        );
+        let action = match arrival {
+            Arrival::Uncounted => Action::Continue,
+            Arrival::MissingIdentity(missing) => {
                 host::note(access_log::missing_identity(&config, missing.policy));
                 host::send(&response::missing_identity(&config, missing.policy));
-                return Action::Pause;
-            }
-        };
-        if let Some(earlier) = &earlier {
-            checks.retain(|check| !earlier.knows(check.policy));
-        }
-        if checks.is_empty() {
-            plugin.wake();
-            let Some(earlier) = earlier else { return Action::Continue };
-            return self.decided(Decision::Admit(earlier), &config);
-        }
-        let waiting = Waiting { stream: self.id, phase: Rc::clone(&self.phase) };
-        let submitted = plugin.worker.borrow_mut().submit(waiting, checks, now);
-        match submitted {
-            Submitted::Decided(decision) => {
-                plugin.wake();
-                self.decided(plugin.join(earlier, decision), &config)
-            }
-            Submitted::Waiting(ticket) => {
-                self.phase.replace(Phase::Waiting(ticket, earlier));
-                host::run_root(plugin.root, self.id);
                 Action::Pause
             }
-            Submitted::Counting(admission) => {
-                let decision = plugin.join(earlier, Decision::Admit(admission));
-                host::note(access_log::entry(&config, &decision));
-                self.phase.replace(Phase::Decided(decision));
+            Arrival::Waiting => {
                 host::run_root(plugin.root, self.id);
-                Action::Continue
+                return Action::Pause;
             }
-        }
+            Arrival::Counting => {
+                let action = self.carry_out(&config);
+                host::run_root(plugin.root, self.id);
+                return action;
+            }
+            Arrival::Decided => self.carry_out(&config),
+        };
+        plugin.wake();
+        action
     }
 
     // Envoy calls the next two for a waiting request only if Cargo alone built the module and the
@@ -146,14 +116,11 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_headers(&mut self, _headers: usize, end: bool) -> Action {
-        self.has_response = true;
-        let settled = self.settle(|grpc| host::response_headers(grpc, end));
-        if let Phase::Decided(decision @ Decision::Admit(admission)) = &*self.phase.borrow() {
+        self.exchange.borrow_mut().response_begins();
+        self.settle(|grpc| host::response_headers(grpc, end));
+        if let Some(admission) = self.exchange.borrow().admission() {
             let plugin = &self.plugin;
             let config = plugin.config();
-            if settled {
-                host::note(access_log::entry(&config, decision));
-            }
             let time = || plugin.response_time();
             for (name, value) in
                 response::response_headers(&config, &admission.standings, &host::Response, time)
@@ -165,32 +132,24 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_trailers(&mut self, _trailers: usize) -> Action {
-        if self.settle(|_| Some(host::response_trailers()))
-            && let Phase::Decided(decision) = &*self.phase.borrow()
-        {
-            host::note(access_log::entry(&self.plugin.config(), decision));
-        }
+        self.settle(|_| Some(host::response_trailers()));
         Action::Continue
     }
 }
 
 impl Context for Stream {
     fn on_done(&mut self) -> bool {
-        match &mut *self.phase.borrow_mut() {
-            Phase::Waiting(ticket, earlier) => {
-                self.plugin.worker.borrow_mut().cancel(*ticket, self.plugin.now());
-                self.plugin.abandon(earlier.take());
-            }
-            Phase::Unreached(held) => self.plugin.refund(std::mem::take(held)),
-            Phase::Uncounted | Phase::Decided(_) => {}
+        let plugin = &self.plugin;
+        let now = plugin.now();
+        let mut exchange = self.exchange.borrow_mut();
+        let mut worker = plugin.worker.borrow_mut();
+        if let Some(admission) = exchange.redirected(host::is_redirected) {
+            worker.refund(plugin.redirects.keep(self.id, admission), now);
         }
-        if let Some(admission) = self.redirected() {
-            let oldest = self.plugin.redirects.keep(self.id, admission);
-            self.plugin.refund(oldest.map(|oldest| oldest.held).unwrap_or_default());
-        }
-        // No answer can come after this, and Envoy writes the access log now.
-        self.settle(|_| Some(Answered::Abandoned));
-        self.plugin.wake();
+        // Envoy writes the access log now.
+        exchange.end(&mut worker, now);
+        drop(worker);
+        plugin.wake();
         true
     }
 }

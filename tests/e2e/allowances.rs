@@ -12,6 +12,7 @@
 
 use anyhow::Result;
 use quotagate_support::edits;
+use quotagate_support::envoy::EnvoyOptions;
 use quotagate_support::http::{Request, Response};
 use quotagate_support::jwt;
 use serde_json::{Value, json};
@@ -300,7 +301,8 @@ fn cost_from_a_header_stays_within_its_bounds() -> Result<()> {
 #[test]
 fn cost_above_the_quota_is_refused_without_a_store_call() -> Result<()> {
     let cost = json!({"header": {"name": "x-cost", "max": 10}});
-    let rig = Rig::start(per_user(json!({"quota": 3, "cost": cost})))?;
+    let rig =
+        Rig::start_with(per_user(json!({"quota": 3, "cost": cost})), EnvoyOptions::through_store)?;
     let costs = |cost: &str| Ok::<_, anyhow::Error>(user("alice")?.header("x-cost", cost));
     let mut client = rig.client()?;
     for _ in 0..2 {

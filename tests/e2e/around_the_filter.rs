@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use quotagate_support::envoy::{self, Envoy, EnvoyOptions};
+use anyhow::Result;
+use quotagate_support::envoy::{self, Envoy, EnvoyOptions, Form};
 use quotagate_support::http::Request;
 use quotagate_support::store::StoreProcess;
 use quotagate_support::upstream::Upstream;
@@ -17,7 +17,6 @@ use crate::inspect;
 use crate::rig::{Rig, document, per_caller};
 
 const LIMIT: Duration = Duration::from_secs(20);
-const FILTER: &str = "envoy.filters.http.wasm";
 const ROUTE: &str = "/route_config/virtual_hosts/0/routes/0";
 const EXTENSIONS: &str = "type.googleapis.com/envoy.extensions.filters.http";
 
@@ -75,7 +74,7 @@ fn upstream_filter_counts_each_attempt_and_its_refusal_is_not_retried() -> Resul
     let rig = Rig::start_with(document(json!([per_caller(5)])), |options| {
         options.edit(retries()).edit(|config| {
             let filters = yaml::list(envoy::manager(config)?, "http_filters")?;
-            let index = filters.iter().position(|filter| filter["name"] == FILTER).context("no filter")?;
+            let index = envoy::position(filters)?;
             let filter = filters.remove(index);
             let clusters = yaml::at(config, "/static_resources/clusters")?;
             yaml::named(clusters, "upstream")?["typed_extension_protocol_options"] = json!({
@@ -163,8 +162,7 @@ fn filter(options: &EnvoyOptions, quota: Value) -> Result<Value> {
     let mut policy = per_caller(5);
     policy["quota"] = quota;
     let mut config = options.clone().document(document(json!([policy]))).config()?;
-    let filters = yaml::list(envoy::manager(&mut config)?, "http_filters")?;
-    filters.iter().find(|filter| filter["name"] == FILTER).cloned().context("no filter")
+    envoy::filter(&mut config).cloned()
 }
 
 #[test]
@@ -178,14 +176,13 @@ fn ecds_changes_the_configuration_of_live_connections_and_rejects_a_bad_one() ->
         "name": "quotagate",
         "config_discovery": {
             "config_source": {"path_config_source": {"path": file}, "resource_api_version": "V3"},
-            "type_urls": [format!("{EXTENSIONS}.wasm.v3.Wasm")]
+            "type_urls": [Form::of_run()?.type_url()]
         }
     });
     let envoy = Envoy::start(&options.clone().edit(move |config| {
         config["node"] = json!({"id": "test", "cluster": "test"});
         let filters = yaml::list(envoy::manager(config)?, "http_filters")?;
-        let index =
-            filters.iter().position(|filter| filter["name"] == FILTER).context("no filter")?;
+        let index = envoy::position(filters)?;
         filters[index] = discovered.clone();
         Ok(())
     }))?;

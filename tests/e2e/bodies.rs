@@ -1,13 +1,13 @@
 //! Bodies of waiting requests: no part of a body reaches the upstream before the filter decides.
 //!
-//! With `allow_on_headers_stop_iteration`, Envoy holds back only what the filter asks for. Without
-//! it, Envoy holds back everything.
+//! With `allow_on_headers_stop_iteration`, Envoy holds back only what the Wasm filter asks for.
+//! Without it, Envoy holds back everything. The native module always asks for everything.
 
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use quotagate_support::envoy::{self, EnvoyOptions};
+use quotagate_support::envoy::{self, EnvoyOptions, Form};
 use quotagate_support::http::Request;
 use quotagate_support::{http2, wait};
 use serde_json::{Value, json};
@@ -18,10 +18,12 @@ use crate::rig::{Rig, document, per_caller};
 const QUOTA: u64 = 2;
 const POSTS: usize = 40;
 
-fn stop_iteration(allowed: bool) -> impl FnOnce(EnvoyOptions) -> EnvoyOptions {
+/// Sets the field of the Wasm plugin; `None` leaves it out.
+fn stop_iteration(allowed: Option<bool>) -> impl FnOnce(EnvoyOptions) -> EnvoyOptions {
     move |options| {
+        let Some(allowed) = allowed else { return options };
         options.edit(move |config: &mut Value| {
-            envoy::filter(config)?["allow_on_headers_stop_iteration"] = json!(allowed);
+            envoy::plugin(config)?["allow_on_headers_stop_iteration"] = json!(allowed);
             Ok(())
         })
     }
@@ -31,7 +33,7 @@ fn count(statuses: &[u16], wanted: u16) -> usize {
     statuses.iter().filter(|status| **status == wanted).count()
 }
 
-fn no_body_overtakes_its_decision(allowed: bool) -> Result<()> {
+fn no_body_overtakes_its_decision(allowed: Option<bool>) -> Result<()> {
     let mut rig = Rig::start_with(document(json!([per_caller(QUOTA)])), stop_iteration(allowed))?;
     let statuses = rig.statuses_together(&vec![Request::post("/orders", b"one more"); POSTS])?;
     let admitted = [count(&statuses, 200) as u64, rig.upstream.requests()];
@@ -42,21 +44,25 @@ fn no_body_overtakes_its_decision(allowed: bool) -> Result<()> {
 
 #[test]
 fn parallel_posts_execute_no_more_than_the_quota() -> Result<()> {
-    no_body_overtakes_its_decision(false)
+    no_body_overtakes_its_decision(None)
 }
 
 #[test]
 fn parallel_posts_execute_no_more_than_the_quota_with_stop_iteration() -> Result<()> {
-    no_body_overtakes_its_decision(true)
+    if !Form::Wasm.is_under_test("allow_on_headers_stop_iteration")? {
+        return Ok(());
+    }
+    no_body_overtakes_its_decision(Some(true))
 }
 
 #[test]
 fn body_larger_than_envoys_buffers_waits_and_passes() -> Result<()> {
-    for allowed in [false, true] {
+    let wasm = Form::of_run()? == Form::Wasm;
+    for allowed in [None, Some(true)].into_iter().filter(|allowed| wasm || allowed.is_none()) {
         let mut rig = Rig::start_with(document(json!([per_caller(1)])), stop_iteration(allowed))?;
         let upload = Request::post("/upload", &vec![b'a'; 8 << 20]);
         let mut client = rig.client()?;
-        rig.store.freeze()?;
+        rig.freeze()?;
         let status = thread::scope(|scope| -> Result<u16> {
             // Envoy stops reading when its buffers are full, so sending blocks until the filter
             // decides.
@@ -67,10 +73,10 @@ fn body_larger_than_envoys_buffers_waits_and_passes() -> Result<()> {
                     "^http.ingress.downstream_flow_control_paused_reading_total$",
                 )? > 0)
             })?;
-            rig.store.thaw()?;
+            rig.thaw()?;
             Ok(sending.join().expect("no panic")?.status)
         })?;
-        assert_eq!(status, 200, "{allowed}");
+        assert_eq!(status, 200, "{allowed:?}");
     }
     Ok(())
 }
@@ -80,7 +86,7 @@ fn http2_client_sends_little_while_its_request_waits() -> Result<()> {
     let mut rig = Rig::start(document(json!([per_caller(1)])))?;
     let upload = Request::post("/upload", &vec![b'a'; 3 << 20]);
     let mut client = http2::Client::connect(rig.envoy.port())?;
-    rig.store.freeze()?;
+    rig.freeze()?;
     let (status, ahead) = thread::scope(|scope| -> Result<(u16, u64)> {
         let sending = scope.spawn(|| client.send(&upload));
         let received = || inspect::stat(&rig.envoy, "^http.ingress.downstream_cx_rx_bytes_total$");
@@ -90,7 +96,7 @@ fn http2_client_sends_little_while_its_request_waits() -> Result<()> {
         // The client sends one more window at once, because Envoy buffers that much.
         thread::sleep(Duration::from_millis(500));
         let ahead = received()?;
-        rig.store.thaw()?;
+        rig.thaw()?;
         Ok((sending.join().expect("no panic")?.response.status, ahead))
     })?;
     assert_eq!(status, 200);

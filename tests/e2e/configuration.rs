@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Result;
-use quotagate_support::envoy::{Envoy, EnvoyOptions, ListenerFile};
+use quotagate_support::envoy::{self, Envoy, EnvoyOptions, Form, ListenerFile};
 use quotagate_support::store::StoreProcess;
 use quotagate_support::upstream::Upstream;
 use quotagate_support::{http, paths, wait, yaml};
@@ -14,9 +14,12 @@ use crate::rig::{document, per_caller};
 
 #[test]
 fn shipped_configuration_is_valid() -> Result<()> {
-    let mut config = yaml::read(&paths::envoy_config())?;
-    let filter = quotagate_support::envoy::filter(&mut config)?;
-    *yaml::at(filter, "/vm_config/code/local/filename")? = json!(paths::filter());
+    let form = Form::of_run()?;
+    let mut config = yaml::read(&form.shipped())?;
+    if form == Form::Wasm {
+        let plugin = envoy::plugin(&mut config)?;
+        *yaml::at(plugin, "/vm_config/code/local/filename")? = json!(paths::filter());
+    }
     Envoy::validate(&config).map_err(anyhow::Error::msg)
 }
 
@@ -24,18 +27,20 @@ fn shipped_configuration_is_valid() -> Result<()> {
 /// write them.
 #[test]
 fn values_as_people_write_them_in_envoys_yaml_are_accepted() -> Result<()> {
-    let text = fs::read_to_string(paths::envoy_config())?;
+    let form = Form::of_run()?;
+    let mut text = fs::read_to_string(form.shipped())?;
+    if form == Form::Wasm {
+        text = text.replace("dist/quotagate.wasm", &paths::filter().display().to_string());
+    }
     let replaced = [
-        ("dist/quotagate.wasm", paths::filter().display().to_string()),
-        (
-            "on_failure: allow",
-            "local_share: 0.25\n                              on_failure: local".to_owned(),
-        ),
-        ("quota: 5\n", "quota: 5000000000\n                                mode: off\n".to_owned()),
+        ("on_failure: allow", ["local_share: 0.25", "on_failure: local"]),
+        ("quota: 5\n", ["quota: 5000000000", "mode: off\n"]),
     ];
     let written = replaced.iter().fold(text, |text, (from, to)| {
-        assert!(text.contains(from), "{from} is not in the shipped configuration");
-        text.replace(from, to)
+        let line = text.lines().find(|line| line.contains(from.trim_end()));
+        let line = line.expect("the shipped configuration has it");
+        let indent = &line[..line.len() - line.trim_start().len()];
+        text.replace(from, &to.join(&format!("\n{indent}")))
     });
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("envoy.yaml");
@@ -111,4 +116,37 @@ fn invariant_6_bad_configuration_never_replaces_a_good_one() -> Result<()> {
     wait::until_true("the next good configuration to be served", Duration::from_secs(20), || {
         Ok(limit()? == "7")
     })
+}
+
+#[test]
+fn wasm_form_refuses_a_store_inside_the_filter_and_keeps_the_old_configuration() -> Result<()> {
+    if !Form::Wasm.is_under_test("`store.redis` is refused")? {
+        return Ok(());
+    }
+    let store = StoreProcess::start("memory:", &[])?;
+    let upstream = Upstream::start()?;
+    let file = ListenerFile::new()?;
+    let options = |inside: bool| {
+        let mut document = document(json!([per_caller(5)]));
+        if inside {
+            document["store"] = json!({"redis": "redis://u:s3cret@127.0.0.1:6379"});
+        }
+        EnvoyOptions::new(upstream.port(), store.port()).document(document)
+    };
+    file.publish("1", &options(false).config()?)?;
+    let envoy = Envoy::start(&options(false).edit(file.edit()))?;
+    let limit = || -> Result<String> {
+        let response = http::get(envoy.port(), "/")?;
+        Ok(response.header("x-ratelimit-limit").unwrap_or_default().to_owned())
+    };
+    assert_eq!(limit()?, "5");
+    file.publish("2", &options(true).config()?)?;
+    wait::until_true("the configuration to be refused", Duration::from_secs(20), || {
+        Ok(envoy.log().contains("configuration refused: store.redis: needs the native form"))
+    })?;
+    assert_eq!(limit()?, "5", "the good configuration stays in use");
+    let refusals =
+        envoy.log().lines().filter(|line| line.contains("quotagate: ")).collect::<String>();
+    assert!(!refusals.contains("s3cret"), "{refusals}");
+    Ok(())
 }

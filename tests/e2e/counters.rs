@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use quotagate_support::envoy::EnvoyOptions;
 use quotagate_support::http::Request;
 use quotagate_support::{jwt, wait};
 use serde_json::json;
@@ -121,7 +122,7 @@ fn longest_window_has_366_days() -> Result<()> {
 fn policy_that_is_off_makes_no_store_call() -> Result<()> {
     let mut off = per_caller(0);
     off["mode"] = json!("off");
-    let rig = Rig::start(document(json!([off])))?;
+    let rig = Rig::start_with(document(json!([off])), EnvoyOptions::through_store)?;
     let response = rig.client()?.send(&Request::get("/"))?;
     assert_eq!((response.status, response.header("x-ratelimit-limit")), (200, None));
     assert_eq!(inspect::calls(&rig.store, 200)?, 0);

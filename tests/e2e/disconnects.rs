@@ -15,8 +15,8 @@ fn invariants_2_and_3_clients_that_stay_are_answered_when_half_of_the_batch_leav
     let mut document = document(json!([per_caller(CLIENTS as u64)]));
     document["store"]["timeout"] = json!("60s");
     let mut rig = Rig::start(document)?;
-    // The store is paused, so all requests wait: the first for its call, the others in the batch.
-    rig.store.freeze()?;
+    // Counting is frozen, so all requests wait: the first for its call, the others in the batch.
+    rig.freeze()?;
     let mut clients = (0..CLIENTS).map(|_| rig.client()).collect::<Result<Vec<Client>>>()?;
     for client in &mut clients {
         client.start(&Request::get("/"))?;
@@ -37,7 +37,7 @@ fn invariants_2_and_3_clients_that_stay_are_answered_when_half_of_the_batch_leav
     wait::until_true("half of the clients to be gone", Duration::from_secs(8), || {
         Ok(waiting(&rig)? == CLIENTS as u64 / 2)
     })?;
-    rig.store.thaw()?;
+    rig.thaw()?;
     for client in &mut stay {
         assert_eq!(client.finish()?.status, 200);
     }

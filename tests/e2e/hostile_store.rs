@@ -71,10 +71,13 @@ impl Rig {
     }
 
     fn calls(&self, outcome: &str) -> Result<u64> {
-        // Metrics that are not outcomes of a call have their full name here.
-        let name = format!("^wasmcustom.quotagate_(calls.shop.{outcome}|{outcome}.shop)$");
-        let stats = self.envoy.stats(&name)?;
-        Ok(stats.trim().rsplit_once(": ").map_or(Ok(0), |(_, value)| value.parse())?)
+        let count = if outcome == "items_failed" {
+            self.envoy.metric("quotagate_items_failed", &[("domain", "shop")])?
+        } else {
+            let labels = [("domain", "shop"), ("outcome", outcome)];
+            self.envoy.metric("quotagate_calls", &labels)?
+        };
+        Ok(count.unwrap_or_default())
     }
 
     /// Lets the store behave again, and waits until the filter calls it.
@@ -183,7 +186,7 @@ fn deny_refuses_in_time_whatever_the_store_answers() -> Result<()> {
         })?;
         rig.heal().with_context(|| format!("after {name}"))?;
     }
-    assert_eq!(inspect::stat(&rig.envoy, "^wasm.quotagate.vm_reload_success$")?, 0);
+    assert_eq!(inspect::restarts(&rig.envoy)?, 0);
     assert!(
         rig.upstream.requests() <= rig.store.granted(),
         "more requests admitted than units granted"

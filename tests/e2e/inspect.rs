@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use quotagate_support::envoy::Envoy;
+use quotagate_support::envoy::{Envoy, Form};
 use quotagate_support::http;
 use quotagate_support::redis::Redis;
 use quotagate_support::store::StoreProcess;
@@ -61,6 +61,15 @@ pub fn stat(envoy: &Envoy, filter: &str) -> Result<u64> {
         values.map(|(_, value)| Ok(value.trim().parse()?)).collect::<Result<Vec<u64>>>()?;
     anyhow::ensure!(!values.is_empty(), "no statistic matches {filter}");
     Ok(values.iter().sum())
+}
+
+/// How often Envoy found the filter dead and restarted it or was about to. A native module has no
+/// such life: what it survives is in its log.
+pub fn restarts(envoy: &Envoy) -> Result<u64> {
+    match Form::of_run()? {
+        Form::Wasm => stat(envoy, "^wasm.quotagate.vm_reload"),
+        Form::Native => Ok(0),
+    }
 }
 
 /// Now, in seconds since 1970.

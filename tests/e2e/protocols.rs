@@ -43,7 +43,7 @@ fn grpc_clients_get_a_grpc_status_and_retry_time() -> Result<()> {
         exhausted.response.header("grpc-retry-pushback-ms").unwrap_or_default().parse()?;
     assert!(pushback > 0, "{pushback}");
     assert_grpc(&call(&mut client, "/unauthenticated")?, "16", "");
-    rig.store.kill()?;
+    rig.kill_counting()?;
     assert_grpc(&call(&mut client, "/unavailable")?, "14", "");
     Ok(())
 }

@@ -15,11 +15,15 @@ use crate::inspect;
 
 /// Envoy in front of an upstream, and a store with its own Redis. The fields are dropped in this
 /// order.
+///
+/// The Wasm filter calls the store. The native module counts in the same Redis by itself, unless
+/// the test says [`EnvoyOptions::through_store`]. The store is there for operators in both forms.
 pub struct Rig {
     pub envoy: Envoy,
     pub upstream: Upstream,
     pub store: StoreProcess,
     pub redis: Redis,
+    counts_in_redis: bool,
 }
 
 impl Rig {
@@ -36,10 +40,26 @@ impl Rig {
         let redis = Redis::start()?;
         let store = StoreProcess::start(&redis.url(), &[])?;
         let upstream = Upstream::start()?;
-        let envoy = Envoy::start(&change(
-            EnvoyOptions::new(upstream.port(), store.port()).document(document),
-        ))?;
-        Ok(Self { envoy, upstream, store, redis })
+        let options = EnvoyOptions::new(upstream.port(), store.port()).redis(&redis.url());
+        let options = change(options.document(document));
+        let counts_in_redis = options.counts_in_redis()?;
+        let envoy = Envoy::start(&options)?;
+        Ok(Self { envoy, upstream, store, redis, counts_in_redis })
+    }
+
+    /// Freezes what the proxy waits for: requests get no units until [`thaw`](Self::thaw).
+    pub fn freeze(&mut self) -> Result<()> {
+        if self.counts_in_redis { self.redis.freeze() } else { self.store.freeze() }
+    }
+
+    /// Ends a [`freeze`](Self::freeze).
+    pub fn thaw(&mut self) -> Result<()> {
+        if self.counts_in_redis { self.redis.thaw() } else { self.store.thaw() }
+    }
+
+    /// Kills what the proxy waits for.
+    pub fn kill_counting(&mut self) -> Result<()> {
+        if self.counts_in_redis { self.redis.kill() } else { self.store.kill() }
     }
 
     /// A connection to Envoy.
@@ -63,10 +83,10 @@ impl Rig {
         requests.iter().map(|request| Ok(client.send(request)?.status)).collect()
     }
 
-    /// The statuses of these requests, each over its own connection. The store is paused until all
+    /// The statuses of these requests, each over its own connection. Counting is frozen until all
     /// are under way, so that they are decided together.
     pub fn statuses_together(&mut self, requests: &[Request]) -> Result<Vec<u16>> {
-        self.store.freeze()?;
+        self.freeze()?;
         let mut clients = requests.iter().map(|_| self.client()).collect::<Result<Vec<_>>>()?;
         for (client, request) in clients.iter_mut().zip(requests) {
             client.start(request)?;
@@ -75,7 +95,7 @@ impl Rig {
             Ok(inspect::stat(&self.envoy, "^http.ingress.downstream_rq_active$")?
                 == requests.len() as u64)
         })?;
-        self.store.thaw()?;
+        self.thaw()?;
         clients.iter_mut().map(|client| Ok(client.finish()?.status)).collect()
     }
 }

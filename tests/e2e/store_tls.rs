@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use quotagate_support::envoy::{Envoy, EnvoyOptions};
+use quotagate_support::envoy::{Envoy, EnvoyOptions, LOG_LEVELS};
 use quotagate_support::http::{Client, Request};
 use quotagate_support::store::{StoreOptions, StoreProcess};
 use quotagate_support::tls::{Authority, Certificate, Holder};
@@ -57,7 +57,7 @@ impl Front {
         let mut config = shipped("store_front.yaml", directory.path())?;
         *yaml::at(&mut config, "/static_resources/listeners/0/address")? = loopback(0);
         config["admin"] = json!({"address": loopback(0)});
-        let front = Envoy::start_config(&config, 1, "wasm:info")?;
+        let front = Envoy::start_config(&config, 1, LOG_LEVELS)?;
         Ok(Self { front, _store: store, authority, stranger, directory })
     }
 

@@ -15,8 +15,14 @@ use quotagate_support::{jwt, paths, ports, yaml};
 use serde_json::{Value, json};
 
 /// Parts for `envoy.yaml`. (The others have tests beside those that use them.)
-const SNIPPETS: [&str; 5] =
-    ["access_log.yaml", "cors.yaml", "mtls.yaml", "routes.yaml", "stats_tags.yaml"];
+const SNIPPETS: [&str; 6] = [
+    "access_log.yaml",
+    "cors.yaml",
+    "mtls.yaml",
+    "native_access_log.yaml",
+    "routes.yaml",
+    "stats_tags.yaml",
+];
 
 /// The shipped configuration with the change `edit`, in front of a store in memory.
 struct Rig {
@@ -40,7 +46,7 @@ impl Rig {
 
 /// Sets a timeout for a slow machine, and lets no request pass uncounted.
 fn patient(config: &mut Value) -> Result<()> {
-    let store = yaml::at(envoy::filter(config)?, "/configuration/value/store")?;
+    let store = yaml::at(envoy::document(config)?, "/store")?;
     *store = json!({"cluster": "quota_store", "timeout": "10s", "on_failure": "deny"});
     Ok(())
 }
@@ -54,6 +60,7 @@ fn every_file_has_a_test() -> Result<()> {
     }
     let others = [
         "envoy.yaml",
+        "native.yaml",
         "quota_store_several.yaml",
         "quota_store_tls.yaml",
         "quota_store_unix.yaml",
@@ -114,7 +121,7 @@ fn pre_flights_spend_no_quota_and_scripts_may_read_a_refusal() -> Result<()> {
     let rig = Rig::start(Box::new(move |config| {
         cors(config)?;
         // So long that the window does not end during the test.
-        let policy = yaml::at(envoy::filter(config)?, "/configuration/value/policies/0/window")?;
+        let policy = yaml::at(envoy::document(config)?, "/policies/0/window")?;
         *policy = json!("366d");
         Ok(())
     }))?;

@@ -6,7 +6,9 @@ use anyhow::{Result, bail};
 use quotagate_workspace::{task, tools};
 
 use crate::{
-    build, demo, deny, lint,
+    build,
+    demo::Demo,
+    deny, lint,
     setup::{self, Consent, Part, WASM_TARGET},
     test,
 };
@@ -36,7 +38,11 @@ pub fn run(consent: Consent) -> Result<()> {
     deny::run()?;
     let built = test::run(consent)?;
     build::demo_from(&built)?;
-    demo::start(free_port(10_000)?, true)
+    build::demo_native_from(&built)?;
+    for native in [false, true] {
+        Demo { port: free_port(10_000)?, once: true, native }.wait()?;
+    }
+    Ok(())
 }
 
 /// Format, prose and lints.

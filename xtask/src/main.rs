@@ -42,19 +42,30 @@ fn command() -> Command {
     let tasks = [
         Command::new("setup")
             .about("Find or fetch what the tasks need: the Wasm target, Envoy, Redis, Chromium, promtool")
-            .args([yes(), flag("bench", "Also wrk, which `cargo xtask bench` needs")]),
+            .args([
+                yes(),
+                flag("bench", "Also wrk, which `cargo xtask bench` needs"),
+                flag("native", "Also cargo-zigbuild and zig, which link the native module for old systems"),
+            ]),
         Command::new("build")
-            .about("Build dist/quotagate.wasm (the filter) and dist/quotagate (the store and the commands)")
+            .about("Build dist/quotagate.wasm (the filter), dist/libquotagate.so (the native module) and dist/quotagate (the store and the commands)")
             .args([
                 flag("dev", "Build what tests run, in target/parts, without optimising the command"),
                 flag("unbatched", "Build only the filter that `cargo xtask bench` compares with")
                     .conflicts_with("dev"),
+                Arg::new("target")
+                    .long("target")
+                    .value_name("ARCHITECTURE")
+                    .value_parser(build::native::ARCHITECTURES)
+                    .conflicts_with_all(["dev", "unbatched"])
+                    .help("Build only the native module, for this architecture, in dist/ARCHITECTURE"),
             ]),
         Command::new("demo")
             .about("Run everything on this machine: the store, a sample upstream, Envoy with the filter")
             .args([
                 yes(),
                 flag("once", "Send a scripted burst, print the responses, and fail if one is wrong"),
+                flag("native", "Load the native module into Envoy, which needs no store"),
                 Arg::new("port")
                     .long("port")
                     .default_value("10000")
@@ -93,14 +104,20 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
         |name| arguments.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or_default();
     let consent = if flag("yes") { Consent::Given } else { Consent::NotGiven };
     match task {
-        "setup" if flag("bench") => setup::run(&[Part::ALL, &[Part::Wrk]].concat(), consent),
-        "setup" => setup::run(Part::ALL, consent),
+        "setup" => {
+            let further = [(Part::Wrk, flag("bench")), (Part::Zig, flag("native"))];
+            let further = further.into_iter().filter_map(|(part, wanted)| wanted.then_some(part));
+            setup::run(&Part::ALL.iter().copied().chain(further).collect::<Vec<_>>(), consent)
+        }
         "build" if flag("unbatched") => build::unbatched(),
         "build" if flag("dev") => build::tests().map(drop),
-        "build" => build::release(),
+        "build" => match arguments.get_one::<String>("target") {
+            Some(architecture) => build::native::for_architecture(architecture),
+            None => build::release(),
+        },
         "demo" => {
             let port = arguments.get_one::<u16>("port").copied().context("no port")?;
-            demo::run(port, flag("once"), consent)
+            demo::Demo { port, once: flag("once"), native: flag("native") }.run(consent)
         }
         "check" => ci::check(),
         "test" => test::run(consent).map(drop),

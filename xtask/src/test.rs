@@ -1,8 +1,8 @@
 //! `cargo xtask test`: everything that a release needs.
 //!
 //! The tests of the filter and those of the store mostly wait for processes and timers, so two
-//! lanes of test binaries run side by side. Tests that compute, or that measure what load and
-//! faults do to clients, run alone.
+//! lanes of test binaries run side by side. The second lane also has the end-to-end tests of the
+//! native module. Tests that compute, or that measure what load and faults do to clients, run alone.
 
 use std::{
     io::{self, Write},
@@ -26,6 +26,11 @@ const FIRST: &[&str] = &[""];
 /// The packages of the second lane. All others run alone.
 const SECOND: &[&str] = &["crates/cli", "crates/control", "crates/operate", "crates/store"];
 
+/// The tests that run once for each form of the filter.
+const BOTH_FORMS: &str = "e2e";
+/// The variable that selects the form, and the form that is not the default.
+const NATIVE: (&str, &str) = ("QUOTAGATE_FORM", "native");
+
 /// Sets up, builds, and runs every test; returns what was built.
 pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
     setup::run(Part::ALL, consent)?;
@@ -33,8 +38,10 @@ pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
     task::step("test: everything");
     let binaries: Vec<Binary> = built.iter().filter_map(Binary::of).collect();
     let (first, rest): (Vec<_>, Vec<_>) = binaries.iter().partition(|binary| binary.is_in(FIRST));
-    let (second, alone): (Vec<_>, Vec<_>) =
+    let (mut second, alone): (Vec<_>, Vec<_>) =
         rest.into_iter().partition(|binary| binary.is_in(SECOND));
+    let native: Vec<Binary> = first.iter().filter_map(|binary| binary.of_native_form()).collect();
+    second.extend(&native);
     let failed = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for lane in [&first, &second] {
@@ -52,12 +59,15 @@ pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
 }
 
 /// A test binary.
+#[derive(Clone)]
 struct Binary {
     /// The folder of its package.
     package: PathBuf,
     program: PathBuf,
     /// The package and the target, for messages.
     name: String,
+    /// Whether it tests the native module.
+    native: bool,
 }
 
 impl Binary {
@@ -66,7 +76,16 @@ impl Binary {
         let package = artifact.package.clone();
         let folder = package.strip_prefix(paths::root()).unwrap_or(&package).display();
         let name = format!("{folder}/{}", artifact.name).trim_start_matches('/').to_owned();
-        Some(Self { package, program, name })
+        Some(Self { package, program, name, native: false })
+    }
+
+    /// The same tests for the other form, if they are for both.
+    fn of_native_form(&self) -> Option<Self> {
+        (self.name == BOTH_FORMS).then(|| Self {
+            name: format!("{} ({})", self.name, NATIVE.1),
+            native: true,
+            ..self.clone()
+        })
     }
 
     fn is_in(&self, folders: &[&str]) -> bool {
@@ -77,13 +96,14 @@ impl Binary {
     /// Runs it in the folder of its package, as Cargo does, and shows its output in one piece.
     fn run_into(&self, failed: &Mutex<Vec<String>>) {
         let begun = Instant::now();
-        let passed = output(&self.program, &self.package).and_then(|(passed, text)| {
-            let seconds = begun.elapsed().as_secs_f32();
-            let mut out = io::stdout().lock();
-            writeln!(out, "     Running {} ({seconds:.1} s)", self.name)?;
-            out.write_all(&text)?;
-            Ok(passed)
-        });
+        let passed =
+            output(&self.program, &self.package, self.native).and_then(|(passed, text)| {
+                let seconds = begun.elapsed().as_secs_f32();
+                let mut out = io::stdout().lock();
+                writeln!(out, "     Running {} ({seconds:.1} s)", self.name)?;
+                out.write_all(&text)?;
+                Ok(passed)
+            });
         let why = match passed {
             Ok(true) => return,
             Ok(false) => self.name.clone(),
@@ -94,10 +114,11 @@ impl Binary {
 }
 
 /// Whether a program succeeds, and what it prints on both streams.
-fn output(program: &Path, folder: &Path) -> Result<(bool, Vec<u8>)> {
+fn output(program: &Path, folder: &Path, native: bool) -> Result<(bool, Vec<u8>)> {
     let (mut reader, writer) = io::pipe().context("cannot make a pipe")?;
     let mut command = Command::new(program);
     command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).stdin(Stdio::null());
+    command.envs(native.then_some(NATIVE));
     command.stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
     // The command holds the write ends. Unless it is dropped, reading does not end with the child.
@@ -120,7 +141,7 @@ mod tests {
                 .unwrap();
             let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
             std::fs::set_permissions(&program, permissions).unwrap();
-            output(&program, directory.path()).unwrap()
+            output(&program, directory.path(), false).unwrap()
         };
         assert_eq!(run("0"), (true, b"one\ntwo\n".to_vec()));
         assert!(!run("3").0);
@@ -137,9 +158,11 @@ mod tests {
         };
         let binary = Binary::of(&artifact).unwrap();
         assert!(binary.is_in(FIRST) && !binary.is_in(SECOND) && binary.name == "e2e");
+        assert_eq!(binary.of_native_form().unwrap().name, "e2e (native)");
         artifact.package = paths::root().join("crates/store");
         let binary = Binary::of(&artifact).unwrap();
         assert!(binary.is_in(SECOND) && binary.name == "crates/store/e2e");
+        assert!(binary.of_native_form().is_none());
         artifact.package = paths::root().join("testing/chaos");
         let binary = Binary::of(&artifact).unwrap();
         assert!(!binary.is_in(FIRST) && !binary.is_in(SECOND));

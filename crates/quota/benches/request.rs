@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::process::exit;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use divan::counter::ItemsCount;
@@ -143,8 +143,8 @@ fn matched_by_expression(bencher: Bencher, path: Expression) {
 
 #[divan::bench(name = "match, key and a refusal out of the ledger, budget 1500 ns")]
 fn ledger_hit(bencher: Bencher) {
-    let config = Rc::new(config());
-    let mut worker = Worker::new(Rc::clone(&config), 1);
+    let config = Arc::new(config());
+    let mut worker = Worker::new(Arc::clone(&config), 1);
     spend(&mut worker, &config);
     bencher.bench_local(|| worker.submit(7, checks(&config, black_box(7)), at(2)));
 }
@@ -156,7 +156,7 @@ fn ledger_hit(bencher: Bencher) {
     sample_size = 100
 )]
 fn lease_hit(bencher: Bencher) {
-    let config = Rc::new(leased());
+    let config = Arc::new(leased());
     let mut worker = holding(&config);
     bencher.bench_local(|| match worker.submit(7, checks(&config, black_box(7)), at(2)) {
         Submitted::Decided(decision) => decision,
@@ -170,7 +170,7 @@ fn lease_hit(bencher: Bencher) {
     Gathered { requests: 256, budget: 200_000 },
 ])]
 fn encode(bencher: Bencher, gathered: Gathered) {
-    let config = Rc::new(config());
+    let config = Arc::new(config());
     let inputs = || waiting(&config, gathered.requests);
     let bencher = bencher.counter(ItemsCount::new(gathered.requests)).with_inputs(inputs);
     bencher.bench_local_refs(|worker| worker.next_call(at(1)));
@@ -182,7 +182,7 @@ fn encode(bencher: Bencher, gathered: Gathered) {
     Gathered { requests: 256, budget: 180_000 },
 ])]
 fn decode(bencher: Bencher, gathered: Gathered) {
-    let config = Rc::new(config());
+    let config = Arc::new(config());
     let body = reply(gathered.requests, 1);
     let inputs = || called(&config, gathered.requests);
     let bencher = bencher.counter(ItemsCount::new(gathered.requests)).with_inputs(inputs);
@@ -191,14 +191,14 @@ fn decode(bencher: Bencher, gathered: Gathered) {
 
 #[divan::bench(name = "headers of an admitted request, budget 1000 ns")]
 fn headers(bencher: Bencher) {
-    let config = Rc::new(config());
+    let config = Arc::new(config());
     let Decision::Admit(admission) = decision(&config, 1) else { stop("not admitted") };
     bencher.bench_local(|| response::quota_headers(&config, black_box(&admission.standings), now));
 }
 
 #[divan::bench(name = "answer to a refused request, budget 2500 ns")]
 fn refusal(bencher: Bencher) {
-    let config = Rc::new(config());
+    let config = Arc::new(config());
     let decision = decision(&config, 0);
     bencher.bench_local(|| {
         response::answer(&config, black_box(&decision), now).map(|answer| answer.status)
@@ -223,8 +223,8 @@ fn checks(config: &Config, user: usize) -> Vec<Check> {
 }
 
 /// A worker with so many requests that wait for a call.
-fn waiting(config: &Rc<Config>, requests: usize) -> Worker<usize> {
-    let mut worker = Worker::new(Rc::clone(config), 1);
+fn waiting(config: &Arc<Config>, requests: usize) -> Worker<usize> {
+    let mut worker = Worker::new(Arc::clone(config), 1);
     for user in 0..requests {
         worker.submit(user, checks(config, user), at(1));
     }
@@ -232,7 +232,7 @@ fn waiting(config: &Rc<Config>, requests: usize) -> Worker<usize> {
 }
 
 /// The same with their call under way.
-fn called(config: &Rc<Config>, requests: usize) -> (Worker<usize>, CallId) {
+fn called(config: &Arc<Config>, requests: usize) -> (Worker<usize>, CallId) {
     let mut worker = waiting(config, requests);
     match worker.next_call(at(1)) {
         Some(call) => (worker, call.id),
@@ -249,14 +249,14 @@ fn spend(worker: &mut Worker<usize>, config: &Config) {
 
 /// A worker that holds a thousand units of user 7, the most that a lease may, after many requests
 /// at once.
-fn holding(config: &Rc<Config>) -> Worker<usize> {
-    let mut worker = Worker::new(Rc::clone(config), 1);
+fn holding(config: &Arc<Config>) -> Worker<usize> {
+    let mut worker = Worker::new(Arc::clone(config), 1);
     for _ in 0..8000 {
         worker.submit(7, checks(config, 7), at(1));
     }
     let Some(call) = worker.next_call(at(1)) else { stop("no call is due") };
     let request: ReserveRequest =
-        serde_json::from_slice(&call.body).unwrap_or_else(|error| stop(error));
+        serde_json::from_slice(&call.body()).unwrap_or_else(|error| stop(error));
     let Some(reservation) = request.reservations.first() else { stop("nothing is asked for") };
     worker.replied(call.id, &reply(1, reservation.want + reservation.spare), at(1));
     worker
@@ -272,7 +272,7 @@ fn reply(requests: usize, granted: u64) -> Vec<u8> {
 }
 
 /// What becomes of a request that gets so many units.
-fn decision(config: &Rc<Config>, granted: u64) -> Decision {
+fn decision(config: &Arc<Config>, granted: u64) -> Decision {
     let (mut worker, call) = called(config, 1);
     worker.replied(call, &reply(1, granted), at(2));
     match worker.next_decision() {

@@ -1,7 +1,7 @@
 //! The decision on a request: what to do with it, where it stands with each policy, and which units
 //! it holds.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::evaluate::Counter;
 use crate::time::Monotonic;
@@ -48,7 +48,7 @@ pub struct Standing {
     /// The index of the policy in the configuration.
     pub policy: usize,
     /// The counter: `<domain>:<policy>:{<partition>}`.
-    pub key: Rc<str>,
+    pub key: Arc<str>,
     /// Whether the policy grants the request's cost.
     pub granted: bool,
     /// Whether it was enforced when the request arrived. Later dials do not change that.
@@ -74,7 +74,7 @@ pub struct Uncounted {
     /// The index of the policy in the configuration.
     pub policy: usize,
     /// The counter: `<domain>:<policy>:{<partition>}`.
-    pub key: Rc<str>,
+    pub key: Arc<str>,
 }
 
 /// Units of an admitted request whose policy counts by answer. The answer spends them, or

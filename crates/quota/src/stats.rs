@@ -1,40 +1,70 @@
 //! The names of statistics. Outcomes of one family never overlap, so that they add up:
 //!
-//! | name | counts |
-//! | --- | --- |
-//! | `quotagate_requests.<domain>.<policy>.<outcome>` | requests by what the policy made of them |
-//! | `quotagate_missing_identity.<domain>.<policy>` | requests without an identity, whatever happened to them |
-//! | `quotagate_from_ledger.<domain>.<policy>` | requests that were decided without a call |
-//! | `quotagate_calls.<domain>.<outcome>` | calls for units by what became of them |
-//! | `quotagate_items_failed.<domain>` | reservations that failed in calls that were replied to |
-//! | `quotagate_suspensions.<domain>` | times that a worker stopped calling the store for a while |
-//! | `quotagate_fetches_failed.<domain>` | fetches of dials that failed |
+//! | family | labels | counts |
+//! | --- | --- | --- |
+//! | `quotagate_requests` | domain, policy, outcome | requests by what the policy made of them |
+//! | `quotagate_missing_identity` | domain, policy | requests without an identity, whatever happened to them |
+//! | `quotagate_from_ledger` | domain, policy | requests that were decided without a call |
+//! | `quotagate_calls` | domain, outcome | calls for units by what became of them |
+//! | `quotagate_items_failed` | domain | reservations that failed in calls that were replied to |
+//! | `quotagate_suspensions` | domain | times that a worker stopped calling the store for a while |
+//! | `quotagate_fetches_failed` | domain | fetches of dials that failed |
 //!
-//! `envoy/stats_tags.yaml` splits them into labels again. That works because neither the name of a
-//! policy nor that of an outcome holds a dot.
+//! A host without labels appends them to the name, each behind a dot. `envoy/stats_tags.yaml` splits
+//! them again. That works because neither the name of a policy nor that of an outcome holds a dot.
 
 use crate::config::Config;
 use crate::decision::Outcome;
 use crate::worker::{CallOutcome, Counted};
 
-/// The name of a counter. `None` if there is no such policy.
-pub fn counter(config: &Config, counted: Counted) -> Option<String> {
-    let domain = &config.domain;
+/// Statistics of one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Family {
+    /// Its name.
+    pub name: &'static str,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+}
+
+/// All families.
+pub const FAMILIES: [Family; 7] = [
+    Family { name: "quotagate_requests", labels: &["domain", "policy", "outcome"] },
+    Family { name: "quotagate_missing_identity", labels: &["domain", "policy"] },
+    Family { name: "quotagate_from_ledger", labels: &["domain", "policy"] },
+    Family { name: "quotagate_calls", labels: &["domain", "outcome"] },
+    Family { name: "quotagate_items_failed", labels: &["domain"] },
+    Family { name: "quotagate_suspensions", labels: &["domain"] },
+    Family { name: "quotagate_fetches_failed", labels: &["domain"] },
+];
+
+/// The index in [`FAMILIES`] and the labels of a counter. `None` if there is no such policy.
+pub fn labels(config: &Config, counted: Counted) -> Option<(usize, Vec<&str>)> {
+    let domain = &*config.domain;
     Some(match counted {
         Counted::Requests(policy, outcome) => {
-            let policy = &config.policies.get(policy)?.name;
+            let policy = &*config.policies.get(policy)?.name;
             match outcome {
-                Outcome::MissingIdentity | Outcome::FromLedger => {
-                    format!("quotagate_{}.{domain}.{policy}", outcome.name())
-                }
-                _ => format!("quotagate_requests.{domain}.{policy}.{}", outcome.name()),
+                Outcome::MissingIdentity => (1, vec![domain, policy]),
+                Outcome::FromLedger => (2, vec![domain, policy]),
+                _ => (0, vec![domain, policy, outcome.name()]),
             }
         }
-        Counted::Calls(CallOutcome::ItemFailed) => format!("quotagate_items_failed.{domain}"),
-        Counted::Calls(CallOutcome::Suspended) => format!("quotagate_suspensions.{domain}"),
-        Counted::Calls(CallOutcome::DialsFailed) => format!("quotagate_fetches_failed.{domain}"),
-        Counted::Calls(outcome) => format!("quotagate_calls.{domain}.{}", outcome.name()),
+        Counted::Calls(CallOutcome::ItemFailed) => (4, vec![domain]),
+        Counted::Calls(CallOutcome::Suspended) => (5, vec![domain]),
+        Counted::Calls(CallOutcome::DialsFailed) => (6, vec![domain]),
+        Counted::Calls(outcome) => (3, vec![domain, outcome.name()]),
     })
+}
+
+/// The name of a counter, for a host without labels. `None` if there is no such policy.
+pub fn counter(config: &Config, counted: Counted) -> Option<String> {
+    let (family, labels) = labels(config, counted)?;
+    let mut name = FAMILIES.get(family)?.name.to_owned();
+    for label in labels {
+        name.push('.');
+        name.push_str(label);
+    }
+    Some(name)
 }
 
 #[cfg(test)]
@@ -60,6 +90,15 @@ mod tests {
             Some("quotagate_from_ledger.shop.example.per-caller"),
             "no outcome"
         );
+        for counted in [
+            Counted::Requests(1, Outcome::Admitted),
+            Counted::Requests(1, Outcome::MissingIdentity),
+            Counted::Calls(CallOutcome::TimedOut),
+            Counted::Calls(CallOutcome::DialsFailed),
+        ] {
+            let (family, labels) = labels(&config, counted).unwrap();
+            assert_eq!(labels.len(), FAMILIES[family].labels.len(), "{counted:?}");
+        }
         let name = counter(&config, Counted::Calls(CallOutcome::Suspended));
         assert_eq!(name.as_deref(), Some("quotagate_suspensions.shop.example"), "no call");
     }

@@ -227,7 +227,10 @@ fn warns_of_on_missing_on_a_shared_counter() {
 fn warnings_are_reported_beside_faults() {
     let text = r#"{"domain": "shop", "store": {}, "digest_key": "short", "policies": []}"#;
     let faults = Config::parse(text.as_bytes()).map(|_| ()).unwrap_err();
-    assert_eq!(faults.to_string(), "store.cluster: is required");
+    assert_eq!(
+        faults.to_string(),
+        "store: must have exactly one of cluster, redis, has none of them"
+    );
     assert!(matches!(faults.warnings(), [warning] if warning.path == "digest_key"));
 }
 
@@ -247,4 +250,21 @@ fn warns_of_a_count_that_covers_only_http_or_only_grpc() {
     expect(count(json!({"status": [401], "grpc_status": [16]})), &[]);
     expect(count(json!({"status": [401], "grpc_status": []})), &[]);
     expect(count(json!({"status": [], "grpc_status": [16], "abandoned": "refund"})), &[]);
+}
+
+#[test]
+fn warns_of_stores_inside_the_filter_that_lose_counters_or_show_a_password() {
+    let store = |store: Value| json!({ "store": store });
+    expect(store(json!({"redis": "memory:"})), &["store.redis: counts in this proxy alone"]);
+    for url in ["redis://u:s3cret@h", "redis-cluster://:s3cret@a,b", "redis+unix://u:s3@/r.sock"] {
+        expect(store(json!({ "redis": url })), &["store.redis: holds a password"]);
+    }
+    for url in
+        ["redis://h", "redis://[::1]:1", "redis://u@h", "redis://u:@h", "redis+unix:///a@b:c.sock"]
+    {
+        expect(store(json!({ "redis": url })), &[]);
+    }
+    let file = |path: &str| store(json!({"redis": "redis://h", "password_file": path}));
+    expect(file("redis.password"), &["store.password_file: is relative to the directory"]);
+    expect(file("/run/secrets/redis"), &[]);
 }

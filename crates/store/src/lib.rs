@@ -20,19 +20,26 @@ pub mod server;
 pub mod store;
 pub mod url;
 
+use self::memory::{Memory, steady_clock};
+use self::redis::{Redis, Target};
+use self::store::Store;
+use self::url::StoreUrl;
+
 /// Opens the backend that `url` names. The backend connects in the background, now or as soon as it
-/// can. Needs a Tokio runtime.
+/// can. Dropping it ends its tasks and closes its connections. Needs a Tokio runtime.
 ///
 /// Every key in Redis begins with `prefix`, which must be a [`valid_prefix`].
-pub fn open(url: &url::StoreUrl, prefix: &str) -> Arc<dyn store::Store> {
-    match redis::Redis::start(url, prefix) {
-        Some(redis) => Arc::new(redis),
-        None => {
-            let memory = memory::Memory::new(memory::steady_clock());
-            memory.keep_swept();
-            Arc::new(memory)
+pub fn open(url: &StoreUrl, prefix: &str) -> Arc<dyn Store> {
+    let target = match url.clone() {
+        StoreUrl::Memory => return Arc::new(Memory::new(steady_clock()).kept_swept()),
+        StoreUrl::Cluster(login, seeds) => {
+            return Arc::new(Redis::start_cluster(login, seeds, prefix));
         }
-    }
+        StoreUrl::Redis(login, address) => Target::Address(login, address),
+        StoreUrl::Socket(login, path) => Target::Socket(login, path),
+        StoreUrl::Sentinel(login, sentinels, name) => Target::Sentinel { login, sentinels, name },
+    };
+    Arc::new(Redis::start(target, prefix))
 }
 
 /// Whether `prefix` may begin every key: 1 to 64 of `[A-Za-z0-9._-]`, so that it cannot change the

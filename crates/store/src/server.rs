@@ -1,19 +1,20 @@
 //! The call endpoint: HTTP/1.1 and HTTP/2 without TLS, where proxies reserve units.
 //!
 //! [`CallEndpoint`] answers `POST /v1/reserve` and `POST /v1/telemetry` over a
-//! [`Store`](crate::store::Store). The crate `quotagate-operate` watches calls and supplies dials
-//! through [`Hooks`]. The crate `quotagate-control` serves the admin address with the same
-//! [`Listener`], [`Connections`] and [`Tokens`].
+//! [`Store`](crate::store::Store). It does the same for a caller in this process, without HTTP:
+//! [`CallEndpoint::call`] and [`CallEndpoint::dials`]. The crate `quotagate-operate` watches calls
+//! and supplies dials through [`Hooks`]. The crate `quotagate-control` serves the admin address
+//! with the same [`Listener`], [`Connections`] and [`Tokens`].
 
 mod body;
+mod call;
 mod connection;
 mod connections;
-mod deadlines;
 mod endpoint;
 mod file_limit;
 mod hooks;
 mod listener;
-mod pending;
+mod refusal;
 mod reply;
 mod reserve;
 mod route;
@@ -22,10 +23,11 @@ mod token;
 mod tracked;
 
 pub use self::body::{MAX_ARRIVAL, read_json, receive};
+pub use self::call::CarriedOut;
 pub use self::connections::Connections;
 pub use self::endpoint::CallEndpoint;
 pub use self::file_limit::{ConnectionLimits, connection_limits, raise_file_limit};
 pub use self::hooks::{Event, Hooks};
 pub use self::listener::{ListenAddr, ListenAddrError, Listener};
-pub use self::reply::{Refusal, STORE_HEADER};
+pub use self::refusal::{Refusal, STORE_HEADER};
 pub use self::token::Tokens;

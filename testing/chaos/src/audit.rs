@@ -30,8 +30,9 @@ pub struct Counts {
     pub unsure: u64,
 }
 
-/// Calls, and reservations of calls, that ended without a grant.
-const FAILED_CALLS: &str = r"^wasmcustom\.quotagate_(calls\.shop\.(dispatch_failed|unreachable|timed_out|cut_off|refused|malformed)|items_failed\.shop)$";
+/// Outcomes of calls that ended without a grant. Single reservations may have, too.
+const FAILED_CALLS: [&str; 6] =
+    ["dispatch_failed", "unreachable", "timed_out", "cut_off", "refused", "malformed"];
 /// A worker with an open breaker answers sooner than this on an idle machine. On a busy one, some
 /// of its answers look like those of calls. That hides a little and causes no false alarm.
 const AT_ONCE: Duration = Duration::from_millis(5);
@@ -51,9 +52,22 @@ pub fn counts(rig: &Rig, samples: &[Sample], kind: Kind) -> Result<Counts> {
     Ok(Counts {
         admitted: reached.saturating_sub(of(|outcome| *outcome == Outcome::Uncounted)),
         used: rig.used(kind)?.values().sum(),
-        unsure: unsure(samples, kind, rig.stat(FAILED_CALLS)?),
+        unsure: unsure(samples, kind, failed_calls(rig)?),
         ..by_window(samples, QUOTA)
     })
+}
+
+fn failed_calls(rig: &Rig) -> Result<u64> {
+    const DOMAIN: (&str, &str) = ("domain", "shop");
+    let mut sum = 0;
+    for envoy in &rig.envoys {
+        for outcome in FAILED_CALLS {
+            let labels = [DOMAIN, ("outcome", outcome)];
+            sum += envoy.metric("quotagate_calls", &labels)?.unwrap_or_default();
+        }
+        sum += envoy.metric("quotagate_items_failed", &[DOMAIN])?.unwrap_or_default();
+    }
+    Ok(sum)
 }
 
 /// How many units Redis may have counted although no client saw them admitted: those of requests

@@ -174,8 +174,8 @@ pub fn run(form: Form, mut tell: impl FnMut(&Row)) -> Result<Crowd> {
     let redis = Redis::start()?;
     let store = StoreProcess::start(&redis.url(), &[])?;
     let upstream = Upstream::start()?;
-    let options = EnvoyOptions::new(upstream.port(), store.port()).concurrency(form.workers());
-    let envoy = Envoy::start(&options.document(document(form)))?;
+    let options = EnvoyOptions::new(upstream.port(), store.port()).redis(&redis.url());
+    let envoy = Envoy::start(&options.concurrency(form.workers()).document(document(form)))?;
     let measured = |row: Row| -> Result<Row> {
         let info = redis.cli(&["INFO", "memory"])?.lines();
         let used = info

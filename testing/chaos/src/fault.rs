@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use quotagate_support::envoy::Form;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
@@ -24,6 +25,8 @@ pub struct Fault {
     pub injected: &'static str,
     /// What may result from it.
     pub bounds: Bounds,
+    /// The one form of the filter that can suffer it; `None` if both can.
+    pub only: Option<Form>,
     /// How it is run.
     pub run: Run,
 }

@@ -150,7 +150,7 @@ impl Arguments {
 
     fn faults(&self) -> Result<Vec<Fault>> {
         if self.only.is_empty() {
-            return Ok(faults::all());
+            return faults::of_run();
         }
         let find = |name: &String| match faults::named(name) {
             Some(fault) => Ok(fault),

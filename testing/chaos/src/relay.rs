@@ -1,4 +1,4 @@
-//! The network between Envoy and the store: a TCP relay that can stop forwarding, delay answers, or
+//! The network between Envoy and the store, or Redis: a TCP relay that can stop forwarding, delay answers, or
 //! cut them.
 
 use std::io::{ErrorKind, Read, Write};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use quotagate_support::cluster::Cluster;
-use quotagate_support::envoy::{Envoy, EnvoyOptions, ListenerFile, StoreAddress};
+use quotagate_support::envoy::{Envoy, EnvoyOptions, Form, ListenerFile, StoreAddress};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};
 use quotagate_support::upstream::Upstream;
@@ -59,8 +59,12 @@ pub struct Setup {
     pub keeper: Keeper,
     /// Stores, all used by every Envoy.
     pub stores: usize,
-    /// Whether a [`Relay`] stands between the Envoys and each store.
+    /// Whether a [`Relay`] stands between the Envoys and each store; of native modules, between the
+    /// Envoys and Redis.
     pub relayed: bool,
+    /// Whether native modules call the stores, too, because the fault is about these. Otherwise
+    /// they count in Redis by themselves, and stores serve operators only.
+    pub through_stores: bool,
     /// What is special about the Envoys.
     pub envoys: Proxies,
     /// What goes on meanwhile.
@@ -73,6 +77,7 @@ impl Setup {
         keeper: Keeper::Redis,
         stores: 1,
         relayed: false,
+        through_stores: false,
         envoys: Proxies::Plain,
         traffic: Traffic::PLAIN,
     };
@@ -112,7 +117,7 @@ pub struct Rig {
     pub envoys: Vec<Envoy>,
     /// How they were started.
     pub envoy_options: Vec<EnvoyOptions>,
-    /// The network in front of each store, where there is one.
+    /// The network in front of each store, or of Redis, where there is one.
     pub relays: Vec<Relay>,
     /// The stores.
     pub stores: Vec<StoreProcess>,
@@ -176,8 +181,15 @@ impl Rig {
             })?;
         }
         let mut addresses: Vec<u16> = stores.iter().map(StoreProcess::port).collect();
+        let in_redis = Form::of_run()? == Form::Native && !setup.through_stores;
         let mut relays = Vec::new();
-        if setup.relayed {
+        let mut counting = url;
+        if setup.relayed && in_redis {
+            let Backend::Redis(redis) = &backend else { bail!("a cluster tells its own ports") };
+            let relay = Relay::start(redis.port())?;
+            counting = format!("redis://127.0.0.1:{}/0", relay.port());
+            relays.push(relay);
+        } else if setup.relayed {
             relays = addresses.iter().map(|&port| Relay::start(port)).collect::<Result<_>>()?;
             addresses = relays.iter().map(Relay::port).collect();
         }
@@ -188,7 +200,9 @@ impl Rig {
             let options = options.store(StoreAddress::Ports(addresses.clone()));
             let mut options = options.document(policies.clone()).edit(edits::idle_timeout("15s"));
             options.port = ports::free()?;
-            if setup.stores > 1 {
+            if in_redis {
+                options = options.redis(&counting);
+            } else if setup.stores > 1 {
                 options = options.edit(edits::several_stores);
             }
             match setup.envoys {

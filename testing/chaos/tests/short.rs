@@ -54,6 +54,9 @@ faults![
 
 fn hold(name: &str) {
     let fault = faults::named(name).unwrap();
+    if fault.only.is_some_and(|form| !form.is_under_test(name).unwrap()) {
+        return;
+    }
     let plan = Plan::short(1);
     let findings = fault.findings(&plan).unwrap();
     let faults = findings.faults(&fault.bounds, &plan);

@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: the store, a sample upstream and Envoy with the filter, until Ctrl-C.
+//! `cargo xtask demo`: the store, a sample upstream and Envoy with the filter, until Ctrl-C. With
+//! `--native`, Envoy loads the native module, and there is no store.
 
 mod burst;
 
@@ -14,7 +15,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use quotagate_support::{
-    envoy::{Envoy, EnvoyOptions},
+    envoy::{Envoy, EnvoyOptions, Form},
     jwt, ports,
     redis::Redis,
     store::{StoreOptions, StoreProcess},
@@ -33,7 +34,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// All running parts, dropped in this order, so that Envoy goes first.
 struct Parts {
     envoy: Envoy,
-    store: StoreProcess,
+    /// The Wasm filter needs one.
+    store: Option<StoreProcess>,
     _upstream: Upstream,
     redis: Option<Redis>,
 }
@@ -45,14 +47,18 @@ struct Cli {
     /// Send a scripted burst, print the responses, and fail if one is wrong
     #[arg(long)]
     once: bool,
+    /// Load the native module into Envoy: no store
+    #[arg(long)]
+    native: bool,
     /// The port that Envoy listens on
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 }
 
 fn main() -> ExitCode {
-    let Cli { once, port } = Cli::parse();
-    match run(port, once) {
+    let Cli { once, native, port } = Cli::parse();
+    let form = if native { Form::Native } else { Form::Wasm };
+    match run(form, port, once) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -61,7 +67,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(port: u16, once: bool) -> Result<()> {
+fn run(form: Form, port: u16, once: bool) -> Result<()> {
     if !ports::is_free(port) {
         bail!("{}", port_taken(port));
     }
@@ -69,13 +75,13 @@ fn run(port: u16, once: bool) -> Result<()> {
     let flag = Arc::clone(&interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst))
         .context("cannot listen for Ctrl-C")?;
-    let mut parts = start(port, tools::redis_server().is_ok())?;
+    let mut parts = start(form, port, tools::redis_server().is_ok())?;
     let outcome = if once { burst::run(port) } else { stay(&mut parts, port, &interrupted) };
     let stopped = parts.stop();
     outcome.and(stopped)
 }
 
-fn start(port: u16, with_redis: bool) -> Result<Parts> {
+fn start(form: Form, port: u16, with_redis: bool) -> Result<Parts> {
     task::step("demo: starting the parts");
     let redis = if with_redis {
         let redis = Redis::start()?;
@@ -83,19 +89,19 @@ fn start(port: u16, with_redis: bool) -> Result<Parts> {
         Some(redis)
     } else {
         task::note(
-            "no redis-server here: the store keeps its counters in memory (one store only, lost with it)",
+            "no redis-server here: counters are in the memory of one process, and lost with it",
         );
         None
     };
     let url = redis.as_ref().map_or_else(|| "memory:".to_owned(), Redis::url);
-    let (listen, admin) =
-        (usual_or_free(STORE_PORT, "the store")?, usual_or_free(STORE_ADMIN_PORT, "its admin")?);
-    let options = StoreOptions::new(&url).listen(&format!("127.0.0.1:{listen}"));
-    let store = StoreProcess::start_with(&options.admin(&format!("127.0.0.1:{admin}")))?;
-    task::note(&format!("store: http://127.0.0.1:{} (admin {})", store.port(), store.admin_port()));
+    let store = match form {
+        Form::Wasm => Some(start_store(&url)?),
+        Form::Native => None,
+    };
     let upstream = Upstream::start()?;
     task::note(&format!("sample upstream: http://127.0.0.1:{}", upstream.port()));
-    let mut options = EnvoyOptions::new(upstream.port(), store.port());
+    let store_port = store.as_ref().map_or(0, StoreProcess::port);
+    let mut options = EnvoyOptions::new(upstream.port(), store_port).form(form).redis(&url);
     options.port = port;
     options.admin_port = usual_or_free(ADMIN_PORT, "Envoy's admin")?;
     let envoy = Envoy::start(&options)?;
@@ -103,18 +109,31 @@ fn start(port: u16, with_redis: bool) -> Result<Parts> {
     Ok(Parts { envoy, store, _upstream: upstream, redis })
 }
 
+fn start_store(url: &str) -> Result<StoreProcess> {
+    let (listen, admin) =
+        (usual_or_free(STORE_PORT, "the store")?, usual_or_free(STORE_ADMIN_PORT, "its admin")?);
+    let options = StoreOptions::new(url).listen(&format!("127.0.0.1:{listen}"));
+    let store = StoreProcess::start_with(&options.admin(&format!("127.0.0.1:{admin}")))?;
+    task::note(&format!("store: http://127.0.0.1:{} (admin {})", store.port(), store.admin_port()));
+    Ok(store)
+}
+
 impl Parts {
     fn stop(mut self) -> Result<()> {
         task::step("demo: stopping the parts");
         self.envoy.stop()?;
-        self.store.stop()?;
+        self.store.as_mut().map_or(Ok(()), StoreProcess::stop)?;
         self.redis.as_mut().map_or(Ok(()), Redis::stop)
     }
 }
 
 /// Until Ctrl-C, or until a part ends by itself.
 fn stay(parts: &mut Parts, port: u16, interrupted: &AtomicBool) -> Result<()> {
-    println!("\n{}\n", hints(port, parts.store.admin_port(), &jwt::token("alice")?));
+    let metrics = match &parts.store {
+        Some(store) => format!("{}/metrics", store.admin_port()),
+        None => format!("{}/stats?filter=quotagate", parts.envoy.admin_port()),
+    };
+    println!("\n{}\n", hints(port, &metrics, &jwt::token("alice")?));
     while !interrupted.load(Ordering::SeqCst) {
         let waited = wait::until_true("Ctrl-C", LOOK, || Ok(interrupted.load(Ordering::SeqCst)));
         // Ctrl-C in a terminal reaches every part as well, so a part that ends now did not fail.
@@ -126,7 +145,8 @@ fn stay(parts: &mut Parts, port: u16, interrupted: &AtomicBool) -> Result<()> {
 }
 
 fn ended_by_itself(parts: &mut Parts, interrupted: &AtomicBool) -> Result<()> {
-    let checked = parts.envoy.check().and_then(|()| parts.store.check());
+    let checked =
+        parts.envoy.check().and_then(|()| parts.store.as_mut().map_or(Ok(()), StoreProcess::check));
     if interrupted.load(Ordering::SeqCst) { Ok(()) } else { checked }
 }
 
@@ -148,13 +168,13 @@ fn port_taken(port: u16) -> String {
     )
 }
 
-fn hints(port: u16, store_admin: u16, token: &str) -> String {
+fn hints(port: u16, metrics: &str, token: &str) -> String {
     format!(
         "Each caller has 5 requests per minute. Try:\n\n  \
          for i in 1 2 3 4 5 6; do curl -s -o /dev/null -w '%{{http_code}}\\n' http://127.0.0.1:{port}/; done\n  \
          curl -i -H 'authorization: Bearer {token}' http://127.0.0.1:{port}/\n  \
-         curl -s http://127.0.0.1:{store_admin}/metrics\n\n\
-         The first command is you by your address, the second alice by her token, the third the metrics of the store.\n\
+         curl -s 'http://127.0.0.1:{metrics}'\n\n\
+         The first command is you by your address, the second alice by her token, the third what was counted.\n\
          Ctrl-C stops everything."
     )
 }
@@ -171,7 +191,7 @@ mod tests {
 
     #[test]
     fn there_are_three_commands_to_try() {
-        let text = hints(1, 2, "t");
+        let text = hints(1, "2/metrics", "t");
         assert_eq!(text.matches("curl -").count(), 3);
         assert!(text.contains("%{http_code}\\n") && text.contains("Bearer t"));
     }

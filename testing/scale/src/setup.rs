@@ -1,7 +1,7 @@
 //! What is simulated.
 
 use std::num::NonZeroU32;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -87,7 +87,7 @@ impl Setup {
     ///
     /// # Errors
     /// When a configuration cannot have this quota, window or `ahead`.
-    pub fn config(&self) -> Result<Rc<Config>> {
+    pub fn config(&self) -> Result<Arc<Config>> {
         let precision = match self.precision {
             Precision::Exact => String::new(),
             Precision::Lease { ahead } => {
@@ -105,7 +105,7 @@ impl Setup {
             self.window_s,
         );
         Config::parse(text.as_bytes())
-            .map(Rc::new)
+            .map(Arc::new)
             .context("the configuration of the simulated proxies")
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -116,7 +116,7 @@ impl World {
         let epoch = Duration::from_secs(EPOCH_S - EPOCH_S % u64::from(setup.window_s.get()));
         let config = setup.config()?;
         let partitions = setup.fleet.partitions.get() as usize;
-        let worker = |i: u32| Worker::new(Rc::clone(&config), setup.seed ^ u64::from(i) << 32);
+        let worker = |i: u32| Worker::new(Arc::clone(&config), setup.seed ^ u64::from(i) << 32);
         Ok(Self {
             now: Duration::ZERO,
             epoch,
@@ -185,7 +185,7 @@ impl World {
             self.measured.under_way += ended;
             if let Some(arrives) = fate.arrives {
                 let back = reply.map(|reply| reply.saturating_sub(arrives));
-                self.send(arrives, proxy, call.id, Event::Store(call.body, back));
+                self.send(arrives, proxy, call.id, Event::Store(call.body(), back));
             }
             if let End::Timeout(after) = fate.ends {
                 self.send(after, proxy, call.id, Event::Timeout);

@@ -10,6 +10,8 @@ use std::{
 pub const PARTS: &str = "QUOTAGATE_PARTS";
 /// The name of the filter in such a folder.
 pub const FILTER: &str = "quotagate.wasm";
+/// The name of the native module in such a folder.
+pub const MODULE: &str = "libquotagate.so";
 /// The name of the command in such a folder.
 pub const COMMAND: &str = "quotagate";
 /// The name of the demo's program.
@@ -40,7 +42,7 @@ pub fn demo() -> PathBuf {
     tests().join("demo")
 }
 
-/// The filter that this process is to run.
+/// The Wasm filter that this process is to run.
 #[must_use]
 pub fn filter() -> PathBuf {
     parts().join(FILTER)
@@ -52,7 +54,15 @@ pub fn command() -> PathBuf {
     parts().join(COMMAND)
 }
 
-fn parts() -> PathBuf {
+/// The native module that this process is to run.
+#[must_use]
+pub fn module() -> PathBuf {
+    parts().join(MODULE)
+}
+
+/// The folder of the parts that this process is to run.
+#[must_use]
+pub fn parts() -> PathBuf {
     env::var_os(PARTS)
         .filter(|folder| !folder.is_empty())
         .map_or_else(tests, |folder| root().join(folder))
@@ -76,8 +86,14 @@ pub fn tools() -> PathBuf {
     root().join("target").join("tools")
 }
 
-/// The Envoy configuration that the project ships.
+/// The Envoy configuration that the project ships for the Wasm filter.
 #[must_use]
 pub fn envoy_config() -> PathBuf {
     root().join("envoy").join("envoy.yaml")
+}
+
+/// The Envoy configuration that the project ships for the native module.
+#[must_use]
+pub fn native_config() -> PathBuf {
+    root().join("envoy").join("native.yaml")
 }

@@ -161,7 +161,12 @@ impl Target {
             "^(cluster.upstream.upstream_rq_total|http.ingress.no_route)$",
         )?;
         inspect::settled(&self.rig.redis, "total", sent)?;
-        assert_eq!(restarts(&self.rig)?, 0, "the filter was restarted:\n{}", self.rig.envoy.log());
+        assert_eq!(
+            inspect::restarts(&self.rig.envoy)?,
+            0,
+            "the filter was restarted:\n{}",
+            self.rig.envoy.log()
+        );
         self.rig.envoy.check()?;
         self.rig.store.check()?;
         let keys = self.rig.redis.cli(&["KEYS", "*"])?.lines();
@@ -180,9 +185,4 @@ impl Target {
         assert!(!all.contains("panicked"), "{all}");
         Ok(())
     }
-}
-
-/// How often Envoy found the filter dead and restarted it or was about to.
-fn restarts(rig: &Rig) -> Result<u64> {
-    inspect::stat(&rig.envoy, "^wasm.quotagate.vm_reload")
 }

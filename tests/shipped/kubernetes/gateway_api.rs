@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// The field names of Envoy Gateway's API (`api/v1alpha1` of its source) for each object in the
 /// documents. Fields below `free` belong to another API.
-const ENVOY_GATEWAY: [(&str, &[&str]); 19] = [
+const ENVOY_GATEWAY: [(&str, &[&str]); 27] = [
     ("ClientTrafficPolicy", &["apiVersion", "kind", "metadata", "spec"]),
     (
         "ClientTrafficPolicy.spec",
@@ -23,12 +23,16 @@ const ENVOY_GATEWAY: [(&str, &[&str]); 19] = [
     ("EnvoyExtensionPolicy", &["apiVersion", "kind", "metadata", "spec"]),
     (
         "EnvoyExtensionPolicy.spec",
-        &["targetRefs", "targetSelectors", "mergeType", "wasm", "extProc", "lua"],
+        &["targetRefs", "targetSelectors", "mergeType", "wasm", "extProc", "lua", "dynamicModule"],
     ),
     ("EnvoyExtensionPolicy.spec.targetRefs", &["group", "kind", "name", "sectionName"]),
     ("EnvoyExtensionPolicy.spec.wasm", &["name", "rootID", "code", "config", "failOpen", "env"]),
     ("EnvoyExtensionPolicy.spec.wasm.code", &["type", "http", "image", "pullPolicy"]),
     ("EnvoyExtensionPolicy.spec.wasm.code.image", &["url", "sha256", "pullSecretRef", "tls"]),
+    (
+        "EnvoyExtensionPolicy.spec.dynamicModule",
+        &["name", "filterName", "config", "terminalFilter"],
+    ),
     ("SecurityPolicy", &["apiVersion", "kind", "metadata", "spec"]),
     (
         "SecurityPolicy.spec",
@@ -53,10 +57,35 @@ const ENVOY_GATEWAY: [(&str, &[&str]); 19] = [
         "SecurityPolicy.spec.jwt.providers.remoteJWKS",
         &["uri", "backendRefs", "backendSettings", "cacheDuration"],
     ),
+    ("SecurityPolicy.spec.jwt.providers.claimToHeaders", &["header", "claim"]),
     ("EnvoyProxy", &["apiVersion", "kind", "metadata", "spec"]),
     (
         "EnvoyProxy.spec",
-        &["provider", "logging", "telemetry", "bootstrap", "concurrency", "mergeGateways"],
+        &[
+            "provider",
+            "logging",
+            "telemetry",
+            "bootstrap",
+            "concurrency",
+            "mergeGateways",
+            "dynamicModules",
+        ],
+    ),
+    ("EnvoyProxy.spec.dynamicModules", &["name", "source", "doNotClose", "loadGlobally"]),
+    ("EnvoyProxy.spec.dynamicModules.source", &["type", "local", "remote"]),
+    ("EnvoyProxy.spec.dynamicModules.source.local", &["path"]),
+    ("EnvoyProxy.spec.provider", &["type", "kubernetes"]),
+    (
+        "EnvoyProxy.spec.provider.kubernetes",
+        &["envoyDeployment", "envoyDaemonSet", "envoyService", "envoyHpa", "envoyPdb"],
+    ),
+    (
+        "EnvoyProxy.spec.provider.kubernetes.envoyDeployment.container",
+        &["env", "image", "imageRepository", "resources", "securityContext", "volumeMounts"],
+    ),
+    (
+        "EnvoyProxy.spec.provider.kubernetes.envoyDeployment",
+        &["patch", "replicas", "strategy", "pod", "container", "initContainers", "name"],
     ),
     ("EnvoyProxy.spec.bootstrap", &["type", "value", "jsonPatches"]),
 ];
@@ -65,7 +94,8 @@ const ENVOY_GATEWAY: [(&str, &[&str]); 19] = [
 const JSON_PATCH: (&str, &[&str]) =
     ("EnvoyProxy.spec.bootstrap.jsonPatches", &["op", "path", "jsonPath", "from", "value"]);
 
-const FREE: [&str; 5] = [
+const FREE: [&str; 6] = [
+    "EnvoyExtensionPolicy.spec.dynamicModule.config",
     "ClientTrafficPolicy.metadata",
     "EnvoyExtensionPolicy.spec.wasm.config",
     "EnvoyProxy.spec.bootstrap.jsonPatches.value",

@@ -66,12 +66,15 @@ fn stream_bounds_apply_to_named_listeners_and_equal_the_shipped_ones() {
 }
 
 #[test]
-fn both_plugins_carry_a_valid_policy_document() {
+fn plugins_and_module_carry_a_valid_policy_document() {
     let istio = document("istio/wasmplugin.yaml", "WasmPlugin")["spec"]["pluginConfig"].clone();
     let gateway =
         document("gateway/quotas.yaml", "EnvoyExtensionPolicy")["spec"]["wasm"][0]["config"]
             .clone();
-    for document in [istio, gateway] {
+    let native = document("gateway/native.yaml", "EnvoyExtensionPolicy")["spec"]["dynamicModule"]
+        [0]["config"]
+        .clone();
+    for document in [istio, gateway, native] {
         let config = Config::parse(document.to_string().as_bytes()).unwrap();
         assert!(config.warnings().is_empty(), "{:?}", config.warnings());
     }

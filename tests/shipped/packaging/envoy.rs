@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use quotagate_support::{
-    envoy::{self, Envoy, EnvoyOptions},
+    envoy::{self, Envoy, EnvoyOptions, Form},
     http, paths,
     upstream::Upstream,
     yaml,
@@ -30,6 +30,10 @@ fn without_statistics(mut config: Value) -> Value {
         config.as_object_mut().unwrap().remove("stats_config").as_ref(),
         tags.get("stats_config")
     );
+    without_listener_of_statistics(config)
+}
+
+fn without_listener_of_statistics(mut config: Value) -> Value {
     for list in ["listeners", "clusters"] {
         let list = config["static_resources"][list].as_array_mut().unwrap();
         list.retain(|entry| entry["name"] != "statistics");
@@ -42,6 +46,44 @@ fn mounted_envoy_configuration_differs_only_in_addresses_and_statistics() {
     let mounted = yaml::read(&paths::root().join("docker/envoy.yaml")).unwrap();
     let shipped = yaml::read(&paths::envoy_config()).unwrap();
     assert_eq!(without_addresses(without_statistics(mounted)), without_addresses(shipped));
+}
+
+#[test]
+fn mounted_native_configuration_differs_only_in_addresses_and_statistics() {
+    let read = |name: &str| {
+        let mut config = yaml::read(&paths::root().join(name)).unwrap();
+        let store = envoy::document(&mut config).unwrap()["store"]["redis"].take();
+        (without_addresses(without_listener_of_statistics(config)), store)
+    };
+    let ((mounted, redis), (shipped, _)) = (read("docker/native.yaml"), read("envoy/native.yaml"));
+    assert_eq!(mounted, shipped);
+    // The stores of the other compose file count in the same nodes.
+    assert_eq!(redis, service("store-1")["environment"]["QUOTAGATE_STORE"]);
+}
+
+/// Both differ where the forms do: in the filter, in what hands claims over, in the store.
+#[test]
+fn native_configuration_differs_from_the_wasm_one_only_in_the_filter() {
+    let read = |form: Form| {
+        let mut config = yaml::read(&form.shipped()).unwrap();
+        let document = envoy::document(&mut config).unwrap();
+        let mut store = document["store"].take();
+        ["cluster", "redis"].map(|field| store.as_object_mut().unwrap().remove(field));
+        let document = document.clone();
+        let filters = yaml::list(envoy::manager(&mut config).unwrap(), "http_filters").unwrap();
+        filters.retain(|filter| {
+            !envoy::is_filter(filter) && filter["name"] != "envoy.filters.http.set_filter_state"
+        });
+        let route = "/route_config/virtual_hosts/0/routes/0/route";
+        let route = yaml::at(envoy::manager(&mut config).unwrap(), route).unwrap();
+        // The timeout ends requests that a dead virtual machine held.
+        route.as_object_mut().unwrap().remove("idle_timeout");
+        let clusters = yaml::at(&mut config, "/static_resources").unwrap();
+        let clusters = yaml::list(clusters, "clusters").unwrap();
+        clusters.retain(|cluster| cluster["name"] != "quota_store");
+        (config, document, store)
+    };
+    assert_eq!(read(Form::Native), read(Form::Wasm));
 }
 
 #[test]
@@ -62,15 +104,24 @@ fn mounted_envoy_configuration_names_services_of_the_compose_file() {
 }
 
 #[test]
-fn envoy_accepts_both_configurations_with_the_built_filter() {
+fn envoy_accepts_configurations_with_the_built_filter() {
     assert!(paths::filter().is_file(), "no filter: run `cargo xtask build --dev`");
     for name in ["docker/envoy.yaml", "envoy/envoy.yaml"] {
         let mut config = yaml::read(&paths::root().join(name)).unwrap();
         // Tests and Envoy run in different directories.
-        let filter = envoy::filter(&mut config).unwrap();
+        let filter = envoy::plugin(&mut config).unwrap();
         let file = yaml::at(filter, "/vm_config/code/local/filename").unwrap();
         assert_eq!(file, "dist/quotagate.wasm");
         *file = json!(paths::filter());
+        assert_eq!(Envoy::validate(&config), Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn envoy_accepts_configurations_with_the_built_module() {
+    assert!(paths::module().is_file(), "no module: run `cargo xtask build --dev`");
+    for name in ["docker/native.yaml", "envoy/native.yaml"] {
+        let config = yaml::read(&paths::root().join(name)).unwrap();
         assert_eq!(Envoy::validate(&config), Ok(()), "{name}");
     }
 }

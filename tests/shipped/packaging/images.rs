@@ -63,6 +63,14 @@ fn every_mounted_and_copied_file_exists() {
 }
 
 #[test]
+fn envoy_image_has_both_forms_of_the_filter() {
+    let file = text("Dockerfile");
+    let (_, stage) = file.split_once(" AS envoy\n").unwrap();
+    assert!(stage.contains("/dist/libquotagate.so /usr/local/lib/quotagate/libquotagate.so\n"));
+    assert!(stage.contains("ENVOY_DYNAMIC_MODULES_SEARCH_PATH=/usr/local/lib/quotagate\n"));
+}
+
+#[test]
 fn filter_image_is_what_istio_and_envoy_gateway_read() {
     let file = text("Dockerfile");
     let (_, stage) = file.split_once("FROM scratch AS filter\n").unwrap();

@@ -2,6 +2,7 @@
 //! test can check them without a container engine.
 
 mod compose;
+mod compose_native;
 mod envoy;
 mod images;
 mod redis_cluster;
@@ -18,9 +19,13 @@ pub const ONE_SHOT: [&str; 2] = ["redis-form", "admin-token"];
 pub const REDIS_NODES: [&str; 6] =
     ["redis-1", "redis-2", "redis-3", "redis-4", "redis-5", "redis-6"];
 
-/// The services, with the fields that they merge from the `x-` parts (`<<`).
+/// The services of `docker-compose.yml`, with the fields that they merge from the `x-` parts (`<<`).
 pub fn services() -> Vec<(String, Value)> {
-    let compose = compose();
+    services_of(&compose())
+}
+
+/// The services of a compose file, with the fields that they merge.
+pub fn services_of(compose: &Value) -> Vec<(String, Value)> {
     let services = compose["services"].as_object().unwrap();
     services.iter().map(|(name, service)| (name.clone(), merged(service))).collect()
 }

@@ -2,6 +2,8 @@
 
 mod artifacts;
 mod exports;
+mod library;
+pub mod native;
 
 use std::{env, fs, path::Path};
 
@@ -17,10 +19,12 @@ const HALF: &str = "part";
 /// into crates that are needed in any case.
 const DEPLOYED: &[&str] = &["--profile", "wasm"];
 
-/// Builds `dist/quotagate.wasm` and `dist/quotagate`, optimised as they are deployed.
+/// Builds `dist/quotagate.wasm`, `dist/libquotagate.so` and `dist/quotagate`, optimised as they are
+/// deployed.
 pub fn release() -> Result<()> {
     let dist = paths::dist();
     filter(&dist.join(paths::FILTER), DEPLOYED)?;
+    native::release()?;
     task::step("build: the store and the commands");
     let built = artifacts::build(task::cargo().args([
         "build",
@@ -32,17 +36,18 @@ pub fn release() -> Result<()> {
     place(executable(&built, "quotagate")?, &dist.join(paths::COMMAND))
 }
 
-/// Builds everything that the tests run, and the tests. The filter is the deployed one. The command
-/// uses the profile of the tests and the features of the whole workspace, so that nothing is
-/// compiled for it alone.
+/// Builds everything that the tests run, and the tests. The Wasm filter is the deployed one. The
+/// command and the native module use the profile of the tests and the features of the whole
+/// workspace, so that nothing is compiled for them alone.
 pub fn tests() -> Result<Vec<Artifact>> {
     let parts = paths::tests();
     filter(&parts.join(paths::FILTER), DEPLOYED)?;
     panicking()?;
-    task::step("build: the command and the tests");
+    task::step("build: the command, the native module and the tests");
     let built =
         artifacts::build(task::cargo().args(["test", "--workspace", "--locked", "--no-run"]))?;
     place(executable(&built, "quotagate")?, &parts.join(paths::COMMAND))?;
+    native::place_from(&built, &parts.join(paths::MODULE))?;
     Ok(built)
 }
 
@@ -55,11 +60,27 @@ pub fn demo() -> Result<()> {
     demo_from(&artifacts::build(&mut cargo)?)
 }
 
+/// Builds what the demo of the native module runs, without optimisation.
+pub fn demo_native() -> Result<()> {
+    task::step("build: the native module and the demo");
+    let mut cargo = task::cargo();
+    cargo.args(["build", "--locked", "--profile", "demo"]);
+    cargo.args(["--package", "quotagate-native", "--package", "quotagate-demo"]);
+    demo_native_from(&artifacts::build(&mut cargo)?)
+}
+
 /// Copies what the demo runs from an earlier build, such as that of the tests.
 pub fn demo_from(built: &[Artifact]) -> Result<()> {
     let parts = paths::demo();
     filter(&parts.join(paths::FILTER), DEPLOYED)?;
     place(executable(built, "quotagate")?, &parts.join(paths::COMMAND))?;
+    place(executable(built, "quotagate-demo")?, &parts.join(paths::DEMO))
+}
+
+/// The same for the demo of the native module.
+pub fn demo_native_from(built: &[Artifact]) -> Result<()> {
+    let parts = paths::demo();
+    native::place_from(built, &parts.join(paths::MODULE))?;
     place(executable(built, "quotagate-demo")?, &parts.join(paths::DEMO))
 }
 

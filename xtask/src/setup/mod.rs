@@ -6,7 +6,8 @@
 mod packages;
 pub mod pip;
 mod programs;
-mod wasm;
+mod targets;
+mod zig;
 
 use anyhow::Result;
 use quotagate_workspace::{task, tools};
@@ -14,6 +15,8 @@ use quotagate_workspace::{task, tools};
 pub use packages::Consent;
 use pip::ENVOY;
 use programs::{PROGRAMS, Program};
+pub use targets::{WASM_TARGET, rust_target};
+pub use zig::{Zig, find as zig};
 
 /// Something that a task needs on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub enum Part {
     Chromium,
     /// `promtool`, which tests the alert rules.
     Promtool,
+    /// `cargo-zigbuild` and zig, which link the native module for old systems.
+    Zig,
     /// `wrk`, the load of `cargo xtask bench`.
     Wrk,
 }
@@ -54,10 +59,13 @@ pub fn run(parts: &[Part], consent: Consent) -> Result<()> {
     }
     packages::provide(&missing, consent)?;
     if parts.contains(&Part::WasmTarget) {
-        wasm::run()?;
+        rust_target(WASM_TARGET)?;
     }
     if parts.contains(&Part::Envoy) {
         envoy()?;
+    }
+    if parts.contains(&Part::Zig) {
+        zig::fetch()?;
     }
     Ok(())
 }
@@ -75,5 +83,3 @@ fn envoy() -> Result<()> {
     task::note(&format!("Envoy: {}", path.display()));
     Ok(())
 }
-
-pub use wasm::TARGET as WASM_TARGET;

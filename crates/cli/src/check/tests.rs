@@ -63,6 +63,28 @@ fn faults_have_a_line_and_the_name_of_the_policy() {
 }
 
 #[test]
+fn store_inside_the_filter_is_checked_without_its_files() {
+    let with = |store: &str| lines(&GOOD.replace("cluster: s", store));
+    assert_eq!(with("redis: 'redis-cluster://u@a,b', password_file: /none"), Vec::<String>::new());
+    for (store, expected) in [
+        ("redis: 'redis://u:s3cret@a,b'", "store.redis: the store URL of redis:// takes one host"),
+        (
+            "redis: 'redis://a/db'",
+            "store.redis: the store URL must end with the number of a database",
+        ),
+        (
+            "redis: 'memory:', password_file: /f",
+            "store.password_file: the store URL memory: takes no password",
+        ),
+    ] {
+        let found = with(store);
+        let fault = found.iter().find(|line| !line.contains("warning: ")).unwrap();
+        assert!(fault.starts_with("f:2:") && fault.contains(expected), "{found:#?}");
+        assert!(!found.concat().contains("s3cret"), "{found:#?}");
+    }
+}
+
+#[test]
 fn names_that_look_like_paths_have_positions() {
     let tiers = "    tiers:\n      source: {jwt: {claim: plan}}\n      quotas:\n        a: 1\n        \"a.b\": x\n";
     let found = lines(&format!("{GOOD}{tiers}"));

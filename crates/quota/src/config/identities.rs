@@ -1,7 +1,7 @@
 //! The object `identities`: names, and for each its sources in their order.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::MAX_IDENTITIES;
 use crate::document::names::Names;
@@ -14,7 +14,7 @@ use crate::request::source::{AnySource, Source};
 const MAX_SOURCES: usize = 16;
 
 /// The identities by name. `None` means that the identity has a fault.
-pub(super) type Identities<'a> = BTreeMap<&'a str, Option<Rc<Identity>>>;
+pub(super) type Identities<'a> = BTreeMap<&'a str, Option<Arc<Identity>>>;
 
 /// The identities of a document.
 pub(super) enum IdentityMap {}
@@ -71,7 +71,7 @@ impl Type for IdentityMap {
 pub(super) fn by_name<'a>(named: Vec<Named<'a>>) -> Identities<'a> {
     let identity = |Named { name, sources, .. }: Named<'a>| {
         let sources = sources?.into_iter().map(|(source, _)| source).collect();
-        Some(Rc::new(Identity { name: name.into(), sources }))
+        Some(Arc::new(Identity { name: name.into(), sources }))
     };
     named.into_iter().map(|named| (named.name, identity(named))).collect()
 }

@@ -14,6 +14,7 @@ mod denied;
 mod dialed;
 mod identities;
 mod policy;
+mod reach;
 mod response;
 #[cfg(feature = "schema")]
 pub mod schema;
@@ -26,6 +27,7 @@ pub use access_log::LogField;
 pub use denied::Denied;
 pub use dialed::Dialed;
 pub use policy::{Abandoned, Answers, Count, Policy, Precision};
+pub use reach::{ClusterStore, DEFAULT_PREFIX, Reach, RedisStore};
 pub use response::{Family, Reset, ResponseConfig};
 pub use store::StoreConfig;
 pub use template::{Piece, Template};

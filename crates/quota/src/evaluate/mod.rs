@@ -5,7 +5,7 @@ mod tests;
 
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::config::{Config, Policy};
 use crate::protocol::{Mode, Window};
@@ -50,7 +50,7 @@ pub struct Check {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Counter {
     /// `<domain>:<policy>:{<encoded partition>}`, without the store's prefix.
-    pub key: Rc<str>,
+    pub key: Arc<str>,
     /// The quota in force for this partition, without runtime overrides.
     pub quota: u64,
     /// Its window.

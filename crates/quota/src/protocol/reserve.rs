@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{MAX_KEY, MAX_UNITS, MAX_WINDOW_S, Window, grants, is_false};
 
-/// The body of a call. `K` is `&str` or `Rc<str>` in the filter, which writes it, and `String` in
+/// The body of a call. `K` is `&str` or `Arc<str>` in the filter, which writes it, and `String` in
 /// the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::num::NonZeroU64;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::protocol::MAX_UNITS;
 use crate::request::fact::{Fact, Found, ValueType};
@@ -38,7 +38,7 @@ pub(crate) struct Quotas {
 /// Exceptions in their order: the first match wins.
 #[derive(Debug, Default)]
 pub(crate) struct Overrides {
-    by_key: HashMap<Rc<str>, (usize, Allowance)>,
+    by_key: HashMap<Arc<str>, (usize, Allowance)>,
     networks: Vec<(Network, usize, Allowance)>,
 }
 
@@ -102,7 +102,7 @@ impl Quotas {
 
 impl Overrides {
     /// Adds the override at `index` for the counter of this key. An earlier one stays.
-    pub(crate) fn add_key(&mut self, key: Rc<str>, index: usize, allowance: Allowance) {
+    pub(crate) fn add_key(&mut self, key: Arc<str>, index: usize, allowance: Allowance) {
         self.by_key.entry(key).or_insert((index, allowance));
     }
 

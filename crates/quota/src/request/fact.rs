@@ -26,7 +26,7 @@ pub(crate) struct Fact {
 }
 
 /// A way to look up a fact.
-pub(crate) trait LookUp: fmt::Debug {
+pub(crate) trait LookUp: fmt::Debug + Send + Sync {
     /// Looks it up in a request.
     fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found;
 

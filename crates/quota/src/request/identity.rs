@@ -5,7 +5,7 @@
 //! choose a later source by sending the value twice.
 
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::fact::Found;
 use super::facts::{Facts, Resolved};
@@ -33,8 +33,8 @@ pub(crate) enum Yield {
 
 impl Identity {
     /// Its value in a request, resolved once for each request.
-    pub(crate) fn of<'c>(self: &'c Rc<Self>, facts: &Facts<'c>, digester: &Digester) -> Resolved {
-        facts.resolved(Rc::as_ptr(self).cast(), || self.resolve(facts, digester))
+    pub(crate) fn of<'c>(self: &'c Arc<Self>, facts: &Facts<'c>, digester: &Digester) -> Resolved {
+        facts.resolved(Arc::as_ptr(self).cast(), || self.resolve(facts, digester))
     }
 
     fn resolve<'c>(&'c self, facts: &Facts<'c>, digester: &Digester) -> Resolved {

@@ -14,7 +14,7 @@
 
 use std::fmt;
 use std::fmt::Write as _;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
@@ -146,7 +146,7 @@ pub(crate) fn write_entry(
 }
 
 /// Closes a key made of a [`head`] of `head` bytes and a partition.
-pub(crate) fn close(mut key: String, head: usize, digester: &Digester) -> Rc<str> {
+pub(crate) fn close(mut key: String, head: usize, digester: &Digester) -> Arc<str> {
     if key.len() >= MAX_KEY {
         let partition = key.split_off(head);
         digester.write(&mut key, partition.as_bytes());

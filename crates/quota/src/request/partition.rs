@@ -2,7 +2,7 @@
 //! belongs to.
 
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::fact::{Fact, LookUp};
 use super::facts::{Facts, Resolved};
@@ -17,7 +17,7 @@ use crate::protocol::dials::PartitionEntry;
 #[derive(Debug)]
 pub(crate) enum Partition {
     /// Every request, in one counter with this key.
-    Everyone(Rc<str>),
+    Everyone(Arc<str>),
     /// A counter for each combination of values.
     By {
         /// The key's part before the partition.
@@ -33,7 +33,7 @@ pub(crate) enum Partition {
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     /// An identity of the configuration.
-    Identity(Rc<Identity>),
+    Identity(Arc<Identity>),
     /// A fact that every request has.
     BuiltIn(BuiltIn),
 }
@@ -69,7 +69,7 @@ pub(crate) enum Party {
     /// One counter.
     Counter {
         /// Its key.
-        key: Rc<str>,
+        key: Arc<str>,
         /// The client's whole address, if a part of the partition was read from it.
         address: Option<IpAddr>,
         /// Whether the request has every value of the partition.
@@ -126,18 +126,18 @@ impl Partition {
     }
 
     /// Whether `identity` is one of its entries.
-    pub(crate) fn counts_by(&self, identity: &Rc<Identity>) -> bool {
+    pub(crate) fn counts_by(&self, identity: &Arc<Identity>) -> bool {
         let Self::By { entries, .. } = self else { return false };
         entries
             .iter()
-            .any(|entry| matches!(entry, Entry::Identity(own) if Rc::ptr_eq(own, identity)))
+            .any(|entry| matches!(entry, Entry::Identity(own) if Arc::ptr_eq(own, identity)))
     }
 
     /// The counter that `facts` belong to.
     pub(crate) fn party<'c>(&'c self, facts: &Facts<'c>, digester: &Digester) -> Party {
         let (head, entries, on_missing) = match self {
             Self::Everyone(key) => {
-                return Party::Counter { key: Rc::clone(key), address: None, named: true };
+                return Party::Counter { key: Arc::clone(key), address: None, named: true };
             }
             Self::By { head, entries, on_missing } => (head, entries, *on_missing),
         };
@@ -164,9 +164,9 @@ impl Partition {
     }
 
     /// The key of the counter whose partition is `encoded`.
-    pub(crate) fn key_of(&self, encoded: &str, digester: &Digester) -> Rc<str> {
+    pub(crate) fn key_of(&self, encoded: &str, digester: &Digester) -> Arc<str> {
         match self {
-            Self::Everyone(key) => Rc::clone(key),
+            Self::Everyone(key) => Arc::clone(key),
             Self::By { head, .. } => key::close(format!("{head}{encoded}"), head.len(), digester),
         }
     }

@@ -73,7 +73,8 @@ pub fn missing_identity(config: &Config, policy: usize) -> Answer<'_> {
     )
 }
 
-fn unavailable() -> Answer<'static> {
+/// The answer if a request cannot be counted and must not pass uncounted.
+pub fn unavailable() -> Answer<'static> {
     let detail =
         "The request could not be counted against its quota; try again in a moment.".to_owned();
     let wait = ("retry-after", Cow::from("1"));

@@ -26,12 +26,13 @@ pub use call::faults::{AnsweredBy, CallEnd, CallFault, CallOutcome, Misread};
 pub use overrides::OutgoingFetch;
 pub use telemetry::{Counted, NOTICE_PAUSE, Notice};
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
 use crate::decision::{Admission, Decision, Held, Outcome, Units};
 use crate::evaluate::{Check, Counter};
+use crate::protocol::{ReserveReply, ReserveRequest};
 use crate::time::Monotonic;
 use call::Calls;
 use known::Known;
@@ -90,7 +91,7 @@ pub const MAX_WAITING: usize = 8192;
 ///
 /// ```
 /// use std::num::NonZeroU64;
-/// use std::rc::Rc;
+/// use std::sync::Arc;
 /// use std::time::Duration;
 ///
 /// use quotagate_quota::config::Config;
@@ -102,7 +103,7 @@ pub const MAX_WAITING: usize = 8192;
 /// let document = br#"{"domain": "shop", "store": {"cluster": "quota_store"}, "policies": [
 ///     {"name": "all", "partition_by": [], "quota": 5, "window": "1m"}]}"#;
 /// let config = Config::parse(document).unwrap();
-/// let mut worker: Worker<&str> = Worker::new(Rc::new(config), 1);
+/// let mut worker: Worker<&str> = Worker::new(Arc::new(config), 1);
 /// let at = |ms| Monotonic::new(Duration::from_millis(ms));
 ///
 /// // A request arrives. Adapters get the checks from `Config::evaluate`.
@@ -127,7 +128,7 @@ pub const MAX_WAITING: usize = 8192;
 #[derive(Clone, Debug)]
 pub struct Worker<W> {
     /// The configuration in force, as dials changed it.
-    config: Rc<Config>,
+    config: Arc<Config>,
     overrides: Overrides,
     requests: Requests<W>,
     calls: Calls,
@@ -164,18 +165,27 @@ pub enum Submitted {
 pub struct OutgoingCall {
     /// Its id in [`Worker::call_ended`] and [`Worker::call_not_sent`].
     pub id: CallId,
-    /// The body for [`RESERVE_PATH`](crate::protocol::RESERVE_PATH).
-    pub body: Vec<u8>,
+    /// What it asks for.
+    pub request: ReserveRequest<Arc<str>>,
     /// How long to wait for the reply, at least 1 ms.
     pub timeout: Duration,
+}
+
+impl OutgoingCall {
+    /// The body for [`RESERVE_PATH`](crate::protocol::RESERVE_PATH).
+    pub fn body(&self) -> Vec<u8> {
+        // Writing numbers and strings into memory cannot fail; the store would reject an empty
+        // body.
+        serde_json::to_vec(&self.request).unwrap_or_default()
+    }
 }
 
 impl<W> Worker<W> {
     /// A worker without counters or requests. `seed` varies the pauses of its breaker, so each
     /// worker needs a different one.
-    pub fn new(config: Rc<Config>, seed: u64) -> Self {
+    pub fn new(config: Arc<Config>, seed: u64) -> Self {
         Self {
-            overrides: Overrides::new(Rc::clone(&config)),
+            overrides: Overrides::new(Arc::clone(&config)),
             requests: Requests::default(),
             calls: Calls::new(seed),
             known: Known::default(),
@@ -188,13 +198,13 @@ impl<W> Worker<W> {
 
     /// A request arrives. Returns the configuration to evaluate it with. Call this for every
     /// request, even if no policy counts it: traffic makes fetches due.
-    pub fn arrives(&mut self, now: Monotonic) -> &Rc<Config> {
+    pub fn arrives(&mut self, now: Monotonic) -> &Arc<Config> {
         self.traffic(now);
         &self.config
     }
 
     /// The configuration in force.
-    pub const fn config(&self) -> &Rc<Config> {
+    pub const fn config(&self) -> &Arc<Config> {
         &self.config
     }
 
@@ -218,7 +228,7 @@ impl<W> Worker<W> {
     pub fn call_ended(&mut self, id: CallId, end: &CallEnd, now: Monotonic) -> Change {
         match end.body() {
             Ok(body) if self.fetch_ended(id, &Ok(body), now) => Change::None,
-            Ok(body) => self.call_replied(id, body, now),
+            Ok(body) => self.replied(id, body, now),
             Err(fault) => self.call_not_sent(id, &fault, now),
         }
     }
@@ -240,7 +250,13 @@ impl<W> Worker<W> {
     /// Short for [`call_ended`](Self::call_ended) of a call, not a fetch, with 200 and this body
     /// from the store.
     pub fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> Change {
-        self.call_replied(id, body, now)
+        let reply = serde_json::from_slice(body);
+        self.call_replied(id, reply.map_err(|error| Misread::Form(error.to_string())), now)
+    }
+
+    /// A store in this process carried out a call.
+    pub fn carried_out(&mut self, id: CallId, reply: ReserveReply, now: Monotonic) -> Change {
+        self.call_replied(id, Ok(reply), now)
     }
 
     /// Time has passed. Decides requests whose deadline has come, and makes refunds, refills and

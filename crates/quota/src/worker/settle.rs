@@ -1,7 +1,7 @@
 //! Decides a request that waited: it takes the units of all its policies, or of none if an enforced
 //! policy refuses it or fails closed.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::Worker;
 use super::call::allocation::Allocation;
@@ -23,13 +23,13 @@ enum Obstacle {
 
 /// The standing of a request with the policy of `check`.
 pub(super) fn standing(check: &Check, granted: bool, balance: Balance) -> Standing {
-    let key = Rc::clone(&check.counter.key);
+    let key = Arc::clone(&check.counter.key);
     Standing { policy: check.policy, key, granted, enforced: check.enforced, balance }
 }
 
 /// The policy of `check`, which has not counted the request.
 pub(super) fn uncounted(check: &Check) -> Uncounted {
-    Uncounted { policy: check.policy, key: Rc::clone(&check.counter.key) }
+    Uncounted { policy: check.policy, key: Arc::clone(&check.counter.key) }
 }
 
 /// Units that a request holds until its answer, if its policy counts by answer.

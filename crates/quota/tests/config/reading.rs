@@ -5,7 +5,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use quotagate_quota::config::{
-    Abandoned, Answers, Config, Count, Denied, Family, LogField, Precision, Reset, StoreConfig,
+    Abandoned, Answers, ClusterStore, Config, Count, Denied, Family, LogField, Precision, Reach,
+    RedisStore, Reset, StoreConfig,
 };
 use quotagate_quota::protocol::{Mode, OnFailure, Window};
 
@@ -16,11 +17,13 @@ fn every_field_is_read() {
     let config = parse("good").unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(&*config.domain, "shop.eu_1-a");
     let store = StoreConfig {
-        cluster: "quota_store".into(),
+        reach: Reach::Cluster(ClusterStore {
+            name: "quota_store".into(),
+            token: Some("c2VjcmV0-._~+/==".into()),
+        }),
         timeout: Duration::from_millis(100),
         on_failure: OnFailure::Deny,
         local_share: 0.25,
-        token: Some("c2VjcmV0-._~+/==".into()),
     };
     assert_eq!(config.store, store);
     assert_eq!(*config.access_log, [LogField::Used, LogField::Policy]);
@@ -71,12 +74,50 @@ fn every_field_is_read() {
 }
 
 #[test]
+fn store_inside_the_filter_is_read_and_never_shown() {
+    let read = |store: &str| {
+        let text = format!(r#"{{"domain":"d","store":{store},"policies":[]}}"#);
+        Config::parse(text.as_bytes()).unwrap_or_else(|faults| panic!("{faults}"))
+    };
+    let config = read(
+        r#"{"redis": "redis://shop:s3cret@r1/2", "password_file": "/run/secrets/redis", "prefix": "shop.eu"}"#,
+    );
+    let expected = RedisStore {
+        url: "redis://shop:s3cret@r1/2".into(),
+        password_file: Some("/run/secrets/redis".into()),
+        prefix: "shop.eu".into(),
+    };
+    assert_eq!(config.store.reach, Reach::Redis(expected));
+    let fault = config.store.reach.called_by_envoy().unwrap_err();
+    assert!(fault.to_string().starts_with("store.redis: needs the native form"), "{fault}");
+    assert!(!format!("{config:?}{:?}", config.warnings()).contains("s3cret"), "{config:?}");
+    for url in [
+        "memory:",
+        "redis://h",
+        "rediss://h",
+        "redis+unix:///h",
+        "redis-cluster://a,b",
+        "rediss-cluster://a",
+        "redis-sentinel://s/m",
+        "rediss-sentinel://s/m",
+    ] {
+        let Reach::Redis(read) = read(&format!(r#"{{"redis":"{url}"}}"#)).store.reach else {
+            panic!("{url}")
+        };
+        assert_eq!((&*read.url, read.password_file, &*read.prefix), (url, None, "qg"));
+    }
+    let config = read(r#"{"cluster": "c", "token": "s3cret"}"#);
+    assert_eq!(config.store.reach.called_by_envoy().unwrap().token.as_deref(), Some("s3cret"));
+    assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
+}
+
+#[test]
 fn absent_fields_have_their_defaults() {
     let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"p","partition_by":[],"quota":1,"window":"1s"}]}"#;
     let config = Config::parse(text.as_bytes()).unwrap();
     assert_eq!(config.store.timeout, Duration::from_millis(50));
     assert_eq!(config.store.on_failure, OnFailure::Allow);
-    assert_eq!((config.store.local_share, &config.store.token), (0.1, &None));
+    assert_eq!((config.store.local_share, config.store.reach.token()), (0.1, None));
     let Denied { status, content_type, body, headers } = config.response.denied;
     assert_eq!((status, content_type, body, headers), (429, None, None, Vec::new()));
     assert_eq!(*config.response.families, [Family::Ietf, Family::XRateLimit]);

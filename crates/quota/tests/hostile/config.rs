@@ -10,18 +10,21 @@ use serde_json::{Value, json};
 
 use crate::choices::Choices;
 
-/// A configuration with every field.
-const GOOD: &str = include_str!("../fixtures/good.json");
+/// Configurations with every field.
+const GOOD: [&str; 2] =
+    [include_str!("../fixtures/good.json"), include_str!("../fixtures/good-redis.json")];
 
 /// Uses the bytes as a configuration, and to choose what to change in a good one.
 pub fn check(bytes: &[u8]) {
     read(bytes, bytes);
     let mut choices = Choices::new(bytes);
-    let mut document: Value = serde_json::from_str(GOOD).unwrap();
-    for _ in 0..=choices.below(3) {
-        change(&mut document, &mut choices);
+    for good in GOOD {
+        let mut document: Value = serde_json::from_str(good).unwrap();
+        for _ in 0..=choices.below(3) {
+            change(&mut document, &mut choices);
+        }
+        read(document.to_string().as_bytes(), bytes);
     }
-    read(document.to_string().as_bytes(), bytes);
 }
 
 fn read(text: &[u8], hostile: &[u8]) {

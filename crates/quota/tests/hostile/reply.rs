@@ -2,7 +2,7 @@
 //! is decided.
 
 use std::collections::{BTreeMap, HashMap};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quotagate_quota::answered::Answered;
@@ -44,9 +44,9 @@ pub fn check(bytes: &[u8]) {
     let failure = *choices.of(&["deny", "deny", "deny", "allow", "local"]);
     let config =
         Config::parse(CLOSED.replace("\"deny\"", &format!("{failure:?}")).as_bytes()).unwrap();
-    let config = Rc::new(config);
+    let config = Arc::new(config);
     let mut world = World {
-        worker: Worker::new(Rc::clone(&config), u64::from(choices.byte())),
+        worker: Worker::new(Arc::clone(&config), u64::from(choices.byte())),
         config,
         closed: failure == "deny",
         now: Monotonic::default() + Duration::from_secs(1000),
@@ -67,7 +67,7 @@ pub fn check(bytes: &[u8]) {
 
 struct World {
     worker: Worker<u64>,
-    config: Rc<Config>,
+    config: Arc<Config>,
     closed: bool,
     now: Monotonic,
     serial: u64,
@@ -123,7 +123,7 @@ impl World {
             method: choices.of::<&str>(&["GET", "POST", "PUT"]),
             cost: choices.of::<&str>(&["1", "2", "9", "9007199254740991"]),
         };
-        let config = Rc::clone(self.worker.arrives(self.now));
+        let config = Arc::clone(self.worker.arrives(self.now));
         let Ok(checks) = config.evaluate(&request).checks else { return };
         self.serial += 1;
         match self.worker.submit(self.serial, checks.clone(), self.now) {
@@ -255,8 +255,8 @@ impl World {
 
     fn settle(&mut self) {
         while let Some(call) = self.worker.next_call(self.now) {
-            let request: ReserveRequest = serde_json::from_slice(&call.body).unwrap();
-            assert!(call.body.len() <= MAX_BODY);
+            let request: ReserveRequest = serde_json::from_slice(&call.body()).unwrap();
+            assert!(call.body().len() <= MAX_BODY);
             assert!(request.refunds.len() + request.reservations.len() <= MAX_ITEMS);
             for back in &request.refunds {
                 back.check().unwrap();

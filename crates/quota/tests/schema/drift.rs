@@ -159,9 +159,10 @@ fn faults_at(place: &Place, value: Value) -> Vec<Fault> {
 fn base(place: &Place) -> Value {
     let path = place.path();
     let raw = path.ends_with(".value");
+    let inside = ["store.redis", "store.password_file", "store.prefix"].contains(&path.as_str());
     json!({
         "domain": "d",
-        "store": {"cluster": "c"},
+        "store": if inside { json!({"redis": "redis://h"}) } else { json!({"cluster": "c"}) },
         "identities": {"caller": [if raw { json!({"header": {"name": "a"}}) } else { json!({"client_ip": {}}) }]},
         "policies": [{
             "name": "p",

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use quotagate_quota::protocol::{Grant, MAX_UNITS, Refund};
+use tokio_util::task::AbortOnDropHandle;
 
 use self::control::OperatorState;
 use crate::control::ControlStore;
@@ -40,6 +41,7 @@ pub struct Memory {
     clock: Clock,
     /// Most keys of a shard.
     shard_bound: usize,
+    _sweeper: Option<AbortOnDropHandle<()>>,
 }
 
 /// The counters of each key, one for each window.
@@ -76,6 +78,7 @@ impl Memory {
             hasher: RandomState::new(),
             clock,
             shard_bound: MAX_KEYS / SHARDS,
+            _sweeper: None,
         }
     }
 
@@ -97,21 +100,19 @@ impl Memory {
 
     /// Frees expired counters and overrides once a second until the store is dropped. Needs a Tokio
     /// runtime.
-    pub fn keep_swept(&self) {
-        let (shards, clock) = (Arc::downgrade(&self.shards), Arc::clone(&self.clock));
-        let operators = Arc::downgrade(&self.operators);
-        tokio::spawn(async move {
+    #[must_use]
+    pub fn kept_swept(self) -> Self {
+        let (shards, clock) = (Arc::clone(&self.shards), Arc::clone(&self.clock));
+        let operators = Arc::clone(&self.operators);
+        let sweeper = tokio::spawn(async move {
             let mut ticks = tokio::time::interval(SWEEP);
             loop {
                 ticks.tick().await;
-                let (Some(shards), Some(operators)) = (shards.upgrade(), operators.upgrade())
-                else {
-                    return;
-                };
                 sweep(&shards, clock());
                 operators.sweep(clock());
             }
         });
+        Self { _sweeper: Some(AbortOnDropHandle::new(sweeper)), ..self }
     }
 
     fn shard(&self, key: &str) -> MutexGuard<'_, Shard> {

@@ -12,9 +12,10 @@ use redis::{Cmd, Pipeline, Value};
 use super::cluster::Cluster;
 use super::errors::Errors;
 use super::node::{Link, Node, Target, Topology, silence_limit};
+use crate::address::HostPort;
 use crate::control::ControlStore;
+use crate::login::Login;
 use crate::store::{Batch, Health, Settle, Store, StoreError};
-use crate::url::StoreUrl;
 
 /// The backends `redis:`, `redis-cluster:` and `redis-sentinel:`.
 pub struct Redis {
@@ -35,23 +36,19 @@ enum Servers {
 }
 
 impl Redis {
-    /// Starts to connect; `None` for `memory:`. Needs a Tokio runtime.
-    pub fn start(url: &StoreUrl, prefix: &str) -> Option<Self> {
-        // If another provider is installed already, it serves as well.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let (target, topology) = match url.clone() {
-            StoreUrl::Memory => return None,
-            StoreUrl::Cluster(login, seeds) => {
-                let servers = Servers::Cluster(Cluster::start(login, seeds, prefix));
-                return Some(Self::new(servers, Topology::Cluster, prefix));
-            }
-            StoreUrl::Redis(login, address) => (Target::Address(login, address), Topology::Single),
-            StoreUrl::Socket(login, path) => (Target::Socket(login, path), Topology::Single),
-            StoreUrl::Sentinel(login, sentinels, name) => {
-                (Target::Sentinel { login, sentinels, name }, Topology::Sentinel)
-            }
-        };
-        Some(Self::new(Servers::One(Node::start(target, prefix)), topology, prefix))
+    /// Starts to connect to the server at `target`, or to the primary that it leads to. Needs a
+    /// Tokio runtime.
+    pub(crate) fn start(target: Target, prefix: &str) -> Self {
+        install_tls();
+        let topology = target.topology();
+        Self::new(Servers::One(Node::start(target, prefix)), topology, prefix)
+    }
+
+    /// Starts to read the map of a cluster from `seeds`. Needs a Tokio runtime.
+    pub(crate) fn start_cluster(login: Login, seeds: Vec<HostPort>, prefix: &str) -> Self {
+        install_tls();
+        let servers = Servers::Cluster(Cluster::start(login, seeds, prefix));
+        Self::new(servers, Topology::Cluster, prefix)
     }
 
     fn new(servers: Servers, topology: Topology, prefix: &str) -> Self {
@@ -151,6 +148,12 @@ impl Redis {
         let node = Arc::clone(node);
         tokio::spawn(async move { node.send(&mut link, &commands).await });
     }
+}
+
+/// Chooses the cryptography of TLS connections. Another provider that was chosen before serves as
+/// well.
+fn install_tls() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 impl Store for Redis {

@@ -270,12 +270,17 @@ mod tests {
     use quotagate_quota::protocol::Reservation;
 
     use super::*;
+    use crate::redis::Target;
     use crate::store::{CheckedReservation, Store};
+    use crate::url::StoreUrl;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn wrongly_predicted_window_is_asked_for_once_more() {
         let server = quotagate_support::redis::Redis::start().unwrap();
-        let store = Redis::start(&server.url().parse().unwrap(), "qg").unwrap();
+        let Ok(StoreUrl::Redis(login, address)) = server.url().parse() else {
+            panic!("one server")
+        };
+        let store = Redis::start(Target::Address(login, address), "qg");
         let node = store.owner("").unwrap();
         let deadline = Instant::now() + Duration::from_secs(5);
         node.link(deadline).await.unwrap();

@@ -14,3 +14,4 @@ mod script;
 mod slots;
 
 pub use self::backend::Redis;
+pub(crate) use self::node::Target;

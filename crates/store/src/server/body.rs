@@ -7,7 +7,7 @@ use hyper::body::{Body, Bytes};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::reply::Refusal;
+use super::refusal::Refusal;
 
 /// The longest that a body may take to arrive.
 pub const MAX_ARRIVAL: Duration = Duration::from_secs(5);

@@ -19,6 +19,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout, timeout_at};
@@ -67,6 +68,11 @@ impl Connections {
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
         self.work.spawn(work)
+    }
+
+    /// Like [`spawn`](Self::spawn), from a thread that may be none of the runtime.
+    pub fn spawn_on(&self, work: impl Future<Output = ()> + Send + 'static, runtime: &Handle) {
+        drop(self.work.spawn_on(work, runtime));
     }
 
     /// Runs `accepting` until `shutdown`, which yields how long to drain.

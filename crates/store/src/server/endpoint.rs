@@ -1,15 +1,17 @@
 //! The address that proxies call.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use hyper::header::{AUTHORIZATION, HeaderMap, ORIGIN};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::call::Deadlines;
 use super::connections::Connections;
-use super::deadlines::Deadlines;
 use super::hooks::Hooks;
-use super::reply::Refusal;
+use super::refusal::Refusal;
 use super::token::Tokens;
 use crate::store::Store;
 
@@ -17,7 +19,8 @@ use crate::store::Store;
 /// at most 4. A call ends when it has been carried out and its answer was fetched.
 const CALLS: usize = 1024;
 
-/// Answers proxies over a store. Needs a Tokio runtime.
+/// Answers proxies over a store: by HTTP ([`accept`](Self::accept)), and callers in this process
+/// ([`call`](Self::call)). Made in the Tokio runtime that does the work.
 pub struct CallEndpoint {
     pub(super) store: Arc<dyn Store>,
     pub(super) hooks: Arc<dyn Hooks>,
@@ -26,6 +29,8 @@ pub struct CallEndpoint {
     /// One permit for each call under way.
     pub(super) permits: Arc<Semaphore>,
     tokens: Option<Tokens>,
+    /// The runtime of all work, because a caller may drop a call on a thread without one.
+    runtime: Handle,
     _timer: AbortOnDropHandle<()>,
 }
 
@@ -41,6 +46,7 @@ impl CallEndpoint {
             deadlines,
             permits: Arc::new(Semaphore::new(CALLS)),
             tokens: None,
+            runtime: Handle::current(),
             _timer: AbortOnDropHandle::new(tokio::spawn(async move { timer.run().await })),
         }
     }
@@ -57,6 +63,11 @@ impl CallEndpoint {
     pub fn hooks(mut self, hooks: Arc<dyn Hooks>) -> Self {
         self.hooks = hooks;
         self
+    }
+
+    /// Starts work of a call that outlives its caller. The shutdown of the connections waits for it.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.connections.spawn_on(work, &self.runtime);
     }
 
     /// Checks that a request with these headers comes from a proxy.

@@ -12,7 +12,8 @@ use super::endpoint::CallEndpoint;
 use super::file_limit::connection_limits;
 use super::hooks::Event;
 use super::listener::Listener;
-use super::reply::{Payload, Refusal};
+use super::refusal::Refusal;
+use super::reply::Payload;
 use super::{reserve, telemetry};
 
 impl CallEndpoint {

@@ -8,8 +8,8 @@ use quotagate_quota::protocol::dials::MAX_REPORT;
 
 use super::body::receive;
 use super::endpoint::CallEndpoint;
-use super::reply::{Payload, Refusal, json};
-use crate::key::is_domain;
+use super::refusal::Refusal;
+use super::reply::{Payload, json};
 
 /// Answers a proxy.
 ///
@@ -27,15 +27,11 @@ where
     let (head, body) = request.into_parts();
     let mut parameters = head.uri.query().unwrap_or_default().split('&');
     let domain = parameters.find_map(|parameter| parameter.strip_prefix("domain="));
-    let domain = domain.filter(|domain| is_domain(domain)).ok_or_else(|| Refusal::Malformed {
-        field: "domain".to_owned(),
-        reason: "must be 1 to 64 of the characters a-z 0-9 . _ -".to_owned(),
-    })?;
     let report = match receive(body, MAX_REPORT).await {
         // A report decides nothing, so one that is too long is ignored.
         Err(Refusal::TooLarge(_)) => Bytes::new(),
         report => report?,
     };
-    let reply = endpoint.hooks.dials(domain, &report).await.map_err(Refusal::Down)?;
+    let reply = endpoint.dials(domain.unwrap_or_default(), &report).await?;
     Ok(json(StatusCode::OK, serde_json::to_vec(&reply).map_err(|_| Refusal::Failed)?, None))
 }

@@ -171,7 +171,7 @@ async fn all_serve(store: &dyn Store, asks: &[&Reservation]) {
 
 /// A cluster without full coverage: when a primary fails, its replica never takes over and the
 /// other primaries keep serving.
-fn uncovered() -> Cluster {
+pub fn uncovered() -> Cluster {
     Cluster::start_with(&[
         "--cluster-require-full-coverage",
         "no",
@@ -182,7 +182,7 @@ fn uncovered() -> Cluster {
 }
 
 /// A reservation of one unit in a slot of this primary.
-fn of_primary(cluster: &Cluster, node: usize) -> Reservation {
+pub fn of_primary(cluster: &Cluster, node: usize) -> Reservation {
     let mut keys = (0..).map(|n| format!("k{n}"));
     let key = keys.find(|key| SlotMove::of(cluster, key).unwrap().from() == node).unwrap();
     take(&key, 1_000_000, 1)

@@ -2,62 +2,23 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use crate::calls::Calls;
-use crate::common::{one, take, until};
+use crate::common::{take, until};
+use crate::gated::Gated;
 use crate::http::read;
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, FutureExt};
 use http_body_util::Full;
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use quotagate_quota::protocol::{Refund, Reservation};
-use quotagate_store::control::ControlStore;
-use quotagate_store::memory::{Memory, steady_clock};
+use quotagate_quota::protocol::Reservation;
 use quotagate_store::server::{ListenAddr, Listener, Tokens};
-use quotagate_store::store::{Batch, Health, Settle, Store};
+use quotagate_store::store::Store;
 use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::Semaphore;
-
-/// A store that counts at once and answers when the gate opens.
-struct Gated {
-    memory: Memory,
-    gate: Semaphore,
-    entered: AtomicUsize,
-}
-
-impl Store for Gated {
-    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
-        async move {
-            let settled = self.memory.reserve(batch).await;
-            self.entered.fetch_add(1, SeqCst);
-            // The gate delays all items except those marked as quick.
-            let quick = |at: &usize| batch.reservations[*at].key.contains(":quick:");
-            (0..settled.len()).filter(quick).for_each(|at| settle(at, settled[at].clone()));
-            self.gate.acquire().await.unwrap().forget();
-            (0..settled.len())
-                .filter(|at| !quick(at))
-                .for_each(|at| settle(at, settled[at].clone()));
-        }
-        .boxed()
-    }
-
-    fn refund<'a>(&'a self, returns: &'a [Refund]) -> BoxFuture<'a, ()> {
-        self.memory.refund(returns)
-    }
-
-    fn health(&self) -> Health {
-        Health::default()
-    }
-
-    fn control(&self) -> &dyn ControlStore {
-        self.memory.control()
-    }
-}
 
 struct Server {
     store: Arc<Gated>,
@@ -70,27 +31,9 @@ impl Server {
     }
 
     async fn with(listen: &str, tokens: Option<Tokens>) -> Self {
-        let memory = Memory::new(steady_clock());
-        let store =
-            Arc::new(Gated { memory, gate: Semaphore::new(1000), entered: AtomicUsize::new(0) });
+        let store = Gated::open();
         let calls = Calls::with(Arc::clone(&store) as Arc<dyn Store>, listen, tokens).await;
         Self { store, calls }
-    }
-
-    fn close_gate(&self) {
-        self.store.gate.forget_permits(1000);
-    }
-
-    async fn entered(&self, count: usize) {
-        let store = &self.store;
-        until("the call reaches the store", Duration::from_secs(5), async || {
-            (store.entered.load(SeqCst) >= count).then_some(())
-        })
-        .await;
-    }
-
-    async fn used(&self, key: &str) -> u64 {
-        one(&self.store.memory, &take(key, 0, 1)).await.used
     }
 
     async fn post(&self, body: &Value) -> (StatusCode, Value) {
@@ -211,7 +154,7 @@ async fn malformed_call_is_rejected_as_a_whole() {
         let (status, reply) = call(&server.calls.address, post(text.into())).await;
         assert_eq!(status, 400, "{text:?} {reply}");
     }
-    assert_eq!(server.used("x").await, 0);
+    assert_eq!(server.store.used("x").await, 0);
 }
 
 #[tokio::test]
@@ -224,7 +167,7 @@ async fn call_that_is_too_large_is_rejected() {
     assert_eq!(server.post(&body).await.0, 200);
     body["refunds"] = json!([{"key": "test:p:{m}", "window_s": 60, "window": 1, "units": 1}]);
     assert_eq!(server.post(&body).await.0, 413);
-    assert_eq!(server.used("m").await, 1024);
+    assert_eq!(server.store.used("m").await, 1024);
 }
 
 #[tokio::test]
@@ -258,7 +201,7 @@ async fn token_is_required() {
         }
         assert_eq!(call(&server.calls.address, request).await.0, expected, "{shown:?}");
     }
-    assert_eq!(server.used("t").await, 1);
+    assert_eq!(server.store.used("t").await, 1);
 }
 
 #[tokio::test]
@@ -275,15 +218,15 @@ async fn other_paths_and_methods_are_rejected_by_name() {
 #[tokio::test]
 async fn late_grant_is_refunded() {
     let server = Server::start().await;
-    server.close_gate();
+    server.store.close_gate();
     let mut body = request(&[take("slow", 5, 3)]);
     body["budget_ms"] = json!(30);
     let (status, reply) = server.post(&body).await;
     assert_eq!(status, 504, "{reply}");
-    assert_eq!(server.used("slow").await, 3);
-    server.store.gate.add_permits(1);
+    assert_eq!(server.store.used("slow").await, 3);
+    server.store.open_gate(1);
     until("the refund", Duration::from_secs(2), async || {
-        (server.used("slow").await == 0).then_some(())
+        (server.store.used("slow").await == 0).then_some(())
     })
     .await;
     body["budget_ms"] = json!(0);
@@ -294,7 +237,7 @@ async fn late_grant_is_refunded() {
 #[tokio::test]
 async fn hanging_item_does_not_delay_the_rest_of_its_call() {
     let server = Server::start().await;
-    server.close_gate();
+    server.store.close_gate();
     let slow = take("slow", 5, 3);
     let quick = Reservation { key: "test:quick:{*}".to_owned(), ..slow.clone() };
     let mut body = request(&[slow, quick]);
@@ -303,10 +246,10 @@ async fn hanging_item_does_not_delay_the_rest_of_its_call() {
     assert_eq!(status, 200, "{reply}");
     assert!(reply["grants"][0]["error"].is_string(), "{reply}");
     assert_eq!(reply["grants"][1]["granted"], 3, "{reply}");
-    assert_eq!(server.used("slow").await, 3);
-    server.store.gate.add_permits(1);
+    assert_eq!(server.store.used("slow").await, 3);
+    server.store.open_gate(1);
     until("the refund of the late grant", Duration::from_secs(2), async || {
-        (server.used("slow").await == 0).then_some(())
+        (server.store.used("slow").await == 0).then_some(())
     })
     .await;
     assert_eq!(server.store.memory.len(), 1, "the late grant must leave no counter");
@@ -315,39 +258,39 @@ async fn hanging_item_does_not_delay_the_rest_of_its_call() {
 #[tokio::test]
 async fn grant_of_a_caller_that_left_is_refunded() {
     let server = Server::start().await;
-    server.close_gate();
+    server.store.close_gate();
     let body = request(&[take("gone", 9, 3)]).to_string();
     let mut first = h1(&server.calls.address).await;
     let waiting = tokio::spawn(async move { first.send_request(post(body.into())).await.is_ok() });
-    server.entered(1).await;
+    server.store.entered(1).await;
     waiting.abort();
     // The client resets the stream, and the connection stays open.
     let body = request(&[take("reset", 9, 4)]).to_string();
     let mut second = h2(&server.calls.address).await;
     let mut kept = second.clone();
     let waiting = tokio::spawn(async move { second.send_request(post(body.into())).await.is_ok() });
-    server.entered(2).await;
+    server.store.entered(2).await;
     waiting.abort();
     let body = request(&[take("kept", 9, 5)]).to_string();
     let answered =
         tokio::spawn(
             async move { read(kept.send_request(post(body.into())).await.unwrap()).await },
         );
-    server.entered(3).await;
-    assert_eq!((server.used("gone").await, server.used("reset").await), (3, 4));
-    server.store.gate.add_permits(3);
+    server.store.entered(3).await;
+    assert_eq!((server.store.used("gone").await, server.store.used("reset").await), (3, 4));
+    server.store.open_gate(3);
     assert_eq!(answered.await.unwrap().1["grants"][0]["granted"], 5);
     until("the refunds", Duration::from_secs(2), async || {
-        (server.used("gone").await + server.used("reset").await == 0).then_some(())
+        (server.store.used("gone").await + server.store.used("reset").await == 0).then_some(())
     })
     .await;
-    assert_eq!(server.used("kept").await, 5);
+    assert_eq!(server.store.used("kept").await, 5);
 }
 
 #[tokio::test]
 async fn accepted_calls_are_answered_before_shutdown() {
     let mut server = Server::start().await;
-    server.close_gate();
+    server.store.close_gate();
     let (one, two) =
         (request(&[take("drain", 9, 3)]).to_string(), request(&[take("drain", 9, 4)]).to_string());
     let (mut first, mut second) =
@@ -360,7 +303,7 @@ async fn accepted_calls_are_answered_before_shutdown() {
         tokio::spawn(
             async move { read(second.send_request(post(two.into())).await.unwrap()).await },
         );
-    server.entered(2).await;
+    server.store.entered(2).await;
     server.calls.stop.take();
     let ListenAddr::Tcp(address) = server.calls.address else { panic!() };
     until("nothing more is accepted", Duration::from_secs(2), async || {
@@ -368,7 +311,7 @@ async fn accepted_calls_are_answered_before_shutdown() {
     })
     .await;
     assert!(!server.calls.running.is_finished());
-    server.store.gate.add_permits(2);
+    server.store.open_gate(2);
     assert_eq!(one.await.unwrap().1["grants"][0]["granted"], 3);
     assert_eq!(two.await.unwrap().1["grants"][0]["granted"], 4);
     server.calls.running.await.unwrap();

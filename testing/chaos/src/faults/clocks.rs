@@ -20,6 +20,7 @@ pub const ALL: &[Fault] = &[Fault {
         ),
         ..Bounds::STRICT
     },
+    only: None,
     run: Run::Under(Setup { keeper: Keeper::Clocked, ..Setup::PLAIN }, jumped),
 }];
 

@@ -24,6 +24,7 @@ pub const ALL: &[Fault] = &[
             forgets: Some("a replica may lack the primary's last writes"),
             ..Bounds::STRICT
         },
+        only: None,
         run: Run::Under(CLUSTER, primary_killed),
     },
     Fault {
@@ -34,12 +35,14 @@ pub const ALL: &[Fault] = &[
             forgets: Some("what the old primary had not passed on is lost"),
             ..Bounds::STRICT
         },
+        only: None,
         run: Run::Under(CLUSTER, primary_frozen),
     },
     Fault {
         name: "slots_moved",
         injected: "slots of counters in use move to another primary and back, key by key (ASK, MOVED)",
         bounds: Bounds::STRICT,
+        only: None,
         run: Run::Under(CLUSTER, slots_moved),
     },
 ];

@@ -19,12 +19,14 @@ pub const ALL: &[Fault] = &[
         name: "envoy_restarted",
         injected: "one of two Envoys gets SIGTERM, and is started again",
         bounds: LOST,
+        only: None,
         run: Run::Under(Setup::PLAIN, restarted),
     },
     Fault {
         name: "envoy_killed",
         injected: "one of two Envoys gets SIGKILL, and is started again",
         bounds: LOST,
+        only: None,
         run: Run::Under(Setup::PLAIN, killed),
     },
 ];

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use quotagate_support::envoy::Form;
 use quotagate_support::http::{Client, Request};
 use rand::RngExt;
 
@@ -29,12 +30,14 @@ pub const ALL: &[Fault] = &[
         name: "configurations_pushed",
         injected: "file-based LDS brings a new configuration every second, its quota 6, 10, 6, ...",
         bounds: Bounds { breaks: Some(DRAINED), ..Bounds::STRICT },
+        only: None,
         run: Run::Under(Setup { envoys: Proxies::Watching, ..Setup::PLAIN }, configurations_pushed),
     },
     Fault {
         name: "machines_died",
         injected: "requests that make the filter panic, each killing the VM of a worker (a build for tests)",
         bounds: Bounds { breaks: Some(DIED), reloads: true, ..Bounds::STRICT },
+        only: Some(Form::Wasm),
         run: Run::Under(Setup { envoys: Proxies::Panicking, ..Setup::PLAIN }, machines_died),
     },
 ];

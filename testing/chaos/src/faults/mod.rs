@@ -10,6 +10,9 @@ mod skewed;
 mod stores;
 mod timeouts;
 
+use anyhow::Result;
+use quotagate_support::envoy::Form;
+
 use crate::fault::Fault;
 
 /// All of them, in the order of the report.
@@ -27,6 +30,15 @@ pub fn all() -> Vec<Fault> {
         timeouts::ALL,
     ]
     .concat()
+}
+
+/// Those that the form of this run can suffer.
+///
+/// # Errors
+/// When the form of the run is unknown.
+pub fn of_run() -> Result<Vec<Fault>> {
+    let form = Form::of_run()?;
+    Ok(all().into_iter().filter(|fault| fault.only.is_none_or(|only| only == form)).collect())
 }
 
 /// The fault of this name.

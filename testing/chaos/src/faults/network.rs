@@ -17,18 +17,21 @@ pub const ALL: &[Fault] = &[
         name: "network_still",
         injected: "the network between Envoys and store forwards nothing for a while; connections stay",
         bounds: Bounds::STRICT,
+        only: None,
         run: Run::Under(RELAYED, still),
     },
     Fault {
         name: "network_late",
         injected: "answers of the store are later than the filter waits",
         bounds: Bounds::STRICT,
+        only: None,
         run: Run::Under(RELAYED, late),
     },
     Fault {
         name: "network_cutting",
         injected: "half of an answer, then the connection is closed; again and again",
         bounds: Bounds::STRICT,
+        only: None,
         run: Run::Under(RELAYED, cutting),
     },
 ];

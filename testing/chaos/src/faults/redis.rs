@@ -36,18 +36,21 @@ pub const ALL: &[Fault] = &[
             forgets: Some("counters are gone with Redis"),
             ..Bounds::STRICT
         },
+        only: None,
         run: Run::Under(THIRTY, killed),
     },
     Fault {
         name: "redis_frozen",
         injected: "Redis gets SIGSTOP under 30 requests/s, and SIGCONT after 3 s",
         bounds: Bounds::STRICT,
+        only: None,
         run: Run::Under(THIRTY, frozen),
     },
     Fault {
         name: "scripts_flushed",
         injected: "`SCRIPT FLUSH` every 100 ms",
         bounds: Bounds::STRICT,
+        only: None,
         run: Run::Under(Setup::PLAIN, scripts_flushed),
     },
     Fault {
@@ -58,12 +61,14 @@ pub const ALL: &[Fault] = &[
             forgets: Some("a flushed counter is a fresh quota: at most one more in that window"),
             ..Bounds::STRICT
         },
+        only: None,
         run: Run::Under(Setup::PLAIN, everything_flushed),
     },
     Fault {
         name: "memory_full",
         injected: "`CONFIG SET maxmemory 1` with `noeviction`: Redis refuses all writes",
         bounds: Bounds::STRICT,
+        only: None,
         run: Run::Under(Setup::PLAIN, memory_full),
     },
     Fault {
@@ -74,6 +79,7 @@ pub const ALL: &[Fault] = &[
             forgets: Some("an evicted counter is a fresh quota, each time"),
             ..Bounds::STRICT
         },
+        only: None,
         run: Run::Under(Setup::PLAIN, counters_evicted),
     },
 ];

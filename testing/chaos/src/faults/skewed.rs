@@ -35,12 +35,14 @@ pub const ALL: &[Fault] = &[
             spares: Some(HEALTHY),
             ..Bounds::STRICT
         },
+        only: None,
         run: Run::Under(SKEWED, killed),
     },
     Fault {
         name: "skewed_primary_frozen",
         injected: "a primary that 90 % of the requests are for gets SIGSTOP, no replica takes over, then SIGCONT",
         bounds: Bounds { spares: Some(HEALTHY), ..Bounds::STRICT },
+        only: None,
         run: Run::Under(SKEWED, frozen),
     },
 ];

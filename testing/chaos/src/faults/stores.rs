@@ -10,29 +10,32 @@ use crate::rig::Setup;
 /// Requests that may fail on a dead store before Envoy avoids it.
 const FEW: usize = 60;
 
+/// One store, which native modules call, too.
+const CALLED: Setup = Setup { through_stores: true, ..Setup::PLAIN };
+
 /// The faults of this module.
 pub const ALL: &[Fault] = &[
     Fault {
         name: "store_killed",
         injected: "the only store gets SIGKILL, and is started again",
         bounds: Bounds::STRICT,
-        run: Run::Under(Setup::PLAIN, killed),
+        only: None,
+        run: Run::Under(CALLED, killed),
     },
     Fault {
         name: "one_of_two_stores_killed",
         injected: "one of two stores gets SIGKILL, and is started again (`envoy/quota_store_several.yaml`)",
         bounds: Bounds { fails: Some(FEW), ..Bounds::STRICT },
-        run: Run::Under(Setup { stores: 2, ..Setup::PLAIN }, killed),
+        only: None,
+        run: Run::Under(Setup { stores: 2, ..CALLED }, killed),
     },
     Fault {
         name: "store_killed_under_allow",
         injected: "the only store gets SIGKILL, with `on_failure: allow`",
         bounds: Bounds::STRICT,
+        only: None,
         run: Run::Under(
-            Setup {
-                traffic: Traffic { kinds: &[Kind::Loose], ..Setup::PLAIN.traffic },
-                ..Setup::PLAIN
-            },
+            Setup { traffic: Traffic { kinds: &[Kind::Loose], ..CALLED.traffic }, ..CALLED },
             killed,
         ),
     },
@@ -40,7 +43,8 @@ pub const ALL: &[Fault] = &[
         name: "store_frozen",
         injected: "the only store gets SIGSTOP, and SIGCONT later",
         bounds: Bounds::STRICT,
-        run: Run::Under(Setup::PLAIN, frozen),
+        only: None,
+        run: Run::Under(CALLED, frozen),
     },
 ];
 

@@ -22,12 +22,14 @@ pub const ALL: &[Fault] = &[
         name: "short_timeout_under_deny",
         injected: "20,000 requests with a timeout of 20 ms over 128 connections that never pause, a quota that is never reached, `on_failure: deny`",
         bounds: Bounds::STRICT,
+        only: None,
         run: Run::Own(|plan| busy(plan, Kind::Open)),
     },
     Fault {
         name: "short_timeout_under_allow",
         injected: "the same under `on_failure: allow`",
         bounds: Bounds::STRICT,
+        only: None,
         run: Run::Own(|plan| busy(plan, Kind::Loose)),
     },
 ];

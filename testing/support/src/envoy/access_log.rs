@@ -6,7 +6,10 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{envoy, paths, wait, yaml};
+use crate::{
+    envoy::{self, Form},
+    paths, wait, yaml,
+};
 
 /// Envoy makes an entry when a stream has ended, and writes it to the file some moments later.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -27,12 +30,16 @@ impl AccessLog {
         Ok(Self { directory: tempfile::tempdir()?, format })
     }
 
-    /// Entries of the format in `envoy/access_log.yaml`.
+    /// Entries of the format that is shipped for the form of this run.
     ///
     /// # Errors
     /// When it is not there, or the file cannot be created.
     pub fn shipped() -> Result<Self> {
-        let mut snippet = yaml::read(&paths::root().join("envoy").join("access_log.yaml"))?;
+        let name = match Form::of_run()? {
+            Form::Wasm => "access_log.yaml",
+            Form::Native => "native_access_log.yaml",
+        };
+        let mut snippet = yaml::read(&paths::root().join("envoy").join(name))?;
         let format = yaml::at(&mut snippet, "/access_log/0/typed_config/log_format/json_format")?;
         Self::new(format.take())
     }

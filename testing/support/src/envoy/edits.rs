@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::{
-    envoy::{self, FILTER},
+    envoy::{self, Form, form},
     paths, yaml,
 };
 
@@ -58,8 +58,7 @@ fn place(config: &mut Value, key: &str, part: &Value) -> Result<()> {
             return Ok(());
         }
         "configuration" => {
-            let document = yaml::at(envoy::filter(config)?, "/configuration/value")?;
-            let document = document.as_object_mut().context("no document")?;
+            let document = envoy::document(config)?.as_object_mut().context("no document")?;
             document.extend(part.as_object().context("no object")?.clone());
             return Ok(());
         }
@@ -154,22 +153,34 @@ pub fn idle_timeout(duration: &'static str) -> impl Fn(&mut Value) -> Result<()>
 pub fn before_filter(filter: Value) -> impl Fn(&mut Value) -> Result<()> {
     move |config| {
         let filters = yaml::list(envoy::manager(config)?, "http_filters")?;
-        let named = |f: &Value| f.get("name").and_then(Value::as_str) == Some(FILTER);
-        let place = filters.iter().position(named).with_context(|| format!("no {FILTER}"))?;
-        filters.insert(place, filter.clone());
+        let index = envoy::position(filters)?;
+        filters.insert(index, filter.clone());
         Ok(())
     }
 }
 
 /// Gives every request this dynamic metadata, as a filter before this one would.
 pub fn metadata(namespace: &str, value: Value) -> impl Fn(&mut Value) -> Result<()> + use<> {
-    before_filter(json!({
+    let filter = json!({
         "name": "envoy.filters.http.set_metadata",
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config",
             "metadata": [{"metadata_namespace": namespace, "value": value}]
         }
-    }))
+    });
+    metadata_from(filter, namespace)
+}
+
+/// Adds this filter, which writes metadata, and what the native module needs to read them.
+fn metadata_from(filter: Value, namespace: &str) -> impl Fn(&mut Value) -> Result<()> + use<> {
+    let as_text = form::metadata_as_text(namespace);
+    move |config| {
+        before_filter(filter.clone())(config)?;
+        if form::of(config)? == Form::Native {
+            before_filter(as_text.clone())(config)?;
+        }
+        Ok(())
+    }
 }
 
 /// Copies a request header into the dynamic metadata `key`, as `STRING` or `NUMBER`.
@@ -179,7 +190,7 @@ pub fn metadata_from_header(
     key: &str,
     kind: &str,
 ) -> impl Fn(&mut Value) -> Result<()> + use<> {
-    before_filter(json!({
+    let filter = json!({
         "name": "envoy.filters.http.header_to_metadata",
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config",
@@ -188,7 +199,8 @@ pub fn metadata_from_header(
                 "on_header_present": {"metadata_namespace": namespace, "key": key, "type": kind}
             }]
         }
-    }))
+    });
+    metadata_from(filter, namespace)
 }
 
 /// Adds a second issuer, [`jwt::OTHER`](crate::jwt::OTHER), beside that of the shipped

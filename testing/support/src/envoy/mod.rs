@@ -2,7 +2,9 @@
 
 pub mod access_log;
 pub mod edits;
+pub mod form;
 mod listeners;
+mod metrics;
 mod options;
 pub mod prometheus;
 pub mod yaml;
@@ -18,16 +20,19 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{http, process::Process, prometheus::Samples, tools};
+use crate::{http, paths, process::Process, prometheus::Samples, tools};
 
+pub use form::{Form, document, filter, is_filter, plugin, position};
 pub use listeners::ListenerFile;
-pub(crate) use options::FILTER;
-pub use options::{EnvoyOptions, StoreAddress, filter, manager};
+pub use options::{EnvoyOptions, LOG_LEVELS, StoreAddress, manager};
 
 const START: Duration = Duration::from_secs(30);
 const STOP: Duration = Duration::from_secs(20);
 /// How often access logs are flushed to files; Envoy's default of 10 s is long for a test.
 const FLUSH_MS: &str = "50";
+
+/// Where Envoy looks for modules.
+const SEARCH_PATH: &str = "ENVOY_DYNAMIC_MODULES_SEARCH_PATH";
 
 /// A running Envoy, killed when dropped.
 #[derive(Debug)]
@@ -45,8 +50,12 @@ impl Envoy {
     /// When there is no Envoy or no filter, or it refuses the configuration; the message ends with
     /// its log.
     pub fn start(options: &EnvoyOptions) -> Result<Self> {
-        if !options.bare && !options.wasm.is_file() {
-            bail!("{} is not there: run `cargo xtask build --dev`", options.wasm.display());
+        let built = match options.form.map_or_else(Form::of_run, Ok)? {
+            Form::Wasm => options.wasm.clone(),
+            form @ Form::Native => form.built(),
+        };
+        if !options.bare && !built.is_file() {
+            bail!("{} is not there: run `cargo xtask build --dev`", built.display());
         }
         Self::start_config(&options.config()?, options.concurrency, &options.log_levels)
     }
@@ -59,7 +68,7 @@ impl Envoy {
         let directory = tempfile::tempdir()?;
         let config = write(config, directory.path())?;
         let admin_file = directory.path().join("admin");
-        let mut command = Command::new(tools::envoy()?);
+        let mut command = command()?;
         command.arg("--config-path").arg(config).arg("--admin-address-path").arg(&admin_file);
         command.args(["--concurrency", &concurrency.to_string(), "--use-dynamic-base-id"]);
         command.args(["--log-level", "warn", "--component-log-level", log_levels]);
@@ -101,7 +110,7 @@ impl Envoy {
     /// # Errors
     /// When there is no Envoy.
     pub fn validate_file(path: &Path) -> Result<Output> {
-        let mut command = Command::new(tools::envoy()?);
+        let mut command = command()?;
         command.args([
             "--mode",
             "validate",
@@ -177,6 +186,13 @@ impl Envoy {
         let running = self.process.is_running()?;
         running.then_some(()).with_context(|| format!("Envoy has ended:\n{}", self.process.tail()))
     }
+}
+
+/// Envoy, which finds the native module that was built.
+fn command() -> Result<Command> {
+    let mut command = Command::new(tools::envoy()?);
+    command.env(SEARCH_PATH, paths::parts());
+    Ok(command)
 }
 
 fn write(config: &Value, directory: &Path) -> Result<PathBuf> {

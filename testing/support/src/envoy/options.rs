@@ -2,15 +2,19 @@
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use super::form::{self, Form};
 use crate::{paths, yaml};
 
 /// The path of the one listener's connection manager in the shipped configuration.
 const MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
-/// The name of the filter among the HTTP filters.
-pub(crate) const FILTER: &str = "envoy.filters.http.wasm";
+/// The store's cluster in the shipped configuration, which the native one does not need.
+const STORE: &str = "quota_store";
+
+/// Log levels with which both forms of the filter log their own lines.
+pub const LOG_LEVELS: &str = "wasm:info,dynamic_modules:info";
 
 /// Where the filter finds the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,13 +51,17 @@ pub struct EnvoyOptions {
     pub upstream: u16,
     /// The address of the store.
     pub store: StoreAddress,
-    /// The filter.
+    /// The form of the filter; without one, that of the run.
+    pub form: Option<Form>,
+    /// The Redis that a native module counts in by itself; without one, it calls the store.
+    pub redis: Option<String>,
+    /// The Wasm filter.
     pub wasm: PathBuf,
     /// The filter's configuration, if it is not the shipped one.
     pub document: Option<Value>,
     /// Workers.
     pub concurrency: u32,
-    /// Without the Wasm filter.
+    /// Without the filter.
     pub bare: bool,
     /// Log levels of components, as Envoy's `--component-log-level` takes them.
     pub log_levels: String,
@@ -70,16 +78,18 @@ impl EnvoyOptions {
             admin_port: 0,
             upstream,
             store: StoreAddress::Port(store),
+            form: None,
+            redis: None,
             wasm: paths::filter(),
             document: None,
             concurrency: 1,
             bare: false,
-            log_levels: "wasm:info".to_owned(),
+            log_levels: LOG_LEVELS.to_owned(),
             edits: Vec::new(),
         }
     }
 
-    /// Without the Wasm filter, for comparison or if it was not built.
+    /// Without the filter, for comparison or if it was not built.
     #[must_use]
     pub fn bare(mut self) -> Self {
         self.bare = true;
@@ -91,6 +101,36 @@ impl EnvoyOptions {
     pub fn document(mut self, document: Value) -> Self {
         self.document = Some(document);
         self
+    }
+
+    /// In this form, whatever the form of the run.
+    #[must_use]
+    pub fn form(mut self, form: Form) -> Self {
+        self.form = Some(form);
+        self
+    }
+
+    /// A native module counts in this Redis by itself. The Wasm filter has no Redis client: it
+    /// goes on calling the store.
+    #[must_use]
+    pub fn redis(mut self, url: &str) -> Self {
+        self.redis = Some(url.to_owned());
+        self
+    }
+
+    /// Both forms call the store: for tests of the calls themselves.
+    #[must_use]
+    pub fn through_store(mut self) -> Self {
+        self.redis = None;
+        self
+    }
+
+    /// Whether the module counts in Redis, and the store is in no request's path.
+    ///
+    /// # Errors
+    /// When the form of the run is unknown.
+    pub fn counts_in_redis(&self) -> Result<bool> {
+        Ok(self.redis.is_some() && self.form.map_or_else(Form::of_run, Ok)? == Form::Native)
     }
 
     /// With this many workers.
@@ -120,28 +160,30 @@ impl EnvoyOptions {
     /// # Errors
     /// When the shipped configuration lacks the parts that are replaced.
     pub fn config(&self) -> Result<Value> {
-        let mut config = yaml::read(&paths::envoy_config())?;
+        let form = self.form.map_or_else(Form::of_run, Ok)?;
+        let mut config = yaml::read(&form.shipped())?;
         *yaml::at(&mut config, "/admin/address")? = address("127.0.0.1", self.admin_port);
         *yaml::at(&mut config, "/static_resources/listeners/0/address")? =
             address("127.0.0.1", self.port);
+        let redis = self.redis.as_ref().filter(|_| form == Form::Native);
         let clusters = yaml::at(&mut config, "/static_resources/clusters")?;
         set_endpoints(yaml::named(clusters, "upstream")?, &[address("127.0.0.1", self.upstream)])?;
-        let store: Vec<Value> = match &self.store {
-            StoreAddress::Port(port) => vec![address("127.0.0.1", *port)],
-            StoreAddress::Ports(ports) => {
-                ports.iter().map(|&port| address("127.0.0.1", port)).collect()
-            }
-            StoreAddress::Unix(path) => vec![json!({ "pipe": { "path": path } })],
-        };
-        set_endpoints(yaml::named(clusters, "quota_store")?, &store)?;
+        if redis.is_none() {
+            self.set_store(clusters, form)?;
+        }
         if self.bare {
-            let filters = yaml::list(manager(&mut config)?, "http_filters")?;
-            filters.retain(|f| f.get("name").and_then(Value::as_str) != Some(FILTER));
+            yaml::list(manager(&mut config)?, "http_filters")?.retain(|f| !form::is_filter(f));
         } else {
-            let filter = filter(&mut config)?;
-            *yaml::at(filter, "/vm_config/code/local/filename")? = json!(self.wasm);
-            if let Some(document) = &self.document {
-                *yaml::at(filter, "/configuration/value")? = document.clone();
+            if form == Form::Wasm {
+                let file = "/vm_config/code/local/filename";
+                *yaml::at(form::plugin(&mut config)?, file)? = json!(self.wasm);
+            }
+            let document = form::document(&mut config)?;
+            if let Some(own) = &self.document {
+                *document = own.clone();
+            }
+            if form == Form::Native {
+                set_counting(document, redis, self.document.is_none())?;
             }
         }
         for edit in &self.edits {
@@ -149,16 +191,42 @@ impl EnvoyOptions {
         }
         Ok(config)
     }
+
+    /// Sets the endpoints of the store's cluster. The native configuration gets the cluster first.
+    fn set_store(&self, clusters: &mut Value, form: Form) -> Result<()> {
+        if form == Form::Native {
+            let mut wasm = yaml::read(&Form::Wasm.shipped())?;
+            let store = yaml::named(yaml::at(&mut wasm, "/static_resources/clusters")?, STORE)?;
+            clusters.as_array_mut().context("no list")?.push(store.clone());
+        }
+        let store: Vec<Value> = match &self.store {
+            StoreAddress::Port(port) => vec![address("127.0.0.1", *port)],
+            StoreAddress::Ports(ports) => {
+                ports.iter().map(|&port| address("127.0.0.1", port)).collect()
+            }
+            StoreAddress::Unix(path) => vec![json!({ "pipe": { "path": path } })],
+        };
+        set_endpoints(yaml::named(clusters, STORE)?, &store)
+    }
 }
 
-/// The plugin configuration of the Wasm filter within an Envoy configuration shaped like the
-/// shipped one.
-///
-/// # Errors
-/// When it is not there.
-pub fn filter(config: &mut Value) -> Result<&mut Value> {
-    let filters = yaml::at(manager(config)?, "/http_filters")?;
-    yaml::at(yaml::named(filters, FILTER)?, "/typed_config/config")
+/// Lets a native module count in this Redis. Without one, the shipped document calls the store, and
+/// the document of a test says itself what it calls.
+fn set_counting(document: &mut Value, redis: Option<&String>, shipped: bool) -> Result<()> {
+    let (field, value) = match redis {
+        Some(url) => ("redis", url.as_str()),
+        None if shipped => ("cluster", STORE),
+        None => return Ok(()),
+    };
+    let document = document.as_object_mut().context("the document is no object")?;
+    let store = document.entry("store").or_insert_with(|| json!({}));
+    let store = store.as_object_mut().context("the store of the document is no object")?;
+    // A token belongs to the calls.
+    for other in ["cluster", "token", "redis"] {
+        store.remove(other);
+    }
+    store.insert(field.to_owned(), json!(value));
+    Ok(())
 }
 
 /// The HTTP connection manager of an Envoy configuration shaped like the shipped one.
@@ -186,16 +254,43 @@ mod tests {
     use super::*;
     use crate::envoy::Envoy;
 
+    /// Puts the shipped addresses back.
+    fn with_shipped_addresses(mut config: Value) -> Value {
+        *yaml::at(&mut config, "/admin/address").unwrap() = address("127.0.0.1", 9901);
+        *yaml::at(&mut config, "/static_resources/listeners/0/address").unwrap() =
+            address("127.0.0.1", 10_000);
+        config
+    }
+
     #[test]
     fn only_what_is_asked_for_is_replaced() {
-        let shipped = yaml::read(&paths::envoy_config()).unwrap();
-        let mut changed = EnvoyOptions::new(8080, 9180).config().unwrap();
-        *yaml::at(&mut changed, "/admin/address").unwrap() = address("127.0.0.1", 9901);
-        *yaml::at(&mut changed, "/static_resources/listeners/0/address").unwrap() =
-            address("127.0.0.1", 10_000);
-        *yaml::at(filter(&mut changed).unwrap(), "/vm_config/code/local/filename").unwrap() =
+        let options = EnvoyOptions::new(8080, 9180);
+        let shipped = yaml::read(&Form::Wasm.shipped()).unwrap();
+        let mut changed =
+            with_shipped_addresses(options.clone().form(Form::Wasm).config().unwrap());
+        *yaml::at(form::plugin(&mut changed).unwrap(), "/vm_config/code/local/filename").unwrap() =
             json!("dist/quotagate.wasm");
         assert_eq!(changed, shipped);
+        let shipped = yaml::read(&Form::Native.shipped()).unwrap();
+        let options = options.form(Form::Native).redis("redis://127.0.0.1:6379/0");
+        assert_eq!(with_shipped_addresses(options.config().unwrap()), shipped);
+    }
+
+    #[test]
+    fn native_module_counts_in_redis_or_calls_the_store() {
+        let store = |options: EnvoyOptions| {
+            let mut config = options.form(Form::Native).config().unwrap();
+            let store = form::document(&mut config).unwrap()["store"].clone();
+            let clusters = yaml::at(&mut config, "/static_resources/clusters").unwrap();
+            (store, yaml::named(clusters, STORE).is_ok())
+        };
+        let own = json!({"store": {"cluster": STORE, "token": "t", "timeout": "1s"}});
+        let options = EnvoyOptions::new(1, 1).document(own.clone()).redis("memory:");
+        assert_eq!(store(options.clone()), (json!({"redis": "memory:", "timeout": "1s"}), false));
+        assert_eq!(store(options.through_store()), (own["store"].clone(), true));
+        let (shipped, has_cluster) = store(EnvoyOptions::new(1, 1));
+        assert_eq!((&shipped["cluster"], has_cluster), (&json!(STORE), true));
+        assert!(shipped.get("redis").is_none());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Policies as the document writes them, and how they become policies in force.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -167,10 +167,10 @@ impl<'a> PolicyFields<'a> {
             count: counting.count,
             count_denied: counting.count_denied,
             precision: counting.precision,
-            matcher: Rc::new(self.r#match?),
-            partition: Rc::new(partition?),
-            quotas: Rc::new(quotas?),
-            cost: Rc::new(counting.cost),
+            matcher: Arc::new(self.r#match?),
+            partition: Arc::new(partition?),
+            quotas: Arc::new(quotas?),
+            cost: Arc::new(counting.cost),
         })
     }
 }

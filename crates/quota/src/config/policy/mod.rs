@@ -9,7 +9,7 @@ mod quotas;
 pub(super) use counting::Counting;
 
 use std::num::NonZeroU64;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::document::words;
@@ -23,7 +23,7 @@ use crate::request::partition::Partition;
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Unique, `[a-z0-9-]{1,64}`.
-    pub name: Rc<str>,
+    pub name: Arc<str>,
     /// Units in a window, unless a partition has a quota of its own. 0 to
     /// [`MAX_UNITS`](crate::protocol::MAX_UNITS).
     pub quota: u64,
@@ -46,10 +46,10 @@ pub struct Policy {
     pub count_denied: bool,
     /// Whether workers hold leases.
     pub precision: Precision,
-    pub(crate) matcher: Rc<Matcher>,
-    pub(crate) partition: Rc<Partition>,
-    pub(crate) quotas: Rc<Quotas>,
-    pub(crate) cost: Rc<Cost>,
+    pub(crate) matcher: Arc<Matcher>,
+    pub(crate) partition: Arc<Partition>,
+    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) cost: Arc<Cost>,
 }
 
 words! {

@@ -6,7 +6,7 @@
 //! no message shows one.
 
 use std::collections::BTreeSet;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::quotas::Units;
 use crate::document::{At, Node, NonEmpty, Type, object, one_of};
@@ -192,7 +192,7 @@ fn key_of(
     text: &str,
     partition: &Partition,
     digester: &Digester,
-) -> Option<Rc<str>> {
+) -> Option<Arc<str>> {
     let single = partition.single().filter(|single| {
         !text.strip_prefix(single.label).is_some_and(|rest| rest.starts_with('='))
     });

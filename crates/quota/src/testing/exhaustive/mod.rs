@@ -2,7 +2,7 @@
 //! three workers, a few requests, and every order, delay and loss of calls that the network allows.
 //!
 //! `stateright` was tried and does not fit. Its states are `Send + Sync`, and a worker is neither:
-//! the keys of its counters are `Rc`s, since a Wasm module has one thread. It identifies states
+//! the keys of its counters are `Arc`s, since a Wasm module has one thread. It identifies states
 //! only by its own hash, and it brings a web server and forty crates along. The search itself
 //! (`explore`) is the small part.
 //!
@@ -19,7 +19,7 @@ mod worlds;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::invariants::ModelStore;
 use crate::config::Config;
@@ -39,7 +39,7 @@ type Requests = (&'static [usize], u64, u8);
 /// A world to be searched.
 #[derive(Clone)]
 struct Setup {
-    config: Rc<Config>,
+    config: Arc<Config>,
     workers: usize,
     requests: Vec<Requests>,
     /// Units of the first counter that others have taken before.
@@ -54,7 +54,7 @@ struct Setup {
 }
 
 /// The key of a counter and the number of a window.
-type Window = (Rc<str>, u64);
+type Window = (Arc<str>, u64);
 
 /// Everything, at one moment.
 #[derive(Clone)]
@@ -62,7 +62,7 @@ struct State {
     /// The index of the current moment.
     step: usize,
     store: ModelStore,
-    nodes: Vec<Rc<Node>>,
+    nodes: Vec<Arc<Node>>,
     /// Units let through, by the window that granted them.
     admitted: BTreeMap<Window, u64>,
     requests: Vec<u8>,
@@ -77,7 +77,7 @@ impl Setup {
         let mut state = State {
             step: 0,
             store: ModelStore::default(),
-            nodes: (0..self.workers).map(|_| Rc::new(Node::new(&self.config))).collect(),
+            nodes: (0..self.workers).map(|_| Arc::new(Node::new(&self.config))).collect(),
             admitted: BTreeMap::new(),
             requests: self.requests.iter().map(|(.., n)| *n).collect(),
             faults: self.faults,

@@ -1,6 +1,6 @@
 //! Calls on their way: what a network, a host and a store can do to them.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::properties::Property;
 use super::{Setup, State};
@@ -31,23 +31,23 @@ pub(super) struct Flight {
 #[derive(Clone, Debug)]
 pub(super) enum Message {
     /// On its way to the store.
-    Call(Rc<ReserveRequest>),
+    Call(Arc<ReserveRequest>),
     /// On its way back.
-    Reply(Rc<str>),
+    Reply(Arc<str>),
     /// On its way to the store, and nobody waits for the reply any more.
-    Stray(Rc<ReserveRequest>),
+    Stray(Arc<ReserveRequest>),
 }
 
 impl Flight {
     pub(super) fn new(call: OutgoingCall, now_ms: u64) -> Self {
-        let mut request: ReserveRequest = serde_json::from_slice(&call.body).unwrap();
+        let mut request: ReserveRequest = serde_json::from_slice(&call.body()).unwrap();
         // A worker keeps them in no order.
         request.refunds.sort_by(|a, b| (&a.key, a.window).cmp(&(&b.key, b.window)));
         let due = now_ms + u64::try_from(call.timeout.as_millis()).unwrap();
-        Self { id: call.id, due, message: Message::Call(Rc::new(request)) }
+        Self { id: call.id, due, message: Message::Call(Arc::new(request)) }
     }
 
-    pub(super) fn stray(request: Rc<ReserveRequest>) -> Self {
+    pub(super) fn stray(request: Arc<ReserveRequest>) -> Self {
         Self { id: CallId(0), due: 0, message: Message::Stray(request) }
     }
 
@@ -59,7 +59,7 @@ impl Flight {
 
 impl Setup {
     /// The store carries out the flight at this index, and returns its reply.
-    pub(super) fn carry_out(&self, state: &mut State, worker: usize, flight: usize) -> Rc<str> {
+    pub(super) fn carry_out(&self, state: &mut State, worker: usize, flight: usize) -> Arc<str> {
         let now_ms = self.moments[state.step];
         let mut request = match &state.nodes[worker].flights[flight].message {
             Message::Call(request) | Message::Stray(request) => ReserveRequest::clone(request),
@@ -80,13 +80,13 @@ impl Setup {
 
 impl Repeats {
     /// The part of a call that reaches the store a second time.
-    pub(super) fn of(self, request: &ReserveRequest) -> Option<Rc<ReserveRequest>> {
+    pub(super) fn of(self, request: &ReserveRequest) -> Option<Arc<ReserveRequest>> {
         let mut again = request.clone();
         match self {
             Self::Nothing => return None,
             Self::Refunds => again.reservations.clear(),
             Self::Reservations => again.refunds.clear(),
         }
-        (!again.refunds.is_empty() || !again.reservations.is_empty()).then(|| Rc::new(again))
+        (!again.refunds.is_empty() || !again.reservations.is_empty()).then(|| Arc::new(again))
     }
 }

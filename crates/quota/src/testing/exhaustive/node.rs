@@ -4,7 +4,7 @@
 //! A node with the same fingerprint at the same moment behaves the same, so a search carries out
 //! each of its steps once.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::network::{Flight, Message};
@@ -45,7 +45,7 @@ pub(super) enum Event {
     /// The running request at this index is answered, with a status that counts or not.
     Answer(usize, bool),
     /// The store has carried out the call at this index, and this is its reply.
-    Carried(usize, Rc<str>),
+    Carried(usize, Arc<str>),
     /// The reply at this index arrives.
     Deliver(usize),
     /// The host reports that the call at this index failed; the store may still carry it out.
@@ -75,8 +75,8 @@ pub(super) struct Step<'a> {
 }
 
 impl Node {
-    pub(super) fn new(config: &Rc<Config>) -> Self {
-        let worker = Worker::new(Rc::clone(config), 1);
+    pub(super) fn new(config: &Arc<Config>) -> Self {
+        let worker = Worker::new(Arc::clone(config), 1);
         Self { worker, flights: Vec::new(), running: Vec::new(), ticked: true, print: 0 }
     }
 }
@@ -106,7 +106,7 @@ impl<'a> Step<'a> {
                 let back = admission
                     .answered(Answered::headers(status, None, None, true), &self.setup.config);
                 let of = |Held { counter, units, .. }: &Held| {
-                    ((Rc::clone(&counter.key), units.window), units.amount)
+                    ((Arc::clone(&counter.key), units.window), units.amount)
                 };
                 self.effects.uncounted.extend(back.iter().map(of));
                 worker.refund(back, now);
@@ -114,7 +114,7 @@ impl<'a> Step<'a> {
             Event::Carried(flight, ref reply) => {
                 let Flight { id, due, message } = self.node.flights.remove(flight);
                 if let Message::Call(request) = message {
-                    let message = Message::Reply(Rc::clone(reply));
+                    let message = Message::Reply(Arc::clone(reply));
                     self.node.flights.push(Flight { id, due, message });
                     self.node.flights.extend(self.setup.repeats.of(&request).map(Flight::stray));
                 }
@@ -178,7 +178,7 @@ impl<'a> Step<'a> {
             if at_once && window != self.setup.current(self.moment, standing.policy) {
                 self.effects.wrong = Some(Property::InItsWindow);
             }
-            self.effects.admitted.push(((Rc::clone(&standing.key), window), check.cost.get()));
+            self.effects.admitted.push(((Arc::clone(&standing.key), window), check.cost.get()));
         }
         if !admission.held.is_empty() {
             self.node.running.push(admission);

@@ -1,7 +1,7 @@
 //! What can happen next in a world, and the state that follows.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::network::{Flight, Message};
 use super::node::{Effects, Event, Node, Step};
@@ -11,7 +11,7 @@ use super::{Setup, State};
 pub(super) type Action = (usize, Event);
 
 /// The steps of nodes that were carried out before, by fingerprint and moment.
-pub(super) type Known = HashMap<(u64, usize, Event), (Rc<Node>, Effects)>;
+pub(super) type Known = HashMap<(u64, usize, Event), (Arc<Node>, Effects)>;
 
 impl Setup {
     /// All that can happen next.
@@ -48,7 +48,7 @@ impl Setup {
             }
         }
         let next = self.moments.get(state.step + 1);
-        let may_end = |node: &Rc<Node>, ms| {
+        let may_end = |node: &Arc<Node>, ms| {
             let may_stay = |flight: &Flight| flight.may_last_until(ms);
             node.ticked && !node.worker.has_decisions() && node.flights.iter().all(may_stay)
         };
@@ -87,9 +87,9 @@ impl Setup {
         let (after, effects) =
             known.entry((node.print, moment, event)).or_insert_with_key(|(_, _, event)| {
                 let (after, effects) = Step::new(self, (**node).clone(), moment).take(event);
-                (Rc::new(after), effects)
+                (Arc::new(after), effects)
             });
-        *node = Rc::clone(after);
+        *node = Arc::clone(after);
         for (window, units) in &effects.admitted {
             *state.admitted.entry(window.clone()).or_default() += units;
         }

@@ -11,7 +11,7 @@ use crate::config::{Answers, Count, Policy, Precision};
 const BEGIN: u64 = 960_000;
 
 /// Policies `a` and `b`, both enforced.
-fn config(quota: u64, window: &str, edit: impl Fn(&mut Policy)) -> Rc<Config> {
+fn config(quota: u64, window: &str, edit: impl Fn(&mut Policy)) -> Arc<Config> {
     let policy = |name| {
         format!(r#"{{"name":"{name}","partition_by":[],"quota":{quota},"window":"{window}"}}"#)
     };
@@ -23,7 +23,7 @@ fn config(quota: u64, window: &str, edit: impl Fn(&mut Policy)) -> Rc<Config> {
     );
     let mut config = Config::parse(text.as_bytes()).unwrap();
     config.policies.iter_mut().for_each(edit);
-    Rc::new(config)
+    Arc::new(config)
 }
 
 fn lease(policy: &mut Policy) {

@@ -4,7 +4,7 @@ mod checks;
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Random;
@@ -57,7 +57,7 @@ struct Client {
 pub(super) struct World {
     setup: Setup,
     pub(super) random: Random,
-    pub(super) config: Rc<Config>,
+    pub(super) config: Arc<Config>,
     pub(super) store: ModelStore,
     workers: Vec<Worker<u64>>,
     events: BTreeMap<(u64, u64), Event>,
@@ -70,7 +70,7 @@ pub(super) struct World {
     pub(super) refused: HashMap<(String, u64), u64>,
     /// Units, by counter key, that a policy may have refused without this world seeing it: of
     /// clients that left before the decision reached them, and of those answered with 503.
-    pub(super) unseen: HashMap<Rc<str>, u64>,
+    pub(super) unseen: HashMap<Arc<str>, u64>,
     /// Units that each worker admitted by itself.
     pub(super) local: HashMap<(usize, Counter), u64>,
     outcomes: BTreeMap<(usize, Outcome), u64>,
@@ -78,16 +78,16 @@ pub(super) struct World {
     now: u64,
 }
 
-fn unseen(units: &mut HashMap<Rc<str>, u64>, checks: &[Check]) {
+fn unseen(units: &mut HashMap<Arc<str>, u64>, checks: &[Check]) {
     for Check { counter, cost, .. } in checks {
-        *units.entry(Rc::clone(&counter.key)).or_default() += cost.get();
+        *units.entry(Arc::clone(&counter.key)).or_default() += cost.get();
     }
 }
 
 impl World {
     pub(super) fn new(seed: u64, config: Config, setup: Setup) -> Self {
-        let config = Rc::new(config);
-        let worker = |i| Worker::new(Rc::clone(&config), seed * 8 + i);
+        let config = Arc::new(config);
+        let worker = |i| Worker::new(Arc::clone(&config), seed * 8 + i);
         let counter = |policy: &Policy, party| Counter {
             key: format!("d:{}:{{ip={party}}}", policy.name).into(),
             quota: policy.quota,
@@ -314,7 +314,7 @@ impl World {
             if self.random.percent(self.setup.loss) {
                 self.sent(Event::Failed(worker, call.id));
             } else {
-                self.sent(Event::AtStore(worker, call.id, call.body));
+                self.sent(Event::AtStore(worker, call.id, call.body()));
             }
         }
         while let Some((id, decision)) = self.workers[worker].next_decision() {

@@ -7,7 +7,7 @@ mod leases;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::invariants::{ModelStore, Random};
@@ -114,7 +114,7 @@ fn run(config: Config, traffic: Traffic, wire: Wire, warm_up: u64, seconds: u64)
     let start = 1_000 * SECOND_US;
     let mut host = Host {
         counters: (0..traffic.partitions).map(counter).collect(),
-        worker: Worker::new(Rc::new(config), 1),
+        worker: Worker::new(Arc::new(config), 1),
         store: ModelStore::default(),
         random: Random(traffic.rate + traffic.partitions),
         events: BTreeMap::new(),
@@ -188,7 +188,7 @@ impl Host {
         while let Some(call) = self.worker.next_call(now) {
             let slow = self.random.percent(1);
             let us = if slow { self.wire.slow_us } else { self.wire.usual_us };
-            self.after(us / 2, Event::AtStore(call.id, call.body, us - us / 2));
+            self.after(us / 2, Event::AtStore(call.id, call.body(), us - us / 2));
         }
         while let Some((since, decision)) = self.worker.next_decision() {
             self.decided(since, &decision);

@@ -6,13 +6,13 @@
 //! call, and further costs share the last one, so that no client can fill a call by itself.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::faults::Misread;
 use crate::config::Config;
 use crate::evaluate::{Check, Counter};
-use crate::protocol::{self, Grant, Refund, Reservation, ReserveReply, ReserveRequest};
+use crate::protocol::{self, Grant, Refund, Reservation, ReserveRequest};
 use crate::time::Monotonic;
 use crate::worker::lease::{Leases, Occasion};
 use crate::worker::requests::Want;
@@ -77,9 +77,9 @@ impl Reserved {
     }
 
     /// Its item in the body of the call.
-    fn message(&self) -> Reservation<&str> {
+    fn message(&self) -> Reservation<Arc<str>> {
         Reservation {
-            key: &self.counter.key,
+            key: Arc::clone(&self.counter.key),
             window_s: self.counter.window.seconds(),
             offset_s: self.counter.window.offset(),
             quota: self.counter.quota,
@@ -205,42 +205,32 @@ impl Batch {
         }
     }
 
-    /// The body of the call.
-    pub(crate) fn body(&self, refunds: &[Refund<Rc<str>>], budget: Duration) -> Vec<u8> {
-        let refunds = refunds.iter().map(|r| Refund {
-            key: &*r.key,
-            window_s: r.window_s,
-            window: r.window,
-            units: r.units,
-        });
-        let request = ReserveRequest {
+    /// The request of its call. The store has `budget` for it.
+    pub(crate) fn request(
+        &self,
+        refunds: Vec<Refund<Arc<str>>>,
+        budget: Duration,
+    ) -> ReserveRequest<Arc<str>> {
+        ReserveRequest {
             budget_ms: u32::try_from(budget.as_millis()).unwrap_or(u32::MAX),
-            refunds: refunds.collect(),
+            refunds,
             reservations: self.reserved.iter().map(Reserved::message).collect(),
-        };
-        // Writing numbers and strings into memory cannot fail; an empty body would be refused by
-        // the store.
-        serde_json::to_vec(&request).unwrap_or_default()
+        }
     }
 
-    /// Reads a reply: the version of the dials, and for each reservation its grant or why it
-    /// failed.
+    /// Checks the grants of a reply: one for each reservation, or why the reservation failed.
     ///
     /// # Errors
-    /// Why the body is not a reply to this call.
-    pub(crate) fn read(&self, body: &[u8]) -> Result<(u64, Vec<Result<Grant, String>>), Misread> {
-        let reply: ReserveReply =
-            serde_json::from_slice(body).map_err(|error| Misread::Form(error.to_string()))?;
-        let (grants, reservations) = (reply.grants.len(), self.reserved.len());
-        if grants != reservations {
+    /// Why it is not a reply to this call.
+    pub(crate) fn check(
+        &self,
+        grants: Vec<Result<Grant, String>>,
+    ) -> Result<Vec<Result<Grant, String>>, Misread> {
+        if grants.len() != self.reserved.len() {
+            let (grants, reservations) = (grants.len(), self.reserved.len());
             return Err(Misread::Count { grants, reservations });
         }
-        let each = self
-            .reserved
-            .iter()
-            .zip(reply.grants)
-            .map(|(reserved, outcome)| reserved.read(outcome));
-        Ok((reply.dials, each.collect::<Result<_, _>>()?))
+        self.reserved.iter().zip(grants).map(|(reserved, grant)| reserved.read(grant)).collect()
     }
 
     /// The reservations, in the order of the body.

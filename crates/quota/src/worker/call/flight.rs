@@ -6,10 +6,10 @@ use super::Call;
 use super::allocation::{Allocation, Share};
 use super::batch::{Batch, MAX_CALL_REFUNDS, Reserved};
 use super::breaker::Change;
-use super::faults::{CallFault, CallOutcome};
+use super::faults::{CallFault, CallOutcome, Misread};
 use crate::decision::{Outcome, Units};
 use crate::evaluate::Counter;
-use crate::protocol::Grant;
+use crate::protocol::{Grant, ReserveReply};
 use crate::time::Monotonic;
 use crate::worker::requests::Want;
 use crate::worker::{
@@ -52,7 +52,7 @@ impl<W> Worker<W> {
         }
         let probe = !batch.is_empty() && self.calls.breaker.calling(now);
         let timeout = until.since(now);
-        let body = batch.body(&refunds, timeout);
+        let request = batch.request(refunds, timeout);
         let id = CallId(self.next_serial());
         self.calls.under_way.push(Call {
             id,
@@ -62,13 +62,20 @@ impl<W> Worker<W> {
             sent: now,
             lost_at: until + LOST_AFTER,
         });
-        Some(OutgoingCall { id, body, timeout })
+        Some(OutgoingCall { id, request, timeout })
     }
 
-    /// The store answered a call with 200 and this body.
-    pub(crate) fn call_replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> Change {
+    /// The store carried out a call and answered, perhaps with something that is no reply.
+    pub(crate) fn call_replied(
+        &mut self,
+        id: CallId,
+        reply: Result<ReserveReply, Misread>,
+        now: Monotonic,
+    ) -> Change {
         let Some(call) = self.calls.take(id) else { return Change::None };
-        let grants = match call.batch.read(body) {
+        let checked =
+            reply.and_then(|ReserveReply { dials, grants }| Ok((dials, call.batch.check(grants)?)));
+        let grants = match checked {
             Ok((dials, grants)) => {
                 self.overrides.hear(dials, now);
                 grants
@@ -182,7 +189,7 @@ impl<W> Worker<W> {
         grants: Vec<Result<Grant, String>>,
         now: Monotonic,
     ) -> Vec<Option<Grant>> {
-        let secret = self.config.store.token.as_deref();
+        let secret = self.config.store.reach.token();
         let telemetry = &mut self.telemetry;
         let each = |(grant, reserved): (Result<Grant, String>, &Reserved)| {
             grant
@@ -197,7 +204,7 @@ impl<W> Worker<W> {
 
     fn all_failed(&mut self, call: Call, fault: &CallFault<'_>, now: Monotonic) -> Change {
         self.telemetry.count_call(fault.outcome());
-        self.telemetry.notices.call_failed(fault, self.config.store.token.as_deref(), now);
+        self.telemetry.notices.call_failed(fault, self.config.store.reach.token(), now);
         // A failed call with only refunds says nothing about reservations.
         if call.batch.is_empty() {
             return Change::None;

@@ -4,7 +4,7 @@
 //! ([`MAX_REFUNDS`]), are dropped, so that fewer requests are admitted.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::decision::Units;
 use crate::evaluate::Counter;
@@ -17,7 +17,7 @@ const MAX_REFUNDS: usize = 4096;
 /// The units to refund, merged by key and window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refunds {
-    waiting: HashMap<(Rc<str>, u32, u64), (u64, Monotonic)>,
+    waiting: HashMap<(Arc<str>, u32, u64), (u64, Monotonic)>,
 }
 
 impl Refunds {
@@ -27,7 +27,7 @@ impl Refunds {
         if amount == 0 {
             return;
         }
-        let id = (Rc::clone(&counter.key), counter.window.seconds(), window);
+        let id = (Arc::clone(&counter.key), counter.window.seconds(), window);
         if let Some((waiting, _)) = self.waiting.get_mut(&id) {
             // Only a faulty store can grant more. The store would reject a call with a refund
             // beyond the bounds.
@@ -43,7 +43,7 @@ impl Refunds {
     }
 
     /// Takes at most `most` refunds whose window still runs. The caller must send them now.
-    pub(crate) fn take(&mut self, most: usize, now: Monotonic) -> Vec<Refund<Rc<str>>> {
+    pub(crate) fn take(&mut self, most: usize, now: Monotonic) -> Vec<Refund<Arc<str>>> {
         if self.waiting.is_empty() {
             return Vec::new();
         }

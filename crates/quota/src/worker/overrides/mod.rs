@@ -15,7 +15,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::LOST_AFTER;
@@ -39,7 +39,7 @@ const SETTLES: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(super) struct Overrides {
     /// The configuration without changes.
-    configured: Rc<Config>,
+    configured: Arc<Config>,
     dials: Vec<Timed>,
     overridden: Vec<usize>,
     /// The changes in force, by the index of the policy.
@@ -67,8 +67,8 @@ pub(super) struct Overrides {
 pub struct OutgoingFetch {
     /// Its id in [`Worker::call_ended`] and [`Worker::call_not_sent`].
     pub id: CallId,
-    /// The path and the query.
-    pub path: String,
+    /// The domain whose dials it fetches.
+    pub domain: Box<str>,
     /// The body, a [`Report`](crate::protocol::dials::Report) as JSON in at most
     /// [`MAX_REPORT`](crate::protocol::dials::MAX_REPORT) bytes; empty without one.
     pub report: Option<String>,
@@ -76,9 +76,16 @@ pub struct OutgoingFetch {
     pub timeout: Duration,
 }
 
+impl OutgoingFetch {
+    /// The path and the query.
+    pub fn path(&self) -> String {
+        format!("{TELEMETRY_PATH}?domain={}", self.domain)
+    }
+}
+
 impl Overrides {
     /// No changes yet.
-    pub(super) fn new(configured: Rc<Config>) -> Self {
+    pub(super) fn new(configured: Arc<Config>) -> Self {
         Self {
             dialed: vec![Dialed::default(); configured.policies.len()],
             configured,
@@ -167,7 +174,7 @@ impl<W> Worker<W> {
         }
         let id = CallId(self.next_serial());
         let timeout = self.config.store.timeout.max(LEAST_TIMEOUT);
-        let path = format!("{TELEMETRY_PATH}?domain={}", self.config.domain);
+        let domain = self.config.domain.clone();
         let Telemetry { tally, refusals, .. } = &mut self.telemetry;
         let counts = tally.take_unreported();
         let Overrides { configured, schedule, newest, reported, turn, .. } = &mut self.overrides;
@@ -176,7 +183,7 @@ impl<W> Worker<W> {
         *newest = 0;
         let report = report::write(configured, &counts, refusals.take(), turn);
         *reported = counts;
-        Some(OutgoingFetch { id, path, report, timeout })
+        Some(OutgoingFetch { id, domain, report, timeout })
     }
 
     /// Whether a fetch needs a tick to leave: while a policy is off, requests may pass without a
@@ -218,11 +225,7 @@ impl<W> Worker<W> {
                 self.overrides.schedule.failed(now);
                 self.telemetry.tally.restore(&reported);
                 self.telemetry.count_call(CallOutcome::DialsFailed);
-                self.telemetry.notices.fetch_failed(
-                    &fault,
-                    self.config.store.token.as_deref(),
-                    now,
-                );
+                self.telemetry.notices.fetch_failed(&fault, self.config.store.reach.token(), now);
             }
         }
         true
@@ -244,16 +247,16 @@ impl<W> Worker<W> {
         if let Some(ignored) =
             reading.ignored.text().filter(|_| reading.ignored != self.overrides.ignored)
         {
-            self.telemetry.notices.dials_ignored(&ignored, self.config.store.token.as_deref(), now);
+            self.telemetry.notices.dials_ignored(&ignored, self.config.store.reach.token(), now);
         }
         if let Some(config) = self.overrides.learn(reading, now) {
-            self.config = Rc::new(config);
+            self.config = Arc::new(config);
         }
     }
 
     fn revert_dials(&mut self, now: Monotonic) {
         if let Some(config) = self.overrides.revert(now) {
-            self.config = Rc::new(config);
+            self.config = Arc::new(config);
         }
     }
 }

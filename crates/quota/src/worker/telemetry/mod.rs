@@ -69,7 +69,7 @@ impl Telemetry {
         self.tally.count_call(outcome);
     }
 
-    fn count_from_ledger(&mut self, policy: usize, outcome: Outcome, key: &std::rc::Rc<str>) {
+    fn count_from_ledger(&mut self, policy: usize, outcome: Outcome, key: &std::sync::Arc<str>) {
         self.tally.count(policy, outcome);
         self.tally.count(policy, Outcome::FromLedger);
         if outcome == Outcome::Refused {

@@ -6,7 +6,7 @@
 //! stay.
 
 use std::cmp::Reverse;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::protocol::dials::{MAX_REFUSALS, MAX_REPORTED_KEY, Refusals as Reported};
 
@@ -19,14 +19,14 @@ pub(crate) struct Refusals(Vec<Entry>);
 
 #[derive(Clone, Debug)]
 struct Entry {
-    key: Rc<str>,
+    key: Arc<str>,
     requests: u64,
     inherited: u64,
 }
 
 impl Refusals {
     /// A request was refused because of this counter.
-    pub(crate) fn note(&mut self, key: &Rc<str>) {
+    pub(crate) fn note(&mut self, key: &Arc<str>) {
         if key.len() > MAX_REPORTED_KEY {
             return;
         }
@@ -38,7 +38,7 @@ impl Refusals {
             self.0.swap(index, index / 2);
             return;
         }
-        let new = |inherited| Entry { key: Rc::clone(key), requests: inherited + 1, inherited };
+        let new = |inherited| Entry { key: Arc::clone(key), requests: inherited + 1, inherited };
         if self.0.len() < MOST {
             self.0.push(new(0));
         } else if let Some(least) = self.0.iter_mut().min_by_key(|entry| entry.requests) {
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn frequent_counter_survives_many_rare_ones_and_no_number_is_too_large() {
         let mut refusals = Refusals::default();
-        let often: Rc<str> = "d:p:{often}".into();
+        let often: Arc<str> = "d:p:{often}".into();
         for i in 0..10_000 {
             refusals.note(&format!("d:p:{{{i}}}").into());
             if i % 10 == 0 {

@@ -39,7 +39,7 @@ fn longest_keys_still_fit_a_call_with_refunds() {
         w.submit("x", checks_of(&config, &[0], &party(i), 1), at(0));
     }
     while let Some(out) = w.next_call(at(6)) {
-        let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+        let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
         let grants: Vec<_> = request.reservations.iter().map(|_| grant(1, 1)).collect();
         // All clients have left, so every unit is refunded.
         for ticket in w.requests.waiting().keys().copied().collect::<Vec<_>>() {
@@ -51,13 +51,13 @@ fn longest_keys_still_fit_a_call_with_refunds() {
         w.submit("x", checks_of(&config, &[0], &party(i), 1), at(7));
     }
     let out = w.next_call(at(7)).unwrap();
-    let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+    let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
     assert_eq!(request.refunds.len(), MAX_CALL_REFUNDS);
     assert!(
         request.reservations.len() > 100
             && request.reservations[0].key.len() == crate::protocol::MAX_KEY
     );
-    assert!(out.body.len() <= crate::protocol::MAX_BODY, "{}", out.body.len());
+    assert!(out.body().len() <= crate::protocol::MAX_BODY, "{}", out.body().len());
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn call_stays_within_the_bounds_of_the_protocol() {
     }
     let mut seen = 0;
     while let Some(out) = w.next_call(at(6)) {
-        assert!(out.body.len() <= crate::protocol::MAX_BODY);
-        let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+        assert!(out.body().len() <= crate::protocol::MAX_BODY);
+        let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
         assert!(request.reservations.len() <= crate::protocol::MAX_ITEMS);
         assert!(request.reservations.iter().all(|r| r.check().is_ok()));
         seen += request.reservations.len();

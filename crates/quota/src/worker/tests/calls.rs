@@ -8,7 +8,7 @@ fn lone_request_is_sent_at_once() {
     submit(&mut w, "one", 0);
     let out = w.next_call(at(0)).unwrap();
     assert_eq!(out.timeout, Duration::from_millis(50));
-    let body = String::from_utf8(out.body).unwrap();
+    let body = String::from_utf8(out.body()).unwrap();
     assert_eq!(
         body,
         r#"{"budget_ms":50,"reservations":[{"key":"d:a:{x}","window_s":60,"offset_s":0,"quota":5,"want":1,"min":1,"spare":0,"count_denied":false}]}"#

@@ -126,7 +126,7 @@ fn lease_holds_a_hundredth_of_the_overriding_quota() {
                 ask(&mut w, "x", &[0], 1, round * 10);
             }
             while let Some(out) = w.next_call(at(round * 10)) {
-                let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+                let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
                 let asked: u64 = request.reservations.iter().map(|r| r.want + r.spare).sum();
                 w.replied(out.id, &reply(&[granted(asked, asked, quota)]), at(round * 10));
             }

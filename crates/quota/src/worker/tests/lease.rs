@@ -187,7 +187,7 @@ fn waiting_request_takes_only_units_that_outlast_its_deadline() {
     for (ms, reservations) in [(80, 1), (81, 2)] {
         ask(&mut w, "x", &[0, 1], 1, ms);
         let out = w.next_call(at(ms)).unwrap();
-        let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+        let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
         assert_eq!(request.reservations.len(), reservations, "{ms}");
         w.call_failed(out.id, at(ms));
     }

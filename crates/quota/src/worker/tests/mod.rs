@@ -26,20 +26,20 @@ fn at(ms: u64) -> Monotonic {
 }
 
 /// Policies `a`, `b` (enforced) and `s` (shadow), quota 5 a minute each; timeout 50 ms.
-fn config(on_failure: &str) -> Rc<Config> {
+fn config(on_failure: &str) -> Arc<Config> {
     let text = format!(
         r#"{{"domain":"d","store":{{"cluster":"c","timeout":"50ms","on_failure":"{on_failure}"}},"policies":[
             {{"name":"a","partition_by":[],"quota":5,"window":"1m"}},{{"name":"b","partition_by":[],"quota":5,"window":"1m"}},
             {{"name":"s","partition_by":[],"quota":5,"window":"1m","mode":"shadow"}}]}}"#
     );
-    Rc::new(Config::parse(text.as_bytes()).unwrap())
+    Arc::new(Config::parse(text.as_bytes()).unwrap())
 }
 
 /// A worker with this configuration, edited.
 fn edited(on_failure: &str, edit: impl FnOnce(&mut Config)) -> TestWorker {
-    let mut config = Rc::into_inner(config(on_failure)).unwrap();
+    let mut config = Arc::into_inner(config(on_failure)).unwrap();
     edit(&mut config);
-    Worker::new(Rc::new(config), 1)
+    Worker::new(Arc::new(config), 1)
 }
 
 /// The checks of a request of `party` with this cost, for the policies at these indexes.
@@ -69,7 +69,7 @@ fn worker(on_failure: &str) -> TestWorker {
 
 fn call(worker: &mut TestWorker, ms: u64) -> (CallId, ReserveRequest) {
     let call = worker.next_call(at(ms)).expect("a call is due");
-    (call.id, serde_json::from_slice(&call.body).unwrap())
+    (call.id, serde_json::from_slice(&call.body()).unwrap())
 }
 
 /// What a reply says of one reservation.
@@ -129,7 +129,7 @@ fn answer(worker: &mut TestWorker, id: CallId, grants: &[Granted], ms: u64) -> C
 fn returned(worker: &mut TestWorker, ms: u64) -> Vec<(String, u64)> {
     worker.tick(at(ms));
     let Some(out) = worker.next_call(at(ms)) else { return Vec::new() };
-    let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+    let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
     request.refunds.into_iter().map(|r| (r.key, r.units)).collect()
 }
 

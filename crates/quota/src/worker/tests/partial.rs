@@ -51,7 +51,7 @@ fn skewed(rate: u64) -> Healthy {
             w.replied(id, &body, at(ms));
         }
         while let Some(call) = w.next_call(at(ms)) {
-            let request: ReserveRequest = serde_json::from_slice(&call.body).unwrap();
+            let request: ReserveRequest = serde_json::from_slice(&call.body()).unwrap();
             let answer = |wanted: &Reservation| {
                 if wanted.key.contains("{dead") {
                     return Err("backend unreachable".into());

@@ -17,7 +17,7 @@ pub const BAD: &[(&str, &[Expected])] = &[
         "unknown-field-far",
         &[(
             "store.retries",
-            "unknown field: known are cluster, timeout, on_failure, local_share, token",
+            "unknown field: known are timeout, on_failure, local_share, token, password_file, prefix, cluster, redis",
         )],
     ),
     ("unknown-field-strange-name", &[(r#"["a.b\nc"]"#, "unknown field")]),
@@ -26,8 +26,29 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ("domain-long", &[("domain", "must match")]),
     ("domain-type", &[("domain", "must be a string (in YAML, put it in quotes), is a number")]),
     ("store-type", &[("store", "must be an object, is a string")]),
-    ("cluster-missing", &[("store.cluster", "is required")]),
+    ("cluster-missing", &[("store", "must have exactly one of cluster, redis, has none of them")]),
     ("cluster-empty", &[("store.cluster", "must not be empty")]),
+    (
+        "cluster-password-file",
+        &[
+            ("store.password_file", "belongs to redis: with cluster, give it to `quotagate serve`"),
+            ("store.prefix", "belongs to redis: with cluster, give it to `quotagate serve`"),
+        ],
+    ),
+    ("store-both", &[("store", "must have exactly one of cluster, redis, has cluster, redis")]),
+    ("redis-empty", &[("store.redis", "must not be empty")]),
+    ("redis-type", &[("store.redis", "must be a string, is a list")]),
+    (
+        "redis-scheme",
+        &[("store.redis", "must be a store URL, which begins with memory:, redis://")],
+    ),
+    ("redis-memory", &[("store.redis", "must be a store URL, which begins with memory:")]),
+    ("redis-token", &[("store.token", "belongs to cluster, since `quotagate serve` checks it")]),
+    ("password-file-empty", &[("store.password_file", "must not be empty")]),
+    ("password-file-type", &[("store.password_file", "must be a string")]),
+    ("prefix-characters", &[("store.prefix", "must match [A-Za-z0-9._-]{1,64}")]),
+    ("prefix-long", &[("store.prefix", "must match")]),
+    ("prefix-type", &[("store.prefix", "must be a string")]),
     (
         "timeout-zero",
         &[(
@@ -77,7 +98,7 @@ pub const BAD: &[(&str, &[Expected])] = &[
         "many-at-once",
         &[
             ("domain", "must match"),
-            ("store.cluster", "is required"),
+            ("store", "must have exactly one of cluster, redis"),
             ("identities.key[0].header.name", "is required"),
             ("identities.key[0].header.nmae", r#"did you mean "name"?"#),
             ("identities.key[1].client_ip.ipv6_prefix", "must be a whole number"),

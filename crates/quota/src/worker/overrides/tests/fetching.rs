@@ -131,7 +131,7 @@ fn worker_with_a_policy_that_is_off_needs_ticks_until_its_fetch_left() {
     w.next_fetch(at(0)).unwrap();
     assert!(w.is_idle());
     let text = r#"{"domain":"d","store":{"cluster":"c"},"policies":[{"name":"a","partition_by":[],"quota":5,"window":"1m"}]}"#;
-    let mut w: Worker<()> = Worker::new(Rc::new(Config::parse(text.as_bytes()).unwrap()), 1);
+    let mut w: Worker<()> = Worker::new(Arc::new(Config::parse(text.as_bytes()).unwrap()), 1);
     w.arrives(at(0));
     assert!(w.is_idle(), "the fetch leaves with the first request that is counted");
 }

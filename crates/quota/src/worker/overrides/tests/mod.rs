@@ -15,11 +15,11 @@ fn at(ms: u64) -> Monotonic {
 }
 
 /// Policies `a` (enforced), `s` (shadow) and `o` (off), quota 5 a minute; `deny`.
-fn configured() -> Rc<Config> {
+fn configured() -> Arc<Config> {
     let text = r#"{"domain":"shop.d","store":{"cluster":"c","timeout":"50ms","on_failure":"deny","token":"s3cret"},
         "policies":[{"name":"a","partition_by":[],"quota":5,"window":"1m"},{"name":"s","partition_by":[],"quota":5,"window":"1m","mode":"shadow"},
                     {"name":"o","partition_by":[],"quota":5,"window":"1m","mode":"off"}]}"#;
-    Rc::new(Config::parse(text.as_bytes()).unwrap())
+    Arc::new(Config::parse(text.as_bytes()).unwrap())
 }
 
 fn worker() -> Worker<()> {

@@ -13,7 +13,7 @@ fn fetch_names_the_domain_and_reports_counts() {
     w.take_tally();
     w.arrives(at(0));
     let fetch = w.next_fetch(at(0)).unwrap();
-    assert_eq!(fetch.path, "/v1/telemetry?domain=shop.d");
+    assert_eq!(fetch.path(), "/v1/telemetry?domain=shop.d");
     let text = fetch.report.unwrap();
     assert!(text.len() <= MAX_REPORT && !text.contains("s3cret"));
     let report: Report = serde_json::from_str(&text).unwrap();

@@ -62,7 +62,7 @@ fn refill_of_two_units_gets_an_item_and_refill_of_one_does_not() {
         assert_eq!(burst(&mut w, spent, 1), spent);
         w.tick(at(10));
         let refill = w.next_call(at(10)).map(|out| {
-            let request: ReserveRequest = serde_json::from_slice(&out.body).unwrap();
+            let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
             request.reservations[0].spare
         });
         assert_eq!(refill, spare, "after {spent}");

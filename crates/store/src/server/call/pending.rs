@@ -10,9 +10,9 @@ use std::time::Duration;
 use quotagate_quota::protocol::Refund;
 use tokio::sync::Notify;
 
-use super::endpoint::CallEndpoint;
-use super::hooks::Event;
-use super::reply::{Held, Permit};
+use super::held::{Held, Permit};
+use crate::server::endpoint::CallEndpoint;
+use crate::server::hooks::Event;
 use crate::store::{Batch, Settled, StoreError};
 
 /// A batch under way, shared by the task that carries it out and the caller that waits.
@@ -56,7 +56,7 @@ pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: Permit) -> Clai
         done: Notify::new(),
     });
     let working = Arc::clone(&pending);
-    drop(endpoint.connections.spawn(async move {
+    endpoint.spawn(async move {
         let Pending { endpoint, batch, done, .. } = &*working;
         endpoint.store.carry_out(batch, &|at, outcome| working.settle(at, outcome)).await;
         let late = {
@@ -69,7 +69,7 @@ pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: Permit) -> Clai
             endpoint.hooks.observe(Event::Undone(late.len()));
             endpoint.store.refund(&late).await;
         }
-    }));
+    });
     Claim(pending)
 }
 
@@ -140,15 +140,7 @@ impl Claim {
         let settled =
             state.settled.drain(..).map(|outcome| outcome.unwrap_or_else(unsettled)).collect();
         let Pending { endpoint, batch, permit, .. } = &*self.0;
-        let CallEndpoint { store, hooks, connections, .. } = &**endpoint;
-        Held::new(
-            Arc::clone(store),
-            Arc::clone(hooks),
-            Arc::clone(connections),
-            Arc::clone(batch),
-            Arc::clone(permit),
-            settled,
-        )
+        Held::new(Arc::clone(endpoint), Arc::clone(batch), Arc::clone(permit), settled)
     }
 }
 

@@ -1,0 +1,10 @@
+//! How the module is linked.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    // The runtime thread runs the module's code until the process ends, so Envoy must not unload
+    // it with its last configuration.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // The module itself looks for Envoy's callbacks and names the one that is missing.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,lazy");
+}

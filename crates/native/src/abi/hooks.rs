@@ -1,0 +1,414 @@
+//! The hooks that Envoy calls. It looks up all of them when it loads a configuration, and refuses a
+//! module that lacks one.
+//!
+//! A panic must not unwind into Envoy: `guard` catches it in every hook that runs code.
+
+use std::ffi::{c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use quotagate_quota::worker::{AnsweredBy, CallEnd};
+
+use super::host::{self, FilterConfig, Host};
+use super::raw::{self, Buffer, ConfigPtr, FilterPtr, Header, ModulePtr, headers_status};
+use crate::setup::{Route, Setup};
+use crate::stream::{Action, Stream};
+use crate::{log, metrics};
+
+/// How many configurations of routes exist. Without one, no request asks Envoy for its route's.
+static ROUTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs a hook. Returns `otherwise` if it panics.
+fn guard<R>(hook: &str, otherwise: R, run: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        metrics::count_panic();
+        log::error(&format!("{hook} panicked; please report this"));
+        otherwise
+    })
+}
+
+/// A filter configuration as a pointer for Envoy.
+fn into_pointer<T>(value: Arc<T>) -> ModulePtr {
+    Arc::into_raw(value).cast()
+}
+
+/// What is behind a pointer that [`into_pointer`] made.
+///
+/// # Safety
+/// `pointer` comes from [`into_pointer`] with the same type, and `release` has not run for it.
+unsafe fn borrow<'p, T>(pointer: ModulePtr) -> Option<&'p T> {
+    // SAFETY: by the caller's contract it is null or points to a live value.
+    unsafe { pointer.cast::<T>().as_ref() }
+}
+
+/// Another reference to what is behind such a pointer.
+///
+/// # Safety
+/// As for [`borrow`].
+unsafe fn share<T>(pointer: ModulePtr) -> Option<Arc<T>> {
+    if pointer.is_null() {
+        return None;
+    }
+    let pointer = pointer.cast::<T>();
+    // SAFETY: it came from `Arc::into_raw` and is live, by the caller's contract.
+    unsafe {
+        Arc::increment_strong_count(pointer);
+        Some(Arc::from_raw(pointer))
+    }
+}
+
+/// Takes back a pointer that [`into_pointer`] made.
+///
+/// # Safety
+/// As for [`borrow`]; the pointer must not be used again.
+unsafe fn release<T>(pointer: ModulePtr) -> Option<Arc<T>> {
+    // SAFETY: it came from `Arc::into_raw` and is live, by the caller's contract.
+    (!pointer.is_null()).then(|| unsafe { Arc::from_raw(pointer.cast::<T>()) })
+}
+
+/// Envoy loads the module. Returns the version of the ABI, or null if this Envoy cannot run it.
+#[unsafe(no_mangle)]
+pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
+    match host::missing_callback() {
+        None => raw::ABI_VERSION.as_ptr(),
+        Some(name) => {
+            let line = format!(
+                "quotagate: this Envoy lacks {}, which the native form of the filter needs: run \
+                 Envoy 1.38 or later, or the Wasm form",
+                name.to_string_lossy()
+            );
+            // Envoy's own log may be what is missing.
+            eprintln!("{line}");
+            std::ptr::null()
+        }
+    }
+}
+
+/// A filter configuration arrives, on the main thread. Returns null to refuse it.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
+    config: ConfigPtr,
+    _name: Buffer<'_>,
+    document: Buffer<'_>,
+) -> ModulePtr {
+    guard("configuration", std::ptr::null(), || {
+        // SAFETY: Envoy's configuration and buffer are valid during this hook.
+        let (config, document) = unsafe { (FilterConfig::new(config), document.bytes()) };
+        match Setup::of_listener(document, &config) {
+            Ok(setup) => into_pointer(setup),
+            Err(faults) => refused(&faults),
+        }
+    })
+}
+
+fn refused(faults: &[String]) -> ModulePtr {
+    for fault in faults {
+        log::error(&format!("configuration refused: {fault}"));
+    }
+    std::ptr::null()
+}
+
+/// Envoy destroys a filter configuration, after all streams with it.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(module: ModulePtr) {
+    guard("end of a configuration", (), || {
+        // SAFETY: Envoy returns what `config_new` gave it, for the last time.
+        if let Some(setup) = unsafe { release::<Setup>(module) } {
+            setup.close();
+        }
+    });
+}
+
+/// The configuration of a route arrives, on the main thread. Returns null to refuse it.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_new(
+    _name: Buffer<'_>,
+    document: Buffer<'_>,
+) -> ModulePtr {
+    guard("configuration of a route", std::ptr::null(), || {
+        // SAFETY: Envoy's buffer is valid during this hook.
+        match Route::new(unsafe { document.bytes() }) {
+            Ok(route) => {
+                ROUTES.fetch_add(1, Ordering::Relaxed);
+                into_pointer(Arc::new(route))
+            }
+            Err(faults) => refused(&faults),
+        }
+    })
+}
+
+/// Envoy destroys the configuration of a route.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_destroy(
+    module: ModulePtr,
+) {
+    guard("end of a route's configuration", (), || {
+        // SAFETY: Envoy returns what `per_route_config_new` gave it, for the last time.
+        if let Some(route) = unsafe { release::<Route>(module) } {
+            ROUTES.fetch_sub(1, Ordering::Relaxed);
+            route.close();
+        }
+    });
+}
+
+/// A stream begins.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_new(
+    module: ModulePtr,
+    filter: FilterPtr,
+) -> ModulePtr {
+    guard("begin of a stream", std::ptr::null(), || {
+        // SAFETY: Envoy's stream is valid during this hook, and the configuration outlives it.
+        let (host, setup) = unsafe { (Host::new(filter), share::<Setup>(module)) };
+        setup.map_or(std::ptr::null(), |setup| into_pointer(Arc::new(Stream::new(setup, &host))))
+    })
+}
+
+/// The request's headers arrive.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
+    filter: FilterPtr,
+    module: ModulePtr,
+    _end: bool,
+) -> u32 {
+    // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
+    let (host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
+    let Some(stream) = stream else { return headers_status::CONTINUE };
+    let action = guard("request headers", None, || {
+        // SAFETY: Envoy keeps the route's configuration while its request is served.
+        let route = (ROUTES.load(Ordering::Relaxed) > 0)
+            .then(|| unsafe { borrow::<Route>(host.route_config()) })
+            .flatten();
+        Some(match route {
+            None => stream.request_headers(&host, stream.setup()),
+            Some(Route::Own(setup)) => stream.request_headers(&host, setup),
+            Some(Route::Disabled) => Action::Continue,
+        })
+    });
+    let action = action.or_else(|| guard("answer", None, || Some(stream.failed(&host))));
+    match action.unwrap_or(Action::Continue) {
+        Action::Continue => headers_status::CONTINUE,
+        Action::Answered => headers_status::STOP,
+        Action::Hold => headers_status::STOP_ALL_AND_WATERMARK,
+    }
+}
+
+/// The response's headers arrive, from the upstream or from Envoy.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
+    filter: FilterPtr,
+    module: ModulePtr,
+    end: bool,
+) -> u32 {
+    guard("response headers", (), || {
+        // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
+        let (host, stream) = unsafe { (Host::new(filter), borrow::<Stream>(module)) };
+        if let Some(stream) = stream {
+            stream.response_headers(&host, end);
+        }
+    });
+    headers_status::CONTINUE
+}
+
+/// The response's trailers arrive.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(
+    filter: FilterPtr,
+    module: ModulePtr,
+) -> u32 {
+    guard("response trailers", (), || {
+        // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
+        let (host, stream) = unsafe { (Host::new(filter), borrow::<Stream>(module)) };
+        if let Some(stream) = stream {
+            stream.response_trailers(&host);
+        }
+    });
+    headers_status::CONTINUE
+}
+
+/// A stream is over. Envoy writes the access log next.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(
+    filter: FilterPtr,
+    module: ModulePtr,
+) {
+    guard("end of a stream", (), || {
+        // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
+        let (host, stream) = unsafe { (Host::new(filter), borrow::<Stream>(module)) };
+        if let Some(stream) = stream {
+            stream.complete(&host);
+        }
+    });
+}
+
+/// Envoy destroys a stream.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_destroy(module: ModulePtr) {
+    guard("destruction of a stream", (), || {
+        // SAFETY: Envoy returns what `filter_new` gave it, for the last time.
+        if let Some(stream) = unsafe { release::<Stream>(module) } {
+            stream.destroy();
+        }
+    });
+}
+
+/// A stream was woken by its scheduler.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
+    filter: FilterPtr,
+    module: ModulePtr,
+    _event: u64,
+) {
+    guard("decisions", (), || {
+        // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
+        let (host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
+        if let Some(shard) = stream.as_ref().and_then(|stream| stream.shard()) {
+            shard.carry_out(&host);
+        }
+    });
+}
+
+/// The scheduler of a filter configuration fired, on the main thread.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_scheduled(
+    config: ConfigPtr,
+    module: ModulePtr,
+    _event: u64,
+) {
+    guard("calls", (), || {
+        // SAFETY: Envoy's configuration is valid during this hook, and `module` came from
+        // `config_new`.
+        let (config, setup) = unsafe { (FilterConfig::new(config), borrow::<Setup>(module)) };
+        if let Some(callouts) = setup.and_then(Setup::callouts) {
+            callouts.make(&config);
+        }
+    });
+}
+
+/// A callout of a filter configuration has ended, on the main thread.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout_done(
+    _config: ConfigPtr,
+    module: ModulePtr,
+    number: u64,
+    result: u32,
+    headers: *const Header<'_>,
+    headers_len: usize,
+    chunks: *const Buffer<'_>,
+    chunks_len: usize,
+) {
+    guard("reply", (), || {
+        // SAFETY: headers and body are valid during this hook, and `module` came from
+        // `config_new`.
+        let (setup, headers, chunks) = unsafe {
+            (borrow::<Setup>(module), list(headers, headers_len), list(chunks, chunks_len))
+        };
+        let Some(callouts) = setup.and_then(Setup::callouts) else { return };
+        // SAFETY: as above.
+        let bytes = |buffer: &Buffer<'_>| unsafe { buffer.bytes() }.to_vec();
+        let header = |wanted: &[u8]| {
+            // SAFETY: as above.
+            let named = headers.iter().find(|header| unsafe { header.name.bytes() } == wanted);
+            named.map(|header| bytes(&header.value))
+        };
+        let status = header(b":status").filter(|_| result == raw::CALLOUT_ANSWERED);
+        let status = status.and_then(|status| std::str::from_utf8(&status).ok()?.parse().ok());
+        let end = match status {
+            None => CallEnd::Reset,
+            Some(status) => {
+                // Envoy adds this header to the answers of a server, but not to its own answers.
+                let by = match header(b"x-envoy-upstream-service-time") {
+                    Some(_) => AnsweredBy::Store,
+                    None => AnsweredBy::Host,
+                };
+                let body: Vec<u8> = chunks.iter().flat_map(bytes).collect();
+                let size = body.len();
+                CallEnd::Answered { status, by, body, size }
+            }
+        };
+        callouts.ended(number, end);
+    });
+}
+
+/// A list of Envoy's.
+///
+/// # Safety
+/// `first` is null, or points to `len` values that are valid for `'l`.
+unsafe fn list<'l, T>(first: *const T, len: usize) -> &'l [T] {
+    if first.is_null() {
+        return &[];
+    }
+    // SAFETY: by the caller's contract.
+    unsafe { std::slice::from_raw_parts(first, len) }
+}
+
+/// Hooks that do nothing, and return 0: Envoy goes on.
+macro_rules! unused {
+    ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        $(
+            #[doc = "Nothing to do."]
+            #[unsafe(no_mangle)]
+            pub extern "C" fn $name($(_: $argument),*) $(-> $result)? { $(0 as $result)? }
+        )*
+    };
+}
+
+unused! {
+    envoy_dynamic_module_on_http_filter_request_body(FilterPtr, ModulePtr, bool) -> u32;
+    envoy_dynamic_module_on_http_filter_request_trailers(FilterPtr, ModulePtr) -> u32;
+    envoy_dynamic_module_on_http_filter_response_body(FilterPtr, ModulePtr, bool) -> u32;
+    envoy_dynamic_module_on_http_filter_local_reply(FilterPtr, ModulePtr, u32, Buffer<'_>, bool) -> u32;
+    envoy_dynamic_module_on_http_filter_http_callout_done(FilterPtr, ModulePtr, u64, u32, *const c_void, usize, *const c_void, usize);
+    envoy_dynamic_module_on_http_filter_http_stream_headers(FilterPtr, ModulePtr, u64, *const c_void, usize, bool);
+    envoy_dynamic_module_on_http_filter_http_stream_data(FilterPtr, ModulePtr, u64, *const c_void, usize, bool);
+    envoy_dynamic_module_on_http_filter_http_stream_trailers(FilterPtr, ModulePtr, u64, *const c_void, usize);
+    envoy_dynamic_module_on_http_filter_http_stream_complete(FilterPtr, ModulePtr, u64);
+    envoy_dynamic_module_on_http_filter_http_stream_reset(FilterPtr, ModulePtr, u64, u32);
+    envoy_dynamic_module_on_http_filter_config_http_stream_headers(ConfigPtr, ModulePtr, u64, *const c_void, usize, bool);
+    envoy_dynamic_module_on_http_filter_config_http_stream_data(ConfigPtr, ModulePtr, u64, *const c_void, usize, bool);
+    envoy_dynamic_module_on_http_filter_config_http_stream_trailers(ConfigPtr, ModulePtr, u64, *const c_void, usize);
+    envoy_dynamic_module_on_http_filter_config_http_stream_complete(ConfigPtr, ModulePtr, u64);
+    envoy_dynamic_module_on_http_filter_config_http_stream_reset(ConfigPtr, ModulePtr, u64, u32);
+    envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(FilterPtr, ModulePtr);
+    envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(FilterPtr, ModulePtr);
+}

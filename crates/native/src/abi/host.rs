@@ -1,0 +1,524 @@
+//! Host calls. Values are copied out of Envoy's memory, because it is valid only within a hook.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
+
+use quotagate_quota::access_log::Entry;
+use quotagate_quota::answered::{Answered, is_grpc};
+use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
+
+use super::raw::{self, Buffer, Header, attribute, callout, header_map};
+
+/// The stream whose hook runs. It cannot leave the hook or its thread.
+#[derive(Debug)]
+pub struct Host<'h> {
+    filter: raw::FilterPtr,
+    hook: PhantomData<&'h *mut c_void>,
+}
+
+/// A stream, remembered beyond its hook until Envoy destroys it.
+#[derive(Debug)]
+pub struct Handle(AtomicPtr<c_void>);
+
+/// Wakes a stream from any thread: Envoy then runs `on_http_filter_scheduled` on the stream's
+/// worker, if the stream still exists.
+#[derive(Debug)]
+pub struct Scheduler(raw::SchedulerPtr);
+
+/// A filter configuration, in a hook on Envoy's main thread.
+#[derive(Debug)]
+pub struct FilterConfig<'h> {
+    config: raw::ConfigPtr,
+    hook: PhantomData<&'h *mut c_void>,
+}
+
+/// Runs `on_http_filter_config_scheduled` on Envoy's main thread, from any thread.
+#[derive(Debug)]
+pub struct ConfigScheduler(raw::SchedulerPtr);
+
+/// Why Envoy does not start a callout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotStarted {
+    /// There is no such cluster.
+    NoCluster,
+    /// The cluster has no healthy host, or its circuit breaker is full.
+    NoHost,
+}
+
+impl<'h> Host<'h> {
+    /// The stream `filter`.
+    ///
+    /// # Safety
+    /// `filter` comes from Envoy, in a hook of this stream that outlives `'h`.
+    pub(super) const unsafe fn new(filter: raw::FilterPtr) -> Self {
+        Self { filter, hook: PhantomData }
+    }
+
+    /// Remembers the stream.
+    pub const fn handle(&self) -> Handle {
+        Handle(AtomicPtr::new(self.filter))
+    }
+
+    /// The index of the Envoy worker that runs the stream.
+    pub fn worker_index(&self) -> usize {
+        // SAFETY: the stream exists while its hook runs.
+        let index =
+            unsafe { raw::envoy_dynamic_module_callback_http_filter_get_worker_index(self.filter) };
+        usize::try_from(index).unwrap_or_default()
+    }
+
+    /// The module's configuration of the request's route, as its `per_route_config_new` made it.
+    pub(super) fn route_config(&self) -> raw::ModulePtr {
+        // SAFETY: the stream exists while its hook runs.
+        unsafe { raw::envoy_dynamic_module_callback_get_most_specific_route_config(self.filter) }
+    }
+
+    /// A scheduler of the stream.
+    pub fn scheduler(&self) -> Scheduler {
+        // SAFETY: the stream exists while its hook runs.
+        let scheduler =
+            unsafe { raw::envoy_dynamic_module_callback_http_filter_scheduler_new(self.filter) };
+        Scheduler(scheduler)
+    }
+
+    /// The first value of a request header.
+    pub fn request_header(&self, name: &str) -> Option<Vec<u8>> {
+        self.header(header_map::REQUEST, name, 0).map(|(value, _)| value)
+    }
+
+    /// All values of a request header, in their order.
+    pub fn request_headers(&self, name: &str) -> Vec<Vec<u8>> {
+        self.headers(header_map::REQUEST, name)
+    }
+
+    fn response_header(&self, name: &str) -> Option<Vec<u8>> {
+        self.header(header_map::RESPONSE, name, 0).map(|(value, _)| value)
+    }
+
+    fn headers(&self, map: u32, name: &str) -> Vec<Vec<u8>> {
+        let Some((first, count)) = self.header(map, name, 0) else { return Vec::new() };
+        let rest = (1..count).filter_map(|index| self.header(map, name, index));
+        std::iter::once(first).chain(rest.map(|(value, _)| value)).collect()
+    }
+
+    /// The value at `index` of a header, and how many there are.
+    fn header(&self, map: u32, name: &str, index: usize) -> Option<(Vec<u8>, usize)> {
+        let (mut value, mut count) = (Buffer::EMPTY, 0);
+        // SAFETY: the stream exists, and the pointers are valid for the call.
+        let found = unsafe {
+            raw::envoy_dynamic_module_callback_http_get_header(
+                self.filter,
+                map,
+                Buffer::new(name.as_bytes()),
+                &raw mut value,
+                index,
+                &raw mut count,
+            )
+        };
+        // SAFETY: on success Envoy's buffer is valid until the hook ends, and it is copied here.
+        found.then(|| (unsafe { value.bytes() }.to_vec(), count))
+    }
+
+    /// Sets a response header and replaces all others of its name.
+    pub fn set_response_header(&self, name: &str, value: &str) {
+        // SAFETY: the stream exists, and the pointers are valid for the call. Without response
+        // headers there is nothing to set.
+        let _ = unsafe {
+            raw::envoy_dynamic_module_callback_http_set_header(
+                self.filter,
+                header_map::RESPONSE,
+                Buffer::new(name.as_bytes()),
+                Buffer::new(value.as_bytes()),
+            )
+        };
+    }
+
+    fn attribute(&self, attribute: u32) -> Option<Vec<u8>> {
+        let mut value = Buffer::EMPTY;
+        // SAFETY: the stream exists, and the pointer is valid for the call.
+        let found = unsafe {
+            raw::envoy_dynamic_module_callback_http_filter_get_attribute_string(
+                self.filter,
+                attribute,
+                &raw mut value,
+            )
+        };
+        // SAFETY: as for a header.
+        found.then(|| unsafe { value.bytes() }.to_vec())
+    }
+
+    /// An attribute by its path, as the policy document and Envoy's documentation name it.
+    pub fn attribute_at(&self, path: &[&str]) -> Option<Vec<u8>> {
+        self.attribute(match path {
+            ["source", "address"] => attribute::SOURCE_ADDRESS,
+            ["request", "id"] => attribute::REQUEST_ID,
+            ["response", "code_details"] => attribute::RESPONSE_CODE_DETAILS,
+            ["connection", "requested_server_name"] => attribute::REQUESTED_SERVER_NAME,
+            ["connection", "subject_peer_certificate"] => attribute::SUBJECT_PEER_CERTIFICATE,
+            ["connection", "dns_san_peer_certificate"] => attribute::DNS_SAN_PEER_CERTIFICATE,
+            ["connection", "uri_san_peer_certificate"] => attribute::URI_SAN_PEER_CERTIFICATE,
+            ["xds", "route_name"] => attribute::ROUTE_NAME,
+            _ => return None,
+        })
+    }
+
+    /// A text of dynamic metadata.
+    pub fn metadata_text(&self, namespace: &str, key: &str) -> Option<Vec<u8>> {
+        let mut value = Buffer::EMPTY;
+        // SAFETY: the stream exists, and the pointers are valid for the call.
+        let found = unsafe {
+            raw::envoy_dynamic_module_callback_http_get_metadata_string(
+                self.filter,
+                raw::DYNAMIC_METADATA,
+                Buffer::new(namespace.as_bytes()),
+                Buffer::new(key.as_bytes()),
+                &raw mut value,
+            )
+        };
+        // SAFETY: as for a header.
+        found.then(|| unsafe { value.bytes() }.to_vec())
+    }
+
+    /// A number of dynamic metadata.
+    pub fn metadata_number(&self, namespace: &str, key: &str) -> Option<f64> {
+        let mut value = 0.0;
+        // SAFETY: the stream exists, and the pointers are valid for the call.
+        let found = unsafe {
+            raw::envoy_dynamic_module_callback_http_get_metadata_number(
+                self.filter,
+                raw::DYNAMIC_METADATA,
+                Buffer::new(namespace.as_bytes()),
+                Buffer::new(key.as_bytes()),
+                &raw mut value,
+            )
+        };
+        found.then_some(value)
+    }
+
+    /// A boolean of dynamic metadata.
+    pub fn metadata_boolean(&self, namespace: &str, key: &str) -> Option<bool> {
+        let mut value = false;
+        // SAFETY: the stream exists, and the pointers are valid for the call.
+        let found = unsafe {
+            raw::envoy_dynamic_module_callback_http_get_metadata_bool(
+                self.filter,
+                raw::DYNAMIC_METADATA,
+                Buffer::new(namespace.as_bytes()),
+                Buffer::new(key.as_bytes()),
+                &raw mut value,
+            )
+        };
+        found.then_some(value)
+    }
+
+    /// Whether a filter wrote dynamic metadata.
+    pub fn has_metadata(&self, namespace: &str) -> bool {
+        // SAFETY: the stream exists, and the pointer is valid for the call.
+        let keys = unsafe {
+            raw::envoy_dynamic_module_callback_http_get_metadata_keys_count(
+                self.filter,
+                raw::DYNAMIC_METADATA,
+                Buffer::new(namespace.as_bytes()),
+            )
+        };
+        keys > 0
+    }
+
+    /// A text of the filter state.
+    pub fn filter_state(&self, key: &str) -> Option<Vec<u8>> {
+        let mut value = Buffer::EMPTY;
+        // SAFETY: the stream exists, and the pointers are valid for the call.
+        let found = unsafe {
+            raw::envoy_dynamic_module_callback_http_get_filter_state_bytes(
+                self.filter,
+                Buffer::new(key.as_bytes()),
+                &raw mut value,
+            )
+        };
+        // SAFETY: as for a header.
+        found.then(|| unsafe { value.bytes() }.to_vec())
+    }
+
+    /// Writes an entry to the filter state, which access logs show as
+    /// `%FILTER_STATE(<name>:PLAIN)%`. Envoy keeps the first value of each name.
+    pub fn note(&self, entry: &Entry<'_>) {
+        for (name, value) in entry.fields() {
+            // SAFETY: the stream exists, and the pointers are valid for the call. A stream without
+            // filter state is not logged.
+            let _ = unsafe {
+                raw::envoy_dynamic_module_callback_http_set_filter_state_bytes(
+                    self.filter,
+                    Buffer::new(name.as_bytes()),
+                    Buffer::new(value.as_bytes()),
+                )
+            };
+        }
+    }
+
+    /// Whether the client speaks gRPC.
+    pub fn is_grpc_request(&self) -> bool {
+        self.request_header("content-type").is_some_and(|value| is_grpc(&value))
+    }
+
+    /// Answers the stream instead of its upstream. Envoy calls the hook of response headers before
+    /// this returns.
+    pub fn send(&self, answer: &Answer<'_>) {
+        let pushback = answer.pushback.filter(|_| self.is_grpc_request());
+        let pushback = pushback.map(|wait| wait.to_string());
+        let own = answer.headers.iter().map(|(name, value)| (*name, &**value));
+        let headers: Vec<_> = own
+            .chain(pushback.as_deref().map(|wait| (PUSHBACK, wait)))
+            .map(|(name, value)| Header {
+                name: Buffer::new(name.as_bytes()),
+                value: Buffer::new(value.as_bytes()),
+            })
+            .collect();
+        // SAFETY: the stream exists, and the pointers are valid for the call.
+        unsafe {
+            raw::envoy_dynamic_module_callback_http_send_response(
+                self.filter,
+                answer.status.into(),
+                headers.as_ptr(),
+                headers.len(),
+                Buffer::new(answer.body.as_bytes()),
+                Buffer::new(answer.details.as_bytes()),
+            );
+        }
+    }
+
+    /// Gives a local reply its gRPC status. Envoy derives another one from the HTTP status.
+    pub fn set_grpc_status(&self, status: i32) {
+        if self.response_header("grpc-status").is_some() {
+            self.set_response_header("grpc-status", &status.to_string());
+        }
+    }
+
+    /// How the stream is answered, while its response headers can be read. `whole` says whether
+    /// they are the whole answer, and `grpc` whether a gRPC status matters.
+    pub fn response_headers(&self, grpc: bool, whole: bool) -> Option<Answered> {
+        let status = self.status()?;
+        let header = |name| if grpc { self.response_header(name) } else { None };
+        let grpc_status = header("grpc-status");
+        let content_type = if grpc_status.is_none() { header("content-type") } else { None };
+        Some(Answered::headers(status, grpc_status.as_deref(), content_type.as_deref(), whole))
+    }
+
+    /// The same, while its response trailers can be read.
+    pub fn response_trailers(&self) -> Answered {
+        let status = self.header(header_map::RESPONSE_TRAILERS, "grpc-status", 0);
+        Answered::trailers(status.as_ref().map(|(status, _)| status.as_slice()))
+    }
+
+    /// Whether the stream ends because Envoy redirects its request internally.
+    pub fn is_redirected(&self) -> bool {
+        self.attribute(attribute::RESPONSE_CODE_DETAILS)
+            .is_some_and(|details| details == b"internal_redirect")
+    }
+
+    /// Lets the stream's request go on. Envoy may call other hooks of the stream before this
+    /// returns.
+    pub fn resume_request(&self) {
+        // SAFETY: the stream exists.
+        unsafe { raw::envoy_dynamic_module_callback_http_filter_continue_decoding(self.filter) }
+    }
+
+    /// Adds to a counter.
+    pub fn add_to_counter(&self, id: usize, labels: &[&str], count: u64) {
+        let labels: Vec<_> = labels.iter().map(|label| Buffer::new(label.as_bytes())).collect();
+        // SAFETY: the stream exists, and the pointers are valid for the call. The counter was
+        // defined with as many labels, or there is none.
+        let _ = unsafe {
+            raw::envoy_dynamic_module_callback_http_filter_increment_counter(
+                self.filter,
+                id,
+                labels.as_ptr(),
+                labels.len(),
+                count,
+            )
+        };
+    }
+}
+
+impl Upstream for Host<'_> {
+    fn status(&self) -> Option<u16> {
+        std::str::from_utf8(&self.response_header(":status")?).ok()?.parse().ok()
+    }
+
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        self.headers(header_map::RESPONSE, name)
+    }
+}
+
+impl Handle {
+    /// The stream, if it still exists. `current` is the stream whose hook runs, on the same Envoy
+    /// worker: so Envoy cannot destroy the other one meanwhile.
+    pub fn enter<'h>(&self, _current: &Host<'h>) -> Option<Host<'h>> {
+        let filter = self.0.load(Ordering::Acquire);
+        (!filter.is_null()).then_some(Host { filter, hook: PhantomData })
+    }
+
+    /// Whether the stream still exists.
+    pub fn exists(&self) -> bool {
+        !self.0.load(Ordering::Acquire).is_null()
+    }
+
+    /// Envoy destroys the stream.
+    pub fn forget(&self) {
+        self.0.store(std::ptr::null_mut(), Ordering::Release);
+    }
+}
+
+// SAFETY: Envoy allows `commit` from any thread.
+unsafe impl Send for Scheduler {}
+// SAFETY: as above; Envoy's scheduler has no state that `commit` changes.
+unsafe impl Sync for Scheduler {}
+
+impl Scheduler {
+    /// Wakes the stream.
+    pub fn commit(&self) {
+        // SAFETY: the scheduler lives until it is dropped.
+        unsafe {
+            raw::envoy_dynamic_module_callback_http_filter_scheduler_commit(self.0, 0);
+        }
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        // SAFETY: nobody has it any more.
+        unsafe { raw::envoy_dynamic_module_callback_http_filter_scheduler_delete(self.0) }
+    }
+}
+
+impl FilterConfig<'_> {
+    /// The configuration `config`.
+    ///
+    /// # Safety
+    /// `config` comes from Envoy, in a hook of this configuration that outlives the result.
+    pub(super) const unsafe fn new(config: raw::ConfigPtr) -> Self {
+        Self { config, hook: PhantomData }
+    }
+
+    /// A scheduler of the configuration.
+    pub fn scheduler(&self) -> ConfigScheduler {
+        // SAFETY: the configuration exists while its hook runs.
+        let scheduler = unsafe {
+            raw::envoy_dynamic_module_callback_http_filter_config_scheduler_new(self.config)
+        };
+        ConfigScheduler(scheduler)
+    }
+
+    /// Defines a counter with these labels. Only while the configuration is made.
+    pub fn define_counter(&self, name: &str, labels: &[&str]) -> Option<usize> {
+        let labels: Vec<_> = labels.iter().map(|label| Buffer::new(label.as_bytes())).collect();
+        let mut id = 0;
+        // SAFETY: the configuration exists, and the pointers are valid for the call.
+        let result = unsafe {
+            raw::envoy_dynamic_module_callback_http_filter_config_define_counter(
+                self.config,
+                Buffer::new(name.as_bytes()),
+                labels.as_ptr(),
+                labels.len(),
+                &raw mut id,
+            )
+        };
+        (result == raw::METRIC_OK).then_some(id)
+    }
+
+    /// Sends an HTTP request to a cluster. Envoy reports its end with the returned number.
+    ///
+    /// # Errors
+    /// Why it cannot leave.
+    pub fn call(
+        &self,
+        cluster: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+        timeout: Duration,
+    ) -> Result<u64, NotStarted> {
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| Header {
+                name: Buffer::new(name.as_bytes()),
+                value: Buffer::new(value.as_bytes()),
+            })
+            .collect();
+        let mut id = 0;
+        // SAFETY: the configuration exists, and the pointers are valid for the call.
+        let result = unsafe {
+            raw::envoy_dynamic_module_callback_http_filter_config_http_callout(
+                self.config,
+                &raw mut id,
+                Buffer::new(cluster.as_bytes()),
+                headers.as_ptr(),
+                headers.len(),
+                Buffer::new(body),
+                u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1),
+            )
+        };
+        match result {
+            callout::STARTED => Ok(id),
+            callout::NO_CLUSTER => Err(NotStarted::NoCluster),
+            _ => Err(NotStarted::NoHost),
+        }
+    }
+}
+
+// SAFETY: Envoy allows `commit` from any thread.
+unsafe impl Send for ConfigScheduler {}
+// SAFETY: as above.
+unsafe impl Sync for ConfigScheduler {}
+
+impl ConfigScheduler {
+    /// Wakes the configuration on Envoy's main thread.
+    pub fn commit(&self) {
+        // SAFETY: the scheduler lives until it is dropped.
+        unsafe {
+            raw::envoy_dynamic_module_callback_http_filter_config_scheduler_commit(self.0, 0);
+        }
+    }
+}
+
+impl Drop for ConfigScheduler {
+    fn drop(&mut self) {
+        // SAFETY: nobody has it any more.
+        unsafe { raw::envoy_dynamic_module_callback_http_filter_config_scheduler_delete(self.0) }
+    }
+}
+
+/// The number of Envoy's workers. Call it on the main thread.
+pub fn concurrency() -> usize {
+    // SAFETY: no arguments.
+    usize::try_from(unsafe { raw::envoy_dynamic_module_callback_get_concurrency() })
+        .unwrap_or_default()
+        .max(1)
+}
+
+/// Whether Envoy only validates its configuration. Call it on the main thread.
+pub fn only_validates() -> bool {
+    // SAFETY: no arguments.
+    unsafe { raw::envoy_dynamic_module_callback_is_validation_mode() }
+}
+
+/// Writes a line to Envoy's log, at one of Envoy's levels.
+pub fn log(level: u32, line: &str) {
+    // SAFETY: the pointer is valid for the call, and Envoy's log takes lines from any thread.
+    unsafe { raw::envoy_dynamic_module_callback_log(level, Buffer::new(line.as_bytes())) }
+}
+
+/// Whether Envoy writes lines of this level.
+pub fn logs(level: u32) -> bool {
+    // SAFETY: no pointers.
+    unsafe { raw::envoy_dynamic_module_callback_log_enabled(level) }
+}
+
+/// The first callback that this Envoy lacks.
+pub(super) fn missing_callback() -> Option<&'static std::ffi::CStr> {
+    // SAFETY: the name ends with a NUL; null stands for all libraries of the process.
+    let lacks = |name: &&std::ffi::CStr| unsafe {
+        raw::dlsym(std::ptr::null_mut(), name.as_ptr()).is_null()
+    };
+    raw::CALLBACKS.iter().copied().find(lacks)
+}

@@ -1,0 +1,152 @@
+//! The facts of a request, read from Envoy when a policy needs them.
+//!
+//! Envoy's ABI reads only top-level keys of dynamic metadata, and claims are deeper. So Envoy's own
+//! filter `set_filter_state` copies the metadata of a filter, as JSON, to the filter state
+//! `quotagate.metadata.<filter>`, and this module reads that. Without it, top-level keys can be
+//! read.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quotagate_quota::request::Request;
+use serde_json::Value;
+
+use crate::abi::Host;
+use crate::log;
+
+/// The prefix of the filter state with a filter's metadata.
+const METADATA: &str = "quotagate.metadata.";
+
+/// The request of the stream whose `on_http_filter_request_headers` runs.
+pub struct Facts<'h> {
+    host: &'h Host<'h>,
+    /// The metadata of each filter that a policy asked for.
+    metadata: RefCell<Vec<(String, Option<Value>)>>,
+}
+
+impl<'h> Facts<'h> {
+    /// Reads nothing yet.
+    pub fn new(host: &'h Host<'h>) -> Self {
+        Self { host, metadata: RefCell::default() }
+    }
+
+    fn copied(&self, filter: &str) -> Option<Value> {
+        let text = self.host.filter_state(&format!("{METADATA}{filter}"))?;
+        // Envoy writes `-` where there is no metadata.
+        serde_json::from_slice(&text).ok()
+    }
+
+    fn top_level(&self, filter: &str, key: &str) -> Option<Vec<u8>> {
+        let host = self.host;
+        host.metadata_text(filter, key)
+            .or_else(|| host.metadata_number(filter, key).map(|n| n.to_le_bytes().to_vec()))
+            .or_else(|| host.metadata_boolean(filter, key).map(|b| vec![b.into()]))
+    }
+}
+
+impl Request for Facts<'_> {
+    fn method(&self) -> Option<Vec<u8>> {
+        self.host.request_header(":method")
+    }
+
+    fn path(&self) -> Option<Vec<u8>> {
+        self.host.request_header(":path")
+    }
+
+    fn authority(&self) -> Option<Vec<u8>> {
+        self.host.request_header(":authority")
+    }
+
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        self.host.request_headers(name)
+    }
+
+    fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+        let mut read = self.metadata.borrow_mut();
+        let index = read.iter().position(|(known, _)| known == filter);
+        let index = index.unwrap_or_else(|| {
+            read.push((filter.to_owned(), self.copied(filter)));
+            read.len() - 1
+        });
+        match (read.get(index).and_then(|(_, copy)| copy.as_ref()), path) {
+            (Some(copy), path) => bytes(member(copy, path)?),
+            (None, [key]) => self.top_level(filter, key),
+            (None, _) => {
+                if self.host.has_metadata(filter) {
+                    warn_of_unreadable(filter);
+                }
+                None
+            }
+        }
+    }
+
+    fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {
+        self.host.attribute_at(path)
+    }
+
+    fn source_address(&self) -> Option<Vec<u8>> {
+        self.host.attribute_at(&["source", "address"])
+    }
+
+    fn route_name(&self) -> Option<Vec<u8>> {
+        self.host.attribute_at(&["xds", "route_name"])
+    }
+}
+
+/// The member at `path`. An element of a list is named by its index.
+fn member<'v>(value: &'v Value, path: &[Box<str>]) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, key| match value {
+        Value::Array(list) => list.get(key.parse::<usize>().ok()?),
+        other => other.get(&**key),
+    })
+}
+
+/// A value as Envoy hands it to a Wasm filter: a number is eight bytes, little-endian, and a
+/// boolean is one byte.
+fn bytes(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(text) => Some(text.clone().into_bytes()),
+        Value::Number(number) => Some(number.as_f64()?.to_le_bytes().to_vec()),
+        Value::Bool(boolean) => Some(vec![(*boolean).into()]),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Logs once that a configuration lacks the copy of the metadata.
+fn warn_of_unreadable(filter: &str) {
+    static LOGGED: AtomicBool = AtomicBool::new(false);
+    if !LOGGED.swap(true, Ordering::Relaxed) {
+        log::warn(&format!(
+            "claims and nested metadata of {filter} cannot be read: add Envoy's filter \
+             set_filter_state with the object key {METADATA}{filter} before this one, as \
+             envoy/native.yaml does"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copied_metadata_reads_like_that_of_a_wasm_filter() {
+        let value: Value = serde_json::from_str(
+            r#"{"a": {"s": "x", "n": 7, "b": true, "l": ["y", 1.5], "z": null}}"#,
+        )
+        .unwrap();
+        let read = |path: &[&str]| {
+            let path: Vec<Box<str>> = path.iter().map(|key| (*key).into()).collect();
+            member(&value, &path).and_then(bytes)
+        };
+        assert_eq!(read(&["a", "s"]), Some(b"x".to_vec()));
+        assert_eq!(read(&["a", "n"]), Some(7.0_f64.to_le_bytes().to_vec()));
+        assert_eq!(read(&["a", "b"]), Some(vec![1]));
+        assert_eq!(read(&["a", "l", "0"]), Some(b"y".to_vec()));
+        assert_eq!(read(&["a", "l", "1"]), Some(1.5_f64.to_le_bytes().to_vec()));
+        for absent in
+            [&["a"][..], &["a", "z"], &["a", "l"], &["a", "l", "2"], &["b"], &["a", "s", "x"]]
+        {
+            assert_eq!(read(absent), None, "{absent:?}");
+        }
+    }
+}

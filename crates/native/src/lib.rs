@@ -1,0 +1,34 @@
+//! The native module: quotagate inside Envoy as a dynamic module.
+//!
+//! Only this crate knows Envoy's dynamic module ABI. Like the Wasm filter it turns Envoy's hooks
+//! into events for [`quotagate_quota::worker::Worker`] and carries out its decisions. It decides
+//! nothing itself. Unlike the Wasm filter it holds the store's library, so that it needs no process
+//! beside Envoy.
+//!
+//! | part | owns |
+//! | --- | --- |
+//! | `abi` | the declarations of the ABI and every `unsafe` block: hooks, host calls, schedulers |
+//! | `setup` | configurations: from a document to shards; per route |
+//! | `stream` | one request, on its Envoy worker |
+//! | `facts` | the facts of a request, read from Envoy |
+//! | `shard` | one Envoy worker's quotas: the worker of the pure core, its inbox, who waits |
+//! | `runtime` | the one thread beside Envoy's: ticks, and calls to Redis |
+//! | `link` | the way to the store: Redis, or Envoy's callouts to a sidecar |
+//! | `metrics` | Envoy's counters, with labels |
+//! | `log` | log lines, through Envoy |
+//!
+//! # Threads
+//!
+//! An Envoy worker runs all hooks of its streams. It locks its own shard, and never waits for
+//! anything else. The runtime thread only tries to lock a shard. If it cannot, the Envoy worker is
+//! in a hook, and empties the inbox before it leaves.
+
+mod abi;
+mod facts;
+mod link;
+mod log;
+mod metrics;
+mod runtime;
+mod setup;
+mod shard;
+mod stream;

@@ -1,0 +1,45 @@
+//! The way from a shard to the store: the store's library in this process, or Envoy's callouts to a
+//! store beside it.
+
+mod callouts;
+mod library;
+
+use std::sync::Arc;
+
+use quotagate_quota::worker::{OutgoingCall, OutgoingFetch};
+
+pub use callouts::Callouts;
+pub use library::{Library, check};
+
+use crate::shard::Shard;
+
+/// How calls of a configuration reach the store.
+#[derive(Clone)]
+pub enum Link {
+    /// `store.redis`.
+    Library(Arc<Library>),
+    /// `store.cluster`.
+    Callouts(Arc<Callouts>),
+    /// Nowhere: Envoy only validates its configuration.
+    Nowhere,
+}
+
+impl Link {
+    /// Sends a call. Its end comes as a [`Letter`](crate::shard::Letter).
+    pub fn call(&self, shard: &Arc<Shard>, call: OutgoingCall) {
+        match self {
+            Self::Library(library) => library.call(shard, call),
+            Self::Callouts(callouts) => callouts.call(shard, call),
+            Self::Nowhere => {}
+        }
+    }
+
+    /// Sends a report and fetches dials.
+    pub fn fetch(&self, shard: &Arc<Shard>, fetch: OutgoingFetch) {
+        match self {
+            Self::Library(library) => library.fetch(shard, fetch),
+            Self::Callouts(callouts) => callouts.fetch(shard, fetch),
+            Self::Nowhere => {}
+        }
+    }
+}

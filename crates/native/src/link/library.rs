@@ -1,0 +1,134 @@
+//! The store's library in this process.
+//!
+//! Configurations with the same store share it. It closes its connections when the last of them is
+//! gone.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use quotagate_quota::config::RedisStore;
+use quotagate_quota::protocol::{Refund, Reservation, ReserveRequest};
+use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingCall, OutgoingFetch};
+use quotagate_store::secret::PasswordFile;
+use quotagate_store::server::{CallEndpoint, Connections, Refusal};
+use quotagate_store::url::StoreUrl;
+
+use crate::runtime;
+use crate::shard::{Letter, Shard};
+
+/// A store that is open.
+pub struct Library {
+    endpoint: Arc<CallEndpoint>,
+}
+
+/// What distinguishes stores: URL, password file, prefix.
+type Key = (Box<str>, Option<Box<str>>, Box<str>);
+
+impl Library {
+    /// Opens a store, or returns the open one. It connects in the background.
+    ///
+    /// # Errors
+    /// What is wrong with the URL or the password file, without secrets, and the field.
+    pub fn open(store: &RedisStore) -> Result<Arc<Self>, String> {
+        static OPEN: Mutex<Option<HashMap<Key, Weak<Library>>>> = Mutex::new(None);
+        let url = check(store)?;
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = open.get_or_insert_default();
+        open.retain(|_, library| library.strong_count() > 0);
+        let key = (store.url.clone(), store.password_file.clone(), store.prefix.clone());
+        if let Some(library) = open.get(&key).and_then(Weak::upgrade) {
+            return Ok(library);
+        }
+        let library = runtime::enter(|| {
+            let store = quotagate_store::open(&url, &store.prefix);
+            let endpoint = CallEndpoint::new(store, Arc::<Connections>::default());
+            Arc::new(Self { endpoint: Arc::new(endpoint) })
+        });
+        let library = library.ok_or("the runtime thread does not run")?;
+        open.insert(key, Arc::downgrade(&library));
+        Ok(library)
+    }
+
+    /// Carries out a call on the runtime thread.
+    pub fn call(&self, shard: &Arc<Shard>, call: OutgoingCall) {
+        let (endpoint, shard) = (Arc::clone(&self.endpoint), Arc::clone(shard));
+        let received = Instant::now();
+        runtime::spawn(async move {
+            let OutgoingCall { id, request, .. } = call;
+            let letter = match endpoint.call(owned(request), received).await {
+                Ok(carried_out) => Letter::CarriedOut(id, carried_out.take()),
+                Err(refusal) => Letter::Ended(id, refused(&refusal)),
+            };
+            shard.deliver(letter);
+        });
+    }
+
+    /// Takes the report on the runtime thread, and returns the dials.
+    pub fn fetch(&self, shard: &Arc<Shard>, fetch: OutgoingFetch) {
+        let (endpoint, shard) = (Arc::clone(&self.endpoint), Arc::clone(shard));
+        runtime::spawn(async move {
+            let OutgoingFetch { id, domain, report, timeout, .. } = fetch;
+            let report = report.unwrap_or_default();
+            let dials = endpoint.dials(&domain, report.as_bytes());
+            shard.deliver(match tokio::time::timeout(timeout, dials).await {
+                Ok(Ok(dials)) => {
+                    // Writing numbers and strings into memory cannot fail.
+                    let body = serde_json::to_vec(&dials).unwrap_or_default();
+                    Letter::Ended(id, answered(200, body))
+                }
+                Ok(Err(refusal)) => Letter::Ended(id, refused(&refusal)),
+                Err(_) => Letter::NotSent(id, CallFault::TimedOut),
+            });
+        });
+    }
+}
+
+/// Checks a store without opening it.
+///
+/// # Errors
+/// What is wrong with the URL or the password file, without secrets, and the field.
+pub fn check(store: &RedisStore) -> Result<StoreUrl, String> {
+    let url: StoreUrl = store.url.parse().map_err(|error| format!("store.redis: {error}"))?;
+    url.read_files().map_err(|error| format!("store.redis: {error}"))?;
+    let Some(file) = &store.password_file else { return Ok(url) };
+    let file = PasswordFile::open(Path::new(&**file))
+        .map_err(|error| format!("store.password_file: {error}"))?;
+    url.with_password_file(file).map_err(|error| format!("store.password_file: {error}"))
+}
+
+fn owned(request: ReserveRequest<Arc<str>>) -> ReserveRequest {
+    let ReserveRequest { budget_ms, refunds, reservations } = request;
+    let refund = |Refund { key, window_s, window, units }: Refund<Arc<str>>| Refund {
+        key: String::from(&*key),
+        window_s,
+        window,
+        units,
+    };
+    let reservation = |r: Reservation<Arc<str>>| Reservation {
+        key: String::from(&*r.key),
+        window_s: r.window_s,
+        offset_s: r.offset_s,
+        quota: r.quota,
+        want: r.want,
+        min: r.min,
+        spare: r.spare,
+        count_denied: r.count_denied,
+        shadow: r.shadow,
+    };
+    ReserveRequest {
+        budget_ms,
+        refunds: refunds.into_iter().map(refund).collect(),
+        reservations: reservations.into_iter().map(reservation).collect(),
+    }
+}
+
+fn refused(refusal: &Refusal) -> CallEnd {
+    answered(refusal.code(), refusal.to_string().into_bytes())
+}
+
+fn answered(status: u16, body: Vec<u8>) -> CallEnd {
+    let size = body.len();
+    CallEnd::Answered { status, by: AnsweredBy::Store, body, size }
+}

@@ -1,0 +1,138 @@
+//! Configurations: of a listener's filter, and of a route.
+
+use std::sync::{Arc, OnceLock};
+
+use quotagate_quota::config::{Config, Faults, Reach};
+use quotagate_quota::protocol::OnFailure;
+use quotagate_quota::response::{self, Answer};
+
+use crate::abi::{FilterConfig, host};
+use crate::link::{Callouts, Library, Link, check};
+use crate::metrics::Metrics;
+use crate::shard::Shard;
+use crate::{log, runtime};
+
+/// A configuration in force: a document, and a shard for each Envoy worker that serves it.
+pub struct Setup {
+    config: Arc<Config>,
+    link: Link,
+    shards: Box<[OnceLock<Arc<Shard>>]>,
+    metrics: Metrics,
+}
+
+/// The configuration of a route.
+pub enum Route {
+    /// No policy counts its requests.
+    Disabled,
+    /// It has a document of its own.
+    Own(Setup),
+}
+
+impl Setup {
+    /// The configuration of a listener's filter, on Envoy's main thread.
+    ///
+    /// # Errors
+    /// All faults of the document.
+    pub fn of_listener(
+        document: &[u8],
+        filter_config: &FilterConfig<'_>,
+    ) -> Result<Arc<Self>, Vec<String>> {
+        log::follow_library();
+        let config = Config::parse(document).map_err(|faults| lines(&faults))?;
+        let link = match &config.store.reach {
+            Reach::Cluster(store) => Link::Callouts(Arc::new(Callouts::new(store, filter_config))),
+            Reach::Redis(_) => in_process(&config)?,
+        };
+        Ok(Arc::new(Self::new(config, link, Metrics::define(filter_config))))
+    }
+
+    fn new(config: Config, link: Link, metrics: Metrics) -> Self {
+        for warning in config.warnings() {
+            log::warn(&warning.to_string());
+        }
+        let shards = (0..host::concurrency()).map(|_| OnceLock::new()).collect();
+        Self { config: Arc::new(config), link, shards, metrics }
+    }
+
+    /// The shard of an Envoy worker.
+    pub fn shard(&self, worker: usize) -> Option<&Arc<Shard>> {
+        let make = || Shard::new(Arc::clone(&self.config), self.link.clone());
+        Some(self.shards.get(worker % self.shards.len().max(1))?.get_or_init(make))
+    }
+
+    /// The callouts, if it reaches the store by them.
+    pub fn callouts(&self) -> Option<&Callouts> {
+        match &self.link {
+            Link::Callouts(callouts) => Some(callouts),
+            Link::Library(_) | Link::Nowhere => None,
+        }
+    }
+
+    /// Envoy's counters.
+    pub const fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The answer to a request that the module failed to decide. `None` if it goes on.
+    pub fn on_panic(&self) -> Option<Answer<'static>> {
+        match self.config.store.on_failure {
+            OnFailure::Deny => Some(response::unavailable()),
+            OnFailure::Allow | OnFailure::Local => None,
+        }
+    }
+
+    /// Envoy destroys the configuration, after all of its streams.
+    pub fn close(&self) {
+        if let Some(callouts) = self.callouts() {
+            callouts.close();
+        }
+        for shard in self.shards.iter().filter_map(OnceLock::get) {
+            shard.close();
+        }
+    }
+}
+
+impl Route {
+    /// Reads the configuration of a route, on Envoy's main thread.
+    ///
+    /// # Errors
+    /// All its faults.
+    pub fn new(document: &[u8]) -> Result<Self, Vec<String>> {
+        log::follow_library();
+        if serde_json::from_slice::<serde_json::Value>(document)
+            .is_ok_and(|value| value == serde_json::json!({"disabled": true}))
+        {
+            return Ok(Self::Disabled);
+        }
+        let config = Config::parse(document).map_err(|faults| lines(&faults))?;
+        let link = match &config.store.reach {
+            Reach::Redis(_) => in_process(&config)?,
+            Reach::Cluster(_) => {
+                return Err(vec![
+                    "store.cluster: Envoy makes no calls for a route: write store.redis".to_owned(),
+                ]);
+            }
+        };
+        Ok(Self::Own(Setup::new(config, link, Metrics::none())))
+    }
+
+    /// Envoy destroys the configuration.
+    pub fn close(&self) {
+        if let Self::Own(setup) = self {
+            setup.close();
+        }
+    }
+}
+
+fn in_process(config: &Config) -> Result<Link, Vec<String>> {
+    let Reach::Redis(store) = &config.store.reach else { return Ok(Link::Nowhere) };
+    if host::only_validates() {
+        return check(store).map(|_| Link::Nowhere).map_err(|fault| vec![fault]);
+    }
+    runtime::start().map_err(|error| vec![format!("cannot start a thread: {error}")])?;
+    Library::open(store).map(Link::Library).map_err(|fault| vec![fault])
+}
+
+fn lines(faults: &Faults) -> Vec<String> {
+    faults.iter().map(ToString::to_string).collect()
+}

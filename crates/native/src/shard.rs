@@ -1,0 +1,386 @@
+//! One Envoy worker's quotas under one configuration.
+//!
+//! | thread | does |
+//! | --- | --- |
+//! | the Envoy worker | locks the core in its hooks; empties the inbox; resumes and answers streams |
+//! | the runtime thread | fills the inbox, wakes a stream that waits; tries to lock the core for ticks |
+//!
+//! Nobody waits long: the core is never locked during I/O or a host call that runs other filters.
+//! The order of locks is core, then exchange of a stream; inbox and waiting are locked last, alone.
+//!
+//! A letter is never overlooked: who fills the inbox sets `mail` and then tries to lock the core,
+//! and who holds the core looks at `mail` after it has let go.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use quotagate_quota::config::Config;
+use quotagate_quota::decision::{Admission, Decision, Uncounted};
+use quotagate_quota::exchange::Arrival;
+use quotagate_quota::protocol::{OnFailure, ReserveReply};
+use quotagate_quota::redirects::Redirects;
+use quotagate_quota::time::Monotonic;
+use quotagate_quota::worker::{CallEnd, CallFault, CallId, Worker};
+
+use crate::abi::Host;
+use crate::facts::Facts;
+use crate::link::Link;
+use crate::log;
+use crate::metrics::Metrics;
+use crate::runtime::{self, now};
+use crate::stream::Stream;
+
+/// The period of ticks.
+pub const TICK: Duration = Duration::from_millis(10);
+/// A shard rests after this many ticks without work.
+const IDLE_TICKS: u32 = 100;
+/// A shard of an old configuration keeps its leases no longer than this.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// What the runtime thread reports to a shard.
+#[derive(Debug)]
+pub enum Letter {
+    /// The store in this process carried out a call.
+    CarriedOut(CallId, ReserveReply),
+    /// A call or a fetch has ended.
+    Ended(CallId, CallEnd),
+    /// A call or a fetch was not sent.
+    NotSent(CallId, CallFault<'static>),
+}
+
+/// One Envoy worker's quotas under one configuration.
+pub struct Shard {
+    link: Link,
+    core: Mutex<Core>,
+    inbox: Mutex<Vec<Letter>>,
+    /// Whether the inbox may hold letters.
+    mail: AtomicBool,
+    /// The streams that wait for their decision, by their number.
+    waiting: Mutex<BTreeMap<u64, Arc<Stream>>>,
+    /// Whether a stream was woken and has not run yet.
+    is_woken: AtomicBool,
+    /// The streams that it counts and that are not over.
+    streams: AtomicUsize,
+    /// When the metrics were last written, in milliseconds of [`now`].
+    flushed_ms: AtomicU64,
+}
+
+struct Core {
+    worker: Worker<Arc<Stream>>,
+    redirects: Redirects<Vec<u8>>,
+    ticked: Monotonic,
+    /// Whether the runtime thread ticks this shard.
+    is_ticking: bool,
+    idle_ticks: u32,
+    /// When its configuration was destroyed.
+    closed: Option<Monotonic>,
+    /// Requests that waited for a worker that panicked.
+    orphans: Vec<Decided>,
+}
+
+/// A request that was decided: its stream, and whether it is held.
+struct Decided {
+    stream: Arc<Stream>,
+    is_held: bool,
+    config: Arc<Config>,
+}
+
+impl Shard {
+    /// A shard that has counted nothing.
+    pub fn new(config: Arc<Config>, link: Link) -> Arc<Self> {
+        let core = Core {
+            worker: Worker::new(config, RandomState::new().hash_one(now())),
+            redirects: Redirects::default(),
+            ticked: now(),
+            is_ticking: false,
+            idle_ticks: 0,
+            closed: None,
+            orphans: Vec::new(),
+        };
+        Arc::new(Self {
+            link,
+            core: Mutex::new(core),
+            inbox: Mutex::default(),
+            mail: AtomicBool::new(false),
+            waiting: Mutex::default(),
+            is_woken: AtomicBool::new(false),
+            streams: AtomicUsize::new(0),
+            flushed_ms: AtomicU64::new(0),
+        })
+    }
+
+    /// A request arrives. Returns the configuration that it was evaluated with.
+    pub fn arrive(
+        self: &Arc<Self>,
+        stream: &Arc<Stream>,
+        host: &Host<'_>,
+    ) -> (Arrival, Arc<Config>) {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        self.with(|core, now| {
+            let config = Arc::clone(core.worker.arrives(now));
+            let earlier = if core.redirects.is_empty() {
+                None
+            } else {
+                mark(host).and_then(|mark| core.redirects.take(&mark))
+            };
+            let evaluation = config.evaluate(&Facts::new(host));
+            let mut exchange = stream.exchange();
+            let arrival =
+                exchange.arrive(Arc::clone(stream), evaluation, earlier, &mut core.worker, now);
+            if arrival == Arrival::Waiting {
+                stream.prepare_to_wake(host);
+                self.waiting().insert(stream.number(), Arc::clone(stream));
+            }
+            (arrival, config)
+        })
+    }
+
+    /// Runs `act` on the worker, then sends the calls that are due.
+    pub fn work<R>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&mut Worker<Arc<Stream>>, Monotonic) -> R,
+    ) -> R {
+        self.with(|core, now| act(&mut core.worker, now))
+    }
+
+    /// Keeps the admission of a stream that ends with an internal redirect. Envoy keeps the
+    /// request's id for the stream that follows.
+    pub fn redirect(self: &Arc<Self>, host: &Host<'_>, admission: Admission) {
+        let mark = mark(host);
+        self.with(|core, now| {
+            let refunds = match mark {
+                Some(mark) => core.redirects.keep(mark, admission),
+                // The request counts again.
+                None => admission.held,
+            };
+            core.worker.refund(refunds, now);
+        });
+    }
+
+    /// Carries out the decisions that are there, in a hook of any stream of this Envoy worker in
+    /// which other streams may run.
+    pub fn carry_out(self: &Arc<Self>, host: &Host<'_>) {
+        self.is_woken.store(false, Ordering::SeqCst);
+        // One at a time: what Envoy does with one stream may end another one.
+        while let Some(Decided { stream, is_held, config }) = self.with(Core::next_decision) {
+            self.waits_no_more(&stream);
+            if is_held && let Some(host) = stream.handle().enter(host) {
+                stream.carry_out(&host, &config);
+            }
+        }
+    }
+
+    /// The stream does not wait any more.
+    pub fn waits_no_more(&self, stream: &Stream) {
+        self.waiting().remove(&stream.number());
+    }
+
+    /// Takes a letter, on the runtime thread or Envoy's main thread.
+    pub fn deliver(self: &Arc<Self>, letter: Letter) {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
+        self.mail.store(true, Ordering::SeqCst);
+        if !self.wake() {
+            self.try_with(|_, _| ());
+        }
+    }
+
+    /// A stream is over. Writes the worker's counts to Envoy's metrics, at most once per tick while
+    /// there are other streams.
+    pub fn stream_is_over(self: &Arc<Self>, host: &Host<'_>, metrics: &Metrics) {
+        let is_last = self.streams.fetch_sub(1, Ordering::Relaxed) == 1;
+        let ms = millis(now());
+        let due = ms.saturating_sub(self.flushed_ms.load(Ordering::Relaxed)) >= millis_of(TICK);
+        if due || is_last {
+            self.flushed_ms.store(ms, Ordering::Relaxed);
+            let (tally, config) =
+                self.work(|worker, _| (worker.take_tally(), Arc::clone(worker.config())));
+            metrics.add(host, &config, tally);
+        }
+    }
+
+    /// Ten milliseconds have passed, on the runtime thread. Returns whether the shard needs the
+    /// next tick.
+    pub fn tick(self: &Arc<Self>) -> bool {
+        // The stream that was woken may have ended before it ran.
+        self.is_woken.store(false, Ordering::SeqCst);
+        let goes_on = self.try_with(|core, now| {
+            if let Some(closed) = core.closed {
+                // No hook of this configuration comes any more.
+                core.worker.take_tally();
+                if now.since(closed) > LINGER {
+                    core.is_ticking = false;
+                }
+            }
+            core.idle_ticks = if core.worker.is_idle() { core.idle_ticks + 1 } else { 0 };
+            if core.idle_ticks >= IDLE_TICKS {
+                core.is_ticking = false;
+            }
+            core.is_ticking
+        });
+        goes_on.unwrap_or(true)
+    }
+
+    /// Its configuration was destroyed, after all of its streams. What it leases is refunded.
+    pub fn close(self: &Arc<Self>) {
+        self.with(|core, now| core.closed = Some(now));
+    }
+
+    /// Runs `act` on the core of an Envoy worker.
+    fn with<R>(self: &Arc<Self>, act: impl FnOnce(&mut Core, Monotonic) -> R) -> R {
+        let result = match self.core.lock() {
+            Ok(mut core) => self.act(&mut core, act),
+            Err(poisoned) => {
+                self.core.clear_poison();
+                let mut core = poisoned.into_inner();
+                self.recover(&mut core);
+                self.act(&mut core, act)
+            }
+        };
+        self.look_again();
+        result
+    }
+
+    /// The same, if the core is not locked.
+    fn try_with<R>(self: &Arc<Self>, act: impl FnOnce(&mut Core, Monotonic) -> R) -> Option<R> {
+        let result = match self.core.try_lock() {
+            Ok(mut core) => self.act(&mut core, act),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                self.core.clear_poison();
+                let mut core = poisoned.into_inner();
+                self.recover(&mut core);
+                self.act(&mut core, act)
+            }
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.look_again();
+        Some(result)
+    }
+
+    fn act<R>(
+        self: &Arc<Self>,
+        core: &mut MutexGuard<'_, Core>,
+        act: impl FnOnce(&mut Core, Monotonic) -> R,
+    ) -> R {
+        let now = now();
+        self.read_mail(core, now);
+        if now.since(core.ticked) >= TICK {
+            core.ticked = now;
+            core.worker.tick(now);
+        }
+        let result = act(core, now);
+        self.send_calls(core, now);
+        if core.has_decisions() && !self.wake() {
+            // Nobody waits, so these are results of shadow policies.
+            while core.next_decision(now).is_some() {}
+        }
+        if !core.is_ticking && !core.worker.is_idle() {
+            core.is_ticking = true;
+            core.idle_ticks = 0;
+            runtime::tick(self);
+        }
+        result
+    }
+
+    /// Reads letters that came while the core was locked.
+    fn look_again(self: &Arc<Self>) {
+        if self.mail.load(Ordering::SeqCst) && !self.wake() {
+            self.try_with(|_, _| ());
+        }
+    }
+
+    fn read_mail(&self, core: &mut Core, now: Monotonic) {
+        if !self.mail.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let letters =
+            std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        for letter in letters {
+            match letter {
+                Letter::CarriedOut(id, reply) => core.worker.carried_out(id, reply, now),
+                Letter::Ended(id, end) => core.worker.call_ended(id, &end, now),
+                Letter::NotSent(id, fault) => core.worker.call_not_sent(id, &fault, now),
+            };
+        }
+    }
+
+    fn send_calls(self: &Arc<Self>, core: &mut Core, now: Monotonic) {
+        while let Some(call) = core.worker.next_call(now) {
+            self.link.call(self, call);
+        }
+        if let Some(fetch) = core.worker.next_fetch(now) {
+            self.link.fetch(self, fetch);
+        }
+        for notice in core.worker.take_notices() {
+            log::warn(&notice.to_string());
+        }
+    }
+
+    /// Wakes the stream that has waited the longest, so that its Envoy worker calls
+    /// [`carry_out`](Self::carry_out). `false`: no stream waits.
+    fn wake(&self) -> bool {
+        let waiting = self.waiting();
+        let Some((_, stream)) = waiting.first_key_value() else { return false };
+        if !self.is_woken.swap(true, Ordering::SeqCst) {
+            stream.wake();
+        }
+        true
+    }
+
+    /// After a panic the state of the worker is unknown. A new worker takes over, and the requests
+    /// that wait are decided as if the store had failed. Units of the old one are lost, so that no
+    /// quota is exceeded.
+    fn recover(&self, core: &mut Core) {
+        let config = Arc::clone(core.worker.config());
+        core.worker = Worker::new(Arc::clone(&config), RandomState::new().hash_one(now()));
+        let waiting: Vec<_> = self.waiting().values().cloned().collect();
+        for stream in waiting {
+            let decision = uncounted(&config);
+            let is_held = stream.exchange().decided(decision, true, &mut core.worker, now());
+            core.orphans.push(Decided { stream, is_held, config: Arc::clone(&config) });
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Stream>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Core {
+    fn has_decisions(&self) -> bool {
+        self.worker.has_decisions() || !self.orphans.is_empty()
+    }
+
+    fn next_decision(&mut self, now: Monotonic) -> Option<Decided> {
+        if let Some(orphan) = self.orphans.pop() {
+            return Some(orphan);
+        }
+        let (stream, decision) = self.worker.next_decision()?;
+        let exists = stream.handle().exists();
+        let is_held = stream.exchange().decided(decision, exists, &mut self.worker, now);
+        Some(Decided { stream, is_held, config: Arc::clone(self.worker.config()) })
+    }
+}
+
+/// The decision on a request that no worker can count.
+fn uncounted(config: &Config) -> Decision {
+    match config.store.on_failure {
+        OnFailure::Deny => Decision::Unavailable(Uncounted { policy: 0, key: "".into() }),
+        OnFailure::Allow | OnFailure::Local => Decision::Admit(Admission::default()),
+    }
+}
+
+/// What a request and its internal redirect have in common.
+fn mark(host: &Host<'_>) -> Option<Vec<u8>> {
+    host.request_header("x-request-id")
+}
+
+fn millis(moment: Monotonic) -> u64 {
+    millis_of(moment.since(Monotonic::default()))
+}
+
+fn millis_of(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}

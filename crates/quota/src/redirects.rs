@@ -1,0 +1,44 @@
+//! Internal redirects: Envoy ends a stream because of the upstream's answer, and routes its request
+//! again as another stream.
+//!
+//! The filter keeps the admission of the first stream for the second, so that each policy counts
+//! the request once. The host finds the first stream again by a mark of type `K`.
+
+use std::collections::VecDeque;
+
+use crate::decision::{Admission, Held};
+
+/// Most redirected requests that have not come back. Beyond that, the oldest is dropped and counts
+/// again.
+const MAX: usize = 64;
+
+/// The redirected requests of one worker that have not come back.
+#[derive(Debug)]
+pub struct Redirects<K>(VecDeque<(K, Admission)>);
+
+impl<K> Default for Redirects<K> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<K: PartialEq> Redirects<K> {
+    /// Keeps the admission of a stream that ends with a redirect. Returns the units of the oldest
+    /// admission if there was no room: [refund](crate::worker::Worker::refund) them.
+    pub fn keep(&mut self, mark: K, admission: Admission) -> Vec<Held> {
+        let oldest = if self.0.len() < MAX { None } else { self.0.pop_front() };
+        self.0.push_back((mark, admission));
+        oldest.map(|(_, admission)| admission.held).unwrap_or_default()
+    }
+
+    /// Takes the admission of the request that has this mark.
+    pub fn take(&mut self, mark: &K) -> Option<Admission> {
+        let index = self.0.iter().position(|(known, _)| known == mark)?;
+        self.0.remove(index).map(|(_, admission)| admission)
+    }
+
+    /// Whether no request is expected back.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

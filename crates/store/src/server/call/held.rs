@@ -1,0 +1,63 @@
+//! The grants of a call until the caller has them. Grants that no caller gets are refunded.
+
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::server::endpoint::CallEndpoint;
+use crate::server::hooks::Event;
+use crate::store::{Batch, Settled};
+
+/// The permit of a call under way, released with its last holder.
+pub type Permit = Arc<OwnedSemaphorePermit>;
+
+/// The grants of a call. Dropping them before they are handed out refunds them.
+pub struct Held {
+    endpoint: Arc<CallEndpoint>,
+    batch: Arc<Batch>,
+    _permit: Permit,
+    settled: Vec<Settled>,
+}
+
+impl Held {
+    /// Holds the outcomes of the reservations of `batch`, in their order, and the call's permit.
+    pub const fn new(
+        endpoint: Arc<CallEndpoint>,
+        batch: Arc<Batch>,
+        permit: Permit,
+        settled: Vec<Settled>,
+    ) -> Self {
+        Self { endpoint, batch, _permit: permit, settled }
+    }
+
+    /// The outcomes of the reservations, in their order.
+    pub fn settled(&self) -> &[Settled] {
+        &self.settled
+    }
+
+    /// The domain of the call, from its first item: all items of a worker have the same domain.
+    pub fn domain(&self) -> Option<&str> {
+        let Batch { reservations, refunds, .. } = &*self.batch;
+        let reserved = reservations.first().map(|reservation| reservation.key.as_str());
+        let key = reserved.or_else(|| refunds.first().map(|refund| refund.key.as_str()))?;
+        key.split(':').next()
+    }
+
+    /// Leaves the grants to the caller.
+    pub fn hand_out(&mut self) {
+        self.settled.clear();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let granted = self.batch.reservations.iter().zip(&self.settled);
+        let refunds: Vec<_> =
+            granted.filter_map(|(ask, outcome)| ask.refund_of(outcome.as_ref().ok()?)).collect();
+        if !refunds.is_empty() {
+            let endpoint = Arc::clone(&self.endpoint);
+            endpoint.hooks.observe(Event::Undone(refunds.len()));
+            self.endpoint.spawn(async move { endpoint.store.refund(&refunds).await });
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What the call endpoint does for a caller, without HTTP.
+//!
+//! A caller in the same process uses [`CallEndpoint::call`] and [`CallEndpoint::dials`]. The same
+//! code carries out what arrives by HTTP.
+
+mod deadlines;
+mod held;
+mod pending;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quotagate_quota::protocol::dials::{DialsReply, MAX_REPORT};
+use quotagate_quota::protocol::{MAX_ITEMS, Refund, ReserveReply, ReserveRequest};
+
+pub use self::deadlines::Deadlines;
+pub use self::held::Held;
+use self::held::Permit;
+use self::pending::Claim;
+use super::endpoint::CallEndpoint;
+use super::hooks::Event;
+use super::refusal::Refusal;
+use crate::key::is_domain;
+use crate::store::{Batch, CheckedReservation, SECOND_LOOK, StoreError};
+
+/// The store answers this long before the caller's deadline at the latest, with what has settled.
+/// For a short budget the margin is a fifth of it.
+const MARGIN: Duration = Duration::from_millis(20);
+
+/// A call that was carried out. Dropping it refunds its grants, unless the caller has
+/// [taken](Self::take) the reply.
+#[must_use = "dropping it refunds its grants"]
+pub struct CarriedOut {
+    pub(super) reply: ReserveReply,
+    pub(super) held: Held,
+}
+
+impl CarriedOut {
+    /// The reply. Its grants belong to the caller from now on.
+    pub fn take(mut self) -> ReserveReply {
+        self.held.hand_out();
+        self.reply
+    }
+}
+
+/// A checked call: its valid reservations, and what is wrong with the others.
+struct Call {
+    budget_ms: u32,
+    batch: Batch,
+    /// One for each reservation, in their order; `None` for one that is in the batch.
+    faults: Vec<Option<String>>,
+}
+
+impl CallEndpoint {
+    /// Carries out a call that arrived at `received`, for a caller in this process. Dropping the
+    /// future is like a caller that leaves: its grants are refunded.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Instant;
+    ///
+    /// use quotagate_quota::protocol::ReserveRequest;
+    /// use quotagate_store::server::{CallEndpoint, Connections};
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// # runtime.block_on(async {
+    /// let store = quotagate_store::open(&"memory:".parse()?, "qg");
+    /// let endpoint = Arc::new(CallEndpoint::new(store, Arc::<Connections>::default()));
+    /// let request: ReserveRequest =
+    ///     serde_json::from_str(r#"{"budget_ms": 50, "reservations": [], "refunds": []}"#)?;
+    /// match endpoint.call(request, Instant::now()).await {
+    ///     Ok(carried_out) => assert!(carried_out.take().grants.is_empty()),
+    ///     Err(refusal) => println!("{}: {refusal}", refusal.code()),
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Why nothing was granted to the caller.
+    pub async fn call(
+        self: &Arc<Self>,
+        request: ReserveRequest,
+        received: Instant,
+    ) -> Result<CarriedOut, Refusal> {
+        let carried_out = match self.permit() {
+            Ok(permit) => self.carry_out(request, received, permit).await,
+            Err(refusal) => Err(refusal),
+        };
+        let status = carried_out.as_ref().map_or_else(Refusal::code, |_| 200);
+        self.hooks.observe(Event::Answered { status, took: received.elapsed() });
+        carried_out
+    }
+
+    /// Takes a proxy's report, which may be empty, and returns the dials of its domain.
+    ///
+    /// # Errors
+    /// When `domain` cannot be the name of a domain, or its dials are not known.
+    pub async fn dials(&self, domain: &str, report: &[u8]) -> Result<DialsReply, Refusal> {
+        if !is_domain(domain) {
+            return Err(Refusal::Malformed {
+                field: "domain".to_owned(),
+                reason: "must be 1 to 64 of the characters a-z 0-9 . _ -".to_owned(),
+            });
+        }
+        // A report decides nothing, so one that is too long is ignored.
+        let report = if report.len() > MAX_REPORT { &[] } else { report };
+        self.hooks.dials(domain, report).await.map_err(Refusal::Down)
+    }
+
+    /// The permit for one call.
+    pub(super) fn permit(&self) -> Result<Permit, Refusal> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
+        permit.map(Arc::new).map_err(|_| Refusal::Busy)
+    }
+
+    /// Carries out a call that arrived at `received` and holds `permit`.
+    pub(super) async fn carry_out(
+        self: &Arc<Self>,
+        request: ReserveRequest,
+        received: Instant,
+        permit: Permit,
+    ) -> Result<CarriedOut, Refusal> {
+        let Call { budget_ms, batch, faults } = self.check(request, received)?;
+        let deadline = batch.deadline;
+        if Instant::now() >= deadline && batch.refunds.is_empty() {
+            return Err(Refusal::Late(budget_ms));
+        }
+        let claim = pending::start(self, batch, permit);
+        // Early enough for the answer to arrive: a slow reservation must not cost the caller the
+        // others.
+        let soon = deadline - (deadline - received).div_f64(5.0).min(MARGIN);
+        if self.wait(&claim, received, deadline, soon).await.is_none()
+            && !claim.any()
+            && !self.store.serves_others()
+            && self.deadlines.within(deadline, claim.done()).await.is_none()
+        {
+            return Err(Refusal::Late(budget_ms));
+        }
+        self.conclude(claim.take(), faults, budget_ms, deadline)
+    }
+
+    fn check(&self, request: ReserveRequest, received: Instant) -> Result<Call, Refusal> {
+        let ReserveRequest { budget_ms, mut refunds, reservations } = request;
+        let items = refunds.len().saturating_add(reservations.len());
+        if items > MAX_ITEMS {
+            return Err(Refusal::TooLarge(format!(
+                "a call holds at most {MAX_ITEMS} items, this one {items}"
+            )));
+        }
+        self.hooks
+            .observe(Event::Received { reservations: reservations.len(), refunds: refunds.len() });
+        refunds.retain(is_good);
+        refunds.iter().for_each(|refund| self.hooks.observe(Event::Refunded(refund)));
+        let mut asks = Vec::with_capacity(reservations.len());
+        let mut faults = Vec::with_capacity(reservations.len());
+        for reservation in reservations {
+            match reservation.check() {
+                Ok(window) => {
+                    asks.push(CheckedReservation::within(reservation, window));
+                    faults.push(None);
+                }
+                Err(invalid) => {
+                    self.hooks.observe(Event::Invalid(&reservation.key));
+                    faults.push(Some(invalid.to_string()));
+                }
+            }
+        }
+        let deadline = received + Duration::from_millis(budget_ms.into());
+        Ok(Call { budget_ms, batch: Batch { deadline, refunds, reservations: asks }, faults })
+    }
+
+    /// Waits until everything is settled, until `soon` at most. Halfway through the budget it gives
+    /// up reservations that wait for a silent part of the backend, so that the others are answered
+    /// in time.
+    async fn wait(
+        &self,
+        claim: &Claim,
+        received: Instant,
+        deadline: Instant,
+        soon: Instant,
+    ) -> Option<()> {
+        let budget = deadline - received;
+        let mut look = received + budget / 2;
+        for _ in 0..2 {
+            if self.deadlines.within(look.min(soon), claim.done()).await.is_some() {
+                return Some(());
+            }
+            claim.give_up_silent(budget);
+            look = Instant::now() + SECOND_LOOK;
+        }
+        self.deadlines.within(soon, claim.done()).await
+    }
+
+    /// The reply with what has settled, or why there is none.
+    fn conclude(
+        &self,
+        held: Held,
+        faults: Vec<Option<String>>,
+        budget_ms: u32,
+        deadline: Instant,
+    ) -> Result<CarriedOut, Refusal> {
+        let settled = held.settled();
+        if let Some(Err(error)) = settled.first() {
+            let all = |holds: fn(&StoreError) -> bool| {
+                settled.len() == faults.len()
+                    && settled.iter().all(|outcome| outcome.as_ref().is_err_and(holds))
+            };
+            // One dead part must not make a caller believe that the whole store is down.
+            if all(StoreError::is_outage) && !self.store.serves_others() {
+                return Err(Refusal::Down(error.to_string()));
+            }
+            if all(|error| matches!(error, StoreError::Late)) {
+                return Err(Refusal::Late(budget_ms));
+            }
+        }
+        if Instant::now() >= deadline {
+            return Err(Refusal::Late(budget_ms));
+        }
+        let mut rest = settled.iter();
+        let mut next = || match rest.next() {
+            Some(Ok(grant)) => Ok(*grant),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Err("the store left it out".to_owned()),
+        };
+        let grants = faults.into_iter().map(|fault| fault.map_or_else(&mut next, Err)).collect();
+        let dials = held.domain().map_or(0, |domain| self.hooks.version(domain));
+        Ok(CarriedOut { reply: ReserveReply { dials, grants }, held })
+    }
+}
+
+fn is_good(refund: &Refund) -> bool {
+    refund
+        .check()
+        .inspect_err(|invalid| tracing::warn!("left out an invalid refund: {invalid}"))
+        .is_ok()
+}

@@ -1,0 +1,84 @@
+//! The native module, `libquotagate.so`.
+//!
+//! `cargo-zigbuild` links it for systems as old as glibc 2.28, and for the other architecture.
+//! Without it, Cargo links it for this machine.
+
+use std::{env::consts, path::Path, process::Command};
+
+use anyhow::{Context, Result, bail, ensure};
+use quotagate_workspace::{paths, task};
+
+use super::{
+    artifacts::{self, Artifact},
+    library::{self, Glibc},
+    place,
+};
+use crate::setup::{self, Zig};
+
+/// The target's name among Cargo's artifacts.
+const NAME: &str = "quotagate_native";
+/// The oldest glibc that the deployed module runs with.
+const OLDEST: Glibc = Glibc(2, 28);
+/// The architectures that the module is built for.
+pub const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
+
+/// Builds `dist/libquotagate.so`, optimised as it is deployed, for this machine's architecture.
+pub fn release() -> Result<()> {
+    let file = paths::dist().join(paths::MODULE);
+    match setup::zig()? {
+        Some(zig) if ARCHITECTURES.contains(&consts::ARCH) => linked_by(&zig, consts::ARCH, &file),
+        _ => {
+            task::step("build: the native module, for this machine");
+            let mut cargo = task::cargo();
+            cargo.args(["build", "--profile", "native"]);
+            let glibc = built_by(&mut cargo, &file)?;
+            task::note(&format!(
+                "it needs glibc {glibc} or newer; `cargo xtask setup --native` lets it run with {OLDEST}"
+            ));
+            Ok(())
+        }
+    }
+}
+
+/// Builds `dist/ARCHITECTURE/libquotagate.so`.
+///
+/// # Errors
+/// When `cargo-zigbuild` is missing, or the build fails.
+pub fn for_architecture(architecture: &str) -> Result<()> {
+    let Some(zig) = setup::zig()? else {
+        bail!(
+            "another architecture needs cargo-zigbuild and zig: run `cargo xtask setup --native`"
+        );
+    };
+    linked_by(&zig, architecture, &paths::dist().join(architecture).join(paths::MODULE))
+}
+
+/// Places the module that an earlier build made, such as that of the tests.
+pub fn place_from(built: &[Artifact], file: &Path) -> Result<()> {
+    let mut files = built.iter().filter(|artifact| artifact.name == NAME && !artifact.test);
+    let module = files
+        .find_map(|artifact| {
+            artifact.files.iter().find(|file| file.extension().is_some_and(|name| name == "so"))
+        })
+        .context("Cargo built no native module")?;
+    library::check_file(module)?;
+    place(module, file)
+}
+
+fn linked_by(zig: &Zig, architecture: &str, file: &Path) -> Result<()> {
+    task::step(&format!("build: the native module, for {architecture} and glibc {OLDEST}"));
+    let target = format!("{architecture}-unknown-linux-gnu");
+    setup::rust_target(&target)?;
+    let mut cargo = zig.cargo();
+    cargo.args(["zigbuild", "--profile", "native", "--target", &format!("{target}.{OLDEST}")]);
+    let glibc = built_by(&mut cargo, file)?;
+    ensure!(glibc <= OLDEST, "the module needs glibc {glibc}, newer than {OLDEST}");
+    Ok(())
+}
+
+/// Builds and places the module. Returns the glibc it needs.
+fn built_by(cargo: &mut Command, file: &Path) -> Result<Glibc> {
+    let built = artifacts::build(cargo.args(["--locked", "--package", "quotagate-native"]))?;
+    place_from(&built, file)?;
+    library::check_file(file)
+}
