@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use self::dial::{ClearDial, DialEntry, SetDial};
 pub use self::domain::{Board, DomainInfo, ForgetDomain, PolicyInfo};
 pub use self::overrides::{Allow, ClearOverride, OverrideEntry, SetOverride};
-pub use self::top::{Rates, Refused, Snapshot, Top, Uncounted};
+pub use self::top::{Publisher, PublisherKind, Rates, Refused, Snapshot, Top, Uncounted};
 pub use self::usage::{QuotaFrom, Reset, Usage, UsageReply};
 
 /// The first part of every path.

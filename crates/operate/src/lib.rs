@@ -2,8 +2,9 @@
 //! the same over every backend, through its
 //! [`ControlStore`](quotagate_store::control::ControlStore), and needs no server.
 //!
-//! [`Operate`] is the state of one process. [`watch`] observes its calls. [`api`] defines the JSON
-//! that operators exchange with the admin address of `quotagate-control`.
+//! [`Operate`] is the state of one process. [`watch`] observes its calls, and [`Fleet`] merges what
+//! all processes saw. [`api`] defines the JSON that operators exchange with the admin address of
+//! `quotagate-control`.
 //!
 //! * A dial is a field in a hash of its domain: `record::DialRecord` as JSON. It reverts when its
 //!   time is over.
@@ -21,6 +22,7 @@ pub mod api;
 mod change;
 mod domain;
 mod fault;
+mod fleet;
 mod operate;
 mod record;
 pub mod watch;
@@ -38,6 +40,7 @@ pub use self::domain::boards::Boards;
 pub use self::domain::directory::Directory;
 pub use self::domain::views::{Full, Views, Watched};
 pub use self::fault::Fault;
+pub use self::fleet::{Fleet, Sight};
 pub use self::operate::Operate;
 
 /// Most domains whose dials are kept in memory.

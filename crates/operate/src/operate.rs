@@ -8,6 +8,7 @@ use quotagate_quota::protocol::dials::DialsReply;
 use quotagate_store::server::{Event, Hooks};
 use quotagate_store::store::Store;
 
+use crate::api::PublisherKind;
 use crate::change::counters::Counters;
 use crate::change::dials::Dials;
 use crate::change::domains::Domains;
@@ -16,12 +17,13 @@ use crate::change::overrides::Overrides;
 use crate::domain::boards::Boards;
 use crate::domain::directory::Directory;
 use crate::domain::views::Views;
+use crate::fleet::Fleet;
 use crate::watch::Watch;
 
 /// What operators see and change: one part for each subject. As [`Hooks`] of the call endpoint, it
 /// observes calls, learns what proxies report, and answers with the dials.
 ///
-/// Call order: make one with [`new`](Self::new), give it to the endpoint, and keep
+/// Call order: make one with [`new`](Self::new) or [`in_proxy`](Self::in_proxy), give it to the endpoint, and keep
 /// [`run`](Self::run) running beside it.
 ///
 /// ```
@@ -32,7 +34,7 @@ use crate::watch::Watch;
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// let store = quotagate_store::open(&"memory:".parse()?, "qg");
-/// let operate = Arc::new(Operate::new(Arc::clone(&store)));
+/// let operate = Arc::new(Operate::in_proxy(Arc::clone(&store)));
 /// let hooks: Arc<dyn Hooks> = Arc::clone(&operate) as _;
 /// let endpoint = CallEndpoint::new(store, Arc::new(Connections::default())).hooks(hooks);
 /// let background = tokio::spawn(async move { operate.run().await });
@@ -58,12 +60,25 @@ pub struct Operate {
     /// The list of domains.
     pub domains: Domains,
     /// What the calls of this process show.
-    pub watch: Watch,
+    pub watch: Arc<Watch>,
+    /// What the calls of all processes show that share the backend.
+    pub fleet: Fleet,
 }
 
 impl Operate {
-    /// All parts over `store`. They have read nothing yet.
+    /// All parts over `store`, in a store's process. They have read nothing yet.
     pub fn new(store: Arc<dyn Store>) -> Self {
+        Self::of(store, PublisherKind::Store)
+    }
+
+    /// The same in a proxy's process.
+    pub fn in_proxy(store: Arc<dyn Store>) -> Self {
+        Self::of(store, PublisherKind::Proxy)
+    }
+
+    fn of(store: Arc<dyn Store>, kind: PublisherKind) -> Self {
+        let watch = Arc::new(Watch::default());
+        let fleet = Fleet::new(Arc::clone(&store), Arc::clone(&watch), kind);
         let views = Arc::new(Views::new(Arc::clone(&store)));
         let directory = Arc::new(Directory::new(Arc::clone(&store), Arc::clone(&views)));
         let history = Arc::new(History::new(store, Arc::clone(&views), Arc::clone(&directory)));
@@ -78,14 +93,16 @@ impl Operate {
             history,
             overrides,
             boards,
-            watch: Watch::default(),
+            watch,
+            fleet,
         }
     }
 
     /// Reads the domains that proxies ask for every second, and the others every ten; drops windows
-    /// that have ended. Never returns.
+    /// that have ended; publishes what this process sees. Never returns.
     pub async fn run(&self) {
-        tokio::join!(self.views.keep_fresh(), self.boards.keep_quiet(), self.watch.keep_swept());
+        let reading = async { tokio::join!(self.views.keep_fresh(), self.boards.keep_quiet()) };
+        tokio::join!(reading, self.watch.keep_swept(), self.fleet.keep_published());
     }
 }
 
@@ -95,7 +112,8 @@ impl Hooks for Operate {
             Event::Invalid(key) => self.watch.invalid(key),
             Event::Refunded(refund) => self.watch.refunded(&refund.key, refund.units),
             Event::Settled(ask, settled) => self.watch.settled(ask, settled),
-            Event::Received { .. } | Event::Undone(_) | Event::Answered { .. } => {}
+            Event::Answered { took, .. } => self.watch.calls.add(took),
+            Event::Received { .. } | Event::Undone(_) => {}
         }
     }
 

@@ -3,14 +3,17 @@
 //!
 //! Bounds: `MAX_POLICIES` policies over all domains, the rest counts as `other`;
 //! `table::MAX_WATCHED` partitions in their current window; `top::KEPT` keys in each slice of the
-//! sketch of refusals. A store sees only its own calls: if several stores serve a partition, each
-//! knows its counter as of its own last call.
+//! sketch of refusals. A process sees only its own calls: if several serve a partition, each knows
+//! its counter as of its own last call. [`Fleet`](crate::Fleet) merges what they saw.
 
+mod calls;
+mod picture;
 mod policy;
 mod table;
 mod top;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -19,19 +22,22 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use quotagate_quota::protocol::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
 
-use self::policy::{Families, PolicyMetrics};
-use self::table::{Sight, Table};
-use self::top::Sketch;
-use crate::api::{QuotaFrom, Rates, Refused, Top, Uncounted, Usage};
 use quotagate_store::key::{is_domain, is_policy};
 use quotagate_store::store::{CheckedReservation, Settled};
+
+pub use self::calls::{Calls, Totals};
+pub use self::picture::{Pace, Series, Sighting, Wanted};
+use self::policy::{Families, PolicyMetrics};
+pub use self::policy::{STEP, STEPS};
+use self::table::{Seen, Sight, Table};
+use self::top::Sketch;
+use crate::api::{QuotaFrom, Refused, Usage};
+use crate::millis;
 
 /// Most policies over all domains that have their own metrics.
 const MAX_POLICIES: usize = 1024;
 /// The domain and the policy under which the rest is counted.
 const OTHER: &str = "other";
-/// Most partitions in a list.
-const MAX_LISTED: usize = 100;
 
 /// Everything that the store observes in its calls.
 #[derive(Default)]
@@ -43,6 +49,9 @@ pub struct Watch {
     refused: Mutex<Sketch>,
     watched: Gauge,
     unwatched: Counter,
+    /// The calls that were answered.
+    pub calls: Calls,
+    reports: AtomicU64,
 }
 
 impl Watch {
@@ -63,7 +72,7 @@ impl Watch {
         // A reservation does not say how many requests wait for it. If it is not granted in full,
         // at least one of them is refused, except in shadow mode.
         if grant.granted < ask.want && !ask.shadow {
-            self.refused().add(&ask.key, 1, Instant::now());
+            self.sketch().add(&ask.key, 1, Instant::now());
         }
         if !partition.is_empty() {
             match self.table.see(ask, grant) {
@@ -91,6 +100,7 @@ impl Watch {
     /// Records a proxy's report of its requests in this domain.
     pub fn reported(&self, domain: &str, report: &Report) {
         let now = Instant::now();
+        self.reports.fetch_add(1, Relaxed);
         for policy in &report.policies {
             self.metrics(&format!("{domain}:{}", policy.name)).reported(policy, now);
         }
@@ -102,7 +112,7 @@ impl Watch {
                 && refusals.key.len() <= MAX_REPORTED_KEY
                 && parts(&refusals.key).is_some()
             {
-                self.refused().add(&refusals.key, refusals.requests.min(policy::MOST), now);
+                self.sketch().add(&refusals.key, refusals.requests.min(policy::MOST), now);
             }
         }
     }
@@ -142,81 +152,41 @@ impl Watch {
         self.table.forget_asked(meant);
     }
 
-    /// The fullest and the most refused partitions, in one domain and policy if given.
-    pub fn top(&self, domain: Option<&str>, policy: Option<&str>, limit: usize) -> Top {
-        let limit = limit.clamp(1, MAX_LISTED);
+    /// The fullest partitions, the fullest first.
+    pub fn fullest(&self, limit: usize, wanted: Wanted<'_>) -> Vec<Sighting> {
         let now = Instant::now();
-        let wanted = |key: &str| {
-            parts(key).is_some_and(|(of, name, _)| {
-                domain.is_none_or(|domain| domain == of)
-                    && policy.is_none_or(|policy| policy == name)
-            })
-        };
-        let usage = |(key, seen): (Box<str>, table::Seen)| {
-            let (domain, policy, partition) = parts(&key)?;
-            Some(Usage {
-                domain: domain.to_owned(),
-                policy: policy.to_owned(),
-                partition: partition.to_owned(),
-                used: seen.used,
-                quota: Some(seen.quota),
-                quota_from: match seen.asked {
-                    Some(asked) if asked != seen.quota => QuotaFrom::Override,
-                    _ => QuotaFrom::Reservation,
-                },
-                window_s: seen.window_s,
-                reset_ms: u64::try_from(seen.end.saturating_duration_since(now).as_millis())
-                    .unwrap_or(0),
-            })
-        };
+        let found = self.table.fullest(limit, now, |key| is_wanted(key, wanted));
+        found.into_iter().filter_map(|(key, seen)| sighting(&key, &seen, now)).collect()
+    }
+
+    /// What this process last saw of a partition.
+    pub fn sighting(&self, usage: &Usage) -> Option<Sighting> {
+        let key = format!("{}:{}:{{{}}}", usage.domain, usage.policy, usage.partition);
+        sighting(&key, &self.table.get(&key)?, Instant::now())
+    }
+
+    /// The most refused partitions, the most refused first.
+    pub fn refused(&self, limit: usize, wanted: Wanted<'_>) -> Vec<Refused> {
+        let most = self.sketch().most(limit, Instant::now(), |key| is_wanted(key, wanted));
         let refused = |(key, requests, error): (Box<str>, u64, u64)| {
             let (domain, policy, partition) = parts(&key)?;
             let (domain, policy, partition) =
                 (domain.to_owned(), policy.to_owned(), partition.to_owned());
             Some(Refused { domain, policy, partition, requests, error })
         };
-        let fullest =
-            self.table.fullest(limit, now, wanted).into_iter().filter_map(usage).collect();
-        let most = self.refused().most(limit, now, wanted);
-        Top {
-            fullest,
-            refused: most.into_iter().filter_map(refused).collect(),
-            uncounted: self.uncounted(domain, policy, limit, now),
-        }
+        most.into_iter().filter_map(refused).collect()
     }
 
-    /// The policies with the most requests that they could not count or identify, the most first.
-    fn uncounted(
-        &self,
-        domain: Option<&str>,
-        policy: Option<&str>,
-        limit: usize,
-        now: Instant,
-    ) -> Vec<Uncounted> {
-        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
-        let wanted = |of: &Uncounted| {
-            domain.is_none_or(|domain| domain == of.domain)
-                && policy.is_none_or(|policy| policy == of.policy)
-        };
-        let mut all: Vec<_> =
-            policies.values().filter_map(|metrics| metrics.uncounted(now)).filter(wanted).collect();
-        all.sort_by(|one, other| {
-            let sum = |of: &Uncounted| of.store_error.saturating_add(of.missing_identity);
-            let name = |of: &Uncounted| (of.domain.clone(), of.policy.clone());
-            sum(other).cmp(&sum(one)).then_with(|| name(one).cmp(&name(other)))
-        });
-        all.truncate(limit);
-        all
-    }
-
-    /// Requests per second for each policy, as filters reported them.
-    pub fn rates(&self) -> Vec<Rates> {
+    /// The requests of all policies within the last five minutes, as proxies reported them.
+    pub fn series(&self) -> Vec<Series> {
         let now = Instant::now();
         let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
-        let mut rates: Vec<_> =
-            policies.values().filter_map(|metrics| metrics.rates(now)).collect();
-        rates.sort_by(|one, other| (&one.domain, &one.policy).cmp(&(&other.domain, &other.policy)));
-        rates
+        policies.values().filter_map(|metrics| metrics.series(now)).collect()
+    }
+
+    /// A number that changes whenever a call was answered or a proxy reported.
+    pub fn pulse(&self) -> u64 {
+        self.calls.totals().calls.wrapping_add(self.reports.load(Relaxed))
     }
 
     /// The metrics of a counter's key, and its partition.
@@ -241,9 +211,32 @@ impl Watch {
     }
 
     /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
-    fn refused(&self) -> MutexGuard<'_, Sketch> {
+    fn sketch(&self) -> MutexGuard<'_, Sketch> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn sighting(key: &str, seen: &Seen, now: Instant) -> Option<Sighting> {
+    let (domain, policy, partition) = parts(key)?;
+    let usage = Usage {
+        domain: domain.to_owned(),
+        policy: policy.to_owned(),
+        partition: partition.to_owned(),
+        used: seen.used,
+        quota: Some(seen.quota),
+        quota_from: match seen.asked {
+            Some(asked) if asked != seen.quota => QuotaFrom::Override,
+            _ => QuotaFrom::Reservation,
+        },
+        window_s: seen.window_s,
+        reset_ms: millis(seen.end.saturating_duration_since(now)),
+    };
+    let age_ms = millis(now.saturating_duration_since(seen.at));
+    Some(Sighting { usage, window: seen.number, age_ms })
+}
+
+fn is_wanted(key: &str, wanted: Wanted<'_>) -> bool {
+    wanted.is_all() || parts(key).is_some_and(|(domain, policy, _)| wanted.has(domain, policy))
 }
 
 /// Domain, policy and partition of a counter's key.

@@ -14,6 +14,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("quotagate-store", &["quotagate-quota"]),
     ("quotagate-operate", &["quotagate-quota", "quotagate-store"]),
     ("quotagate-control", &["quotagate-operate", "quotagate-quota", "quotagate-store"]),
+    ("quotagate-native", &["quotagate-operate", "quotagate-quota", "quotagate-store"]),
     ("quotagate-advise", &[]),
     (
         "quotagate-cli",

@@ -15,6 +15,7 @@ use super::events;
 use crate::control::Control;
 use quotagate_operate::Fault;
 use quotagate_operate::api::{self, Changed};
+use quotagate_operate::watch::Wanted;
 
 /// Largest body of a change, in bytes.
 const MAX_BODY: usize = 64 * 1024;
@@ -97,7 +98,8 @@ async fn reset(State(app): App, Body(wish): Body<api::Reset>) -> Reply<Changed> 
 
 async fn top(State(app): App, asked: Asked) -> Reply<api::Top> {
     let (domain, policy) = (asked.domain(), asked.policy());
-    let top = app.operate.watch.top(domain, policy, asked.limit.unwrap_or(LISTED));
+    let sight = app.operate.fleet.look().await;
+    let top = sight.top(Wanted { domain, policy }, asked.limit.unwrap_or(LISTED));
     // An empty reply to a misspelt name would look like a policy without traffic.
     if top.fullest.is_empty() && top.refused.is_empty() && top.uncounted.is_empty() {
         match (domain, policy) {

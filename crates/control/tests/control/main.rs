@@ -9,6 +9,7 @@ mod closing;
 mod common;
 mod dials;
 mod drain;
+mod fleet;
 #[path = "../../../store/tests/store/http.rs"]
 mod http;
 mod metrics;

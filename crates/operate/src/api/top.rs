@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::domain::Board;
 use super::usage::Usage;
 
-/// The fullest and the most refused partitions, as far as this store sees them.
+/// The fullest and the most refused partitions, as all stores and proxies that share the backend
+/// saw them. This store knows everything of its own calls, and of the others what they publish: the
+/// fullest and the most refused partitions of each, a few seconds late.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Top {
     /// By the used part of their quota in the current window, the fullest first.
@@ -17,6 +19,35 @@ pub struct Top {
     /// the most such requests first.
     #[serde(default)]
     pub uncounted: Vec<Uncounted>,
+    /// Whose calls these are: this process, then the others by their names.
+    #[serde(default)]
+    pub publishers: Vec<Publisher>,
+    /// Why some are missing; absent if all could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
+}
+
+/// A process that counts, and publishes what it sees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Publisher {
+    /// Unique to the process: 16 random hexadecimal digits.
+    pub id: String,
+    /// What kind of process it is.
+    pub kind: PublisherKind,
+    /// The name of its host.
+    pub host: String,
+    /// Since when it runs, in milliseconds since the Unix epoch.
+    pub since_ms: u64,
+}
+
+/// A kind of process that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PublisherKind {
+    /// A store, `quotagate serve`.
+    Store,
+    /// A proxy with the native module.
+    Proxy,
 }
 
 /// A partition that was refused.
@@ -28,8 +59,8 @@ pub struct Refused {
     pub policy: String,
     /// The partition, encoded as in keys.
     pub partition: String,
-    /// Requests that filters refused on their own, and one for each reservation that this store did
-    /// not grant in full, however many requests waited for it. A sketch of bounded memory counts
+    /// Requests that filters refused on their own, and one for each reservation that was not granted
+    /// in full, however many requests waited for it. A sketch of bounded memory counts
     /// them: at most `error` too many.
     pub requests: u64,
     /// How many of `requests` may belong to other partitions.
@@ -79,7 +110,7 @@ pub struct Snapshot {
     pub warnings: Vec<String>,
     /// The backend: `memory`, `redis`, `redis-cluster`, `redis-sentinel`.
     pub backend: String,
-    /// Calls served per second, over the last second.
+    /// Calls served per second by all stores and proxies: by this one over the last second.
     pub calls_per_s: f64,
     /// Mean time of those calls in milliseconds; absent if there were none.
     pub call_ms: Option<f64>,

@@ -11,16 +11,18 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use quotagate_quota::protocol::dials::PolicyReport;
 
-use crate::api::{Rates, Uncounted};
 use quotagate_store::store::{CheckedReservation, Settled};
+
+use super::picture::Series;
+use crate::millis;
 
 /// Cap on each count in a report: no worker serves as many requests between two reports.
 pub const MOST: u64 = 100_000_000;
-/// How long one value of the rates covers.
-const STEP: Duration = Duration::from_secs(5);
-/// How many values are kept.
-const STEPS: usize = 60;
-/// How long values are kept: [`STEPS`] times [`STEP`].
+/// How long a step of a series is.
+pub const STEP: Duration = Duration::from_secs(5);
+/// How many steps are kept.
+pub const STEPS: usize = 60;
+/// How long steps are kept: [`STEPS`] times [`STEP`].
 const KEPT: Duration = Duration::from_secs(5 * 60);
 /// Upper bounds of the used part of a quota.
 const FULLNESS: [f64; 9] = [0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 0.99, 1.0];
@@ -200,43 +202,20 @@ impl PolicyMetrics {
         }
     }
 
-    /// The requests of the last five minutes that it could not count or identify; `None` if there
-    /// are none.
-    pub fn uncounted(&self, now: Instant) -> Option<Uncounted> {
+    /// The requests of the last five minutes; `None` if no proxy reported any.
+    pub fn series(&self, now: Instant) -> Option<Series> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         advance(&mut recent, now);
-        let (mut missing_identity, mut store_error) = (0_u64, 0_u64);
-        for Step { counts: [.., missing, failed], .. } in recent.iter() {
-            missing_identity = missing_identity.saturating_add(*missing);
-            store_error = store_error.saturating_add(*failed);
+        let age = now.saturating_duration_since(recent.back()?.begun);
+        let mut counts: [Vec<u64>; 5] = Default::default();
+        for (index, column) in counts.iter_mut().enumerate() {
+            let count = |step: &Step| step.counts.get(index).copied().unwrap_or_default();
+            if recent.iter().any(|step| count(step) > 0) {
+                *column = recent.iter().map(count).collect();
+            }
         }
         let Named { domain, policy } = self.named.clone();
-        let uncounted = Uncounted { domain, policy, store_error, missing_identity };
-        (missing_identity > 0 || store_error > 0).then_some(uncounted)
-    }
-
-    /// Its requests per second; `None` if no proxy reported any within the last five minutes.
-    pub fn rates(&self, now: Instant) -> Option<Rates> {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        advance(&mut recent, now);
-        // The last step is still running.
-        let whole: Vec<_> = recent.iter().rev().skip(1).rev().collect();
-        if whole.is_empty() {
-            return None;
-        }
-        let a_second = |of: fn(&Counts) -> u64| -> Vec<f64> {
-            whole.iter().map(|step| of(&step.counts) as f64 / STEP.as_secs_f64()).collect()
-        };
-        let Named { domain, policy } = self.named.clone();
-        Some(Rates {
-            domain,
-            policy,
-            admitted: a_second(|[admitted, ..]| *admitted),
-            refused: a_second(|[_, refused, ..]| *refused),
-            shadow_refused: a_second(|[_, _, shadow_refused, ..]| *shadow_refused),
-            missing_identity: a_second(|[.., missing_identity, _]| *missing_identity),
-            store_error: a_second(|[.., store_error]| *store_error),
-        })
+        Some(Series { domain, policy, age_ms: millis(age), counts })
     }
 }
 
@@ -266,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_of_whole_steps_of_the_last_five_minutes() {
+    fn series_has_the_steps_of_the_last_five_minutes() {
         let (metrics, now) = (Families::default().policy("d", "p"), Instant::now());
         let report = |admitted| PolicyReport {
             name: "p".to_owned(),
@@ -284,21 +263,19 @@ mod tests {
             store_error: 2,
         };
         let at = |seconds| now + Duration::from_secs(seconds);
-        assert!(metrics.rates(at(0)).is_none());
+        assert!(metrics.series(at(0)).is_none());
         metrics.reported(&report(10), at(0));
         metrics.reported(&report(20), at(4));
         metrics.reported(&report(50), at(12));
-        let rates = metrics.rates(at(15)).unwrap();
-        assert_eq!((rates.admitted, rates.refused), (vec![6.0, 0.0, 10.0], vec![2.0, 0.0, 1.0]));
-        assert_eq!(
-            (rates.shadow_refused, rates.store_error),
-            (vec![2.0, 0.0, 1.0], vec![0.8, 0.0, 0.4])
-        );
-        let uncounted = metrics.uncounted(at(15)).unwrap();
-        assert_eq!((uncounted.missing_identity, uncounted.store_error), (3, 6));
-        assert_eq!(metrics.rates(at(299)).unwrap().admitted.len(), STEPS - 1);
-        assert_eq!(metrics.rates(at(304)).unwrap().admitted.first(), Some(&0.0));
-        assert!(metrics.rates(at(700)).is_none() && metrics.uncounted(at(700)).is_none());
+        let series = metrics.series(at(16)).unwrap();
+        let [admitted, refused, _, missing_identity, store_error] = &series.counts;
+        assert_eq!((admitted, refused), (&vec![30, 0, 50, 0], &vec![10, 0, 5, 0]));
+        assert_eq!((missing_identity, store_error), (&vec![2, 0, 1, 0], &vec![4, 0, 2, 0]));
+        assert_eq!(series.age_ms, 1000);
+        let admitted = |seconds| metrics.series(at(seconds)).unwrap().counts[0].clone();
+        assert_eq!(admitted(299).len(), STEPS);
+        assert_eq!(admitted(304).first(), Some(&0));
+        assert!(metrics.series(at(700)).is_none());
         metrics.reported(&PolicyReport { admitted: u64::MAX, ..report(0) }, at(701));
         assert_eq!(metrics.requests.first().unwrap().get(), 80 + MOST);
     }

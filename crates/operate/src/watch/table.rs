@@ -3,7 +3,8 @@
 //! Bound: [`MAX_WATCHED`]. When the table is full, new partitions are not watched until a window
 //! ends.
 
-use std::collections::HashMap;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub struct Seen {
     pub number: u64,
     /// When it ends.
     pub end: Instant,
+    /// When the reservation was answered.
+    pub at: Instant,
 }
 
 /// The result of [`Table::see`].
@@ -55,10 +58,37 @@ pub enum Sight {
 
 impl Seen {
     /// The used part of its quota.
-    fn fullness(&self) -> f64 {
+    pub fn fullness(&self) -> f64 {
         if self.quota == 0 { 1.0 } else { self.used as f64 / self.quota as f64 }
     }
 }
+
+/// A partition in the order of fullness, then of names.
+struct Ranked {
+    fullness: f64,
+    key: Box<str>,
+    seen: Seen,
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.fullness.total_cmp(&other.fullness).then_with(|| other.key.cmp(&self.key))
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ranked {}
 
 impl Default for Table {
     fn default() -> Self {
@@ -73,10 +103,11 @@ impl Table {
         if grant.quota >= MAX_UNITS {
             return Sight::Watched;
         }
-        let end = Instant::now() + Duration::from_millis(grant.reset_ms);
+        let at = Instant::now();
+        let end = at + Duration::from_millis(grant.reset_ms);
         let (used, quota, number) = (grant.used, grant.quota, grant.window);
         let asked = Some(ask.quota);
-        let seen = Seen { used, quota, asked, window_s: ask.window_s, number, end };
+        let seen = Seen { used, quota, asked, window_s: ask.window_s, number, end, at };
         let Some(mut shard) = self.shard(&ask.key) else { return Sight::NoRoom };
         let room = shard.len() < MAX_WATCHED / SHARDS;
         match shard.get_mut(ask.key.as_str()) {
@@ -113,10 +144,14 @@ impl Table {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
+    /// The last known state of a key.
+    pub fn get(&self, key: &str) -> Option<Seen> {
+        self.shard(key)?.get(key).copied()
+    }
+
     /// The quota that the last reservation of a key named in the window with this number.
     pub fn asked(&self, key: &str, number: u64) -> Option<u64> {
-        let shard = self.shard(key)?;
-        shard.get(key).filter(|seen| seen.number == number)?.asked
+        self.get(key).filter(|seen| seen.number == number)?.asked
     }
 
     /// Forgets the quotas that reservations named for keys that are `meant`.
@@ -129,28 +164,36 @@ impl Table {
         }
     }
 
-    /// The fullest among those `wanted`, the fullest first.
+    /// The fullest among those `wanted`, the fullest first. Calls wait for a part of the table only
+    /// while it is scanned, and the scan sorts nothing.
     pub fn fullest(
         &self,
         limit: usize,
         now: Instant,
         wanted: impl Fn(&str) -> bool,
     ) -> Vec<(Box<str>, Seen)> {
-        let mut best: Vec<(Box<str>, Seen)> = Vec::new();
-        let fuller = |one: &(Box<str>, Seen), other: &(Box<str>, Seen)| {
-            other.1.fullness().total_cmp(&one.1.fullness()).then_with(|| one.0.cmp(&other.0))
-        };
+        // The least full of the best is on top.
+        let mut best: BinaryHeap<Reverse<Ranked>> = BinaryHeap::new();
         for shard in &self.shards {
             let shard = lock(shard);
-            let here = shard.iter().filter(|(key, seen)| now < seen.end && wanted(key));
-            let mut here: Vec<_> = here.map(|(key, seen)| (seen.fullness(), key)).collect();
-            here.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(other.1)));
-            let first = here.iter().take(limit);
-            best.extend(first.filter_map(|(_, key)| Some(((*key).clone(), *shard.get(*key)?))));
+            for (key, seen) in shard.iter().filter(|(key, seen)| now < seen.end && wanted(key)) {
+                let fullness = seen.fullness();
+                let full = best.len() >= limit;
+                let beaten = |least: &Reverse<Ranked>| match fullness.total_cmp(&least.0.fullness) {
+                    Ordering::Equal => *key < least.0.key,
+                    order => order.is_gt(),
+                };
+                if full && !best.peek().is_some_and(beaten) {
+                    continue;
+                }
+                if full {
+                    best.pop();
+                }
+                best.push(Reverse(Ranked { fullness, key: key.clone(), seen: *seen }));
+            }
         }
-        best.sort_by(fuller);
-        best.truncate(limit);
-        best
+        let best = best.into_sorted_vec().into_iter();
+        best.map(|Reverse(Ranked { key, seen, .. })| (key, seen)).collect()
     }
 
     fn shard(&self, key: &str) -> Option<MutexGuard<'_, Shard>> {

@@ -8,6 +8,7 @@ mod bounds;
 mod cluster;
 #[path = "../../../store/tests/store/common.rs"]
 mod common;
+mod fleet;
 mod operators;
 mod overrides;
 mod rights;

@@ -1,15 +1,19 @@
 //! Operating needs exactly the rights in Redis that the documents list for it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::acl::{is_refused, names, nothing_is_refused, without};
-use crate::common::{numbers, open, take};
+use crate::common::{numbers, one, open, take};
 use quotagate_operate::Operate;
 use quotagate_operate::api::{Allow, ClearDial, ClearOverride, Reset, SetDial, SetOverride};
-use quotagate_store::store::Store;
+use quotagate_operate::watch::Wanted;
+use quotagate_store::server::{Event, Hooks};
+use quotagate_store::store::{CheckedReservation, Store};
 use quotagate_support::cluster::{Cluster, SlotMove};
 use quotagate_support::redis::Redis;
 use quotagate_support::rights::{allow, documented};
+use tokio::time::timeout;
 
 /// Does everything that operators do. Returns the errors.
 async fn operate_everything(redis: &Redis) -> Vec<String> {
@@ -23,7 +27,6 @@ async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
     let report = br#"{"policies":[{"name":"p","quota":5,"window_s":31622400,"stagger":false,"mode":"enforce","on_failure":"allow"}]}"#;
     cached.learn(report).unwrap();
     operate.directory.write_down(&cached).await;
-    numbers(&**store, &take("jwt.sub=a", 9, 1)).await;
     let (policy, by) = ("p".to_owned(), "ann".to_owned());
     let dial = SetDial {
         domain: Some("test".to_owned()),
@@ -51,6 +54,12 @@ async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
         by: by.clone(),
     };
     let off = ClearOverride { domain, policy, partition: "jwt.sub=a".to_owned(), by };
+    let counted = take("jwt.sub=a", 9, 1);
+    let grant = one(&**store, &counted).await;
+    let counted = CheckedReservation::new(counted).unwrap();
+    operate.observe(Event::Settled(&counted, &Ok(grant)));
+    timeout(Duration::from_millis(500), operate.run()).await.unwrap_err();
+    let others = operate.fleet.look().await.top(Wanted::default(), 9).incomplete;
     let failed = [
         operate.dials.set(&dial).await.err(),
         operate.dials.clear(&cleared).await.err(),
@@ -61,7 +70,8 @@ async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
         operate.counters.usage(Some("test"), "jwt.sub=a", &|_, _| None).await.err(),
         operate.counters.reset(&place).await.err(),
     ];
-    failed.into_iter().flatten().map(|fault| fault.to_string()).collect()
+    let failed = failed.into_iter().flatten().map(|fault| fault.to_string());
+    failed.chain(others).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,7 +81,7 @@ async fn operating_needs_more_rights_and_counting_works_without_them() {
     allow(redis.port(), &rights.one).unwrap();
     let failed = operate_everything(&redis).await;
     assert!(
-        failed.len() == 8 && failed[0].contains("lacks a right that operating needs"),
+        failed.len() == 9 && failed[0].contains("lacks a right that operating needs"),
         "{failed:?}"
     );
     let store = open(&format!("redis://quotagate:s3cret@127.0.0.1:{}", redis.port())).await;
