@@ -40,7 +40,13 @@ impl Setup {
         log::follow_library();
         let config = Config::parse(document).map_err(|faults| lines(&faults))?;
         let link = match &config.store.reach {
-            Reach::Cluster(store) => Link::Callouts(Arc::new(Callouts::new(store, filter_config))),
+            Reach::Cluster(store) => {
+                // It ticks the shards.
+                if !host::only_validates() {
+                    start_runtime()?;
+                }
+                Link::Callouts(Arc::new(Callouts::new(store, filter_config)))
+            }
             Reach::Redis(_) => in_process(&config)?,
         };
         Ok(Arc::new(Self::new(config, link, Metrics::define(filter_config))))
@@ -127,8 +133,12 @@ fn in_process(config: &Config) -> Result<Link, Vec<String>> {
     if host::only_validates() {
         return check(store).map(|_| Link::Nowhere).map_err(|fault| vec![fault]);
     }
-    runtime::start().map_err(|error| vec![format!("cannot start a thread: {error}")])?;
+    start_runtime()?;
     Library::open(store).map(Link::Library).map_err(|fault| vec![fault])
+}
+
+fn start_runtime() -> Result<(), Vec<String>> {
+    runtime::start().map_err(|error| vec![format!("cannot start a thread: {error}")])
 }
 
 fn lines(faults: &Faults) -> Vec<String> {
