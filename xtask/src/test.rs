@@ -25,7 +25,7 @@ use crate::{
 /// The packages of the first lane: the root package, with end-to-end tests and adapters.
 const FIRST: &[&str] = &[""];
 /// The packages of the second lane. All others run alone.
-const SECOND: &[&str] = &["crates/cli", "crates/control", "crates/store"];
+const SECOND: &[&str] = &["crates/cli", "crates/control", "crates/operate", "crates/store"];
 
 /// The tests that run once for each form of the filter.
 const BOTH_FORMS: &str = "e2e";

@@ -25,9 +25,9 @@ use tower_http::set_header::SetResponseHeaderLayer;
 
 pub use self::error::Refusal;
 use self::guard::{Guard, Reach};
-use crate::api;
 use crate::control::Control;
 use crate::metrics::Format;
+use quotagate_operate::api;
 
 /// All paths of an admin address with this `reach`.
 pub fn router(control: Arc<Control>, guard: Guard, reach: Reach) -> Router {

@@ -5,7 +5,6 @@ mod plain;
 #[cfg(target_os = "linux")]
 mod process;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,8 +19,8 @@ use prometheus_client::registry::Registry;
 use quotagate_store::store::Store;
 
 pub use self::format::Format;
-use crate::operate::Operate;
-use crate::watch::Watch;
+use quotagate_operate::Operate;
+use quotagate_operate::watch::Watch;
 
 /// Upper bounds in seconds of the time that a call took.
 const BOUNDS: [f64; 13] =
@@ -58,14 +57,6 @@ pub struct Metrics {
     overrides: Family<Domain, Gauge>,
     /// Locked while a scrape writes the gauges, so that no other scrape reads them cleared.
     writing: Mutex<()>,
-    total: Total,
-}
-
-/// Calls served, and the microseconds that they took.
-#[derive(Default)]
-struct Total {
-    calls: AtomicU64,
-    micros: AtomicU64,
 }
 
 impl Metrics {
@@ -87,7 +78,6 @@ impl Metrics {
             dials: Family::default(),
             overrides: Family::default(),
             writing: Mutex::default(),
-            total: Total::default(),
             registry: Registry::default(),
             calls: calls.clone(),
         };
@@ -121,13 +111,6 @@ impl Metrics {
             self.calls.get_or_create(&Status { status }).inc();
         }
         self.seconds.observe(took.as_secs_f64());
-        self.total.calls.fetch_add(1, Relaxed);
-        self.total.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or_default(), Relaxed);
-    }
-
-    /// Calls so far, and the microseconds that they took.
-    pub fn totals(&self) -> (u64, u64) {
-        (self.total.calls.load(Relaxed), self.total.micros.load(Relaxed))
     }
 
     /// Counts the reservations and the refunds of a call.

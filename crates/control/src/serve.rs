@@ -90,13 +90,7 @@ pub async fn serve(
     let endpoint = CallEndpoint::new(store, Arc::clone(&connections)).tokens(tokens).hooks(hooks);
     let _background = AbortOnDropHandle::new(tokio::spawn({
         let control = Arc::clone(&control);
-        async move {
-            tokio::join!(
-                control.operate.keep_fresh(),
-                control.watch.keep_swept(),
-                events::publish(&control)
-            )
-        }
+        async move { tokio::join!(control.operate.run(), events::publish(&control)) }
     }));
     let reach = Reach::of(admin.address());
     if !guard.serves(reach) {

@@ -12,11 +12,19 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("quotagate", &["quotagate-quota"]),
     ("quotagate-quota", &[]),
     ("quotagate-store", &["quotagate-quota"]),
-    ("quotagate-control", &["quotagate-quota", "quotagate-store"]),
+    ("quotagate-operate", &["quotagate-quota", "quotagate-store"]),
+    ("quotagate-control", &["quotagate-operate", "quotagate-quota", "quotagate-store"]),
+    ("quotagate-native", &["quotagate-operate", "quotagate-quota", "quotagate-store"]),
     ("quotagate-advise", &[]),
     (
         "quotagate-cli",
-        &["quotagate-advise", "quotagate-control", "quotagate-quota", "quotagate-store"],
+        &[
+            "quotagate-advise",
+            "quotagate-control",
+            "quotagate-operate",
+            "quotagate-quota",
+            "quotagate-store",
+        ],
     ),
 ];
 /// The workspace crates that its tests may also depend on.
@@ -56,6 +64,14 @@ fn core_depends_on_no_host_runtime_or_database() {
     let tree = tree("quotagate-quota", "{p}");
     for host in ["proxy-wasm", "tokio", "redis", "hyper", "mio", "socket2"] {
         assert!(!has(&tree, host), "{host} is in\n{tree}");
+    }
+}
+
+#[test]
+fn operating_depends_on_no_web_framework() {
+    let tree = tree("quotagate-operate", "{p}");
+    for server in ["axum", "tower-http", "procfs"] {
+        assert!(!has(&tree, server), "{server} is in\n{tree}");
     }
 }
 

@@ -3,8 +3,8 @@
 //! A backend stores bytes: a few hashes and a history for each domain, single counters and runtime
 //! overrides. What a dial or an override means is decided above all backends.
 //!
-//! Bounds: a reader gets at most [`MAX_FIELDS`] fields of a hash, each of at most [`MAX_VALUE`]
-//! bytes. Further fields are counted in [`Snapshot::left_out`].
+//! Bounds: a reader gets at most [`HashName::max_fields`] fields of a hash, each of at most
+//! [`MAX_VALUE`] bytes. Further fields are counted in [`Snapshot::left_out`].
 
 use std::time::Duration;
 
@@ -12,8 +12,12 @@ use futures_util::future::BoxFuture;
 
 use crate::error::StoreError;
 
-/// Most fields of a hash that are read.
+/// Most fields of a hash of dials, overrides, policies or domains that are read.
 pub const MAX_FIELDS: usize = 16_384;
+/// Most publishers.
+pub const MAX_PUBLISHERS: usize = 256;
+/// Most items that a publisher publishes.
+pub const MAX_PUBLISHED: usize = 160;
 /// Largest value of a field that is read, in bytes.
 pub const MAX_VALUE: usize = 4096;
 /// Most runtime overrides of a domain.
@@ -65,7 +69,8 @@ pub trait ControlStore: Send + Sync {
     fn delete<'a>(&'a self, key: Key<'a>) -> Reply<'a, bool>;
 }
 
-/// The hashes of a domain. The last one is shared by all domains.
+/// The hashes of a domain. All domains share [`Domains`](Self::Domains) and
+/// [`Publishers`](Self::Publishers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashName {
     /// Dials by policy, and their version.
@@ -76,6 +81,21 @@ pub enum HashName {
     Policies,
     /// Domains that filters have reported, by name.
     Domains,
+    /// Processes that publish what they saw in their calls, by their ids.
+    Publishers,
+    /// What one process saw. Its id takes the place of the domain.
+    Published,
+}
+
+impl HashName {
+    /// Most fields that are read.
+    pub const fn max_fields(self) -> usize {
+        match self {
+            Self::Dials | Self::Overrides | Self::Policies | Self::Domains => MAX_FIELDS,
+            Self::Publishers => MAX_PUBLISHERS,
+            Self::Published => MAX_PUBLISHED,
+        }
+    }
 }
 
 /// A field's name and its value.
@@ -103,6 +123,7 @@ impl Snapshot {
 
     /// Sorts `fields`, and drops and counts what is beyond the bounds.
     pub(crate) fn within_bounds(
+        hash: HashName,
         fields: impl Iterator<Item = Field>,
         now: Duration,
         version: u64,
@@ -110,7 +131,7 @@ impl Snapshot {
     ) -> Self {
         let mut snapshot = Self { now, version, fields: Vec::new(), left_out };
         for (name, value) in fields {
-            if value.len() <= MAX_VALUE && snapshot.fields.len() < MAX_FIELDS {
+            if value.len() <= MAX_VALUE && snapshot.fields.len() < hash.max_fields() {
                 snapshot.fields.push((name, value));
             } else {
                 snapshot.left_out = snapshot.left_out.saturating_add(1);

@@ -2,9 +2,9 @@
 //!
 //! [`CallEndpoint`] answers `POST /v1/reserve` and `POST /v1/telemetry` over a
 //! [`Store`](crate::store::Store). It does the same for a caller in this process, without HTTP:
-//! [`CallEndpoint::call`] and [`CallEndpoint::dials`]. Operating is the crate `quotagate-control`:
-//! it watches calls and supplies dials through [`Hooks`], and serves the admin address with the
-//! same [`Listener`], [`Connections`] and [`Tokens`].
+//! [`CallEndpoint::call`] and [`CallEndpoint::dials`]. The crate `quotagate-operate` watches calls
+//! and supplies dials through [`Hooks`]. The crate `quotagate-control` serves the admin address
+//! with the same [`Listener`], [`Connections`] and [`Tokens`].
 
 mod body;
 mod call;

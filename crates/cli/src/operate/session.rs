@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-use quotagate_control::api::{Changed, MAX_BY};
+use quotagate_operate::api::{Changed, MAX_BY};
 use tokio::runtime::Builder;
 
 use super::client::{AdminAddr, Answer, Client, Token, user_at_host};

@@ -6,8 +6,8 @@ use axum::http::header::{ALLOW, HeaderValue, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 use quotagate_store::server::{Refusal as BodyRefusal, STORE_HEADER};
 
-use crate::api::ErrorReply;
-use crate::operate::Fault;
+use quotagate_operate::Fault;
+use quotagate_operate::api::ErrorReply;
 
 /// Why a request is rejected.
 #[derive(Debug, thiserror::Error)]

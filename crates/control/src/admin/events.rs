@@ -6,16 +6,17 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::sse::{Event, Sse};
 use futures_util::stream::{self, Stream};
 
 use super::error::Refusal;
-use crate::api::Snapshot;
 use crate::control::Control;
 use crate::listeners::LISTENERS;
+use quotagate_operate::api::Snapshot;
+use quotagate_operate::watch::{Pace, Wanted};
 
 /// How often a snapshot is made.
 const EVERY: Duration = Duration::from_secs(1);
@@ -52,12 +53,12 @@ pub async fn publish(control: &Control) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut domains = Vec::new();
-    let mut before = (control.metrics.totals(), Instant::now());
+    let mut before = control.operate.watch.calls.totals();
     loop {
         ticks.tick().await;
-        let now = (control.metrics.totals(), Instant::now());
+        let now = control.operate.watch.calls.totals();
         if control.events.publish.receiver_count() > 0 {
-            let snapshot = snapshot(control, &mut domains, pace(before, now)).await;
+            let snapshot = snapshot(control, &mut domains, now.since(&before)).await;
             if let Ok(event) = Event::default().json_data(&snapshot) {
                 drop(control.events.publish.send_replace(event));
             }
@@ -66,49 +67,24 @@ pub async fn publish(control: &Control) {
     }
 }
 
-/// Calls per second and the mean milliseconds of a call, if there was any, between two readings of
-/// the totals: calls, and their microseconds.
-fn pace(before: ((u64, u64), Instant), now: ((u64, u64), Instant)) -> (f64, Option<f64>) {
-    let calls = now.0.0.saturating_sub(before.0.0) as f64;
-    let micros = now.0.1.saturating_sub(before.0.1) as f64;
-    // Avoids a division by zero. Ticks are a second apart.
-    let seconds = now.1.saturating_duration_since(before.1).as_secs_f64().max(0.001);
-    (calls / seconds, (calls > 0.0).then(|| micros / calls / 1000.0))
-}
-
-/// The current state. Boards are read for at most a second, so that the page shows a backend's
-/// fault even while that fault prevents reading.
-async fn snapshot(
-    control: &Control,
-    domains: &mut Vec<String>,
-    pace: (f64, Option<f64>),
-) -> Snapshot {
-    let boards = control.operate.boards.glance(domains).await;
+/// The current state; the calls of this process are `own`. Boards and what others saw are read for
+/// at most a second, so that the page shows a backend's fault even while that fault prevents
+/// reading.
+async fn snapshot(control: &Control, domains: &mut Vec<String>, own: Pace) -> Snapshot {
+    let operate = &control.operate;
+    let (boards, sight) = tokio::join!(operate.boards.glance(domains), operate.fleet.look());
     let health = control.store.health();
     let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let pace = sight.pace(own);
     Snapshot {
         at_ms: u64::try_from(at.as_millis()).unwrap_or_default(),
         faults: health.faults,
         warnings: health.warnings,
         backend: control.store.control().backend().to_owned(),
-        calls_per_s: pace.0,
-        call_ms: pace.1,
+        calls_per_s: pace.per_s,
+        call_ms: pace.ms,
         boards,
-        rates: control.watch.rates(),
-        top: control.watch.top(None, None, LISTED),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pace_is_relative_to_the_elapsed_time() {
-        let before = Instant::now();
-        let after = |ms| before + Duration::from_millis(ms);
-        assert_eq!(pace(((10, 1000), before), ((40, 7000), after(1000))), (30.0, Some(0.2)));
-        assert_eq!(pace(((10, 1000), before), ((40, 7000), after(3000))), (10.0, Some(0.2)));
-        assert_eq!(pace(((10, 1000), before), ((10, 1000), before)), (0.0, None));
+        rates: sight.rates(),
+        top: sight.top(Wanted::default(), LISTED),
     }
 }

@@ -12,9 +12,10 @@ use serde::de::DeserializeOwned;
 
 use super::error::Refusal;
 use super::events;
-use crate::api::{self, Changed};
 use crate::control::Control;
-use crate::operate::Fault;
+use quotagate_operate::Fault;
+use quotagate_operate::api::{self, Changed};
+use quotagate_operate::watch::Wanted;
 
 /// Largest body of a change, in bytes.
 const MAX_BODY: usize = 64 * 1024;
@@ -47,7 +48,7 @@ async fn boards(State(app): App, asked: Asked) -> Reply<Vec<api::Board>> {
 async fn set_dial(State(app): App, Body(wish): Body<api::SetDial>) -> Reply<Changed> {
     change(app, async move |app| {
         let made = app.operate.dials.set(&wish).await?;
-        app.watch.forget(&made.domain, &wish.policy);
+        app.operate.watch.forget(&made.domain, &wish.policy);
         Ok(made)
     })
     .await
@@ -56,7 +57,7 @@ async fn set_dial(State(app): App, Body(wish): Body<api::SetDial>) -> Reply<Chan
 async fn clear_dial(State(app): App, Body(wish): Body<api::ClearDial>) -> Reply<Changed> {
     change(app, async move |app| {
         let made = app.operate.dials.clear(&wish).await?;
-        app.watch.forget(&made.domain, &wish.policy);
+        app.operate.watch.forget(&made.domain, &wish.policy);
         Ok(made)
     })
     .await
@@ -86,7 +87,7 @@ async fn history(State(app): App, asked: Asked) -> Reply<Vec<api::Event>> {
 }
 
 async fn usage(State(app): App, asked: Asked) -> Reply<api::UsageReply> {
-    let last = |key: &str, number| app.watch.quota(key, number);
+    let last = |key: &str, number| app.operate.watch.quota(key, number);
     let partition = asked.partition.as_deref().unwrap_or_default();
     Ok(Json(app.operate.counters.usage(asked.domain(), partition, &last).await?))
 }
@@ -97,7 +98,8 @@ async fn reset(State(app): App, Body(wish): Body<api::Reset>) -> Reply<Changed> 
 
 async fn top(State(app): App, asked: Asked) -> Reply<api::Top> {
     let (domain, policy) = (asked.domain(), asked.policy());
-    let top = app.watch.top(domain, policy, asked.limit.unwrap_or(LISTED));
+    let sight = app.operate.fleet.look().await;
+    let top = sight.top(Wanted { domain, policy }, asked.limit.unwrap_or(LISTED));
     // An empty reply to a misspelt name would look like a policy without traffic.
     if top.fullest.is_empty() && top.refused.is_empty() && top.uncounted.is_empty() {
         match (domain, policy) {

@@ -8,13 +8,9 @@ use quotagate_quota::protocol::Reservation;
 use quotagate_store::server::ListenAddr;
 use serde_json::{Value, json};
 
-use crate::common::{open, take};
+use crate::common::take;
 use crate::http::{read, send};
-use crate::served::Served;
-
-async fn memory() -> Served {
-    Served::start(open("memory:").await).await
-}
+use crate::served::{Served, memory};
 
 fn post(body: Bytes) -> Request<Full<Bytes>> {
     Request::post("/v1/reserve").header("host", "store").body(Full::new(body)).unwrap()

@@ -1,22 +1,23 @@
-//! Operating over real backends, and the admin address over HTTP.
+//! The admin address over HTTP.
 
 #![cfg(test)]
 
-#[path = "../../../store/tests/store/acl.rs"]
-mod acl;
 mod addresses;
 mod admin;
-mod bounds;
-mod cluster;
+mod closing;
 #[path = "../../../store/tests/store/common.rs"]
 mod common;
+mod dials;
 mod drain;
+mod fleet;
 #[path = "../../../store/tests/store/http.rs"]
 mod http;
-mod operate;
+mod metrics;
+#[path = "../../../operate/tests/operate/operators.rs"]
+#[allow(dead_code, reason = "the tests of operating use the rest")]
 mod operators;
-mod overrides;
-mod rights;
 mod served;
-mod shapes;
+#[path = "../../../operate/tests/operate/slow.rs"]
+#[allow(dead_code, reason = "the tests of operating use the rest")]
 mod slow;
+mod usage;

@@ -13,7 +13,16 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::common::open;
 use crate::http::{host, read, send};
+
+/// A filter's report of the policy `p`.
+pub const REPORT: &[u8] = br#"{"policies":[{"name":"p","quota":5,"window_s":31622400,"stagger":false,"mode":"enforce","on_failure":"allow","admitted":3}]}"#;
+
+/// A server over memory.
+pub async fn memory() -> Served {
+    Served::start(open("memory:").await).await
+}
 
 pub struct Served {
     pub calls: ListenAddr,

@@ -219,8 +219,11 @@ impl ControlStore for Memory {
             HashName::Dials => hashes.versions.get(domain).copied().unwrap_or_default(),
             _ => 0,
         };
-        let fields = hashes.fields.get(&(hash, domain.to_owned())).cloned().unwrap_or_default();
-        ready(Ok(Snapshot::within_bounds(fields.into_iter(), (self.clock)(), version, 0))).boxed()
+        let name = (hash, domain.to_owned());
+        let ended = hashes.ends.get(&name).is_some_and(|end| *end <= (self.clock)());
+        let fields = hashes.fields.get(&name).filter(|_| !ended).cloned().unwrap_or_default();
+        ready(Ok(Snapshot::within_bounds(hash, fields.into_iter(), (self.clock)(), version, 0)))
+            .boxed()
     }
 
     fn change<'a>(&'a self, domain: &'a str, change: &'a Change) -> Reply<'a, Option<u64>> {

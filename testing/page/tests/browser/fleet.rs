@@ -8,6 +8,7 @@ use quotagate_page::browser::{Browser, LIMIT};
 use quotagate_page::page;
 use quotagate_page::rig::Rig;
 use quotagate_support::http::Request;
+use quotagate_support::store::StoreProcess;
 use quotagate_support::{jwt, wait};
 use serde_json::{Value, json};
 
@@ -60,6 +61,7 @@ fn numbers_appear_and_move() -> Result<()> {
     browser.wait_for("#policies", "1,000,000 per 366 d")?;
     browser.wait_for("#fullest", "jwt.sub=alice")?;
     browser.wait_for("#backend", "redis")?;
+    browser.wait_for("#publishers", "1 store")?;
     let used = "return Number(document.querySelector('#fullest td').textContent.split(' of ')[0].replaceAll(',', ''))";
     let used = || Ok::<_, anyhow::Error>(browser.run(used, vec![])?.as_u64().unwrap_or(0));
     let first = used()?;
@@ -76,6 +78,24 @@ fn numbers_appear_and_move() -> Result<()> {
     let calls = "return parseFloat(document.querySelector('#calls').textContent)";
     wait::until_true("calls per second", LIMIT, || {
         Ok(browser.run(calls, vec![])?.as_f64().is_some_and(|calls| calls > 1.0))
+    })?;
+    traffic.end()
+}
+
+#[test]
+fn page_of_one_store_shows_what_another_one_counted() -> Result<()> {
+    let rig = Rig::start(per_caller(5))?;
+    until_refused(&rig, "alice")?;
+    let traffic = rig.traffic(vec![of("bob")?], Duration::from_millis(50));
+    let idle = StoreProcess::start(&rig.redis.url(), &[])?;
+    let browser = Browser::start()?;
+    page::open(&browser, idle.admin_port())?;
+    browser.wait_for("#publishers", "2 stores")?;
+    browser.wait_for("#fullest", "jwt.sub=alice")?;
+    browser.wait_for("#refused", "jwt.sub=bob")?;
+    let bars = "return document.querySelector('path.refused').getAttribute('d').length";
+    wait::until_true("requests that the other store saw", LIMIT, || {
+        Ok(browser.run(bars, vec![])?.as_u64().is_some_and(|length| length > 10))
     })?;
     traffic.end()
 }

@@ -2,7 +2,7 @@
 
 use clap::ArgGroup;
 use hyper::Method;
-use quotagate_control::api::{self, Allow, Changed, ClearOverride, OverrideEntry, SetOverride};
+use quotagate_operate::api::{self, Allow, Changed, ClearOverride, OverrideEntry, SetOverride};
 
 use super::undo::{self, Before, remark, until};
 use crate::operate::display::{Table, Weight, ends, say, without_effect};

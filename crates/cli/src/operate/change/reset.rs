@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
 
 use hyper::Method;
-use quotagate_control::api::{self, Changed, Reset, Usage, UsageReply};
+use quotagate_operate::api::{self, Changed, Reset, Usage, UsageReply};
 
 use crate::operate::display::{quota, say};
 use crate::operate::failure::Failure;

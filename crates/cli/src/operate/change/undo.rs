@@ -1,6 +1,6 @@
 //! Commands that undo a change on the same store, quoted for a shell.
 
-use quotagate_control::api::{Allow, DialEntry, OverrideEntry};
+use quotagate_operate::api::{Allow, DialEntry, OverrideEntry};
 
 use crate::operate::display::{mode, on_failure};
 use crate::operate::session::Session;

@@ -2,7 +2,7 @@
 
 use std::{env, fs};
 
-use quotagate_control::api::MAX_BY;
+use quotagate_operate::api::MAX_BY;
 
 /// `user@host`, as far as the system knows them.
 pub(crate) fn user_at_host() -> String {

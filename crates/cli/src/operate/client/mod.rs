@@ -14,7 +14,7 @@ use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use quotagate_control::api::{self, Board, DomainInfo, ErrorReply};
+use quotagate_operate::api::{self, Board, DomainInfo, ErrorReply};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! How values of the admin API are written in tables and sentences.
 
-use quotagate_control::api::{OverrideEntry, Usage};
+use quotagate_operate::api::{OverrideEntry, Usage};
 use quotagate_quota::protocol::{Mode, OnFailure};
 
 use super::Weight;
@@ -64,7 +64,7 @@ pub(crate) fn without_effect(entry: &OverrideEntry) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quotagate_control::api::QuotaFrom;
+    use quotagate_operate::api::QuotaFrom;
 
     #[test]
     fn usage_is_shown_in_percent_and_stands_out_from_nine_tenths_on() {

@@ -1,7 +1,7 @@
 //! `quotagate domains`: the domains that filters have reported.
 
 use hyper::Method;
-use quotagate_control::api::{self, Changed, DomainInfo, ForgetDomain};
+use quotagate_operate::api::{self, Changed, DomainInfo, ForgetDomain};
 
 use crate::operate::display::{Table, Weight, say};
 use crate::operate::failure::Failure;

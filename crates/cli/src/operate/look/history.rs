@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use quotagate_control::api::{self, Event};
+use quotagate_operate::api::{self, Event};
 use serde::Serialize;
 
 use crate::operate::client::Client;

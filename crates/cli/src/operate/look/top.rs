@@ -3,20 +3,23 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use console::truncate_str;
-use quotagate_control::api::{self, Top, Uncounted};
+use quotagate_operate::api::{self, Publisher, PublisherKind, Top, Uncounted};
 use tokio::time::{Instant, sleep_until};
 
 use crate::operate::client::Answer;
 use crate::operate::display::{Output, Table, Weight, full, quota, say, size, weight};
 use crate::operate::failure::Failure;
 use crate::operate::session::{Common, Session};
-use crate::text::{clean, duration, moment, number};
+use crate::text::{clean, count, duration, moment, number};
 
 /// How often the screen is drawn.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Moves the cursor to the upper left corner, and clears everything below.
 const HOME_AND_CLEAR: &str = "\u{1b}[H\u{1b}[J";
+
+/// Most stores and proxies that are named.
+const NAMED: usize = 4;
 
 /// The flags of `quotagate top`.
 #[derive(Debug, clap::Args)]
@@ -63,8 +66,7 @@ async fn watch(args: &Args, session: &Session) -> Result<(), Failure> {
             // One line, for programs.
             Output { terminal: false, ..session.output }.json(&answer.raw)?;
         } else {
-            let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let at = moment(u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
+            let at = moment(now_ms());
             let heading = format!("{}, {at} UTC, every 2 s until Ctrl-C", session.client.address);
             let screen = screen(&heading, &answer.value, session.output.colour, size());
             session.output.print(&format!("{HOME_AND_CLEAR}{screen}"))?;
@@ -96,13 +98,18 @@ fn show(answer: &Answer<Top>, output: Output) -> Result<(), Failure> {
     if output.json {
         return output.json(&answer.raw);
     }
-    if answer.value == Top::default() {
-        say(
-            "This store has counted no requests lately. It knows only those that it counted itself: ask the other stores, too.",
-        );
+    let top = &answer.value;
+    if top.fullest.is_empty() && top.refused.is_empty() && top.uncounted.is_empty() {
+        say(&format!(
+            "Stores and proxies have counted no requests lately. {}",
+            publishers(&top.publishers, now_ms())
+        ));
+        if let Some(why) = &top.incomplete {
+            say(why);
+        }
         return Ok(());
     }
-    output.print(&text(&answer.value, output.colour))
+    output.print(&text(top, output.colour))
 }
 
 /// The screen of a terminal with `size` rows and columns. Each table is cut to leave room for the
@@ -172,7 +179,35 @@ fn text(top: &Top, colour: bool) -> String {
         }
         out.push_str(&table.render(colour));
     }
+    out.push_str(&format!("\n{}\n", publishers(&top.publishers, now_ms())));
+    if let Some(why) = &top.incomplete {
+        out.push_str(&format!("Incomplete: {}\n", clean(why)));
+    }
     out
+}
+
+/// Whose calls the tables show, in a sentence.
+fn publishers(publishers: &[Publisher], now_ms: u64) -> String {
+    let of = |kind| publishers.iter().filter(|of| of.kind == kind).count();
+    let counts =
+        [(PublisherKind::Store, "store", "stores"), (PublisherKind::Proxy, "proxy", "proxies")]
+            .map(|(kind, one, many)| (u64::try_from(of(kind)).unwrap_or(u64::MAX), one, many));
+    let counts = counts.into_iter().filter(|(number, ..)| *number > 0);
+    let counts: Vec<_> = counts.map(|(number, one, many)| count(number, one, many)).collect();
+    let age = |of: &Publisher| duration(now_ms.saturating_sub(of.since_ms));
+    let details = if publishers.len() <= NAMED {
+        let each = publishers.iter().map(|of| format!("{} for {}", clean(&of.host), age(of)));
+        format!(": {}", each.collect::<Vec<_>>().join(", "))
+    } else {
+        let youngest = publishers.iter().max_by_key(|of| of.since_ms);
+        youngest.map_or_else(String::new, |of| format!("; the youngest runs for {}", age(of)))
+    };
+    format!("Seen by {}{details}.", counts.join(" and "))
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn refusals(top: &Top, colour: bool, name: impl Fn(&str, &str) -> String) -> String {
@@ -208,6 +243,23 @@ fn clip(text: &str, rows: usize, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sentence_names_a_few_publishers_and_counts_many() {
+        let publisher = |kind, host: &str, since_ms| {
+            let (id, host) = (String::new(), host.to_owned());
+            Publisher { id, kind, host, since_ms }
+        };
+        let mut all = vec![publisher(PublisherKind::Store, "web-1", 10_000)];
+        assert_eq!(publishers(&all, 70_000), "Seen by 1 store: web-1 for 1 min.");
+        all.push(publisher(PublisherKind::Proxy, "gw\u{1b}[2J", 65_000));
+        let few = publishers(&all, 70_000);
+        assert!(few.starts_with("Seen by 1 store and 1 proxy: web-1 for 1 min, gw"), "{few}");
+        assert!(few.ends_with("for 5 s.") && !few.contains('\u{1b}'), "{few}");
+        all.extend((0..9).map(|_| publisher(PublisherKind::Proxy, "gw", 60_000)));
+        let many = "Seen by 1 store and 10 proxies; the youngest runs for 5 s.";
+        assert_eq!(publishers(&all, 70_000), many);
+    }
 
     #[test]
     fn lines_are_cut_at_the_edge_and_colours_end() {

@@ -1,7 +1,7 @@
 //! `quotagate usage`: the units that a partition, and each partition that contains it, has used of
 //! its current window.
 
-use quotagate_control::api::{self, QuotaFrom, UsageReply};
+use quotagate_operate::api::{self, QuotaFrom, UsageReply};
 
 use crate::operate::display::{Table, full, quota, say, weight, without_effect};
 use crate::operate::failure::Failure;

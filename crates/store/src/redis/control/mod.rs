@@ -2,7 +2,8 @@
 //!
 //! Each domain has hashes and a list with one hash tag (`<prefix>:dials:{<domain>}`, and the same
 //! with `overrides`, `policies` and `history`), so that a change, its version and its history are
-//! one step. `<prefix>:domains:{*}` names the domains.
+//! one step. `<prefix>:domains:{*}` names the domains, and `<prefix>:publishers:{*}` the processes
+//! that publish what they saw: each in `<prefix>:published:{<id>}`.
 
 mod search;
 
@@ -16,8 +17,8 @@ use super::node::Topology;
 use super::routing::{Router, Urgency};
 use super::script::{CONTROL, Form, lacks_rights, override_key, whole};
 use crate::control::{
-    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_FIELDS, MAX_HISTORY, MAX_VALUE,
-    Reply, Snapshot, Upsert,
+    Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_HISTORY, MAX_VALUE, Reply,
+    Snapshot, Upsert,
 };
 use crate::store::StoreError;
 
@@ -63,6 +64,8 @@ impl Redis {
             HashName::Overrides => format!("{prefix}:overrides:{{{domain}}}"),
             HashName::Policies => format!("{prefix}:policies:{{{domain}}}"),
             HashName::Domains => format!("{prefix}:domains:{{*}}"),
+            HashName::Publishers => format!("{prefix}:publishers:{{*}}"),
+            HashName::Published => format!("{prefix}:published:{{{domain}}}"),
         }
     }
 
@@ -89,7 +92,7 @@ impl ControlStore for Redis {
 
     fn read<'a>(&'a self, hash: HashName, domain: &'a str) -> Reply<'a, Snapshot> {
         async move {
-            let (fields, bytes) = (MAX_FIELDS.to_string(), MAX_VALUE.to_string());
+            let (fields, bytes) = (hash.max_fields().to_string(), MAX_VALUE.to_string());
             let arguments = [&b"read"[..], fields.as_bytes(), bytes.as_bytes()];
             let (now, values) = self.run(&[self.hash_key(hash, domain)], &arguments).await?;
             let [version, left_out, rest @ ..] = values.as_slice() else {
@@ -109,7 +112,7 @@ impl ControlStore for Redis {
                     _ => return Err(unexpected()),
                 }
             }
-            Ok(Snapshot::within_bounds(fields.into_iter(), now, version, left_out))
+            Ok(Snapshot::within_bounds(hash, fields.into_iter(), now, version, left_out))
         }
         .boxed()
     }

@@ -1,6 +1,6 @@
 //! `quotagate dial list`.
 
-use quotagate_control::api::{Board, DialEntry};
+use quotagate_operate::api::{Board, DialEntry};
 use quotagate_quota::protocol::dials::ALL_POLICIES;
 
 use crate::operate::display::{Table, Weight, ends, mode, on_failure, say};

@@ -4,7 +4,7 @@ mod list;
 mod set;
 
 use hyper::Method;
-use quotagate_control::api::{self, Changed, ClearDial};
+use quotagate_operate::api::{self, Changed, ClearDial};
 
 use crate::operate::display::say;
 use crate::operate::failure::Failure;

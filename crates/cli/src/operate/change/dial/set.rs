@@ -3,7 +3,7 @@
 use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hyper::Method;
-use quotagate_control::api::{self, Changed, DialEntry, PolicyInfo, SetDial};
+use quotagate_operate::api::{self, Changed, DialEntry, PolicyInfo, SetDial};
 use quotagate_quota::protocol::dials::ALL_POLICIES;
 use quotagate_quota::protocol::{Mode, OnFailure};
 

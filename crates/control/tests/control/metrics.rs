@@ -1,0 +1,115 @@
+//! What Prometheus reads.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::{Method, Request};
+use serde_json::json;
+
+use crate::common::{take, until};
+use crate::http::{host, read, send};
+use crate::served::{REPORT, memory};
+
+#[tokio::test]
+async fn metrics_name_policies_but_no_partitions() {
+    let server = memory().await;
+    server.dials("test", Some(REPORT)).await;
+    let wish = json!({"policy": "p", "quota": 8, "by": "ann"});
+    server.admin(Method::PUT, "/v1/dials", Some(wish)).await;
+    let wish =
+        json!({"policy": "p", "partition": "jwt.sub=somebody", "allow": "blocked", "by": "ann"});
+    server.admin(Method::PUT, "/v1/overrides", Some(wish)).await;
+    let short = |n: u64| quotagate_quota::protocol::Reservation {
+        window_s: 1,
+        ..take("somebody-else", 4, n)
+    };
+    let call =
+        json!({"budget_ms": 5000, "reservations": [take("jwt.sub=somebody", 5, 1), short(3)]})
+            .to_string();
+    let request =
+        Request::post("/v1/reserve").header("host", "store").body(Full::new(call.into())).unwrap();
+    assert_eq!(read(send(&server.calls, request).await).await.0, 200);
+    let text = until("the window of one second has ended", Duration::from_secs(5), async || {
+        let (_, text) = server.get("/metrics").await;
+        let text = text.as_str().unwrap().to_owned();
+        text.contains("window_fullness_count{domain=\"test\",policy=\"p\"} 1").then_some(text)
+    })
+    .await;
+    for line in [
+        "quotagate_store_requests_total{domain=\"test\",policy=\"p\",outcome=\"admitted\"} 3",
+        "quotagate_store_dials{domain=\"test\"} 1",
+        "quotagate_store_overrides{domain=\"test\"} 1",
+        "quotagate_store_window_fullness_bucket{le=\"0.75\",domain=\"test\",policy=\"p\"} 1",
+        "quotagate_store_window_fullness_bucket{le=\"0.5\",domain=\"test\",policy=\"p\"} 0",
+        "quotagate_store_partitions_watched 1",
+        "quotagate_store_partitions_unwatched_total 0",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(!text.contains("somebody"), "{text}");
+}
+
+#[tokio::test]
+async fn metrics_use_the_requested_format_and_every_family_has_help_and_type() {
+    let server = memory().await;
+    server.dials("test", Some(REPORT)).await;
+    let scrape = async |accept: &str| {
+        let request =
+            Request::get("/metrics").header("host", host(&server.admin)).header("accept", accept);
+        let response = send(&server.admin, request.body(Full::default()).unwrap()).await;
+        let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (kind, String::from_utf8(body.to_vec()).unwrap())
+    };
+    let (kind, open) = scrape("application/openmetrics-text;version=1.0.0,text/plain;q=0.5").await;
+    assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(
+        open.contains("# TYPE quotagate_store_refunds counter\n") && open.ends_with("# EOF\n"),
+        "{open}"
+    );
+    let (kind, plain) = scrape("*/*").await;
+    assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
+    assert!(plain.contains("# TYPE quotagate_store_refunds_total counter\n"), "{plain}");
+    assert!(!plain.contains("# EOF"), "{plain}");
+    let version =
+        format!("quotagate_store_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+    for sample in [
+        &version,
+        "process_resident_memory_bytes ",
+        "process_cpu_seconds_total ",
+        "process_open_fds ",
+    ] {
+        assert!(plain.contains(&format!("\n{sample}")), "{sample}: {plain}");
+    }
+    for sample in plain.lines().filter(|line| !line.starts_with('#')) {
+        let name = sample.split(['{', ' ']).next().unwrap();
+        let family = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end))
+            .unwrap_or(name);
+        for mark in ["HELP", "TYPE"] {
+            let described = |of: &str| plain.contains(&format!("# {mark} {of} "));
+            assert!(described(name) || described(family), "{name} has no {mark}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_scrapes_see_every_gauge() {
+    let server = std::sync::Arc::new(memory().await);
+    server.dials("test", Some(REPORT)).await;
+    let scrapers = (0..4).map(|_| {
+        let server = std::sync::Arc::clone(&server);
+        tokio::spawn(async move {
+            for _ in 0..100 {
+                let (_, text) = server.get("/metrics").await;
+                let text = text.as_str().unwrap();
+                assert!(text.contains("quotagate_store_dials{domain=\"test\"} 0"), "{text}");
+                assert!(text.contains("quotagate_store_overrides{domain=\"test\"} 0"), "{text}");
+            }
+        })
+    });
+    for scraper in scrapers.collect::<Vec<_>>() {
+        scraper.await.unwrap();
+    }
+}

@@ -1,0 +1,94 @@
+//! The JSON of the admin address, shared by the server, the commands and their tests. The live page
+//! uses the same JSON.
+//!
+//! All paths begin with [`ROOT`]. If the store has a token, every path requires it as
+//! `Authorization: Bearer ..`. A change requires `Content-Type: application/json`, so that a page
+//! of another site cannot send one. Errors are answered as [`ErrorReply`].
+//!
+//! `domain` may be left out if the store knows only one.
+
+mod dial;
+mod domain;
+mod overrides;
+mod top;
+mod usage;
+
+pub use quotagate_store::control::MAX_HISTORY;
+pub use quotagate_store::server::STORE_HEADER;
+use serde::{Deserialize, Serialize};
+
+pub use self::dial::{ClearDial, DialEntry, SetDial};
+pub use self::domain::{Board, DomainInfo, ForgetDomain, PolicyInfo};
+pub use self::overrides::{Allow, ClearOverride, OverrideEntry, SetOverride};
+pub use self::top::{Publisher, PublisherKind, Rates, Refused, Snapshot, Top, Uncounted};
+pub use self::usage::{QuotaFrom, Reset, Usage, UsageReply};
+
+/// The first part of every path.
+pub const ROOT: &str = "/v1/";
+/// `GET`: [`Board`]s of the domain asked for, or of all, as a list.
+pub const BOARDS: &str = "/v1/boards";
+/// `PUT` [`SetDial`], `DELETE` [`ClearDial`]: [`Changed`].
+pub const DIALS: &str = "/v1/dials";
+/// `GET` `?domain=&policy=&limit=`: [`OverrideEntry`]s, as a list; without a limit, all of them.
+/// `PUT` [`SetOverride`], `DELETE` [`ClearOverride`]: [`Changed`].
+pub const OVERRIDES: &str = "/v1/overrides";
+/// `GET` `?domain=&limit=`: [`Event`]s, the newest first, as a list.
+pub const HISTORY: &str = "/v1/history";
+/// `GET` `?domain=&partition=`: [`UsageReply`]; 404 if no policy counts that party now.
+pub const USAGE: &str = "/v1/usage";
+/// `POST` [`Reset`]: [`Changed`]; 404 if there is no counter.
+pub const RESET: &str = "/v1/reset";
+/// `GET` `?domain=&policy=&limit=`: [`Top`].
+pub const TOP: &str = "/v1/top";
+/// `GET`: [`DomainInfo`]s, as a list. `DELETE` [`ForgetDomain`]: [`Changed`]; 409 while the domain
+/// is in use.
+pub const DOMAINS: &str = "/v1/domains";
+/// `GET`: server-sent events, one [`Snapshot`] per second, each as the `data` of an unnamed event.
+pub const EVENTS: &str = "/v1/events";
+
+/// Longest name of the operator who makes a change, in bytes; a longer name is cut.
+pub const MAX_BY: usize = 128;
+/// Longest time of a dial or an override: 366 days.
+pub const MAX_FOR_MS: u64 = 366 * 24 * 60 * 60 * 1000;
+/// Most partitions that a search for a party finds.
+pub const MAX_FOUND: usize = 100;
+
+/// A change that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// The domain that was changed.
+    pub domain: String,
+    /// The version of dials and overrides after the change.
+    pub version: u64,
+    /// Whether the change survives a restart of this store.
+    pub durable: bool,
+    /// What was done, in a sentence.
+    pub done: String,
+    /// The partition that was changed, encoded as in keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+}
+
+/// A change in the history of a domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, in milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    /// The operator who made it.
+    pub by: String,
+    /// What was done, in a sentence.
+    pub done: String,
+}
+
+/// An error: what is wrong, and how to fix it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorReply {
+    /// What is wrong and how to fix it, in a sentence.
+    pub error: String,
+    /// The wrong field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// The known names for that field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<String>,
+}

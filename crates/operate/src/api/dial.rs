@@ -1,0 +1,67 @@
+//! Dials.
+
+use quotagate_quota::protocol::{Mode, OnFailure};
+use serde::{Deserialize, Serialize};
+
+/// A dial in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DialEntry {
+    /// The name of a policy, or `*`.
+    pub policy: String,
+    /// Whether it refuses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// Its quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<u64>,
+    /// What becomes of its requests while the store fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+    /// Milliseconds until it reverts by itself; absent if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remaining_ms: Option<u64>,
+    /// The operator who set it.
+    pub by: String,
+    /// When, in milliseconds since the Unix epoch.
+    pub at_ms: u64,
+}
+
+/// Sets a dial. Absent fields keep their value. All fields of a dial end together: the store
+/// rejects a change without a time while an absent field has one, and a change with a time while an
+/// absent field has none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetDial {
+    /// The domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// The name of a known policy, or `*`.
+    pub policy: String,
+    /// Whether it refuses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// Its quota; not with `*`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<u64>,
+    /// What becomes of its requests while the store fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+    /// Milliseconds, 1000 to [`MAX_FOR_MS`](super::MAX_FOR_MS), after which the whole dial reverts by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_ms: Option<u64>,
+    /// The operator who sets it.
+    pub by: String,
+}
+
+/// Clears a dial, readable or not; 404 if there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClearDial {
+    /// The domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// The name of a policy, or `*`.
+    pub policy: String,
+    /// The operator who clears it.
+    pub by: String,
+}

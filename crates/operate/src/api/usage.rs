@@ -1,0 +1,71 @@
+//! Counters of partitions.
+
+use serde::{Deserialize, Serialize};
+
+use super::overrides::OverrideEntry;
+
+/// A partition and its counter in the current window of one policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// The domain.
+    pub domain: String,
+    /// The policy.
+    pub policy: String,
+    /// The partition, encoded as in keys.
+    pub partition: String,
+    /// Units used in the window.
+    pub used: u64,
+    /// The quota in force as far as this store knows; absent if unlimited.
+    pub quota: Option<u64>,
+    /// Where that quota comes from.
+    pub quota_from: QuotaFrom,
+    /// Length of the window in seconds.
+    pub window_s: u32,
+    /// Milliseconds until the window ends.
+    pub reset_ms: u64,
+}
+
+/// Where the quota in [`Usage`] comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum QuotaFrom {
+    /// A runtime override.
+    Override,
+    /// The last reservation that this store saw for the partition in this window. Its quota comes
+    /// from a static override, a tier, `quota_from`, a dial or the policy. If a dial has ended or
+    /// changed since, the next reservation shows it.
+    Reservation,
+    /// A dial.
+    Dial,
+    /// The policy's `quota`, as a proxy reported it, without tiers and `quota_from`.
+    Policy,
+}
+
+/// The counters that count a party now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageReply {
+    /// The partitions that contain the party, by domain, policy and partition; at most
+    /// [`MAX_FOUND`](super::MAX_FOUND).
+    pub found: Vec<Usage>,
+    /// Its overrides that no request can match.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmatched: Vec<OverrideEntry>,
+    /// Why there may be more; absent if the search was complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
+}
+
+/// Deletes the counter of the current window. Its partition gets its whole quota again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reset {
+    /// The domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// The policy.
+    pub policy: String,
+    /// The partition as an operator types it or as in keys; it must not contain a secret.
+    pub partition: String,
+    /// The operator who resets it.
+    pub by: String,
+}

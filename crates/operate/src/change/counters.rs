@@ -1,0 +1,296 @@
+//! Reads and resets the counters of a party.
+//!
+//! Windows follow the clock of the server that counts. After a reset, a worker may refund units
+//! that it had reserved before; a counter never goes below zero.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use quotagate_quota::protocol::Window;
+
+use super::history::History;
+use super::overrides::{
+    Overrides, canonical, check_partition, counted, read_allow, unmatched as no_match,
+};
+use super::shape::arrange;
+use crate::api::{
+    Allow, Changed, Event, MAX_FOUND, OverrideEntry, PolicyInfo, QuotaFrom, Reset, Usage,
+    UsageReply,
+};
+use crate::domain::directory::clean;
+use crate::domain::view::understand;
+use crate::{Fault, millis};
+use quotagate_store::control::{FoundKeys, HashName, Key, KeyState};
+use quotagate_store::store::StoreError;
+
+/// Counters that are read together.
+const TOGETHER: usize = 16;
+/// How many times a counter is read if its window ends meanwhile.
+const TRIES: usize = 3;
+
+/// The quota that the last reservation of this key named in the window with this number, before any
+/// override.
+pub type LastQuota<'a> = dyn Fn(&str, u64) -> Option<u64> + Sync + 'a;
+
+/// No search for a party begins later than this, over all domains: a command waits for 5 s.
+const SEARCH: Duration = Duration::from_secs(2);
+
+/// Partitions that may have a counter, and overrides that no request can match.
+#[derive(Default)]
+struct Candidates {
+    /// By policy and partition.
+    partitions: BTreeSet<(String, String)>,
+    unmatched: Vec<(String, Vec<u8>)>,
+    incomplete: Option<String>,
+}
+
+/// Counters of partitions in their current windows.
+pub struct Counters {
+    history: Arc<History>,
+    overrides: Arc<Overrides>,
+}
+
+impl Counters {
+    pub(crate) const fn new(history: Arc<History>, overrides: Arc<Overrides>) -> Self {
+        Self { history, overrides }
+    }
+
+    /// The counters of all partitions that contain a party, including composite ones, and its
+    /// overrides that no request can match.
+    ///
+    /// # Errors
+    /// If the domain is not known, no policy counts the party, or the backend fails.
+    pub async fn usage(
+        &self,
+        domain: Option<&str>,
+        party: &str,
+        last: &LastQuota<'_>,
+    ) -> Result<UsageReply, Fault> {
+        let party = &*canonical("", "any", party)?;
+        check_partition("", "any", party)?;
+        let names = self.overrides.directory.some_or_all(domain).await?;
+        let mut reply = UsageReply::default();
+        let until = Instant::now() + SEARCH;
+        for domain in &names {
+            let dials = self.history.control().read(HashName::Dials, domain).await?;
+            let now = dials.now;
+            let readable = understand(&dials).0;
+            let in_force = readable.into_iter().filter(|(_, dial)| dial.left_at(now).is_some());
+            let quotas: Vec<_> =
+                in_force.filter_map(|(name, dial)| Some((name, dial.quota?))).collect();
+            let policies = self.overrides.directory.policies(domain).await?;
+            let Candidates { partitions, unmatched, incomplete } =
+                self.candidates(domain, party, &policies, until).await?;
+            reply.incomplete = reply.incomplete.or(incomplete);
+            let mut partitions: Vec<_> = partitions.into_iter().collect();
+            // If there are too many, keep those with the fewest entries besides the party.
+            partitions.sort_by_key(|(_, partition)| partition.split(',').count());
+            let before = reply.found.len();
+            for some in partitions.chunks(TOGETHER) {
+                if reply.found.len().saturating_sub(before) > MAX_FOUND {
+                    break;
+                }
+                let mut looks = Vec::with_capacity(some.len());
+                for (name, partition) in some {
+                    let Some(policy) = policies.iter().find(|policy| policy.name == *name) else {
+                        continue;
+                    };
+                    let dial =
+                        quotas.iter().find(|(dialled, _)| dialled == name).map(|(_, quota)| *quota);
+                    looks.push(self.counter(domain, policy, partition, dial, last));
+                }
+                for usage in join_all(looks).await {
+                    reply.found.extend(usage?);
+                }
+            }
+            for (field, value) in unmatched {
+                let entry = self.overrides.listed(domain, &field, &value).await?;
+                reply.unmatched.extend(entry.map(|entry| OverrideEntry {
+                    unmatched: no_match(&policies, &entry.policy, &entry.partition),
+                    ..entry
+                }));
+            }
+        }
+        if reply.found.len() > MAX_FOUND {
+            reply.found.sort_by_key(|usage| usage.partition.split(',').count());
+            reply.found.truncate(MAX_FOUND);
+            reply.incomplete = Some(format!("more than {MAX_FOUND} partitions were found"));
+        }
+        reply.found.sort_by(|one, other| {
+            (&one.domain, &one.policy, &one.partition).cmp(&(
+                &other.domain,
+                &other.policy,
+                &other.partition,
+            ))
+        });
+        if reply.found.is_empty() && reply.unmatched.is_empty() {
+            let incomplete = reply
+                .incomplete
+                .map_or_else(String::new, |why| format!("; the search was not complete: {why}"));
+            return Err(Fault::Absent(format!("no policy counts this partition now{incomplete}")));
+        }
+        Ok(reply)
+    }
+
+    /// Where a party may be counted: under its own name, and in the partitions of counters and
+    /// overrides that contain it.
+    async fn candidates(
+        &self,
+        domain: &str,
+        party: &str,
+        policies: &[PolicyInfo],
+        until: Instant,
+    ) -> Result<Candidates, StoreError> {
+        let mut found = Candidates::default();
+        for policy in policies {
+            if let Ok(partition) = arrange(policy, party) {
+                found.partitions.insert((policy.name.clone(), partition));
+            }
+        }
+        let entries: Vec<&str> = party.split(',').collect();
+        // An entry without a label is `*` or the digest of a whole partition. No other partition
+        // contains it.
+        let Some(first) = entries.iter().find(|entry| entry.contains('=')) else {
+            return Ok(found);
+        };
+        let search = async {
+            if Instant::now() < until {
+                return self.history.control().find(domain, first, MAX_FOUND).await;
+            }
+            let reason =
+                "the search ran out of time before the last domain: choose one with --domain"
+                    .to_owned();
+            Ok(FoundKeys { keys: Vec::new(), incomplete: Some(reason) })
+        };
+        let keys = match search.await {
+            Ok(FoundKeys { keys, incomplete }) => {
+                found.incomplete = incomplete;
+                keys
+            }
+            Err(error) => {
+                found.incomplete = Some(error.to_string());
+                Vec::new()
+            }
+        };
+        let contains = |partition: &str| {
+            entries.iter().all(|entry| partition.split(',').any(|own| own == *entry))
+        };
+        for key in keys {
+            let parts = key.strip_suffix('}').and_then(|key| key.split_once(":{"));
+            let Some((head, partition)) = parts.filter(|(_, partition)| contains(partition)) else {
+                continue;
+            };
+            let policy = head.split_once(':').map_or(head, |(_, policy)| policy);
+            found.partitions.insert((policy.to_owned(), partition.to_owned()));
+        }
+        let snapshot = self.history.control().read(HashName::Overrides, domain).await?;
+        for (field, value) in snapshot.fields {
+            let parts = field.strip_suffix('}').and_then(|field| field.split_once(":{"));
+            let Some((policy, partition)) = parts.filter(|(_, partition)| contains(partition))
+            else {
+                continue;
+            };
+            if no_match(policies, policy, partition).is_none() {
+                found.partitions.insert((policy.to_owned(), partition.to_owned()));
+            } else if found.unmatched.len() < MAX_FOUND {
+                found.unmatched.push((field, value));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn counter(
+        &self,
+        domain: &str,
+        policy: &PolicyInfo,
+        partition: &str,
+        dial: Option<u64>,
+        last: &LastQuota<'_>,
+    ) -> Result<Option<Usage>, Fault> {
+        let key = check_partition(domain, &policy.name, partition)?;
+        let Some(window) = window(policy, partition) else { return Ok(None) };
+        let (number, now, counter) = self.current(&key, window).await?;
+        let over = self.history.control().get(Key::Override(&key)).await?;
+        let over = over.value.as_deref().and_then(read_allow);
+        if counter.is_none() && over.is_none() {
+            return Ok(None);
+        }
+        let (quota, quota_from) = match (over, last(&key, number), dial) {
+            (Some(Allow::Unlimited), ..) => (None, QuotaFrom::Override),
+            (Some(Allow::Blocked), ..) => (Some(0), QuotaFrom::Override),
+            (Some(Allow::Quota(quota)), ..) => (Some(quota), QuotaFrom::Override),
+            (None, Some(quota), _) => (Some(quota), QuotaFrom::Reservation),
+            (None, None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
+            (None, None, None) => (Some(policy.quota), QuotaFrom::Policy),
+        };
+        Ok(Some(Usage {
+            domain: domain.to_owned(),
+            policy: policy.name.clone(),
+            partition: partition.to_owned(),
+            used: counter.unwrap_or_default(),
+            quota,
+            quota_from,
+            window_s: window.seconds(),
+            reset_ms: millis(window.remaining_at(now)),
+        }))
+    }
+
+    /// The number of the current window, the server's time, and the units used in it.
+    async fn current(
+        &self,
+        key: &str,
+        window: Window,
+    ) -> Result<(u64, Duration, Option<u64>), Fault> {
+        let (mut number, mut seen) = (0, KeyState::default());
+        for _ in 0..TRIES {
+            let key = Key::Counter { key, window_s: window.seconds(), number };
+            seen = self.history.control().get(key).await?;
+            let current = window.number_at(seen.now);
+            if current == number {
+                break;
+            }
+            number = current;
+            seen.value = None;
+        }
+        Ok((number, seen.now, seen.value.and_then(|used| used.parse().ok())))
+    }
+
+    /// Deletes the counter of a partition in its current window.
+    ///
+    /// # Errors
+    /// If a name is not known, there is no counter, or the backend fails.
+    pub async fn reset(&self, wish: &Reset) -> Result<Changed, Fault> {
+        check_partition("", &wish.policy, &canonical("", &wish.policy, &wish.partition)?)?;
+        let (domain, policy) = self
+            .overrides
+            .directory
+            .domain_and_policy(wish.domain.as_deref(), &wish.policy)
+            .await?;
+        let partition = counted(&domain, &policy, &wish.partition)?;
+        let key = check_partition(&domain, &wish.policy, &partition)?;
+        let absent = || {
+            let text =
+                format!("{} counts nothing of {partition} in its current window", wish.policy);
+            Fault::Absent(text)
+        };
+        let window = window(&policy, &partition).ok_or_else(absent)?;
+        let (number, now, used) = self.current(&key, window).await?;
+        let key = Key::Counter { key: &key, window_s: window.seconds(), number };
+        if !self.history.control().delete(key).await? {
+            return Err(absent());
+        }
+        let used = used.map_or_else(String::new, |used| format!(", {used} units were used"));
+        let done = format!("reset {} {partition}{used}", wish.policy);
+        let event = Event { at_ms: millis(now), by: clean(&wish.by), done };
+        let made = self.history.record(&domain, event).await?;
+        Ok(self.history.reply(domain, made, Some(partition)))
+    }
+}
+
+/// The windows of one partition.
+fn window(policy: &PolicyInfo, partition: &str) -> Option<Window> {
+    let window = Window::new(policy.window_s, 0)?;
+    Some(if policy.stagger { window.staggered(partition) } else { window })
+}

@@ -1,0 +1,174 @@
+//! Sets and clears dials.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quotagate_quota::protocol::MAX_UNITS;
+use quotagate_quota::protocol::dials::ALL_POLICIES;
+
+use quotagate_store::key::is_policy;
+
+use super::history::{Edit, History};
+use crate::api::{Changed, ClearDial, Event, MAX_FOR_MS, SetDial};
+use crate::domain::directory::{Directory, clean};
+use crate::record::{DialRecord, span, write};
+use crate::{Fault, millis};
+use quotagate_store::control::{Change, HashName};
+
+/// Dials: what operators change in a policy, or in all.
+pub struct Dials {
+    directory: Arc<Directory>,
+    history: Arc<History>,
+}
+
+impl Dials {
+    pub(crate) const fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
+        Self { directory, history }
+    }
+
+    /// Sets a dial.
+    ///
+    /// # Errors
+    /// If a name is not known, a value is out of its bounds, or the backend fails.
+    pub async fn set(&self, wish: &SetDial) -> Result<Changed, Fault> {
+        check(wish)?;
+        let domain = match wish.policy.as_str() {
+            ALL_POLICIES => self.directory.domain(wish.domain.as_deref()).await?,
+            policy => self.directory.domain_and_policy(wish.domain.as_deref(), policy).await?.0,
+        };
+        let by = clean(&wish.by);
+        let set = |old: Option<&[u8]>, now: Duration| {
+            let held = old.and_then(|old| DialRecord::read(&wish.policy, old).ok());
+            let held = held.filter(|held| held.left_at(now).is_some()).unwrap_or_default();
+            check_end(wish, &held, now)?;
+            let dial = DialRecord {
+                mode: wish.mode.or(held.mode),
+                quota: wish.quota.or(held.quota),
+                on_failure: wish.on_failure.or(held.on_failure),
+                until_ms: wish.for_ms.map(|for_ms| millis(now).saturating_add(for_ms)),
+                by: by.clone(),
+                at_ms: millis(now),
+            };
+            if dial.is_empty() {
+                return Err(Fault::invalid(
+                    "mode",
+                    "set at least one of mode, quota and on_failure",
+                ));
+            }
+            let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
+            let done = format!("set dial {}: {}{time}", wish.policy, dial.words());
+            Ok(Edit { new: Some(write(&dial)), done })
+        };
+        let made = self.history.change(&domain, HashName::Dials, &wish.policy, &by, set).await?;
+        Ok(self.history.reply(domain, made, None))
+    }
+
+    /// Clears a dial.
+    ///
+    /// # Errors
+    /// If there is none, or the backend fails.
+    pub async fn clear(&self, wish: &ClearDial) -> Result<Changed, Fault> {
+        let domain = self.directory.domain(wish.domain.as_deref()).await?;
+        let by = clean(&wish.by);
+        let spoilt = format!("cleared dial {}, which could not be read", wish.policy);
+        let named = wish.policy == ALL_POLICIES || is_policy(&wish.policy);
+        let absent = || Fault::Absent(format!("no dial of {:?} is set in {domain}", wish.policy));
+        let clear = |old: Option<&[u8]>, now: Duration| {
+            let done = match old.map(|old| DialRecord::read(&wish.policy, old)) {
+                Some(Ok(held)) if held.left_at(now).is_some() => {
+                    format!("cleared dial {}", wish.policy)
+                }
+                Some(Err(_)) if named => spoilt.clone(),
+                _ => return Err(absent()),
+            };
+            Ok(Edit { new: None, done })
+        };
+        match self.history.change(&domain, HashName::Dials, &wish.policy, &by, clear).await {
+            Err(Fault::Absent(_)) if named && self.drop_unread(&domain, &wish.policy).await? => {
+                let now = self.history.control().read(HashName::Dials, &domain).await?.now;
+                let event = Event { at_ms: millis(now), by, done: spoilt.clone() };
+                let made = self.history.record(&domain, event).await?;
+                Ok(self.history.reply(domain, made, None))
+            }
+            Err(absent @ Fault::Absent(_)) if wish.policy != ALL_POLICIES => {
+                self.directory.check_policy(Some(&domain), &wish.policy).await?;
+                Err(absent)
+            }
+            made => {
+                let made = made?;
+                Ok(self.history.reply(domain, made, None))
+            }
+        }
+    }
+
+    /// Deletes a field so large or broken that the backend leaves it out. Returns whether there was
+    /// one.
+    async fn drop_unread(&self, domain: &str, field: &str) -> Result<bool, Fault> {
+        let before = self.history.control().read(HashName::Dials, domain).await?;
+        if before.left_out == 0 || before.get(field).is_some() {
+            return Ok(false);
+        }
+        let field = field.to_owned();
+        let change = Change { hash: HashName::Dials, field, old: None, new: None, event: None };
+        self.history.control().change(domain, &change).await?;
+        Ok(self.history.control().read(HashName::Dials, domain).await?.left_out < before.left_out)
+    }
+}
+
+/// All fields of a dial end together. Rejects a change that would make a timed field permanent, or
+/// end a permanent one, unless it names that field.
+fn check_end(wish: &SetDial, held: &DialRecord, now: Duration) -> Result<(), Fault> {
+    let kept = DialRecord {
+        mode: held.mode.filter(|_| wish.mode.is_none()),
+        quota: held.quota.filter(|_| wish.quota.is_none()),
+        on_failure: held.on_failure.filter(|_| wish.on_failure.is_none()),
+        ..DialRecord::default()
+    };
+    let names_none = wish.mode.is_none() && wish.quota.is_none() && wish.on_failure.is_none();
+    if kept.is_empty() || names_none {
+        return Ok(());
+    }
+    let (policy, kept) = (&wish.policy, kept.words());
+    match (held.until_ms, wish.for_ms) {
+        (Some(until), None) => {
+            let left = span(until.saturating_sub(millis(now)));
+            let reason = format!(
+                "{policy} has {kept} for another {left}, and without a time that would stay until it is cleared. Give a \
+                 time, or set {kept} again in the same change to keep all of it"
+            );
+            Err(Fault::invalid("for_ms", reason))
+        }
+        (None, Some(_)) => {
+            let reason = format!(
+                "{policy} has {kept} until it is cleared, and with a time that would end too. Leave the time out, or set \
+                 {kept} again in the same change to end all of it"
+            );
+            Err(Fault::invalid("for_ms", reason))
+        }
+        (Some(_), Some(_)) | (None, None) => Ok(()),
+    }
+}
+
+fn check(wish: &SetDial) -> Result<(), Fault> {
+    if wish.quota.is_some_and(|quota| quota > MAX_UNITS) {
+        return Err(Fault::invalid("quota", format!("must be 0 to {MAX_UNITS}")));
+    }
+    if wish.quota.is_some() && wish.policy == ALL_POLICIES {
+        return Err(Fault::invalid(
+            "quota",
+            "belongs to one policy: the dial of all policies has none",
+        ));
+    }
+    check_time(wish.for_ms)
+}
+
+/// Checks that a time is within its bounds.
+pub(crate) fn check_time(for_ms: Option<u64>) -> Result<(), Fault> {
+    match for_ms {
+        Some(for_ms) if !(1000..=MAX_FOR_MS).contains(&for_ms) => Err(Fault::invalid(
+            "for_ms",
+            format!("must be 1000 to {MAX_FOR_MS} milliseconds: 1s to 366d"),
+        )),
+        _ => Ok(()),
+    }
+}

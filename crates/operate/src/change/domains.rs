@@ -1,0 +1,114 @@
+//! Lists the domains that filters have reported, and removes one that is gone.
+
+use std::sync::Arc;
+
+use super::history::History;
+use crate::api::{Changed, DomainInfo, Event, ForgetDomain};
+use crate::domain::boards::Boards;
+use crate::domain::directory::clean;
+use crate::record::DomainRecord;
+use crate::{Fault, MAX_NAMES, MAX_POLICIES, REMEMBERED, REPORTED, millis, record};
+use quotagate_store::control::{HashName, Upsert};
+
+/// The list of domains.
+pub struct Domains {
+    history: Arc<History>,
+    boards: Arc<Boards>,
+}
+
+impl Domains {
+    pub(crate) const fn new(history: Arc<History>, boards: Arc<Boards>) -> Self {
+        Self { history, boards }
+    }
+
+    /// Every known domain, by name.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub async fn list(&self) -> Result<Vec<DomainInfo>, Fault> {
+        self.some_or_all(None).await
+    }
+
+    /// The given domain, or every known one, by name.
+    async fn some_or_all(&self, domain: Option<&str>) -> Result<Vec<DomainInfo>, Fault> {
+        let snapshot = self.history.control().read(HashName::Domains, "").await?;
+        let now = millis(snapshot.now);
+        let boards = self.boards.read_all(domain).await?;
+        let list = boards.into_iter().map(|board| {
+            let record = snapshot.get(&board.domain);
+            let record =
+                record.and_then(|value| serde_json::from_slice::<DomainRecord>(value).ok());
+            let reports = board.policies.iter().map(|policy| policy.seen_ms);
+            let last = reports.chain(record.map(|record| record.seen_ms)).max();
+            DomainInfo {
+                domain: board.domain,
+                policies: count(board.policies.len()),
+                dials: count(board.dials.len()),
+                overrides: board.overrides,
+                silent_ms: now.saturating_sub(last.unwrap_or_default()),
+            }
+        });
+        Ok(list.collect())
+    }
+
+    /// Removes the reported policies and the name of a domain. Other stores follow, because they
+    /// take reports older than 15 minutes from the backend.
+    ///
+    /// # Errors
+    /// If the domain is not known or is in use, or the backend fails.
+    pub async fn forget(&self, wish: &ForgetDomain) -> Result<Changed, Fault> {
+        let domain = self.boards.directory.domain(Some(&wish.domain)).await?;
+        for info in self.some_or_all(Some(&domain)).await? {
+            check_unused(&info)?;
+        }
+        let policies = self.history.control().read(HashName::Policies, &domain).await?;
+        let names = policies.fields.into_iter().map(|(name, _)| name).collect();
+        self.remove(HashName::Policies, &domain, names, MAX_POLICIES).await?;
+        self.remove(HashName::Domains, "", vec![domain.clone()], MAX_NAMES).await?;
+        self.boards.forget(&domain);
+        if let Some(cached) = self.boards.views.get(&domain) {
+            cached.forget_reports();
+        }
+        let now = self.history.control().read(HashName::Domains, "").await?.now;
+        let done = format!("forgot domain {domain}");
+        let event = Event { at_ms: millis(now), by: clean(&wish.by), done };
+        let made = self.history.record(&domain, event).await?;
+        Ok(self.history.reply(domain, made, None))
+    }
+
+    async fn remove(
+        &self,
+        hash: HashName,
+        domain: &str,
+        dead: Vec<String>,
+        most: usize,
+    ) -> Result<(), Fault> {
+        let upsert =
+            Upsert { delete: dead, fields: Vec::new(), max_fields: most, keep_for: REMEMBERED };
+        Ok(self.history.control().upsert(hash, domain, &upsert).await?)
+    }
+}
+
+/// Rejects a domain that proxies still report, which would come back, and one with dials or
+/// overrides, which would stay in force unseen.
+fn check_unused(info: &DomainInfo) -> Result<(), Fault> {
+    let DomainInfo { domain, dials, overrides, silent_ms, .. } = info;
+    let reported = millis(REPORTED);
+    if *silent_ms < reported {
+        return Err(Fault::InUse(format!(
+            "proxies reported {domain} {} ago and would report it again: forget it after {} without a report",
+            record::span(*silent_ms),
+            record::span(reported)
+        )));
+    }
+    if dials.saturating_add(*overrides) > 0 {
+        return Err(Fault::InUse(format!(
+            "{domain} has dials ({dials}) or overrides ({overrides}) that would stay in force unseen: clear them first"
+        )));
+    }
+    Ok(())
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,377 @@
+//! Setting, clearing and listing the overrides of single partitions.
+//!
+//! Index and override have different hash tags, so no step changes both.
+//!
+//! * To set an override: list it in the index, set it, and add it to history if it is still listed.
+//!   Else start again.
+//! * To clear an override: check that the index can be written, delete the override, and remove its
+//!   entry from the index if that is unchanged. Else start again.
+//!
+//! History records each change. If the backend does not answer, history records the attempt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quotagate_quota::protocol::{MAX_KEY, MAX_UNITS, Reservation};
+use quotagate_quota::request::naming::{DigestKey, Name};
+
+use quotagate_store::key::is_policy;
+
+use super::dials::check_time;
+use super::history::{History, Made};
+use super::shape::arrange;
+use crate::api::{Allow, Changed, ClearOverride, Event, OverrideEntry, PolicyInfo, SetOverride};
+use crate::domain::directory::{Directory, clean};
+use crate::record::{OverrideRecord, left_at, span, write};
+use crate::{Fault, MAX_OVERRIDES, TRIES, millis};
+use quotagate_store::control::{Change, HashName, Key};
+use quotagate_store::store::StoreError;
+
+/// Overrides that are read together.
+const TOGETHER: usize = 64;
+/// Below this age, the override of an entry may not be set yet.
+const YOUNG: Duration = Duration::from_secs(10);
+
+/// Runtime overrides of single partitions.
+pub struct Overrides {
+    pub(crate) directory: Arc<Directory>,
+    history: Arc<History>,
+}
+
+impl Overrides {
+    pub(crate) const fn new(directory: Arc<Directory>, history: Arc<History>) -> Self {
+        Self { directory, history }
+    }
+
+    /// Sets an override, and replaces an existing one.
+    ///
+    /// # Errors
+    /// If a name is not known, a value is out of its bounds, or the backend fails.
+    pub async fn set(&self, wish: &SetOverride) -> Result<Changed, Fault> {
+        if matches!(wish.allow, Allow::Quota(quota) if quota > MAX_UNITS) {
+            return Err(Fault::invalid("allow", format!("a quota must be 0 to {MAX_UNITS}")));
+        }
+        check_time(wish.for_ms)?;
+        check_partition("", &wish.policy, &canonical("", &wish.policy, &wish.partition)?)?;
+        let (domain, policy) =
+            self.directory.domain_and_policy(wish.domain.as_deref(), &wish.policy).await?;
+        let partition = counted(&domain, &policy, &wish.partition)?;
+        let key = check_partition(&domain, &wish.policy, &partition)?;
+        let by = clean(&wish.by);
+        let field = field(&wish.policy, &partition);
+        let value = match wish.allow {
+            Allow::Quota(quota) => quota.to_string(),
+            Allow::Unlimited => "unlimited".to_owned(),
+            Allow::Blocked => "blocked".to_owned(),
+        };
+        let time = wish.for_ms.map_or_else(String::new, |ms| format!(", for {}", span(ms)));
+        let what = format!("override {} {partition}: {}{time}", wish.policy, words(wish.allow));
+        for _ in 0..TRIES {
+            let snapshot = self.history.control().read(HashName::Overrides, &domain).await?;
+            let old = snapshot.get(&field).map(<[u8]>::to_vec);
+            if old.is_none() && snapshot.fields.len() >= MAX_OVERRIDES {
+                return Err(Fault::Full(format!(
+                    "{MAX_OVERRIDES} overrides are set in {domain}: clear some, or list them to drop those that ended"
+                )));
+            }
+            let until_ms = wish.for_ms.map(|for_ms| millis(snapshot.now).saturating_add(for_ms));
+            let at_ms = millis(snapshot.now);
+            let entry =
+                write(&OverrideRecord { allow: wish.allow, until_ms, by: by.clone(), at_ms });
+            let listing = index(&field, old.clone(), Some(entry.clone()));
+            if self.history.control().change(&domain, &listing).await?.is_none() {
+                continue;
+            }
+            let event = |done: String| Event { at_ms, by: by.clone(), done };
+            if let Err(error) = self.history.control().set_override(&key, &value, wish.for_ms).await
+            {
+                let doubtful = matches!(error, StoreError::NoAnswer(_));
+                let undo = if doubtful {
+                    // It may be in force, so it stays listed. Listing drops the entry if it is not.
+                    let said =
+                        write(&event(format!("tried to set {what}; the backend did not answer")));
+                    Change { event: Some(said), ..index(&field, Some(entry.clone()), Some(entry)) }
+                } else {
+                    index(&field, Some(entry), old)
+                };
+                if let Err(second) = self.history.control().change(&domain, &undo).await {
+                    tracing::warn!(
+                        "the list of overrides of {domain} may name one that is not set: {second}"
+                    );
+                }
+                return Err(error.into());
+            }
+            // A concurrent clear or set may have missed the override, so check the entry again.
+            let event = event(format!("set {what}"));
+            let said = Change {
+                event: Some(write(&event)),
+                ..index(&field, Some(entry.clone()), Some(entry))
+            };
+            let recorded = self.history.control().change(&domain, &said).await;
+            if let Some(version) = recorded
+                .map_err(|error| unrecorded(error, "the override is in force and listed"))?
+            {
+                return Ok(self.made(domain, version, event, partition).await);
+            }
+        }
+        Err(Fault::Contended)
+    }
+
+    /// Clears an override.
+    ///
+    /// # Errors
+    /// If there is none, or the backend fails.
+    pub async fn clear(&self, wish: &ClearOverride) -> Result<Changed, Fault> {
+        let domain = self.directory.domain(wish.domain.as_deref()).await?;
+        let partition = self.cleared(&domain, wish).await?;
+        let key = check_partition(&domain, &wish.policy, &partition)?;
+        let by = clean(&wish.by);
+        let field = field(&wish.policy, &partition);
+        let mut was = false;
+        for _ in 0..TRIES {
+            let snapshot = self.history.control().read(HashName::Overrides, &domain).await?;
+            let old = snapshot.get(&field).map(<[u8]>::to_vec);
+            // Checks that history can record the clear before it happens. If it can, this step
+            // changes nothing.
+            if self
+                .history
+                .control()
+                .change(&domain, &index(&field, old.clone(), old.clone()))
+                .await?
+                .is_none()
+            {
+                continue;
+            }
+            was |= self.history.control().delete(Key::Override(&key)).await?;
+            if old.is_none() && !was {
+                self.directory.check_policy(Some(&domain), &wish.policy).await?;
+                let Ok(shown) = serde_json::to_string(&partition) else {
+                    return Err(Fault::Contended);
+                };
+                return Err(Fault::Absent(format!(
+                    "{} has no override of {shown} in {domain}",
+                    wish.policy
+                )));
+            }
+            let done = format!("cleared override {} {partition}", wish.policy);
+            let event = Event { at_ms: millis(snapshot.now), by: by.clone(), done };
+            let gone = Change { event: Some(write(&event)), ..index(&field, old, None) };
+            let recorded = self.history.control().change(&domain, &gone).await;
+            if let Some(version) =
+                recorded.map_err(|error| unrecorded(error, "the override is cleared"))?
+            {
+                return Ok(self.made(domain, version, event, partition).await);
+            }
+        }
+        Err(Fault::Contended)
+    }
+
+    /// The partition of the override to clear. If the index has it as typed, it stays as typed, so
+    /// that operators can clear an override that the policy no longer counts. Else its entries are
+    /// arranged in the order of the policy.
+    async fn cleared(&self, domain: &str, wish: &ClearOverride) -> Result<String, Fault> {
+        let partition = canonical(domain, &wish.policy, &wish.partition)?;
+        let snapshot = self.history.control().read(HashName::Overrides, domain).await?;
+        if snapshot.get(&field(&wish.policy, &partition)).is_some() {
+            return Ok(partition);
+        }
+        let policies = self.directory.policies(domain).await?;
+        let policy = policies.iter().find(|policy| policy.name == wish.policy);
+        Ok(policy.and_then(|policy| arrange(policy, &partition).ok()).unwrap_or(partition))
+    }
+
+    async fn made(&self, domain: String, version: u64, event: Event, partition: String) -> Changed {
+        self.history.changed(&domain, &event).await;
+        self.history.reply(domain, Made { version, done: event.done }, Some(partition))
+    }
+
+    /// The overrides in force, by policy and partition, at most `limit`. Drops the entries of those
+    /// that have ended.
+    ///
+    /// # Errors
+    /// If the domain is not known, or the backend fails.
+    pub async fn list(
+        &self,
+        domain: Option<&str>,
+        policy: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<OverrideEntry>, Fault> {
+        let names = self.directory.some_or_all(domain).await?;
+        let mut all = Vec::new();
+        for domain in names {
+            let snapshot = self.history.control().read(HashName::Overrides, &domain).await?;
+            let policies = self.directory.policies(&domain).await?;
+            let named =
+                |field: &str| field.split_once(":{").is_some_and(|(name, _)| Some(name) == policy);
+            let mut wanted = snapshot.fields;
+            wanted.retain(|(field, _)| policy.is_none() || named(field));
+            let mut rest = wanted.as_slice();
+            while !rest.is_empty() && all.len() < limit {
+                // Read only as many as were requested.
+                let (some, others) = rest.split_at(rest.len().min(TOGETHER).min(limit - all.len()));
+                rest = others;
+                let mut looks = Vec::with_capacity(some.len());
+                for (field, value) in some {
+                    looks.push(self.listed(&domain, field, value));
+                }
+                for entry in join_all(looks).await {
+                    let unmatched = |entry: OverrideEntry| {
+                        let unmatched = unmatched(&policies, &entry.policy, &entry.partition);
+                        OverrideEntry { unmatched, ..entry }
+                    };
+                    all.extend(entry?.map(unmatched));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The override of an index entry, if it is set.
+    pub(crate) async fn listed(
+        &self,
+        domain: &str,
+        field: &str,
+        value: &[u8],
+    ) -> Result<Option<OverrideEntry>, Fault> {
+        let (Some((policy, partition)), Ok(entry)) = (
+            field.strip_suffix('}').and_then(|field| field.split_once(":{")),
+            serde_json::from_slice::<OverrideRecord>(value),
+        ) else {
+            return Ok(None);
+        };
+        let Ok(key) = check_partition(domain, policy, partition) else { return Ok(None) };
+        let seen = self.history.control().get(Key::Override(&key)).await?;
+        let Some(allow) = seen.value.as_deref().and_then(read_allow) else {
+            let old = entry.at_ms.saturating_add(millis(YOUNG)) < millis(seen.now);
+            if seen.value.is_none() && (old || left_at(entry.until_ms, seen.now).is_none()) {
+                self.history
+                    .control()
+                    .change(domain, &index(field, Some(value.to_vec()), None))
+                    .await?;
+            }
+            return Ok(None);
+        };
+        let (domain, policy, partition) =
+            (domain.to_owned(), policy.to_owned(), partition.to_owned());
+        let OverrideRecord { by, at_ms, .. } = entry;
+        let remaining_ms = seen.ttl_ms;
+        Ok(Some(OverrideEntry {
+            domain,
+            policy,
+            partition,
+            allow,
+            remaining_ms,
+            by,
+            at_ms,
+            unmatched: None,
+        }))
+    }
+}
+
+/// Reads the value of an override, as the script does.
+pub(crate) fn read_allow(value: &str) -> Option<Allow> {
+    match value {
+        "unlimited" => Some(Allow::Unlimited),
+        "blocked" => Some(Allow::Blocked),
+        number if number.bytes().all(|b| b.is_ascii_digit()) => {
+            number.parse().ok().map(|quota: u64| Allow::Quota(quota.min(MAX_UNITS)))
+        }
+        _ => None,
+    }
+}
+
+/// The partition as the filter writes it in keys. An empty domain means any.
+pub(crate) fn canonical(domain: &str, policy: &str, typed: &str) -> Result<String, Fault> {
+    let name = Name::parse(typed, Vec::new())
+        .map_err(|error| Fault::invalid("partition", error.to_string()))?;
+    let partition = name.encode(&DigestKey::derived(domain), domain, policy);
+    if name.needs_key() && partition != typed {
+        // The store does not know whether the filter has its own digest key.
+        let reason = "it is so long that keys have a digest of it: use the digest that `top` and logs show, or the \
+                      command `quotagate`, which computes it";
+        return Err(Fault::invalid("partition", reason));
+    }
+    Ok(partition)
+}
+
+/// The partition as the filter writes it, with its entries in the order of the policy's keys.
+///
+/// # Errors
+/// If the policy cannot count it; the text shows a partition that it can.
+pub(crate) fn counted(domain: &str, policy: &PolicyInfo, typed: &str) -> Result<String, Fault> {
+    let partition = canonical(domain, &policy.name, typed)?;
+    arrange(policy, &partition).map_err(|reason| Fault::invalid("partition", reason))
+}
+
+/// Why no request can match an override of this policy and partition, judging by the reports of
+/// filters.
+pub(crate) fn unmatched(policies: &[PolicyInfo], name: &str, partition: &str) -> Option<String> {
+    let Some(policy) = policies.iter().find(|policy| policy.name == name) else {
+        return Some(format!("no filter reports the policy {name} any more"));
+    };
+    match arrange(policy, partition) {
+        Ok(ordered) if ordered == partition => None,
+        Ok(ordered) => Some(format!("keys of {name} contain it as {ordered}")),
+        Err(reason) => Some(reason),
+    }
+}
+
+/// The key of a counter, if it is valid. An empty domain means any.
+pub(crate) fn check_partition(
+    domain: &str,
+    policy: &str,
+    partition: &str,
+) -> Result<String, Fault> {
+    let domain = if domain.is_empty() { "any" } else { domain };
+    // The same rule as for reservations.
+    let reservation = Reservation {
+        key: format!("{domain}:{policy}:{{{partition}}}"),
+        window_s: 1,
+        offset_s: 0,
+        quota: 0,
+        want: 1,
+        min: 1,
+        spare: 0,
+        count_denied: false,
+        shadow: false,
+    };
+    match reservation.check() {
+        Ok(_) if is_policy(policy) => Ok(reservation.key),
+        Ok(_) => Err(Fault::invalid("policy", "must be 1 to 64 of the characters a-z 0-9 -")),
+        Err(_) => Err(Fault::invalid(
+            "partition",
+            format!(
+                "must be written as in keys: printable ASCII without spaces or braces, and at most {MAX_KEY} bytes"
+            ),
+        )),
+    }
+}
+
+/// A change of the index without history.
+fn index(field: &str, old: Option<Vec<u8>>, new: Option<Vec<u8>>) -> Change {
+    Change { hash: HashName::Overrides, field: field.to_owned(), old, new, event: None }
+}
+
+/// Adds to the error of the last step what the steps before it have done.
+fn unrecorded(error: StoreError, done: &str) -> StoreError {
+    let add = |reason| format!("{reason}; {done}, but history does not record it: try again");
+    match error {
+        StoreError::Unreachable(reason) => StoreError::Unreachable(add(reason)),
+        StoreError::NoAnswer(reason) => StoreError::NoAnswer(add(reason)),
+        StoreError::Refused(reason) => StoreError::Refused(add(reason)),
+        StoreError::Late | StoreError::Rolled => error,
+    }
+}
+
+fn field(policy: &str, partition: &str) -> String {
+    format!("{policy}:{{{partition}}}")
+}
+
+fn words(allow: Allow) -> String {
+    match allow {
+        Allow::Quota(quota) => format!("quota {quota}"),
+        Allow::Unlimited => "unlimited".to_owned(),
+        Allow::Blocked => "blocked".to_owned(),
+    }
+}

@@ -1,0 +1,207 @@
+//! The state of domains at one moment.
+//!
+//! The last read of up to [`MAX_DOMAINS`] domains is kept, so that their overrides are read again
+//! only with a new version.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use tokio::time::{sleep, timeout};
+
+use super::directory::{Directory, Written, merged};
+use super::view::View;
+use super::views::Views;
+use crate::api::Board;
+use crate::{Fault, MAX_DOMAINS};
+use quotagate_store::store::StoreError;
+
+/// How long a glance waits for the names, and then again for all domains together.
+const GLANCE: Duration = Duration::from_millis(500);
+/// How old the policies of a glance may be if the version is unchanged.
+const POLICIES: Duration = Duration::from_secs(10);
+
+/// How often domains without traffic are read, for the gauges of `/metrics`, and how soon after a
+/// failure.
+const QUIET: Duration = Duration::from_secs(10);
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// The state of domains at one moment.
+pub struct Boards {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) views: Arc<Views>,
+    kept: Kept,
+}
+
+/// The last read, by domain.
+#[derive(Default)]
+struct Kept(Mutex<HashMap<String, Arc<Read>>>);
+
+/// A domain as read.
+struct Read {
+    view: Arc<View>,
+    written: Written,
+    written_at: Instant,
+}
+
+/// How exact a board must be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Everything is read again.
+    Close,
+    /// Policies may be [`POLICIES`] old, and a fresh view in [`Views`] is used as it is.
+    Glance,
+}
+
+impl Kept {
+    fn get(&self, domain: &str) -> Option<Arc<Read>> {
+        self.lock().get(domain).cloned()
+    }
+
+    fn keep(&self, domain: &str, read: &Arc<Read>) {
+        let mut kept = self.lock();
+        if kept.len() < MAX_DOMAINS || kept.contains_key(domain) {
+            kept.insert(domain.to_owned(), Arc::clone(read));
+        }
+    }
+
+    /// No panic can happen while it is locked, so a poisoned lock guards consistent data.
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Read>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Boards {
+    pub(crate) fn new(directory: Arc<Directory>, views: Arc<Views>) -> Self {
+        Self { directory, views, kept: Kept::default() }
+    }
+
+    /// The board of a domain, or of all that can be read.
+    ///
+    /// # Errors
+    /// If the domain is not known, or the backend fails for all of them.
+    pub async fn read_all(&self, domain: Option<&str>) -> Result<Vec<Board>, Fault> {
+        let names = self.directory.some_or_all(domain).await?;
+        let (mut boards, mut failed) = (Vec::new(), None);
+        let reads = join_all(names.iter().map(|domain| self.read(domain, Look::Close))).await;
+        for (domain, read) in names.iter().zip(reads) {
+            match read {
+                Ok(read) => boards.push(self.board(domain, &read)),
+                Err(error) => {
+                    tracing::warn!("no board of {domain}: {error}");
+                    failed = Some(error);
+                }
+            }
+        }
+        match failed {
+            Some(error) if boards.is_empty() => Err(error.into()),
+            _ => Ok(boards),
+        }
+    }
+
+    /// All boards, within a second. A domain that cannot be read in time appears as last read.
+    /// `last` are the domains of the previous glance.
+    pub async fn glance(&self, last: &mut Vec<String>) -> Vec<Board> {
+        if let Ok(Ok(names)) = timeout(GLANCE, self.directory.domains()).await {
+            self.kept.lock().retain(|domain, _| names.contains(domain));
+            *last = names;
+        }
+        let reads = last.iter().map(|domain| async move {
+            let read = match timeout(GLANCE, self.read(domain, Look::Glance)).await {
+                Ok(Ok(read)) => Some(read),
+                _ => self.kept.get(domain),
+            };
+            Some(self.board(domain, &*read?))
+        });
+        join_all(reads).await.into_iter().flatten().collect()
+    }
+
+    /// Reads every reported domain every [`QUIET`], so that its dials stay in the metrics without
+    /// traffic. Never returns.
+    pub(crate) async fn keep_quiet(&self) {
+        loop {
+            let whole = self.read_quiet().await;
+            sleep(if whole { QUIET } else { AFTER_FAILURE }).await;
+        }
+    }
+
+    /// Reads the domains that filters have reported, at most [`MAX_DOMAINS`]. Returns whether all
+    /// could be read.
+    pub(crate) async fn read_quiet(&self) -> bool {
+        let Ok(Ok(names)) = timeout(GLANCE, self.directory.domains()).await else { return false };
+        self.kept.lock().retain(|domain, _| names.contains(domain));
+        let mut whole = true;
+        for domain in names.iter().take(MAX_DOMAINS) {
+            whole &= matches!(timeout(GLANCE, self.read(domain, Look::Glance)).await, Ok(Ok(_)));
+        }
+        whole
+    }
+
+    /// Drops the last read of a domain.
+    pub(crate) fn forget(&self, domain: &str) {
+        self.kept.lock().remove(domain);
+    }
+
+    /// The number of dials and of overrides in force, for each domain that filters have reported or
+    /// ask for.
+    pub fn in_force(&self) -> Vec<(String, usize, usize)> {
+        let mut views = self.last_views();
+        for cached in self.views.all() {
+            let Some(view) = cached.view() else { continue };
+            match views.get_mut(&*cached.name) {
+                Some(last) if last.at >= view.at => {}
+                Some(last) => *last = view,
+                None if cached.is_wanted() => drop(views.insert(cached.name.to_string(), view)),
+                None => {}
+            }
+        }
+        let count = |(name, view): (String, Arc<View>)| {
+            let now = view.now();
+            (name, view.dials_at(now), view.overrides.count_at(now))
+        };
+        views.into_iter().map(count).collect()
+    }
+
+    /// The last view of each domain.
+    fn last_views(&self) -> BTreeMap<String, Arc<View>> {
+        let kept = self.kept.lock();
+        kept.iter().map(|(domain, read)| (domain.clone(), Arc::clone(&read.view))).collect()
+    }
+
+    async fn read(&self, domain: &str, look: Look) -> Result<Arc<Read>, StoreError> {
+        let last = self.kept.get(domain);
+        let at_hand = || self.views.get(domain).and_then(|cached| cached.fresh());
+        let view = match at_hand().filter(|_| look == Look::Glance) {
+            Some(view) => view,
+            None => Arc::new(self.views.view(domain, last.as_ref().map(|last| &*last.view)).await?),
+        };
+        let same = |last: &&Arc<Read>| {
+            look == Look::Glance
+                && last.view.version() == view.version()
+                && last.written_at.elapsed() < POLICIES
+        };
+        let (written, written_at) = match last.as_ref().filter(same) {
+            Some(last) => (Arc::clone(&last.written), last.written_at),
+            None => (self.directory.written(domain).await?, Instant::now()),
+        };
+        let read = Arc::new(Read { view, written, written_at });
+        self.kept.keep(domain, &read);
+        Ok(read)
+    }
+
+    fn board(&self, domain: &str, read: &Read) -> Board {
+        let Read { view, written, .. } = read;
+        let now = view.now();
+        let dials =
+            view.dials().iter().filter_map(|(policy, dial)| dial.entry(policy, now)).collect();
+        Board {
+            domain: domain.to_owned(),
+            version: view.version(),
+            durable: self.directory.control().durable(),
+            policies: merged(written, self.views.get(domain).as_deref()),
+            dials,
+            overrides: u64::try_from(view.overrides.count_at(now)).unwrap_or(u64::MAX),
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The known domains and policies, and the name of the operator who makes a change.
+//!
+//! Bounds: [`MAX_NAMES`] domains reported within [`REMEMBERED`], and [`MAX_POLICIES`] policies in
+//! each. Older ones are deleted when a store writes, and expire if no store writes any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use quotagate_store::key::is_domain;
+
+use super::views::{Views, Watched};
+use crate::api::{MAX_BY, PolicyInfo};
+use crate::record::{DomainRecord, read_policy, write};
+use crate::{Fault, MAX_NAMES, MAX_POLICIES, REMEMBERED, millis};
+use quotagate_store::control::{ControlStore, Field, HashName, Snapshot, Upsert};
+use quotagate_store::store::{Store, StoreError};
+
+/// Policies recorded in the backend.
+pub(crate) type Written = Arc<[PolicyInfo]>;
+
+/// The domains and policies that proxies have reported, to this store or another.
+pub struct Directory {
+    store: Arc<dyn Store>,
+    pub(crate) views: Arc<Views>,
+}
+
+impl Directory {
+    pub(crate) const fn new(store: Arc<dyn Store>, views: Arc<Views>) -> Self {
+        Self { store, views }
+    }
+
+    pub(crate) fn control(&self) -> &dyn ControlStore {
+        self.store.control()
+    }
+
+    /// The given domain, or all if none is given.
+    ///
+    /// # Errors
+    /// If the domain is not known, or the backend fails.
+    pub(crate) async fn some_or_all(&self, domain: Option<&str>) -> Result<Vec<String>, Fault> {
+        match domain {
+            Some(domain) => Ok(vec![self.domain(Some(domain)).await?]),
+            None => self.domains().await,
+        }
+    }
+
+    /// The names of all domains that proxies have reported.
+    pub async fn domains(&self) -> Result<Vec<String>, Fault> {
+        let snapshot = self.control().read(HashName::Domains, "").await?;
+        let since = millis(snapshot.now.saturating_sub(REMEMBERED));
+        let mut names: BTreeSet<String> = BTreeSet::new();
+        for (name, value) in &snapshot.fields {
+            let seen = serde_json::from_slice::<DomainRecord>(value).ok();
+            if is_domain(name) && seen.is_some_and(|seen| seen.seen_ms >= since) {
+                names.insert(name.clone());
+            }
+        }
+        let here = self.views.all().into_iter().filter(|cached| !cached.policies().is_empty());
+        names.extend(here.map(|cached| cached.name.to_string()));
+        Ok(names.into_iter().take(MAX_NAMES).collect())
+    }
+
+    /// The given domain, or the only one if none is given. A given domain is also known by its
+    /// policies, so that nothing else needs to be read for it.
+    ///
+    /// # Errors
+    /// If it is not known, or if none is given and several are known.
+    pub async fn domain(&self, given: Option<&str>) -> Result<String, Fault> {
+        if let Some(given) = given.filter(|given| is_domain(given)) {
+            let here = self.views.get(given).is_some_and(|cached| !cached.policies().is_empty());
+            if here || !self.written(given).await?.is_empty() {
+                return Ok(given.to_owned());
+            }
+        }
+        let known = self.domains().await?;
+        match (given, known.as_slice()) {
+            (Some(given), known) if known.iter().any(|name| name == given) => Ok(given.to_owned()),
+            (Some(given), _) => {
+                let reason = format!("no filter has reported a domain {given:?}");
+                Err(Fault::Unknown { field: "domain", reason, known })
+            }
+            (None, [only]) => Ok(only.clone()),
+            (None, []) => {
+                let reason = "no filter has reported a domain yet".to_owned();
+                Err(Fault::Unknown { field: "domain", reason, known })
+            }
+            (None, _) => {
+                let reason = "several domains are known: name one".to_owned();
+                Err(Fault::Invalid { field: "domain", reason, known })
+            }
+        }
+    }
+
+    /// All policies of a domain, by name, reported to this store or another.
+    pub async fn policies(&self, domain: &str) -> Result<Vec<PolicyInfo>, Fault> {
+        let written = self.written(domain).await?;
+        Ok(merged(&written, self.views.get(domain).as_deref()))
+    }
+
+    /// The policies of a domain in the backend, recorded by this store or another.
+    pub(crate) async fn written(&self, domain: &str) -> Result<Written, StoreError> {
+        let snapshot = self.control().read(HashName::Policies, domain).await?;
+        let since = millis(snapshot.now.saturating_sub(REMEMBERED));
+        let written = snapshot.fields.iter().filter_map(|(name, value)| read_policy(name, value));
+        Ok(written.filter(|policy| policy.seen_ms >= since).collect())
+    }
+
+    /// A policy that proxies have reported.
+    ///
+    /// # Errors
+    /// If no proxy has.
+    pub(crate) async fn policy(&self, domain: &str, name: &str) -> Result<PolicyInfo, Fault> {
+        let mut policies = self.policies(domain).await?;
+        match policies.iter().position(|policy| policy.name == name) {
+            Some(at) => Ok(policies.swap_remove(at)),
+            None => {
+                let known = policies.into_iter().map(|policy| policy.name).collect();
+                let reason = format!("no filter has reported a policy {name:?} of {domain}");
+                Err(Fault::Unknown { field: "policy", reason, known })
+            }
+        }
+    }
+
+    /// Checks that the given domain, or any domain, has a policy of this name.
+    ///
+    /// # Errors
+    /// If it has not, with the names that are known.
+    pub async fn check_policy(&self, domain: Option<&str>, name: &str) -> Result<(), Fault> {
+        let domains = self.some_or_all(domain).await?;
+        let mut known = BTreeSet::new();
+        for domain in &domains {
+            known.extend(self.policies(domain).await?.into_iter().map(|policy| policy.name));
+        }
+        if known.contains(name) {
+            return Ok(());
+        }
+        let reason = format!("no filter has reported a policy {name:?}");
+        Err(Fault::Unknown { field: "policy", reason, known: known.into_iter().collect() })
+    }
+
+    /// The given domain, or the only one, and its policy of this name.
+    pub(crate) async fn domain_and_policy(
+        &self,
+        domain: Option<&str>,
+        policy: &str,
+    ) -> Result<(String, PolicyInfo), Fault> {
+        let domain = self.domain(domain).await?;
+        let policy = self.policy(&domain, policy).await?;
+        Ok((domain, policy))
+    }
+
+    /// Writes the reports of a domain to the backend, where other stores find them.
+    pub async fn write_down(&self, cached: &Watched) {
+        let due = cached.due();
+        let Some(seen_ms) = cached.now().map(millis).filter(|_| !due.is_empty()) else { return };
+        let domain = (cached.name.to_string(), write(&DomainRecord { seen_ms }));
+        let written = async {
+            let known = self.control().read(HashName::Domains, "").await?;
+            let (live, dead) = sorted(&known, |name, value| {
+                let seen =
+                    serde_json::from_slice::<DomainRecord>(value).ok().map(|seen| seen.seen_ms);
+                seen.filter(|_| is_domain(name))
+            });
+            if live >= MAX_NAMES && (known.get(&domain.0).is_none() || dead.contains(&domain.0)) {
+                tracing::debug!(
+                    "{MAX_NAMES} domains are recorded already: {} is not recorded",
+                    cached.name
+                );
+                return Ok(());
+            }
+            self.write_to(HashName::Domains, "", &[domain], dead, MAX_NAMES).await?;
+            let known = self.control().read(HashName::Policies, &cached.name).await?;
+            let (_, dead) =
+                sorted(&known, |name, value| read_policy(name, value).map(|policy| policy.seen_ms));
+            self.write_to(HashName::Policies, &cached.name, &due, dead, MAX_POLICIES).await
+        };
+        match written.await {
+            Ok(()) => {}
+            // The next write is in ten minutes. Until then this store keeps the reports in memory.
+            Err(StoreError::Refused(reason)) => {
+                tracing::debug!("cannot record the reports of {}: {reason}", cached.name);
+            }
+            Err(_) => cached.forget_written(),
+        }
+    }
+
+    async fn write_to(
+        &self,
+        hash: HashName,
+        domain: &str,
+        fields: &[Field],
+        dead: Vec<String>,
+        most: usize,
+    ) -> Result<(), StoreError> {
+        let upsert = Upsert {
+            delete: dead,
+            fields: fields.to_vec(),
+            max_fields: most,
+            keep_for: REMEMBERED,
+        };
+        self.control().upsert(hash, domain, &upsert).await
+    }
+}
+
+/// How many fields were reported within [`REMEMBERED`], and the names of the rest.
+fn sorted(
+    snapshot: &Snapshot,
+    seen_ms: impl Fn(&str, &[u8]) -> Option<u64>,
+) -> (usize, Vec<String>) {
+    let since = millis(snapshot.now.saturating_sub(REMEMBERED));
+    let is_dead = |(name, value): &&Field| seen_ms(name, value).is_none_or(|seen| seen < since);
+    let dead: Vec<_> =
+        snapshot.fields.iter().filter(is_dead).map(|(name, _)| name.clone()).collect();
+    (snapshot.fields.len().saturating_sub(dead.len()), dead)
+}
+
+/// The policies in the backend and those reported to this store, by name. The later report wins.
+pub(crate) fn merged(written: &[PolicyInfo], here: Option<&Watched>) -> Vec<PolicyInfo> {
+    let here = here.map(Watched::policies).unwrap_or_default();
+    let mut policies: BTreeMap<String, PolicyInfo> = BTreeMap::new();
+    for mut policy in written.iter().cloned().chain(here) {
+        let known = policies.get(&policy.name);
+        if known.is_some_and(|known| known.seen_ms > policy.seen_ms) {
+            continue;
+        }
+        // A report may leave out what a policy counts by.
+        policy.partition_by = policy.partition_by.or_else(|| known?.partition_by.clone());
+        policies.insert(policy.name.clone(), policy);
+    }
+    policies.into_values().collect()
+}
+
+/// A name that is safe in logs and tables: no control characters, at most [`MAX_BY`] bytes.
+pub fn clean(by: &str) -> String {
+    let mut name: String = by.chars().filter(|c| !c.is_control()).collect();
+    name = name.trim().to_owned();
+    let mut end = name.len().min(MAX_BY);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    if name.is_empty() { "unknown".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_cut_and_lose_control_characters() {
+        assert_eq!(clean("ann\r\n\u{1b}[31m\0"), "ann[31m");
+        assert_eq!(clean(" \t"), "unknown");
+        let long = clean(&"ä".repeat(100));
+        assert_eq!((long.len(), long.chars().count()), (128, 64));
+    }
+}

@@ -1,0 +1,129 @@
+//! The policies that proxies report. This process keeps them, and writes each one to the backend
+//! for other stores if it is new, has changed, or was last written ten minutes ago.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use quotagate_quota::protocol::dials::{
+    MAX_PARTITION_BY, MAX_REPORT, PartitionEntry, PolicyReport, Report,
+};
+use quotagate_quota::protocol::{MAX_UNITS, Window};
+
+use quotagate_store::key::is_policy;
+
+use crate::api::PolicyInfo;
+use crate::record::write;
+use crate::{MAX_POLICIES, REPORTED, millis};
+use quotagate_store::control::Field;
+
+/// How often an unchanged entry is written again.
+const REWRITE: Duration = Duration::from_secs(600);
+/// How often an entry is written at most while proxies report different values.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// The policies of a domain that proxies have reported to this store: at most [`MAX_POLICIES`].
+#[derive(Default)]
+pub struct Known(Mutex<BTreeMap<String, KnownPolicy>>);
+
+struct KnownPolicy {
+    info: PolicyInfo,
+    /// What was last written, and when.
+    written: Option<(PolicyInfo, Instant)>,
+}
+
+impl KnownPolicy {
+    fn is_due(&self) -> bool {
+        self.written.as_ref().is_none_or(|(written, at)| {
+            let same = PolicyInfo { seen_ms: written.seen_ms, ..self.info.clone() } == *written;
+            at.elapsed() > if same { REWRITE } else { AGAIN }
+        })
+    }
+}
+
+impl Known {
+    /// Reads a report and remembers its policies; `None` if it is unreadable.
+    pub fn learn(&self, text: &[u8], at: Option<Duration>) -> Option<Report> {
+        if text.len() > MAX_REPORT {
+            return None;
+        }
+        let mut report: Report = serde_json::from_slice(text).ok()?;
+        report.policies.retain(is_sound);
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seen_ms = millis(at.unwrap_or_else(now));
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for policy in &report.policies {
+            let room = known.len() < MAX_POLICIES;
+            match known.get_mut(&policy.name) {
+                Some(entry) => entry.info = info(policy, entry.info.partition_by.take(), seen_ms),
+                None if room => {
+                    let entry = KnownPolicy { info: info(policy, None, seen_ms), written: None };
+                    known.insert(policy.name.clone(), entry);
+                }
+                None => {}
+            }
+        }
+        Some(report)
+    }
+
+    /// The policies that proxies reported to this store in the last 15 minutes. Older ones are in
+    /// the backend, unless an operator has removed them since.
+    pub fn policies(&self, at: Option<Duration>) -> Vec<PolicyInfo> {
+        let since = at.map_or(0, |now| millis(now.saturating_sub(REPORTED)));
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known
+            .values()
+            .map(|entry| entry.info.clone())
+            .filter(|info| info.seen_ms >= since)
+            .collect()
+    }
+
+    /// The entries that are due, marked as written.
+    pub fn due(&self) -> Vec<Field> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = known.values_mut().filter(|entry| entry.is_due());
+        due.map(|entry| {
+            entry.written = Some((entry.info.clone(), Instant::now()));
+            (entry.info.name.clone(), write(&entry.info))
+        })
+        .collect()
+    }
+
+    /// Whether an entry is due.
+    pub fn is_due(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().any(KnownPolicy::is_due)
+    }
+
+    /// Forgets all reports to this store.
+    pub fn forget_reports(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Forgets that anything was written.
+    pub fn forget_written(&self) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.values_mut().for_each(|entry| entry.written = None);
+    }
+}
+
+fn is_sound(policy: &PolicyReport) -> bool {
+    is_policy(&policy.name)
+        && policy.quota <= MAX_UNITS
+        && Window::new(policy.window_s, 0).is_some()
+}
+
+/// The entry of a policy after a report. If the report does not say what the policy counts by, the
+/// entry keeps what an earlier report `said`.
+fn info(policy: &PolicyReport, said: Option<Vec<PartitionEntry>>, seen_ms: u64) -> PolicyInfo {
+    let PolicyReport { quota, window_s, stagger, mode, on_failure, tiers, .. } = *policy;
+    let partition_by = policy.partition_by.clone().filter(|entries| is_printable(entries)).or(said);
+    let name = policy.name.clone();
+    PolicyInfo { name, quota, window_s, stagger, mode, on_failure, partition_by, tiers, seen_ms }
+}
+
+/// Whether a field can hold it, and operators can read it.
+fn is_printable(entries: &[PartitionEntry]) -> bool {
+    let graphic = |text: &String| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+    entries.iter().all(|entry| graphic(&entry.name) && entry.forms.iter().all(graphic))
+        && write(&entries).len() <= MAX_PARTITION_BY
+}

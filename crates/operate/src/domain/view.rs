@@ -1,0 +1,252 @@
+//! A domain as read from the backend: its dials, and which of its policies have overrides.
+//!
+//! The dials are small, and are read each time. A domain may have ten thousand overrides, so only
+//! an index of them is kept. It is read again with each new version, and otherwise every [`INDEX`].
+//! Bound: a reply to proxies has at most [`MAX_REPLY`] bytes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use quotagate_quota::protocol::dials::{Dial, DialsReply, MAX_REPLY};
+
+use quotagate_store::key::is_policy;
+
+use crate::millis;
+use crate::record::{DialRecord, OverrideRecord, left_at, write};
+use quotagate_store::control::{ControlStore, HashName, Snapshot};
+use quotagate_store::store::StoreError;
+
+/// How often the index of overrides is read without a new version.
+const INDEX: Duration = Duration::from_secs(60);
+/// Most invalid fields that a log line names.
+const NAMED: usize = 3;
+/// Bytes in a reply for dials and names, besides the braces and the version.
+const ROOM: usize = MAX_REPLY - 256;
+
+/// A domain as last read.
+pub struct View {
+    snapshot: Snapshot,
+    /// When it was read.
+    pub at: Instant,
+    dials: Vec<(String, DialRecord)>,
+    pub overrides: Arc<Index>,
+    /// What is wrong with it, for the log; empty if nothing is.
+    pub complaint: String,
+}
+
+/// Which policies have overrides, and when the last override of each ends: `None` if it does not.
+pub struct Index {
+    version: u64,
+    at: Instant,
+    policies: BTreeMap<String, Option<u64>>,
+    /// How many overrides have no end.
+    endless: usize,
+    /// When each of the others ends.
+    ends: Vec<u64>,
+}
+
+impl Index {
+    fn of(version: u64, snapshot: &Snapshot) -> Self {
+        let mut index = Self {
+            version,
+            at: Instant::now(),
+            policies: BTreeMap::new(),
+            endless: 0,
+            ends: Vec::new(),
+        };
+        for (field, value) in &snapshot.fields {
+            let Some((policy, _)) = field.split_once(":{").filter(|(policy, _)| is_policy(policy))
+            else {
+                continue;
+            };
+            let Ok(entry) = serde_json::from_slice::<OverrideRecord>(value) else { continue };
+            match entry.until_ms {
+                Some(until) => index.ends.push(until),
+                None => index.endless = index.endless.saturating_add(1),
+            }
+            let until = index.policies.entry(policy.to_owned()).or_insert(Some(0));
+            *until = until.zip(entry.until_ms).map(|(one, other)| one.max(other));
+        }
+        index
+    }
+
+    /// How many overrides are in force.
+    pub fn count_at(&self, now: Duration) -> usize {
+        let now = millis(now);
+        self.endless.saturating_add(self.ends.iter().filter(|until| **until > now).count())
+    }
+}
+
+impl View {
+    /// The view of a domain that cannot be read: it has no dials.
+    pub fn none() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let snapshot = Snapshot { now, ..Snapshot::default() };
+        let overrides = Arc::new(Index::of(0, &snapshot));
+        Self {
+            snapshot,
+            at: Instant::now(),
+            dials: Vec::new(),
+            overrides,
+            complaint: String::new(),
+        }
+    }
+
+    /// Its version of dials and overrides.
+    pub const fn version(&self) -> u64 {
+        self.snapshot.version
+    }
+
+    /// The backend's time.
+    pub fn now(&self) -> Duration {
+        self.snapshot.now.saturating_add(self.at.elapsed())
+    }
+
+    /// The dials, including those whose time is over.
+    pub fn dials(&self) -> &[(String, DialRecord)] {
+        &self.dials
+    }
+
+    /// How many dials are in force.
+    pub fn dials_at(&self, now: Duration) -> usize {
+        self.dials.iter().filter(|(_, dial)| dial.left_at(now).is_some()).count()
+    }
+
+    /// The reply to proxies, cut to the length that they read.
+    pub fn reply(&self) -> DialsReply {
+        self.cut_reply().0
+    }
+
+    /// The reply, and whether it is complete.
+    fn cut_reply(&self) -> (DialsReply, bool) {
+        let now = self.now();
+        let (mut reply, mut room) =
+            (DialsReply { version: self.snapshot.version, ..<_>::default() }, ROOM);
+        let mut takes = |bytes: usize| {
+            let left = room.checked_sub(bytes);
+            room = left.unwrap_or_default();
+            left.is_some()
+        };
+        let all: Vec<Dial> =
+            self.dials.iter().filter_map(|(policy, dial)| dial.dial(policy, now)).collect();
+        let (dials, mut names) = (all.len(), 0_usize);
+        reply.dials =
+            all.into_iter().take_while(|dial| takes(write(dial).len().saturating_add(1))).collect();
+        for (policy, until) in &self.overrides.policies {
+            if left_at(*until, now).is_some() {
+                names = names.saturating_add(1);
+                // Two quotation marks and a comma.
+                if takes(policy.len().saturating_add(3)) {
+                    reply.overridden.push(policy.clone());
+                }
+            }
+        }
+        let whole = (reply.dials.len(), reply.overridden.len()) == (dials, names);
+        (reply, whole)
+    }
+
+    /// Reads a domain; `last` is the previous view.
+    pub(crate) async fn read(
+        store: &dyn ControlStore,
+        domain: &str,
+        last: Option<&Self>,
+    ) -> Result<Self, StoreError> {
+        let snapshot = store.read(HashName::Dials, domain).await?;
+        let at = Instant::now();
+        let overrides = Self::index(store, domain, snapshot.version, last).await;
+        let (dials, complaint) = understand(&snapshot);
+        let mut view = Self { snapshot, at, dials, overrides, complaint };
+        if !view.cut_reply().1 {
+            let part = if view.complaint.is_empty() { "" } else { "; " };
+            view.complaint += &format!(
+                "{part}a reply of {MAX_REPLY} bytes is too short for all: filters receive only some"
+            );
+        }
+        Ok(view)
+    }
+
+    async fn index(
+        store: &dyn ControlStore,
+        domain: &str,
+        version: u64,
+        last: Option<&Self>,
+    ) -> Arc<Index> {
+        let last = last.map(|last| &last.overrides);
+        let fresh = last.filter(|last| last.version == version && last.at.elapsed() < INDEX);
+        if let Some(last) = fresh {
+            return Arc::clone(last);
+        }
+        match store.read(HashName::Overrides, domain).await {
+            Ok(found) => Arc::new(Index::of(version, &found)),
+            Err(_) => last.map_or_else(|| Arc::clone(&Self::none().overrides), Arc::clone),
+        }
+    }
+}
+
+/// The dials that can be read, and a log text about the rest.
+pub(crate) fn understand(snapshot: &Snapshot) -> (Vec<(String, DialRecord)>, String) {
+    let (mut dials, mut faults) = (Vec::new(), Vec::new());
+    for (policy, value) in &snapshot.fields {
+        match DialRecord::read(policy, value) {
+            Ok(dial) => dials.push((policy.clone(), dial)),
+            Err(fault) => {
+                let shown: String = policy.chars().take(64).collect();
+                faults.push(format!("{shown:?}: {fault}"));
+            }
+        }
+    }
+    let bad = faults.len().saturating_add(usize::try_from(snapshot.left_out).unwrap_or(usize::MAX));
+    if bad == 0 {
+        return (dials, String::new());
+    }
+    faults.truncate(NAMED);
+    let named = if faults.is_empty() { String::new() } else { format!(" ({})", faults.join("; ")) };
+    (dials, format!("ignored fields that are not dials: {bad}{named}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quotagate_store::control::Field;
+
+    fn long(n: usize) -> String {
+        format!("{n:064}")
+    }
+
+    #[test]
+    fn reply_fits_into_what_a_filter_reads() {
+        let dial = br#"{"mode":"enforce","quota":9007199254740991,"on_failure":"allow","until_ms":9007199254740991}"#;
+        let view = |dials: usize, names: usize| {
+            let fields = (0..dials).map(|n| (long(n), dial.to_vec())).collect();
+            let snapshot = Snapshot { version: 1 << 52, fields, ..Snapshot::default() };
+            let over =
+                |n| -> Field { (format!("{}:{{a}}", long(n)), br#"{"allow":"blocked"}"#.to_vec()) };
+            let overrides =
+                Snapshot { fields: (0..names).map(over).collect(), ..Snapshot::default() };
+            let overrides = Arc::new(Index::of(1, &overrides));
+            let dials = understand(&snapshot).0;
+            View { snapshot, at: Instant::now(), dials, overrides, complaint: String::new() }
+        };
+        // As many as a filter has policies.
+        let (reply, whole) = view(64, 64).cut_reply();
+        assert_eq!((reply.dials.len(), reply.overridden.len(), whole), (64, 64, true));
+        for (dials, names) in [(1024, 0), (0, 1024), (200, 1024), (1024, 1024)] {
+            let (reply, whole) = view(dials, names).cut_reply();
+            let length = serde_json::to_vec(&reply).unwrap().len();
+            assert!(
+                length <= MAX_REPLY && length > MAX_REPLY - 512 && !whole,
+                "{dials} {names} {length}"
+            );
+        }
+    }
+
+    #[test]
+    fn index_has_only_valid_policy_names() {
+        let entry = br#"{"allow":"blocked"}"#.to_vec();
+        let large = "x".repeat(8000);
+        let fields = ["p", "P", "", &large].map(|name| (format!("{name}:{{a}}"), entry.clone()));
+        let index = Index::of(1, &Snapshot { fields: fields.into(), ..Snapshot::default() });
+        assert_eq!(index.policies.into_keys().collect::<Vec<_>>(), ["p"]);
+    }
+}

@@ -1,0 +1,338 @@
+//! The dials of domains that proxies ask for, kept in memory.
+//!
+//! The store reads a domain once a second for [`WANTED`] after a proxy last asked for it, and at
+//! once after a change by this store. It reads a view older than [`STALE`] again before it replies,
+//! within [`PATIENCE`]. While the backend cannot be read, the last view stays. Each fault in the
+//! data is logged once, not once a second.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use quotagate_quota::protocol::dials::{DialsReply, Report};
+use quotagate_store::control::{ControlStore, Field};
+use quotagate_store::store::{Store, StoreError};
+use tokio::time::{timeout, timeout_at};
+
+use super::reports::Known;
+use super::view::View;
+use crate::MAX_DOMAINS;
+use crate::api::PolicyInfo;
+
+/// How long a domain is read after a proxy last asked for it.
+const WANTED: Duration = Duration::from_secs(60);
+/// How often a domain is read.
+const EVERY: Duration = Duration::from_secs(1);
+/// How often a domain is read while the backend refuses reads.
+const REFUSED: Duration = Duration::from_secs(10);
+/// A view older than this is read again before the store replies.
+const STALE: Duration = Duration::from_secs(2);
+/// The longest that a proxy's request waits for a read; proxies give up after a second.
+const PATIENCE: Duration = Duration::from_millis(700);
+/// The longest that a single read within [`PATIENCE`] takes.
+const TRY: Duration = Duration::from_millis(600);
+
+/// The domains that proxies ask for: at most [`MAX_DOMAINS`].
+pub struct Views {
+    store: Arc<dyn Store>,
+    watched: RwLock<HashMap<Box<str>, Arc<Watched>>>,
+}
+
+/// Proxies ask for too many domains at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("filters already ask for {MAX_DOMAINS} domains")]
+pub struct Full;
+
+/// A domain kept in memory.
+pub struct Watched {
+    /// Its name.
+    pub name: Box<str>,
+    version: AtomicU64,
+    state: Mutex<State>,
+    /// Locked during a read, so that there is one at a time.
+    reading: tokio::sync::Mutex<()>,
+    known: Known,
+}
+
+struct State {
+    asked: Instant,
+    view: Option<Arc<View>>,
+    /// When a read was last tried.
+    tried: Option<Instant>,
+    /// The fault last logged.
+    complaint: String,
+    /// The earliest time of the next read.
+    not_before: Instant,
+}
+
+impl Watched {
+    fn new(name: &str) -> Self {
+        let now = Instant::now();
+        Self {
+            name: name.into(),
+            version: AtomicU64::new(0),
+            state: Mutex::new(State {
+                asked: now,
+                view: None,
+                tried: None,
+                complaint: String::new(),
+                not_before: now,
+            }),
+            reading: tokio::sync::Mutex::default(),
+            known: Known::default(),
+        }
+    }
+
+    /// The reply to proxies; `None` if the domain has never been read.
+    pub fn reply(&self) -> Option<DialsReply> {
+        self.view().map(|view| view.reply())
+    }
+
+    /// The backend's time; `None` if the domain has never been read.
+    pub fn now(&self) -> Option<Duration> {
+        self.view().map(|view| view.now())
+    }
+
+    /// Reads a report and remembers its policies; `None` if it is unreadable.
+    pub fn learn(&self, text: &[u8]) -> Option<Report> {
+        self.known.learn(text, self.now())
+    }
+
+    /// The policies that proxies reported to this store lately.
+    pub fn policies(&self) -> Vec<PolicyInfo> {
+        self.known.policies(self.now())
+    }
+
+    /// What is to be written, which counts as written from now on.
+    pub(crate) fn due(&self) -> Vec<Field> {
+        self.known.due()
+    }
+
+    /// Whether anything is to be written.
+    pub fn is_due(&self) -> bool {
+        self.known.is_due()
+    }
+
+    /// Forgets all reports to this store.
+    pub(crate) fn forget_reports(&self) {
+        self.known.forget_reports();
+    }
+
+    /// Forgets that anything was written.
+    pub(crate) fn forget_written(&self) {
+        self.known.forget_written();
+    }
+
+    pub(crate) fn view(&self) -> Option<Arc<View>> {
+        self.state().view.clone()
+    }
+
+    /// Whether proxies asked for it within the last minute.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.state().asked + WANTED > Instant::now()
+    }
+
+    /// The view, if it is younger than [`STALE`].
+    pub(crate) fn fresh(&self) -> Option<Arc<View>> {
+        self.view().filter(|view| view.at.elapsed() < STALE)
+    }
+
+    /// Whether it must be read before the store replies: it is old or has never been read, and no
+    /// read has just failed.
+    fn is_stale(&self) -> bool {
+        let (state, now) = (self.state(), Instant::now());
+        let old = state.view.as_ref().is_none_or(|view| view.at + STALE <= now);
+        old && state.not_before <= now && state.tried.is_none_or(|tried| tried + EVERY <= now)
+    }
+
+    fn complain(&self, complaint: String) {
+        let mut state = self.state();
+        if state.complaint != complaint {
+            if !complaint.is_empty() {
+                tracing::warn!("dials of {}: {complaint}", self.name);
+            }
+            state.complaint = complaint;
+        }
+    }
+
+    /// No panic can happen while it is locked, so a poisoned lock guards consistent data.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Views {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, watched: RwLock::default() }
+    }
+
+    pub(crate) fn control(&self) -> &dyn ControlStore {
+        self.store.control()
+    }
+
+    /// Reads a domain; `last` is the previous view.
+    pub(crate) async fn view(&self, domain: &str, last: Option<&View>) -> Result<View, StoreError> {
+        View::read(self.control(), domain, last).await
+    }
+
+    /// The domains in memory.
+    pub fn all(&self) -> Vec<Arc<Watched>> {
+        self.watched.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// A domain, if it is in memory.
+    pub fn get(&self, domain: &str) -> Option<Arc<Watched>> {
+        self.watched.read().unwrap_or_else(PoisonError::into_inner).get(domain).cloned()
+    }
+
+    /// A domain, which is kept in memory from now on.
+    fn want(&self, domain: &str) -> Result<Arc<Watched>, Full> {
+        let now = Instant::now();
+        if let Some(cached) = self.get(domain) {
+            cached.state().asked = now;
+            return Ok(cached);
+        }
+        let mut domains = self.watched.write().unwrap_or_else(PoisonError::into_inner);
+        if domains.len() >= MAX_DOMAINS {
+            domains.retain(|_, cached| cached.state().asked + WANTED > now);
+            if domains.len() >= MAX_DOMAINS {
+                return Err(Full);
+            }
+        }
+        Ok(Arc::clone(
+            domains.entry(domain.into()).or_insert_with(|| Arc::new(Watched::new(domain))),
+        ))
+    }
+
+    /// The version of a domain in memory; 0 for any other.
+    pub fn version(&self, domain: &str) -> u64 {
+        let domains = self.watched.read().unwrap_or_else(PoisonError::into_inner);
+        domains.get(domain).map_or(0, |cached| cached.version.load(Relaxed))
+    }
+
+    /// A domain that a filter asks for, at most two seconds old if the backend can be read.
+    /// Requests that arrive during a read wait for its result.
+    ///
+    /// # Errors
+    /// If filters already ask for [`MAX_DOMAINS`] others.
+    pub async fn wanted(&self, domain: &str) -> Result<Arc<Watched>, Full> {
+        let cached = self.want(domain)?;
+        if cached.is_stale() {
+            let until = tokio::time::Instant::now() + PATIENCE;
+            let read = timeout_at(until, async {
+                let _turn = cached.reading.lock().await;
+                if cached.is_stale() {
+                    // If the read fails or takes too long, the last view stays.
+                    let _ = timeout(TRY, self.read_into(&cached)).await;
+                    cached.state().tried = Some(Instant::now());
+                }
+            });
+            let _ = read.await;
+        }
+        Ok(cached)
+    }
+
+    /// Reads the domains that proxies ask for, once a second. Never returns.
+    pub async fn keep_fresh(&self) {
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let now = Instant::now();
+            let due = |cached: &Arc<Watched>| {
+                let state = cached.state();
+                state.asked + WANTED > now && state.not_before <= now
+            };
+            let all: Vec<_> = self.all().into_iter().filter(due).collect();
+            join_all(all.iter().map(|cached| async {
+                let _turn = cached.reading.lock().await;
+                self.read_into(cached).await;
+            }))
+            .await;
+        }
+    }
+
+    /// Reads a domain again after a change, if it is in memory.
+    pub(crate) async fn reread(&self, domain: &str) {
+        if let Some(cached) = self.get(domain) {
+            let _turn = cached.reading.lock().await;
+            self.read_into(&cached).await;
+        }
+    }
+
+    async fn read_into(&self, cached: &Watched) {
+        match self.view(&cached.name, cached.view().as_deref()).await {
+            Ok(view) => {
+                cached.complain(view.complaint.clone());
+                cached.version.store(view.version(), Relaxed);
+                cached.state().view = Some(Arc::new(view));
+            }
+            Err(StoreError::Refused(reason)) => {
+                cached.complain(format!("they cannot be read: {reason}"));
+                let mut state = cached.state();
+                state.not_before = Instant::now() + REFUSED;
+                // Counting goes on without dials.
+                state.view.get_or_insert_with(|| Arc::new(View::none()));
+            }
+            // `/readyz` reports this fault.
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Operate;
+    use crate::api::{ClearDial, SetDial};
+
+    const REPORT: &[u8] =
+        br#"{"policies":[{"name":"p","quota":5,"window_s":60,"stagger":false,"mode":"enforce",
+        "on_failure":"allow"}]}"#;
+
+    #[tokio::test]
+    async fn unreported_domain_has_gauges_while_filters_ask_for_it() {
+        let operate = Operate::new(quotagate_store::open(&"memory:".parse().unwrap(), "qg"));
+        let cached = operate.views.wanted("gone").await.unwrap();
+        assert_eq!(operate.boards.in_force(), [("gone".to_owned(), 0, 0)]);
+        cached.state().asked = Instant::now().checked_sub(WANTED).unwrap();
+        assert_eq!(operate.boards.in_force(), []);
+        operate.views.wanted("gone").await.unwrap();
+        assert_eq!(operate.boards.in_force().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn gauges_outlive_traffic_and_a_restart_of_the_store() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let operate = Operate::new(Arc::clone(&store));
+        let cached = operate.views.wanted("shop").await.unwrap();
+        cached.learn(REPORT).unwrap();
+        operate.directory.write_down(&cached).await;
+        let dial = SetDial {
+            domain: None,
+            policy: "p".to_owned(),
+            mode: None,
+            quota: Some(7),
+            on_failure: None,
+            for_ms: None,
+            by: "ann".to_owned(),
+        };
+        operate.dials.set(&dial).await.unwrap();
+        cached.state().asked = Instant::now().checked_sub(WANTED).unwrap();
+        assert!(operate.boards.read_quiet().await);
+        assert_eq!(operate.boards.in_force(), [("shop".to_owned(), 1, 0)]);
+        let started_anew = Operate::new(store);
+        assert!(started_anew.boards.read_quiet().await);
+        assert_eq!(
+            started_anew.boards.in_force(),
+            [("shop".to_owned(), 1, 0)],
+            "no filter asked this one"
+        );
+        let clear = ClearDial { domain: None, policy: "p".to_owned(), by: "ann".to_owned() };
+        operate.dials.clear(&clear).await.unwrap();
+        assert!(started_anew.boards.read_quiet().await);
+        assert_eq!(started_anew.boards.in_force(), [("shop".to_owned(), 0, 0)]);
+    }
+}

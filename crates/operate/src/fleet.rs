@@ -1,0 +1,168 @@
+//! What all processes saw that share the backend.
+//!
+//! Every process that counts publishes what it saw: its fullest and most refused partitions, the
+//! requests of policies, and its calls. A process that an operator looks at reads what the others
+//! published, and merges it with what it saw itself. Nothing of it is on the path of a call.
+//!
+//! * Each publisher has a hash of its own, `<prefix>:published:{<id>}`, with one item per field. It
+//!   expires 20 s after its last write. So a process that is gone disappears, and what is read and
+//!   written is spread over a cluster.
+//! * `<prefix>:publishers:{*}` lists the publishers. Each one renews its entry every minute.
+//!
+//! Bounds: 256 publishers; of each 48 partitions in each list, 62 policies and 52 KiB. What cannot
+//! be read is ignored item by item.
+
+mod identity;
+mod index;
+mod item;
+mod merge;
+mod others;
+mod publish;
+mod requests;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quotagate_store::control::ControlStore;
+use quotagate_store::store::Store;
+
+use self::identity::Identity;
+use self::merge::Aged;
+use self::others::{Others, Reading};
+use self::publish::Publisher;
+use self::requests::Requests;
+use crate::api::{PublisherKind, Rates, Top};
+use crate::millis;
+use crate::watch::{Pace, Wanted, Watch};
+
+/// Most partitions in a list.
+const MAX_LISTED: usize = 100;
+/// Where the clock of the grid begins: no picture is that old.
+const EPOCH: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What all processes saw that share the backend.
+pub struct Fleet {
+    store: Arc<dyn Store>,
+    watch: Arc<Watch>,
+    me: Identity,
+    others: Others,
+    started: Instant,
+}
+
+/// What they saw until one moment.
+pub struct Sight<'a> {
+    fleet: &'a Fleet,
+    others: Arc<Reading>,
+}
+
+impl Fleet {
+    pub(crate) fn new(store: Arc<dyn Store>, watch: Arc<Watch>, kind: PublisherKind) -> Self {
+        let (me, others) = (Identity::new(kind), Others::default());
+        Self { store, watch, me, others, started: Instant::now() }
+    }
+
+    /// Publishes what this process sees. Never returns. In a backend that only this process can
+    /// read, it publishes nothing.
+    pub(crate) async fn keep_published(&self) {
+        if !self.control().durable() {
+            return std::future::pending().await;
+        }
+        let mut publisher = Publisher::new(&self.watch);
+        let mut ticks = tokio::time::interval(publish::EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            publisher.publish(self.control(), &self.me, &self.watch).await;
+        }
+    }
+
+    /// What was seen until now. Reads from the backend, at most every 3 s and for at most 0.7 s.
+    pub async fn look(&self) -> Sight<'_> {
+        let others = self.others.read(self.control(), self.me.id()).await;
+        Sight { fleet: self, others }
+    }
+
+    fn control(&self) -> &dyn ControlStore {
+        self.store.control()
+    }
+}
+
+impl Sight<'_> {
+    /// The fullest and the most refused partitions, and uncounted requests.
+    pub fn top(&self, wanted: Wanted<'_>, limit: usize) -> Top {
+        let limit = limit.clamp(1, MAX_LISTED);
+        let (watch, others) = (&*self.fleet.watch, self.aged());
+        let mut uncounted = self.requests().uncounted();
+        uncounted.retain(|of| wanted.has(&of.domain, &of.policy));
+        uncounted.truncate(limit);
+        let me = self.fleet.me.publisher();
+        let them = self.others.pictures.iter().map(|(publisher, ..)| publisher.clone());
+        Top {
+            fullest: merge::fullest(watch, &others, limit, wanted),
+            refused: merge::refused(watch, &others, limit, wanted),
+            uncounted,
+            publishers: std::iter::once(me).chain(them).collect(),
+            incomplete: self.others.incomplete.clone(),
+        }
+    }
+
+    /// Requests per second of each policy, by name.
+    pub fn rates(&self) -> Vec<Rates> {
+        self.requests().rates()
+    }
+
+    /// The calls of all processes; those of this one are `own`.
+    pub fn pace(&self, own: Pace) -> Pace {
+        let theirs = self.others.pictures.iter().map(|(_, _, picture)| picture.pace);
+        let timed: Vec<_> = theirs.chain([own]).collect();
+        let per_s: f64 = timed.iter().map(|pace| pace.per_s).sum();
+        let of = |pace: &Pace| pace.ms.map(|ms| (ms * pace.per_s, pace.per_s));
+        let (sum, weight) = timed
+            .iter()
+            .filter_map(of)
+            .fold((0.0, 0.0), |(sum, weight), (ms, per_s)| (sum + ms, weight + per_s));
+        Pace { per_s, ms: (weight > 0.0).then(|| sum / weight) }
+    }
+
+    fn requests(&self) -> Requests {
+        let now = EPOCH.saturating_add(self.fleet.started.elapsed());
+        let mut requests = Requests::new(millis(now));
+        self.fleet.watch.series().iter().for_each(|series| requests.add(series, 0));
+        for (age_ms, picture) in self.aged() {
+            picture.series.iter().for_each(|series| requests.add(series, age_ms));
+        }
+        requests
+    }
+
+    fn aged(&self) -> Vec<Aged<'_>> {
+        let since = millis(self.others.at.elapsed());
+        let pictures = self.others.pictures.iter();
+        pictures.map(|(_, age_ms, picture)| (age_ms.saturating_add(since), picture)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Publisher;
+    use crate::fleet::item::Picture;
+
+    #[tokio::test]
+    async fn calls_of_all_processes_are_added() {
+        let store = quotagate_store::open(&"memory:".parse().unwrap(), "qg");
+        let fleet = Fleet::new(store, Arc::default(), PublisherKind::Store);
+        let pace = |per_s, ms| Pace { per_s, ms };
+        let publisher = fleet.me.publisher();
+        let read = |pace| (publisher.clone(), 0, Picture { pace, ..Picture::default() });
+        let look = |paces: &[Pace]| {
+            let pictures: Vec<(Publisher, u64, Picture)> =
+                paces.iter().copied().map(read).collect();
+            let others = Reading { at: Instant::now(), pictures, incomplete: None };
+            Sight { fleet: &fleet, others: Arc::new(others) }
+        };
+        assert_eq!(look(&[]).pace(pace(4.0, Some(1.0))), pace(4.0, Some(1.0)));
+        let two = look(&[pace(12.0, Some(2.0)), pace(0.0, None)]);
+        assert_eq!(two.pace(pace(4.0, Some(1.0))), pace(16.0, Some(1.75)));
+        assert_eq!(look(&[pace(0.0, None)]).pace(pace(0.0, None)), pace(0.0, None));
+    }
+}

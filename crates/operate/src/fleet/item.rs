@@ -1,0 +1,281 @@
+//! A picture as the fields of a hash: one item each. What cannot be read, or is out of its bounds,
+//! is ignored item by item: anything may have written it.
+
+use quotagate_quota::protocol::{MAX_UNITS, MAX_WINDOW_S};
+use quotagate_store::control::{Field, MAX_PUBLISHED, MAX_VALUE};
+use quotagate_store::key::{is_domain, is_policy};
+use serde::{Deserialize, Serialize};
+
+use crate::api::{Refused, Usage};
+use crate::watch::{Pace, STEPS, Series, Sighting, Wanted, Watch};
+
+/// Most partitions in each list of a picture.
+pub const LISTED: usize = 48;
+/// Most policies of a picture.
+const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - 2;
+/// Most bytes of both lists, and of all policies.
+const LISTS_BYTES: usize = 32 * 1024;
+const POLICIES_BYTES: usize = 16 * 1024;
+
+/// What a process saw.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Picture {
+    /// When it was taken, in milliseconds of the backend's clock.
+    pub at_ms: u64,
+    /// Its calls.
+    pub pace: Pace,
+    /// The fullest partitions.
+    pub fullest: Vec<Sighting>,
+    /// The most refused partitions.
+    pub refused: Vec<Refused>,
+    /// Requests of policies.
+    pub series: Vec<Series>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Item {
+    AtMs(u64),
+    Pace(Pace),
+    Fullest(Sighting),
+    Refused(Refused),
+    Series(Series),
+}
+
+impl Picture {
+    /// What this process saw until now.
+    pub fn take(watch: &Watch, pace: Pace, at_ms: u64) -> Self {
+        let mut series = watch.series();
+        // What went wrong comes first, then the busiest.
+        series.sort_by_cached_key(|series| {
+            let sums = series.counts.each_ref().map(|column| column.iter().sum::<u64>());
+            let [.., missing_identity, store_error] = sums;
+            let name = (series.domain.clone(), series.policy.clone());
+            let sums = (missing_identity.saturating_add(store_error), sums.iter().sum::<u64>());
+            (std::cmp::Reverse(sums), name)
+        });
+        series.truncate(POLICIES);
+        let all = Wanted::default();
+        let (fullest, refused) = (watch.fullest(LISTED, all), watch.refused(LISTED, all));
+        Self { at_ms, pace, fullest, refused, series }
+    }
+
+    /// Whether nothing was seen.
+    pub const fn is_empty(&self) -> bool {
+        self.fullest.is_empty() && self.refused.is_empty() && self.series.is_empty()
+    }
+
+    /// Its fields: at most [`MAX_PUBLISHED`], and bounded in bytes.
+    pub fn fields(self) -> Vec<Field> {
+        let head = [Item::AtMs(self.at_ms), Item::Pace(self.pace)];
+        let lists = interleave(
+            self.fullest.into_iter().map(Item::Fullest),
+            self.refused.into_iter().map(Item::Refused),
+        );
+        let values = values(head, MAX_VALUE)
+            .chain(values(lists, LISTS_BYTES))
+            .chain(values(self.series.into_iter().map(Item::Series), POLICIES_BYTES));
+        let named = values.enumerate().map(|(index, value)| (index.to_string(), value));
+        named.take(MAX_PUBLISHED).collect()
+    }
+
+    /// Reads one; `None` without a time.
+    pub fn read(fields: &[Field]) -> Option<Self> {
+        let (mut picture, mut at) = (Self::default(), None);
+        for (_, value) in fields {
+            match serde_json::from_slice(value) {
+                Ok(Item::AtMs(at_ms)) => at = Some(at_ms),
+                Ok(Item::Pace(pace)) if is_sound_pace(&pace) => picture.pace = pace,
+                Ok(Item::Fullest(sighting)) if is_sound_usage(&sighting.usage) => {
+                    picture.fullest.push(sighting);
+                }
+                Ok(Item::Refused(refused)) if is_sound_refused(&refused) => {
+                    picture.refused.push(refused);
+                }
+                Ok(Item::Series(series)) if is_sound_series(&series) => picture.series.push(series),
+                _ => {}
+            }
+        }
+        Some(Self { at_ms: at?, ..picture })
+    }
+}
+
+/// The first items that fit into so many bytes. One that no reader accepts is left out.
+fn values(items: impl IntoIterator<Item = Item>, bytes: usize) -> impl Iterator<Item = Vec<u8>> {
+    let mut left = bytes;
+    let values = items.into_iter().filter_map(|item| serde_json::to_vec(&item).ok());
+    values.filter(|value| value.len() <= MAX_VALUE).map_while(move |value| {
+        left = left.checked_sub(value.len())?;
+        Some(value)
+    })
+}
+
+fn interleave<T>(one: impl Iterator<Item = T>, other: impl Iterator<Item = T>) -> Vec<T> {
+    let (mut one, mut other) = (one.fuse(), other.fuse());
+    let mut all = Vec::new();
+    loop {
+        let before = all.len();
+        all.extend(one.next());
+        all.extend(other.next());
+        if all.len() == before {
+            return all;
+        }
+    }
+}
+
+fn is_sound_pace(pace: &Pace) -> bool {
+    let sound = |number: f64| number.is_finite() && (0.0..=1e12).contains(&number);
+    sound(pace.per_s) && pace.ms.is_none_or(sound)
+}
+
+fn is_sound_usage(usage: &Usage) -> bool {
+    let Usage { domain, policy, partition, used, quota, window_s, reset_ms, .. } = usage;
+    is_key(domain, policy, partition)
+        && *used <= MAX_UNITS
+        && quota.is_some_and(|quota| quota <= MAX_UNITS)
+        && (1..=MAX_WINDOW_S).contains(window_s)
+        && *reset_ms <= u64::from(*window_s).saturating_mul(1000)
+}
+
+fn is_sound_refused(refused: &Refused) -> bool {
+    let Refused { domain, policy, partition, requests, error } = refused;
+    is_key(domain, policy, partition) && *requests <= MAX_UNITS && error <= requests
+}
+
+fn is_sound_series(series: &Series) -> bool {
+    let Series { domain, policy, counts, .. } = series;
+    let sound =
+        |column: &Vec<u64>| column.len() <= STEPS && column.iter().all(|count| *count <= MAX_UNITS);
+    is_domain(domain) && is_policy(policy) && counts.iter().all(sound)
+}
+
+fn is_key(domain: &str, policy: &str, partition: &str) -> bool {
+    is_domain(domain) && is_policy(policy) && partition.bytes().all(|b| b.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::QuotaFrom;
+
+    fn sighting(partition: &str) -> Sighting {
+        let usage = Usage {
+            domain: "d".to_owned(),
+            policy: "p".to_owned(),
+            partition: partition.to_owned(),
+            used: 3,
+            quota: Some(10),
+            quota_from: QuotaFrom::Override,
+            window_s: 60,
+            reset_ms: 60_000,
+        };
+        Sighting { usage, window: 7, age_ms: 5 }
+    }
+
+    fn refused(partition: &str) -> Refused {
+        let (domain, policy) = ("d".to_owned(), "p".to_owned());
+        Refused { domain, policy, partition: partition.to_owned(), requests: 9, error: 2 }
+    }
+
+    fn series(policy: &str) -> Series {
+        let counts = [vec![1; STEPS], vec![], vec![], vec![], vec![7; STEPS]];
+        Series { domain: "d".to_owned(), policy: policy.to_owned(), age_ms: 9, counts }
+    }
+
+    #[test]
+    fn picture_survives_its_fields() {
+        let picture = Picture {
+            at_ms: 77,
+            pace: Pace { per_s: 2.5, ms: None },
+            fullest: vec![sighting("a"), sighting("b")],
+            refused: vec![refused("c")],
+            series: vec![series("p")],
+        };
+        let fields = picture.clone().fields();
+        assert_eq!(fields.len(), 6);
+        assert!(
+            fields.iter().all(|(_, value)| value.starts_with(b"{")),
+            "the script reads no other"
+        );
+        assert_eq!(Picture::read(&fields), Some(picture));
+    }
+
+    #[test]
+    fn fields_are_bounded() {
+        let long = |n: usize| format!("{n:0>1000}");
+        let huge = "x".repeat(MAX_VALUE);
+        let mut picture = Picture {
+            fullest: (0..LISTED).map(|n| sighting(&long(n))).collect(),
+            refused: (0..LISTED).map(|n| refused(&long(n))).collect(),
+            series: (0..POLICIES).map(|n| series(&format!("p{n}"))).collect(),
+            ..Picture::default()
+        };
+        picture.fullest.insert(0, sighting(&huge));
+        let fields = picture.fields();
+        let bytes: usize = fields.iter().map(|(_, value)| value.len()).sum();
+        assert!(bytes <= LISTS_BYTES + POLICIES_BYTES + MAX_VALUE, "{bytes}");
+        let read = Picture::read(&fields).unwrap();
+        assert!(read.fullest.len() > 9 && read.refused.len() > 9 && read.series.len() > 9);
+        assert_eq!(read.fullest[0], sighting(&long(0)), "one that is too large is left out");
+        let short = |n: usize| n.to_string();
+        let picture = Picture {
+            fullest: (0..LISTED).map(|n| sighting(&short(n))).collect(),
+            refused: (0..LISTED).map(|n| refused(&short(n))).collect(),
+            ..Picture::default()
+        };
+        assert_eq!(picture.fields().len(), 2 * LISTED + 2);
+        assert_eq!(POLICIES + 2 * LISTED + 2, MAX_PUBLISHED);
+    }
+
+    #[test]
+    fn hostile_items_are_ignored_one_by_one() {
+        let good = [json!({"at_ms": 5}), json!({"fullest": sighting("a")})];
+        let with = |item: &str, field: &str, value: Value| {
+            let mut wrong = match item {
+                "fullest" => json!({"fullest": sighting("a")}),
+                "refused" => json!({"refused": refused("a")}),
+                _ => json!({"series": series("p")}),
+            };
+            wrong[item][field] = value;
+            wrong
+        };
+        let mut fields: Vec<Field> = [
+            with("fullest", "domain", json!("D")),
+            with("fullest", "policy", json!("<script>")),
+            with("fullest", "partition", json!("a\u{1b}[2J")),
+            with("fullest", "partition", json!("ä")),
+            with("fullest", "used", json!(u64::MAX)),
+            with("fullest", "used", json!(-1)),
+            with("fullest", "quota", Value::Null),
+            with("fullest", "quota", json!(u64::MAX)),
+            with("fullest", "window_s", json!(0)),
+            with("fullest", "window_s", json!(u32::MAX)),
+            with("fullest", "reset_ms", json!(60_001)),
+            with("fullest", "quota_from", json!("nobody")),
+            with("refused", "partition", json!("a b")),
+            with("refused", "requests", json!(u64::MAX)),
+            with("refused", "error", json!(10)),
+            with("series", "counts", json!([[u64::MAX], [], [], [], []])),
+            with("series", "counts", json!([vec![1; STEPS + 1], [], [], [], []])),
+            with("series", "counts", json!([[], []])),
+            with("series", "domain", json!("")),
+            json!({"pace": {"per_s": -1.0, "ms": null}}),
+            json!({"pace": {"per_s": 1e300, "ms": null}}),
+            json!({"unknown": 7}),
+            json!([]),
+        ]
+        .iter()
+        .map(|wrong| (String::new(), wrong.to_string().into_bytes()))
+        .collect();
+        fields.extend(
+            [&b""[..], b"{", b"\xff", b"{\"at_ms\":\"soon\"}"]
+                .map(|text| (String::new(), text.to_vec())),
+        );
+        assert_eq!(Picture::read(&fields), None, "it has no time");
+        fields.extend(good.iter().map(|good| (String::new(), good.to_string().into_bytes())));
+        let expected = Picture { at_ms: 5, fullest: vec![sighting("a")], ..Picture::default() };
+        assert_eq!(Picture::read(&fields), Some(expected));
+    }
+}

@@ -1,0 +1,159 @@
+//! Merges the lists of partitions that several processes saw.
+
+use std::collections::HashMap;
+
+use quotagate_quota::protocol::MAX_UNITS;
+
+use super::item::Picture;
+use crate::api::{Refused, Usage};
+use crate::watch::{Sighting, Wanted, Watch};
+
+/// A picture and its age in milliseconds.
+pub type Aged<'a> = (u64, &'a Picture);
+
+/// The fullest partitions, the fullest first. Of a partition that several processes saw, the latest
+/// answer counts.
+pub fn fullest(watch: &Watch, others: &[Aged<'_>], limit: usize, wanted: Wanted<'_>) -> Vec<Usage> {
+    let mut latest: HashMap<(&str, &str, &str), Sighting> = HashMap::new();
+    let own = watch.fullest(limit, wanted);
+    for sighting in &own {
+        latest.insert(name(&sighting.usage), sighting.clone());
+    }
+    let theirs = others.iter().flat_map(|(age_ms, picture)| {
+        let wanted = |of: &&Sighting| wanted.has(&of.usage.domain, &of.usage.policy);
+        picture.fullest.iter().filter(wanted).map(|sighting| (*age_ms, sighting))
+    });
+    for (age_ms, sighting) in theirs {
+        let Some(aged) = later(sighting, age_ms) else { continue };
+        let held = latest.entry(name(&sighting.usage)).or_insert_with(|| {
+            // This process may have seen it, too, although it is not among its fullest.
+            watch.sighting(&sighting.usage).unwrap_or_else(|| aged.clone())
+        });
+        if supersedes(&aged, held) {
+            *held = aged;
+        }
+    }
+    let mut fullest: Vec<Usage> = latest.into_values().map(|sighting| sighting.usage).collect();
+    fullest.retain(|usage| usage.reset_ms > 0);
+    fullest.sort_by(|one, other| {
+        fullness(other).total_cmp(&fullness(one)).then_with(|| name(one).cmp(&name(other)))
+    });
+    fullest.truncate(limit);
+    fullest
+}
+
+/// The most refused partitions, the most refused first: the sums of what all processes counted.
+pub fn refused(
+    watch: &Watch,
+    others: &[Aged<'_>],
+    limit: usize,
+    wanted: Wanted<'_>,
+) -> Vec<Refused> {
+    // All that this process knows, so that its part of a sum is complete.
+    let mut all = watch.refused(usize::MAX, wanted);
+    let wanted = |of: &&Refused| wanted.has(&of.domain, &of.policy);
+    all.extend(others.iter().flat_map(|(_, picture)| &picture.refused).filter(wanted).cloned());
+    all.sort_by(|one, other| name_of(one).cmp(&name_of(other)));
+    all.dedup_by(|next, sum| {
+        let same = name_of(next) == name_of(sum);
+        if same {
+            sum.requests = sum.requests.saturating_add(next.requests).min(MAX_UNITS);
+            sum.error = sum.error.saturating_add(next.error).min(sum.requests);
+        }
+        same
+    });
+    // Equal ones stay in the order of their names.
+    all.sort_by_key(|of| std::cmp::Reverse(of.requests));
+    all.truncate(limit);
+    all
+}
+
+/// A sighting as it is `age_ms` later; `None` once its window has ended.
+fn later(sighting: &Sighting, age_ms: u64) -> Option<Sighting> {
+    let mut aged = sighting.clone();
+    aged.usage.reset_ms = aged.usage.reset_ms.checked_sub(age_ms).filter(|left| *left > 0)?;
+    aged.age_ms = aged.age_ms.saturating_add(age_ms);
+    Some(aged)
+}
+
+/// Whether one says more about now than another one of the same partition.
+fn supersedes(one: &Sighting, other: &Sighting) -> bool {
+    if one.usage.window_s == other.usage.window_s && one.window != other.window {
+        return one.window > other.window;
+    }
+    one.age_ms < other.age_ms
+}
+
+fn fullness(usage: &Usage) -> f64 {
+    match usage.quota {
+        Some(0) => 1.0,
+        Some(quota) => usage.used as f64 / quota as f64,
+        None => 0.0,
+    }
+}
+
+fn name(usage: &Usage) -> (&str, &str, &str) {
+    (&usage.domain, &usage.policy, &usage.partition)
+}
+
+fn name_of(refused: &Refused) -> (&str, &str, &str) {
+    (&refused.domain, &refused.policy, &refused.partition)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::QuotaFrom;
+
+    fn seen(partition: &str, used: u64, window: u64, age_ms: u64) -> Sighting {
+        let usage = Usage {
+            domain: "d".to_owned(),
+            policy: "p".to_owned(),
+            partition: partition.to_owned(),
+            used,
+            quota: Some(10),
+            quota_from: QuotaFrom::Reservation,
+            window_s: 60,
+            reset_ms: 30_000,
+        };
+        Sighting { usage, window, age_ms }
+    }
+
+    fn refusals(partition: &str, requests: u64, error: u64) -> Refused {
+        let (domain, policy) = ("d".to_owned(), "p".to_owned());
+        Refused { domain, policy, partition: partition.to_owned(), requests, error }
+    }
+
+    #[test]
+    fn latest_answer_of_the_newest_window_counts() {
+        let picture = |fullest| Picture { fullest, ..Picture::default() };
+        let one = picture(vec![seen("a", 9, 7, 100), seen("b", 9, 7, 0), seen("c", 2, 7, 0)]);
+        let other = picture(vec![seen("a", 3, 7, 50), seen("b", 1, 8, 9000), seen("d", 8, 7, 0)]);
+        let all = Wanted::default();
+        let list = |others: &[Aged<'_>], limit| -> Vec<(String, u64)> {
+            let found = fullest(&Watch::default(), others, limit, all).into_iter();
+            found.map(|usage| (usage.partition, usage.used)).collect()
+        };
+        let expected = [("d", 8), ("a", 3), ("c", 2), ("b", 1)].map(|(p, n)| (p.to_owned(), n));
+        assert_eq!(list(&[(0, &one), (0, &other)], 9), expected);
+        assert_eq!(list(&[(0, &other), (0, &one)], 2), expected[..2]);
+        // The other picture is older than the difference between the answers.
+        assert_eq!(list(&[(0, &one), (500, &other)], 2)[0], ("a".to_owned(), 9));
+        assert_eq!(list(&[(30_000, &one)], 9), [], "the windows have ended");
+        let none = Wanted { policy: Some("q"), ..all };
+        assert!(fullest(&Watch::default(), &[(0, &one)], 9, none).is_empty());
+    }
+
+    #[test]
+    fn refusals_are_summed() {
+        let picture = |refused| Picture { refused, ..Picture::default() };
+        let one = picture(vec![refusals("a", 5, 1), refusals("b", 6, 0)]);
+        let other = picture(vec![refusals("a", 4, 2), refusals("c", MAX_UNITS, 0)]);
+        let twice = picture(vec![refusals("c", MAX_UNITS, MAX_UNITS)]);
+        let others = [(0, &one), (9, &other), (0, &twice)];
+        let found = refused(&Watch::default(), &others, 3, Wanted::default());
+        let expected =
+            [refusals("c", MAX_UNITS, MAX_UNITS), refusals("a", 9, 3), refusals("b", 6, 0)];
+        assert_eq!(found, expected);
+    }
+}

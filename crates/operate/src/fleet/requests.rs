@@ -1,0 +1,159 @@
+//! Adds up the requests of policies, as several processes saw them, on one grid of steps.
+
+use std::collections::BTreeMap;
+
+use crate::MAX_POLICIES;
+use crate::api::{Rates, Uncounted};
+use crate::watch::{STEP, STEPS, Series};
+
+/// Steps of the grid: those of a series, and some that a late one needs in addition.
+const SPAN: usize = STEPS + 8;
+/// How many steps a late picture may hold back the end of the rates.
+const MAX_LAG: usize = 3;
+
+/// The requests of all policies.
+pub struct Requests {
+    /// The step that runs now.
+    now: u64,
+    now_ms: u64,
+    policies: BTreeMap<(String, String), Sum>,
+}
+
+/// The requests of one policy, by how many steps ago they were.
+struct Sum {
+    steps: Box<[[u64; 5]; SPAN]>,
+    /// The first step that any series has.
+    oldest: usize,
+    /// The last step that each series has, as far as it runs: of the newest and of the latest one.
+    newest: usize,
+    latest: usize,
+}
+
+impl Requests {
+    /// No requests. `now_ms` is any clock that runs on: it fixes the grid.
+    pub const fn new(now_ms: u64) -> Self {
+        Self { now: now_ms / step_ms(), now_ms, policies: BTreeMap::new() }
+    }
+
+    /// Adds a series from a picture of this age. At most [`MAX_POLICIES`] policies have a sum.
+    pub fn add(&mut self, series: &Series, age_ms: u64) {
+        let length = series.counts.iter().map(Vec::len).max().unwrap_or_default();
+        let begun = self.now_ms.saturating_sub(age_ms.saturating_add(series.age_ms)) / step_ms();
+        let last = usize::try_from(self.now.saturating_sub(begun)).unwrap_or(SPAN);
+        let name = (series.domain.clone(), series.policy.clone());
+        let room = self.policies.len() < MAX_POLICIES || self.policies.contains_key(&name);
+        if length == 0 || last >= SPAN || !room {
+            return;
+        }
+        let sum = self.policies.entry(name).or_insert_with(|| Sum {
+            steps: Box::new([[0; 5]; SPAN]),
+            oldest: 0,
+            newest: last,
+            latest: last,
+        });
+        sum.oldest = sum.oldest.max(last.saturating_add(length).saturating_sub(1)).min(SPAN - 1);
+        (sum.newest, sum.latest) = (sum.newest.min(last), sum.latest.max(last));
+        for (outcome, column) in series.counts.iter().enumerate() {
+            for (step, count) in sum.steps.iter_mut().skip(last).zip(column.iter().rev()) {
+                if let Some(total) = step.get_mut(outcome) {
+                    *total = total.saturating_add(*count);
+                }
+            }
+        }
+    }
+
+    /// Requests per second of each policy, by name. The last value is of the last step that every
+    /// series has in full.
+    pub fn rates(&self) -> Vec<Rates> {
+        let rates = self.policies.iter().filter_map(|((domain, policy), sum)| {
+            let running = sum.latest.min(sum.newest.saturating_add(MAX_LAG));
+            let whole = sum.steps.get(running.saturating_add(1)..=sum.oldest)?;
+            let whole = whole.get(..whole.len().min(STEPS))?;
+            let a_second = |of: fn(&[u64; 5]) -> u64| -> Vec<f64> {
+                whole.iter().rev().map(|step| of(step) as f64 / STEP.as_secs_f64()).collect()
+            };
+            (!whole.is_empty()).then(|| Rates {
+                domain: domain.clone(),
+                policy: policy.clone(),
+                admitted: a_second(|[admitted, ..]| *admitted),
+                refused: a_second(|[_, refused, ..]| *refused),
+                shadow_refused: a_second(|[_, _, shadow_refused, ..]| *shadow_refused),
+                missing_identity: a_second(|[.., missing_identity, _]| *missing_identity),
+                store_error: a_second(|[.., store_error]| *store_error),
+            })
+        });
+        rates.collect()
+    }
+
+    /// The policies with requests that they could not count or identify, the most such requests
+    /// first.
+    pub fn uncounted(&self) -> Vec<Uncounted> {
+        let uncounted = self.policies.iter().filter_map(|((domain, policy), sum)| {
+            let add = |total: [u64; 2], [.., missing, failed]: &[u64; 5]| {
+                [total[0].saturating_add(*missing), total[1].saturating_add(*failed)]
+            };
+            let [missing_identity, store_error] = sum.steps.iter().fold([0; 2], add);
+            let (domain, policy) = (domain.clone(), policy.clone());
+            let uncounted = Uncounted { domain, policy, store_error, missing_identity };
+            (missing_identity > 0 || store_error > 0).then_some(uncounted)
+        });
+        let mut all: Vec<_> = uncounted.collect();
+        // Equal ones stay in the order of their names.
+        all.sort_by_key(|of| std::cmp::Reverse(of.store_error.saturating_add(of.missing_identity)));
+        all
+    }
+}
+
+const fn step_ms() -> u64 {
+    STEP.as_secs() * 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_000_000_000;
+
+    fn series(policy: &str, age_ms: u64, admitted: &[u64], failed: &[u64]) -> Series {
+        let counts = [admitted.to_vec(), vec![], vec![], vec![], failed.to_vec()];
+        Series { domain: "d".to_owned(), policy: policy.to_owned(), age_ms, counts }
+    }
+
+    #[test]
+    fn own_rates_are_of_whole_steps() {
+        let mut requests = Requests::new(NOW);
+        requests.add(&series("p", 2000, &[30, 0, 50, 7], &[4, 0, 2, 1]), 0);
+        let rates = requests.rates().remove(0);
+        assert_eq!((rates.admitted, rates.refused), (vec![6.0, 0.0, 10.0], vec![0.0; 3]));
+        assert_eq!(rates.store_error, [0.8, 0.0, 0.4]);
+        assert_eq!(requests.uncounted()[0].store_error, 7, "with the step that runs");
+        let mut begun = Requests::new(NOW);
+        begun.add(&series("p", 2000, &[30], &[]), 0);
+        assert!(begun.rates().is_empty());
+    }
+
+    #[test]
+    fn steps_of_the_same_time_are_added_and_a_late_picture_delays_the_end() {
+        let mut requests = Requests::new(NOW);
+        requests.add(&series("p", 1000, &[10, 20, 30, 40], &[]), 0);
+        // Taken 5 s ago: its running step is the one before.
+        requests.add(&series("p", 1000, &[100, 200, 300], &[]), 5000);
+        let admitted = requests.rates().remove(0).admitted;
+        assert_eq!(admitted, [22.0, 44.0], "10 + 100 and 20 + 200 in 5 s");
+        // No picture holds it back by more than three steps.
+        requests.add(&series("p", 0, &[1, 1], &[]), 60_000);
+        assert_eq!(requests.rates().remove(0).admitted.len(), 9);
+    }
+
+    #[test]
+    fn policies_and_lengths_are_bounded() {
+        let mut requests = Requests::new(NOW);
+        for n in 0..MAX_POLICIES + 9 {
+            requests.add(&series(&format!("p{n}"), 0, &[u64::MAX; STEPS], &[u64::MAX; STEPS]), 0);
+            requests.add(&series(&format!("p{n}"), u64::MAX, &[1], &[]), u64::MAX);
+        }
+        assert_eq!(requests.policies.len(), MAX_POLICIES);
+        assert_eq!(requests.rates().remove(0).admitted.len(), STEPS - 1);
+        assert_eq!(requests.uncounted().remove(0).store_error, u64::MAX);
+    }
+}

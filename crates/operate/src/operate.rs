@@ -1,0 +1,143 @@
+//! The state of one process that answers calls: what operators see and change, and what the calls
+//! show.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use quotagate_quota::protocol::dials::DialsReply;
+use quotagate_store::server::{Event, Hooks};
+use quotagate_store::store::Store;
+
+use crate::api::PublisherKind;
+use crate::change::counters::Counters;
+use crate::change::dials::Dials;
+use crate::change::domains::Domains;
+use crate::change::history::History;
+use crate::change::overrides::Overrides;
+use crate::domain::boards::Boards;
+use crate::domain::directory::Directory;
+use crate::domain::views::Views;
+use crate::fleet::Fleet;
+use crate::watch::Watch;
+
+/// What operators see and change: one part for each subject. As [`Hooks`] of the call endpoint, it
+/// observes calls, learns what proxies report, and answers with the dials.
+///
+/// Call order: make one with [`new`](Self::new) or [`in_proxy`](Self::in_proxy), give it to the endpoint, and keep
+/// [`run`](Self::run) running beside it.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use quotagate_operate::Operate;
+/// use quotagate_store::server::{CallEndpoint, Connections, Hooks};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = quotagate_store::open(&"memory:".parse()?, "qg");
+/// let operate = Arc::new(Operate::in_proxy(Arc::clone(&store)));
+/// let hooks: Arc<dyn Hooks> = Arc::clone(&operate) as _;
+/// let endpoint = CallEndpoint::new(store, Arc::new(Connections::default())).hooks(hooks);
+/// let background = tokio::spawn(async move { operate.run().await });
+/// # drop((endpoint, background));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Operate {
+    /// What proxies receive for each domain.
+    pub views: Arc<Views>,
+    /// The known domains and policies.
+    pub directory: Arc<Directory>,
+    /// What was changed, by whom.
+    pub history: Arc<History>,
+    /// Dials of policies.
+    pub dials: Dials,
+    /// Runtime overrides of partitions.
+    pub overrides: Arc<Overrides>,
+    /// Counters of partitions.
+    pub counters: Counters,
+    /// The state of each domain.
+    pub boards: Arc<Boards>,
+    /// The list of domains.
+    pub domains: Domains,
+    /// What the calls of this process show.
+    pub watch: Arc<Watch>,
+    /// What the calls of all processes show that share the backend.
+    pub fleet: Fleet,
+}
+
+impl Operate {
+    /// All parts over `store`, in a store's process. They have read nothing yet.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self::of(store, PublisherKind::Store)
+    }
+
+    /// The same in a proxy's process.
+    pub fn in_proxy(store: Arc<dyn Store>) -> Self {
+        Self::of(store, PublisherKind::Proxy)
+    }
+
+    fn of(store: Arc<dyn Store>, kind: PublisherKind) -> Self {
+        let watch = Arc::new(Watch::default());
+        let fleet = Fleet::new(Arc::clone(&store), Arc::clone(&watch), kind);
+        let views = Arc::new(Views::new(Arc::clone(&store)));
+        let directory = Arc::new(Directory::new(Arc::clone(&store), Arc::clone(&views)));
+        let history = Arc::new(History::new(store, Arc::clone(&views), Arc::clone(&directory)));
+        let overrides = Arc::new(Overrides::new(Arc::clone(&directory), Arc::clone(&history)));
+        let boards = Arc::new(Boards::new(Arc::clone(&directory), Arc::clone(&views)));
+        Self {
+            dials: Dials::new(Arc::clone(&directory), Arc::clone(&history)),
+            counters: Counters::new(Arc::clone(&history), Arc::clone(&overrides)),
+            domains: Domains::new(Arc::clone(&history), Arc::clone(&boards)),
+            views,
+            directory,
+            history,
+            overrides,
+            boards,
+            watch,
+            fleet,
+        }
+    }
+
+    /// Reads the domains that proxies ask for every second, and the others every ten; drops windows
+    /// that have ended; publishes what this process sees. Never returns.
+    pub async fn run(&self) {
+        let reading = async { tokio::join!(self.views.keep_fresh(), self.boards.keep_quiet()) };
+        tokio::join!(reading, self.watch.keep_swept(), self.fleet.keep_published());
+    }
+}
+
+impl Hooks for Operate {
+    fn observe(&self, event: Event<'_>) {
+        match event {
+            Event::Invalid(key) => self.watch.invalid(key),
+            Event::Refunded(refund) => self.watch.refunded(&refund.key, refund.units),
+            Event::Settled(ask, settled) => self.watch.settled(ask, settled),
+            Event::Answered { took, .. } => self.watch.calls.add(took),
+            Event::Received { .. } | Event::Undone(_) => {}
+        }
+    }
+
+    fn version(&self, domain: &str) -> u64 {
+        self.views.version(domain)
+    }
+
+    fn dials<'a>(
+        &'a self,
+        domain: &'a str,
+        report: &'a [u8],
+    ) -> BoxFuture<'a, Result<DialsReply, String>> {
+        async move {
+            let cached = self.views.wanted(domain).await.map_err(|full| full.to_string())?;
+            // Reports decide nothing, so an unreadable one is ignored.
+            if let Some(report) = cached.learn(report) {
+                self.watch.reported(domain, &report);
+                if cached.is_due() {
+                    let (directory, cached) = (Arc::clone(&self.directory), Arc::clone(&cached));
+                    tokio::spawn(async move { directory.write_down(&cached).await });
+                }
+            }
+            cached.reply().ok_or_else(|| "the dials cannot be read".to_owned())
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,220 @@
+//! The values of fields in the backend's hashes, as JSON. An unreadable value counts as absent.
+
+use std::time::Duration;
+
+use quotagate_quota::protocol::dials::{ALL_POLICIES, Dial};
+use quotagate_quota::protocol::{MAX_UNITS, Mode, OnFailure};
+use quotagate_store::key::is_policy;
+use serde::{Deserialize, Serialize};
+
+use crate::api::{Allow, DialEntry, PolicyInfo};
+use crate::millis;
+
+/// The dial of a policy, or of all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DialRecord {
+    /// Whether the policy refuses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// Its quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<u64>,
+    /// What becomes of its requests while the store fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+    /// When it reverts, in milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+    /// The operator who set it.
+    #[serde(default)]
+    pub by: String,
+    /// When it was set, in milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub at_ms: u64,
+}
+
+/// An entry in the index of overrides. The override itself is stored beside the counters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverrideRecord {
+    /// What it was set to.
+    pub allow: Allow,
+    /// When it ends, in milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+    /// The operator who set it.
+    #[serde(default)]
+    pub by: String,
+    /// When it was set, in milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub at_ms: u64,
+}
+
+/// When a proxy last reported a domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainRecord {
+    /// In milliseconds since the Unix epoch.
+    pub seen_ms: u64,
+}
+
+impl DialRecord {
+    /// Reads the dial of a policy.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(policy: &str, value: &[u8]) -> Result<Self, String> {
+        if policy != ALL_POLICIES && !is_policy(policy) {
+            return Err("no policy can have this name".to_owned());
+        }
+        let dial: Self = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+        match dial.quota {
+            Some(_) if policy == ALL_POLICIES => {
+                Err("all policies together have no quota".to_owned())
+            }
+            Some(quota) if quota > MAX_UNITS => Err(format!("the quota is above {MAX_UNITS}")),
+            _ if dial.is_empty() => Err("it sets no field".to_owned()),
+            _ => Ok(dial),
+        }
+    }
+
+    /// Whether it sets no field.
+    pub const fn is_empty(&self) -> bool {
+        self.mode.is_none() && self.quota.is_none() && self.on_failure.is_none()
+    }
+
+    /// Milliseconds left at `now`: `None` once its time is over, `Some(None)` if it has no end.
+    pub fn left_at(&self, now: Duration) -> Option<Option<u64>> {
+        left_at(self.until_ms, now)
+    }
+
+    /// The dial as filters read it.
+    pub fn dial(&self, policy: &str, now: Duration) -> Option<Dial> {
+        let Self { mode, quota, on_failure, .. } = *self;
+        let for_ms = self.left_at(now)?;
+        Some(Dial { policy: policy.to_owned(), mode, quota, on_failure, for_ms })
+    }
+
+    /// The dial as operators read it.
+    pub fn entry(&self, policy: &str, now: Duration) -> Option<DialEntry> {
+        let Self { mode, quota, on_failure, at_ms, .. } = *self;
+        let remaining_ms = self.left_at(now)?;
+        let policy = policy.to_owned();
+        Some(DialEntry {
+            policy,
+            mode,
+            quota,
+            on_failure,
+            remaining_ms,
+            by: self.by.clone(),
+            at_ms,
+        })
+    }
+
+    /// The fields that it sets, in words.
+    pub fn words(&self) -> String {
+        let mode = self.mode.map(|mode| format!("mode {}", word(&mode)));
+        let quota = self.quota.map(|quota| format!("quota {quota}"));
+        let on_failure =
+            self.on_failure.map(|on_failure| format!("on_failure {}", word(&on_failure)));
+        [mode, quota, on_failure].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Milliseconds left at `now` until `until_ms`: `None` once that is past, `Some(None)` without an
+/// end.
+pub fn left_at(until_ms: Option<u64>, now: Duration) -> Option<Option<u64>> {
+    match until_ms {
+        Some(until) => until.checked_sub(millis(now)).filter(|left| *left > 0).map(Some),
+        None => Some(None),
+    }
+}
+
+/// Reads the entry of a policy.
+pub fn read_policy(name: &str, value: &[u8]) -> Option<PolicyInfo> {
+    let info: PolicyInfo = serde_json::from_slice(value).ok()?;
+    (info.name == name && is_policy(name)).then_some(info)
+}
+
+/// A record as the value of a field.
+pub fn write(record: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(record).unwrap_or_default()
+}
+
+/// A length of time as people write it: `1h30m`.
+pub fn span(ms: u64) -> String {
+    let seconds = ms.div_ceil(1000);
+    let parts = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
+    let mut rest = seconds;
+    let mut text = String::new();
+    for (unit, length) in parts {
+        if rest >= length {
+            text += &format!("{}{unit}", rest / length);
+            rest %= length;
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+fn word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_dials_are_rejected() {
+        let good = DialRecord::read(
+            "a-1",
+            br#"{"mode":"shadow","quota":8,"by":"ann","at_ms":5,"more":1}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (good.mode, good.quota, good.words()),
+            (Some(Mode::Shadow), Some(8), "mode shadow, quota 8".into())
+        );
+        assert_eq!(good.dial("a-1", Duration::from_secs(9)).unwrap().for_ms, None);
+        assert!(DialRecord::read("*", br#"{"on_failure":"deny"}"#).is_ok());
+        for (policy, bad) in [
+            ("a", &b""[..]),
+            ("a", b"{"),
+            ("a", b"{}"),
+            ("a", b"[]"),
+            ("a", b"7"),
+            ("a", br#"{"mode":"loud"}"#),
+            ("a", br#"{"quota":-1}"#),
+            ("a", br#"{"quota":9007199254740992}"#),
+            ("a", br#"{"quota":1,"until_ms":"soon"}"#),
+            ("*", br#"{"quota":1}"#),
+            ("A", br#"{"quota":1}"#),
+            ("#version", br#"{"quota":1}"#),
+        ] {
+            assert!(
+                DialRecord::read(policy, bad).is_err(),
+                "{policy} {}",
+                String::from_utf8_lossy(bad)
+            );
+        }
+    }
+
+    #[test]
+    fn a_dial_ends_when_its_time_is_over() {
+        let dial =
+            DialRecord { mode: Some(Mode::Off), until_ms: Some(5000), ..DialRecord::default() };
+        assert_eq!(dial.left_at(Duration::from_millis(4999)), Some(Some(1)));
+        assert_eq!(dial.left_at(Duration::from_millis(5000)), None);
+        assert!(dial.dial("p", Duration::from_secs(6)).is_none());
+    }
+
+    #[test]
+    fn spans_use_days_hours_minutes_and_seconds() {
+        for (ms, text) in
+            [(0, "0s"), (1, "1s"), (3000, "3s"), (5_400_000, "1h30m"), (90_061_000, "1d1h1m1s")]
+        {
+            assert_eq!(span(ms), text);
+        }
+    }
+}

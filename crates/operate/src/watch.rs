@@ -1,0 +1,247 @@
+//! What a store observes in its calls: reservations and units per policy, how full the windows of
+//! partitions are, and the most refused partitions. It decides nothing.
+//!
+//! Bounds: `MAX_POLICIES` policies over all domains, the rest counts as `other`;
+//! `table::MAX_WATCHED` partitions in their current window; `top::KEPT` keys in each slice of the
+//! sketch of refusals. A process sees only its own calls: if several serve a partition, each knows
+//! its counter as of its own last call. [`Fleet`](crate::Fleet) merges what they saw.
+
+mod calls;
+mod picture;
+mod policy;
+mod table;
+mod top;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use quotagate_quota::protocol::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
+
+use quotagate_store::key::{is_domain, is_policy};
+use quotagate_store::store::{CheckedReservation, Settled};
+
+pub use self::calls::{Calls, Totals};
+pub use self::picture::{Pace, Series, Sighting, Wanted};
+use self::policy::{Families, PolicyMetrics};
+pub use self::policy::{STEP, STEPS};
+use self::table::{Seen, Sight, Table};
+use self::top::Sketch;
+use crate::api::{QuotaFrom, Refused, Usage};
+use crate::millis;
+
+/// Most policies over all domains that have their own metrics.
+const MAX_POLICIES: usize = 1024;
+/// The domain and the policy under which the rest is counted.
+const OTHER: &str = "other";
+
+/// Everything that the store observes in its calls.
+#[derive(Default)]
+pub struct Watch {
+    families: Families,
+    /// By `<domain>:<policy>`.
+    policies: RwLock<HashMap<Box<str>, Arc<PolicyMetrics>>>,
+    table: Table,
+    refused: Mutex<Sketch>,
+    watched: Gauge,
+    unwatched: Counter,
+    /// The calls that were answered.
+    pub calls: Calls,
+    reports: AtomicU64,
+}
+
+impl Watch {
+    /// Adds its metrics to `registry`.
+    pub fn register(&self, registry: &mut Registry) {
+        self.families.register(registry);
+        let help = "Partitions watched in their current window";
+        registry.register("partitions_watched", help, self.watched.clone());
+        let help = "Reservations of partitions that are not watched because the table is full";
+        registry.register("partitions_unwatched", help, self.unwatched.clone());
+    }
+
+    /// Records the outcome of a reservation.
+    pub fn settled(&self, ask: &CheckedReservation, settled: &Settled) {
+        let Some((metrics, partition)) = self.metrics_of(&ask.key) else { return };
+        metrics.settled(ask, settled);
+        let Ok(grant) = settled else { return };
+        // A reservation does not say how many requests wait for it. If it is not granted in full,
+        // at least one of them is refused, except in shadow mode.
+        if grant.granted < ask.want && !ask.shadow {
+            self.sketch().add(&ask.key, 1, Instant::now());
+        }
+        if !partition.is_empty() {
+            match self.table.see(ask, grant) {
+                Sight::Watched => {}
+                Sight::Ended(fullness) => metrics.ended(fullness),
+                Sight::NoRoom => drop(self.unwatched.inc()),
+            }
+        }
+    }
+
+    /// Records a reservation that was rejected for its values.
+    pub fn invalid(&self, key: &str) {
+        if let Some((metrics, _)) = self.metrics_of(key) {
+            metrics.invalid();
+        }
+    }
+
+    /// Records refunded units.
+    pub fn refunded(&self, key: &str, units: u64) {
+        if let Some((metrics, _)) = self.metrics_of(key) {
+            metrics.refunded(units);
+        }
+    }
+
+    /// Records a proxy's report of its requests in this domain.
+    pub fn reported(&self, domain: &str, report: &Report) {
+        let now = Instant::now();
+        self.reports.fetch_add(1, Relaxed);
+        for policy in &report.policies {
+            self.metrics(&format!("{domain}:{}", policy.name)).reported(policy, now);
+        }
+        for refusals in report.refused.iter().take(MAX_REFUSALS) {
+            let own = refusals.key.strip_prefix(domain).is_some_and(|rest| rest.starts_with(':'));
+            let graphic = refusals.key.bytes().all(|b| b.is_ascii_graphic());
+            if own
+                && graphic
+                && refusals.key.len() <= MAX_REPORTED_KEY
+                && parts(&refusals.key).is_some()
+            {
+                self.sketch().add(&refusals.key, refusals.requests.min(policy::MOST), now);
+            }
+        }
+    }
+
+    /// Drops windows that have ended.
+    pub fn sweep(&self, now: Instant) {
+        self.table.sweep(now, |key, fullness| {
+            if let Some((metrics, _)) = self.metrics_of(key) {
+                metrics.ended(fullness);
+            }
+        });
+        self.watched.set(i64::try_from(self.table.len()).unwrap_or(i64::MAX));
+    }
+
+    /// Sweeps once a second. Never returns.
+    pub async fn keep_swept(&self) {
+        let mut ticks = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            ticks.tick().await;
+            self.sweep(Instant::now());
+        }
+    }
+
+    /// The quota that the last reservation of this key named in this window, if it is watched.
+    pub fn quota(&self, key: &str, number: u64) -> Option<u64> {
+        self.table.asked(key, number)
+    }
+
+    /// Forgets the quotas that reservations named, because a dial of the policy, or of all
+    /// policies, has changed.
+    pub fn forget(&self, domain: &str, policy: &str) {
+        let meant = |key: &str| {
+            parts(key).is_some_and(|(of, name, _)| {
+                of == domain && (policy == ALL_POLICIES || policy == name)
+            })
+        };
+        self.table.forget_asked(meant);
+    }
+
+    /// The fullest partitions, the fullest first.
+    pub fn fullest(&self, limit: usize, wanted: Wanted<'_>) -> Vec<Sighting> {
+        let now = Instant::now();
+        let found = self.table.fullest(limit, now, |key| is_wanted(key, wanted));
+        found.into_iter().filter_map(|(key, seen)| sighting(&key, &seen, now)).collect()
+    }
+
+    /// What this process last saw of a partition.
+    pub fn sighting(&self, usage: &Usage) -> Option<Sighting> {
+        let key = format!("{}:{}:{{{}}}", usage.domain, usage.policy, usage.partition);
+        sighting(&key, &self.table.get(&key)?, Instant::now())
+    }
+
+    /// The most refused partitions, the most refused first.
+    pub fn refused(&self, limit: usize, wanted: Wanted<'_>) -> Vec<Refused> {
+        let most = self.sketch().most(limit, Instant::now(), |key| is_wanted(key, wanted));
+        let refused = |(key, requests, error): (Box<str>, u64, u64)| {
+            let (domain, policy, partition) = parts(&key)?;
+            let (domain, policy, partition) =
+                (domain.to_owned(), policy.to_owned(), partition.to_owned());
+            Some(Refused { domain, policy, partition, requests, error })
+        };
+        most.into_iter().filter_map(refused).collect()
+    }
+
+    /// The requests of all policies within the last five minutes, as proxies reported them.
+    pub fn series(&self) -> Vec<Series> {
+        let now = Instant::now();
+        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
+        policies.values().filter_map(|metrics| metrics.series(now)).collect()
+    }
+
+    /// A number that changes whenever a call was answered or a proxy reported.
+    pub fn pulse(&self) -> u64 {
+        self.calls.totals().calls.wrapping_add(self.reports.load(Relaxed))
+    }
+
+    /// The metrics of a counter's key, and its partition.
+    fn metrics_of<'a>(&self, key: &'a str) -> Option<(Arc<PolicyMetrics>, &'a str)> {
+        let (name, partition) = key.split_once(":{")?;
+        Some((self.metrics(name), partition))
+    }
+
+    fn metrics(&self, name: &str) -> Arc<PolicyMetrics> {
+        if let Some(metrics) =
+            self.policies.read().unwrap_or_else(PoisonError::into_inner).get(name)
+        {
+            return Arc::clone(metrics);
+        }
+        let (domain, policy) = name.split_once(':').unwrap_or((OTHER, OTHER));
+        let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
+        let known = is_domain(domain) && is_policy(policy) && policies.len() < MAX_POLICIES;
+        let (domain, policy) = if known { (domain, policy) } else { (OTHER, OTHER) };
+        let name = format!("{domain}:{policy}").into_boxed_str();
+        let make = || Arc::new(self.families.policy(domain, policy));
+        Arc::clone(policies.entry(name).or_insert_with(make))
+    }
+
+    /// No panic can happen while it is locked, so a poisoned lock guards nothing that is broken.
+    fn sketch(&self) -> MutexGuard<'_, Sketch> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn sighting(key: &str, seen: &Seen, now: Instant) -> Option<Sighting> {
+    let (domain, policy, partition) = parts(key)?;
+    let usage = Usage {
+        domain: domain.to_owned(),
+        policy: policy.to_owned(),
+        partition: partition.to_owned(),
+        used: seen.used,
+        quota: Some(seen.quota),
+        quota_from: match seen.asked {
+            Some(asked) if asked != seen.quota => QuotaFrom::Override,
+            _ => QuotaFrom::Reservation,
+        },
+        window_s: seen.window_s,
+        reset_ms: millis(seen.end.saturating_duration_since(now)),
+    };
+    let age_ms = millis(now.saturating_duration_since(seen.at));
+    Some(Sighting { usage, window: seen.number, age_ms })
+}
+
+fn is_wanted(key: &str, wanted: Wanted<'_>) -> bool {
+    wanted.is_all() || parts(key).is_some_and(|(domain, policy, _)| wanted.has(domain, policy))
+}
+
+/// Domain, policy and partition of a counter's key.
+fn parts(key: &str) -> Option<(&str, &str, &str)> {
+    let (name, partition) = key.strip_suffix('}')?.split_once(":{")?;
+    let (domain, policy) = name.split_once(':')?;
+    Some((domain, policy, partition))
+}

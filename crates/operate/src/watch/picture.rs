@@ -1,0 +1,64 @@
+//! What a process saw, in a form that other processes can merge. Ages are relative to the moment at
+//! which it was taken.
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::Usage;
+
+/// A partition as of the last answered reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sighting {
+    /// Its counter.
+    #[serde(flatten)]
+    pub usage: Usage,
+    /// The number of the window.
+    pub window: u64,
+    /// Milliseconds since the answer.
+    pub age_ms: u64,
+}
+
+/// The requests of a policy within the last five minutes, as proxies reported them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Series {
+    /// The domain.
+    pub domain: String,
+    /// The policy.
+    pub policy: String,
+    /// Milliseconds since the last step began. That step still runs.
+    pub age_ms: u64,
+    /// The requests of each step of 5 s by outcome, the oldest first, in the order of
+    /// [`PolicyReport`](quotagate_quota::protocol::dials::PolicyReport)'s counts. An empty list
+    /// means zeros.
+    pub counts: [Vec<u64>; 5],
+}
+
+/// Calls per second, and how long they took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pace {
+    /// Calls per second.
+    pub per_s: f64,
+    /// Their mean time in milliseconds; absent if there were none.
+    pub ms: Option<f64>,
+}
+
+/// Domain and policy of what is wanted. Absent: all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// The domain.
+    pub domain: Option<&'a str>,
+    /// The policy.
+    pub policy: Option<&'a str>,
+}
+
+impl Wanted<'_> {
+    /// Whether everything is wanted.
+    pub const fn is_all(&self) -> bool {
+        self.domain.is_none() && self.policy.is_none()
+    }
+
+    /// Whether this policy is wanted.
+    pub fn has(&self, domain: &str, policy: &str) -> bool {
+        self.domain.is_none_or(|wanted| wanted == domain)
+            && self.policy.is_none_or(|wanted| wanted == policy)
+    }
+}

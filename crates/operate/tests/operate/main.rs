@@ -1,0 +1,17 @@
+//! Operating over real backends.
+
+#![cfg(test)]
+
+#[path = "../../../store/tests/store/acl.rs"]
+mod acl;
+mod bounds;
+mod cluster;
+#[path = "../../../store/tests/store/common.rs"]
+mod common;
+mod fleet;
+mod operators;
+mod overrides;
+mod rights;
+mod shapes;
+mod slow;
+mod suite;

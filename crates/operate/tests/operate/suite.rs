@@ -1,0 +1,44 @@
+//! What operators do, as one suite over every backend: memory, Redis, and a Redis Cluster of six
+//! nodes.
+
+mod dials;
+mod overrides;
+
+use std::sync::Arc;
+
+use quotagate_store::store::Store;
+use quotagate_support::cluster::Cluster;
+use quotagate_support::redis::Redis;
+
+use crate::common::open;
+
+async fn suite(store: Arc<dyn Store>) {
+    dials::sets_and_clears_dials(&store).await;
+    dials::merges_fields_of_a_dial(&store).await;
+    dials::reverts_dials_by_themselves(&store).await;
+    dials::refuses_unknown_names_and_values_out_of_bounds(&store).await;
+    dials::shows_other_stores(&store).await;
+    dials::keeps_every_one_of_many_concurrent_changes(&store).await;
+    overrides::overrides_one_partition(&store).await;
+    overrides::ends_overrides_by_themselves(&store).await;
+    overrides::refuses_invalid_overrides(&store).await;
+    overrides::shows_and_resets_counters(&store).await;
+    overrides::finds_composite_partitions(&store).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_conforms() {
+    suite(open("memory:").await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_conforms() {
+    let redis = Redis::start().unwrap();
+    suite(open(&redis.url()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_cluster_conforms() {
+    let cluster = Cluster::start().unwrap();
+    suite(open(&cluster.url()).await).await;
+}

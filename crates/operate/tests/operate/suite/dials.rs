@@ -1,0 +1,180 @@
+//! Setting and clearing dials, and what other stores see of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quotagate_operate::api::{MAX_FOR_MS, SetDial};
+use quotagate_operate::{Fault, Operate};
+use quotagate_quota::protocol::dials::DialsReply;
+use quotagate_quota::protocol::{Mode, OnFailure};
+use quotagate_store::store::Store;
+
+use crate::common::until;
+use crate::operators::{clear, reply, report, reported, set};
+
+pub async fn sets_and_clears_dials(store: &Arc<dyn Store>) {
+    let operate = reported(store, "turns", &["a", "b"]).await;
+    assert_eq!(reply(&operate, "turns").await, DialsReply::default());
+    let made = operate.dials.set(&SetDial { quota: Some(8), ..set("turns", "a") }).await.unwrap();
+    assert_eq!((made.version, made.domain.as_str()), (1, "turns"));
+    assert_eq!(made.done, "set dial a: quota 8");
+    let told = reply(&operate, "turns").await;
+    assert_eq!((told.version, operate.views.version("turns")), (1, 1), "at once");
+    assert_eq!(
+        (told.dials[0].policy.as_str(), told.dials[0].quota, told.dials[0].for_ms),
+        ("a", Some(8), None)
+    );
+    operate
+        .dials
+        .set(&SetDial { mode: Some(Mode::Off), for_ms: Some(60_000), ..set("turns", "*") })
+        .await
+        .unwrap();
+    let board = operate.boards.read_all(Some("turns")).await.unwrap().remove(0);
+    assert_eq!((board.version, board.policies.len(), board.dials.len()), (2, 2, 2));
+    let all = &board.dials[0];
+    assert_eq!((all.policy.as_str(), all.mode, all.by.as_str()), ("*", Some(Mode::Off), "ann"));
+    assert!(all.remaining_ms.is_some_and(|left| (50_000..=60_000).contains(&left)), "{all:?}");
+    let made = operate.dials.clear(&clear("turns", "a")).await.unwrap();
+    assert_eq!((made.version, made.done.as_str()), (3, "cleared dial a"));
+    let absent = operate.dials.clear(&clear("turns", "a")).await.unwrap_err();
+    assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
+    let told = reply(&operate, "turns").await;
+    assert_eq!((told.version, told.dials.len()), (3, 1));
+    let history = operate.history.list(Some("turns"), 2).await.unwrap();
+    let said: Vec<_> =
+        history.iter().map(|event| (event.by.as_str(), event.done.as_str())).collect();
+    assert_eq!(said, [("ben", "cleared dial a"), ("ann", "set dial *: mode off, for 1m")]);
+    assert!(history.iter().all(|event| event.at_ms > 1_700_000_000_000));
+}
+
+pub async fn merges_fields_of_a_dial(store: &Arc<dyn Store>) {
+    let operate = reported(store, "merges", &["a"]).await;
+    let dial = async |wish: SetDial| {
+        operate.dials.set(&wish).await.unwrap();
+        reply(&operate, "merges").await.dials.remove(0)
+    };
+    dial(SetDial { quota: Some(8), for_ms: Some(60_000), ..set("merges", "a") }).await;
+    let both =
+        dial(SetDial { mode: Some(Mode::Shadow), for_ms: Some(90_000), ..set("merges", "a") })
+            .await;
+    assert_eq!((both.quota, both.mode), (Some(8), Some(Mode::Shadow)));
+    assert!(both.for_ms.is_some_and(|left| left > 60_000), "{both:?}");
+    let deny = SetDial { on_failure: Some(OnFailure::Deny), ..set("merges", "a") };
+    let refused = operate.dials.set(&deny).await.unwrap_err().to_string();
+    assert!(
+        refused.starts_with("for_ms: a has mode shadow, quota 8 for another ")
+            && refused
+                .contains("Give a time, or set mode shadow, quota 8 again in the same change"),
+        "{refused}"
+    );
+    // A change that names every timed field may make them permanent.
+    let all = SetDial { quota: Some(8), mode: Some(Mode::Shadow), ..deny };
+    let stays = dial(all).await;
+    assert_eq!(
+        (stays.quota, stays.on_failure, stays.for_ms),
+        (Some(8), Some(OnFailure::Deny), None)
+    );
+    let timed = SetDial { quota: Some(9), for_ms: Some(60_000), ..set("merges", "a") };
+    let refused = operate.dials.set(&timed).await.unwrap_err().to_string();
+    assert!(refused.contains("has mode shadow, on_failure deny until it is cleared"), "{refused}");
+    assert_eq!(reply(&operate, "merges").await.version, 3, "a refused change changes nothing");
+}
+
+pub async fn reverts_dials_by_themselves(store: &Arc<dyn Store>) {
+    let operate = reported(store, "reverts", &["a"]).await;
+    operate
+        .dials
+        .set(&SetDial { quota: Some(8), for_ms: Some(1000), ..set("reverts", "a") })
+        .await
+        .unwrap();
+    assert_eq!(reply(&operate, "reverts").await.dials.len(), 1);
+    until("it reverts", Duration::from_secs(3), async || {
+        reply(&operate, "reverts").await.dials.is_empty().then_some(())
+    })
+    .await;
+    assert!(operate.boards.read_all(Some("reverts")).await.unwrap()[0].dials.is_empty());
+    let absent = operate.dials.clear(&clear("reverts", "a")).await.unwrap_err();
+    assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
+    let mode = SetDial { mode: Some(Mode::Off), ..set("reverts", "a") };
+    operate.dials.set(&mode).await.unwrap();
+    assert_eq!(
+        reply(&operate, "reverts").await.dials[0].quota,
+        None,
+        "an ended dial is not merged"
+    );
+}
+
+pub async fn refuses_unknown_names_and_values_out_of_bounds(store: &Arc<dyn Store>) {
+    let operate = reported(store, "known", &["a", "b"]).await;
+    let fault = async |wish: SetDial| operate.dials.set(&wish).await.unwrap_err();
+    let off = |policy| SetDial { mode: Some(Mode::Off), ..set("known", policy) };
+    match fault(off("c")).await {
+        Fault::Unknown { field, known, .. } => {
+            assert_eq!((field, known), ("policy", vec!["a".into(), "b".into()]))
+        }
+        other => panic!("{other:?}"),
+    }
+    match fault(SetDial { domain: Some("nowhere".to_owned()), ..off("a") }).await {
+        Fault::Unknown { field, known, .. } => {
+            assert!(field == "domain" && known.iter().any(|name| name == "known"), "{known:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    operate.views.wanted("other").await.unwrap().learn(&report(&["z"])).unwrap();
+    match fault(SetDial { domain: None, ..off("a") }).await {
+        Fault::Invalid { field, known, .. } => {
+            assert!(field == "domain" && known.len() >= 2, "{known:?}")
+        }
+        other => panic!("{other:?}"),
+    }
+    for (wish, wrong) in [
+        (set("known", "a"), "mode"),
+        (SetDial { quota: Some(1 << 53), ..set("known", "a") }, "quota"),
+        (SetDial { quota: Some(1), ..set("known", "*") }, "quota"),
+        (SetDial { for_ms: Some(999), ..off("a") }, "for_ms"),
+        (SetDial { for_ms: Some(MAX_FOR_MS + 1), ..off("a") }, "for_ms"),
+    ] {
+        let fault = fault(wish).await;
+        assert!(matches!(&fault, Fault::Invalid { field, .. } if *field == wrong), "{fault:?}");
+    }
+    assert_eq!(reply(&operate, "known").await.version, 0, "nothing was changed");
+}
+
+pub async fn shows_other_stores(store: &Arc<dyn Store>) {
+    let one = reported(store, "shared", &["a"]).await;
+    let other = Operate::new(Arc::clone(store));
+    assert_eq!(reply(&other, "shared").await.version, 0);
+    let names = other.directory.policies("shared").await.unwrap();
+    assert_eq!((names.len(), names[0].name.as_str(), names[0].quota), (1, "a", 5));
+    assert!(other.directory.domains().await.unwrap().iter().any(|name| name == "shared"));
+    one.dials.set(&SetDial { quota: Some(9), ..set("shared", "a") }).await.unwrap();
+    let seen = until("the other store sees it", Duration::from_secs(5), async || {
+        (other.views.version("shared") == 1).then_some(())
+    });
+    tokio::select! {
+        () = other.run() => unreachable!(),
+        () = seen => {}
+    }
+}
+
+pub async fn keeps_every_one_of_many_concurrent_changes(store: &Arc<dyn Store>) {
+    let operate = reported(store, "many", &["a"]).await;
+    let changes = (0..8).map(|n| {
+        let wish = match n % 2 {
+            0 => SetDial { quota: Some(n), ..set("many", "a") },
+            _ => SetDial { mode: Some(Mode::Shadow), ..set("many", "a") },
+        };
+        let operate = &operate;
+        async move { operate.dials.set(&wish).await.unwrap().version }
+    });
+    let mut versions = join_all(changes).await;
+    versions.sort_unstable();
+    assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7, 8]);
+    let dial = reply(&operate, "many").await.dials.remove(0);
+    assert!(
+        dial.quota.is_some() && dial.mode == Some(Mode::Shadow),
+        "no change was lost: {dial:?}"
+    );
+    assert_eq!(operate.history.list(Some("many"), 100).await.unwrap().len(), 8);
+}

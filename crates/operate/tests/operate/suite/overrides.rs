@@ -1,0 +1,237 @@
+//! Overrides, counters, and the partitions that contain a party.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quotagate_operate::Fault;
+use quotagate_operate::api::{
+    Allow, ClearOverride, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
+};
+use quotagate_quota::protocol::{MAX_UNITS, Reservation, Window};
+use quotagate_store::control::HashName;
+use quotagate_store::store::Store;
+
+use crate::common::{one, take, until};
+use crate::operators::{reply, reported, set};
+
+fn over(domain: &str, partition: &str, allow: Allow) -> SetOverride {
+    SetOverride {
+        domain: Some(domain.to_owned()),
+        policy: "p".to_owned(),
+        partition: partition.to_owned(),
+        allow,
+        for_ms: None,
+        by: "ann".to_owned(),
+    }
+}
+
+/// Reserves like a filter that knows no overrides: quota 5, windows of an hour.
+async fn grant(store: &dyn Store, domain: &str, partition: &str, want: u64) -> (u64, u64, u64) {
+    let key = format!("{domain}:p:{{{partition}}}");
+    let grant = one(store, &Reservation { key, window_s: 3600, ..take("", 5, want) }).await;
+    (grant.granted, grant.used, grant.quota)
+}
+
+pub async fn overrides_one_partition(store: &Arc<dyn Store>) {
+    let operate = reported(store, "over", &["p"]).await;
+    let set = async |allow| operate.overrides.set(&over("over", "jwt.sub=a", allow)).await.unwrap();
+    let grant = async |want| grant(&**store, "over", "jwt.sub=a", want).await;
+    assert_eq!(grant(9).await, (5, 5, 5));
+    let made = set(Allow::Quota(7)).await;
+    assert_eq!((made.version, made.done.as_str()), (1, "set override p jwt.sub=a: quota 7"));
+    assert_eq!(reply(&operate, "over").await.overridden, ["p"]);
+    assert_eq!(grant(9).await, (2, 7, 7));
+    set(Allow::Unlimited).await;
+    assert_eq!(grant(9).await, (9, 16, MAX_UNITS));
+    set(Allow::Blocked).await;
+    assert_eq!(grant(9).await, (0, 16, 0));
+    let listed = operate.overrides.list(Some("over"), None, 9).await.unwrap();
+    assert_eq!(
+        (listed.len(), listed[0].partition.as_str(), listed[0].allow),
+        (1, "jwt.sub=a", Allow::Blocked)
+    );
+    assert_eq!((listed[0].by.as_str(), listed[0].remaining_ms), ("ann", None));
+    assert!(operate.overrides.list(Some("over"), Some("q"), 9).await.unwrap().is_empty());
+    assert_eq!(operate.boards.read_all(Some("over")).await.unwrap()[0].overrides, 1);
+    let clear = ClearOverride {
+        domain: Some("over".to_owned()),
+        policy: "p".to_owned(),
+        partition: "jwt.sub=a".to_owned(),
+        by: "ben".to_owned(),
+    };
+    assert_eq!(operate.overrides.clear(&clear).await.unwrap().version, 4);
+    assert_eq!(grant(9).await, (0, 16, 5));
+    assert!(reply(&operate, "over").await.overridden.is_empty());
+    assert!(
+        operate
+            .overrides
+            .list(None, None, 9999)
+            .await
+            .unwrap()
+            .iter()
+            .all(|entry| entry.domain != "over")
+    );
+    let absent = operate.overrides.clear(&clear).await.unwrap_err();
+    assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
+}
+
+pub async fn ends_overrides_by_themselves(store: &Arc<dyn Store>) {
+    let operate = reported(store, "ends", &["p"]).await;
+    let wish = SetOverride { for_ms: Some(1000), ..over("ends", "jwt.sub=a", Allow::Quota(7)) };
+    operate.overrides.set(&wish).await.unwrap();
+    let listed = operate.overrides.list(Some("ends"), Some("p"), 9).await.unwrap();
+    assert!(listed[0].remaining_ms.is_some_and(|left| (1..=1000).contains(&left)), "{listed:?}");
+    assert_eq!(grant(&**store, "ends", "jwt.sub=a", 9).await, (7, 7, 7));
+    until("it ends", Duration::from_secs(3), async || {
+        (grant(&**store, "ends", "jwt.sub=a", 9).await.2 == 5).then_some(())
+    })
+    .await;
+    assert!(operate.overrides.list(Some("ends"), None, 9).await.unwrap().is_empty());
+    assert!(reply(&operate, "ends").await.overridden.is_empty());
+    assert_eq!(
+        store.control().read(HashName::Overrides, "ends").await.unwrap().fields,
+        [],
+        "its entry is dropped"
+    );
+}
+
+pub async fn refuses_invalid_overrides(store: &Arc<dyn Store>) {
+    let operate = reported(store, "cannot", &["p"]).await;
+    for partition in [
+        "",
+        "a b",
+        "{a}",
+        "a",
+        "alice",
+        "ä",
+        "jwt=a",
+        "ip=300.1.1.1",
+        &format!("jwt.sub={}", "a".repeat(5000)),
+    ] {
+        let fault =
+            operate.overrides.set(&over("cannot", partition, Allow::Blocked)).await.unwrap_err();
+        assert!(
+            matches!(fault, Fault::Invalid { field: "partition", .. }),
+            "{partition:?} {fault:?}"
+        );
+    }
+    let fault = operate
+        .overrides
+        .set(&over("cannot", "jwt.sub=a", Allow::Quota(MAX_UNITS + 1)))
+        .await
+        .unwrap_err();
+    assert!(matches!(fault, Fault::Invalid { field: "allow", .. }), "{fault:?}");
+    let wish =
+        SetOverride { policy: "q".to_owned(), ..over("cannot", "jwt.sub=a", Allow::Blocked) };
+    let fault = operate.overrides.set(&wish).await.unwrap_err();
+    assert!(matches!(fault, Fault::Unknown { field: "policy", .. }), "{fault:?}");
+    assert_eq!(operate.boards.read_all(Some("cannot")).await.unwrap()[0].version, 0);
+}
+
+pub async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
+    let operate = reported(store, "usage", &["p", "q", "staggered"]).await;
+    let offset_s = Window::new(3600, 0).unwrap().staggered("jwt.sub=a").offset();
+    for (policy, offset_s, want) in [("p", 0, 3), ("staggered", offset_s, 4)] {
+        let key = format!("usage:{policy}:{{jwt.sub=a}}");
+        one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, want) }).await;
+    }
+    let usage = async || {
+        operate
+            .counters
+            .usage(Some("usage"), "jwt.sub=a", &|_, _| None)
+            .await
+            .map(|reply| reply.found)
+    };
+    let found = usage().await.unwrap();
+    let shown: Vec<_> =
+        found.iter().map(|u| (u.policy.as_str(), u.used, u.quota, u.quota_from)).collect();
+    let policy = QuotaFrom::Policy;
+    assert_eq!(shown, [("p", 3, Some(5), policy), ("staggered", 4, Some(5), policy)]);
+    assert!(found.iter().all(|usage| (1..=3_600_000).contains(&usage.reset_ms)), "{found:?}");
+    let seen = operate
+        .counters
+        .usage(Some("usage"), "jwt.sub=a", &|key, _| (key == "usage:p:{jwt.sub=a}").then_some(50))
+        .await
+        .unwrap()
+        .found;
+    assert_eq!((seen[0].quota, seen[0].quota_from), (Some(50), QuotaFrom::Reservation));
+    operate.dials.set(&SetDial { quota: Some(8), ..set("usage", "p") }).await.unwrap();
+    assert_eq!(
+        (usage().await.unwrap()[0].quota, usage().await.unwrap()[0].quota_from),
+        (Some(8), QuotaFrom::Dial)
+    );
+    operate.overrides.set(&over("usage", "jwt.sub=a", Allow::Unlimited)).await.unwrap();
+    let shown = &usage().await.unwrap()[0];
+    assert_eq!((shown.quota, shown.quota_from), (None, QuotaFrom::Override));
+    let reset = Reset {
+        domain: None,
+        policy: "staggered".to_owned(),
+        partition: "jwt.sub=a".to_owned(),
+        by: "ann".to_owned(),
+    };
+    let reset = Reset { domain: Some("usage".to_owned()), ..reset };
+    assert_eq!(
+        operate.counters.reset(&reset).await.unwrap().done,
+        "reset staggered jwt.sub=a, 4 units were used"
+    );
+    let absent = operate.counters.reset(&reset).await.unwrap_err();
+    assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
+    assert_eq!(usage().await.unwrap().len(), 1);
+    let key = "usage:staggered:{jwt.sub=a}".to_owned();
+    let anew =
+        one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, 9) }).await;
+    assert_eq!((anew.granted, anew.used), (5, 5), "it has its whole quota again");
+    let absent =
+        operate.counters.usage(Some("usage"), "jwt.sub=nobody", &|_, _| None).await.unwrap_err();
+    assert!(matches!(absent, Fault::Absent(_)), "{absent:?}");
+    assert_eq!(
+        operate.history.list(Some("usage"), 1).await.unwrap()[0].done,
+        "reset staggered jwt.sub=a, 4 units were used"
+    );
+}
+
+pub async fn finds_composite_partitions(store: &Arc<dyn Store>) {
+    let operate = reported(store, "find", &["a", "p", "q"]).await;
+    reported(store, "find-not", &["p"]).await;
+    let partitions = [
+        ("find:p", "jwt.sub=bob,method=GET"),
+        ("find:p", "ip=192.0.2.7,jwt.sub=bob"),
+        ("find:q", "jwt.sub=bob"),
+        ("find:p", "jwt.sub=bobby,method=GET"),
+        ("find:p", "jwt.sub=%2A,method=GET"),
+        ("find-not:p", "jwt.sub=bob,method=PUT"),
+    ];
+    for (policy, partition) in partitions {
+        let key = format!("{policy}:{{{partition}}}");
+        one(&**store, &Reservation { key, window_s: 3600, ..take("", 5, 5) }).await;
+    }
+    operate.overrides.set(&over("find", "jwt.sub=bob,method=PUT", Allow::Quota(9))).await.unwrap();
+    let found = async |party: &str| {
+        let reply = operate.counters.usage(Some("find"), party, &|_, _| None).await.unwrap();
+        assert_eq!(reply.incomplete, None);
+        reply.found.into_iter().map(|of| (of.policy, of.partition, of.used)).collect::<Vec<_>>()
+    };
+    let of = |policy: &str, partition: &str, used| (policy.to_owned(), partition.to_owned(), used);
+    let bob = [
+        of("p", "ip=192.0.2.7,jwt.sub=bob", 5),
+        of("p", "jwt.sub=bob,method=GET", 5),
+        of("p", "jwt.sub=bob,method=PUT", 0),
+        of("q", "jwt.sub=bob", 5),
+    ];
+    assert_eq!(found("jwt.sub=bob").await, bob);
+    assert_eq!(found("method=GET,jwt.sub=bob").await, [of("p", "jwt.sub=bob,method=GET", 5)]);
+    assert_eq!(
+        found("jwt.sub=%2A").await,
+        [of("p", "jwt.sub=%2A,method=GET", 5)],
+        "an encoded * is not a pattern"
+    );
+    // A party with many composite partitions keeps its own counter in the result.
+    for path in 0..=MAX_FOUND {
+        let key = format!("find:a:{{jwt.sub=bob,path=/{path}}}");
+        one(&**store, &Reservation { key, window_s: 3600, ..take("", 5, 5) }).await;
+    }
+    let many = operate.counters.usage(Some("find"), "jwt.sub=bob", &|_, _| None).await.unwrap();
+    assert_eq!(many.found.len(), MAX_FOUND);
+    assert!(many.incomplete.is_some());
+    assert!(many.found.iter().any(|of| of.policy == "q"), "{:?}", many.found);
+}
