@@ -59,7 +59,7 @@ fn perform(arguments: &BenchArgs) -> Result<()> {
     cpu::machine().context("this task reads /proc: it needs Linux")?;
     let plan = arguments.plan()?;
     let wrk = tools::wrk()?;
-    let unbatched = plan.stacks.contains(&Stack::H).then(unbatched_filter).transpose()?;
+    let filters = filters(&plan.stacks)?;
     let circumstances = Circumstances::of(&wrk)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
@@ -68,20 +68,29 @@ fn perform(arguments: &BenchArgs) -> Result<()> {
 
     process::raise_file_limit()?;
     task::step("bench: starting the parts");
-    let rig = Rig::start(&plan.stacks, &Filters { shipped: paths::filter(), unbatched })?;
+    let rig = Rig::start(&plan.stacks, &filters)?;
     let minutes = plan.time().as_secs().div_ceil(60);
     task::step(&format!("bench: {} measurements, {minutes} min on a quiet machine", plan.len()));
     let patience = Cell::new(plan.patience);
     let session = Session { rig: &rig, wrk: Wrk::new(wrk)?, patience, interrupted: &interrupted };
-    let samples = session.measure(&plan)?;
+    let measured = session.measure(&plan)?;
     let memory = rig.stacks().iter().map(memory).collect::<Result<Vec<_>>>()?;
-    report::write(&plan, &samples, &memory, &circumstances)
+    report::write(&plan, &measured, &memory, &circumstances)
 }
 
-/// Builds the filter that stack H runs. Only this task needs it.
-fn unbatched_filter() -> Result<std::path::PathBuf> {
-    task::visibly(task::cargo().args(["xtask", "build", "--unbatched"]))?;
-    Ok(paths::unbatched_filter())
+/// The filters of these stacks. Builds those that only this task needs.
+fn filters(stacks: &[Stack]) -> Result<Filters> {
+    let needs = |some: &[Stack]| stacks.iter().any(|stack| some.contains(stack));
+    let build = |flag, filter| {
+        task::visibly(task::cargo().args(["xtask", "build", flag]))?;
+        anyhow::Ok(filter)
+    };
+    let unbatched =
+        needs(&[Stack::H]).then(|| build("--unbatched", paths::unbatched_filter())).transpose()?;
+    let without_logic = needs(&[Stack::K, Stack::L])
+        .then(|| build("--without-logic", paths::filter_without_logic()))
+        .transpose()?;
+    Ok(Filters { shipped: paths::filter(), unbatched, without_logic })
 }
 
 fn memory(running: &Running) -> Result<Memory> {

@@ -1,7 +1,7 @@
 //! Everything that runs while stacks are measured. Each part starts once, idles until its turn, and
 //! is ended by its process id when the value is dropped.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use quotagate_support::{
@@ -20,6 +20,8 @@ use crate::{
     stacks::{self, Backend, Due, Stack, USER_HEADER},
 };
 
+/// Both forms of the filter log little.
+const LOG_LEVELS: &str = "wasm:warn,dynamic_modules:warn";
 /// The time until the first answer: connections open, and Redis may still load the script.
 const READY: std::time::Duration = std::time::Duration::from_secs(20);
 
@@ -40,9 +42,9 @@ pub struct Running {
     pub stack: Stack,
     /// Its Envoy.
     pub envoy: Envoy,
-    /// Its store.
+    /// Its store, if one runs beside it.
     pub store: Option<StoreProcess>,
-    /// Where its store counts.
+    /// Where its store or its native module counts.
     pub redis: Vec<Server>,
 }
 
@@ -62,13 +64,27 @@ pub struct Filters {
     pub shipped: PathBuf,
     /// With one call for each request.
     pub unbatched: Option<PathBuf>,
+    /// Without logic.
+    pub without_logic: Option<PathBuf>,
+}
+
+impl Filters {
+    /// The filter of a stack.
+    fn of(&self, stack: Stack) -> Result<&Path> {
+        match stack {
+            Stack::H => self.unbatched.as_deref(),
+            Stack::K | Stack::L => self.without_logic.as_deref(),
+            _ => Some(&*self.shipped),
+        }
+        .context("its filter was not built")
+    }
 }
 
 impl Rig {
     /// Starts what these stacks need, and checks that each answers correctly.
     pub fn start(stacks: &[Stack], filters: &Filters) -> Result<Self> {
         let upstream =
-            Envoy::start_config(&stacks::upstream(), 1, "wasm:warn").context("the upstream")?;
+            Envoy::start_config(&stacks::upstream(), 1, LOG_LEVELS).context("the upstream")?;
         let needs = |backend| stacks.iter().any(|stack| stack.backend() == Some(backend));
         let redis = needs(Backend::Redis).then(Redis::start).transpose()?;
         let cluster = needs(Backend::Cluster).then(Cluster::start).transpose()?;
@@ -88,6 +104,12 @@ impl Rig {
     /// The stacks, in the requested order.
     pub fn stacks(&self) -> &[Running] {
         &self.stacks
+    }
+
+    /// The port of a Redis, if one runs.
+    pub fn redis(&self) -> Option<u16> {
+        let clustered = || self.cluster.as_ref()?.ports().first().copied();
+        self.redis.as_ref().map(Redis::port).or_else(clustered)
     }
 
     /// The process of the upstream.
@@ -110,23 +132,23 @@ impl Rig {
 
     fn running(&self, stack: Stack, filters: &Filters) -> Result<Running> {
         let (url, ports) = self.backend(stack)?;
-        let store = url.map(|url| StoreProcess::start(&url, &[])).transpose()?;
+        let (store, redis) = if stack.is_native() {
+            (None, url)
+        } else {
+            (url.map(|url| StoreProcess::start(&url, &[])).transpose()?, None)
+        };
         let mut options =
             EnvoyOptions::new(self.upstream.port(), store.as_ref().map_or(1, StoreProcess::port));
-        options.wasm.clone_from(&filters.shipped);
-        if stack == Stack::H {
-            options
-                .wasm
-                .clone_from(filters.unbatched.as_ref().context("its filter was not built")?);
-        }
-        let envoy = Envoy::start_config(&stack.config(options)?, 1, "wasm:warn")?;
+        options.redis = redis;
+        options.wasm = filters.of(stack)?.to_owned();
+        let envoy = Envoy::start_config(&stack.config(options)?, 1, LOG_LEVELS)?;
         let redis = ports.into_iter().map(Server::on).collect::<Result<_>>()?;
         let running = Running { stack, envoy, store, redis };
         wait::until_true("the first answer as it should be", READY, || running.answers())?;
         Ok(running)
     }
 
-    /// The URL for the store, and the ports of the servers behind it.
+    /// The URL for the store or the native module, and the ports of the servers behind it.
     fn backend(&self, stack: Stack) -> Result<(Option<String>, Vec<u16>)> {
         Ok(match stack.backend() {
             None => (None, Vec::new()),

@@ -14,6 +14,7 @@ use crate::{
     measure::{
         cpu,
         load::{Load, Wrk},
+        ping,
         sample::{self, Sample},
     },
     plan::{Plan, WARM_UP},
@@ -39,24 +40,37 @@ pub struct Session<'a> {
     pub interrupted: &'a AtomicBool,
 }
 
+/// What a run measured.
+#[derive(Debug, Clone, Default)]
+pub struct Measured {
+    /// Every sample of the plan.
+    pub samples: Vec<Sample>,
+    /// PINGs before each round, if a Redis runs.
+    pub pings: Vec<Duration>,
+}
+
 impl Session<'_> {
     /// Takes every sample of the plan.
-    pub fn measure(&self, plan: &Plan) -> Result<Vec<Sample>> {
-        let mut samples = Vec::with_capacity(plan.len());
+    pub fn measure(&self, plan: &Plan) -> Result<Measured> {
+        let mut measured = Measured::default();
         let start = Instant::now();
         for round in 0..plan.rounds {
+            if let Some(port) = self.rig.redis() {
+                measured.pings.extend(ping::take(port)?);
+            }
             for &load in &plan.loads {
                 // Each round begins with another stack, so that none always follows the same one.
                 let (later, first) =
                     self.rig.stacks().split_at(round as usize % self.rig.stacks().len().max(1));
                 for running in first.iter().chain(later) {
                     let sample = self.quietly(running, load, round)?;
-                    samples.push(sample);
-                    task::note(&progress(&sample, samples.len(), plan.len(), start.elapsed()));
+                    measured.samples.push(sample);
+                    let done = measured.samples.len();
+                    task::note(&progress(&sample, done, plan.len(), start.elapsed()));
                 }
             }
         }
-        Ok(samples)
+        Ok(measured)
     }
 
     /// An undisturbed measurement if possible, else the least disturbed one.

@@ -51,7 +51,7 @@ fn command() -> Command {
             .about("Build dist/quotagate.wasm (the filter), dist/libquotagate.so (the native module) and dist/quotagate (the store and the commands)")
             .args([
                 flag("dev", "Build what tests run, in target/parts, without optimising the command"),
-                flag("unbatched", "Build only the filter that `cargo xtask bench` compares with")
+                flag("unbatched", "Build only the filter without batching, for `cargo xtask bench`")
                     .conflicts_with("dev"),
                 Arg::new("target")
                     .long("target")
@@ -59,6 +59,8 @@ fn command() -> Command {
                     .value_parser(build::native::ARCHITECTURES)
                     .conflicts_with_all(["dev", "unbatched"])
                     .help("Build only the native module, for this architecture, in dist/ARCHITECTURE"),
+                flag("without-logic", "Build only the filter without logic, for `cargo xtask bench`")
+                    .conflicts_with_all(["dev", "unbatched"]),
             ]),
         Command::new("demo")
             .about("Run everything on this machine: the store, a sample upstream, Envoy with the filter")
@@ -110,6 +112,7 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
             setup::run(&Part::ALL.iter().copied().chain(further).collect::<Vec<_>>(), consent)
         }
         "build" if flag("unbatched") => build::unbatched(),
+        "build" if flag("without-logic") => build::without_logic(),
         "build" if flag("dev") => build::tests().map(drop),
         "build" => match arguments.get_one::<String>("target") {
             Some(architecture) => build::native::for_architecture(architecture),

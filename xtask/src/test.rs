@@ -2,7 +2,8 @@
 //!
 //! The tests of the filter and those of the store mostly wait for processes and timers, so two
 //! lanes of test binaries run side by side. The second lane also has the end-to-end tests of the
-//! native module. Tests that compute, or that measure what load and faults do to clients, run alone.
+//! native module. Tests that compute, or that measure what load and faults do to clients, run
+//! alone.
 
 use std::{
     io::{self, Write},

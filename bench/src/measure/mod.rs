@@ -4,4 +4,5 @@ pub mod counts;
 pub mod cpu;
 pub mod load;
 pub mod machine;
+pub mod ping;
 pub mod sample;

@@ -5,27 +5,31 @@ mod stats;
 mod summary;
 pub mod table;
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use quotagate_support::paths;
 use quotagate_workspace::task;
 
 use crate::{
-    measure::{machine::Circumstances, sample::Sample},
+    measure::machine::Circumstances,
     plan::{Plan, WARM_UP},
-    session::QUIET,
+    session::{Measured, QUIET},
 };
+use stats::Spread;
 use table::Memory;
+
+/// What a lone request may take beside its exchange with Redis, in ms.
+const SLACK_MS: f64 = 0.08;
 
 /// Prints the tables, and writes `results.md` and `results.svg`.
 pub fn write(
     plan: &Plan,
-    samples: &[Sample],
+    measured: &Measured,
     memory: &[Memory],
     circumstances: &Circumstances,
 ) -> Result<()> {
-    let groups = summary::groups(samples);
+    let groups = summary::groups(&measured.samples);
     let tables = groups
         .iter()
         .map(table::group)
@@ -36,7 +40,7 @@ pub fn write(
     fs::create_dir_all(&plan.out).with_context(|| format!("cannot make {}", plan.out.display()))?;
     let markdown = format!(
         "# What a request costs\n\n![ratios and processor time](results.svg)\n\n{}\n\n{tables}",
-        preface(plan, samples, circumstances)
+        preface(plan, measured, circumstances)
     );
     save(&plan.out.join("results.md"), &markdown)?;
     let picture = plan.out.join("results.svg");
@@ -45,7 +49,8 @@ pub fn write(
     Ok(())
 }
 
-fn preface(plan: &Plan, samples: &[Sample], circumstances: &Circumstances) -> String {
+fn preface(plan: &Plan, measured: &Measured, circumstances: &Circumstances) -> String {
+    let Measured { samples, pings } = measured;
     let disturbed = samples.iter().filter(|sample| sample.foreign > QUIET).count();
     let seconds = plan.loads.first().map_or(0, |load| load.seconds);
     format!(
@@ -53,12 +58,27 @@ fn preface(plan: &Plan, samples: &[Sample], circumstances: &Circumstances) -> St
          process (an Envoy that answers by itself); wrk, Envoy, upstream, store and Redis share the machine. No stack \
          verifies tokens; the user is named by the header `x-user`. Every number is the median of {} interleaved \
          rounds of {seconds} s after {WARM_UP} s of warm-up; ratios and differences are to A of the same round, and \
-         in brackets is their range. I is answered without the upstream, and A is not. Processor time is what `/proc` says of each process, by the requests that \
-         Envoy answered; calls (to the store) and scripts (in Redis) are for each request as well. In {disturbed} of \
-         {} measurements others used more than {:.0} % of the machine.\n",
+         in brackets is their range. I and P are answered without the upstream, and A is not. Processor time is what `/proc` \
+         says of each process, by the requests that Envoy answered; calls (to the store) and scripts (in Redis) are \
+         for each request as well. In {disturbed} of {} measurements others used more than {:.0} % of the \
+         machine.\n{}",
         plan.rounds,
         samples.len(),
-        QUIET * 100.0
+        QUIET * 100.0,
+        ping(pings),
+    )
+}
+
+/// What one exchange with Redis takes, and what follows for a lone request.
+fn ping(pings: &[Duration]) -> String {
+    let milliseconds = pings.iter().map(|ping| ping.as_secs_f64() * 1e3);
+    let Some(Spread { median, least, .. }) = Spread::of(milliseconds) else { return String::new() };
+    format!(
+        "\nOne PING over a warm connection to Redis took {median:.3} ms ({} of them before the rounds, the fastest \
+         {least:.3} ms). With 1 connection, p50 of a request that Redis counts should be at most one PING and \
+         {SLACK_MS} ms above A: {:.3} ms.\n",
+        pings.len(),
+        median + SLACK_MS,
     )
 }
 
@@ -70,4 +90,17 @@ fn save(file: &Path, text: &str) -> Result<()> {
 
 fn shown(file: &Path) -> String {
     file.strip_prefix(paths::root()).unwrap_or(file).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ping_bounds_what_a_lone_request_may_take() {
+        let text = ping(&[100, 60, 900].map(Duration::from_micros));
+        assert!(text.contains("took 0.100 ms (3 of them before the rounds, the fastest 0.060 ms)"));
+        assert!(text.ends_with("above A: 0.180 ms.\n"), "{text}");
+        assert_eq!(ping(&[]), "", "no Redis runs");
+    }
 }

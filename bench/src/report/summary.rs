@@ -28,8 +28,10 @@ pub struct Row {
     pub p99_ratio: Spread,
     /// Processor time per request: the median of each part.
     pub cpu: Cpu,
-    /// Processor time a request of all parts together.
-    pub cpu_all: Spread,
+    /// Envoy's processor time, as a ratio to that of A of the same round.
+    pub envoy_ratio: Spread,
+    /// The same for all parts together.
+    pub all_ratio: Spread,
     /// Calls to the store a request.
     pub calls: Spread,
     /// Scripts in Redis a request.
@@ -91,7 +93,8 @@ fn row(samples: &[Sample], load: Load, stack: Stack) -> Option<Row> {
             store: median(&|cpu| cpu.store)?,
             redis: median(&|cpu| cpu.redis)?,
         },
-        cpu_all: spread(&|s, _| s.cpu.all())?,
+        envoy_ratio: spread(&|s, base| s.cpu.envoy / base.cpu.envoy)?,
+        all_ratio: spread(&|s, base| s.cpu.all() / base.cpu.all())?,
         calls: spread(&|s, _| s.calls)?,
         scripts: spread(&|s, _| s.scripts)?,
     })
@@ -137,6 +140,9 @@ pub mod tests {
         assert!((row.rate.median - 5_000.0).abs() < 1e-9);
         assert!((groups[0].rows[0].rate_ratio.median - 1.0).abs() < 1e-9);
         assert!((row.p50_added.least - (1e3 / 7e3 - 0.1)).abs() < 1e-9);
+        // Envoy's time is 5e5 us by the rate, and all other parts take 35 us.
+        assert_eq!(format!("{}", row.envoy_ratio), "1.67 (1.43..2.00)");
+        assert_eq!(format!("{}", row.all_ratio), "1.59 (1.25..1.62)");
     }
 
     #[test]

@@ -19,10 +19,10 @@ pub fn group(group: &Group) -> String {
     let mut lines = vec![
         format!("### {}, {}", number(connections, "connection"), number(users, "user")),
         String::new(),
-        "| | stack | req/s | ratio to A | p50 ms | above A | p99 ms | ratio to A | Envoy µs | upstream µs | \
-         store µs | Redis µs | all µs | calls | scripts |"
+        "| | stack | req/s | ratio to A | p50 ms | above A | p99 ms | ratio to A | Envoy µs | ratio to A | \
+         upstream µs | store µs | Redis µs | all µs | ratio to A | calls | scripts |"
             .to_owned(),
-        format!("|---|---|{}", "---:|".repeat(13)),
+        format!("|---|---|{}", "---:|".repeat(15)),
     ];
     lines.extend(group.rows.iter().map(row));
     lines.join("\n") + "\n"
@@ -30,7 +30,7 @@ pub fn group(group: &Group) -> String {
 
 fn row(row: &Row) -> String {
     format!(
-        "| {} | {} | {:.0} | {} | {:.3} | {:+.3} | {:.2} | {} | {:.0} | {:.0} | {} | {} | {:.0} | {} | {} |",
+        "| {} | {} | {:.0} | {} | {:.3} | {:+.3} | {:.2} | {} | {:.0} | {} | {:.0} | {} | {} | {:.0} | {} | {} | {} |",
         row.stack,
         row.stack.title(),
         row.rate.median,
@@ -40,10 +40,12 @@ fn row(row: &Row) -> String {
         row.p99_ms.median,
         row.p99_ratio,
         row.cpu.envoy,
+        row.envoy_ratio,
         row.cpu.upstream,
         amount(row.cpu.store, 0),
         amount(row.cpu.redis, 0),
-        row.cpu_all,
+        row.cpu.all(),
+        row.all_ratio,
         amount(row.calls.median, 3),
         amount(row.scripts.median, 3),
     )
@@ -89,7 +91,7 @@ mod tests {
         assert!(text.starts_with("### 1 connection, 1 user\n\n| | stack |"), "{text}");
         let columns: Vec<usize> =
             text.lines().skip(2).map(|line| line.matches('|').count()).collect();
-        assert_eq!(columns, [16, 16, 16, 16], "{text}");
+        assert_eq!(columns, [18, 18, 18, 18], "{text}");
         let last = text.lines().last().unwrap();
         assert!(last.contains("| 5000 | 0.50 (0.50..0.50) | 0.200 | +0.100 |"), "{last}");
         assert!(last.ends_with("| 0.500 | 0.250 |"), "{last}");

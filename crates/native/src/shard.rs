@@ -230,14 +230,9 @@ impl Shard {
 
     /// Runs `act` on the core of an Envoy worker.
     fn with<R>(self: &Arc<Self>, act: impl FnOnce(&mut Core, Monotonic) -> R) -> R {
-        let result = match self.core.lock() {
-            Ok(mut core) => self.act(&mut core, act),
-            Err(poisoned) => {
-                self.core.clear_poison();
-                let mut core = poisoned.into_inner();
-                self.recover(&mut core);
-                self.act(&mut core, act)
-            }
+        let result = {
+            let mut core = self.core.lock().unwrap_or_else(|poisoned| self.mend(poisoned));
+            self.act(&mut core, act)
         };
         self.look_again();
         result
@@ -245,18 +240,34 @@ impl Shard {
 
     /// The same, if the core is not locked.
     fn try_with<R>(self: &Arc<Self>, act: impl FnOnce(&mut Core, Monotonic) -> R) -> Option<R> {
-        let result = match self.core.try_lock() {
-            Ok(mut core) => self.act(&mut core, act),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                self.core.clear_poison();
-                let mut core = poisoned.into_inner();
-                self.recover(&mut core);
-                self.act(&mut core, act)
-            }
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let result = self.act(&mut self.try_lock()?, act);
         self.look_again();
         Some(result)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
+        match self.core.try_lock() {
+            Ok(core) => Some(core),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.mend(poisoned)),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// After a panic the state of the worker is unknown. A new worker takes over, and the requests
+    /// that wait are decided as if the store had failed. Units of the old one are lost, so that no
+    /// quota is exceeded.
+    fn mend<'c>(&self, poisoned: PoisonError<MutexGuard<'c, Core>>) -> MutexGuard<'c, Core> {
+        self.core.clear_poison();
+        let mut core = poisoned.into_inner();
+        core.worker = core.worker.successor(RandomState::new().hash_one(now()));
+        let config = Arc::clone(core.worker.config());
+        let waiting: Vec<_> = self.waiting().values().cloned().collect();
+        for stream in waiting {
+            let decision = uncounted(&config);
+            let is_held = stream.exchange().decided(decision, true, &mut core.worker, now());
+            core.orphans.push(Decided { stream, is_held, config: Arc::clone(&config) });
+        }
+        core
     }
 
     fn act<R>(
@@ -286,8 +297,10 @@ impl Shard {
 
     /// Reads letters that came while the core was locked.
     fn look_again(self: &Arc<Self>) {
-        if self.mail.load(Ordering::SeqCst) && !self.wake() {
-            self.try_with(|_, _| ());
+        while self.mail.load(Ordering::SeqCst) && !self.wake() {
+            // Whoever holds the core looks again, too.
+            let Some(mut core) = self.try_lock() else { return };
+            self.act(&mut core, |_, _| ());
         }
     }
 
@@ -327,20 +340,6 @@ impl Shard {
             stream.wake();
         }
         true
-    }
-
-    /// After a panic the state of the worker is unknown. A new worker takes over, and the requests
-    /// that wait are decided as if the store had failed. Units of the old one are lost, so that no
-    /// quota is exceeded.
-    fn recover(&self, core: &mut Core) {
-        let config = Arc::clone(core.worker.config());
-        core.worker = Worker::new(Arc::clone(&config), RandomState::new().hash_one(now()));
-        let waiting: Vec<_> = self.waiting().values().cloned().collect();
-        for stream in waiting {
-            let decision = uncounted(&config);
-            let is_held = stream.exchange().decided(decision, true, &mut core.worker, now());
-            core.orphans.push(Decided { stream, is_held, config: Arc::clone(&config) });
-        }
     }
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Stream>>> {

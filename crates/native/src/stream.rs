@@ -1,6 +1,6 @@
 //! One request on its Envoy worker.
 
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
@@ -36,8 +36,6 @@ pub struct Stream {
     exchange: Mutex<Exchange>,
     /// Present while it waits.
     scheduler: Mutex<Option<Scheduler>>,
-    /// The gRPC status of the module's own answer.
-    grpc_status: AtomicI32,
 }
 
 impl Stream {
@@ -51,7 +49,6 @@ impl Stream {
             counted: OnceLock::new(),
             exchange: Mutex::default(),
             scheduler: Mutex::default(),
-            grpc_status: AtomicI32::new(0),
         }
     }
 
@@ -87,13 +84,13 @@ impl Stream {
                 if let Some(entry) = access_log::missing_identity(&config, missing.policy) {
                     host.note(&entry);
                 }
-                self.answer(host, &response::missing_identity(&config, missing.policy));
+                host.send(&response::missing_identity(&config, missing.policy));
                 Action::Answered
             }
             Arrival::Waiting => Action::Hold,
             Arrival::Decided | Arrival::Counting => match self.own_answer(&config) {
                 Some(answer) => {
-                    self.answer(host, &answer);
+                    host.send(&answer);
                     Action::Answered
                 }
                 None => Action::Continue,
@@ -104,7 +101,7 @@ impl Stream {
     /// Resumes or answers the stream, which waits.
     pub fn carry_out(&self, host: &Host<'_>, config: &Config) {
         match self.own_answer(config) {
-            Some(answer) => self.answer(host, &answer),
+            Some(answer) => host.send(&answer),
             None => host.resume_request(),
         }
     }
@@ -114,7 +111,7 @@ impl Stream {
         match self.setup.on_panic() {
             None => Action::Continue,
             Some(answer) => {
-                self.answer(host, &answer);
+                host.send(&answer);
                 Action::Answered
             }
         }
@@ -122,10 +119,6 @@ impl Stream {
 
     /// The response's headers arrive, from the upstream or from Envoy.
     pub fn response_headers(&self, host: &Host<'_>, whole: bool) {
-        let grpc_status = self.grpc_status.load(Ordering::Relaxed);
-        if grpc_status != 0 {
-            host.set_grpc_status(grpc_status);
-        }
         let Some((shard, config)) = self.counted.get() else { return };
         {
             let mut exchange = self.exchange();
@@ -195,11 +188,6 @@ impl Stream {
 
     fn own_answer<'c>(&self, config: &'c Config) -> Option<Answer<'c>> {
         response::answer(config, self.exchange().decision()?, response_time)
-    }
-
-    fn answer(&self, host: &Host<'_>, answer: &Answer<'_>) {
-        self.grpc_status.store(answer.grpc_status, Ordering::Relaxed);
-        host.send(answer);
     }
 
     /// Refunds the held units that the answer does not count.

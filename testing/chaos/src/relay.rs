@@ -1,5 +1,5 @@
-//! The network between Envoy and the store, or Redis: a TCP relay that can stop forwarding, delay answers, or
-//! cut them.
+//! The network between Envoy and the store, or Redis: a TCP relay that can stop forwarding, delay
+//! answers, or cut them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};

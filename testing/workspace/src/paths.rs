@@ -80,6 +80,12 @@ pub fn unbatched_filter() -> PathBuf {
     root().join("target").join("bench").join("unbatched.wasm")
 }
 
+/// The filter without logic, which `cargo xtask bench` compares with. Never in `dist`.
+#[must_use]
+pub fn filter_without_logic() -> PathBuf {
+    root().join("target").join("bench").join("without-logic.wasm")
+}
+
 /// What `cargo xtask setup` fetched. Always below the source tree, wherever Cargo builds.
 #[must_use]
 pub fn tools() -> PathBuf {

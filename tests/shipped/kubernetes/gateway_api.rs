@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// The field names of Envoy Gateway's API (`api/v1alpha1` of its source) for each object in the
 /// documents. Fields below `free` belong to another API.
-const ENVOY_GATEWAY: [(&str, &[&str]); 27] = [
+const ENVOY_GATEWAY: [(&str, &[&str]); 28] = [
     ("ClientTrafficPolicy", &["apiVersion", "kind", "metadata", "spec"]),
     (
         "ClientTrafficPolicy.spec",

@@ -19,7 +19,7 @@ pub const ONE_SHOT: [&str; 2] = ["redis-form", "admin-token"];
 pub const REDIS_NODES: [&str; 6] =
     ["redis-1", "redis-2", "redis-3", "redis-4", "redis-5", "redis-6"];
 
-/// The services of `docker-compose.yml`, with the fields that they merge from the `x-` parts (`<<`).
+/// The services of `docker-compose.yml`, with the fields that they merge from `x-` parts (`<<`).
 pub fn services() -> Vec<(String, Value)> {
     services_of(&compose())
 }

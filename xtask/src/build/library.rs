@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// A library with these functions, each of which calls `malloc`.
+    /// A library with these functions. Each calls `malloc`.
     fn library(functions: &[&str]) -> Vec<u8> {
         let directory = tempfile::tempdir().unwrap();
         let (source, file) = (directory.path().join("a.rs"), directory.path().join("a.so"));

@@ -18,6 +18,8 @@ const HALF: &str = "part";
 /// The profile of the deployed filter. A faster build would save no time, because most of it goes
 /// into crates that are needed in any case.
 const DEPLOYED: &[&str] = &["--profile", "wasm"];
+/// The package of the filter.
+const FILTER: &str = "quotagate";
 
 /// Builds `dist/quotagate.wasm`, `dist/libquotagate.so` and `dist/quotagate`, optimised as they are
 /// deployed.
@@ -98,28 +100,37 @@ pub fn unbatched() -> Result<()> {
     // The user's own flags stay, or the filters would differ in more than batching.
     let flags =
         [env::var("RUSTFLAGS").unwrap_or_default().as_str(), "--cfg quotagate_unbatched"].join(" ");
-    let mut cargo = cargo_for_filter();
-    cargo.args(["--profile", "wasm", "--target-dir"]).arg(folder).env("RUSTFLAGS", flags);
-    place_filter(&artifacts::build(&mut cargo)?, &file)
+    let mut cargo = cargo_for(FILTER);
+    cargo.args(DEPLOYED).arg("--target-dir").arg(folder).env("RUSTFLAGS", flags);
+    place_filter(&artifacts::build(&mut cargo)?, FILTER, &file)
+}
+
+/// Builds the filter without logic, for `cargo xtask bench` to compare with. It offers the host the
+/// same callbacks as the deployed one. `dist/` never sees it.
+pub fn without_logic() -> Result<()> {
+    const PACKAGE: &str = "quotagate-bench-filter";
+    let built = artifacts::build(cargo_for(PACKAGE).args(DEPLOYED))?;
+    place_filter(&built, PACKAGE, &paths::filter_without_logic())
 }
 
 fn filter(file: &Path, arguments: &[&str]) -> Result<()> {
     let name = file.strip_prefix(paths::root()).unwrap_or(file);
     task::step(&format!("build: the filter, {}", name.display()));
-    place_filter(&artifacts::build(cargo_for_filter().args(arguments))?, file)
+    place_filter(&artifacts::build(cargo_for(FILTER).args(arguments))?, FILTER, file)
 }
 
-fn cargo_for_filter() -> std::process::Command {
+fn cargo_for(package: &str) -> std::process::Command {
     let mut cargo = task::cargo();
-    cargo.args(["build", "--locked", "--package", "quotagate", "--lib", "--target", WASM_TARGET]);
+    cargo.args(["build", "--locked", "--package", package, "--lib", "--target", WASM_TARGET]);
     cargo
 }
 
-/// Installs a built filter, with the callbacks that it needs.
-fn place_filter(built: &[Artifact], file: &Path) -> Result<()> {
+/// Installs the filter of a package, with the callbacks that it needs.
+fn place_filter(built: &[Artifact], package: &str, file: &Path) -> Result<()> {
+    let library = package.replace('-', "_");
     let mut files = built
         .iter()
-        .filter(|artifact| artifact.name == "quotagate")
+        .filter(|artifact| artifact.name == library)
         .flat_map(|artifact| &artifact.files);
     let built = files.find(|file| file.extension().is_some_and(|extension| extension == "wasm"));
     let built = built.context("Cargo built no filter")?;

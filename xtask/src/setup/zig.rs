@@ -11,7 +11,7 @@ use quotagate_workspace::{paths, task, tools};
 
 use super::pip::{self, CARGO_ZIGBUILD, ZIG_PACKAGE};
 
-/// The variable by which `cargo-zigbuild` is given zig.
+/// The variable that tells `cargo-zigbuild` where zig is.
 const PATH: &str = "CARGO_ZIGBUILD_ZIG_PATH";
 
 /// What was found.

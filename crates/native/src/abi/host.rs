@@ -262,14 +262,20 @@ impl<'h> Host<'h> {
         self.request_header("content-type").is_some_and(|value| is_grpc(&value))
     }
 
-    /// Answers the stream instead of its upstream. Envoy calls the hook of response headers before
-    /// this returns.
+    /// Answers the stream instead of its upstream. Envoy calls no response hook of the stream for
+    /// this answer.
     pub fn send(&self, answer: &Answer<'_>) {
-        let pushback = answer.pushback.filter(|_| self.is_grpc_request());
-        let pushback = pushback.map(|wait| wait.to_string());
-        let own = answer.headers.iter().map(|(name, value)| (*name, &**value));
-        let headers: Vec<_> = own
-            .chain(pushback.as_deref().map(|wait| (PUSHBACK, wait)))
+        let for_grpc = self.is_grpc_request().then(|| {
+            let status = ("grpc-status", answer.grpc_status.to_string());
+            let pushback = answer.pushback.map(|wait| (PUSHBACK, wait.to_string()));
+            std::iter::once(status).chain(pushback).collect::<Vec<_>>()
+        });
+        let for_grpc = for_grpc.iter().flatten().map(|(name, value)| (*name, value.as_str()));
+        let headers: Vec<_> = answer
+            .headers
+            .iter()
+            .map(|(name, value)| (*name, &**value))
+            .chain(for_grpc)
             .map(|(name, value)| Header {
                 name: Buffer::new(name.as_bytes()),
                 value: Buffer::new(value.as_bytes()),
@@ -285,13 +291,6 @@ impl<'h> Host<'h> {
                 Buffer::new(answer.body.as_bytes()),
                 Buffer::new(answer.details.as_bytes()),
             );
-        }
-    }
-
-    /// Gives a local reply its gRPC status. Envoy derives another one from the HTTP status.
-    pub fn set_grpc_status(&self, status: i32) {
-        if self.response_header("grpc-status").is_some() {
-            self.set_response_header("grpc-status", &status.to_string());
         }
     }
 

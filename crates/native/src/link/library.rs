@@ -4,16 +4,16 @@
 //! gone.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
+use quotagate_operate::Operate;
 use quotagate_quota::config::RedisStore;
 use quotagate_quota::protocol::{Refund, Reservation, ReserveRequest};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingCall, OutgoingFetch};
-use quotagate_store::secret::PasswordFile;
-use quotagate_store::server::{CallEndpoint, Connections, Refusal};
+use quotagate_store::server::{CallEndpoint, Connections, Hooks, Refusal};
 use quotagate_store::url::StoreUrl;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::runtime;
 use crate::shard::{Letter, Shard};
@@ -21,6 +21,8 @@ use crate::shard::{Letter, Shard};
 /// A store that is open.
 pub struct Library {
     endpoint: Arc<CallEndpoint>,
+    /// Reads dials, and publishes what this proxy sees.
+    _background: AbortOnDropHandle<()>,
 }
 
 /// What distinguishes stores: URL, password file, prefix.
@@ -43,8 +45,14 @@ impl Library {
         }
         let library = runtime::enter(|| {
             let store = quotagate_store::open(&url, &store.prefix);
-            let endpoint = CallEndpoint::new(store, Arc::<Connections>::default());
-            Arc::new(Self { endpoint: Arc::new(endpoint) })
+            let operate = Arc::new(Operate::in_proxy(Arc::clone(&store)));
+            let hooks: Arc<dyn Hooks> = Arc::clone(&operate) as _;
+            let endpoint = CallEndpoint::new(store, Arc::<Connections>::default()).hooks(hooks);
+            let background = tokio::spawn(async move { operate.run().await });
+            Arc::new(Self {
+                endpoint: Arc::new(endpoint),
+                _background: AbortOnDropHandle::new(background),
+            })
         });
         let library = library.ok_or("the runtime thread does not run")?;
         open.insert(key, Arc::downgrade(&library));
@@ -90,12 +98,7 @@ impl Library {
 /// # Errors
 /// What is wrong with the URL or the password file, without secrets, and the field.
 pub fn check(store: &RedisStore) -> Result<StoreUrl, String> {
-    let url: StoreUrl = store.url.parse().map_err(|error| format!("store.redis: {error}"))?;
-    url.read_files().map_err(|error| format!("store.redis: {error}"))?;
-    let Some(file) = &store.password_file else { return Ok(url) };
-    let file = PasswordFile::open(Path::new(&**file))
-        .map_err(|error| format!("store.password_file: {error}"))?;
-    url.with_password_file(file).map_err(|error| format!("store.password_file: {error}"))
+    StoreUrl::open_document(store).map_err(|fault| fault.to_string())
 }
 
 fn owned(request: ReserveRequest<Arc<str>>) -> ReserveRequest {

@@ -196,6 +196,15 @@ impl<W> Worker<W> {
         }
     }
 
+    /// A worker that takes over from this one, which panicked: without its counters, leases and
+    /// requests. It ignores the ends of its predecessor's calls. Units of the predecessor are lost
+    /// until their windows end.
+    #[must_use]
+    pub fn successor(&self, seed: u64) -> Self {
+        let configured = Arc::clone(self.overrides.configured());
+        Self { serial: self.serial, ..Self::new(configured, seed) }
+    }
+
     /// A request arrives. Returns the configuration to evaluate it with. Call this for every
     /// request, even if no policy counts it: traffic makes fetches due.
     pub fn arrives(&mut self, now: Monotonic) -> &Arc<Config> {
