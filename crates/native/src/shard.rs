@@ -21,10 +21,11 @@ use std::time::Duration;
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Decision, Uncounted};
 use quotagate_quota::exchange::Arrival;
-use quotagate_quota::protocol::{OnFailure, ReserveReply};
+use quotagate_quota::protocol::OnFailure;
 use quotagate_quota::redirects::Redirects;
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{CallEnd, CallFault, CallId, Worker};
+use quotagate_quota::worker::{CallEnd, CallFault, CallId, Change, Worker};
+use quotagate_store::server::CarriedOut;
 
 use crate::abi::Host;
 use crate::facts::Facts;
@@ -43,10 +44,10 @@ const IDLE_TICKS: u32 = 100;
 const LINGER: Duration = Duration::from_secs(60);
 
 /// What the runtime thread reports to a shard.
-#[derive(Debug)]
 pub enum Letter {
-    /// The store in this process carried out a call.
-    CarriedOut(CallId, ReserveReply),
+    /// The store in this process carried out a call. It takes its grants back if the letter is
+    /// never read.
+    CarriedOut(CallId, CarriedOut),
     /// A call or a fetch has ended.
     Ended(CallId, CallEnd),
     /// A call or a fetch was not sent.
@@ -307,7 +308,10 @@ impl Shard {
             std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
         for letter in letters {
             match letter {
-                Letter::CarriedOut(id, reply) => core.worker.carried_out(id, reply, now),
+                Letter::CarriedOut(id, call) if core.worker.awaits(id) => {
+                    core.worker.carried_out(id, call.take(), now)
+                }
+                Letter::CarriedOut(..) => Change::None,
                 Letter::Ended(id, end) => core.worker.call_ended(id, &end, now),
                 Letter::NotSent(id, fault) => core.worker.call_not_sent(id, &fault, now),
             };
