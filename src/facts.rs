@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, OnceCell};
 
+use quotagate_quota::answered::is_grpc;
 use quotagate_quota::request::Request;
 
 use crate::headers::HeaderMap;
@@ -37,6 +38,14 @@ impl Facts {
     /// The reading that would have cost the least, for headers of ordinary size.
     pub fn best_reading(&self) -> Reading {
         if self.asked.get() > 1 { Reading::All } else { Reading::Single }
+    }
+
+    /// Whether a gRPC client sent the request.
+    pub fn is_grpc(&self) -> bool {
+        match self.headers.get() {
+            Some(headers) => headers.values(host::CONTENT_TYPE).iter().any(|value| is_grpc(value)),
+            None => host::is_grpc_request(),
+        }
     }
 
     fn headers(&self) -> &HeaderMap {

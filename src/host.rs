@@ -1,6 +1,7 @@
 //! Host calls. If the SDK panics on a status that a request or the host can cause, this module
 //! makes the raw call and handles the status.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use proxy_wasm::hostcalls;
@@ -13,6 +14,10 @@ use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingFetch};
 
 use crate::headers::{HeaderMap, serialize};
 
+/// The content type of a message.
+pub const CONTENT_TYPE: &str = "content-type";
+/// The gRPC status of an answer, in its headers or trailers.
+const GRPC_STATUS: &str = "grpc-status";
 /// The status of a raw host call that succeeded.
 const OK: u32 = 0;
 
@@ -131,46 +136,62 @@ pub fn request_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
 }
 
-/// The status of the response, while its headers can be read.
-fn status() -> Option<u16> {
-    let status = hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, ":status").ok()??;
-    std::str::from_utf8(&status).ok()?.parse().ok()
+/// Whether a gRPC client sent the request, while the request's headers can be read.
+pub fn is_grpc_request() -> bool {
+    request_header(CONTENT_TYPE).is_some_and(|value| is_grpc(&value))
 }
 
-/// How the active stream is answered, while its response headers can be read. `whole` says whether
-/// they are the whole answer, and `grpc` whether a gRPC status matters.
-pub fn response_headers(grpc: bool, whole: bool) -> Option<Answered> {
-    let header =
-        |name| hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok().flatten();
-    let status = status()?;
-    let header = |name| if grpc { header(name) } else { None };
-    let grpc_status = header("grpc-status");
-    let content_type = if grpc_status.is_none() { header("content-type") } else { None };
-    Some(Answered::headers(status, grpc_status.as_deref(), content_type.as_deref(), whole))
-}
-
-/// The same, while its response trailers can be read.
+/// How the active stream is answered, while its response trailers can be read.
 pub fn response_trailers() -> Answered {
     let status =
-        hostcalls::get_map_value_bytes(MapType::HttpResponseTrailers, "grpc-status").ok().flatten();
+        hostcalls::get_map_value_bytes(MapType::HttpResponseTrailers, GRPC_STATUS).ok().flatten();
     Answered::trailers(status.as_deref())
 }
 
 /// The response of the active stream, while its headers can be read.
-pub struct Response;
+///
+/// A header that is there costs about as much as all of them at once, since the host has to
+/// allocate memory for it in the module. One that is not there costs a fifth of that, and hardly
+/// any response has quota headers. So the first header that is there fetches all, and later ones
+/// cost no host call.
+#[derive(Default)]
+pub struct Response(OnceCell<HeaderMap>);
+
+impl Response {
+    /// How the stream is answered. `whole` says whether the headers are the whole answer, and
+    /// `grpc` whether a gRPC status matters.
+    pub fn answered(&self, grpc: bool, whole: bool) -> Option<Answered> {
+        let status = self.status()?;
+        let header =
+            |name| if grpc { self.headers().values(name).into_iter().next() } else { None };
+        let grpc_status = header(GRPC_STATUS);
+        let content_type = if grpc_status.is_none() { header(CONTENT_TYPE) } else { None };
+        Some(Answered::headers(status, grpc_status.as_deref(), content_type.as_deref(), whole))
+    }
+
+    fn headers(&self) -> &HeaderMap {
+        self.0.get_or_init(|| headers(MapType::HttpResponseHeaders))
+    }
+}
 
 impl Upstream for Response {
     fn status(&self) -> Option<u16> {
-        status()
+        let status = self.headers().values(":status").pop()?;
+        std::str::from_utf8(&status).ok()?.parse().ok()
     }
 
     fn header(&self, name: &str) -> Vec<Vec<u8>> {
-        // The getter returns only the first value, and hardly any response has one.
-        match hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name) {
-            Ok(Some(_)) => headers(MapType::HttpResponseHeaders).values(name),
-            _ => Vec::new(),
+        let fetched = self.0.get();
+        if fetched.is_none() && !has_response_header(name) {
+            return Vec::new();
         }
+        // The getter returns only the first value.
+        self.headers().values(name)
     }
+}
+
+fn has_response_header(name: &str) -> bool {
+    matches!(hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name), Ok(Some(_)))
 }
 
 /// Writes an entry to the active stream's filter state, which access logs show as
@@ -231,16 +252,17 @@ pub fn resume_request() {
     let _ = unsafe { proxy_continue_stream(HTTP_REQUEST) };
 }
 
-/// Answers the active stream instead of its upstream.
-pub fn send(answer: &Answer<'_>) {
-    let mut headers = answer.headers.clone();
-    headers.extend(
-        answer
-            .pushback
-            .filter(|_| request_header("content-type").is_some_and(|value| is_grpc(&value)))
-            .map(|wait| (PUSHBACK, wait.to_string().into())),
-    );
-    let headers = serialize(&headers);
+/// Answers the active stream instead of its upstream. `is_grpc` says whether its client speaks
+/// gRPC.
+pub fn send(answer: &Answer<'_>, is_grpc: impl FnOnce() -> bool) {
+    let pushback = answer.pushback.filter(|_| is_grpc());
+    let headers = match pushback {
+        None => serialize(&answer.headers),
+        Some(wait) => {
+            let pushback = (PUSHBACK, wait.to_string().into());
+            serialize(&[&*answer.headers, &[pushback]].concat())
+        }
+    };
     // SAFETY: the pointers are valid for the call. A stream that has ended meanwhile needs no
     // answer.
     let _ = unsafe {

@@ -170,7 +170,7 @@ impl Plugin {
             host::note(access_log::entry(config, decision));
             if held {
                 match response::answer(config, decision, || self.response_time()) {
-                    Some(answer) => host::send(&answer),
+                    Some(answer) => host::send(&answer, host::is_grpc_request),
                     None => host::resume_request(),
                 }
             }

@@ -30,14 +30,14 @@ impl Stream {
     }
 
     /// Carries out the decision while the request's own callback runs.
-    fn carry_out(&self, config: &Config) -> Action {
+    fn carry_out(&self, config: &Config, facts: &Facts) -> Action {
         let exchange = self.exchange.borrow();
         let Some(decision) = exchange.decision() else { return Action::Continue };
         host::note(access_log::entry(config, decision));
         match response::answer(config, decision, || self.plugin.response_time()) {
             None => Action::Continue,
             Some(answer) => {
-                host::send(&answer);
+                host::send(&answer, || facts.is_grpc());
                 Action::Pause
             }
         }
@@ -51,6 +51,9 @@ impl Stream {
     /// Refunds the held units that the answer does not count, and writes the access log entry
     /// again if there were any.
     fn settle(&self, answered: impl FnOnce(bool) -> Option<Answered>) {
+        if self.exchange.borrow().is_settled() {
+            return;
+        }
         let plugin = &self.plugin;
         let mut exchange = self.exchange.borrow_mut();
         let mut worker = plugin.worker.borrow_mut();
@@ -87,7 +90,9 @@ impl HttpContext for Stream {
             Arrival::Uncounted => Action::Continue,
             Arrival::MissingIdentity(missing) => {
                 host::note(access_log::missing_identity(&config, missing.policy));
-                host::send(&response::missing_identity(&config, missing.policy));
+                host::send(&response::missing_identity(&config, missing.policy), || {
+                    facts.is_grpc()
+                });
                 Action::Pause
             }
             Arrival::Waiting => {
@@ -95,11 +100,11 @@ impl HttpContext for Stream {
                 return Action::Pause;
             }
             Arrival::Counting => {
-                let action = self.carry_out(&config);
+                let action = self.carry_out(&config, &facts);
                 host::run_root(plugin.root, self.id);
                 return action;
             }
-            Arrival::Decided => self.carry_out(&config),
+            Arrival::Decided => self.carry_out(&config, &facts),
         };
         plugin.wake();
         action
@@ -117,13 +122,14 @@ impl HttpContext for Stream {
 
     fn on_http_response_headers(&mut self, _headers: usize, end: bool) -> Action {
         self.exchange.borrow_mut().response_begins();
-        self.settle(|grpc| host::response_headers(grpc, end));
+        let upstream = host::Response::default();
+        self.settle(|grpc| upstream.answered(grpc, end));
         if let Some(admission) = self.exchange.borrow().admission() {
             let plugin = &self.plugin;
             let config = plugin.config();
             let time = || plugin.response_time();
             for (name, value) in
-                response::response_headers(&config, &admission.standings, &host::Response, time)
+                response::response_headers(&config, &admission.standings, &upstream, time)
             {
                 host::set_response_header(name, &value);
             }
@@ -140,10 +146,14 @@ impl HttpContext for Stream {
 impl Context for Stream {
     fn on_done(&mut self) -> bool {
         let plugin = &self.plugin;
-        let now = plugin.now();
         let mut exchange = self.exchange.borrow_mut();
+        let redirected = exchange.redirected(host::is_redirected);
+        if redirected.is_none() && exchange.is_settled() {
+            return true;
+        }
+        let now = plugin.now();
         let mut worker = plugin.worker.borrow_mut();
-        if let Some(admission) = exchange.redirected(host::is_redirected) {
+        if let Some(admission) = redirected {
             worker.refund(plugin.redirects.keep(self.id, admission), now);
         }
         // Envoy writes the access log now.

@@ -138,8 +138,8 @@ mod tests {
     #[test]
     fn full_plan_has_every_stack_under_every_load() {
         let full = plan(&[]).unwrap();
-        assert_eq!((full.stacks.len(), full.loads.len(), full.rounds), (12, 8, 5));
-        assert_eq!(full.len(), 480);
+        assert_eq!((full.stacks.len(), full.loads.len(), full.rounds), (16, 8, 5));
+        assert_eq!(full.len(), 640);
         assert_eq!(full.out, paths::root().join("docs/bench"));
     }
 

@@ -20,6 +20,8 @@ use crate::{
     stacks::{self, Backend, Due, Stack, USER_HEADER},
 };
 
+/// Both forms of the filter log little.
+const LOG_LEVELS: &str = "wasm:warn,dynamic_modules:warn";
 /// The time until the first answer: connections open, and Redis may still load the script.
 const READY: std::time::Duration = std::time::Duration::from_secs(20);
 
@@ -40,9 +42,9 @@ pub struct Running {
     pub stack: Stack,
     /// Its Envoy.
     pub envoy: Envoy,
-    /// Its store.
+    /// Its store, if one runs beside it.
     pub store: Option<StoreProcess>,
-    /// Where its store counts.
+    /// Where its store or its native module counts.
     pub redis: Vec<Server>,
 }
 
@@ -82,7 +84,7 @@ impl Rig {
     /// Starts what these stacks need, and checks that each answers correctly.
     pub fn start(stacks: &[Stack], filters: &Filters) -> Result<Self> {
         let upstream =
-            Envoy::start_config(&stacks::upstream(), 1, "wasm:warn").context("the upstream")?;
+            Envoy::start_config(&stacks::upstream(), 1, LOG_LEVELS).context("the upstream")?;
         let needs = |backend| stacks.iter().any(|stack| stack.backend() == Some(backend));
         let redis = needs(Backend::Redis).then(Redis::start).transpose()?;
         let cluster = needs(Backend::Cluster).then(Cluster::start).transpose()?;
@@ -130,18 +132,23 @@ impl Rig {
 
     fn running(&self, stack: Stack, filters: &Filters) -> Result<Running> {
         let (url, ports) = self.backend(stack)?;
-        let store = url.map(|url| StoreProcess::start(&url, &[])).transpose()?;
+        let (store, redis) = if stack.is_native() {
+            (None, url)
+        } else {
+            (url.map(|url| StoreProcess::start(&url, &[])).transpose()?, None)
+        };
         let mut options =
             EnvoyOptions::new(self.upstream.port(), store.as_ref().map_or(1, StoreProcess::port));
+        options.redis = redis;
         options.wasm = filters.of(stack)?.to_owned();
-        let envoy = Envoy::start_config(&stack.config(options)?, 1, "wasm:warn")?;
+        let envoy = Envoy::start_config(&stack.config(options)?, 1, LOG_LEVELS)?;
         let redis = ports.into_iter().map(Server::on).collect::<Result<_>>()?;
         let running = Running { stack, envoy, store, redis };
         wait::until_true("the first answer as it should be", READY, || running.answers())?;
         Ok(running)
     }
 
-    /// The URL for the store, and the ports of the servers behind it.
+    /// The URL for the store or the native module, and the ports of the servers behind it.
     fn backend(&self, stack: Stack) -> Result<(Option<String>, Vec<u16>)> {
         Ok(match stack.backend() {
             None => (None, Vec::new()),

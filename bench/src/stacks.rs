@@ -6,7 +6,10 @@ use std::fmt;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use quotagate_support::{envoy::EnvoyOptions, yaml};
+use quotagate_support::{
+    envoy::{EnvoyOptions, Form},
+    yaml,
+};
 use serde_json::{Value, json};
 
 /// The header that names the user.
@@ -15,7 +18,8 @@ pub const USER_HEADER: &str = "x-user";
 const PLENTY: u64 = 1_000_000_000;
 const FILTERS: &str =
     "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
-const JWT: &str = "envoy.filters.http.jwt_authn";
+/// Filters of the shipped configurations that verify tokens, or pass their claims on.
+const TOKENS: [&str; 2] = ["envoy.filters.http.jwt_authn", "envoy.filters.http.set_filter_state"];
 
 /// One of the stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -45,6 +49,14 @@ pub enum Stack {
     K,
     /// A Wasm filter that makes the host calls of G and decides nothing.
     L,
+    /// As G, in the native module.
+    M,
+    /// As E, in the native module.
+    N,
+    /// As F, in the native module.
+    O,
+    /// As I, in the native module.
+    P,
 }
 
 /// Where a store counts.
@@ -85,16 +97,26 @@ impl Stack {
             Self::J => "quotagate lease of 10 s, Redis",
             Self::K => "a Wasm filter that does nothing",
             Self::L => "a Wasm filter with G's host calls, no logic",
+            Self::M => "native lease, Redis",
+            Self::N => "native exact, Redis",
+            Self::O => "native exact, Redis Cluster",
+            Self::P => "native, quota used up, Redis",
         }
     }
 
-    /// Where its store counts; `None` without a store.
+    /// Whether the filter is the native module, which counts without a store beside Envoy.
+    pub const fn is_native(self) -> bool {
+        matches!(self, Self::M | Self::N | Self::O | Self::P)
+    }
+
+    /// Where its store, or its native module, counts; `None` if nothing is counted.
     pub const fn backend(self) -> Option<Backend> {
         match self {
             Self::A | Self::B | Self::C | Self::K | Self::L => None,
             Self::D => Some(Backend::Memory),
             Self::E | Self::G | Self::H | Self::I | Self::J => Some(Backend::Redis),
-            Self::F => Some(Backend::Cluster),
+            Self::M | Self::N | Self::P => Some(Backend::Redis),
+            Self::F | Self::O => Some(Backend::Cluster),
         }
     }
 
@@ -103,7 +125,8 @@ impl Stack {
         match self {
             Self::A | Self::B | Self::C | Self::K => Due::Uncounted,
             Self::D | Self::E | Self::F | Self::G | Self::H | Self::J | Self::L => Due::Counted,
-            Self::I => Due::Refused,
+            Self::M | Self::N | Self::O => Due::Counted,
+            Self::I | Self::P => Due::Refused,
         }
     }
 
@@ -119,7 +142,7 @@ impl Stack {
             Self::A | Self::B => return None,
             Self::K => return Some(json!({})),
             Self::L => return Some(json!({ "host_calls": true })),
-            Self::G => {
+            Self::G | Self::M => {
                 policy.as_object_mut()?.insert("precision".to_owned(), json!("lease"));
             }
             Self::J => {
@@ -128,6 +151,7 @@ impl Stack {
                 fields.insert("lease".to_owned(), json!({ "ahead": "10s" }));
             }
             Self::C | Self::D | Self::E | Self::F | Self::H | Self::I => {}
+            Self::N | Self::O | Self::P => {}
         }
         Some(json!({
             "domain": format!("bench-{self}").to_lowercase(),
@@ -140,14 +164,18 @@ impl Stack {
     }
 
     /// The configuration of its Envoy. `options` give the addresses of upstream and store, and the
-    /// filter.
+    /// Wasm filter.
     pub fn config(self, mut options: EnvoyOptions) -> Result<Value> {
+        options.form = Some(if self.is_native() { Form::Native } else { Form::Wasm });
         options.document = self.document();
         options.bare = options.document.is_none();
         let mut config = options.config()?;
         let filters =
             yaml::at(&mut config, FILTERS)?.as_array_mut().context("http_filters is no list")?;
-        filters.retain(|filter| filter.get("name").and_then(Value::as_str) != Some(JWT));
+        filters.retain(|filter| {
+            let name = filter.get("name").and_then(Value::as_str);
+            name.is_none_or(|name| !TOKENS.contains(&name))
+        });
         if self == Self::B {
             filters.insert(0, local_rate_limit());
         }
@@ -222,6 +250,7 @@ mod tests {
             let own = match stack {
                 Stack::A => vec!["router"],
                 Stack::B => vec!["local_ratelimit", "router"],
+                native if native.is_native() => vec!["dynamic_modules", "router"],
                 _ => vec!["wasm", "router"],
             };
             assert_eq!(names(*stack), own, "{stack}");

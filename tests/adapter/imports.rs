@@ -141,13 +141,17 @@ unsafe extern "C" fn proxy_get_header_map_pairs(
 ) -> u32 {
     let map = called(|h| {
         h.header_fetches.1 += 1;
-        let headers = if map == REQUEST { &h.request_headers } else { &h.upstream_headers };
+        let mut headers =
+            if map == REQUEST { &h.request_headers } else { &h.upstream_headers }.clone();
+        if map != REQUEST {
+            headers.insert(0, (":status".into(), h.status.to_string().into_bytes()));
+        }
         let number = |n: usize| (n as u32).to_le_bytes();
         let mut map = number(headers.len()).to_vec();
-        for (name, value) in headers {
+        for (name, value) in &headers {
             map.extend([number(name.len()), number(value.len())].concat());
         }
-        for (name, value) in headers {
+        for (name, value) in &headers {
             map.extend([name.as_bytes(), b"\0", value, b"\0"].concat());
         }
         map

@@ -10,6 +10,8 @@ mod answers;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
+mod costs;
+#[cfg(test)]
 mod dials;
 #[cfg(test)]
 mod document;

@@ -86,7 +86,7 @@ impl Context for HostCalls {}
 impl HttpContext for HostCalls {
     fn on_http_request_headers(&mut self, _headers: usize, _end: bool) -> Action {
         read_time();
-        read_headers(MapType::HttpRequestHeaders);
+        read_request_headers();
         for (name, value) in FIELDS {
             let _ = hostcalls::set_property(vec![name], Some(value));
         }
@@ -94,7 +94,9 @@ impl HttpContext for HostCalls {
     }
 
     fn on_http_response_headers(&mut self, _headers: usize, _end: bool) -> Action {
-        read_headers(MapType::HttpResponseHeaders);
+        for (name, _) in HEADERS {
+            let _ = hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name);
+        }
         read_time();
         read_time();
         for (name, value) in HEADERS {
@@ -108,7 +110,8 @@ fn read_time() {
     std::hint::black_box(std::time::Instant::now());
 }
 
-fn read_headers(map: MapType) {
+fn read_request_headers() {
+    let map = MapType::HttpRequestHeaders;
     let (mut data, mut size) = (std::ptr::null_mut(), 0);
     // SAFETY: the pointers are valid for the call; on success the host hands over a buffer of
     // `size` bytes that it took from this module's allocator, with that capacity.

@@ -32,7 +32,7 @@ pub struct Sample {
     pub seen: Seen,
     /// Processor time.
     pub cpu: Cpu,
-    /// Calls to the store for each request.
+    /// Calls to the store beside Envoy for each request.
     pub calls: f64,
     /// Scripts in Redis for each request.
     pub scripts: f64,
@@ -118,6 +118,9 @@ fn fault(stack: Stack, load: Load, counts: &Counts, seen: &Seen) -> Option<Strin
         Stack::D | Stack::E | Stack::F => *calls > 0,
         Stack::H => calls * 10 >= answers * 9,
         Stack::A | Stack::B | Stack::C | Stack::K | Stack::L => *calls == 0,
+        // The native module does not call through Envoy.
+        Stack::M | Stack::P => *calls == 0,
+        Stack::N | Stack::O => *calls == 0 && counts.scripts > 0,
         Stack::G | Stack::I | Stack::J => true,
     };
     (!called).then(|| format!("{calls} calls for {answers} requests: wrong for this stack"))
@@ -205,6 +208,9 @@ mod tests {
             (Stack::E, 10, true),
             (Stack::H, 89, false),
             (Stack::H, 100, true),
+            (Stack::M, 0, true),
+            (Stack::M, 1, false),
+            (Stack::N, 0, false),
         ] {
             let counts = Counts { ok: 100, calls, ..Counts::default() };
             assert_eq!(fault(stack, load, &counts, &seen(0)).is_none(), right, "{stack} {calls}");

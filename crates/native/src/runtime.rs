@@ -36,13 +36,11 @@ pub fn start() -> io::Result<()> {
     }
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
+    thread::Builder::new()
+        .name("quotagate".to_owned())
+        .spawn(move || runtime.block_on(RUNTIME.wait().keep_ticking()))?;
     // Only the main thread sets it, so it is not set yet.
     let _ = RUNTIME.set(Runtime { handle, ticking: Mutex::default(), begins: Notify::new() });
-    thread::Builder::new().name("quotagate".to_owned()).spawn(move || {
-        if let Some(own) = RUNTIME.get() {
-            runtime.block_on(own.keep_ticking());
-        }
-    })?;
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use quotagate_quota::config::{Config, Faults, Reach};
+use quotagate_quota::config::{Config, Faults, PerRoute, Reach};
 
 use crate::abi::{FilterConfig, host};
 use crate::link::{Callouts, Library, Link, check};
@@ -98,12 +98,10 @@ impl Route {
     /// All its faults.
     pub fn new(document: &[u8]) -> Result<Self, Vec<String>> {
         log::follow_library();
-        if serde_json::from_slice::<serde_json::Value>(document)
-            .is_ok_and(|value| value == serde_json::json!({"disabled": true}))
-        {
-            return Ok(Self::Disabled);
-        }
-        let config = Config::parse(document).map_err(|faults| lines(&faults))?;
+        let config = match PerRoute::parse(document).map_err(|faults| lines(&faults))? {
+            PerRoute::Disabled => return Ok(Self::Disabled),
+            PerRoute::Policies(config) => *config,
+        };
         let link = match &config.store.reach {
             Reach::Redis(_) => in_process(&config)?,
             Reach::Cluster(_) => {

@@ -21,10 +21,11 @@ use std::time::Duration;
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Decision, Uncounted};
 use quotagate_quota::exchange::Arrival;
-use quotagate_quota::protocol::{OnFailure, ReserveReply};
+use quotagate_quota::protocol::OnFailure;
 use quotagate_quota::redirects::Redirects;
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{CallEnd, CallFault, CallId, Worker};
+use quotagate_quota::worker::{CallEnd, CallFault, CallId, Change, Worker};
+use quotagate_store::server::CarriedOut;
 
 use crate::abi::Host;
 use crate::facts::Facts;
@@ -43,10 +44,10 @@ const IDLE_TICKS: u32 = 100;
 const LINGER: Duration = Duration::from_secs(60);
 
 /// What the runtime thread reports to a shard.
-#[derive(Debug)]
 pub enum Letter {
-    /// The store in this process carried out a call.
-    CarriedOut(CallId, ReserveReply),
+    /// The store in this process carried out a call. It takes its grants back if the letter is
+    /// never read.
+    CarriedOut(CallId, CarriedOut),
     /// A call or a fetch has ended.
     Ended(CallId, CallEnd),
     /// A call or a fetch was not sent.
@@ -72,7 +73,6 @@ pub struct Shard {
 
 struct Core {
     /// As it was written. Dials change that of the worker.
-    config: Arc<Config>,
     worker: Worker<Arc<Stream>>,
     redirects: Redirects<Vec<u8>>,
     ticked: Monotonic,
@@ -95,8 +95,7 @@ impl Shard {
     /// A shard that has counted nothing.
     pub fn new(config: Arc<Config>, link: Link) -> Arc<Self> {
         let core = Core {
-            worker: Worker::new(Arc::clone(&config), seed()),
-            config,
+            worker: Worker::new(config, seed()),
             redirects: Redirects::default(),
             ticked: now(),
             is_ticking: false,
@@ -223,7 +222,7 @@ impl Shard {
                 // No hook of this configuration comes any more.
                 core.worker.take_tally();
                 if now.since(closed) > LINGER && self.waiting().is_empty() {
-                    core.renew();
+                    core.worker = core.worker.successor(seed());
                 }
             }
             core.idle_ticks = if core.is_idle() { core.idle_ticks + 1 } else { 0 };
@@ -242,14 +241,9 @@ impl Shard {
 
     /// Runs `act` on the core of an Envoy worker.
     fn with<R>(self: &Arc<Self>, act: impl FnOnce(&mut Core, Monotonic) -> R) -> R {
-        let result = match self.core.lock() {
-            Ok(mut core) => self.act(&mut core, act),
-            Err(poisoned) => {
-                self.core.clear_poison();
-                let mut core = poisoned.into_inner();
-                self.recover(&mut core);
-                self.act(&mut core, act)
-            }
+        let result = {
+            let mut core = self.core.lock().unwrap_or_else(|poisoned| self.mend(poisoned));
+            self.act(&mut core, act)
         };
         self.look_again();
         result
@@ -257,18 +251,17 @@ impl Shard {
 
     /// The same, if the core is not locked.
     fn try_with<R>(self: &Arc<Self>, act: impl FnOnce(&mut Core, Monotonic) -> R) -> Option<R> {
-        let result = match self.core.try_lock() {
-            Ok(mut core) => self.act(&mut core, act),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                self.core.clear_poison();
-                let mut core = poisoned.into_inner();
-                self.recover(&mut core);
-                self.act(&mut core, act)
-            }
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let result = self.act(&mut self.try_lock()?, act);
         self.look_again();
         Some(result)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
+        match self.core.try_lock() {
+            Ok(core) => Some(core),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.mend(poisoned)),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     fn act<R>(
@@ -298,8 +291,11 @@ impl Shard {
 
     /// Reads letters that came while the core was locked.
     fn look_again(self: &Arc<Self>) {
-        if self.mail.fetch_or(false, Ordering::SeqCst) && !self.wake() {
-            self.try_with(|_, _| ());
+        // A read alone might come before the lock is free to others.
+        while self.mail.fetch_or(false, Ordering::SeqCst) && !self.wake() {
+            // Whoever holds the core looks again, too.
+            let Some(mut core) = self.try_lock() else { return };
+            self.act(&mut core, |_, _| ());
         }
     }
 
@@ -312,7 +308,10 @@ impl Shard {
             std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
         for letter in letters {
             match letter {
-                Letter::CarriedOut(id, reply) => core.worker.carried_out(id, reply, now),
+                Letter::CarriedOut(id, call) if core.worker.awaits(id) => {
+                    core.worker.carried_out(id, call.take(), now)
+                }
+                Letter::CarriedOut(..) => Change::None,
                 Letter::Ended(id, end) => core.worker.call_ended(id, &end, now),
                 Letter::NotSent(id, fault) => core.worker.call_not_sent(id, &fault, now),
             };
@@ -350,16 +349,19 @@ impl Shard {
     /// After a panic the state of the worker is unknown. A new worker takes over, and the requests
     /// that wait are decided as if the store had failed. Units of the old one are lost, so that no
     /// quota is exceeded.
-    fn recover(&self, core: &mut Core) {
-        core.renew();
-        let config = Arc::clone(&core.config);
+    fn mend<'c>(&self, poisoned: PoisonError<MutexGuard<'c, Core>>) -> MutexGuard<'c, Core> {
+        self.core.clear_poison();
+        let mut core = poisoned.into_inner();
+        core.worker = core.worker.successor(seed());
+        let config = Arc::clone(core.worker.config());
         let mut waiting = self.waiting();
         waiting.retain(|_, stream| stream.handle().exists());
-        let waiting: Vec<_> = waiting.values().cloned().collect();
-        for stream in waiting {
+        for stream in waiting.values().cloned() {
             stream.exchange().decided(uncounted(&config), true, &mut core.worker, now());
             core.orphans.push(Decided { stream, config: Arc::clone(&config) });
         }
+        drop(waiting);
+        core
     }
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Stream>>> {
@@ -368,11 +370,6 @@ impl Shard {
 }
 
 impl Core {
-    /// Begins again with a worker that has counted nothing.
-    fn renew(&mut self) {
-        self.worker = self.worker.replacement(Arc::clone(&self.config), seed());
-    }
-
     fn is_idle(&self) -> bool {
         self.worker.is_idle() && self.orphans.is_empty()
     }

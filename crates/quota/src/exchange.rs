@@ -166,7 +166,8 @@ impl Exchange {
     }
 
     /// Refunds the held units that an answer does not count. `answered` reads the answer; its
-    /// argument says whether a gRPC status matters. Returns whether there were held units.
+    /// argument says whether a gRPC status matters. Returns whether it refunded any: the access log
+    /// entry is another one then.
     pub fn answered<W>(
         &mut self,
         answered: impl FnOnce(bool) -> Option<Answered>,
@@ -177,11 +178,13 @@ impl Exchange {
         if admission.held.is_empty() {
             return false;
         }
-        if let Some(answered) = answered(admission.counts_by_grpc(worker.config())) {
-            let refunds = admission.answered(answered, worker.config());
-            worker.refund(refunds, now);
-        }
-        true
+        let Some(answered) = answered(admission.counts_by_grpc(worker.config())) else {
+            return false;
+        };
+        let refunds = admission.answered(answered, worker.config());
+        let refunded = !refunds.is_empty();
+        worker.refund(refunds, now);
+        refunded
     }
 
     /// Takes the admission if the stream ends because of an internal redirect, as `is_redirected`

@@ -133,8 +133,9 @@ fn check_document(document: &Document<'_>, report: &mut Report) {
     }
 }
 
-/// The findings of the parser of the filter, and of the store inside it. `text` is the JSON of the document, and `node` is the
-/// same with positions. `in_file` converts these to positions in the file.
+/// The findings of the parser of the filter, and of the store inside it. `text` is the JSON of the
+/// document, and `node` is the same with positions. `in_file` converts these to positions in the
+/// file.
 fn findings(
     text: &str,
     node: &Node,

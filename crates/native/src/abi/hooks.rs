@@ -7,6 +7,7 @@ use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use quotagate_quota::protocol;
 use quotagate_quota::worker::{AnsweredBy, CallEnd};
 
 use super::host::{self, FilterConfig, Host};
@@ -356,8 +357,15 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout
                     Some(_) => AnsweredBy::Store,
                     None => AnsweredBy::Host,
                 };
-                let body: Vec<u8> = chunks.iter().flat_map(bytes).collect();
-                let size = body.len();
+                // Like the Wasm filter: what is too large to be a reply is not read.
+                let size = chunks.iter().map(Buffer::len).sum();
+                let mut body = Vec::with_capacity(protocol::MAX_BODY.min(size));
+                for chunk in chunks {
+                    // SAFETY: as above.
+                    let chunk = unsafe { chunk.bytes() };
+                    let room = protocol::MAX_BODY - body.len();
+                    body.extend_from_slice(chunk.get(..room).unwrap_or(chunk));
+                }
                 CallEnd::Answered { status, by, body, size }
             }
         };

@@ -4,7 +4,6 @@
 //! gone.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
@@ -12,7 +11,6 @@ use quotagate_operate::Operate;
 use quotagate_quota::config::RedisStore;
 use quotagate_quota::protocol::{Refund, Reservation, ReserveRequest};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingCall, OutgoingFetch};
-use quotagate_store::secret::PasswordFile;
 use quotagate_store::server::{CallEndpoint, Connections, Hooks, Refusal};
 use quotagate_store::url::StoreUrl;
 use tokio_util::task::AbortOnDropHandle;
@@ -68,7 +66,7 @@ impl Library {
         runtime::spawn(async move {
             let OutgoingCall { id, request, .. } = call;
             let letter = match endpoint.call(owned(request), received).await {
-                Ok(carried_out) => Letter::CarriedOut(id, carried_out.take()),
+                Ok(carried_out) => Letter::CarriedOut(id, carried_out),
                 Err(refusal) => Letter::Ended(id, refused(&refusal)),
             };
             shard.deliver(letter);
@@ -100,12 +98,7 @@ impl Library {
 /// # Errors
 /// What is wrong with the URL or the password file, without secrets, and the field.
 pub fn check(store: &RedisStore) -> Result<StoreUrl, String> {
-    let url: StoreUrl = store.url.parse().map_err(|error| format!("store.redis: {error}"))?;
-    url.read_files().map_err(|error| format!("store.redis: {error}"))?;
-    let Some(file) = &store.password_file else { return Ok(url) };
-    let file = PasswordFile::open(Path::new(&**file))
-        .map_err(|error| format!("store.password_file: {error}"))?;
-    url.with_password_file(file).map_err(|error| format!("store.password_file: {error}"))
+    StoreUrl::open_document(store).map_err(|fault| fault.to_string())
 }
 
 fn owned(request: ReserveRequest<Arc<str>>) -> ReserveRequest {

@@ -16,6 +16,7 @@ mod identities;
 mod policy;
 mod reach;
 mod response;
+mod route;
 #[cfg(feature = "schema")]
 pub mod schema;
 mod store;
@@ -29,6 +30,7 @@ pub use dialed::Dialed;
 pub use policy::{Abandoned, Answers, Count, Policy, Precision};
 pub use reach::{ClusterStore, DEFAULT_PREFIX, Reach, RedisStore};
 pub use response::{Family, Reset, ResponseConfig};
+pub use route::PerRoute;
 pub use store::StoreConfig;
 pub use template::{Piece, Template};
 
@@ -41,6 +43,7 @@ use access_log::LogFields;
 use identities::IdentityMap;
 use policy::document::{Context, Policies};
 use response::Response;
+use serde_json::Value;
 use store::Store;
 
 /// A valid configuration. A copy shares the large parts.
@@ -120,10 +123,12 @@ impl Config {
     /// # Errors
     /// All faults of the text.
     pub fn parse(text: &[u8]) -> Result<Self, Faults> {
-        let value =
-            envoy::read(text).map_err(|e| Faults::one(ROOT, format!("must be JSON: {e}")))?;
+        Self::of(&read(text)?)
+    }
+
+    fn of(value: &Value) -> Result<Self, Faults> {
         let collector = Collector::default();
-        let config = Document::read(&Node::root(&value, &collector));
+        let config = Document::read(&Node::root(value, &collector));
         let (config, warnings) = collector.finish(config)?;
         Ok(Self { warnings, ..config })
     }
@@ -132,6 +137,11 @@ impl Config {
     pub fn warnings(&self) -> &[Fault] {
         &self.warnings
     }
+}
+
+/// Reads JSON, or the serialized `google.protobuf.Struct` that Envoy passes on.
+fn read(text: &[u8]) -> Result<Value, Faults> {
+    envoy::read(text).map_err(|e| Faults::one(ROOT, format!("must be JSON: {e}")))
 }
 
 impl DocumentFields<'_> {

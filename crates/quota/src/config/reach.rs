@@ -161,7 +161,7 @@ impl Given<'_> {
     }
 }
 
-/// A store URL, of which only the beginning is checked. No message shows the text.
+/// A store URL. Only its beginning is checked here. No message shows the text.
 enum StoreUrl {}
 
 impl Type for StoreUrl {

@@ -196,10 +196,13 @@ impl<W> Worker<W> {
         }
     }
 
-    /// A new worker in the place of this one, which has failed. The ends of calls under way mean
-    /// nothing to it: its own calls have other ids.
-    pub fn replacement(&self, config: Arc<Config>, seed: u64) -> Self {
-        Self { serial: self.serial, ..Self::new(config, seed) }
+    /// A worker that takes over from this one, which panicked: without its counters, leases and
+    /// requests. It ignores the ends of its predecessor's calls. Units of the predecessor are lost
+    /// until their windows end.
+    #[must_use]
+    pub fn successor(&self, seed: u64) -> Self {
+        let configured = Arc::clone(self.overrides.configured());
+        Self { serial: self.serial, ..Self::new(configured, seed) }
     }
 
     /// A request arrives. Returns the configuration to evaluate it with. Call this for every
@@ -258,6 +261,11 @@ impl<W> Worker<W> {
     pub fn replied(&mut self, id: CallId, body: &[u8], now: Monotonic) -> Change {
         let reply = serde_json::from_slice(body);
         self.call_replied(id, reply.map_err(|error| Misread::Form(error.to_string())), now)
+    }
+
+    /// Whether the end of this call would decide anything.
+    pub fn awaits(&self, id: CallId) -> bool {
+        self.calls.is_under_way(id)
     }
 
     /// A store in this process carried out a call.

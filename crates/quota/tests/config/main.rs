@@ -5,6 +5,7 @@
 mod faults;
 mod reading;
 mod refusals;
+mod routes;
 
 use std::path::{Path, PathBuf};
 

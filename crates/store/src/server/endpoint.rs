@@ -65,7 +65,7 @@ impl CallEndpoint {
         self
     }
 
-    /// Starts work of a call that outlives its caller. The shutdown of the connections waits for it.
+    /// Starts work of a call that outlives its caller. The shutdown waits for it.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.connections.spawn_on(work, &self.runtime);
     }

@@ -37,7 +37,13 @@ fn calls_and_waits_match_the_model() {
     for (rate, us, cells) in rows() {
         let [said, simulated, p50, p99] = cells[..] else { panic!("{cells:?}") };
         let seconds = (30_000 / rate).clamp(1, 30);
-        let measured = run(exact(), Traffic { rate, partitions: 1 }, Wire::steady(us), 1, seconds);
+        let measured = run(
+            exact(),
+            Traffic { rate, partitions: 1, together: 1 },
+            Wire::steady(us),
+            1,
+            seconds,
+        );
         let calls = measured.calls_a_request();
         let case = format!("{rate}/s, {us} us");
         assert!(near(model(rate, us), said, 2.0), "{case}: the model says {}", model(rate, us));
@@ -54,7 +60,7 @@ fn calls_and_waits_match_the_model() {
 
 #[test]
 fn one_slow_call_does_not_double_the_calls_for_good() {
-    let traffic = Traffic { rate: 20_000, partitions: 1 };
+    let traffic = Traffic { rate: 20_000, partitions: 1, together: 1 };
     let steady = run(exact(), traffic, Wire::steady(500), 1, 2);
     // One call in a hundred takes 10 ms, during which the others leave after 5 ms.
     let stalls = run(exact(), traffic, Wire { usual_us: 500, slow_us: 10_000 }, 1, 2);
@@ -66,7 +72,13 @@ fn one_slow_call_does_not_double_the_calls_for_good() {
 #[test]
 fn a_lone_request_waits_for_its_own_call_only() {
     for us in [100, 500, 2_000] {
-        let lone = run(exact(), Traffic { rate: 10, partitions: 1 }, Wire::steady(us), 0, 100);
+        let lone = run(
+            exact(),
+            Traffic { rate: 10, partitions: 1, together: 1 },
+            Wire::steady(us),
+            0,
+            100,
+        );
         assert!(lone.wait_us(50) == us && lone.wait_us(90) == us, "{us}");
     }
 }

@@ -6,7 +6,7 @@ const WIRE: Wire = Wire { usual_us: 500, slow_us: 500 };
 
 /// Calls and items per request, after the worker's refills have reached a steady size.
 fn cost(config: Config, rate: u64, partitions: u64) -> (f64, f64) {
-    let measured = run(config, Traffic { rate, partitions }, WIRE, 12, 3);
+    let measured = run(config, Traffic { rate, partitions, together: 1 }, WIRE, 12, 3);
     (measured.calls_a_request(), measured.items_a_request())
 }
 
@@ -42,6 +42,20 @@ fn a_tiny_lease_costs_no_more_than_exact_counting() {
         assert!(
             items <= exact_items * most_items,
             "{rate}/s: {items} items a request, exact {exact_items}"
+        );
+    }
+}
+
+#[test]
+fn silence_between_bursts_does_not_end_a_lease() {
+    // Before each burst came what a silence of many mean gaps refunded: 52 and 45 calls a second.
+    for (rate, together, most) in [(5_000, 128, 22), (5_000, 32, 16), (500, 10, 20)] {
+        let traffic = Traffic { rate, partitions: 1, together };
+        let of = |config| run(config, traffic, WIRE, 12, 6).calls / 6;
+        let (calls, exact) = (of(leased(Duration::from_millis(100))), of(exact()));
+        assert!(
+            calls <= most && calls * 3 < exact,
+            "{rate}/s, {together} at once: {calls} calls a second, exact {exact}"
         );
     }
 }

@@ -27,6 +27,9 @@ struct Traffic {
     /// Requests a second, of all partitions together.
     rate: u64,
     partitions: u64,
+    /// Requests that arrive at the same moment, as they do from clients that wait for the same
+    /// batch of responses.
+    together: u64,
 }
 
 /// How long a call takes, there and back.
@@ -159,13 +162,9 @@ impl Host {
         match event {
             Event::Arrival => {
                 let gap = -self.random.fraction().ln() * SECOND_US as f64 / traffic.rate as f64;
-                self.after(gap as u64, Event::Arrival);
-                self.measured.requests += u64::from(self.measuring);
-                let counter = self.counters[self.random.below(traffic.partitions) as usize].clone();
-                let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, enforced: true };
-                match self.worker.submit(self.now_us, vec![check], now) {
-                    Submitted::Decided(decision) => return self.decided(self.now_us, &decision),
-                    Submitted::Waiting(_) | Submitted::Counting(_) => {}
+                self.after((gap * traffic.together as f64) as u64, Event::Arrival);
+                for _ in 0..traffic.together {
+                    self.arrive(traffic.partitions);
                 }
             }
             Event::Tick => {
@@ -185,13 +184,27 @@ impl Host {
             }
             Event::Reply(call, body) => drop(self.worker.replied(call, &body, now)),
         }
-        while let Some(call) = self.worker.next_call(now) {
+        self.send_calls();
+        while let Some((since, decision)) = self.worker.next_decision() {
+            self.decided(since, &decision);
+        }
+    }
+
+    fn arrive(&mut self, partitions: u64) {
+        self.measured.requests += u64::from(self.measuring);
+        let counter = self.counters[self.random.below(partitions) as usize].clone();
+        let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, enforced: true };
+        match self.worker.submit(self.now_us, vec![check], self.now()) {
+            Submitted::Decided(decision) => self.decided(self.now_us, &decision),
+            Submitted::Waiting(_) | Submitted::Counting(_) => self.send_calls(),
+        }
+    }
+
+    fn send_calls(&mut self) {
+        while let Some(call) = self.worker.next_call(self.now()) {
             let slow = self.random.percent(1);
             let us = if slow { self.wire.slow_us } else { self.wire.usual_us };
             self.after(us / 2, Event::AtStore(call.id, call.body(), us - us / 2));
-        }
-        while let Some((since, decision)) = self.worker.next_decision() {
-            self.decided(since, &decision);
         }
     }
 

@@ -9,7 +9,9 @@
 //!
 //! The end of a stream shows sooner: after a silence of `n` mean gaps, a stream still runs only
 //! with probability `e^-n`. So the estimate allows at most [`GAPS`] requests in the time since the
-//! last one.
+//! last one. Clients that wait for responses send in bursts, though, with many mean gaps between
+//! two bursts. So a silence says nothing until it is longer than those of the recent span. Silences
+//! beyond `ahead` do not count among them.
 
 use std::time::Duration;
 
@@ -35,6 +37,9 @@ pub(super) struct Demand {
     start: Monotonic,
     current: u64,
     previous: u64,
+    /// The longest silences within these slots, of those that last at most `ahead`.
+    silence: Duration,
+    previous_silence: Duration,
     /// The last request, and its units.
     last: Monotonic,
     last_units: u64,
@@ -52,6 +57,8 @@ impl Demand {
             start: now,
             current: 0,
             previous: 0,
+            silence: Duration::ZERO,
+            previous_silence: Duration::ZERO,
             last: now,
             last_units: 0,
             cost_8: 0,
@@ -64,8 +71,13 @@ impl Demand {
         if age >= span {
             let next = age < span * 2;
             self.previous = if next { self.current } else { 0 };
+            self.previous_silence = if next { self.silence } else { Duration::ZERO };
             self.start = if next { self.start + span } else { now };
-            self.current = 0;
+            (self.current, self.silence) = (0, Duration::ZERO);
+        }
+        let silence = now.since(self.last);
+        if silence <= self.ahead {
+            self.silence = self.silence.max(silence);
         }
         let units = units.min(MOST);
         self.current = (self.current + units).min(MOST);
@@ -85,9 +97,13 @@ impl Demand {
         let watched = now.since(self.since).clamp(span / SPAN, span);
         let before = self.recent(now).saturating_sub(self.last_units);
         let usual = before * micros(self.ahead) / micros(watched);
-        let silence = micros(now.since(self.last)).max(1);
+        let silence = now.since(self.last);
         let cost = self.cost_8 / 8;
-        let expected = usual.min(GAPS * cost * micros(self.ahead) / silence);
+        let expected = if silence <= self.silence.max(self.previous_silence) {
+            usual
+        } else {
+            usual.min(GAPS * cost * micros(self.ahead) / micros(silence).max(1))
+        };
         if expected < cost { 0 } else { expected }
     }
 
@@ -201,6 +217,19 @@ mod tests {
             assert_eq!(demand.expected(at(10_000 + ms)), expected, "{ms}");
         }
         assert!(!demand.is_quiet(at(10_100)) && demand.is_quiet(at(10_101)));
+    }
+
+    #[test]
+    fn silence_between_two_bursts_is_not_the_end_of_a_stream() {
+        let mut demand = Demand::new(Duration::from_millis(100), at(0));
+        for burst in 0..=100 {
+            (0..20).for_each(|_| demand.add(1, at(burst * 25)));
+        }
+        for (ms, expected) in [(0, 81), (25, 79), (26, 15), (100, 4)] {
+            assert_eq!(demand.expected(at(2_500 + ms)), expected, "{ms}");
+        }
+        demand.add(1, at(2_601));
+        assert_eq!(demand.expected(at(2_627)), 15, "101 ms are more than what is ahead");
     }
 
     #[test]

@@ -103,6 +103,11 @@ impl Overrides {
         }
     }
 
+    /// The configuration without changes.
+    pub(super) const fn configured(&self) -> &Arc<Config> {
+        &self.configured
+    }
+
     /// A reply to another call carried this version.
     pub(super) fn hear(&mut self, version: u64, now: Monotonic) {
         if version >= self.version && version > 0 {

@@ -252,3 +252,20 @@ fn has_decisions_tells_whether_decisions_are_left_to_take() {
     assert_eq!(summary(&mut w), "one=+4");
     assert!(!w.has_decisions());
 }
+
+#[test]
+fn successor_ignores_calls_and_tickets_of_its_predecessor() {
+    let mut w = worker("deny");
+    let Submitted::Waiting(ticket) = w.submit("lost", checks(&[0], "x", 1), at(0)) else {
+        panic!("it waits")
+    };
+    let (old, _) = call(&mut w, 0);
+    let mut w = w.successor(2);
+    submit(&mut w, "new", 1);
+    let (new, _) = call(&mut w, 1);
+    w.replied(old, &reply(&[grant(1, 1)]), at(2));
+    w.cancel(ticket, at(2));
+    assert_eq!(summary(&mut w), "", "neither reaches the new request");
+    w.replied(new, &reply(&[grant(1, 2)]), at(3));
+    assert_eq!(summary(&mut w), "new=+3");
+}
