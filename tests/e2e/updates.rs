@@ -55,7 +55,7 @@ fn updates_under_load_leave_no_memory_thread_or_connection_behind() -> Result<()
     let file = ListenerFile::new()?;
     let options = |update: u64| {
         let mut policy = per_caller(1_000_000_000 + update);
-        policy["precision"] = json!(if update % 2 == 0 { "lease" } else { "exact" });
+        policy["precision"] = json!(if update.is_multiple_of(2) { "lease" } else { "exact" });
         let mut document = document(json!([policy]));
         // Each third update opens another store.
         document["store"]["prefix"] = json!(format!("qg{}", update / 3));
@@ -73,7 +73,7 @@ fn updates_under_load_leave_no_memory_thread_or_connection_behind() -> Result<()
             let response = http::get(envoy.port(), "/")?;
             Ok(response.header("x-ratelimit-limit") == Some(&*limit))
         })?;
-        if update % (updates / 10).max(1) == 0 {
+        if update.is_multiple_of((updates / 10).max(1)) {
             let footprint = Footprint::of(&envoy, &redis)?;
             eprintln!("{update} updates: {footprint:?}");
             footprints.push(footprint);
