@@ -236,7 +236,7 @@ fn sighting(key: &str, seen: &Seen, now: Instant) -> Option<Sighting> {
 }
 
 fn is_wanted(key: &str, wanted: Wanted<'_>) -> bool {
-    parts(key).is_some_and(|(domain, policy, _)| wanted.has(domain, policy))
+    wanted.is_all() || parts(key).is_some_and(|(domain, policy, _)| wanted.has(domain, policy))
 }
 
 /// Domain, policy and partition of a counter's key.

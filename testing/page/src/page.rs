@@ -121,6 +121,7 @@ pub fn full_snapshot(name: &str) -> Value {
         json!({"domain": "shop", "policy": policy, "partition": name, "used": used, "quota": quota,
             "quota_from": "dial", "window_s": 60, "reset_ms": 42_000})
     };
+    let publisher = |kind: &str| json!({"id": name, "kind": kind, "host": name, "since_ms": 0});
     json!({
         "at_ms": 0, "faults": ["Redis is unreachable"], "warnings": ["maxmemory-policy is not noeviction"],
         "backend": "redis-cluster", "calls_per_s": 12.5, "call_ms": 0.7,
@@ -131,7 +132,9 @@ pub fn full_snapshot(name: &str) -> Value {
         "rates": [{"domain": "shop", "policy": "per-caller", "admitted": [1.0, 2.0, 3.0], "refused": [0.0, 1.0, 0.5],
             "shadow_refused": [0.0, 1.0, 0.5], "missing_identity": [0.0, 0.2, 0.2], "store_error": [0.0, 8.0, 0.0]}],
         "top": {"fullest": [usage("per-caller", 8, Some(8)), usage("per-key", 3, None)],
-            "refused": [{"domain": "shop", "policy": "per-caller", "partition": name, "requests": 9, "error": 2}]}
+            "refused": [{"domain": "shop", "policy": "per-caller", "partition": name, "requests": 9, "error": 2}],
+            "publishers": [publisher("store"), publisher("proxy")],
+            "incomplete": "what 1 of 2 others counted cannot be read"}
     })
 }
 

@@ -51,6 +51,11 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
+    /// Whether everything is wanted.
+    pub const fn is_all(&self) -> bool {
+        self.domain.is_none() && self.policy.is_none()
+    }
+
     /// Whether this policy is wanted.
     pub fn has(&self, domain: &str, policy: &str) -> bool {
         self.domain.is_none_or(|wanted| wanted == domain)

@@ -135,7 +135,9 @@ fn empty_page_says_what_to_do() -> Result<()> {
     for list in ["faults", "warnings", "boards", "rates"] {
         empty[list] = json!([]);
     }
-    empty["top"] = json!({"fullest": [], "refused": []});
+    for list in ["fullest", "refused"] {
+        empty["top"][list] = json!([]);
+    }
     page::make_up(&browser, &empty, &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
     browser.wait_for("#no-policies", "No filter has reported yet")?;

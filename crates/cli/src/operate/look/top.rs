@@ -101,7 +101,7 @@ fn show(answer: &Answer<Top>, output: Output) -> Result<(), Failure> {
     let top = &answer.value;
     if top.fullest.is_empty() && top.refused.is_empty() && top.uncounted.is_empty() {
         say(&format!(
-            "No store or proxy has counted requests lately. {}",
+            "Stores and proxies have counted no requests lately. {}",
             publishers(&top.publishers, now_ms())
         ));
         if let Some(why) = &top.incomplete {

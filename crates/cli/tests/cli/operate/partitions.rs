@@ -313,6 +313,7 @@ fn top_sorts_by_fullness_and_by_refusals() {
     let top = fleet.done(&["top"]);
     assert_eq!(row(&top.out, "100 %")[..3], ["100 %", "10", "10"]);
     assert!(top.out.find("alice").unwrap() < top.out.find("bob").unwrap(), "{top:?}");
+    assert!(top.out.contains("\nSeen by 1 store: "), "{top:?}");
     let (_, refused) = top.out.split_once("Most refused").unwrap();
     assert!(refused.contains("jwt.sub=alice") && !refused.contains("bob"), "{top:?}");
     assert_eq!(fleet.json(&["top", "--limit", "1"])["fullest"].as_array().map(Vec::len), Some(1));
