@@ -150,10 +150,10 @@ pub fn response_trailers() -> Answered {
 
 /// The response of the active stream, while its headers can be read.
 ///
-/// A header that is there costs about as much as all of them at once, since the host has to allocate
-/// memory for it in the module. One that is not there costs a fifth of that, and hardly any response
-/// has quota headers. So the first header that is there fetches all, and later ones cost no host
-/// call.
+/// A header that is there costs about as much as all of them at once, since the host has to
+/// allocate memory for it in the module. One that is not there costs a fifth of that, and hardly
+/// any response has quota headers. So the first header that is there fetches all, and later ones
+/// cost no host call.
 #[derive(Default)]
 pub struct Response(OnceCell<HeaderMap>);
 
@@ -252,7 +252,8 @@ pub fn resume_request() {
     let _ = unsafe { proxy_continue_stream(HTTP_REQUEST) };
 }
 
-/// Answers the active stream instead of its upstream. `is_grpc` says whether its client speaks gRPC.
+/// Answers the active stream instead of its upstream. `is_grpc` says whether its client speaks
+/// gRPC.
 pub fn send(answer: &Answer<'_>, is_grpc: impl FnOnce() -> bool) {
     let pushback = answer.pushback.filter(|_| is_grpc());
     let headers = match pushback {

@@ -25,7 +25,7 @@ fn invariant_1_two_envoys_with_two_workers_over_a_redis_cluster_admit_exactly_th
         [StoreProcess::start(&cluster.url(), &[])?, StoreProcess::start(&cluster.url(), &[])?];
     let upstream = Upstream::start()?;
     let start = |store: &StoreProcess| {
-        let options = EnvoyOptions::new(upstream.port(), store.port());
+        let options = EnvoyOptions::new(upstream.port(), store.port()).redis(&cluster.url());
         Envoy::start(&options.concurrency(2).document(document(json!([per_caller(QUOTA as u64)]))))
     };
     let envoys = [start(&stores[0])?, start(&stores[1])?];
@@ -33,7 +33,7 @@ fn invariant_1_two_envoys_with_two_workers_over_a_redis_cluster_admit_exactly_th
     let mut clients =
         (0..CLIENTS).map(|i| Client::connect(ports[i % 2])).collect::<Result<Vec<_>>>()?;
     // The stores are paused until every request is under way, so that all 2,000 are decided
-    // together.
+    // together. (Native modules do not wait for them.)
     stores.iter_mut().try_for_each(StoreProcess::freeze)?;
     for client in &mut clients {
         client.start(&Request::get("/"))?;

@@ -29,6 +29,7 @@ mod overrides;
 mod parsers;
 mod partitions;
 mod peers;
+mod per_route;
 mod policies;
 mod protocols;
 mod quotas;

@@ -23,7 +23,8 @@ pub struct Rig {
     pub upstream: Upstream,
     pub store: StoreProcess,
     pub redis: Redis,
-    counts_in_redis: bool,
+    /// Whether the native module counts in Redis by itself.
+    pub counts_in_redis: bool,
 }
 
 impl Rig {

@@ -1,7 +1,7 @@
 //! Two Envoys with two workers each, each Envoy with its own store, and one Redis.
 
 use anyhow::Result;
-use quotagate_support::envoy::{Envoy, EnvoyOptions};
+use quotagate_support::envoy::{Envoy, EnvoyOptions, Form};
 use quotagate_support::http::{Client, Request};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::StoreProcess;
@@ -27,7 +27,7 @@ impl Fleet {
             [StoreProcess::start(&redis.url(), &[])?, StoreProcess::start(&redis.url(), &[])?];
         let upstream = Upstream::start()?;
         let start = |store: &StoreProcess| {
-            let options = EnvoyOptions::new(upstream.port(), store.port());
+            let options = EnvoyOptions::new(upstream.port(), store.port()).redis(&redis.url());
             Envoy::start(&options.concurrency(2).document(document.clone()))
         };
         let envoys = [start(&stores[0])?, start(&stores[1])?];
@@ -62,6 +62,13 @@ impl Fleet {
 
     /// The number of calls that the stores answered.
     pub fn calls(&self) -> Result<u64> {
-        self.stores.iter().map(|store| inspect::calls(store, 200)).sum()
+        match Form::of_run()? {
+            Form::Wasm => self.stores.iter().map(|store| inspect::calls(store, 200)).sum(),
+            Form::Native => {
+                let labels = [("domain", "shop"), ("outcome", "ok")];
+                let of = |envoy: &Envoy| envoy.metric("quotagate_calls", &labels);
+                self.envoys.iter().map(|envoy| Ok(of(envoy)?.unwrap_or_default())).sum()
+            }
+        }
     }
 }

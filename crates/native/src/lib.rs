@@ -16,6 +16,8 @@
 //! | `link` | the way to the store: Redis, or Envoy's callouts to a sidecar |
 //! | `metrics` | Envoy's counters, with labels |
 //! | `log` | log lines, through Envoy |
+//! | `panics` | what happens to a panic |
+//! | `test_faults` | faults that tests ask for, in builds for tests only |
 //!
 //! # Threads
 //!
@@ -28,7 +30,12 @@ mod facts;
 mod link;
 mod log;
 mod metrics;
+mod panics;
 mod runtime;
 mod setup;
 mod shard;
 mod stream;
+#[cfg(feature = "test-faults")]
+pub mod test_faults;
+#[cfg(not(feature = "test-faults"))]
+mod test_faults;

@@ -12,6 +12,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::panics::guard;
 use crate::shard::{Shard, TICK};
 
 /// Where the thread is reached. It runs until the process ends.
@@ -82,7 +83,10 @@ impl Runtime {
             ticks.tick().await;
             // A shard that needs ticks again while it is ticked adds itself again.
             let shards = std::mem::take(&mut *self.ticking());
-            let still = shards.into_iter().filter(|shard| shard.tick()).collect::<Vec<_>>();
+            let still = shards
+                .into_iter()
+                .filter(|shard| guard("tick", true, || shard.tick()))
+                .collect::<Vec<_>>();
             self.ticking().extend(still);
         }
     }

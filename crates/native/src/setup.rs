@@ -3,8 +3,6 @@
 use std::sync::{Arc, OnceLock};
 
 use quotagate_quota::config::{Config, Faults, PerRoute, Reach};
-use quotagate_quota::protocol::OnFailure;
-use quotagate_quota::response::{self, Answer};
 
 use crate::abi::{FilterConfig, host};
 use crate::link::{Callouts, Library, Link, check};
@@ -40,7 +38,11 @@ impl Setup {
         log::follow_library();
         let config = Config::parse(document).map_err(|faults| lines(&faults))?;
         let link = match &config.store.reach {
-            Reach::Cluster(store) => Link::Callouts(Arc::new(Callouts::new(store, filter_config))),
+            Reach::Cluster(_) if host::only_validates() => Link::Nowhere,
+            Reach::Cluster(store) => {
+                start_runtime()?;
+                Link::Callouts(Arc::new(Callouts::new(store, filter_config)))
+            }
             Reach::Redis(_) => in_process(&config)?,
         };
         Ok(Arc::new(Self::new(config, link, Metrics::define(filter_config))))
@@ -73,12 +75,9 @@ impl Setup {
         &self.metrics
     }
 
-    /// The answer to a request that the module failed to decide. `None` if it goes on.
-    pub fn on_panic(&self) -> Option<Answer<'static>> {
-        match self.config.store.on_failure {
-            OnFailure::Deny => Some(response::unavailable()),
-            OnFailure::Allow | OnFailure::Local => None,
-        }
+    /// The document.
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Envoy destroys the configuration, after all of its streams.
@@ -127,8 +126,12 @@ fn in_process(config: &Config) -> Result<Link, Vec<String>> {
     if host::only_validates() {
         return check(store).map(|_| Link::Nowhere).map_err(|fault| vec![fault]);
     }
-    runtime::start().map_err(|error| vec![format!("cannot start a thread: {error}")])?;
+    start_runtime()?;
     Library::open(store).map(Link::Library).map_err(|fault| vec![fault])
+}
+
+fn start_runtime() -> Result<(), Vec<String>> {
+    runtime::start().map_err(|error| vec![format!("cannot start a thread: {error}")])
 }
 
 fn lines(faults: &Faults) -> Vec<String> {

@@ -9,7 +9,8 @@
 //! The order of locks is core, then exchange of a stream; inbox and waiting are locked last, alone.
 //!
 //! A letter is never overlooked: who fills the inbox sets `mail` and then tries to lock the core,
-//! and who holds the core looks at `mail` after it has let go.
+//! and who holds the core looks at `mail` after it has let go. Both exchange the value of `mail`, so
+//! that the later one sees what the earlier one did before.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -20,10 +21,11 @@ use std::time::Duration;
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Admission, Decision, Uncounted};
 use quotagate_quota::exchange::Arrival;
-use quotagate_quota::protocol::{OnFailure, ReserveReply};
+use quotagate_quota::protocol::OnFailure;
 use quotagate_quota::redirects::Redirects;
 use quotagate_quota::time::Monotonic;
-use quotagate_quota::worker::{CallEnd, CallFault, CallId, Worker};
+use quotagate_quota::worker::{CallEnd, CallFault, CallId, Change, Worker};
+use quotagate_store::server::CarriedOut;
 
 use crate::abi::Host;
 use crate::facts::Facts;
@@ -32,6 +34,7 @@ use crate::log;
 use crate::metrics::Metrics;
 use crate::runtime::{self, now};
 use crate::stream::Stream;
+use crate::test_faults;
 
 /// The period of ticks.
 pub const TICK: Duration = Duration::from_millis(10);
@@ -41,10 +44,10 @@ const IDLE_TICKS: u32 = 100;
 const LINGER: Duration = Duration::from_secs(60);
 
 /// What the runtime thread reports to a shard.
-#[derive(Debug)]
 pub enum Letter {
-    /// The store in this process carried out a call.
-    CarriedOut(CallId, ReserveReply),
+    /// The store in this process carried out a call. It takes its grants back if the letter is
+    /// never read.
+    CarriedOut(CallId, CarriedOut),
     /// A call or a fetch has ended.
     Ended(CallId, CallEnd),
     /// A call or a fetch was not sent.
@@ -69,6 +72,7 @@ pub struct Shard {
 }
 
 struct Core {
+    /// As it was written. Dials change that of the worker.
     worker: Worker<Arc<Stream>>,
     redirects: Redirects<Vec<u8>>,
     ticked: Monotonic,
@@ -81,10 +85,9 @@ struct Core {
     orphans: Vec<Decided>,
 }
 
-/// A request that was decided: its stream, and whether it is held.
+/// A request that was decided.
 struct Decided {
     stream: Arc<Stream>,
-    is_held: bool,
     config: Arc<Config>,
 }
 
@@ -92,7 +95,7 @@ impl Shard {
     /// A shard that has counted nothing.
     pub fn new(config: Arc<Config>, link: Link) -> Arc<Self> {
         let core = Core {
-            worker: Worker::new(config, RandomState::new().hash_one(now())),
+            worker: Worker::new(config, seed()),
             redirects: Redirects::default(),
             ticked: now(),
             is_ticking: false,
@@ -118,8 +121,8 @@ impl Shard {
         stream: &Arc<Stream>,
         host: &Host<'_>,
     ) -> (Arrival, Arc<Config>) {
-        self.streams.fetch_add(1, Ordering::Relaxed);
-        self.with(|core, now| {
+        let arrived = self.with(|core, now| {
+            test_faults::trip("arrive");
             let config = Arc::clone(core.worker.arrives(now));
             let earlier = if core.redirects.is_empty() {
                 None
@@ -135,7 +138,9 @@ impl Shard {
                 self.waiting().insert(stream.number(), Arc::clone(stream));
             }
             (arrival, config)
-        })
+        });
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        arrived
     }
 
     /// Runs `act` on the worker, then sends the calls that are due.
@@ -165,32 +170,37 @@ impl Shard {
     pub fn carry_out(self: &Arc<Self>, host: &Host<'_>) {
         self.is_woken.store(false, Ordering::SeqCst);
         // One at a time: what Envoy does with one stream may end another one.
-        while let Some(Decided { stream, is_held, config }) = self.with(Core::next_decision) {
-            self.waits_no_more(&stream);
-            if is_held && let Some(host) = stream.handle().enter(host) {
+        while let Some(Decided { stream, config }) = self.with(Core::next_decision) {
+            if self.waits_no_more(&stream)
+                && let Some(host) = stream.handle().enter(host)
+            {
                 stream.carry_out(&host, &config);
             }
         }
     }
 
-    /// The stream does not wait any more.
-    pub fn waits_no_more(&self, stream: &Stream) {
-        self.waiting().remove(&stream.number());
+    /// The stream does not wait any more. Returns whether it did until now, so that it is held.
+    pub fn waits_no_more(&self, stream: &Stream) -> bool {
+        self.waiting().remove(&stream.number()).is_some()
     }
 
     /// Takes a letter, on the runtime thread or Envoy's main thread.
     pub fn deliver(self: &Arc<Self>, letter: Letter) {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
-        self.mail.store(true, Ordering::SeqCst);
+        self.mail.swap(true, Ordering::SeqCst);
         if !self.wake() {
             self.try_with(|_, _| ());
         }
     }
 
-    /// A stream is over. Writes the worker's counts to Envoy's metrics, at most once per tick while
-    /// there are other streams.
-    pub fn stream_is_over(self: &Arc<Self>, host: &Host<'_>, metrics: &Metrics) {
-        let is_last = self.streams.fetch_sub(1, Ordering::Relaxed) == 1;
+    /// A stream ends. Returns whether it is the last one for now.
+    pub fn stream_ends(&self) -> bool {
+        self.streams.fetch_sub(1, Ordering::Relaxed) == 1
+    }
+
+    /// Writes the worker's counts to Envoy's metrics, at most once per tick unless the last stream
+    /// ends.
+    pub fn write_metrics(self: &Arc<Self>, host: &Host<'_>, metrics: &Metrics, is_last: bool) {
         let ms = millis(now());
         let due = ms.saturating_sub(self.flushed_ms.load(Ordering::Relaxed)) >= millis_of(TICK);
         if due || is_last {
@@ -207,14 +217,15 @@ impl Shard {
         // The stream that was woken may have ended before it ran.
         self.is_woken.store(false, Ordering::SeqCst);
         let goes_on = self.try_with(|core, now| {
+            test_faults::trip("tick");
             if let Some(closed) = core.closed {
                 // No hook of this configuration comes any more.
                 core.worker.take_tally();
-                if now.since(closed) > LINGER {
-                    core.is_ticking = false;
+                if now.since(closed) > LINGER && self.waiting().is_empty() {
+                    core.worker = core.worker.successor(seed());
                 }
             }
-            core.idle_ticks = if core.worker.is_idle() { core.idle_ticks + 1 } else { 0 };
+            core.idle_ticks = if core.is_idle() { core.idle_ticks + 1 } else { 0 };
             if core.idle_ticks >= IDLE_TICKS {
                 core.is_ticking = false;
             }
@@ -253,23 +264,6 @@ impl Shard {
         }
     }
 
-    /// After a panic the state of the worker is unknown. A new worker takes over, and the requests
-    /// that wait are decided as if the store had failed. Units of the old one are lost, so that no
-    /// quota is exceeded.
-    fn mend<'c>(&self, poisoned: PoisonError<MutexGuard<'c, Core>>) -> MutexGuard<'c, Core> {
-        self.core.clear_poison();
-        let mut core = poisoned.into_inner();
-        core.worker = core.worker.successor(RandomState::new().hash_one(now()));
-        let config = Arc::clone(core.worker.config());
-        let waiting: Vec<_> = self.waiting().values().cloned().collect();
-        for stream in waiting {
-            let decision = uncounted(&config);
-            let is_held = stream.exchange().decided(decision, true, &mut core.worker, now());
-            core.orphans.push(Decided { stream, is_held, config: Arc::clone(&config) });
-        }
-        core
-    }
-
     fn act<R>(
         self: &Arc<Self>,
         core: &mut MutexGuard<'_, Core>,
@@ -287,7 +281,7 @@ impl Shard {
             // Nobody waits, so these are results of shadow policies.
             while core.next_decision(now).is_some() {}
         }
-        if !core.is_ticking && !core.worker.is_idle() {
+        if !core.is_ticking && !core.is_idle() {
             core.is_ticking = true;
             core.idle_ticks = 0;
             runtime::tick(self);
@@ -297,7 +291,8 @@ impl Shard {
 
     /// Reads letters that came while the core was locked.
     fn look_again(self: &Arc<Self>) {
-        while self.mail.load(Ordering::SeqCst) && !self.wake() {
+        // A read alone might come before the lock is free to others.
+        while self.mail.fetch_or(false, Ordering::SeqCst) && !self.wake() {
             // Whoever holds the core looks again, too.
             let Some(mut core) = self.try_lock() else { return };
             self.act(&mut core, |_, _| ());
@@ -305,14 +300,18 @@ impl Shard {
     }
 
     fn read_mail(&self, core: &mut Core, now: Monotonic) {
-        if !self.mail.swap(false, Ordering::SeqCst) {
+        // What comes later is found after the core is unlocked.
+        if !self.mail.load(Ordering::SeqCst) || !self.mail.swap(false, Ordering::SeqCst) {
             return;
         }
         let letters =
             std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
         for letter in letters {
             match letter {
-                Letter::CarriedOut(id, reply) => core.worker.carried_out(id, reply, now),
+                Letter::CarriedOut(id, call) if core.worker.awaits(id) => {
+                    core.worker.carried_out(id, call.take(), now)
+                }
+                Letter::CarriedOut(..) => Change::None,
                 Letter::Ended(id, end) => core.worker.call_ended(id, &end, now),
                 Letter::NotSent(id, fault) => core.worker.call_not_sent(id, &fault, now),
             };
@@ -320,6 +319,7 @@ impl Shard {
     }
 
     fn send_calls(self: &Arc<Self>, core: &mut Core, now: Monotonic) {
+        test_faults::trip("send_calls");
         while let Some(call) = core.worker.next_call(now) {
             self.link.call(self, call);
         }
@@ -335,11 +335,33 @@ impl Shard {
     /// [`carry_out`](Self::carry_out). `false`: no stream waits.
     fn wake(&self) -> bool {
         let waiting = self.waiting();
-        let Some((_, stream)) = waiting.first_key_value() else { return false };
-        if !self.is_woken.swap(true, Ordering::SeqCst) {
-            stream.wake();
+        if waiting.is_empty() {
+            return false;
         }
-        true
+        if self.is_woken.swap(true, Ordering::SeqCst) {
+            return true;
+        }
+        let found = waiting.values().any(|stream| stream.wake());
+        self.is_woken.fetch_and(found, Ordering::SeqCst);
+        found
+    }
+
+    /// After a panic the state of the worker is unknown. A new worker takes over, and the requests
+    /// that wait are decided as if the store had failed. Units of the old one are lost, so that no
+    /// quota is exceeded.
+    fn mend<'c>(&self, poisoned: PoisonError<MutexGuard<'c, Core>>) -> MutexGuard<'c, Core> {
+        self.core.clear_poison();
+        let mut core = poisoned.into_inner();
+        core.worker = core.worker.successor(seed());
+        let config = Arc::clone(core.worker.config());
+        let mut waiting = self.waiting();
+        waiting.retain(|_, stream| stream.handle().exists());
+        for stream in waiting.values().cloned() {
+            stream.exchange().decided(uncounted(&config), true, &mut core.worker, now());
+            core.orphans.push(Decided { stream, config: Arc::clone(&config) });
+        }
+        drop(waiting);
+        core
     }
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Stream>>> {
@@ -348,6 +370,10 @@ impl Shard {
 }
 
 impl Core {
+    fn is_idle(&self) -> bool {
+        self.worker.is_idle() && self.orphans.is_empty()
+    }
+
     fn has_decisions(&self) -> bool {
         self.worker.has_decisions() || !self.orphans.is_empty()
     }
@@ -358,9 +384,14 @@ impl Core {
         }
         let (stream, decision) = self.worker.next_decision()?;
         let exists = stream.handle().exists();
-        let is_held = stream.exchange().decided(decision, exists, &mut self.worker, now);
-        Some(Decided { stream, is_held, config: Arc::clone(self.worker.config()) })
+        test_faults::trip("decide");
+        stream.exchange().decided(decision, exists, &mut self.worker, now);
+        Some(Decided { stream, config: Arc::clone(self.worker.config()) })
     }
+}
+
+fn seed() -> u64 {
+    RandomState::new().hash_one(now())
 }
 
 /// The decision on a request that no worker can count.

@@ -8,12 +8,15 @@ use quotagate_quota::access_log;
 use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
 use quotagate_quota::exchange::{Arrival, Exchange};
+use quotagate_quota::protocol::OnFailure;
 use quotagate_quota::response::{self, Answer, Now};
 
 use crate::abi::{Handle, Host, Scheduler};
+use crate::panics::guard;
 use crate::runtime::now;
 use crate::setup::Setup;
 use crate::shard::Shard;
+use crate::test_faults;
 
 /// What Envoy shall do with the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,18 +103,34 @@ impl Stream {
 
     /// Resumes or answers the stream, which waits.
     pub fn carry_out(&self, host: &Host<'_>, config: &Config) {
-        match self.own_answer(config) {
-            Some(answer) => host.send(&answer),
-            None => host.resume_request(),
+        let answer = guard("decision", None, || {
+            test_faults::trip("carry_out");
+            Some(self.own_answer(config))
+        });
+        match answer {
+            Some(Some(answer)) => host.send(&answer),
+            Some(None) => host.resume_request(),
+            None => {
+                if self.failed(host, config) == Action::Continue {
+                    host.resume_request();
+                }
+            }
         }
     }
 
-    /// The module failed while the request's headers were read.
-    pub fn failed(&self, host: &Host<'_>) -> Action {
-        match self.setup.on_panic() {
-            None => Action::Continue,
-            Some(answer) => {
-                host.send(&answer);
+    /// The module panicked while the request's headers were read. The request does not wait.
+    pub fn give_up(&self, host: &Host<'_>, setup: &Setup) {
+        if let Some(shard) = setup.shard(host.worker_index()) {
+            shard.waits_no_more(self);
+        }
+    }
+
+    /// The module failed to decide the request. It is answered, or shall go on.
+    pub fn failed(&self, host: &Host<'_>, config: &Config) -> Action {
+        match config.store.on_failure {
+            OnFailure::Allow | OnFailure::Local => Action::Continue,
+            OnFailure::Deny => {
+                host.send(&response::unavailable());
                 Action::Answered
             }
         }
@@ -119,6 +138,7 @@ impl Stream {
 
     /// The response's headers arrive, from the upstream or from Envoy.
     pub fn response_headers(&self, host: &Host<'_>, whole: bool) {
+        test_faults::trip("response");
         let Some((shard, config)) = self.counted.get() else { return };
         {
             let mut exchange = self.exchange();
@@ -147,6 +167,9 @@ impl Stream {
     /// The stream is over, and Envoy writes the access log next.
     pub fn complete(&self, host: &Host<'_>) {
         let Some((shard, config)) = self.counted.get() else { return };
+        // Before anything that may panic.
+        let is_last = shard.stream_ends();
+        test_faults::trip("complete");
         let redirected = self.exchange().redirected(|| host.is_redirected());
         if let Some(admission) = redirected {
             shard.redirect(host, admission);
@@ -157,23 +180,23 @@ impl Stream {
         {
             host.note(&entry);
         }
-        shard.stream_is_over(host, self.setup.metrics());
+        shard.write_metrics(host, self.setup.metrics(), is_last);
     }
 
     /// Envoy destroys the stream.
     pub fn destroy(&self) {
         self.handle.forget();
+        // Before anything that may panic: nothing may wait for this stream's wake.
+        drop(self.scheduler().take());
         if let Some((shard, _)) = self.counted.get() {
             self.end(shard);
         }
-        drop(self.scheduler().take());
     }
 
-    /// Wakes the stream, on any thread.
-    pub fn wake(&self) {
-        if let Some(scheduler) = &*self.scheduler() {
-            scheduler.commit();
-        }
+    /// Wakes the stream, on any thread. `false` if Envoy has destroyed it.
+    pub fn wake(&self) -> bool {
+        let scheduler = self.scheduler();
+        scheduler.as_ref().inspect(|scheduler| scheduler.commit()).is_some()
     }
 
     /// Makes [`wake`](Self::wake) work.

@@ -17,7 +17,7 @@ const ANSWERS: [u16; 9] = [200, 400, 401, 403, 404, 405, 413, 414, 431];
 pub(super) const SECRET: &str = "s3cret";
 
 /// All commands that the store sends, that its script calls, and that the tests use.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "role",
     "eval", // checks whether scripts are permitted
     "script|load",
@@ -26,6 +26,7 @@ const COMMANDS: [&str; 17] = [
     "evalsha",
     "get",
     "set",
+    "hdel", // removes what a proxy published and no longer sees
     "incrby",
     "decrby",
     "pttl",

@@ -1,32 +1,24 @@
 //! The hooks that Envoy calls. It looks up all of them when it loads a configuration, and refuses a
 //! module that lacks one.
 //!
-//! A panic must not unwind into Envoy: `guard` catches it in every hook that runs code.
+//! A panic must not unwind into Envoy: [`guard`] catches it in every hook that runs code.
 
 use std::ffi::{c_char, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use quotagate_quota::protocol;
 use quotagate_quota::worker::{AnsweredBy, CallEnd};
 
 use super::host::{self, FilterConfig, Host};
 use super::raw::{self, Buffer, ConfigPtr, FilterPtr, Header, ModulePtr, headers_status};
+use crate::log;
+use crate::panics::guard;
 use crate::setup::{Route, Setup};
 use crate::stream::{Action, Stream};
-use crate::{log, metrics};
 
 /// How many configurations of routes exist. Without one, no request asks Envoy for its route's.
 static ROUTES: AtomicUsize = AtomicUsize::new(0);
-
-/// Runs a hook. Returns `otherwise` if it panics.
-fn guard<R>(hook: &str, otherwise: R, run: impl FnOnce() -> R) -> R {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-        metrics::count_panic();
-        log::error(&format!("{hook} panicked; please report this"));
-        otherwise
-    })
-}
 
 /// A filter configuration as a pointer for Envoy.
 fn into_pointer<T>(value: Arc<T>) -> ModulePtr {
@@ -193,18 +185,22 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
     let (host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
     let Some(stream) = stream else { return headers_status::CONTINUE };
-    let action = guard("request headers", None, || {
-        // SAFETY: Envoy keeps the route's configuration while its request is served.
-        let route = (ROUTES.load(Ordering::Relaxed) > 0)
-            .then(|| unsafe { borrow::<Route>(host.route_config()) })
-            .flatten();
-        Some(match route {
-            None => stream.request_headers(&host, stream.setup()),
-            Some(Route::Own(setup)) => stream.request_headers(&host, setup),
-            Some(Route::Disabled) => Action::Continue,
+    // SAFETY: Envoy keeps the route's configuration while its request is served.
+    let route = (ROUTES.load(Ordering::Relaxed) > 0)
+        .then(|| unsafe { borrow::<Route>(host.route_config()) })
+        .flatten();
+    let setup = match route {
+        None => stream.setup(),
+        Some(Route::Own(setup)) => setup,
+        Some(Route::Disabled) => return headers_status::CONTINUE,
+    };
+    let action = guard("request headers", None, || Some(stream.request_headers(&host, setup)));
+    let action = action.or_else(|| {
+        guard("answer", None, || {
+            stream.give_up(&host, setup);
+            Some(stream.failed(&host, setup.config()))
         })
     });
-    let action = action.or_else(|| guard("answer", None, || Some(stream.failed(&host))));
     match action.unwrap_or(Action::Continue) {
         Action::Continue => headers_status::CONTINUE,
         Action::Answered => headers_status::STOP,
@@ -361,8 +357,15 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout
                     Some(_) => AnsweredBy::Store,
                     None => AnsweredBy::Host,
                 };
-                let body: Vec<u8> = chunks.iter().flat_map(bytes).collect();
-                let size = body.len();
+                // Like the Wasm filter: what is too large to be a reply is not read.
+                let size = chunks.iter().map(Buffer::len).sum();
+                let mut body = Vec::with_capacity(protocol::MAX_BODY.min(size));
+                for chunk in chunks {
+                    // SAFETY: as above.
+                    let chunk = unsafe { chunk.bytes() };
+                    let room = protocol::MAX_BODY - body.len();
+                    body.extend_from_slice(chunk.get(..room).unwrap_or(chunk));
+                }
                 CallEnd::Answered { status, by, body, size }
             }
         };

@@ -81,6 +81,11 @@ impl<'a> Buffer<'a> {
         Self { ptr: bytes.as_ptr(), len: bytes.len(), bytes: PhantomData }
     }
 
+    /// How many bytes there are.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
     /// The bytes.
     ///
     /// # Safety

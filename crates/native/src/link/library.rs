@@ -66,7 +66,7 @@ impl Library {
         runtime::spawn(async move {
             let OutgoingCall { id, request, .. } = call;
             let letter = match endpoint.call(owned(request), received).await {
-                Ok(carried_out) => Letter::CarriedOut(id, carried_out.take()),
+                Ok(carried_out) => Letter::CarriedOut(id, carried_out),
                 Err(refusal) => Letter::Ended(id, refused(&refusal)),
             };
             shard.deliver(letter);

@@ -263,6 +263,11 @@ impl<W> Worker<W> {
         self.call_replied(id, reply.map_err(|error| Misread::Form(error.to_string())), now)
     }
 
+    /// Whether the end of this call would decide anything.
+    pub fn awaits(&self, id: CallId) -> bool {
+        self.calls.is_under_way(id)
+    }
+
     /// A store in this process carried out a call.
     pub fn carried_out(&mut self, id: CallId, reply: ReserveReply, now: Monotonic) -> Change {
         self.call_replied(id, Ok(reply), now)

@@ -61,6 +61,11 @@ impl Calls {
         self.under_way.is_empty() && self.refunds.is_empty()
     }
 
+    /// Whether a call has not ended.
+    pub(super) fn is_under_way(&self, id: CallId) -> bool {
+        self.under_way.iter().any(|call| call.id == id)
+    }
+
     /// Takes out a call that has ended. `None` if it is unknown or has ended before.
     fn take(&mut self, id: CallId) -> Option<Call> {
         let index = self.under_way.iter().position(|call| call.id == id)?;

@@ -10,8 +10,8 @@
 //! The end of a stream shows sooner: after a silence of `n` mean gaps, a stream still runs only
 //! with probability `e^-n`. So the estimate allows at most [`GAPS`] requests in the time since the
 //! last one. Clients that wait for responses send in bursts, though, with many mean gaps between
-//! two bursts. So a silence says nothing until it is longer than those of the recent span, of which
-//! silences beyond half of `ahead` are no part.
+//! two bursts. So a silence says nothing until it is longer than those of the recent span. Silences
+//! beyond `ahead` do not count among them.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(super) struct Demand {
     start: Monotonic,
     current: u64,
     previous: u64,
-    /// The longest silences within these slots, of those that last at most half of `ahead`.
+    /// The longest silences within these slots, of those that last at most `ahead`.
     silence: Duration,
     previous_silence: Duration,
     /// The last request, and its units.
@@ -76,7 +76,7 @@ impl Demand {
             (self.current, self.silence) = (0, Duration::ZERO);
         }
         let silence = now.since(self.last);
-        if silence <= self.ahead / 2 {
+        if silence <= self.ahead {
             self.silence = self.silence.max(silence);
         }
         let units = units.min(MOST);
@@ -228,8 +228,8 @@ mod tests {
         for (ms, expected) in [(0, 81), (25, 79), (26, 15), (100, 4)] {
             assert_eq!(demand.expected(at(2_500 + ms)), expected, "{ms}");
         }
-        demand.add(1, at(2_551));
-        assert_eq!(demand.expected(at(2_577)), 15, "51 ms are more than half of what is ahead");
+        demand.add(1, at(2_601));
+        assert_eq!(demand.expected(at(2_627)), 15, "101 ms are more than what is ahead");
     }
 
     #[test]

@@ -1,0 +1,143 @@
+//! Policies that count by status hold units while a request runs, and redirects.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::document::{behind_cluster, grant, in_memory, policy};
+use crate::host::{AsEnvoy, Envoy, Request, Stream};
+
+const COUNTED: &str = r#","count":{"status":[401],"grpc_status":[16],"abandoned":"refund"}"#;
+
+fn start(name: &str) -> Envoy {
+    Envoy::start(1, &in_memory(name, &policy("p", 1, COUNTED), "", ""))
+}
+
+/// Whether the only unit is refunded soon.
+fn is_refunded(envoy: &Envoy) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < deadline {
+        let stream = envoy.request(0, Request::get("/"));
+        let admitted = stream.status() == 0;
+        stream.end();
+        if admitted {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    false
+}
+
+fn admitted(envoy: &Envoy) -> Arc<Stream> {
+    let stream = envoy.request(0, Request::get("/").header("x-request-id", "r1"));
+    assert_eq!(stream.status(), 0);
+    stream
+}
+
+#[test]
+fn status_that_counts_keeps_the_unit() {
+    let envoy = start("status-counts");
+    let stream = admitted(&envoy);
+    stream.respond(401, &[], true);
+    stream.end();
+    assert_eq!(envoy.request(0, Request::get("/")).status(), 429);
+    assert_eq!(stream.logged("quotagate.used").as_deref(), Some("1"));
+}
+
+#[test]
+fn status_that_does_not_count_refunds_the_unit_once() {
+    let envoy = start("status-refunds");
+    let stream = admitted(&envoy);
+    stream.respond(200, &[], true);
+    assert_eq!(stream.response_header("x-ratelimit-remaining").as_deref(), Some("1"));
+    stream.end();
+    assert_eq!(stream.logged("quotagate.used").as_deref(), Some("0"));
+    assert!(is_refunded(&envoy));
+}
+
+#[test]
+fn grpc_status_in_trailers_decides() {
+    for (status, is_counted) in [("16", true), ("0", false)] {
+        let envoy = start(&format!("trailers-{status}"));
+        let stream = admitted(&envoy);
+        stream.respond(200, &[("content-type", "application/grpc")], false);
+        stream.trailers(&[("grpc-status", status)]);
+        stream.end();
+        if is_counted {
+            assert_eq!(envoy.request(0, Request::get("/")).status(), 429);
+        } else {
+            assert!(is_refunded(&envoy));
+        }
+    }
+}
+
+#[test]
+fn client_that_leaves_gets_its_unit_back() {
+    let envoy = start("abandoned");
+    admitted(&envoy).end();
+    assert!(is_refunded(&envoy));
+}
+
+#[test]
+fn upstream_that_fails_inside_the_resumption_settles_the_unit() {
+    let envoy = start("fails-inside");
+    let as_envoy = AsEnvoy { answers_when_resumed: Some(503), ..AsEnvoy::default() };
+    let stream = envoy.request(0, Request::get("/").with_envoy(as_envoy));
+    assert_eq!(stream.status(), 0);
+    assert!(is_refunded(&envoy));
+}
+
+#[test]
+fn redirected_request_is_counted_once() {
+    let envoy = Envoy::start(1, &in_memory("redirected", &policy("p", 2, ""), "", ""));
+    admitted(&envoy).redirect();
+    let again = envoy.request(0, Request::get("/b").header("x-request-id", "r1"));
+    assert!(!again.is_held());
+    again.respond(200, &[], true);
+    assert_eq!(again.response_header("x-ratelimit-remaining").as_deref(), Some("1"));
+    again.end();
+    assert_eq!(again.logged("quotagate.decision").as_deref(), Some("admitted"));
+    let other = envoy.request(0, Request::get("/").header("x-request-id", "r1"));
+    assert_eq!(other.status(), 0, "another request with the same id");
+    assert_eq!(envoy.request(0, Request::get("/")).status(), 429);
+}
+
+#[test]
+fn invariant_3_client_that_leaves_while_it_waits_gets_its_unit_back() {
+    let envoy = Envoy::start(1, &behind_cluster(&policy("p", 9, ""), "", ""));
+    let stream = envoy.request(0, Request::get("/"));
+    let call = envoy.callout(0);
+    assert!(stream.is_held());
+    stream.end();
+    envoy.end_callout(call.number, 0, OK, &grant(1, 1, 9));
+    assert!(envoy.callout(1).body.contains(r#""units":1}"#), "a refund");
+    assert!(!is_decided(&stream));
+}
+
+fn is_decided(stream: &Stream) -> bool {
+    let state = stream.state.lock().unwrap();
+    state.is_resumed || state.answer.is_some()
+}
+
+pub const OK: &[(&str, &str)] = &[(":status", "200"), ("x-envoy-upstream-service-time", "1")];
+
+#[test]
+fn streams_that_end_inside_another_ones_answer_are_left_alone() {
+    let envoy = Envoy::start(1, &behind_cluster(&policy("p", 9, ""), "", ""));
+    let as_envoy = AsEnvoy { ends_when_answered: true, ..AsEnvoy::default() };
+    let request = || Request::get("/").with_envoy(as_envoy);
+    let first = envoy.request(0, request());
+    let rest: Vec<_> = (0..3).map(|_| envoy.request(0, request())).collect();
+    first.takes_along(&rest[0]);
+    rest[1].takes_along(&rest[2]);
+    // The rest waits for calls of its own.
+    envoy.end_callout(envoy.callout(0).number, 0, OK, &grant(0, 9, 9));
+    assert_eq!(first.status(), 429);
+    for known in 1..=2 {
+        if !is_decided(&rest[1]) {
+            envoy.end_callout(envoy.callout(known).number, 0, OK, &grant(0, 9, 9));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    assert_eq!(rest[1].status(), 429);
+    assert!(!is_decided(&rest[0]) && !is_decided(&rest[2]));
+}

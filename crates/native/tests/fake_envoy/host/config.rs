@@ -1,0 +1,249 @@
+//! Envoy's threads and one filter configuration, with its counters and callouts.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use quotagate_quota::protocol::RESERVE_PATH;
+
+use super::abi::{self, Buffer, Header, Module, Ptr};
+use super::dispatcher::Dispatcher;
+use super::streams::{Request, Stream};
+use super::{ALIVE, lock};
+
+thread_local! {
+    /// What the callbacks without a context return on a main thread.
+    pub static CONCURRENCY: Cell<u32> = const { Cell::new(1) };
+    pub static VALIDATES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A main thread, workers, and a configuration.
+pub struct Envoy {
+    pub main: Arc<Dispatcher>,
+    pub workers: Vec<Arc<Dispatcher>>,
+    config: Option<Arc<FilterConfig>>,
+}
+
+/// Envoy's side of a filter configuration. The module's side ends with it, on whatever thread drops
+/// it last.
+pub struct FilterConfig {
+    pub main: Arc<Dispatcher>,
+    pub module: AtomicUsize,
+    /// Names, labels, and the sum of each combination of labels.
+    pub counters: Mutex<Vec<(String, Vec<String>, Counts)>>,
+    pub callouts: Mutex<Callouts>,
+}
+
+type Counts = HashMap<Vec<String>, u64>;
+
+/// The callouts of a configuration.
+#[derive(Default)]
+pub struct Callouts {
+    /// What the next ones return instead of starting.
+    pub refused_with: Option<u32>,
+    pub made: Vec<Callout>,
+}
+
+/// A callout that was started.
+#[derive(Clone, Debug)]
+pub struct Callout {
+    pub number: u64,
+    pub cluster: String,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+    pub timeout_ms: u64,
+}
+
+impl Callout {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
+    }
+}
+
+impl Drop for FilterConfig {
+    fn drop(&mut self) {
+        let module = *self.module.get_mut() as Module;
+        // SAFETY: the module made it, and gets it back once.
+        unsafe { abi::envoy_dynamic_module_on_http_filter_config_destroy(module) };
+        lock(&ALIVE).get_or_insert_default().remove(&(std::ptr::from_ref(self) as usize));
+    }
+}
+
+impl Envoy {
+    /// Starts an Envoy with this policy document. `Err` if the module refuses it.
+    pub fn new(workers: u32, document: &str) -> Result<Self, ()> {
+        Self::with(workers, document, false)
+    }
+
+    /// The same, with an Envoy that only validates its configuration.
+    pub fn validate(document: &str) -> Result<(), ()> {
+        Self::with(1, document, true).map(drop)
+    }
+
+    /// Starts an Envoy. The module must accept the document.
+    pub fn start(workers: u32, document: &str) -> Self {
+        Self::new(workers, document).expect("the module accepts the document")
+    }
+
+    fn with(workers: u32, document: &str, validates: bool) -> Result<Self, ()> {
+        let main = Arc::new(Dispatcher::start("main"));
+        main.run(move || {
+            CONCURRENCY.set(workers);
+            VALIDATES.set(validates);
+        });
+        let config = configure(&main, document)?;
+        let worker = |index| Arc::new(Dispatcher::start(&format!("wrk:{index}")));
+        Ok(Self { main, workers: (0..workers).map(worker).collect(), config: Some(config) })
+    }
+
+    /// Replaces the configuration. Streams keep the old one until they end.
+    pub fn update(&mut self, document: &str) -> Result<(), ()> {
+        self.config = Some(configure(&self.main, document)?);
+        Ok(())
+    }
+
+    /// Destroys the configuration as soon as no stream has it.
+    pub fn unconfigure(&mut self) {
+        self.config = None;
+    }
+
+    /// The configuration of a route. `Err` if the module refuses it.
+    pub fn route(&self, document: &str) -> Result<Route, ()> {
+        let document = document.to_owned();
+        let module = self.main.run(move || {
+            let (name, document) = (Buffer::new(b"quotagate"), Buffer::new(document.as_bytes()));
+            // SAFETY: the buffers are valid for the call.
+            unsafe {
+                abi::envoy_dynamic_module_on_http_filter_per_route_config_new(name, document)
+                    as usize
+            }
+        });
+        if module == 0 { Err(()) } else { Ok(Route(module)) }
+    }
+
+    /// A request arrives on a worker.
+    pub fn request(&self, worker: usize, request: Request) -> Arc<Stream> {
+        let config = Arc::clone(self.config());
+        Stream::begin(&config, &self.workers[worker], worker, request)
+    }
+
+    /// The sum of a counter, over all labels that are not named here.
+    pub fn counter(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        let counters = lock(&self.config().counters);
+        let (_, names, counts) =
+            counters.iter().find(|(known, ..)| known == name).expect("it is defined");
+        let fits = |values: &[String]| {
+            labels.iter().all(|(label, value)| {
+                names.iter().zip(values).any(|(name, known)| name == label && known == value)
+            })
+        };
+        counts.iter().filter(|(values, _)| fits(values)).map(|(_, count)| count).sum()
+    }
+
+    /// Makes callouts fail with this result, or start again.
+    pub fn refuse_callouts(&self, result: Option<u32>) {
+        lock(&self.config().callouts).refused_with = result;
+    }
+
+    /// The callouts for units so far. The others fetch dials.
+    pub fn calls(&self) -> Vec<Callout> {
+        let callouts = lock(&self.config().callouts);
+        let for_units = |callout: &&Callout| callout.header(":path") == Some(RESERVE_PATH);
+        callouts.made.iter().filter(for_units).cloned().collect()
+    }
+
+    /// Waits for the callout for units after `known` ones.
+    pub fn callout(&self, known: usize) -> Callout {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(callout) = self.calls().get(known) {
+                return callout.clone();
+            }
+            assert!(Instant::now() < deadline, "the module makes no callout {known}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Ends a callout with this result, these headers and this body.
+    pub fn end_callout(
+        &self,
+        number: u64,
+        result: u32,
+        headers: &'static [(&'static str, &'static str)],
+        body: &str,
+    ) {
+        let (config, body) = (Arc::clone(self.config()), body.to_owned());
+        self.main.run(move || {
+            let headers: Vec<_> = headers
+                .iter()
+                .map(|(name, value)| Header {
+                    name: Buffer::new(name.as_bytes()),
+                    value: Buffer::new(value.as_bytes()),
+                })
+                .collect();
+            let (start, rest) = body.as_bytes().split_at(body.len() / 2);
+            let chunks = [Buffer::new(start), Buffer::new(rest)];
+            // SAFETY: everything is valid for the call.
+            unsafe {
+                abi::envoy_dynamic_module_on_http_filter_config_http_callout_done(
+                    config.pointer(),
+                    config.module(),
+                    number,
+                    result,
+                    if headers.is_empty() { std::ptr::null() } else { headers.as_ptr() },
+                    headers.len(),
+                    if body.is_empty() { std::ptr::null() } else { chunks.as_ptr() },
+                    if body.is_empty() { 0 } else { chunks.len() },
+                );
+            }
+        });
+    }
+
+    pub fn config(&self) -> &Arc<FilterConfig> {
+        self.config.as_ref().expect("a configuration")
+    }
+}
+
+impl FilterConfig {
+    pub fn pointer(&self) -> Ptr {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    pub fn module(&self) -> Module {
+        self.module.load(Ordering::Acquire) as Module
+    }
+}
+
+fn configure(main: &Arc<Dispatcher>, document: &str) -> Result<Arc<FilterConfig>, ()> {
+    let config = Arc::new(FilterConfig {
+        main: Arc::clone(main),
+        module: AtomicUsize::new(0),
+        counters: Mutex::default(),
+        callouts: Mutex::default(),
+    });
+    lock(&ALIVE).get_or_insert_default().insert(config.pointer() as usize);
+    let document = document.to_owned();
+    main.run(move || {
+        let (name, document) = (Buffer::new(b"quotagate"), Buffer::new(document.as_bytes()));
+        // SAFETY: the configuration exists, and the buffers are valid for the call.
+        let module = unsafe {
+            abi::envoy_dynamic_module_on_http_filter_config_new(config.pointer(), name, document)
+        };
+        config.module.store(module as usize, Ordering::Release);
+        if module.is_null() { Err(()) } else { Ok(config) }
+    })
+}
+
+/// The configuration of a route. It must outlive the streams that have it.
+pub struct Route(pub usize);
+
+impl Drop for Route {
+    fn drop(&mut self) {
+        // SAFETY: the module made it, and gets it back once.
+        unsafe {
+            abi::envoy_dynamic_module_on_http_filter_per_route_config_destroy(self.0 as Module);
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The native module against an Envoy of a few maps, with one thread for each Envoy worker.
+//!
+//! The real module runs, with its runtime thread and the memory store. The end-to-end tests cover
+//! the real Envoy. These tests cover what Envoy does rarely: what happens inside a call, which wakes
+//! are lost, which threads stall. `cargo xtask sanitize` runs them under sanitizers.
+
+#[cfg(test)]
+mod answers;
+#[cfg(test)]
+mod callouts;
+#[cfg(test)]
+mod document;
+#[cfg(test)]
+mod facts;
+#[cfg(test)]
+mod held;
+#[cfg(test)]
+mod host;
+#[cfg(test)]
+mod panics;
+#[cfg(test)]
+mod routes;
+#[cfg(test)]
+mod threads;

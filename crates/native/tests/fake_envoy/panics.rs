@@ -1,0 +1,186 @@
+//! A panic ends at the hook: its request is decided by `on_failure`, and so are those that wait.
+//! Panics count for the process, so each of these tests runs in a process of its own.
+
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quotagate_native::test_faults;
+
+use crate::document::{behind_cluster, grant, in_memory, policy};
+use crate::held::OK;
+use crate::host::{Envoy, Request, logged};
+
+/// Runs a test in a process of its own. Returns what it wrote, or `None` in that process.
+pub fn alone(test: &str) -> Option<String> {
+    const MARK: &str = "QUOTAGATE_ALONE";
+    if std::env::var_os(MARK).is_some() {
+        return None;
+    }
+    let program = std::env::current_exe().expect("a program");
+    let arguments = [test, "--exact", "--nocapture", "--test-threads=1"];
+    let run = Command::new(program).args(arguments).env(MARK, "1").output().expect("it runs");
+    let lines =
+        [run.stdout, run.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).join("\n");
+    assert!(run.status.success() && lines.contains("1 passed"), "{lines}");
+    Some(lines)
+}
+
+/// The next pass of the worker's thread through `place` panics.
+fn arm(envoy: &Envoy, place: &'static str) {
+    envoy.workers[0].run(move || test_faults::arm(place));
+}
+
+fn deny(name: &str) -> Envoy {
+    Envoy::start(1, &in_memory(name, &policy("p", 1000, ""), "", r#","on_failure":"deny""#))
+}
+
+/// New requests are counted again.
+fn recovers(envoy: &Envoy) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let stream = envoy.request(0, Request::get("/"));
+        let status = stream.status();
+        stream.respond(200, &[], true);
+        let is_counted = stream.response_header("x-ratelimit-remaining").is_some();
+        stream.end();
+        if status == 0 && is_counted {
+            return;
+        }
+        assert!(Instant::now() < deadline, "it recovers");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn panic_on_arrival_is_decided_by_on_failure_and_counted() {
+    if alone("panics::panic_on_arrival_is_decided_by_on_failure_and_counted").is_some() {
+        return;
+    }
+    for place in ["arrive", "send_calls"] {
+        for (on_failure, status) in [("deny", 503), ("allow", 0), ("local", 0)] {
+            let store = format!(r#","on_failure":"{on_failure}""#);
+            let name = format!("arrival-{place}-{on_failure}");
+            let envoy = Envoy::start(1, &in_memory(&name, &policy("p", 1000, ""), "", &store));
+            recovers(&envoy);
+            arm(&envoy, place);
+            let stream = envoy.request(0, Request::get("/"));
+            assert!(!stream.is_held(), "decided at once");
+            assert_eq!(stream.status(), status, "{place} {on_failure}");
+            stream.end();
+            recovers(&envoy);
+            assert_eq!(envoy.counter("quotagate_panics", &[]), 1, "{place} {on_failure}");
+        }
+    }
+    assert!(logged(&["request headers panicked"]));
+}
+
+#[test]
+fn panic_on_arrival_at_a_route_is_decided_by_its_document() {
+    if alone("panics::panic_on_arrival_at_a_route_is_decided_by_its_document").is_some() {
+        return;
+    }
+    let envoy = deny("route-listener");
+    let route = envoy.route(&in_memory("route-own", &policy("own", 5, ""), "", ""));
+    let route = route.expect("accepted");
+    arm(&envoy, "arrive");
+    let stream = envoy.request(0, Request::get("/").route(&route));
+    assert_eq!(stream.status(), 0, "the route's document says allow");
+    stream.end();
+}
+
+#[test]
+fn requests_that_wait_are_decided_when_the_hook_of_another_one_panics() {
+    if alone("panics::requests_that_wait_are_decided_when_the_hook_of_another_one_panics").is_some()
+    {
+        return;
+    }
+    for place in ["arrive", "send_calls"] {
+        let store = r#","on_failure":"deny""#;
+        let envoy = Envoy::start(1, &behind_cluster(&policy("p", 100, ""), "", store));
+        let streams: Vec<_> = (0..4).map(|_| envoy.request(0, Request::get("/"))).collect();
+        envoy.callout(0);
+        arm(&envoy, place);
+        let other = envoy.request(0, Request::get("/"));
+        assert_eq!(other.status(), 503, "{place}");
+        let begun = Instant::now();
+        for stream in &streams {
+            assert_eq!(stream.status(), 503, "{place}");
+        }
+        // Their deadline is 20 seconds away.
+        assert!(begun.elapsed() < Duration::from_secs(5), "{place}: {:?}", begun.elapsed());
+        for stream in streams.iter().chain([&other]) {
+            stream.end();
+        }
+        // The end of a call of the old worker means nothing to the new one.
+        let known = envoy.calls().len();
+        let stream = envoy.request(0, Request::get("/"));
+        let call = envoy.callout(known);
+        envoy.end_callout(envoy.calls()[0].number, 0, OK, &grant(9, 9, 100));
+        assert!(stream.is_held(), "{place}");
+        envoy.end_callout(call.number, 0, OK, &grant(1, 5, 100));
+        assert_eq!(stream.status(), 0, "{place}");
+    }
+}
+
+#[test]
+fn panic_while_decisions_are_carried_out_leaves_no_request_stuck() {
+    if alone("panics::panic_while_decisions_are_carried_out_leaves_no_request_stuck").is_some() {
+        return;
+    }
+    for place in ["decide", "carry_out"] {
+        let envoy = deny(&format!("decisions-{place}"));
+        for _ in 0..20 {
+            arm(&envoy, place);
+            let streams: Vec<_> = (0..4).map(|_| envoy.request(0, Request::get("/"))).collect();
+            for stream in &streams {
+                let status = stream.status();
+                assert!([0, 503].contains(&status), "{place}: {status}");
+                stream.respond(200, &[], true);
+                stream.end();
+            }
+        }
+        recovers(&envoy);
+        assert!(envoy.counter("quotagate_panics", &[]) > 0, "{place}");
+    }
+}
+
+#[test]
+fn panic_in_a_response_or_at_the_end_of_a_stream_harms_no_other() {
+    if alone("panics::panic_in_a_response_or_at_the_end_of_a_stream_harms_no_other").is_some() {
+        return;
+    }
+    let counted = r#","count":{"status":[401],"abandoned":"refund"}"#;
+    let envoy = Envoy::start(1, &in_memory("ends", &policy("p", 1000, counted), "", ""));
+    for place in ["response", "complete"] {
+        let stream = envoy.request(0, Request::get("/"));
+        assert_eq!(stream.status(), 0);
+        arm(&envoy, place);
+        stream.respond(200, &[], true);
+        stream.end();
+        recovers(&envoy);
+    }
+    assert_eq!(envoy.counter("quotagate_panics", &[]), 2);
+    assert!(logged(&["end of a stream panicked"]));
+}
+
+#[test]
+fn panic_on_the_runtime_thread_does_not_end_it() {
+    if alone("panics::panic_on_the_runtime_thread_does_not_end_it").is_some() {
+        return;
+    }
+    let store = r#","on_failure":"deny","timeout":"60s""#;
+    let envoy = Envoy::start(1, &behind_cluster(&policy("p", 100, ""), "", store));
+    let streams: Vec<_> = (0..3).map(|_| envoy.request(0, Request::get("/"))).collect();
+    envoy.callout(0);
+    test_faults::arm_runtime("tick");
+    let begun = Instant::now();
+    for stream in &streams {
+        assert_eq!(stream.status(), 503);
+        stream.end();
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(logged(&["tick panicked"]));
+    let envoy = deny("after-tick");
+    recovers(&envoy);
+}
