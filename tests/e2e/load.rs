@@ -29,7 +29,7 @@ impl Load {
                 let mut statuses = Statuses::new();
                 let mut kept = None;
                 while !stop.load(Ordering::Relaxed) {
-                    let status = if index % 2 == 0 {
+                    let status = if index.is_multiple_of(2) {
                         http::get(port, "/")?.status
                     } else {
                         keep_alive(port, &mut kept)?

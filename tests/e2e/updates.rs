@@ -55,7 +55,7 @@ fn updates_under_load_leave_no_memory_thread_or_connection_behind() -> Result<()
     let file = ListenerFile::new()?;
     let options = |update: u64| {
         let mut policy = per_caller(1_000_000_000 + update);
-        policy["precision"] = json!(if update % 2 == 0 { "lease" } else { "exact" });
+        policy["precision"] = json!(if update.is_multiple_of(2) { "lease" } else { "exact" });
         let mut document = document(json!([policy]));
         // Each third update opens another store.
         document["store"]["prefix"] = json!(format!("qg{}", update / 3));
