@@ -30,7 +30,7 @@ fn invariant_1_successor_takes_over_and_together_they_admit_the_quota() -> Resul
             .document(document(json!([policy])));
         options.port = ports::free()?;
         let mut old = Envoy::start(&options)?;
-        let load = Load::start(options.port, 4, Duration::from_millis(20));
+        let load = Load::start(options.port, 4, Duration::from_millis(40));
         let reached = |requests: u64| {
             wait::until_true("requests to reach the upstream", Duration::from_secs(60), || {
                 Ok(upstream.requests() >= requests)

@@ -108,7 +108,8 @@ fn request_of_a_listener_that_drains_is_served_by_its_configuration() -> Result<
     file.publish("1", &options(5).config()?)?;
     let envoy = Envoy::start(&options(5).edit(file.edit()))?;
     let mut slow = Client::connect(envoy.port())?;
-    slow.start(&Request::get("/").header(DELAY_HEADER, "2000"))?;
+    // The rig's Envoys drain for a second, and then close connections.
+    slow.start(&Request::get("/").header(DELAY_HEADER, "800"))?;
     wait::until_true("the request to reach the upstream", Duration::from_secs(10), || {
         Ok(upstream.requests() == 1)
     })?;
