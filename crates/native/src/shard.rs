@@ -8,9 +8,9 @@
 //! Nobody waits long: the core is never locked during I/O or a host call that runs other filters.
 //! The order of locks is core, then exchange of a stream; inbox and waiting are locked last, alone.
 //!
-//! A letter is never overlooked. The sender fills the inbox, sets `mail` and tries to lock the core.
-//! The holder of the core looks at `mail` after it has let go. Both exchange the value of `mail`, so
-//! that the later one sees what the earlier one did.
+//! A letter is never overlooked. The sender fills the inbox, sets `mail` and tries to lock the
+//! core. The holder of the core looks at `mail` after it has let go. Both exchange the value of
+//! `mail`, so that the later one sees what the earlier one did.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
