@@ -1,6 +1,7 @@
 //! HTTP/2, gRPC and WebSocket.
 
 use anyhow::Result;
+use quotagate_support::envoy::StoreAddress;
 use quotagate_support::http::Request;
 use quotagate_support::http2::{Answer, Client};
 use quotagate_support::{edits, ports};
@@ -124,7 +125,7 @@ fn websocket_waits_for_the_store_like_any_request() -> Result<()> {
     document["store"] = json!({"cluster": "quota_store", "timeout": "50ms", "on_failure": "deny"});
     let dead = ports::free()?;
     let rig = Rig::start_with(document, |options| {
-        options.edit(edits::websocket).store(quotagate_support::envoy::StoreAddress::Port(dead))
+        options.edit(edits::websocket).store(StoreAddress::Port(dead)).through_store()
     })?;
     assert_eq!(rig.client()?.send(&Request::websocket("/chat"))?.status, 503);
     Ok(())
