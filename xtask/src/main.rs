@@ -7,6 +7,7 @@ mod demo;
 mod deny;
 mod fuzz;
 mod lint;
+mod sanitize;
 mod setup;
 mod test;
 
@@ -89,6 +90,8 @@ fn command() -> Command {
                 .value_parser(value_parser!(u32).range(1..))
                 .help("How long each target runs where cargo-fuzz is installed"),
         ),
+        Command::new("sanitize")
+            .about("Test the native module under sanitizers: needs a nightly Rust with its source"),
         Command::new("deny").about("Check all dependencies: licences, sources, duplicates, vulnerabilities"),
     ];
     Command::new("cargo xtask")
@@ -126,6 +129,7 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
         "test" => test::run(consent).map(drop),
         "ci" => ci::run(consent),
         "fuzz" => fuzz::run(arguments.get_one::<u32>("seconds").copied().context("no seconds")?),
+        "sanitize" => sanitize::run(),
         "deny" => deny::run(),
         other => {
             let task =

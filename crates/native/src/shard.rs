@@ -8,9 +8,9 @@
 //! Nobody waits long: the core is never locked during I/O or a host call that runs other filters.
 //! The order of locks is core, then exchange of a stream; inbox and waiting are locked last, alone.
 //!
-//! A letter is never overlooked: who fills the inbox sets `mail` and then tries to lock the core,
-//! and who holds the core looks at `mail` after it has let go. Both exchange the value of `mail`, so
-//! that the later one sees what the earlier one did before.
+//! A letter is never overlooked. The sender fills the inbox, sets `mail` and tries to lock the core.
+//! The holder of the core looks at `mail` after it has let go. Both exchange the value of `mail`, so
+//! that the later one sees what the earlier one did.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -293,7 +293,7 @@ impl Shard {
     fn look_again(self: &Arc<Self>) {
         // A read alone might come before the lock is free to others.
         while self.mail.fetch_or(false, Ordering::SeqCst) && !self.wake() {
-            // Whoever holds the core looks again, too.
+            // The holder of the core looks again, too.
             let Some(mut core) = self.try_lock() else { return };
             self.act(&mut core, |_, _| ());
         }

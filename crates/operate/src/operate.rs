@@ -23,8 +23,8 @@ use crate::watch::Watch;
 /// What operators see and change: one part for each subject. As [`Hooks`] of the call endpoint, it
 /// observes calls, learns what proxies report, and answers with the dials.
 ///
-/// Call order: make one with [`new`](Self::new) or [`in_proxy`](Self::in_proxy), give it to the endpoint, and keep
-/// [`run`](Self::run) running beside it.
+/// Call order: make one with [`new`](Self::new) or [`in_proxy`](Self::in_proxy), give it to the
+/// endpoint, and keep [`run`](Self::run) running beside it.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -10,8 +10,9 @@
 //! | `quotagate_suspensions` | domain | times that a worker stopped calling the store for a while |
 //! | `quotagate_fetches_failed` | domain | fetches of dials that failed |
 //!
-//! A host without labels appends them to the name, each behind a dot. `envoy/stats_tags.yaml` splits
-//! them again. That works because neither the name of a policy nor that of an outcome holds a dot.
+//! A host without labels appends them to the name, each behind a dot. `envoy/stats_tags.yaml`
+//! splits them again. That works because neither the name of a policy nor that of an outcome holds
+//! a dot.
 
 use crate::config::Config;
 use crate::decision::Outcome;

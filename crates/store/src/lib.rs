@@ -3,8 +3,8 @@
 //! [`store`] says what every backend does for filters, and [`control`] what it does for operators.
 //! [`memory`] and [`redis`] are the backends. [`url`] parses the URL that names one, and [`secret`]
 //! reads passwords and tokens from files. [`open`] makes a backend from a URL. [`server`] is the
-//! address that proxies call. The crates `quotagate-operate` and `quotagate-control` are for operators,
-//! and depend on this one.
+//! address that proxies call. The crates `quotagate-operate` and `quotagate-control` are for
+//! operators, and depend on this one.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! The native module against an Envoy of a few maps, with one thread for each Envoy worker.
 //!
 //! The real module runs, with its runtime thread and the memory store. The end-to-end tests cover
-//! the real Envoy. These tests cover what Envoy does rarely: what happens inside a call, which wakes
-//! are lost, which threads stall. `cargo xtask sanitize` runs them under sanitizers.
+//! the real Envoy. These tests cover what Envoy does rarely: calls within calls, lost wakes, stalled
+//! threads. `cargo xtask sanitize` runs them under sanitizers.
 
 #[cfg(test)]
 mod answers;

@@ -74,7 +74,7 @@ fn wake_that_is_lost_is_repeated_by_a_tick() {
     assert!(streams[0].wakes() >= 4, "{}", streams[0].wakes());
 }
 
-/// Sends requests from all workers at once, of which some leave at every moment.
+/// Sends requests from all workers at once. Some leave, at every moment.
 fn load(envoy: &Arc<Envoy>, tenants: usize) -> usize {
     let admitted = Arc::new(AtomicUsize::new(0));
     let clients: Vec<_> = (0..envoy.workers.len())

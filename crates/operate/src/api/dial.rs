@@ -46,7 +46,8 @@ pub struct SetDial {
     /// What becomes of its requests while the store fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
-    /// Milliseconds, 1000 to [`MAX_FOR_MS`](super::MAX_FOR_MS), after which the whole dial reverts by itself.
+    /// Milliseconds, 1000 to [`MAX_FOR_MS`](super::MAX_FOR_MS), after which the whole dial reverts
+    /// by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_ms: Option<u64>,
     /// The operator who sets it.

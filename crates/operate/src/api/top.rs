@@ -59,8 +59,8 @@ pub struct Refused {
     pub policy: String,
     /// The partition, encoded as in keys.
     pub partition: String,
-    /// Requests that filters refused on their own, and one for each reservation that was not granted
-    /// in full, however many requests waited for it. A sketch of bounded memory counts
+    /// Requests that filters refused on their own, and one for each reservation that was not
+    /// granted in full, however many requests waited for it. A sketch of bounded memory counts
     /// them: at most `error` too many.
     pub requests: u64,
     /// How many of `requests` may belong to other partitions.

@@ -1,7 +1,7 @@
 //! Writes what this process saw to the backend.
 //!
-//! It writes every [`EVERY`] while there is traffic, every [`AGAIN`] while it has something to show,
-//! and nothing otherwise. Its fields expire [`KEPT`] after the last write.
+//! It writes every [`EVERY`] while there is traffic, every [`AGAIN`] while it has something to
+//! show, and nothing otherwise. Its fields expire [`KEPT`] after the last write.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

@@ -30,6 +30,8 @@ const START: Duration = Duration::from_secs(30);
 const STOP: Duration = Duration::from_secs(20);
 /// How often access logs are flushed to files; Envoy's default of 10 s is long for a test.
 const FLUSH_MS: &str = "50";
+/// The file in an Envoy's directory that names the base id.
+const BASE_ID: &str = "base-id";
 
 /// Where Envoy looks for modules.
 const SEARCH_PATH: &str = "ENVOY_DYNAMIC_MODULES_SEARCH_PATH";
@@ -40,7 +42,15 @@ pub struct Envoy {
     process: Process,
     port: u16,
     admin_port: u16,
-    _directory: TempDir,
+    directory: TempDir,
+}
+
+/// Which of the processes that share a base id, and so a hot restart, a process is.
+enum Epoch {
+    /// The only one. It chooses a base id.
+    First,
+    /// It takes over from the one with this base id.
+    Second(String),
 }
 
 impl Envoy {
@@ -60,17 +70,41 @@ impl Envoy {
         Self::start_config(&options.config()?, options.concurrency, &options.log_levels)
     }
 
+    /// Starts one that takes over the listener of this one, which drains and ends. Both must have
+    /// the same port and number of workers.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn successor(&self, options: &EnvoyOptions) -> Result<Self> {
+        let base_id = fs::read_to_string(self.directory.path().join(BASE_ID))?;
+        let epoch = Epoch::Second(base_id.trim().to_owned());
+        Self::launch(&options.config()?, options.concurrency, &options.log_levels, &epoch)
+    }
+
     /// Starts one with a configuration of any shape that has one listener.
     ///
     /// # Errors
     /// When there is no Envoy, or it refuses the configuration; the message ends with its log.
     pub fn start_config(config: &Value, concurrency: u32, log_levels: &str) -> Result<Self> {
+        Self::launch(config, concurrency, log_levels, &Epoch::First)
+    }
+
+    fn launch(config: &Value, concurrency: u32, log_levels: &str, epoch: &Epoch) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let config = write(config, directory.path())?;
         let admin_file = directory.path().join("admin");
         let mut command = command()?;
         command.arg("--config-path").arg(config).arg("--admin-address-path").arg(&admin_file);
-        command.args(["--concurrency", &concurrency.to_string(), "--use-dynamic-base-id"]);
+        command.args(["--concurrency", &concurrency.to_string()]);
+        match epoch {
+            Epoch::First => {
+                command.args(["--use-dynamic-base-id", "--base-id-path"]);
+                command.arg(directory.path().join(BASE_ID));
+            }
+            Epoch::Second(base_id) => {
+                command.args(["--restart-epoch", "1", "--base-id", base_id]);
+            }
+        }
         command.args(["--log-level", "warn", "--component-log-level", log_levels]);
         // Do not wait for a predecessor, nor at the end for open connections.
         command.args(["--drain-time-s", "1", "--parent-shutdown-time-s", "2"]);
@@ -85,7 +119,7 @@ impl Envoy {
             }
             Ok(Some((admin_port, listener_port(admin_port)?)))
         })?;
-        Ok(Self { process, port, admin_port, _directory: directory })
+        Ok(Self { process, port, admin_port, directory })
     }
 
     /// The output of `envoy --mode validate` for a configuration.
