@@ -73,7 +73,7 @@ fn updates_under_load_leave_no_memory_thread_or_connection_behind() -> Result<()
             let response = http::get(envoy.port(), "/")?;
             Ok(response.header("x-ratelimit-limit") == Some(&*limit))
         })?;
-        if update % (updates / 10).max(1) == 0 {
+        if update.is_multiple_of((updates / 10).max(1)) {
             let footprint = Footprint::of(&envoy, &redis)?;
             eprintln!("{update} updates: {footprint:?}");
             footprints.push(footprint);
