@@ -76,6 +76,8 @@ struct Core {
     worker: Worker<Arc<Stream>>,
     redirects: Redirects<Vec<u8>>,
     ticked: Monotonic,
+    /// Whether a request has just begun to wait.
+    gathers: bool,
     /// Whether the runtime thread ticks this shard.
     is_ticking: bool,
     idle_ticks: u32,
@@ -98,6 +100,7 @@ impl Shard {
             worker: Worker::new(config, seed()),
             redirects: Redirects::default(),
             ticked: now(),
+            gathers: false,
             is_ticking: false,
             idle_ticks: 0,
             closed: None,
@@ -136,6 +139,7 @@ impl Shard {
             if arrival == Arrival::Waiting {
                 stream.prepare_to_wake(host);
                 self.waiting().insert(stream.number(), Arc::clone(stream));
+                core.gathers = true;
             }
             (arrival, config)
         });
@@ -276,7 +280,11 @@ impl Shard {
             core.worker.tick(now);
         }
         let result = act(core, now);
-        self.send_calls(core, now);
+        // Envoy runs the stream's event after all that this turn of its event loop reads, so that
+        // those requests share a call.
+        if !std::mem::take(&mut core.gathers) || !self.wake() {
+            self.send_calls(core, now);
+        }
         if core.has_decisions() && !self.wake() {
             // Nobody waits, so these are results of shadow policies.
             while core.next_decision(now).is_some() {}
