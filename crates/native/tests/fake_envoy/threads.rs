@@ -238,3 +238,15 @@ fn all_streams_of_a_batch_are_decided_by_one_wake() {
     grant_all(&envoy, 0, &streams);
     assert!(wakes() - before < 20, "{before} before, {} now", wakes());
 }
+
+#[test]
+fn requests_of_one_turn_of_the_event_loop_share_a_call() {
+    let envoy = Envoy::start(1, &behind_cluster(&policy("p", 100, ""), "", ""));
+    let streams = envoy.turn(0, vec![Request::get("/"); 10]);
+    let call = envoy.callout(0);
+    envoy.end_callout(call.number, 0, OK, &grant(10, 10, 100));
+    for stream in &streams {
+        assert_eq!(stream.status(), 0);
+    }
+    assert_eq!(envoy.calls().len(), 1);
+}

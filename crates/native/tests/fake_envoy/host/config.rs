@@ -125,8 +125,18 @@ impl Envoy {
 
     /// A request arrives on a worker.
     pub fn request(&self, worker: usize, request: Request) -> Arc<Stream> {
-        let config = Arc::clone(self.config());
-        Stream::begin(&config, &self.workers[worker], worker, request)
+        self.turn(worker, vec![request]).remove(0)
+    }
+
+    /// Requests arrive on a worker, in one turn of its event loop.
+    pub fn turn(&self, worker: usize, requests: Vec<Request>) -> Vec<Arc<Stream>> {
+        let dispatcher = &self.workers[worker];
+        let new = |request| Stream::new(dispatcher, worker, request);
+        let streams: Vec<_> = requests.into_iter().map(new).collect();
+        let (arriving, config) = (streams.clone(), Arc::clone(self.config()));
+        dispatcher
+            .run(move || arriving.iter().for_each(|stream| stream.arrive(Arc::clone(&config))));
+        streams
     }
 
     /// The sum of a counter, over all labels that are not named here.

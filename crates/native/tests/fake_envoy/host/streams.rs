@@ -134,27 +134,20 @@ impl Request {
 }
 
 impl Stream {
-    /// A request arrives. Returns after the hook of its headers.
-    pub fn begin(
-        config: &Arc<FilterConfig>,
-        worker: &Arc<Dispatcher>,
-        index: usize,
-        request: Request,
-    ) -> Arc<Self> {
+    /// A request that has not arrived yet.
+    pub fn new(worker: &Arc<Dispatcher>, index: usize, request: Request) -> Arc<Self> {
         let state =
             State { filter_state: request.filter_state.clone(), request, ..State::default() };
-        let stream = Arc::new(Self {
+        Arc::new(Self {
             worker: Arc::clone(worker),
             index,
             state: Mutex::new(state),
             changed: Condvar::new(),
-        });
-        let (begun, config) = (Arc::clone(&stream), Arc::clone(config));
-        worker.run(move || begun.arrive(config));
-        stream
+        })
     }
 
-    fn arrive(self: &Arc<Self>, config: Arc<FilterConfig>) {
+    /// It arrives, on its worker.
+    pub fn arrive(self: &Arc<Self>, config: Arc<FilterConfig>) {
         let module = config.module();
         let filter = Box::new(Filter { stream: Arc::clone(self), config });
         let filter = Box::into_raw(filter);
