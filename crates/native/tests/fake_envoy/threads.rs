@@ -203,16 +203,16 @@ fn invariant_2_stalled_runtime_thread_delays_no_request_beyond_its_deadline() {
     let store = r#","timeout":"200ms","on_failure":"deny""#;
     let envoy = Envoy::start(1, &in_memory("stalls", &policy("p", 1000, ""), "", store));
     assert_eq!(envoy.request(0, Request::get("/")).status(), 0, "everything runs");
-    quotagate_native::test_faults::stall(Duration::from_secs(4));
+    quotagate_native::test_faults::stall(Duration::from_secs(6));
     thread::sleep(Duration::from_millis(50));
     let begun = Instant::now();
     let mut streams = Vec::new();
     // The traffic of the worker stands in for ticks.
-    while begun.elapsed() < Duration::from_millis(1500) {
+    while begun.elapsed() < Duration::from_secs(3) {
         streams.push((Instant::now(), envoy.request(0, Request::get("/"))));
         thread::sleep(Duration::from_millis(20));
         for (arrived, stream) in &streams {
-            let is_late = arrived.elapsed() > Duration::from_millis(600);
+            let is_late = arrived.elapsed() > Duration::from_millis(1500);
             assert!(!is_late || !stream.is_held(), "{:?}", arrived.elapsed());
         }
     }
@@ -221,7 +221,7 @@ fn invariant_2_stalled_runtime_thread_delays_no_request_beyond_its_deadline() {
         stream.decision();
         stream.end();
     }
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(begun.elapsed() < Duration::from_secs(20));
     let deadline = Instant::now() + Duration::from_secs(20);
     while envoy.request(0, Request::get("/")).status() != 0 {
         assert!(Instant::now() < deadline, "it recovers");
