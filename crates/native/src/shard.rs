@@ -140,6 +140,7 @@ impl Shard {
                 stream.prepare_to_wake(host);
                 self.waiting().insert(stream.number(), Arc::clone(stream));
                 core.gathers = true;
+                test_faults::trip("waits");
             }
             (arrival, config)
         });

@@ -19,7 +19,10 @@ pub fn alone(test: &str) -> Option<String> {
     }
     let program = std::env::current_exe().expect("a program");
     let arguments = [test, "--exact", "--nocapture", "--test-threads=1"];
-    let run = Command::new(program).args(arguments).env(MARK, "1").output().expect("it runs");
+    // A backtrace takes seconds under a sanitizer, during which the thread that panicked stands.
+    let mut command = Command::new(program);
+    command.args(arguments).env(MARK, "1").env("RUST_BACKTRACE", "0");
+    let run = command.output().expect("it runs");
     let lines =
         [run.stdout, run.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).join("\n");
     assert!(run.status.success() && lines.contains("1 passed"), "{lines}");
@@ -57,7 +60,7 @@ fn panic_on_arrival_is_decided_by_on_failure_and_counted() {
     if alone("panics::panic_on_arrival_is_decided_by_on_failure_and_counted").is_some() {
         return;
     }
-    for place in ["arrive", "send_calls"] {
+    for place in ["arrive", "waits", "send_calls"] {
         for (on_failure, status) in [("deny", 503), ("allow", 0), ("local", 0)] {
             let store = format!(r#","on_failure":"{on_failure}""#);
             let name = format!("arrival-{place}-{on_failure}");
@@ -65,14 +68,13 @@ fn panic_on_arrival_is_decided_by_on_failure_and_counted() {
             recovers(&envoy);
             arm(&envoy, place);
             let stream = envoy.request(0, Request::get("/"));
-            assert!(!stream.is_held(), "decided at once");
             assert_eq!(stream.status(), status, "{place} {on_failure}");
             stream.end();
             recovers(&envoy);
             assert_eq!(envoy.counter("quotagate_panics", &[]), 1, "{place} {on_failure}");
         }
     }
-    assert!(logged(&["request headers panicked"]));
+    assert!(logged(&["request headers panicked"]) && logged(&["decisions panicked"]));
 }
 
 #[test]
@@ -95,7 +97,7 @@ fn requests_that_wait_are_decided_when_the_hook_of_another_one_panics() {
     {
         return;
     }
-    for place in ["arrive", "send_calls"] {
+    for place in ["arrive", "waits", "send_calls"] {
         let store = r#","on_failure":"deny""#;
         let envoy = Envoy::start(1, &behind_cluster(&policy("p", 100, ""), "", store));
         let streams: Vec<_> = (0..4).map(|_| envoy.request(0, Request::get("/"))).collect();

@@ -232,7 +232,9 @@ fn invariant_2_stalled_runtime_thread_delays_no_request_beyond_its_deadline() {
 #[test]
 fn all_streams_of_a_batch_are_decided_by_one_wake() {
     let (envoy, streams) = waiting(40);
+    let wakes = || streams.iter().map(|stream| stream.wakes()).sum::<u32>();
+    // Each one was woken for its call.
+    let before = wakes();
     grant_all(&envoy, 0, &streams);
-    let wakes: u32 = streams.iter().map(|stream| stream.wakes()).sum();
-    assert!(wakes < 40, "{wakes}");
+    assert!(wakes() - before < 20, "{before} before, {} now", wakes());
 }
