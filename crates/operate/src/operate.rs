@@ -63,6 +63,7 @@ pub struct Operate {
     pub watch: Arc<Watch>,
     /// What the calls of all processes show that share the backend.
     pub fleet: Fleet,
+    kind: PublisherKind,
 }
 
 impl Operate {
@@ -95,13 +96,20 @@ impl Operate {
             boards,
             watch,
             fleet,
+            kind,
         }
     }
 
-    /// Reads the domains that proxies ask for every second, and the others every ten; drops windows
-    /// that have ended; publishes what this process sees. Never returns.
+    /// Reads the domains that proxies ask for every second; drops windows that have ended;
+    /// publishes what this process sees. A store, which has gauges of all domains, also reads the
+    /// others every ten seconds. Never returns.
     pub async fn run(&self) {
-        let reading = async { tokio::join!(self.views.keep_fresh(), self.boards.keep_quiet()) };
+        let quiet = async {
+            if self.kind == PublisherKind::Store {
+                self.boards.keep_quiet().await;
+            }
+        };
+        let reading = async { tokio::join!(self.views.keep_fresh(), quiet) };
         tokio::join!(reading, self.watch.keep_swept(), self.fleet.keep_published());
     }
 }
