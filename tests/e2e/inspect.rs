@@ -63,12 +63,12 @@ pub fn stat(envoy: &Envoy, filter: &str) -> Result<u64> {
     Ok(values.iter().sum())
 }
 
-/// How often Envoy found the filter dead and restarted it or was about to. A native module has no
-/// such life: what it survives is in its log.
+/// How often Envoy found the Wasm filter dead and restarted it or was about to. In the native form:
+/// how many panics the module has caught.
 pub fn restarts(envoy: &Envoy) -> Result<u64> {
     match Form::of_run()? {
         Form::Wasm => stat(envoy, "^wasm.quotagate.vm_reload"),
-        Form::Native => Ok(0),
+        Form::Native => Ok(envoy.metric("quotagate_panics", &[])?.unwrap_or_default()),
     }
 }
 

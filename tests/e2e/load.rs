@@ -1,4 +1,4 @@
-//! Clients that send requests until they are told to stop.
+//! Clients that send requests until the test stops them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -22,8 +22,13 @@ const OLDEST: Glibc = Glibc(2, 28);
 /// The architectures that the module is built for.
 pub const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 
-/// Builds `dist/libquotagate.so`, optimised as it is deployed, for this machine's architecture.
+/// Builds `dist/libquotagate.so`, optimised as it is deployed, for this machine's architecture. On
+/// other systems than Linux it builds nothing, so that the Wasm filter can be built there.
 pub fn release() -> Result<()> {
+    if !cfg!(target_os = "linux") {
+        task::note("no native module: it is built on Linux only");
+        return Ok(());
+    }
     let file = paths::dist().join(paths::MODULE);
     match setup::zig()? {
         Some(zig) if ARCHITECTURES.contains(&consts::ARCH) => linked_by(&zig, consts::ARCH, &file),

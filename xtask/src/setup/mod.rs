@@ -57,15 +57,16 @@ pub fn run(parts: &[Part], consent: Consent) -> Result<()> {
             None => missing.push(program),
         }
     }
-    packages::provide(&missing, consent)?;
+    let provided = packages::provide(&missing, consent);
+    // Building needs no system package, so zig is fetched even if one is missing.
+    let linker = if parts.contains(&Part::Zig) { zig::fetch() } else { Ok(()) };
+    provided?;
+    linker?;
     if parts.contains(&Part::WasmTarget) {
         rust_target(WASM_TARGET)?;
     }
     if parts.contains(&Part::Envoy) {
         envoy()?;
-    }
-    if parts.contains(&Part::Zig) {
-        zig::fetch()?;
     }
     Ok(())
 }
