@@ -1,4 +1,5 @@
-//! Panics end here: none may unwind into Envoy, or end the runtime thread.
+//! Panics end here: none may unwind into Envoy, or end the runtime thread. Those of the store's
+//! library end in Tokio's tasks, and nothing counts them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
