@@ -1,7 +1,12 @@
 //! How the module is linked.
 
+use std::env;
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    if env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("linux") {
+        return;
+    }
     // The runtime thread runs the module's code until the process ends, so Envoy must not unload
     // it with its last configuration.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");

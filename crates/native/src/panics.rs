@@ -1,14 +1,30 @@
-//! Panics end here: none may unwind into Envoy, or end the runtime thread.
+//! Panics end here: none may unwind into Envoy, or end the runtime thread. Those of the store's
+//! library end in Tokio's tasks, and nothing counts them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::{log, metrics};
+
+/// The shortest time between two log lines.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs `act`. Counts a panic, and returns `otherwise` then.
 pub fn guard<R>(what: &str, otherwise: R, act: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| {
-        metrics::count_panic();
-        log::error(&format!("{what} panicked; please report this"));
+        note(what);
         otherwise
     })
+}
+
+/// Counts a panic, and logs at most one in a second.
+pub fn note(what: &str) {
+    static LOGGED: Mutex<Option<Instant>> = Mutex::new(None);
+    metrics::count_panic();
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    if logged.is_none_or(|at| at.elapsed() >= PAUSE) {
+        *logged = Some(Instant::now());
+        log::error(&format!("{what} panicked; please report this"));
+    }
 }

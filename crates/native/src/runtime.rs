@@ -3,10 +3,12 @@
 
 use std::future::Future;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Instant;
 
+use futures_util::future::FutureExt;
 use quotagate_quota::time::Monotonic;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
@@ -50,10 +52,17 @@ pub fn now() -> Monotonic {
     Monotonic::new(ORIGIN.get_or_init(Instant::now).elapsed())
 }
 
-/// Runs `work` on the thread.
-pub fn spawn(work: impl Future<Output = ()> + Send + 'static) {
+/// Runs `work` on the thread. `what` names it in the log if it panics.
+pub fn spawn(what: &'static str, work: impl Future<Output = ()> + Send + 'static) {
     if let Some(runtime) = RUNTIME.get() {
-        runtime.handle.spawn(work);
+        runtime.handle.spawn(guarded(what, work));
+    }
+}
+
+/// Runs `work`, and counts a panic.
+pub async fn guarded(what: &str, work: impl Future<Output = ()>) {
+    if AssertUnwindSafe(work).catch_unwind().await.is_err() {
+        panics::note(what);
     }
 }
 

@@ -5,8 +5,9 @@
 //! | the Envoy worker | locks the core in its hooks; empties the inbox; resumes and answers streams |
 //! | the runtime thread | fills the inbox, wakes a stream that waits; tries to lock the core for ticks |
 //!
-//! Nobody waits long: the core is never locked during I/O or a host call that runs other filters.
-//! The order of locks is core, then exchange of a stream; inbox and waiting are locked last, alone.
+//! Nobody waits long: the core is never locked during a call to the store, or a host call that runs
+//! other filters. The order of locks is core, then exchange of a stream, then waiting, then the
+//! scheduler of a stream. The inbox is locked last, alone.
 //!
 //! A letter is never overlooked. The sender fills the inbox, sets `mail` and tries to lock the
 //! core. The holder of the core looks at `mail` after it has let go. Both exchange the value of
@@ -32,6 +33,7 @@ use crate::facts::Facts;
 use crate::link::Link;
 use crate::log;
 use crate::metrics::Metrics;
+use crate::panics::guard;
 use crate::runtime::{self, now};
 use crate::stream::Stream;
 use crate::test_faults;
@@ -45,12 +47,12 @@ const LINGER: Duration = Duration::from_secs(60);
 
 /// What the runtime thread reports to a shard.
 pub enum Letter {
-    /// The store in this process carried out a call. It takes its grants back if the letter is
-    /// never read.
+    /// The store in this process carried out a call. It refunds the grants if the letter is never
+    /// read.
     CarriedOut(CallId, CarriedOut),
     /// A call or a fetch has ended.
     Ended(CallId, CallEnd),
-    /// A call or a fetch was not sent.
+    /// A call or a fetch was not sent, or a fetch took too long.
     NotSent(CallId, CallFault<'static>),
 }
 
@@ -72,7 +74,6 @@ pub struct Shard {
 }
 
 struct Core {
-    /// As it was written. Dials change that of the worker.
     worker: Worker<Arc<Stream>>,
     redirects: Redirects<Vec<u8>>,
     ticked: Monotonic,
@@ -189,13 +190,25 @@ impl Shard {
         self.waiting().remove(&stream.number()).is_some()
     }
 
+    /// The stream ends, or does not wait after all. If it was woken, its hook does not run any
+    /// more, so another one is woken.
+    pub fn leaves(&self, stream: &Stream) {
+        if self.waits_no_more(stream) {
+            self.is_woken.store(false, Ordering::SeqCst);
+            self.wake();
+        }
+    }
+
     /// Takes a letter, on the runtime thread or Envoy's main thread.
     pub fn deliver(self: &Arc<Self>, letter: Letter) {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
         self.mail.swap(true, Ordering::SeqCst);
-        if !self.wake() {
-            self.try_with(|_, _| ());
-        }
+        // The tasks of the runtime thread have no hook that catches and counts a panic.
+        guard("reply", (), || {
+            if !self.wake() {
+                self.try_with(|_, _| ());
+            }
+        });
     }
 
     /// A stream ends. Returns whether it is the last one for now.
@@ -219,7 +232,7 @@ impl Shard {
     /// Ten milliseconds have passed, on the runtime thread. Returns whether the shard needs the
     /// next tick.
     pub fn tick(self: &Arc<Self>) -> bool {
-        // The stream that was woken may have ended before it ran.
+        // Should a wake be lost, this repeats it.
         self.is_woken.store(false, Ordering::SeqCst);
         let goes_on = self.try_with(|core, now| {
             test_faults::trip("tick");
@@ -239,9 +252,16 @@ impl Shard {
         goes_on.unwrap_or(true)
     }
 
-    /// Its configuration was destroyed, after all of its streams. What it leases is refunded.
+    /// Its configuration was destroyed, after all of its streams. What it leases is refunded if the
+    /// store is in this process. Envoy makes no calls for a configuration that is gone.
     pub fn close(self: &Arc<Self>) {
-        self.with(|core, now| core.closed = Some(now));
+        self.with(|core, now| {
+            core.closed = Some(now);
+            if matches!(self.link, Link::Callouts(_)) {
+                // It would only warn of calls that Envoy does not make.
+                core.worker = core.worker.successor(seed());
+            }
+        });
     }
 
     /// Runs `act` on the core of an Envoy worker.
@@ -363,13 +383,15 @@ impl Shard {
         let mut core = poisoned.into_inner();
         core.worker = core.worker.successor(seed());
         let config = Arc::clone(core.worker.config());
-        let mut waiting = self.waiting();
-        waiting.retain(|_, stream| stream.handle().exists());
-        for stream in waiting.values().cloned() {
+        let waiting: Vec<_> = {
+            let mut waiting = self.waiting();
+            waiting.retain(|_, stream| stream.handle().exists());
+            waiting.values().cloned().collect()
+        };
+        for stream in waiting {
             stream.exchange().decided(uncounted(&config), true, &mut core.worker, now());
             core.orphans.push(Decided { stream, config: Arc::clone(&config) });
         }
-        drop(waiting);
         core
     }
 
@@ -403,7 +425,8 @@ fn seed() -> u64 {
     RandomState::new().hash_one(now())
 }
 
-/// The decision on a request that no worker can count.
+/// The decision on a request that no worker can count: that of the store's `on_failure`, because
+/// the policies of the request are not known any more.
 fn uncounted(config: &Config) -> Decision {
     match config.store.on_failure {
         OnFailure::Deny => Decision::Unavailable(Uncounted { policy: 0, key: "".into() }),

@@ -37,7 +37,7 @@ pub struct Stream {
     /// The shard that counts it, and the configuration that it was evaluated with.
     counted: OnceLock<(Arc<Shard>, Arc<Config>)>,
     exchange: Mutex<Exchange>,
-    /// Present while it waits.
+    /// Present from when it waits until Envoy destroys it.
     scheduler: Mutex<Option<Scheduler>>,
 }
 
@@ -121,7 +121,7 @@ impl Stream {
     /// The module panicked while the request's headers were read. The request does not wait.
     pub fn give_up(&self, host: &Host<'_>, setup: &Setup) {
         if let Some(shard) = setup.shard(host.worker_index()) {
-            shard.waits_no_more(self);
+            shard.leaves(self);
         }
     }
 
@@ -187,8 +187,12 @@ impl Stream {
     pub fn destroy(&self) {
         self.handle.forget();
         // Before anything that may panic: nothing may wait for this stream's wake.
-        drop(self.scheduler().take());
+        let waited = self.scheduler().take().is_some();
         if let Some((shard, _)) = self.counted.get() {
+            if waited {
+                // After a panic its decision may be there although nobody carried it out.
+                shard.leaves(self);
+            }
             self.end(shard);
         }
     }
@@ -223,7 +227,7 @@ impl Stream {
     fn end(&self, shard: &Arc<Shard>) {
         if !self.exchange().is_settled() {
             shard.work(|worker, now| self.exchange().end(worker, now));
-            shard.waits_no_more(self);
+            shard.leaves(self);
         }
     }
 

@@ -18,12 +18,12 @@ mod armed {
 
     /// The same, for the runtime thread.
     pub fn arm_runtime(place: &'static str) {
-        runtime::spawn(async move { arm(place) });
+        runtime::spawn("a test", async move { arm(place) });
     }
 
     /// Stalls the runtime thread.
     pub fn stall(length: Duration) {
-        runtime::spawn(async move { std::thread::sleep(length) });
+        runtime::spawn("a test", async move { std::thread::sleep(length) });
     }
 
     /// Panics if a test asked for it.

@@ -4,6 +4,7 @@
 //! A panic must not unwind into Envoy: [`guard`] catches it in every hook that runs code.
 
 use std::ffi::{c_char, c_void};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,7 +21,7 @@ use crate::stream::{Action, Stream};
 /// How many configurations of routes exist. Without one, no request asks Envoy for its route's.
 static ROUTES: AtomicUsize = AtomicUsize::new(0);
 
-/// A filter configuration as a pointer for Envoy.
+/// A value as a pointer for Envoy.
 fn into_pointer<T>(value: Arc<T>) -> ModulePtr {
     Arc::into_raw(value).cast()
 }
@@ -28,7 +29,8 @@ fn into_pointer<T>(value: Arc<T>) -> ModulePtr {
 /// What is behind a pointer that [`into_pointer`] made.
 ///
 /// # Safety
-/// `pointer` comes from [`into_pointer`] with the same type, and `release` has not run for it.
+/// `pointer` is null, or comes from [`into_pointer`] with the same type and [`release`] has not run
+/// for it.
 unsafe fn borrow<'p, T>(pointer: ModulePtr) -> Option<&'p T> {
     // SAFETY: by the caller's contract it is null or points to a live value.
     unsafe { pointer.cast::<T>().as_ref() }
@@ -43,7 +45,7 @@ unsafe fn share<T>(pointer: ModulePtr) -> Option<Arc<T>> {
         return None;
     }
     let pointer = pointer.cast::<T>();
-    // SAFETY: it came from `Arc::into_raw` and is live, by the caller's contract.
+    // SAFETY: not null, so it came from `Arc::into_raw` and is live, by the caller's contract.
     unsafe {
         Arc::increment_strong_count(pointer);
         Some(Arc::from_raw(pointer))
@@ -70,8 +72,8 @@ pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
                  Envoy 1.38 or later, or the Wasm form",
                 name.to_string_lossy()
             );
-            // Envoy's own log may be what is missing.
-            eprintln!("{line}");
+            // Envoy's own log may be what is missing. `eprintln!` would panic if nobody reads it.
+            let _ = writeln!(std::io::stderr(), "{line}");
             std::ptr::null()
         }
     }

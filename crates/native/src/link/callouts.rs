@@ -112,7 +112,8 @@ impl Callouts {
         }
     }
 
-    /// Envoy destroys the filter configuration, on the main thread.
+    /// Envoy destroys the filter configuration. No call leaves any more, so what the shards still
+    /// lease stays counted until its window ends.
     pub fn close(&self) {
         drop(lock(&self.scheduler).take());
     }

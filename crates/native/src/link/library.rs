@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quotagate_operate::Operate;
 use quotagate_quota::config::RedisStore;
@@ -13,10 +13,14 @@ use quotagate_quota::protocol::{Refund, Reservation, ReserveRequest};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingCall, OutgoingFetch};
 use quotagate_store::server::{CallEndpoint, Connections, Hooks, Refusal};
 use quotagate_store::url::StoreUrl;
+use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::runtime;
 use crate::shard::{Letter, Shard};
+
+/// How long operating rests after a panic.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
 
 /// A store that is open.
 pub struct Library {
@@ -48,7 +52,13 @@ impl Library {
             let operate = Arc::new(Operate::in_proxy(Arc::clone(&store)));
             let hooks: Arc<dyn Hooks> = Arc::clone(&operate) as _;
             let endpoint = CallEndpoint::new(store, Arc::<Connections>::default()).hooks(hooks);
-            let background = tokio::spawn(async move { operate.run().await });
+            let background = tokio::spawn(async move {
+                loop {
+                    // It ends only by a panic.
+                    runtime::guarded("operating", operate.run()).await;
+                    sleep(AFTER_PANIC).await;
+                }
+            });
             Arc::new(Self {
                 endpoint: Arc::new(endpoint),
                 _background: AbortOnDropHandle::new(background),
@@ -63,7 +73,7 @@ impl Library {
     pub fn call(&self, shard: &Arc<Shard>, call: OutgoingCall) {
         let (endpoint, shard) = (Arc::clone(&self.endpoint), Arc::clone(shard));
         let received = Instant::now();
-        runtime::spawn(async move {
+        runtime::spawn("a call", async move {
             let OutgoingCall { id, request, .. } = call;
             let letter = match endpoint.call(owned(request), received).await {
                 Ok(carried_out) => Letter::CarriedOut(id, carried_out),
@@ -76,7 +86,7 @@ impl Library {
     /// Takes the report on the runtime thread, and returns the dials.
     pub fn fetch(&self, shard: &Arc<Shard>, fetch: OutgoingFetch) {
         let (endpoint, shard) = (Arc::clone(&self.endpoint), Arc::clone(shard));
-        runtime::spawn(async move {
+        runtime::spawn("a fetch", async move {
             let OutgoingFetch { id, domain, report, timeout, .. } = fetch;
             let report = report.unwrap_or_default();
             let dials = endpoint.dials(&domain, report.as_bytes());

@@ -51,7 +51,7 @@ fn stream_that_dies_before_its_wake_leaves_the_others_to_the_next() {
 }
 
 #[test]
-fn stream_that_dies_between_its_wake_and_its_hook_leaves_the_others_to_a_tick() {
+fn stream_that_dies_between_its_wake_and_its_hook_wakes_another() {
     let (envoy, streams) = waiting(3);
     let call = envoy.callout(0);
     // The worker is busy with an event that ends the stream, while its wake arrives behind it.

@@ -196,9 +196,9 @@ impl<W> Worker<W> {
         }
     }
 
-    /// A worker that takes over from this one, which panicked: without its counters, leases and
-    /// requests. It ignores the ends of its predecessor's calls. Units of the predecessor are lost
-    /// until their windows end.
+    /// A worker that takes over from this one, which panicked or is no longer needed: without its
+    /// counters, leases, requests, dials and counts. It ignores the ends of its predecessor's
+    /// calls. Units of the predecessor are lost until their windows end.
     #[must_use]
     pub fn successor(&self, seed: u64) -> Self {
         let configured = Arc::clone(self.overrides.configured());
