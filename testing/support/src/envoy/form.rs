@@ -1,6 +1,10 @@
 //! The two forms of the filter, and where an Envoy configuration of each holds what tests change.
 
-use std::{env, path::PathBuf};
+use std::{
+    env,
+    io::{self, Write as _},
+    path::PathBuf,
+};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -51,14 +55,17 @@ impl Form {
         }
     }
 
-    /// Whether a test of what only this form has runs now. If not, its output says so.
+    /// Whether a test of what only this form has runs now. If not, standard error says so, also
+    /// where the test's own output is captured.
     ///
     /// # Errors
-    /// When [`VARIABLE`] names no form.
+    /// When [`VARIABLE`] names no form, or standard error is closed.
     pub fn is_under_test(self, what: &str) -> Result<bool> {
         let run = Self::of_run()?;
         if run != self {
-            eprintln!("not run in the form {}: {what} (only {})", run.name(), self.name());
+            let (run, only) = (run.name(), self.name());
+            // The harness captures what `eprintln!` prints in a test that passes.
+            writeln!(io::stderr(), "not run in the form {run}: {what} (only {only})")?;
         }
         Ok(run == self)
     }
