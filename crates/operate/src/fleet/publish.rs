@@ -18,8 +18,8 @@ use crate::watch::{Totals, Watch};
 
 /// How often a process publishes at most.
 pub const EVERY: Duration = Duration::from_secs(5);
-/// The age of the last write at which it publishes without traffic. A tick comes every [`EVERY`], so
-/// that is the second one, even if the write took a moment.
+/// The age of the last write at which it publishes without traffic: at the second tick after it,
+/// although the write ended some moments after its own tick.
 const AGAIN: Duration = Duration::from_secs(8);
 /// How long a picture is kept after its last write.
 pub const KEPT: Duration = Duration::from_secs(20);
