@@ -58,7 +58,7 @@ fn command() -> Command {
                     .long("target")
                     .value_name("ARCHITECTURE")
                     .value_parser(build::native::ARCHITECTURES)
-                    .conflicts_with_all(["dev", "unbatched"])
+                    .conflicts_with_all(["dev", "unbatched", "without-logic"])
                     .help("Build only the native module, for this architecture, in dist/ARCHITECTURE"),
                 flag("without-logic", "Build only the filter without logic, for `cargo xtask bench`")
                     .conflicts_with_all(["dev", "unbatched"]),

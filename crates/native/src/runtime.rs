@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::panics::guard;
+use crate::panics::{self, guard};
 use crate::shard::{Shard, TICK};
 
 /// Where the thread is reached. It runs until the process ends.

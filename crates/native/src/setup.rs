@@ -56,10 +56,11 @@ impl Setup {
         Self { config: Arc::new(config), link, shards, metrics }
     }
 
-    /// The shard of an Envoy worker.
+    /// The shard of an Envoy worker, which no other worker shares. `None` if Envoy has more workers
+    /// than it said.
     pub fn shard(&self, worker: usize) -> Option<&Arc<Shard>> {
         let make = || Shard::new(Arc::clone(&self.config), self.link.clone());
-        Some(self.shards.get(worker % self.shards.len().max(1))?.get_or_init(make))
+        Some(self.shards.get(worker)?.get_or_init(make))
     }
 
     /// The callouts, if it reaches the store by them.

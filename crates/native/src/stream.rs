@@ -77,7 +77,9 @@ impl Stream {
 
     /// The request's headers arrive. `setup` is that of the route, or of the listener.
     pub fn request_headers(self: &Arc<Self>, host: &Host<'_>, setup: &Setup) -> Action {
-        let Some(shard) = setup.shard(host.worker_index()) else { return Action::Continue };
+        let Some(shard) = setup.shard(host.worker_index()) else {
+            return self.failed(host, setup.config());
+        };
         let (arrival, config) = shard.arrive(self, host);
         // Once only: Envoy calls this hook once per stream.
         let _ = self.counted.set((Arc::clone(shard), Arc::clone(&config)));

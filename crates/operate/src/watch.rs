@@ -1,4 +1,4 @@
-//! What a store observes in its calls: reservations and units per policy, how full the windows of
+//! What a process observes in its calls: reservations and units per policy, how full the windows of
 //! partitions are, and the most refused partitions. It decides nothing.
 //!
 //! Bounds: `MAX_POLICIES` policies over all domains, the rest counts as `other`;
@@ -39,7 +39,7 @@ const MAX_POLICIES: usize = 1024;
 /// The domain and the policy under which the rest is counted.
 const OTHER: &str = "other";
 
-/// Everything that the store observes in its calls.
+/// Everything that this process observes in its calls.
 #[derive(Default)]
 pub struct Watch {
     families: Families,

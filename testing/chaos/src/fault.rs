@@ -13,8 +13,9 @@ use crate::load::Load;
 use crate::plan::Plan;
 use crate::rig::{Rig, Setup};
 
-/// The statistics that count restarts of the filter's virtual machines after a crash.
-pub const RELOADS: &str = "vm_reload_success$";
+/// The statistics that count crashes of the filter: restarts of its virtual machines, and panics
+/// that the native module caught.
+pub const RELOADS: &str = "(vm_reload_success|quotagate_panics)$";
 
 /// A fault of a running system.
 #[derive(Debug, Clone, Copy)]

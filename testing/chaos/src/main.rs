@@ -11,7 +11,7 @@ use quotagate_chaos::crowd::{FEWEST, Form};
 use quotagate_chaos::fault::Fault;
 use quotagate_chaos::plan::Plan;
 use quotagate_chaos::{crowd, faults, report};
-use quotagate_support::paths;
+use quotagate_support::{envoy, paths};
 
 /// Seconds of a run that a page is made of, at least.
 const FULL: u32 = 6;
@@ -33,7 +33,7 @@ struct Arguments {
     #[arg(long, conflicts_with = "seconds")]
     quick: bool,
     /// The page whose tables are replaced; by default docs/operate/reliability.md, where every
-    /// fault runs at full length
+    /// fault of the Wasm form runs at full length
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// No faults: so many made-up identities instead, and what they cost
@@ -132,12 +132,14 @@ impl Arguments {
     /// The page to write and its text; `None` for a partial run.
     fn page(&self) -> Result<Option<(PathBuf, String)>> {
         let whole = self.only.is_empty() && !self.quick && self.seconds >= FULL;
+        // The shipped page has the tables of this form.
+        let of_wasm = envoy::Form::of_run()? == envoy::Form::Wasm;
         let file = match &self.report {
             Some(_) if !whole => {
                 bail!("--report: only a run of all faults at full length makes a page")
             }
             Some(file) => file.clone(),
-            None if whole => paths::root().join("docs/operate/reliability.md"),
+            None if whole && of_wasm => paths::root().join("docs/operate/reliability.md"),
             None => return Ok(None),
         };
         let old =
@@ -152,7 +154,11 @@ impl Arguments {
         if self.only.is_empty() {
             return faults::of_run();
         }
+        let form = envoy::Form::of_run()?;
         let find = |name: &String| match faults::named(name) {
+            Some(fault) if fault.only.is_some_and(|only| only != form) => {
+                bail!("--only {name}: the form {} cannot suffer this fault", form.name())
+            }
             Some(fault) => Ok(fault),
             None => bail!("--only {name}: there is no such fault; `--list` names them"),
         };

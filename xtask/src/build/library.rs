@@ -11,6 +11,8 @@ const HOOK: &str = "envoy_dynamic_module_on_";
 const FIRST: &str = "envoy_dynamic_module_on_program_init";
 /// The prefix of the versions of glibc's symbols.
 const GLIBC: &str = "GLIBC_";
+/// A linker that packs relative relocations demands this version, and the first glibc that has it.
+const PACKED: (&str, Glibc) = ("ABI_DT_RELR", Glibc(2, 36));
 
 /// A version of glibc, such as 2.28.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +62,9 @@ fn glibc(file: &ElfFile64<'_, LittleEndian>) -> Result<Glibc> {
 
 /// Reads `2.28`, or `2.2.5`, whose last part changes nothing.
 fn parse(number: &str) -> Result<Glibc> {
+    if number == PACKED.0 {
+        return Ok(PACKED.1);
+    }
     let mut parts = number.split('.').map(str::parse);
     match (parts.next(), parts.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => Ok(Glibc(major, minor)),
@@ -115,6 +120,7 @@ mod tests {
     fn versions_of_glibc_are_ordered_by_number() {
         assert!(parse("2.4").unwrap() < parse("2.28").unwrap());
         assert_eq!(parse("2.2.5").unwrap().to_string(), "2.2");
+        assert_eq!(parse("ABI_DT_RELR").unwrap(), Glibc(2, 36));
         assert!(parse("PRIVATE").is_err());
     }
 }

@@ -161,6 +161,10 @@ pub fn install(package: &Package, folder: &Path) -> Result<()> {
     };
     // A rename at the end, so that an interrupted task leaves no half package behind.
     let half = folder.with_extension("part");
+    // pip keeps what is there, so what an interrupted task left would stay incomplete.
+    if half.exists() {
+        fs::remove_dir_all(&half).with_context(|| format!("cannot remove {}", half.display()))?;
+    }
     fs::create_dir_all(&half).with_context(|| format!("cannot make {}", half.display()))?;
     let requirements = half.join("requirements.txt");
     fs::write(&requirements, format!("{name}=={version} --hash=sha256:{sha256}\n"))?;

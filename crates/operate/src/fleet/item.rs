@@ -16,6 +16,8 @@ const POLICIES: usize = MAX_PUBLISHED - 2 * LISTED - 2;
 /// Most bytes of both lists, and of all policies.
 const LISTS_BYTES: usize = 32 * 1024;
 const POLICIES_BYTES: usize = 16 * 1024;
+/// Most bytes of a picture.
+const BYTES: usize = LISTS_BYTES + POLICIES_BYTES + MAX_VALUE;
 
 /// What a process saw.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,7 +67,7 @@ impl Picture {
         self.fullest.is_empty() && self.refused.is_empty() && self.series.is_empty()
     }
 
-    /// Its fields: at most [`MAX_PUBLISHED`], and bounded in bytes.
+    /// Its fields: at most [`MAX_PUBLISHED`], and at most [`BYTES`].
     pub fn fields(self) -> Vec<Field> {
         let head = [Item::AtMs(self.at_ms), Item::Pace(self.pace)];
         let lists = interleave(
@@ -79,10 +81,12 @@ impl Picture {
         named.take(MAX_PUBLISHED).collect()
     }
 
-    /// Reads one; `None` without a time.
+    /// Reads one, and ignores what is beyond [`BYTES`]; `None` without a time.
     pub fn read(fields: &[Field]) -> Option<Self> {
-        let (mut picture, mut at) = (Self::default(), None);
+        let (mut picture, mut at, mut left) = (Self::default(), None, BYTES);
         for (_, value) in fields {
+            let Some(rest) = left.checked_sub(value.len()) else { break };
+            left = rest;
             match serde_json::from_slice(value) {
                 Ok(Item::AtMs(at_ms)) => at = Some(at_ms),
                 Ok(Item::Pace(pace)) if is_sound_pace(&pace) => picture.pace = pace,
@@ -215,8 +219,10 @@ mod tests {
         picture.fullest.insert(0, sighting(&huge));
         let fields = picture.fields();
         let bytes: usize = fields.iter().map(|(_, value)| value.len()).sum();
-        assert!(bytes <= LISTS_BYTES + POLICIES_BYTES + MAX_VALUE, "{bytes}");
+        assert!(bytes <= BYTES, "{bytes}");
         let read = Picture::read(&fields).unwrap();
+        let twice = Picture::read(&[&fields[..], &fields[..]].concat()).unwrap();
+        assert!(twice.fullest.len() < 2 * read.fullest.len(), "a reader has the same bound");
         assert!(read.fullest.len() > 9 && read.refused.len() > 9 && read.series.len() > 9);
         assert_eq!(read.fullest[0], sighting(&long(0)), "one that is too large is left out");
         let short = |n: usize| n.to_string();

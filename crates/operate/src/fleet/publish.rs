@@ -1,7 +1,7 @@
 //! Writes what this process saw to the backend.
 //!
-//! It writes every [`EVERY`] while there is traffic, every [`AGAIN`] while it has something to
-//! show, and nothing otherwise. Its fields expire [`KEPT`] after the last write.
+//! It writes every [`EVERY`] while there is traffic, every 10 s while it has something to show, and
+//! nothing otherwise. Its fields expire [`KEPT`] after the last write.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -18,8 +18,9 @@ use crate::watch::{Totals, Watch};
 
 /// How often a process publishes at most.
 pub const EVERY: Duration = Duration::from_secs(5);
-/// How often it publishes without traffic.
-const AGAIN: Duration = Duration::from_secs(10);
+/// The age of the last write at which it publishes without traffic: at the second tick after it,
+/// although the write ended some moments after its own tick.
+const AGAIN: Duration = Duration::from_secs(8);
 /// How long a picture is kept after its last write.
 pub const KEPT: Duration = Duration::from_secs(20);
 /// How often a process writes its entry in the index.
