@@ -1,15 +1,17 @@
-//! Invariant 1 with real programs: many proxies and workers over one Redis Cluster admit exactly
-//! the quota.
+//! Invariant 1 with real programs: many proxies and workers over one Redis Cluster, or of both
+//! forms over one Redis, admit exactly the quota.
 
 use anyhow::Result;
 use quotagate_support::cluster::Cluster;
-use quotagate_support::envoy::{Envoy, EnvoyOptions};
+use quotagate_support::envoy::{Envoy, EnvoyOptions, Form};
 use quotagate_support::http::{Client, Request};
 use quotagate_support::process;
+use quotagate_support::redis::Redis;
 use quotagate_support::store::StoreProcess;
 use quotagate_support::upstream::Upstream;
 use serde_json::json;
 
+use crate::inspect;
 use crate::rig::{document, per_caller};
 
 const QUOTA: usize = 500;
@@ -50,4 +52,27 @@ fn invariant_1_two_envoys_with_two_workers_over_a_redis_cluster_admit_exactly_th
     assert_eq!((admitted, refused), (QUOTA, CLIENTS - QUOTA));
     assert_eq!(upstream.requests(), QUOTA as u64);
     Ok(())
+}
+
+#[test]
+fn quota_holds_across_a_fleet_of_both_forms() -> Result<()> {
+    let redis = Redis::start()?;
+    let store = StoreProcess::start(&redis.url(), &[])?;
+    let upstream = Upstream::start()?;
+    let document = document(json!([per_caller(30)]));
+    let start = |form| {
+        let options = EnvoyOptions::new(upstream.port(), store.port()).redis(&redis.url());
+        Envoy::start(&options.form(form).document(document.clone()))
+    };
+    let envoys = [start(Form::Wasm)?, start(Form::Native)?];
+    let mut clients =
+        envoys.iter().map(|envoy| Client::connect(envoy.port())).collect::<Result<Vec<_>>>()?;
+    let mut admitted = [0, 0];
+    for _ in 0..25 {
+        for (client, admitted) in clients.iter_mut().zip(&mut admitted) {
+            *admitted += u64::from(client.send(&Request::get("/"))?.status == 200);
+        }
+    }
+    assert_eq!(admitted, [15, 15], "they take turns");
+    inspect::settled(&redis, "per-caller", 30)
 }

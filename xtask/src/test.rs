@@ -27,8 +27,8 @@ const FIRST: &[&str] = &[""];
 /// The packages of the second lane. All others run alone.
 const SECOND: &[&str] = &["crates/cli", "crates/control", "crates/operate", "crates/store"];
 
-/// The tests that run once for each form of the filter.
-const BOTH_FORMS: &str = "e2e";
+/// The tests that run once for each form of the filter: end to end, and under faults.
+const BOTH_FORMS: [&str; 2] = ["e2e", "testing/chaos/short"];
 /// The variable that selects the form, and the form that is not the default.
 const NATIVE: (&str, &str) = ("QUOTAGATE_FORM", "native");
 
@@ -39,10 +39,14 @@ pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
     task::step("test: everything");
     let binaries: Vec<Binary> = built.iter().filter_map(Binary::of).collect();
     let (first, rest): (Vec<_>, Vec<_>) = binaries.iter().partition(|binary| binary.is_in(FIRST));
-    let (mut second, alone): (Vec<_>, Vec<_>) =
+    let (mut second, mut alone): (Vec<_>, Vec<_>) =
         rest.into_iter().partition(|binary| binary.is_in(SECOND));
-    let native: Vec<Binary> = first.iter().filter_map(|binary| binary.of_native_form()).collect();
-    second.extend(&native);
+    let native = |lane: &[&Binary]| -> Vec<Binary> {
+        lane.iter().filter_map(|binary| binary.of_native_form()).collect()
+    };
+    let (first_native, alone_native) = (native(&first), native(&alone));
+    second.extend(&first_native);
+    alone.extend(&alone_native);
     let failed = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for lane in [&first, &second] {
@@ -82,7 +86,7 @@ impl Binary {
 
     /// The same tests for the other form, if they are for both.
     fn of_native_form(&self) -> Option<Self> {
-        (self.name == BOTH_FORMS).then(|| Self {
+        BOTH_FORMS.contains(&self.name.as_str()).then(|| Self {
             name: format!("{} ({})", self.name, NATIVE.1),
             native: true,
             ..self.clone()
