@@ -118,7 +118,7 @@ fn fault(stack: Stack, load: Load, counts: &Counts, seen: &Seen) -> Option<Strin
         Stack::D | Stack::E | Stack::F => *calls > 0,
         Stack::H => calls * 10 >= answers * 9,
         Stack::A | Stack::B | Stack::C | Stack::K | Stack::L => *calls == 0,
-        // A worker of the native module asks once for each user, and then knows the quota as used up.
+        // A worker of the native module asks once for each user, and then refuses by itself.
         Stack::P => *calls == 0,
         // The native module does not call through Envoy.
         Stack::M | Stack::N | Stack::O => *calls == 0 && counts.scripts > 0,
