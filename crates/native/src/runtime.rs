@@ -60,7 +60,7 @@ pub fn spawn(what: &'static str, work: impl Future<Output = ()> + Send + 'static
 }
 
 /// Runs `work`, and counts a panic.
-pub async fn guarded(what: &str, work: impl Future<Output = ()>) {
+pub async fn guarded(what: &'static str, work: impl Future<Output = ()>) {
     if AssertUnwindSafe(work).catch_unwind().await.is_err() {
         panics::note(what);
     }
