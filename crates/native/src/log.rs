@@ -6,7 +6,7 @@ use std::sync::Once;
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::abi::host;
+use crate::abi::process;
 
 const DEBUG: u32 = 1;
 const INFO: u32 = 2;
@@ -15,19 +15,19 @@ const ERROR: u32 = 4;
 
 /// Writes a warning.
 pub fn warn(line: &str) {
-    host::log(WARN, &format!("quotagate: {line}"));
+    process::log(WARN, &format!("quotagate: {line}"));
 }
 
 /// Writes an error.
 pub fn error(line: &str) {
-    host::log(ERROR, &format!("quotagate: {line}"));
+    process::log(ERROR, &format!("quotagate: {line}"));
 }
 
 /// Sends what the store's library logs to Envoy's log. Only the first call does anything.
 pub fn follow_library() {
     static FIRST: Once = Once::new();
     FIRST.call_once(|| {
-        let level = if host::logs(DEBUG) { Level::DEBUG } else { Level::INFO };
+        let level = if process::logs(DEBUG) { Level::DEBUG } else { Level::INFO };
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)
             .without_time()
@@ -65,7 +65,7 @@ impl<'w> MakeWriter<'w> for ToEnvoy {
 
 impl io::Write for Line {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        host::log(self.0, &format!("quotagate: {}", String::from_utf8_lossy(bytes).trim_end()));
+        process::log(self.0, &format!("quotagate: {}", String::from_utf8_lossy(bytes).trim_end()));
         Ok(bytes.len())
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use quotagate_quota::config::{Config, Faults, PerRoute, Reach};
 
-use crate::abi::{FilterConfig, host};
+use crate::abi::{FilterConfig, process};
 use crate::link::{Callouts, Library, Link, check};
 use crate::metrics::Metrics;
 use crate::shard::Shard;
@@ -38,7 +38,7 @@ impl Setup {
         log::follow_library();
         let config = Config::parse(document).map_err(|faults| lines(&faults))?;
         let link = match &config.store.reach {
-            Reach::Cluster(_) if host::only_validates() => Link::Nowhere,
+            Reach::Cluster(_) if process::only_validates() => Link::Nowhere,
             Reach::Cluster(store) => {
                 start_runtime()?;
                 Link::Callouts(Arc::new(Callouts::new(store, filter_config)))
@@ -52,7 +52,7 @@ impl Setup {
         for warning in config.warnings() {
             log::warn(&warning.to_string());
         }
-        let shards = (0..host::concurrency()).map(|_| OnceLock::new()).collect();
+        let shards = (0..process::concurrency()).map(|_| OnceLock::new()).collect();
         Self { config: Arc::new(config), link, shards, metrics }
     }
 
@@ -124,7 +124,7 @@ impl Route {
 
 fn in_process(config: &Config) -> Result<Link, Vec<String>> {
     let Reach::Redis(store) = &config.store.reach else { return Ok(Link::Nowhere) };
-    if host::only_validates() {
+    if process::only_validates() {
         return check(store).map(|_| Link::Nowhere).map_err(|fault| vec![fault]);
     }
     start_runtime()?;

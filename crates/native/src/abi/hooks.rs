@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use quotagate_quota::protocol;
 use quotagate_quota::worker::{AnsweredBy, CallEnd};
 
-use super::host::{self, FilterConfig, Host};
+use super::config::FilterConfig;
+use super::host::Host;
+use super::process;
 use super::raw::{self, Buffer, ConfigPtr, FilterPtr, Header, ModulePtr, headers_status};
 use crate::log;
 use crate::panics::guard;
@@ -64,7 +66,7 @@ unsafe fn release<T>(pointer: ModulePtr) -> Option<Arc<T>> {
 /// Envoy loads the module. Returns the version of the ABI, or null if this Envoy cannot run it.
 #[unsafe(no_mangle)]
 pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
-    match host::missing_callback() {
+    match process::missing_callback() {
         None => raw::ABI_VERSION.as_ptr(),
         Some(name) => {
             let line = format!(

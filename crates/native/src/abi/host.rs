@@ -1,15 +1,14 @@
-//! Host calls. Values are copied out of Envoy's memory, because it is valid only within a hook.
+//! Calls of a stream. Values are copied out of Envoy's memory, because it is valid only within a hook.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::time::Duration;
 
 use quotagate_quota::access_log::Entry;
 use quotagate_quota::answered::{Answered, is_grpc};
 use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 
-use super::raw::{self, Buffer, Header, attribute, callout, header_map};
+use super::raw::{self, Buffer, Header, attribute, header_map};
 
 /// The stream whose hook runs. It cannot leave the hook or its thread.
 #[derive(Debug)]
@@ -26,26 +25,6 @@ pub struct Handle(AtomicPtr<c_void>);
 /// worker, if the stream still exists.
 #[derive(Debug)]
 pub struct Scheduler(raw::SchedulerPtr);
-
-/// A filter configuration, in a hook on Envoy's main thread.
-#[derive(Debug)]
-pub struct FilterConfig<'h> {
-    config: raw::ConfigPtr,
-    hook: PhantomData<&'h *mut c_void>,
-}
-
-/// Runs `on_http_filter_config_scheduled` on Envoy's main thread, from any thread.
-#[derive(Debug)]
-pub struct ConfigScheduler(raw::SchedulerPtr);
-
-/// Why Envoy does not start a callout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotStarted {
-    /// There is no such cluster.
-    NoCluster,
-    /// The cluster has no healthy host, or its circuit breaker is full.
-    NoHost,
-}
 
 impl<'h> Host<'h> {
     /// The stream `filter`.
@@ -389,135 +368,4 @@ impl Drop for Scheduler {
         // SAFETY: nobody has it any more.
         unsafe { raw::envoy_dynamic_module_callback_http_filter_scheduler_delete(self.0) }
     }
-}
-
-impl FilterConfig<'_> {
-    /// The configuration `config`.
-    ///
-    /// # Safety
-    /// `config` comes from Envoy, in a hook of this configuration that outlives the result.
-    pub(super) const unsafe fn new(config: raw::ConfigPtr) -> Self {
-        Self { config, hook: PhantomData }
-    }
-
-    /// A scheduler of the configuration.
-    pub fn scheduler(&self) -> ConfigScheduler {
-        // SAFETY: the configuration exists while its hook runs.
-        let scheduler = unsafe {
-            raw::envoy_dynamic_module_callback_http_filter_config_scheduler_new(self.config)
-        };
-        ConfigScheduler(scheduler)
-    }
-
-    /// Defines a counter with these labels. Only while the configuration is made.
-    pub fn define_counter(&self, name: &str, labels: &[&str]) -> Option<usize> {
-        let labels: Vec<_> = labels.iter().map(|label| Buffer::new(label.as_bytes())).collect();
-        let mut id = 0;
-        // SAFETY: the configuration exists, and the pointers are valid for the call.
-        let result = unsafe {
-            raw::envoy_dynamic_module_callback_http_filter_config_define_counter(
-                self.config,
-                Buffer::new(name.as_bytes()),
-                labels.as_ptr(),
-                labels.len(),
-                &raw mut id,
-            )
-        };
-        (result == raw::METRIC_OK).then_some(id)
-    }
-
-    /// Sends an HTTP request to a cluster. Envoy reports its end with the returned number.
-    ///
-    /// # Errors
-    /// Why it cannot leave.
-    pub fn call(
-        &self,
-        cluster: &str,
-        headers: &[(&str, &str)],
-        body: &[u8],
-        timeout: Duration,
-    ) -> Result<u64, NotStarted> {
-        let headers: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| Header {
-                name: Buffer::new(name.as_bytes()),
-                value: Buffer::new(value.as_bytes()),
-            })
-            .collect();
-        let mut id = 0;
-        // SAFETY: the configuration exists, and the pointers are valid for the call.
-        let result = unsafe {
-            raw::envoy_dynamic_module_callback_http_filter_config_http_callout(
-                self.config,
-                &raw mut id,
-                Buffer::new(cluster.as_bytes()),
-                headers.as_ptr(),
-                headers.len(),
-                Buffer::new(body),
-                u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1),
-            )
-        };
-        match result {
-            callout::STARTED => Ok(id),
-            callout::NO_CLUSTER => Err(NotStarted::NoCluster),
-            _ => Err(NotStarted::NoHost),
-        }
-    }
-}
-
-// SAFETY: Envoy allows `commit` from any thread.
-unsafe impl Send for ConfigScheduler {}
-// SAFETY: as above.
-unsafe impl Sync for ConfigScheduler {}
-
-impl ConfigScheduler {
-    /// Wakes the configuration on Envoy's main thread.
-    pub fn commit(&self) {
-        // SAFETY: the scheduler lives until it is dropped.
-        unsafe {
-            raw::envoy_dynamic_module_callback_http_filter_config_scheduler_commit(self.0, 0);
-        }
-    }
-}
-
-impl Drop for ConfigScheduler {
-    fn drop(&mut self) {
-        // SAFETY: nobody has it any more.
-        unsafe { raw::envoy_dynamic_module_callback_http_filter_config_scheduler_delete(self.0) }
-    }
-}
-
-/// The number of Envoy's workers. Call it on the main thread.
-pub fn concurrency() -> usize {
-    // SAFETY: no arguments.
-    usize::try_from(unsafe { raw::envoy_dynamic_module_callback_get_concurrency() })
-        .unwrap_or_default()
-        .max(1)
-}
-
-/// Whether Envoy only validates its configuration. Call it on the main thread.
-pub fn only_validates() -> bool {
-    // SAFETY: no arguments.
-    unsafe { raw::envoy_dynamic_module_callback_is_validation_mode() }
-}
-
-/// Writes a line to Envoy's log, at one of Envoy's levels.
-pub fn log(level: u32, line: &str) {
-    // SAFETY: the pointer is valid for the call, and Envoy's log takes lines from any thread.
-    unsafe { raw::envoy_dynamic_module_callback_log(level, Buffer::new(line.as_bytes())) }
-}
-
-/// Whether Envoy writes lines of this level.
-pub fn logs(level: u32) -> bool {
-    // SAFETY: no pointers.
-    unsafe { raw::envoy_dynamic_module_callback_log_enabled(level) }
-}
-
-/// The first callback that this Envoy lacks.
-pub(super) fn missing_callback() -> Option<&'static std::ffi::CStr> {
-    // SAFETY: the name ends with a NUL; null stands for all libraries of the process.
-    let lacks = |name: &&std::ffi::CStr| unsafe {
-        raw::dlsym(std::ptr::null_mut(), name.as_ptr()).is_null()
-    };
-    raw::CALLBACKS.iter().copied().find(lacks)
 }

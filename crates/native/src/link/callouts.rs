@@ -11,8 +11,7 @@ use quotagate_quota::config::ClusterStore;
 use quotagate_quota::protocol::RESERVE_PATH;
 use quotagate_quota::worker::{CallEnd, CallFault, CallId, OutgoingCall, OutgoingFetch};
 
-use crate::abi::host::NotStarted;
-use crate::abi::{ConfigScheduler, FilterConfig};
+use crate::abi::{ConfigScheduler, FilterConfig, NotStarted};
 use crate::shard::{Letter, Shard};
 
 /// Most calls that wait for the main thread. Beyond that, calls fail.

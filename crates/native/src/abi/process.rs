@@ -1,0 +1,38 @@
+//! Calls about the whole process.
+
+use super::raw::{self, Buffer};
+
+/// The number of Envoy's workers. Call it on the main thread.
+pub fn concurrency() -> usize {
+    // SAFETY: no arguments.
+    usize::try_from(unsafe { raw::envoy_dynamic_module_callback_get_concurrency() })
+        .unwrap_or_default()
+        .max(1)
+}
+
+/// Whether Envoy only validates its configuration. Call it on the main thread.
+pub fn only_validates() -> bool {
+    // SAFETY: no arguments.
+    unsafe { raw::envoy_dynamic_module_callback_is_validation_mode() }
+}
+
+/// Writes a line to Envoy's log, at one of Envoy's levels.
+pub fn log(level: u32, line: &str) {
+    // SAFETY: the pointer is valid for the call, and Envoy's log takes lines from any thread.
+    unsafe { raw::envoy_dynamic_module_callback_log(level, Buffer::new(line.as_bytes())) }
+}
+
+/// Whether Envoy writes lines of this level.
+pub fn logs(level: u32) -> bool {
+    // SAFETY: no pointers.
+    unsafe { raw::envoy_dynamic_module_callback_log_enabled(level) }
+}
+
+/// The first callback that this Envoy lacks.
+pub(super) fn missing_callback() -> Option<&'static std::ffi::CStr> {
+    // SAFETY: the name ends with a NUL; null stands for all libraries of the process.
+    let lacks = |name: &&std::ffi::CStr| unsafe {
+        raw::dlsym(std::ptr::null_mut(), name.as_ptr()).is_null()
+    };
+    raw::CALLBACKS.iter().copied().find(lacks)
+}
