@@ -1,4 +1,4 @@
-//! Calls of a stream. Values are copied out of Envoy's memory, because it is valid only within a hook.
+//! Calls of a stream. Values are copied out of Envoy's memory, which is valid only within a hook.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
