@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(slow(Form::Long(100_000)).len(), 1);
         let grown = |form: Form| {
             let mut crowd = crowd(form);
-            crowd.rows[4].footprint.envoys_kib += 8_193;
+            crowd.rows[4].footprint.envoys_kib += 12_289;
             crowd.faults()
         };
         assert_eq!(grown(Form::Short).len(), 1);
