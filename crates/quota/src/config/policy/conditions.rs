@@ -9,6 +9,8 @@ use crate::request::{host, path, percent};
 
 /// The most entries of one list of conditions.
 const MAX_CONDITIONS: usize = 64;
+/// The most routes of one condition.
+const MAX_ROUTES: usize = 1024;
 /// The longest text of a condition, in bytes. Workers compile expressions when they start.
 const MAX_PATTERN: usize = 1024;
 
@@ -27,7 +29,10 @@ object! {
         /// All of these conditions on headers hold.
         optional headers: List<HeaderConditionType, 1, MAX_CONDITIONS> = [{"name": "x-beta", "exact": "1"}],
         /// The name of the Envoy route is one of these.
-        optional routes: Distinct<Pattern, 1, MAX_CONDITIONS> = ["search"],
+        optional routes: Distinct<Pattern, 1, MAX_ROUTES> = ["search"],
+        /// Conditions of which none may hold. Where a text is too long for a regular expression, or
+        /// the upstream may read the path in several ways, the policy applies.
+        optional not: Exclusion = {"path": {"prefix": "/healthz"}},
     }
 }
 
@@ -39,7 +44,36 @@ impl MatchFields<'_> {
             hosts: self.hosts?.unwrap_or_default(),
             headers: self.headers?.unwrap_or_default(),
             routes: self.routes?.unwrap_or_default().into_iter().map(Box::from).collect(),
+            not: self.not?,
         })
+    }
+}
+
+/// A [`Match`] of which no condition may hold.
+enum Exclusion {}
+
+impl Type for Exclusion {
+    type Out<'a> = Box<Matcher>;
+
+    fn read(node: &Node<'_>) -> Option<Box<Matcher>> {
+        if node.has("not") {
+            node.field("not").fault("cannot stand within a not: write its conditions into match");
+            return None;
+        }
+        if node.value().as_object().is_some_and(serde_json::Map::is_empty) {
+            node.fault("must have a condition, such as path: {prefix: /healthz}");
+            return None;
+        }
+        Match::read(node).map(Box::new)
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
+        let mut schema = Match::schema(book);
+        crate::document::book::set(&mut schema, "minProperties", 1.into());
+        let nested = serde_json::json!({"required": ["not"]});
+        crate::document::book::set(&mut schema, "not", nested);
+        schema
     }
 }
 
