@@ -250,6 +250,7 @@ mod tests {
         let report = |admitted| PolicyReport {
             name: "p".to_owned(),
             quota: 1,
+            kind: quotagate_quota::protocol::Kind::Fixed,
             window_s: 1,
             stagger: false,
             mode: Mode::Enforce,

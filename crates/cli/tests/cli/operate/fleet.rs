@@ -72,6 +72,7 @@ impl Fleet {
         let policies = policies.iter().map(|name| PolicyReport {
             name: (*name).to_owned(),
             quota: 1000,
+            kind: quotagate_quota::protocol::Kind::Fixed,
             window_s: 366 * 86_400,
             stagger: false,
             mode: Mode::Enforce,

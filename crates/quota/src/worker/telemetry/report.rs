@@ -140,10 +140,12 @@ fn say_partitions(
 
 /// A policy as it is configured, with nothing counted.
 fn configured_as(policy: &Policy) -> PolicyReport {
+    let (kind, window_s, _) = policy.window.parts();
     PolicyReport {
         name: String::from(&*policy.name),
         quota: policy.quota,
-        window_s: policy.window.seconds(),
+        kind,
+        window_s,
         stagger: policy.stagger,
         mode: policy.mode,
         on_failure: policy.on_failure,
