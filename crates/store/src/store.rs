@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use prometheus_client::registry::Registry;
-use quotagate_quota::protocol::{Grant, Invalid, Refund, Reservation, Window};
+use quotagate_quota::protocol::{Adjustment, Grant, Invalid, Reservation, Window};
 
 use crate::control::ControlStore;
 pub use crate::error::StoreError;
@@ -108,7 +108,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Refunds units, each refund at most once. A refund that is lost only admits fewer requests.
-    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, ()>;
+    fn refund<'a>(&'a self, refunds: &'a [Adjustment]) -> BoxFuture<'a, ()>;
 
     /// Whether other counters may still be served while those of one call fail with an
     /// [outage](StoreError::is_outage).
@@ -138,8 +138,8 @@ pub trait Store: Send + Sync + 'static {
 pub struct Batch {
     /// When the caller stops waiting.
     pub deadline: Instant,
-    /// Units to refund, each checked with [`Refund::check`].
-    pub refunds: Vec<Refund>,
+    /// Units to refund, each checked with [`Adjustment::check`].
+    pub refunds: Vec<Adjustment>,
     /// Units to reserve.
     pub reservations: Vec<CheckedReservation>,
 }
@@ -172,8 +172,8 @@ impl CheckedReservation {
     }
 
     /// The refund of `grant`; `None` if nothing was granted.
-    pub fn refund_of(&self, grant: &Grant) -> Option<Refund> {
-        (grant.granted > 0).then(|| Refund {
+    pub fn refund_of(&self, grant: &Grant) -> Option<Adjustment> {
+        (grant.granted > 0).then(|| Adjustment {
             key: self.reservation.key.clone(),
             window_s: self.window.seconds(),
             window: grant.window,

@@ -85,6 +85,7 @@ async fn call(store: &dyn Store, partitions: impl Iterator<Item = u32>) -> Resul
     let asks = partitions.map(|partition| {
         CheckedReservation::new(Reservation {
             key: format!("shop:per-caller:{{jwt.sub=u{partition:012}}}"),
+            kind: Kind::Fixed,
             window_s: MAX_WINDOW_S,
             offset_s: 0,
             quota: 1_000_000,

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use quotagate_quota::protocol::{Grant, Refund, Reservation, ReserveReply, ReserveRequest, Window};
+use quotagate_quota::protocol::{
+    Adjustment, Grant, Reservation, ReserveReply, ReserveRequest, Window,
+};
 
 use crate::traffic::partition_of;
 
@@ -79,7 +81,7 @@ impl Store {
         })
     }
 
-    fn put_back(&mut self, back: &Refund<&str>, now: Duration) -> Result<()> {
+    fn put_back(&mut self, back: &Adjustment<&str>, now: Duration) -> Result<()> {
         back.check()?;
         let current = self.window.number_at(now);
         let counter = self.counter(back.key)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use quotagate_quota::protocol::{Refund, Reservation, ReserveReply, ReserveRequest, Window};
+use quotagate_quota::protocol::{Adjustment, Reservation, ReserveReply, ReserveRequest, Window};
 use quotagate_scale::store::Store;
 use quotagate_store::memory::Memory;
 use quotagate_store::store::{Batch, CheckedReservation, Store as _};
@@ -25,6 +25,7 @@ fn reservation(random: &mut Xoshiro256PlusPlus) -> Reservation {
     let want = random.random_range(0..20);
     Reservation {
         key: key(random),
+        kind: Kind::Fixed,
         window_s: WINDOW_S,
         offset_s: 0,
         quota: random.random_range(90..110),
@@ -51,7 +52,7 @@ fn simulated_store_grants_what_the_real_store_grants() {
             *clock += Duration::from_micros(random.random_range(0..100_000));
             *clock
         };
-        let mut back = |_| Refund {
+        let mut back = |_| Adjustment {
             key: key(random),
             window_s: WINDOW_S,
             window: window.number_at(now) - u64::from(random.random_bool(0.2)),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use quotagate_operate::Operate;
 use quotagate_quota::config::RedisStore;
-use quotagate_quota::protocol::{Refund, Reservation, ReserveRequest};
+use quotagate_quota::protocol::{Adjustment, Reservation, ReserveRequest};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingCall, OutgoingFetch};
 use quotagate_store::server::{CallEndpoint, Connections, Hooks, Refusal};
 use quotagate_store::url::StoreUrl;
@@ -113,7 +113,7 @@ pub fn check(store: &RedisStore) -> Result<StoreUrl, String> {
 
 fn owned(request: ReserveRequest<Arc<str>>) -> ReserveRequest {
     let ReserveRequest { budget_ms, refunds, reservations } = request;
-    let refund = |Refund { key, window_s, window, units }: Refund<Arc<str>>| Refund {
+    let refund = |Adjustment { key, window_s, window, units }: Adjustment<Arc<str>>| Adjustment {
         key: String::from(&*key),
         window_s,
         window,
@@ -121,6 +121,7 @@ fn owned(request: ReserveRequest<Arc<str>>) -> ReserveRequest {
     };
     let reservation = |r: Reservation<Arc<str>>| Reservation {
         key: String::from(&*r.key),
+        kind: Kind::Fixed,
         window_s: r.window_s,
         offset_s: r.offset_s,
         quota: r.quota,

@@ -327,6 +327,7 @@ pub(crate) fn check_partition(
     // The same rule as for reservations.
     let reservation = Reservation {
         key: format!("{domain}:{policy}:{{{partition}}}"),
+        kind: Kind::Fixed,
         window_s: 1,
         offset_s: 0,
         quota: 0,

@@ -135,6 +135,7 @@ mod tests {
     fn count(watch: &Watch, partition: &str) {
         let ask = CheckedReservation::new(Reservation {
             key: format!("d:p:{{{partition}}}"),
+            kind: Kind::Fixed,
             window_s: 60,
             offset_s: 0,
             quota: 10,

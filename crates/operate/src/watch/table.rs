@@ -216,6 +216,7 @@ mod tests {
     fn see(table: &Table, partition: &str, used: u64, window: u64) -> Sight {
         let ask = CheckedReservation::new(Reservation {
             key: format!("d:p:{{{partition}}}"),
+            kind: Kind::Fixed,
             window_s: 60,
             offset_s: 0,
             quota: 10,

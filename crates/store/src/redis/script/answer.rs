@@ -150,7 +150,7 @@ pub fn lacks_rights(reason: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::{Refund, Reservation};
+    use quotagate_quota::protocol::{Adjustment, Reservation};
 
     use super::super::Call;
     use super::*;
@@ -159,6 +159,7 @@ mod tests {
     fn reservation() -> CheckedReservation {
         let reservation = Reservation {
             key: "test:p:{*}".to_owned(),
+            kind: Kind::Fixed,
             window_s: 60,
             offset_s: 0,
             quota: 100,
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn answers_come_in_order_with_the_servers_clock() {
-        let refund = Refund { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let refund = Adjustment { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
         let reservation = &reservation();
         let reserve = Operation::Reserve { index: 0, reservation };
         let operations = [Operation::Refund(&refund), reserve, reserve, reserve];
@@ -210,7 +211,7 @@ mod tests {
             let answer = read(Operation::Reserve { index: 0, reservation }, &reply);
             assert!(matches!(answer, Answer::Failed(StoreError::Refused(_))), "{reply:?}");
         }
-        let refund = Refund { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let refund = Adjustment { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
         let granted = Value::Array([1_000, 3, 57, 100].map(Value::Int).to_vec());
         assert!(matches!(read(Operation::Refund(&refund), &granted), Answer::Failed(_)));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quotagate_quota::protocol::Refund;
+use quotagate_quota::protocol::Adjustment;
 use redis::{Cmd, RedisWrite, Value};
 
 use super::answer::{self, Answer};
@@ -18,7 +18,7 @@ const NUMBERS: usize = 9;
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
     /// Refunds units.
-    Refund(&'a Refund),
+    Refund(&'a Adjustment),
     /// Reserves units.
     Reserve {
         /// The index of the reservation among those of its call.
@@ -179,9 +179,10 @@ mod tests {
 
     #[test]
     fn one_command_carries_several_operations() {
-        let refund = Refund { key: "test:q:{a}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let refund = Adjustment { key: "test:q:{a}".to_owned(), window_s: 60, window: 6, units: 1 };
         let reservation = CheckedReservation::new(Reservation {
             key: "test:p:{*}".to_owned(),
+            kind: Kind::Fixed,
             window_s: 60,
             offset_s: 0,
             quota: 100,

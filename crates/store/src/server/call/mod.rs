@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quotagate_quota::protocol::dials::{DialsReply, MAX_REPORT};
-use quotagate_quota::protocol::{MAX_ITEMS, Refund, ReserveReply, ReserveRequest};
+use quotagate_quota::protocol::{Adjustment, MAX_ITEMS, ReserveReply, ReserveRequest};
 
 pub use self::deadlines::Deadlines;
 pub use self::held::Held;
@@ -230,7 +230,7 @@ impl CallEndpoint {
     }
 }
 
-fn is_good(refund: &Refund) -> bool {
+fn is_good(refund: &Adjustment) -> bool {
     refund
         .check()
         .inspect_err(|invalid| tracing::warn!("left out an invalid refund: {invalid}"))
