@@ -1,5 +1,6 @@
 //! Policies as the document writes them, and how they become policies in force.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -109,7 +110,7 @@ pub(in super::super) fn resolve<'a>(
     policies: Vec<Option<PolicyFields<'a>>>,
     context: Context<'_, 'a>,
 ) -> Option<Vec<Policy>> {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = BTreeSet::new();
     // Resolve every policy, even after one with a fault, to find all faults.
     let resolved: Vec<Option<Policy>> =
         policies.into_iter().map(|policy| policy?.resolve(context, &mut names)).collect();
@@ -117,7 +118,7 @@ pub(in super::super) fn resolve<'a>(
 }
 
 impl<'a> PolicyFields<'a> {
-    fn resolve(self, context: Context<'_, 'a>, names: &mut Vec<&'a str>) -> Option<Policy> {
+    fn resolve(self, context: Context<'_, 'a>, names: &mut BTreeSet<&'a str>) -> Option<Policy> {
         let name = self.name.and_then(|(name, at)| unique(name, &at, names));
         let entries = self.partition_by.and_then(|by| entries(&self.node, &by, context.identities));
         let counting = Counting::new(
@@ -190,12 +191,11 @@ fn entries(
     entries.into_iter().collect()
 }
 
-fn unique<'a>(name: &'a str, at: &Node<'_>, names: &mut Vec<&'a str>) -> Option<&'a str> {
-    if names.contains(&name) {
+fn unique<'a>(name: &'a str, at: &Node<'_>, names: &mut BTreeSet<&'a str>) -> Option<&'a str> {
+    if !names.insert(name) {
         at.fault(format!("must be unique, another policy is named {name:?} as well"));
         return None;
     }
-    names.push(name);
     Some(name)
 }
 

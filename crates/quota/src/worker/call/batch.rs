@@ -125,14 +125,18 @@ impl Reserved {
 
 impl Batch {
     /// Adds all wants of a request, or none and returns `false` if they do not fit beside `others`
-    /// items.
+    /// items. A request that no call could hold gets a call of its own with as many as fit, in the
+    /// order of the policies. The others stay open: `on_failure` decides for their policies.
     pub(crate) fn join(&mut self, wants: &mut [Want], config: &Config, others: usize) -> bool {
         let open = || wants.iter().filter(|want| want.is_open());
         let bytes: usize = open().map(|want| want.check.counter.key.len()).sum();
-        if !self.has_room(open().count(), bytes, others) {
+        if !self.has_room(open().count(), bytes, others) && !self.is_empty() {
             return false;
         }
         for want in wants.iter_mut().filter(|want| want.is_open()) {
+            if !self.has_room(1, want.check.counter.key.len(), others) {
+                break;
+            }
             want.reservation = Some(self.reserve(&want.check, config));
         }
         true
