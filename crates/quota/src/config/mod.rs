@@ -40,6 +40,7 @@ pub use crate::document::fault::{Fault, Faults, element_path, member_path};
 
 use crate::document::names::Names;
 use crate::document::{At, Collector, Node, NonEmpty, ROOT, Type, envoy, object};
+use crate::request::allowance::Cost;
 use crate::request::index::Index;
 use crate::request::key::Digester;
 use access_log::LogFields;
@@ -141,6 +142,19 @@ impl Config {
     /// Warnings about values that are allowed but probably not what was meant.
     pub fn warnings(&self) -> &[Fault] {
         &self.warnings
+    }
+}
+
+impl Config {
+    /// Whether a policy reads the bodies of requests.
+    pub fn reads_request_bodies(&self) -> bool {
+        self.policies.iter().any(|policy| matches!(*policy.cost, Cost::RequestJson { .. }))
+    }
+
+    /// Whether a policy reads the bodies of responses.
+    pub fn reads_response_bodies(&self) -> bool {
+        let mut settles = self.policies.iter().filter_map(|policy| policy.settle.as_ref());
+        settles.any(|settle| settle.reads_body())
     }
 }
 

@@ -216,7 +216,7 @@ fn parse_address(text: &[u8]) -> Option<IpAddr> {
 }
 
 /// Without the spaces and tabs at both ends.
-pub(super) fn trim(mut text: &[u8]) -> &[u8] {
+pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
         text = rest;
     }

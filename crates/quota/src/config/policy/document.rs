@@ -10,7 +10,8 @@ use super::super::time::WindowLength;
 use super::super::{MAX_PARTITION_BY, MAX_POLICIES, StoreConfig, warnings};
 use super::Policy;
 use super::conditions::Match;
-use super::counting::{CostType, CountType, Counting, Lease, PrecisionWord};
+use super::cost::CostType;
+use super::counting::{CountType, Counting, Lease, PrecisionWord};
 use super::overrides::{self, Override};
 use super::quotas::{QuotaFromDocument, TiersDocument, Units};
 use crate::document::names::Names;
@@ -55,7 +56,8 @@ object! {
         /// Quotas of single partitions or networks. The first that fits wins, over `quota_from`,
         /// `tiers` and `quota`.
         default([]) overrides: At<Each<Override, MAX_OVERRIDES>> = [{"value": "alice", "quota": 500}],
-        /// The units that one request takes.
+        /// The units that one request takes: a number, or where the number is. A cost that is known
+        /// only after the response is reserved first and settled then.
         default(1) cost: CostType = {"header": {"name": "x-cost", "max": 100}},
         /// The requests that count.
         default("all") count: CountType = {"status": [401], "grpc_status": [16]},
@@ -171,7 +173,8 @@ impl<'a> PolicyFields<'a> {
             matcher: Arc::new(self.r#match?),
             partition: Arc::new(partition?),
             quotas: Arc::new(quotas?),
-            cost: Arc::new(counting.cost),
+            cost: Arc::new(counting.cost.reserve),
+            settle: counting.cost.settle.map(Arc::new),
         })
     }
 }

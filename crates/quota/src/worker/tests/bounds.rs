@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::worker::call::MAX_CALL_REFUNDS;
+use crate::worker::call::MAX_ADJUSTMENTS;
 
 #[test]
 fn waiting_requests_and_calls_that_never_return_are_bounded() {
@@ -54,7 +54,7 @@ fn longest_keys_still_fit_a_call_with_refunds() {
     }
     let out = w.next_call(at(7)).unwrap();
     let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
-    assert_eq!(request.refunds.len(), MAX_CALL_REFUNDS);
+    assert_eq!(request.refunds.len(), MAX_ADJUSTMENTS);
     assert!(
         request.reservations.len() > 100
             && request.reservations[0].key.len() == crate::protocol::MAX_KEY
