@@ -266,7 +266,14 @@ fn holding(config: &Arc<Config>) -> Worker<usize> {
 fn reply(requests: usize, granted: u64) -> Vec<u8> {
     // A worker rejects a grant that is larger than the units in use.
     let used = if granted == 0 { 1_000_000 } else { granted.max(5_700) };
-    let grant = Grant { granted, used, quota: 1_000_000, reset_ms: 1_234_567, window: 483_333 };
+    let grant = Grant {
+        window_s: 0,
+        granted,
+        used,
+        quota: 1_000_000,
+        reset_ms: 1_234_567,
+        window: 483_333,
+    };
     let reply = ReserveReply { dials: 17, grants: vec![Ok(grant); requests] };
     serde_json::to_vec(&reply).unwrap_or_else(|error| stop(error))
 }

@@ -164,7 +164,7 @@ mod tests {
             key,
             granted,
             enforced: policy < 2,
-            balance: Balance { quota, remaining, resets },
+            balance: Balance { window_s: 60, quota, remaining, resets },
         }
     }
 

@@ -64,8 +64,10 @@ pub struct Balance {
     pub quota: u64,
     /// Units left.
     pub remaining: u64,
-    /// The end of the window, never too early.
+    /// The end of the window, never too early. For a sliding window: when units return.
     pub resets: Monotonic,
+    /// The length of the window in seconds.
+    pub window_s: u32,
 }
 
 /// A policy that has not counted a request.
@@ -98,7 +100,8 @@ pub struct Units {
     pub window: u64,
     /// Other requests may spend them until then, never after the end of the window.
     pub spendable_until: Monotonic,
-    /// The end of the window, never too early. After it the store accepts no refund.
+    /// The end of the window, or of the slice's time in a sliding window; never too early. After
+    /// it the store accepts no refund.
     pub resets: Monotonic,
 }
 

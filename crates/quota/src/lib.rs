@@ -24,4 +24,5 @@ pub mod stats;
 #[cfg(test)]
 mod testing;
 pub mod time;
+pub mod usage;
 pub mod worker;

@@ -83,7 +83,12 @@ fn case(random: &mut Random, now: Monotonic) -> (Config, Vec<Standing>, Vec<Show
             key: "d:p:{*}".into(),
             granted: random.below(2) == 0,
             enforced: mode == "enforce",
-            balance: Balance { quota, remaining, resets: now + left },
+            balance: Balance {
+                window_s: u32::try_from(window).unwrap_or_default(),
+                quota,
+                remaining,
+                resets: now + left,
+            },
         });
         if mode == "enforce" {
             let (quota, remaining) = (quota.min(MAX_INTEGER), remaining.min(MAX_INTEGER));

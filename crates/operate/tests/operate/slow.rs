@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use quotagate_quota::protocol::Refund;
+use quotagate_quota::protocol::Adjustment;
 use quotagate_store::control::{
     Change, ControlStore, FoundKeys, HashName, Key, KeyState, Reply, Snapshot, Upsert,
 };
@@ -34,7 +34,7 @@ impl Store for Slow {
         self.inner.carry_out(batch, settle)
     }
 
-    fn refund<'a>(&'a self, returns: &'a [Refund]) -> BoxFuture<'a, ()> {
+    fn refund<'a>(&'a self, returns: &'a [Adjustment]) -> BoxFuture<'a, ()> {
         self.inner.refund(returns)
     }
 

@@ -1,8 +1,6 @@
 //! Warnings: values that are allowed but probably not what was meant. There are few, so that each
 //! is read.
 
-use std::time::Duration;
-
 use super::identities::{Identities, Named};
 use super::policy::{Counting, Policy, Precision};
 use super::store::StoreConfig;
@@ -135,9 +133,9 @@ pub(super) fn one_protocol(count: &Node<'_>, http: bool, grpc: bool) {
 }
 
 /// Warns of leases that are long for their window.
-pub(super) fn lease(policy: &Node<'_>, window: Window, counting: &Counting) {
+pub(super) fn lease(policy: &Node<'_>, window: &Window, counting: &Counting) {
     if let Precision::Lease { ahead, .. } = counting.precision
-        && ahead > Duration::from_secs(window.seconds().into()) / LONG_LEASE
+        && ahead > window.length() / LONG_LEASE
     {
         policy.field("lease").warn(format!(
             "prefetches for more than 1/{LONG_LEASE} of the window: other proxies miss the units that one proxy holds and \

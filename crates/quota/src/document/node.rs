@@ -149,7 +149,7 @@ impl<'a> Node<'a> {
     /// digits.
     pub(crate) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let number = match self.value {
-            Value::Number(number) => number.as_u64().or_else(|| from_float(number.as_f64()?)),
+            Value::Number(number) => number.as_u64().or_else(|| whole_from_float(number.as_f64()?)),
             Value::String(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
                 digits.parse().ok()
             }
@@ -218,7 +218,7 @@ impl<'a> Node<'a> {
 }
 
 /// The whole number that `float` holds exactly.
-fn from_float(float: f64) -> Option<u64> {
+pub(crate) fn whole_from_float(float: f64) -> Option<u64> {
     let most = crate::protocol::MAX_UNITS as f64;
     (float.fract() == 0.0 && (0.0..=most).contains(&float)).then_some(float as u64)
 }

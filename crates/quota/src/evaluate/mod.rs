@@ -103,7 +103,7 @@ impl Config {
                     let window = if policy.stagger {
                         policy.window.staggered(partition_of(&key))
                     } else {
-                        policy.window
+                        policy.window.clone()
                     };
                     let counter = Counter { key, quota, window };
                     let (cost, enforced) = (policy.cost.of(&facts), policy.mode == Mode::Enforce);

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Mode, OnFailure, is_false};
+use super::{Mode, OnFailure, is_default};
 
 /// The path of the call; its query is `domain=<domain>`. Its body is a [`Report`], or empty.
 pub const TELEMETRY_PATH: &str = "/v1/telemetry";
@@ -88,7 +88,7 @@ pub struct PolicyReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_by: Option<Vec<PartitionEntry>>,
     /// Whether a tier or `quota_from` can give a partition another quota.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub tiers: bool,
     /// Requests that it counted and that were let through.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -22,6 +22,7 @@ struct Read {
     quota: Option<u64>,
     reset_ms: Option<u64>,
     window: Option<u64>,
+    window_s: u32,
 }
 
 impl Read {
@@ -32,6 +33,7 @@ impl Read {
             quota: self.quota?,
             reset_ms: self.reset_ms?,
             window: self.window?,
+            window_s: self.window_s,
         })
     }
 

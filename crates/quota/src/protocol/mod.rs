@@ -11,12 +11,15 @@ mod reserve;
 mod window;
 
 pub use mode::{Mode, OnFailure};
-pub use reserve::{Grant, Invalid, Refund, Reservation, ReserveReply, ReserveRequest};
-pub use window::{MAX_WINDOW_S, Window};
+pub use reserve::{Adjustment, Grant, Invalid, Reservation, ReserveReply, ReserveRequest};
+pub use window::{
+    Calendar, Fixed, Kind, MAX_CALENDAR_S, MAX_TIME_ZONE, MAX_WINDOW_S, SLICES, Sliding, Unit,
+    Window,
+};
 
 /// The path of a call for units.
 pub const RESERVE_PATH: &str = "/v1/reserve";
-/// Most items (refunds and reservations together) in one call.
+/// Most items (refunds, charges and reservations together) in one call.
 pub const MAX_ITEMS: usize = 1024;
 /// Largest body of a call and of its reply, in bytes.
 pub const MAX_BODY: usize = 1024 * 1024;
@@ -26,7 +29,7 @@ pub const MAX_UNITS: u64 = (1 << 53) - 1;
 /// Longest key of a counter, in bytes.
 pub const MAX_KEY: usize = 4096;
 
-/// A flag that is not set is left out of the message.
-fn is_false(flag: &bool) -> bool {
-    !*flag
+/// A field with its default is left out of the message.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }

@@ -1,8 +1,9 @@
-//! The bodies of `POST /v1/reserve`: refunds and reservations, and the grants of the reply.
+//! The bodies of `POST /v1/reserve`: refunds, charges and reservations, and the grants of the
+//! reply.
 
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_KEY, MAX_UNITS, MAX_WINDOW_S, Window, grants, is_false};
+use super::{Kind, MAX_KEY, MAX_UNITS, MAX_WINDOW_S, Window, grants, is_default};
 
 /// The body of a call. `K` is `&str` or `Arc<str>` in the filter, which writes it, and `String` in
 /// the store.
@@ -14,23 +15,35 @@ pub struct ReserveRequest<K = String> {
     pub budget_ms: u32,
     /// Units to refund, carried out before the reservations.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
-    pub refunds: Vec<Refund<K>>,
+    pub refunds: Vec<Adjustment<K>>,
+    /// Units that settled costs take beyond what was reserved, carried out before the reservations.
+    /// The store never refuses them: beyond the quota they are debt.
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    pub charges: Vec<Adjustment<K>>,
     /// Units that requests need. The reply keeps their order.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub reservations: Vec<Reservation<K>>,
 }
 
-/// Units of one window of one counter that were granted and never spent.
+/// Units of one window of one counter: to refund, because they were granted and never spent, or to
+/// charge. Without effect once that window is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Refund<K = String> {
+pub struct Adjustment<K = String> {
     /// `<domain>:<policy>:{<partition>}`.
     pub key: K,
-    /// Length of the window in seconds.
+    /// The kind of the window.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub kind: Kind,
+    /// Length of the window in seconds; 0 for a calendar window.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub window_s: u32,
-    /// The number of the window that granted them.
+    /// Shift of the window's boundaries in seconds, less than its length.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub offset_s: u32,
+    /// The number of the window that granted the units, or their reservation.
     pub window: u64,
-    /// Units to refund, 1 to [`MAX_UNITS`].
+    /// The units, 1 to [`MAX_UNITS`].
     pub units: u64,
 }
 
@@ -40,7 +53,11 @@ pub struct Refund<K = String> {
 pub struct Reservation<K = String> {
     /// `<domain>:<policy>:{<partition>}`.
     pub key: K,
-    /// Length of the window in seconds.
+    /// The kind of the window.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub kind: Kind,
+    /// Length of the window in seconds; 0 for a calendar window.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub window_s: u32,
     /// Shift of the window's boundaries in seconds, less than its length.
     #[serde(default)]
@@ -60,7 +77,7 @@ pub struct Reservation<K = String> {
     #[serde(default)]
     pub count_denied: bool,
     /// Whether only policies in shadow mode need it, so that it never refuses a request.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub shadow: bool,
 }
 
@@ -85,10 +102,16 @@ pub struct Grant {
     pub used: u64,
     /// The quota in force, which a runtime override may have changed.
     pub quota: u64,
-    /// Milliseconds until the window ends.
+    /// Milliseconds until the window ends. For a sliding window: until units return, as many as the
+    /// reservation needs at least.
     pub reset_ms: u64,
-    /// The number of the window.
+    /// The number of the window. A fixed window counts from the Unix epoch, a sliding window has
+    /// the number of the slice that granted the units, and a calendar window that of the second of
+    /// its start.
     pub window: u64,
+    /// Length of a calendar window in seconds; 0 for other windows, whose length is known.
+    #[serde(skip_serializing_if = "is_default")]
+    pub window_s: u32,
 }
 
 impl Grant {
@@ -115,10 +138,7 @@ impl<K: AsRef<str>> Reservation<K> {
     /// The first field out of its bounds.
     pub fn check(&self) -> Result<Window, Invalid> {
         check_key(self.key.as_ref())?;
-        let window = Window::new(self.window_s, self.offset_s).ok_or_else(|| Invalid {
-            field: "window_s",
-            reason: format!("must be 1 to {MAX_WINDOW_S} seconds, and offset_s less than it"),
-        })?;
+        let window = check_window(&self.kind, self.window_s, self.offset_s)?;
         within("quota", self.quota, 0, MAX_UNITS)?;
         within("spare", self.spare, 0, MAX_UNITS)?;
         let least = u64::from(self.spare == 0);
@@ -128,17 +148,36 @@ impl<K: AsRef<str>> Reservation<K> {
     }
 }
 
-impl<K: AsRef<str>> Refund<K> {
-    /// Checks every field against its bounds.
+impl<K: AsRef<str>> Adjustment<K> {
+    /// Checks every field against its bounds, and returns the window.
     ///
     /// # Errors
     /// The first field out of its bounds.
-    pub fn check(&self) -> Result<(), Invalid> {
+    pub fn check(&self) -> Result<Window, Invalid> {
         check_key(self.key.as_ref())?;
-        within("window_s", self.window_s.into(), 1, MAX_WINDOW_S.into())?;
+        let window = check_window(&self.kind, self.window_s, self.offset_s)?;
         within("window", self.window, 0, MAX_UNITS)?;
-        within("units", self.units, 1, MAX_UNITS)
+        within("units", self.units, 1, MAX_UNITS)?;
+        Ok(window)
     }
+}
+
+fn check_window(kind: &Kind, seconds: u32, offset: u32) -> Result<Window, Invalid> {
+    Window::of(kind, seconds, offset).ok_or_else(|| {
+        let (field, reason) = match kind {
+            Kind::Fixed => (
+                "window_s",
+                format!("must be 1 to {MAX_WINDOW_S} seconds, and offset_s less than it"),
+            ),
+            Kind::Sliding => {
+                ("window_s", format!("must be 1 to {MAX_WINDOW_S} seconds, and offset_s 0"))
+            }
+            Kind::Calendar(_) => {
+                ("kind", "must name a time zone, without window_s and offset_s".to_owned())
+            }
+        };
+        Invalid { field, reason }
+    })
 }
 
 fn within(field: &'static str, value: u64, least: u64, most: u64) -> Result<(), Invalid> {
@@ -177,11 +216,13 @@ fn check_key(key: &str) -> Result<(), Invalid> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Calendar, Unit};
     use super::*;
 
     fn reservation(key: &str) -> Reservation<&str> {
         Reservation {
             key,
+            kind: Kind::Fixed,
             window_s: 60,
             offset_s: 0,
             quota: 5,
@@ -197,7 +238,9 @@ mod tests {
     fn reply_has_the_json_of_the_contract() {
         let text = r#"{"dials":17,"grants":[{"granted":3,"used":57,"quota":100,"reset_ms":42137,"window":28333335},{"error":"down"},{}]}"#;
         let reply: ReserveReply = serde_json::from_str(text).unwrap();
-        let grant = Grant { granted: 3, used: 57, quota: 100, reset_ms: 42137, window: 28_333_335 };
+        let window = 28_333_335;
+        let grant =
+            Grant { granted: 3, used: 57, quota: 100, reset_ms: 42137, window, window_s: 0 };
         assert_eq!(
             reply.grants,
             [Ok(grant), Err("down".into()), Err("neither a grant nor an error".into())]
@@ -253,7 +296,12 @@ mod tests {
         ] {
             assert_eq!(bad.check().unwrap_err().field, field);
         }
-        let refund = Refund { key: "s:p:{*}", window_s: 60, window: 1, units: 0 };
+        let kind = Kind::Fixed;
+        let refund =
+            Adjustment { key: "s:p:{*}", kind, window_s: 60, offset_s: 0, window: 1, units: 0 };
         assert_eq!(refund.check().unwrap_err().field, "units");
+        let calendar = Kind::Calendar(Calendar { unit: Unit::Day, time_zone: "UTC".into() });
+        let reservation = Reservation { kind: calendar, ..good };
+        assert_eq!(reservation.check().unwrap_err().field, "kind");
     }
 }

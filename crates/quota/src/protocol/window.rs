@@ -1,20 +1,164 @@
-//! Fixed windows: which one a moment falls into, and when it ends.
+//! Windows: which one a moment falls into, and when it ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The longest window: 366 days, in seconds.
-pub const MAX_WINDOW_S: u32 = 366 * 24 * 60 * 60;
+/// The longest window that is not a calendar window: 366 days, in seconds.
+pub const MAX_WINDOW_S: u32 = 366 * DAY_S;
+/// The longest calendar window, in seconds: a leap year, and a day more because a time zone may
+/// change its rules.
+pub const MAX_CALENDAR_S: u32 = MAX_WINDOW_S + DAY_S;
+/// How many slices a sliding window is cut into.
+pub const SLICES: u32 = 20;
+/// The longest name of a time zone, in bytes.
+pub const MAX_TIME_ZONE: usize = 64;
+
+const DAY_S: u32 = 24 * 60 * 60;
+
+/// The window of a counter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Window {
+    /// Windows of one length, one after the other.
+    Fixed(Fixed),
+    /// The time before now.
+    Sliding(Sliding),
+    /// Windows of a calendar.
+    Calendar(Calendar),
+}
 
 /// A fixed window of whole seconds and the shift of its boundaries against the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Window {
+pub struct Fixed {
     seconds: u32,
     offset: u32,
 }
 
+/// The last seconds before now, in [`SLICES`] slices of equal length.
+///
+/// Used are the units of every slice that reaches into the window, the oldest one in full. So no
+/// interval of the window's length holds grants of more than the quota, and a unit comes back at
+/// most one slice late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sliding {
+    seconds: u32,
+}
+
+/// A window that begins with a unit of the calendar. Only the store knows when: the filter knows no
+/// time zones.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calendar {
+    /// What the window is.
+    pub unit: Unit,
+    /// The IANA name of its time zone, such as `Europe/Berlin`, at most [`MAX_TIME_ZONE`] bytes.
+    pub time_zone: Arc<str>,
+}
+
+/// A unit of the calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// A minute.
+    Minute,
+    /// An hour.
+    Hour,
+    /// A day, from local midnight. It may have 23 or 25 hours.
+    Day,
+    /// A week, from Monday.
+    Week,
+    /// A month, from its first day.
+    Month,
+    /// A year, from the first of January.
+    Year,
+}
+
+/// What kind of window a message means. The length is beside it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Windows of one length.
+    #[default]
+    Fixed,
+    /// The time before now.
+    Sliding,
+    /// Windows of a calendar, without a length of their own.
+    Calendar(Calendar),
+}
+
 impl Window {
+    /// A fixed window of `seconds` (1 to [`MAX_WINDOW_S`]) shifted by `offset` seconds (less than
+    /// `seconds`); `None` outside these bounds.
+    pub const fn new(seconds: u32, offset: u32) -> Option<Self> {
+        match Fixed::new(seconds, offset) {
+            Some(fixed) => Some(Self::Fixed(fixed)),
+            None => None,
+        }
+    }
+
+    /// The window that a message describes; `None` outside the bounds.
+    pub fn of(kind: &Kind, seconds: u32, offset: u32) -> Option<Self> {
+        match kind {
+            Kind::Fixed => Self::new(seconds, offset),
+            Kind::Sliding if offset == 0 => Sliding::new(seconds).map(Self::Sliding),
+            Kind::Calendar(calendar) if (seconds, offset) == (0, 0) && calendar.is_named() => {
+                Some(Self::Calendar(calendar.clone()))
+            }
+            Kind::Sliding | Kind::Calendar(_) => None,
+        }
+    }
+
+    /// What [`of`](Self::of) makes this window of: its kind, its length and its shift in seconds.
+    pub fn parts(&self) -> (Kind, u32, u32) {
+        match self {
+            Self::Fixed(Fixed { seconds, offset }) => (Kind::Fixed, *seconds, *offset),
+            Self::Sliding(Sliding { seconds }) => (Kind::Sliding, *seconds, 0),
+            Self::Calendar(calendar) => (Kind::Calendar(calendar.clone()), 0, 0),
+        }
+    }
+
+    /// The same window, shifted for this partition if windows of this kind can be.
+    #[must_use]
+    pub fn staggered(&self, partition: &str) -> Self {
+        match self {
+            Self::Fixed(fixed) => Self::Fixed(fixed.staggered(partition)),
+            Self::Sliding(_) | Self::Calendar(_) => self.clone(),
+        }
+    }
+
+    /// Its length in seconds, 1 to [`MAX_CALENDAR_S`]. For a calendar window: the longest that it
+    /// can be.
+    pub const fn seconds(&self) -> u32 {
+        match self {
+            Self::Fixed(fixed) => fixed.seconds,
+            Self::Sliding(sliding) => sliding.seconds,
+            Self::Calendar(calendar) => calendar.unit.longest_s(),
+        }
+    }
+
+    /// Its length. For a calendar window: the longest that it can be.
+    pub const fn length(&self) -> Duration {
+        Duration::from_secs(self.seconds() as u64)
+    }
+
+    /// The longest that the store may say until units return, in milliseconds.
+    pub const fn longest_reset_ms(&self) -> u64 {
+        match self {
+            Self::Sliding(sliding) => sliding.slice_ms() * (SLICES as u64 + 1),
+            Self::Fixed(_) | Self::Calendar(_) => self.seconds() as u64 * 1000,
+        }
+    }
+}
+
+impl From<Fixed> for Window {
+    fn from(fixed: Fixed) -> Self {
+        Self::Fixed(fixed)
+    }
+}
+
+impl Fixed {
     /// A window of `seconds` (1 to [`MAX_WINDOW_S`]) shifted by `offset` seconds (less than
     /// `seconds`); `None` outside these bounds.
     pub const fn new(seconds: u32, offset: u32) -> Option<Self> {
@@ -46,22 +190,68 @@ impl Window {
         self.offset
     }
 
-    /// Its length.
-    pub const fn length(self) -> Duration {
-        Duration::from_secs(self.seconds as u64)
-    }
-
     /// The number of the window that `now` (since the Unix epoch) falls into:
     /// `floor((now + offset) / window)`.
     pub const fn number_at(self, now: Duration) -> u64 {
         now.as_secs().saturating_add(self.offset as u64) / self.seconds as u64
     }
 
+    /// When window `number` begins, in seconds since the Unix epoch. The first window may begin
+    /// before it; then this is 0.
+    pub fn start_of(self, number: u64) -> u64 {
+        number.saturating_mul(u64::from(self.seconds)).saturating_sub(u64::from(self.offset))
+    }
+
     /// How long from `now` (since the Unix epoch) until the window of that moment ends: more than
     /// zero, at most the length.
     pub fn remaining_at(self, now: Duration) -> Duration {
-        let end = self.number_at(now).saturating_add(1).saturating_mul(u64::from(self.seconds));
-        Duration::from_secs(end.saturating_sub(u64::from(self.offset))).saturating_sub(now)
+        let end = self.start_of(self.number_at(now).saturating_add(1));
+        Duration::from_secs(end).saturating_sub(now)
+    }
+}
+
+impl Sliding {
+    /// A sliding window of `seconds` (1 to [`MAX_WINDOW_S`]); `None` outside these bounds.
+    pub const fn new(seconds: u32) -> Option<Self> {
+        if seconds == 0 || seconds > MAX_WINDOW_S { None } else { Some(Self { seconds }) }
+    }
+
+    /// Its length in seconds, 1 to [`MAX_WINDOW_S`].
+    pub const fn seconds(self) -> u32 {
+        self.seconds
+    }
+
+    /// The length of a slice in milliseconds: a multiple of 50.
+    pub const fn slice_ms(self) -> u64 {
+        self.seconds as u64 * 1000 / SLICES as u64
+    }
+
+    /// The number of the slice that `now` (since the Unix epoch) falls into.
+    pub const fn slice_at(self, now: Duration) -> u64 {
+        now.as_millis() as u64 / self.slice_ms()
+    }
+}
+
+impl Calendar {
+    /// Whether the name of its time zone can be one.
+    fn is_named(&self) -> bool {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"_+-/".contains(&b);
+        (1..=MAX_TIME_ZONE).contains(&self.time_zone.len()) && self.time_zone.bytes().all(allowed)
+    }
+}
+
+impl Unit {
+    /// The most seconds that it can have: an hour longer than usual if clocks go back, and a day
+    /// longer if a zone changes its rules.
+    const fn longest_s(self) -> u32 {
+        match self {
+            Self::Minute => 60,
+            Self::Hour => 3 * 60 * 60,
+            Self::Day => 2 * DAY_S,
+            Self::Week => 8 * DAY_S,
+            Self::Month => 32 * DAY_S,
+            Self::Year => MAX_CALENDAR_S,
+        }
     }
 }
 
@@ -71,19 +261,47 @@ mod tests {
 
     #[test]
     fn bounds() {
-        assert!(Window::new(0, 0).is_none());
-        assert!(Window::new(10, 10).is_none());
-        assert!(Window::new(MAX_WINDOW_S, MAX_WINDOW_S - 1).is_some());
-        assert!(Window::new(MAX_WINDOW_S + 1, 0).is_none());
+        assert!(Fixed::new(0, 0).is_none());
+        assert!(Fixed::new(10, 10).is_none());
+        assert!(Fixed::new(MAX_WINDOW_S, MAX_WINDOW_S - 1).is_some());
+        assert!(Fixed::new(MAX_WINDOW_S + 1, 0).is_none());
+        assert!(Sliding::new(0).is_none() && Sliding::new(MAX_WINDOW_S + 1).is_none());
+        let calendar =
+            |zone: &str| Kind::Calendar(Calendar { unit: Unit::Day, time_zone: zone.into() });
+        for (kind, seconds, offset, is_window) in [
+            (Kind::Sliding, 60, 0, true),
+            (Kind::Sliding, 60, 1, false),
+            (calendar("Europe/Berlin"), 0, 0, true),
+            (calendar("Etc/GMT+1"), 0, 0, true),
+            (calendar("Europe/Berlin"), 60, 0, false),
+            (calendar(""), 0, 0, false),
+            (calendar("a b"), 0, 0, false),
+            (calendar(&"a".repeat(MAX_TIME_ZONE + 1)), 0, 0, false),
+        ] {
+            let window = Window::of(&kind, seconds, offset);
+            assert_eq!(window.is_some(), is_window, "{kind:?}");
+            if let Some(window) = window {
+                assert_eq!(window.parts(), (kind, seconds, offset));
+            }
+        }
     }
 
     #[test]
     fn windows_begin_at_multiples_of_their_length() {
-        let w = Window::new(60, 0).unwrap();
+        let w = Fixed::new(60, 0).unwrap();
         assert_eq!(w.number_at(Duration::from_millis(119_999)), 1);
         assert_eq!(w.remaining_at(Duration::from_millis(119_999)), Duration::from_millis(1));
         assert_eq!(w.number_at(Duration::from_secs(120)), 2);
         assert_eq!(w.remaining_at(Duration::from_secs(120)), Duration::from_secs(60));
+        assert_eq!((w.start_of(2), w.start_of(0)), (120, 0));
+    }
+
+    #[test]
+    fn slices_are_a_twentieth_of_the_window() {
+        let w = Sliding::new(1).unwrap();
+        assert_eq!(w.slice_ms(), 50);
+        assert_eq!(w.slice_at(Duration::from_millis(149)), 2);
+        assert_eq!(w.slice_at(Duration::from_millis(150)), 3);
     }
 
     #[test]
@@ -92,8 +310,8 @@ mod tests {
         // print(int.from_bytes(h.sha256(p.encode()).digest()[:8], 'big') % int(w))" PARTITION
         // SECONDS
         for (partition, seconds, offset) in STAGGERED {
-            let window = Window::new(seconds, 0).unwrap();
-            assert_eq!(window.staggered(partition), Window { seconds, offset }, "{partition}");
+            let window = Fixed::new(seconds, 0).unwrap();
+            assert_eq!(window.staggered(partition), Fixed { seconds, offset }, "{partition}");
         }
     }
 
@@ -107,7 +325,7 @@ mod tests {
 
     #[test]
     fn an_offset_moves_the_boundaries_earlier() {
-        let w = Window::new(60, 20).unwrap();
+        let w = Fixed::new(60, 20).unwrap();
         assert_eq!(w.number_at(Duration::from_secs(99)), 1);
         assert_eq!(w.number_at(Duration::from_secs(100)), 2);
         assert_eq!(w.remaining_at(Duration::from_secs(99)), Duration::from_secs(1));

@@ -98,9 +98,9 @@ impl<'s> Shown<'s> {
     fn lists(&self) -> [String; 2] {
         let (mut policies, mut limits) = (String::with_capacity(48), String::with_capacity(32));
         for Standing { policy, balance, .. } in &self.enforced {
-            let Balance { quota, remaining, resets } = *balance;
+            let Balance { quota, remaining, resets, window_s } = *balance;
             let Some(policy) = self.config.policies.get(*policy) else { continue };
-            let window = u64::from(policy.window.seconds());
+            let window = u64::from(window_s);
             item(&mut policies, &policy.name, &[(";q=", integer(quota)), (";w=", window)]);
             let (left, reset) =
                 ((";r=", integer(remaining)), (";t=", seconds_until(resets, self.now)));
@@ -113,7 +113,7 @@ impl<'s> Shown<'s> {
 
     /// Limit, remaining and seconds until the reset.
     fn limit(&self) -> [u64; 3] {
-        let Balance { quota, remaining, resets } = self.tightest.balance;
+        let Balance { quota, remaining, resets, .. } = self.tightest.balance;
         [quota, remaining, seconds_until(resets, self.now)]
     }
 

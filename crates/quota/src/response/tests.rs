@@ -32,7 +32,9 @@ fn at(ms: u64) -> Monotonic {
 
 fn standing(policy: usize, quota: u64, remaining: u64, resets: Monotonic) -> Standing {
     let (key, granted, enforced) = ("shop:p:{*}".into(), remaining > 0, policy != SHADOW);
-    Standing { policy, key, granted, enforced, balance: Balance { quota, remaining, resets } }
+    let window_s = if policy == DAILY { 86_400 } else { 60 };
+    let balance = Balance { quota, remaining, resets, window_s };
+    Standing { policy, key, granted, enforced, balance }
 }
 
 fn standings() -> Vec<Standing> {

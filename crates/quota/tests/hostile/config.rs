@@ -53,10 +53,12 @@ fn count(config: &Config, request: &Hostile<'_>) {
         let policy = &config.policies[check.policy];
         assert!(check.counter.key.starts_with(&format!("{}:{}:{{", config.domain, policy.name)));
         assert!(check.counter.quota <= MAX_UNITS && check.cost.get() <= MAX_UNITS);
+        let (kind, window_s, offset_s) = check.counter.window.parts();
         let reservation = Reservation {
             key: &*check.counter.key,
-            window_s: check.counter.window.seconds(),
-            offset_s: check.counter.window.offset(),
+            kind,
+            window_s,
+            offset_s,
             quota: check.counter.quota,
             want: check.cost.get(),
             min: 1,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use quotagate_quota::config::Config;
-use quotagate_quota::protocol::Reservation;
+use quotagate_quota::protocol::{Kind, Reservation};
 use quotagate_quota::request::Request;
 
 use crate::choices::Choices;
@@ -55,6 +55,7 @@ pub fn key(config: &Config, request: &impl Request) -> Option<String> {
 pub fn well_formed(key: &str) {
     let reservation = Reservation {
         key,
+        kind: Kind::Fixed,
         window_s: 1,
         offset_s: 0,
         quota: 1,

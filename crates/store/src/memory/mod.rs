@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use quotagate_quota::protocol::{Grant, MAX_UNITS, Refund};
+use quotagate_quota::protocol::{Adjustment, Grant, MAX_UNITS};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::control::OperatorState;
@@ -156,10 +156,17 @@ impl Memory {
             None => {}
         }
         let reset_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).max(1);
-        Ok(Grant { granted, used: used.saturating_add(taken), quota, reset_ms, window: number })
+        Ok(Grant {
+            granted,
+            used: used.saturating_add(taken),
+            quota,
+            reset_ms,
+            window: number,
+            window_s: 0,
+        })
     }
 
-    fn refund_one(&self, refund: &Refund) {
+    fn refund_one(&self, refund: &Adjustment) {
         let now = (self.clock)();
         let mut shard = self.shard(&refund.key);
         let Some(held) = shard.get_mut(refund.key.as_str()) else { return };
@@ -218,7 +225,7 @@ impl Store for Memory {
         ready(()).boxed()
     }
 
-    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, ()> {
+    fn refund<'a>(&'a self, refunds: &'a [Adjustment]) -> BoxFuture<'a, ()> {
         refunds.iter().for_each(|refund| self.refund_one(refund));
         ready(()).boxed()
     }
@@ -234,7 +241,7 @@ impl Store for Memory {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::Reservation;
+    use quotagate_quota::protocol::{Kind, Reservation};
 
     use super::*;
 
@@ -246,6 +253,7 @@ mod tests {
             let (offset_s, spare, count_denied) = (0, 0, false);
             CheckedReservation::new(Reservation {
                 key,
+                kind: Kind::Fixed,
                 window_s: 3600,
                 offset_s,
                 quota: 5,
@@ -271,6 +279,7 @@ mod tests {
         let ask = |n: u32| {
             let reservation = Reservation {
                 key: format!("test:p:{{{n}}}"),
+                kind: Kind::Fixed,
                 window_s: 60 + 60 * (n % 2),
                 offset_s: 0,
                 quota: 5,
@@ -283,7 +292,12 @@ mod tests {
             CheckedReservation::new(reservation).unwrap()
         };
         let deadline = Instant::now() + Duration::from_secs(60);
-        let batch = Batch { deadline, refunds: vec![], reservations: (0..1000).map(ask).collect() };
+        let batch = Batch {
+            deadline,
+            refunds: vec![],
+            charges: vec![],
+            reservations: (0..1000).map(ask).collect(),
+        };
         let first = memory.reserve(&batch).await;
         assert!(first.iter().all(|outcome| outcome.as_ref().unwrap().granted == 5));
         assert_eq!(memory.len(), 1000);

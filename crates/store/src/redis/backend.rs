@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{BoxFuture, FutureExt};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use quotagate_quota::protocol::Refund;
+use quotagate_quota::protocol::Adjustment;
 use redis::{Cmd, Pipeline, Value};
 
 use super::cluster::Cluster;
@@ -161,7 +161,7 @@ impl Store for Redis {
         self.count_batch(batch, settle).boxed()
     }
 
-    fn refund<'a>(&'a self, refunds: &'a [Refund]) -> BoxFuture<'a, ()> {
+    fn refund<'a>(&'a self, refunds: &'a [Adjustment]) -> BoxFuture<'a, ()> {
         self.refund_all(refunds).boxed()
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_quota::protocol::Refund;
+use quotagate_quota::protocol::Adjustment;
 use redis::{Pipeline, Value};
 
 use super::backend::Redis;
@@ -51,7 +51,7 @@ impl Redis {
     }
 
     /// Refunds units: [`Store::refund`](crate::store::Store::refund).
-    pub(super) async fn refund_all(&self, refunds: &[Refund]) {
+    pub(super) async fn refund_all(&self, refunds: &[Adjustment]) {
         let deadline = Instant::now() + REFUND;
         let (groups, _) = self.group(refunds.iter().map(Operation::Refund));
         join_all(groups.iter().map(|(node, group)| self.send_group(node, group, deadline))).await;
@@ -267,7 +267,7 @@ impl Redis {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::Reservation;
+    use quotagate_quota::protocol::{Kind, Reservation};
 
     use super::*;
     use crate::redis::Target;
@@ -286,6 +286,7 @@ mod tests {
         node.link(deadline).await.unwrap();
         let reservation = Reservation {
             key: "test:p:{*}".to_owned(),
+            kind: Kind::Fixed,
             window_s: 3600,
             offset_s: 0,
             quota: 9,
@@ -298,6 +299,7 @@ mod tests {
         let batch = Batch {
             deadline,
             refunds: vec![],
+            charges: vec![],
             reservations: vec![CheckedReservation::new(reservation).unwrap(); 2],
         };
         for used in [4, 8] {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_quota::protocol::{Grant, MAX_WINDOW_S, Refund, Reservation};
+use quotagate_quota::protocol::{Adjustment, Grant, Kind, MAX_WINDOW_S, Reservation};
 use quotagate_store::store::{Batch, CheckedReservation, Settled, Store};
 use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
@@ -18,6 +18,7 @@ pub const LONG: u32 = MAX_WINDOW_S;
 pub fn take(key: &str, quota: u64, want: u64) -> Reservation {
     Reservation {
         key: format!("test:p:{{{key}}}"),
+        kind: Kind::Fixed,
         window_s: LONG,
         offset_s: 0,
         quota,
@@ -29,15 +30,23 @@ pub fn take(key: &str, quota: u64, want: u64) -> Reservation {
     }
 }
 
-pub fn back(of: &Reservation, grant: Grant, units: u64) -> Refund {
-    Refund { key: of.key.clone(), window_s: of.window_s, window: grant.window, units }
+pub fn back(of: &Reservation, grant: Grant, units: u64) -> Adjustment {
+    Adjustment {
+        key: of.key.clone(),
+        kind: of.kind.clone(),
+        window_s: of.window_s,
+        offset_s: of.offset_s,
+        window: grant.window,
+        units,
+    }
 }
 
-pub fn batch(returns: Vec<Refund>, reservations: Vec<Reservation>) -> Batch {
+pub fn batch(returns: Vec<Adjustment>, reservations: Vec<Reservation>) -> Batch {
     let asks = reservations.into_iter().map(|r| CheckedReservation::new(r).unwrap()).collect();
     Batch {
         deadline: Instant::now() + Duration::from_secs(5),
         refunds: returns,
+        charges: vec![],
         reservations: asks,
     }
 }

@@ -14,7 +14,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
-use quotagate_quota::protocol::{Grant, MAX_UNITS, Refund, Reservation, Window};
+use quotagate_quota::protocol::{Adjustment, Fixed, Grant, Kind, MAX_UNITS, Reservation};
 use quotagate_store::control;
 use quotagate_store::control::ControlStore;
 use quotagate_store::memory::Memory;
@@ -113,18 +113,18 @@ fn system_time() -> Duration {
 }
 
 /// Offsets differ, so that windows begin at different times.
-fn window(key: u32, window_s: u32) -> Window {
-    Window::new(window_s, key % window_s).unwrap()
+fn window(key: u32, window_s: u32) -> Fixed {
+    Fixed::new(window_s, key % window_s).unwrap()
 }
 
 /// The moment at which the window had `reset_ms` left.
-fn moment(window: Window, grant: &Grant) -> Duration {
+fn moment(window: Fixed, grant: &Grant) -> Duration {
     let end = (grant.window + 1) * u64::from(window.seconds()) - u64::from(window.offset());
     Duration::from_secs(end) - Duration::from_millis(grant.reset_ms)
 }
 
 /// Whether one of these windows ends between these moments.
-fn some_ends(windows: &[Window], from: Duration, to: Duration) -> bool {
+fn some_ends(windows: &[Fixed], from: Duration, to: Duration) -> bool {
     windows.iter().any(|window| window.number_at(from - APART) != window.number_at(to + APART))
 }
 
@@ -158,7 +158,7 @@ impl Pair {
         let granted = RefCell::new(Vec::new());
         let (mut begun, mut windows) = (system_time(), Vec::new());
         for call in calls {
-            let backs: Vec<Refund> =
+            let backs: Vec<Adjustment> =
                 call.backs.iter().filter_map(|back| back.of(&granted.borrow())).collect();
             let asks: Vec<Reservation> =
                 call.asks.iter().map(|wish| wish.reservation(&name)).collect();
@@ -203,9 +203,9 @@ impl Pair {
 }
 
 /// The value of each refund's counter. `None` if there is no such counter.
-async fn held(control: &dyn ControlStore, refunds: &[Refund]) -> Vec<Option<String>> {
+async fn held(control: &dyn ControlStore, refunds: &[Adjustment]) -> Vec<Option<String>> {
     let mut values = Vec::new();
-    for Refund { key, window_s, window, .. } in refunds {
+    for Adjustment { key, window_s, window, .. } in refunds {
         let counter = control::Key::Counter { key, window_s: *window_s, number: *window };
         values.push(control.get(counter).await.unwrap().value);
     }
@@ -213,12 +213,13 @@ async fn held(control: &dyn ControlStore, refunds: &[Refund]) -> Vec<Option<Stri
 }
 
 impl Back {
-    fn of(&self, granted: &[(String, u32, Grant)]) -> Option<Refund> {
+    fn of(&self, granted: &[(String, u32, Grant)]) -> Option<Adjustment> {
         let last = granted.len().checked_sub(1)?;
         let (key, window_s, grant) = &granted[last - self.grant.min(last)];
         let key = if self.stray { "test:p:{nobody}".to_owned() } else { key.clone() };
         let window = grant.window.saturating_add_signed(self.later);
-        Some(Refund { key, window_s: *window_s, window, units: self.units })
+        let (kind, window_s, offset_s) = (Kind::Fixed, *window_s, 0);
+        Some(Adjustment { key, kind, window_s, offset_s, window, units: self.units })
     }
 }
 
@@ -229,6 +230,7 @@ impl Wish {
         let key = format!("test:p:{{{history}.{key}}}");
         Reservation {
             key,
+            kind: Kind::Fixed,
             window_s,
             offset_s,
             quota,

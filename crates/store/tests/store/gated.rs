@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use quotagate_quota::protocol::Refund;
+use quotagate_quota::protocol::Adjustment;
 use quotagate_store::control::ControlStore;
 use quotagate_store::memory::{Memory, steady_clock};
 use quotagate_store::store::{Batch, Health, Settle, Store};
@@ -67,7 +67,7 @@ impl Store for Gated {
         .boxed()
     }
 
-    fn refund<'a>(&'a self, returns: &'a [Refund]) -> BoxFuture<'a, ()> {
+    fn refund<'a>(&'a self, returns: &'a [Adjustment]) -> BoxFuture<'a, ()> {
         self.memory.refund(returns)
     }
 

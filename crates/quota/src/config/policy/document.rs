@@ -151,7 +151,7 @@ impl<'a> PolicyFields<'a> {
         if let (Some(quota), Some(quotas), Some(counting)) = (self.quota, &quotas, &counting) {
             warnings::quotas(&self.node, quota, quotas, counting);
         }
-        if let (Some(window), Some(counting)) = (self.window, &counting) {
+        if let (Some(window), Some(counting)) = (&self.window, &counting) {
             warnings::lease(&self.node, window, counting);
         }
         let counting = counting?;

@@ -384,7 +384,7 @@ fn each_partition_has_its_own_staggered_window() {
     let config = config(identities(), &[by(false), by(true), json!({"stagger": true})]);
     let windows = |sub: &str| {
         let checks = config.evaluate(&Fake::new(&[("jwt_payload/sub", sub)])).checks.unwrap();
-        checks.iter().map(|check| check.counter.window).collect::<Vec<_>>()
+        checks.iter().map(|check| check.counter.window.clone()).collect::<Vec<_>>()
     };
     // The first 8 bytes of the SHA-256 of `jwt.sub=alice`, `jwt.sub=bob` and `*`, modulo the
     // window: computed by another implementation.

@@ -88,6 +88,7 @@ impl Setup {
             let Counter { key, quota, window } = self.counter(0);
             let others = Reservation {
                 key: key.to_string(),
+                kind: crate::protocol::Kind::Fixed,
                 window_s: window.seconds(),
                 offset_s: 0,
                 quota,
@@ -97,8 +98,12 @@ impl Setup {
                 count_denied: false,
                 shadow: false,
             };
-            let request =
-                ReserveRequest { budget_ms: 1, refunds: vec![], reservations: vec![others] };
+            let request = ReserveRequest {
+                charges: vec![],
+                budget_ms: 1,
+                refunds: vec![],
+                reservations: vec![others],
+            };
             state.store.carry_out(&request, self.moments[0]);
             state.admitted.insert((key, self.current(0, 0)), self.taken);
         }
@@ -115,7 +120,7 @@ impl Setup {
         Counter {
             key: format!("d:{}:{{*}}", policy.name).into(),
             quota: policy.quota,
-            window: policy.window,
+            window: policy.window.clone(),
         }
     }
 

@@ -91,7 +91,7 @@ impl World {
         let counter = |policy: &Policy, party| Counter {
             key: format!("d:{}:{{ip={party}}}", policy.name).into(),
             quota: policy.quota,
-            window: policy.window,
+            window: policy.window.clone(),
         };
         let of = |policy: &Policy| (0..setup.parties).map(|party| counter(policy, party)).collect();
         let counters = config.policies.iter().map(of).collect();

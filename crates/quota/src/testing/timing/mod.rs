@@ -112,7 +112,7 @@ fn run(config: Config, traffic: Traffic, wire: Wire, warm_up: u64, seconds: u64)
     let counter = |party| Counter {
         key: format!("d:a:{{ip={party}}}").into(),
         quota: config.policies[0].quota,
-        window: config.policies[0].window,
+        window: config.policies[0].window.clone(),
     };
     let start = 1_000 * SECOND_US;
     let mut host = Host {

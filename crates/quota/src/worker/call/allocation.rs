@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::batch::Reserved;
 use crate::decision::{Balance, Units};
-use crate::protocol::{Grant, MAX_UNITS};
+use crate::protocol::{Grant, MAX_UNITS, Window};
 use crate::time::Monotonic;
 use crate::worker::requests::Stage;
 
@@ -153,12 +153,19 @@ impl Share {
 
 impl Left {
     fn new(reserved: &Reserved, grant: Grant, sent: Monotonic, now: Monotonic) -> Self {
-        let Grant { granted: amount, used, quota, reset_ms, window } = grant;
+        let Grant { granted: amount, used, quota, reset_ms, window, window_s } = grant;
         let (reset, remaining) = (Duration::from_millis(reset_ms), grant.left());
         let resets = now + reset;
+        let whose = &reserved.counter.window;
+        let window_s = if window_s > 0 { window_s } else { whose.seconds() };
+        // The slice of a grant counts for a whole window more.
+        let refundable = match whose {
+            Window::Sliding(_) => now + whose.length(),
+            Window::Fixed(_) | Window::Calendar(_) => resets,
+        };
         Self {
-            units: Units { amount, window, spendable_until: sent + reset, resets },
-            balance: Balance { quota, remaining, resets },
+            units: Units { amount, window, spendable_until: sent + reset, resets: refundable },
+            balance: Balance { quota, remaining, resets, window_s },
             short: false,
             full: reserved.count_denied && used == MAX_UNITS,
         }

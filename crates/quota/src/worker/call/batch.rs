@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::faults::Misread;
 use crate::config::Config;
 use crate::evaluate::{Check, Counter};
-use crate::protocol::{self, Grant, Refund, Reservation, ReserveRequest};
+use crate::protocol::{self, Adjustment, Grant, Reservation, ReserveRequest};
 use crate::time::Monotonic;
 use crate::worker::lease::{Leases, Occasion};
 use crate::worker::requests::Want;
@@ -78,10 +78,12 @@ impl Reserved {
 
     /// Its item in the body of the call.
     fn message(&self) -> Reservation<Arc<str>> {
+        let (kind, window_s, offset_s) = self.counter.window.parts();
         Reservation {
             key: Arc::clone(&self.counter.key),
-            window_s: self.counter.window.seconds(),
-            offset_s: self.counter.window.offset(),
+            kind,
+            window_s,
+            offset_s,
             quota: self.counter.quota,
             want: self.want,
             min: self.min,
@@ -101,15 +103,15 @@ impl Reserved {
             Ok(grant) => grant,
             Err(why) => return Ok(Err(why)),
         };
-        let Grant { granted, used, quota, reset_ms, window } = grant;
+        let Grant { granted, used, quota, reset_ms, window, window_s } = grant;
         let asked = self.want.saturating_add(self.spare);
         if granted > asked {
             return Err(Misread::TooMuch { granted, asked });
         }
-        let length_ms = u64::from(self.counter.window.seconds()) * 1000;
         let is_sound = granted <= used
             && [used, quota, window].into_iter().all(|n| n <= protocol::MAX_UNITS)
-            && reset_ms <= length_ms;
+            && reset_ms <= self.counter.window.longest_reset_ms()
+            && window_s <= self.counter.window.seconds();
         Ok(if is_sound {
             Ok(grant)
         } else {
@@ -212,12 +214,13 @@ impl Batch {
     /// The request of its call. The store has `budget` for it.
     pub(crate) fn request(
         &self,
-        refunds: Vec<Refund<Arc<str>>>,
+        refunds: Vec<Adjustment<Arc<str>>>,
         budget: Duration,
     ) -> ReserveRequest<Arc<str>> {
         ReserveRequest {
             budget_ms: u32::try_from(budget.as_millis()).unwrap_or(u32::MAX),
             refunds,
+            charges: Vec::new(),
             reservations: self.reserved.iter().map(Reserved::message).collect(),
         }
     }

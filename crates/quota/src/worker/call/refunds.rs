@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::decision::Units;
 use crate::evaluate::Counter;
-use crate::protocol::{MAX_UNITS, Refund};
+use crate::protocol::{Adjustment, MAX_UNITS, Window};
 use crate::time::Monotonic;
 
 /// Most counters and windows with units to refund.
@@ -17,7 +17,7 @@ const MAX_REFUNDS: usize = 4096;
 /// The units to refund, merged by key and window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refunds {
-    waiting: HashMap<(Arc<str>, u32, u64), (u64, Monotonic)>,
+    waiting: HashMap<(Arc<str>, Window, u64), (u64, Monotonic)>,
 }
 
 impl Refunds {
@@ -27,7 +27,7 @@ impl Refunds {
         if amount == 0 {
             return;
         }
-        let id = (Arc::clone(&counter.key), counter.window.seconds(), window);
+        let id = (Arc::clone(&counter.key), counter.window.clone(), window);
         if let Some((waiting, _)) = self.waiting.get_mut(&id) {
             // Only a faulty store can grant more. The store would reject a call with a refund
             // beyond the bounds.
@@ -43,7 +43,7 @@ impl Refunds {
     }
 
     /// Takes at most `most` refunds whose window still runs. The caller must send them now.
-    pub(crate) fn take(&mut self, most: usize, now: Monotonic) -> Vec<Refund<Arc<str>>> {
+    pub(crate) fn take(&mut self, most: usize, now: Monotonic) -> Vec<Adjustment<Arc<str>>> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
@@ -52,8 +52,9 @@ impl Refunds {
         let mut taken = Vec::with_capacity(chosen.len());
         for id in chosen {
             if let Some((units, _)) = self.waiting.remove(&id) {
-                let (key, window_s, window) = id;
-                taken.push(Refund { key, window_s, window, units });
+                let (key, whose, window) = id;
+                let (kind, window_s, offset_s) = whose.parts();
+                taken.push(Adjustment { key, kind, window_s, offset_s, window, units });
             }
         }
         taken

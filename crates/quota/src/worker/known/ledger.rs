@@ -127,7 +127,8 @@ fn judge(
     if !may_be_granted(counter, cost, overrides) {
         let quota = counter.quota;
         let remaining = memory.map_or(quota, |memory| memory.balance.remaining.min(quota));
-        return Some(Balance { quota, remaining, resets: now + counter.window.length() });
+        let (resets, window_s) = (now + counter.window.length(), counter.window.seconds());
+        return Some(Balance { quota, remaining, resets, window_s });
     }
     memory.map(|memory| memory.balance).filter(|balance| cost > balance.remaining)
 }
@@ -146,11 +147,11 @@ mod tests {
     }
 
     fn left(remaining: u64, resets: u64) -> Balance {
-        Balance { remaining, quota: 5, resets: at(resets) }
+        Balance { window_s: 60, remaining, quota: 5, resets: at(resets) }
     }
 
     fn refused(remaining: u64, quota: u64, resets: u64) -> Option<Balance> {
-        Some(Balance { remaining, quota, resets: at(resets) })
+        Some(Balance { window_s: 60, remaining, quota, resets: at(resets) })
     }
 
     #[test]
@@ -217,7 +218,7 @@ mod tests {
         ledger.learn(
             &zero,
             9,
-            Balance { remaining: 7, quota: 20, resets: at(10_000) },
+            Balance { window_s: 60, remaining: 7, quota: 20, resets: at(10_000) },
             true,
             at(1),
         );

@@ -47,7 +47,7 @@ impl Local {
             return None;
         }
         let resets = counted.map_or_else(|| window_end(counter, clock, now), |(_, ends)| ends);
-        Some(Balance { quota: share, remaining: left, resets })
+        Some(Balance { quota: share, remaining: left, resets, window_s: counter.window.seconds() })
     }
 
     /// Counts `cost` units.
@@ -78,7 +78,7 @@ impl Local {
 }
 
 fn window_end(counter: &Counter, clock: &StoreClock, now: Monotonic) -> Monotonic {
-    clock.end_of(counter.window, now).unwrap_or_else(|| now + counter.window.length())
+    clock.end_of(&counter.window, now).unwrap_or_else(|| now + counter.window.length())
 }
 
 #[cfg(test)]
@@ -115,10 +115,11 @@ mod tests {
     #[test]
     fn local_counter_lives_until_the_known_window_end_or_for_one_window_length() {
         let mut heard = StoreClock::default();
-        heard.hear(Window::new(60, 0).unwrap(), 9, at(31_000));
+        heard.hear(&Window::new(60, 0).unwrap(), 9, at(31_000));
         for (clock, ends) in [(StoreClock::default(), 61_000), (heard, 31_000)] {
             let (mut local, c) = (Local::default(), counter("a"));
-            let spent = |left| Some(Balance { quota: 10, remaining: left, resets: at(ends) });
+            let spent =
+                |left| Some(Balance { window_s: 60, quota: 10, remaining: left, resets: at(ends) });
             assert_eq!(local.refuses(&c, 11, 10, &clock, at(1_000)), spent(10));
             local.take(&c, 9, &clock, at(1_000));
             assert_eq!(local.refuses(&c, 1, 10, &clock, at(2_000)), None);

@@ -33,7 +33,7 @@ impl Known {
         short: bool,
         now: Monotonic,
     ) {
-        self.clock.hear(counter.window, window, balance.resets);
+        self.clock.hear(&counter.window, window, balance.resets);
         self.ledger.learn(counter, window, balance, short, now);
     }
 

@@ -20,7 +20,7 @@ fn lone_request_is_sent_at_once() {
         key: "d:a:{x}".into(),
         enforced: true,
         granted: true,
-        balance: Balance { quota: 5, remaining: 2, resets: at(30_002) },
+        balance: Balance { window_s: 60, quota: 5, remaining: 2, resets: at(30_002) },
     };
     assert_eq!(
         decisions(&mut w),

@@ -183,7 +183,14 @@ fn nothing_is_refunded_if_the_counter_overflowed() {
     let Submitted::Waiting(late) = ask(&mut w, "late", &[0], 1, 0) else { panic!() };
     let (id, _) = call(&mut w, 0);
     w.cancel(gone, at(0));
-    let full = Ok(Grant { granted: 2, used: MAX_UNITS, quota: MAX_UNITS, reset_ms: 9, window: 9 });
+    let full = Ok(Grant {
+        window_s: 0,
+        granted: 2,
+        used: MAX_UNITS,
+        quota: MAX_UNITS,
+        reset_ms: 9,
+        window: 9,
+    });
     answer(&mut w, id, &[full], 1);
     w.cancel(late, at(1));
     assert_eq!(returned(&mut w, 2), []);

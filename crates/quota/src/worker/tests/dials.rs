@@ -16,7 +16,7 @@ fn turn(worker: &mut TestWorker, dials: &str, overridden: &str, version: u64, ms
 }
 
 fn granted(granted: u64, used: u64, quota: u64) -> Granted {
-    Ok(Grant { granted, used, quota, reset_ms: 30_000, window: 9 })
+    Ok(Grant { window_s: 0, granted, used, quota, reset_ms: 30_000, window: 9 })
 }
 
 /// A worker whose policy `a` has this quota and runtime overrides.

@@ -53,7 +53,7 @@ fn checks_of(config: &Config, policies: &[usize], party: &str, cost: u64) -> Vec
         let counter = Counter {
             key: format!("d:{}:{{{party}}}", p.name).into(),
             quota: p.quota,
-            window: p.window,
+            window: p.window.clone(),
         };
         let enforced = p.mode == Mode::Enforce;
         Check { policy, counter, cost: NonZeroU64::new(cost).unwrap(), enforced }
@@ -76,7 +76,7 @@ fn call(worker: &mut TestWorker, ms: u64) -> (CallId, ReserveRequest) {
 type Granted = Result<Grant, String>;
 
 fn grant(granted: u64, used: u64) -> Granted {
-    Ok(Grant { granted, used, quota: 5, reset_ms: 30_000, window: 9 })
+    Ok(Grant { window_s: 0, granted, used, quota: 5, reset_ms: 30_000, window: 9 })
 }
 
 fn reply(grants: &[Granted]) -> Vec<u8> {

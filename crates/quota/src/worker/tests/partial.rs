@@ -57,7 +57,14 @@ fn skewed(rate: u64) -> Healthy {
                     return Err("backend unreachable".into());
                 }
                 let granted = wanted.want;
-                Ok(Grant { granted, used: granted, quota, reset_ms: 30_000, window: 9 })
+                Ok(Grant {
+                    window_s: 0,
+                    granted,
+                    used: granted,
+                    quota,
+                    reset_ms: 30_000,
+                    window: 9,
+                })
             };
             let grants: Vec<_> = request.reservations.iter().map(answer).collect();
             replies.push_back((ms + CALL, call.id, reply(&grants)));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quotagate_quota::protocol::Refund;
+use quotagate_quota::protocol::Adjustment;
 use redis::{Cmd, RedisWrite, Value};
 
 use super::answer::{self, Answer};
@@ -18,7 +18,7 @@ const NUMBERS: usize = 9;
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
     /// Refunds units.
-    Refund(&'a Refund),
+    Refund(&'a Adjustment),
     /// Reserves units.
     Reserve {
         /// The index of the reservation among those of its call.
@@ -173,15 +173,24 @@ const fn double(number: u64) -> [u8; 8] {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::Reservation;
+    use quotagate_quota::protocol::{Kind, Reservation};
 
     use super::*;
 
     #[test]
     fn one_command_carries_several_operations() {
-        let refund = Refund { key: "test:q:{a}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let (kind, window_s, offset_s) = (Kind::Fixed, 60, 0);
+        let refund = Adjustment {
+            key: "test:q:{a}".to_owned(),
+            kind,
+            window_s,
+            offset_s,
+            window: 6,
+            units: 1,
+        };
         let reservation = CheckedReservation::new(Reservation {
             key: "test:p:{*}".to_owned(),
+            kind: Kind::Fixed,
             window_s: 60,
             offset_s: 0,
             quota: 100,

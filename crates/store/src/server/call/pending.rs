@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quotagate_quota::protocol::Refund;
+use quotagate_quota::protocol::Adjustment;
 use tokio::sync::Notify;
 
 use super::held::{Held, Permit};
@@ -33,7 +33,7 @@ struct State {
     /// Whether the caller has nothing left to wait for.
     over: bool,
     /// The refunds of grants that came too late for the caller.
-    late: Vec<Refund>,
+    late: Vec<Adjustment>,
 }
 
 /// The caller's side. Dropping it refunds what was granted.

@@ -300,7 +300,7 @@ proptest! {
             prop_assert_eq!(format!("{:?}", policy.mode).to_lowercase(), first("mode", format!("{:?}", was.mode).to_lowercase()));
             prop_assert_eq!(format!("{:?}", policy.on_failure).to_lowercase(), first("on_failure", format!("{:?}", was.on_failure).to_lowercase()));
             prop_assert_eq!(policy.dialed_quota, own["quota"].as_u64());
-            prop_assert_eq!((&policy.name, policy.quota, policy.window), (&was.name, was.quota, was.window));
+            prop_assert_eq!((&policy.name, policy.quota, policy.window.clone()), (&was.name, was.quota, was.window.clone()));
         }
     }
 }
