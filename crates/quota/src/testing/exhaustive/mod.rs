@@ -128,8 +128,8 @@ impl Setup {
         let (policies, cost, _) = self.requests[kind];
         let cost = NonZeroU64::new(cost).unwrap();
         let check = |&policy: &usize| {
-            let enforced = self.config.policies[policy].mode == Mode::Enforce;
-            Check { policy, counter: self.counter(policy), cost, enforced }
+            let mode = self.config.policies[policy].mode;
+            Check { policy, counter: self.counter(policy), cost, mode }
         };
         policies.iter().map(check).collect()
     }
