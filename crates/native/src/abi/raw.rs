@@ -148,6 +148,7 @@ callbacks! {
         name: Buffer<'_>,
         value: Buffer<'_>,
     ) -> bool;
+    fn envoy_dynamic_module_callback_http_clear_route_cache(filter: FilterPtr);
     fn envoy_dynamic_module_callback_http_send_response(
         filter: FilterPtr,
         status: u32,

@@ -113,7 +113,7 @@ impl<W> Worker<W> {
                 known.admission.standings.push(standing(check, true, balance));
             } else if let Some(balance) = self.refuses(check, now) {
                 known.admission.standings.push(standing(check, false, balance));
-                if check.enforced {
+                if check.enforced() {
                     known.refused_until = known.refused_until.max(Some(balance.resets));
                 }
             } else {
@@ -150,7 +150,7 @@ impl<W> Worker<W> {
     /// A shadow policy asks in passing, unless the request must hold its units.
     fn asks(&self, check: &Check) -> Asks {
         let holds = check.policy(&self.config).is_some_and(Policy::holds);
-        if !check.enforced && !holds { Asks::InPassing } else { Asks::Yes }
+        if !check.mode.is_awaited() && !holds { Asks::InPassing } else { Asks::Yes }
     }
 
     /// Refuses a request. It spends no units of the policies that would admit it.

@@ -82,6 +82,7 @@ impl Fleet {
             admitted: 0,
             refused: 0,
             shadow_refused: 0,
+            marked: 0,
             missing_identity: 0,
             store_error: 0,
         });
