@@ -79,32 +79,38 @@ impl HttpContext for Stream {
         let evaluation = config.evaluate(&facts);
         plugin.reading.set(facts.best_reading());
         let waiting = Waiting { stream: self.id, exchange: Rc::clone(&self.exchange) };
-        let arrival = self.exchange.borrow_mut().arrive(
-            waiting,
-            evaluation,
-            earlier,
-            &mut plugin.worker.borrow_mut(),
-            now,
-        );
+        let arrival = {
+            let (mut exchange, mut worker) =
+                (self.exchange.borrow_mut(), plugin.worker.borrow_mut());
+            let arrival = exchange.arrive(waiting, evaluation, earlier, &mut worker, now);
+            match arrival {
+                // This form does not read bodies yet.
+                Arrival::Reading => {
+                    let waiting = Waiting { stream: self.id, exchange: Rc::clone(&self.exchange) };
+                    exchange.request_body_late(waiting, &mut worker, now)
+                }
+                arrival => Some(arrival),
+            }
+        };
         let action = match arrival {
-            Arrival::Uncounted => Action::Continue,
-            Arrival::MissingIdentity(missing) => {
+            None | Some(Arrival::Uncounted | Arrival::Reading) => Action::Continue,
+            Some(Arrival::MissingIdentity(missing)) => {
                 host::note(access_log::missing_identity(&config, missing.policy));
                 host::send(&response::missing_identity(&config, missing.policy), || {
                     facts.is_grpc()
                 });
                 Action::Pause
             }
-            Arrival::Waiting => {
+            Some(Arrival::Waiting) => {
                 host::run_root(plugin.root, self.id);
                 return Action::Pause;
             }
-            Arrival::Counting => {
+            Some(Arrival::Counting) => {
                 let action = self.carry_out(&config, &facts);
                 host::run_root(plugin.root, self.id);
                 return action;
             }
-            Arrival::Decided => self.carry_out(&config, &facts),
+            Some(Arrival::Decided) => self.carry_out(&config, &facts),
         };
         plugin.wake();
         action
@@ -157,7 +163,7 @@ impl Context for Stream {
             worker.refund(plugin.redirects.keep(self.id, admission), now);
         }
         // Envoy writes the access log now.
-        exchange.end(&mut worker, now);
+        exchange.end(&(), &mut worker, now);
         drop(worker);
         plugin.wake();
         true

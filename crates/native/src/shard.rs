@@ -135,8 +135,13 @@ impl Shard {
             };
             let evaluation = config.evaluate(&Facts::new(host));
             let mut exchange = stream.exchange();
-            let arrival =
+            let mut arrival =
                 exchange.arrive(Arc::clone(stream), evaluation, earlier, &mut core.worker, now);
+            if arrival == Arrival::Reading {
+                // This form does not read bodies yet.
+                let late = exchange.request_body_late(Arc::clone(stream), &mut core.worker, now);
+                arrival = late.unwrap_or(arrival);
+            }
             if arrival == Arrival::Waiting {
                 stream.prepare_to_wake(host);
                 self.waiting().insert(stream.number(), Arc::clone(stream));
@@ -165,7 +170,7 @@ impl Shard {
             let refunds = match mark {
                 Some(mark) => core.redirects.keep(mark, admission),
                 // The request counts again.
-                None => admission.held,
+                None => admission.into_held(),
             };
             core.worker.refund(refunds, now);
         });

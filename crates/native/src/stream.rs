@@ -84,7 +84,7 @@ impl Stream {
         // Once only: Envoy calls this hook once per stream.
         let _ = self.counted.set((Arc::clone(shard), Arc::clone(&config)));
         match arrival {
-            Arrival::Uncounted => Action::Continue,
+            Arrival::Uncounted | Arrival::Reading => Action::Continue,
             Arrival::MissingIdentity(missing) => {
                 if let Some(entry) = access_log::missing_identity(&config, missing.policy) {
                     host.note(&entry);
@@ -228,7 +228,7 @@ impl Stream {
 
     fn end(&self, shard: &Arc<Shard>) {
         if !self.exchange().is_settled() {
-            shard.work(|worker, now| self.exchange().end(worker, now));
+            shard.work(|worker, now| self.exchange().end(&(), worker, now));
             shard.leaves(self);
         }
     }

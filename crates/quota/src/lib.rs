@@ -20,6 +20,7 @@ pub mod protocol;
 pub mod redirects;
 pub mod request;
 pub mod response;
+mod settle;
 pub mod stats;
 #[cfg(test)]
 mod testing;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use prometheus_client::registry::Registry;
-use quotagate_quota::protocol::{Adjustment, Grant, Invalid, Reservation, Window};
+use quotagate_quota::protocol::{Adjustment, Fixed, Grant, Invalid, Reservation, Window};
 
 use crate::control::ControlStore;
 pub use crate::error::StoreError;
@@ -48,7 +48,7 @@ pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
 /// ```
 /// use std::time::{Duration, Instant};
 ///
-/// use quotagate_quota::protocol::Reservation;
+/// use quotagate_quota::protocol::{Kind, Reservation};
 /// use quotagate_store::memory::{Memory, steady_clock};
 /// use quotagate_store::store::{Batch, CheckedReservation, Store};
 ///
@@ -57,6 +57,7 @@ pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
 /// let store = Memory::new(steady_clock());
 /// let reservation = CheckedReservation::new(Reservation {
 ///     key: "shop:per-user:{alice}".to_owned(),
+///     kind: Kind::Fixed,
 ///     window_s: 86_400,
 ///     offset_s: 0,
 ///     quota: 10,
@@ -67,7 +68,7 @@ pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
 ///     shadow: false,
 /// })?;
 /// let deadline = Instant::now() + Duration::from_millis(100);
-/// let batch = Batch { deadline, refunds: vec![], reservations: vec![reservation.clone()] };
+/// let batch = Batch { deadline, refunds: vec![], charges: vec![], reservations: vec![reservation.clone()] };
 ///
 /// let grant = store.reserve(&batch).await.remove(0)?;
 /// assert_eq!((grant.granted, grant.used), (4, 4));
@@ -140,6 +141,8 @@ pub struct Batch {
     pub deadline: Instant,
     /// Units to refund, each checked with [`Adjustment::check`].
     pub refunds: Vec<Adjustment>,
+    /// Units to charge beyond any quota, each checked with [`Adjustment::check`].
+    pub charges: Vec<Adjustment>,
     /// Units to reserve.
     pub reservations: Vec<CheckedReservation>,
 }
@@ -148,7 +151,7 @@ pub struct Batch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedReservation {
     reservation: Reservation,
-    window: Window,
+    window: Fixed,
 }
 
 impl CheckedReservation {
@@ -157,17 +160,25 @@ impl CheckedReservation {
     /// # Errors
     /// The first field out of its bounds.
     pub fn new(reservation: Reservation) -> Result<Self, Invalid> {
-        let window = reservation.check()?;
-        Ok(Self { reservation, window })
+        let window = Self::window_of(&reservation)?;
+        Ok(Self::within(reservation, window))
     }
 
-    /// A reservation whose [check](Reservation::check) returned `window`.
-    pub(crate) const fn within(reservation: Reservation, window: Window) -> Self {
+    /// Checks every field, and returns the window.
+    pub(crate) fn window_of(reservation: &Reservation) -> Result<Fixed, Invalid> {
+        match reservation.check()? {
+            Window::Fixed(window) => Ok(window),
+            _ => Err(Invalid { field: "kind", reason: "only fixed windows are served".to_owned() }),
+        }
+    }
+
+    /// A reservation in `window`, which [`window_of`](Self::window_of) returned for it.
+    pub(crate) const fn within(reservation: Reservation, window: Fixed) -> Self {
         Self { reservation, window }
     }
 
     /// The window that it counts in.
-    pub const fn window(&self) -> Window {
+    pub const fn window(&self) -> Fixed {
         self.window
     }
 
@@ -175,7 +186,9 @@ impl CheckedReservation {
     pub fn refund_of(&self, grant: &Grant) -> Option<Adjustment> {
         (grant.granted > 0).then(|| Adjustment {
             key: self.reservation.key.clone(),
-            window_s: self.window.seconds(),
+            kind: self.reservation.kind.clone(),
+            window_s: self.reservation.window_s,
+            offset_s: self.reservation.offset_s,
             window: grant.window,
             units: grant.granted,
         })

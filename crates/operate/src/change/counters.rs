@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_quota::protocol::Window;
+use quotagate_quota::protocol::Fixed;
 
 use super::history::History;
 use super::overrides::{
@@ -241,7 +241,7 @@ impl Counters {
     async fn current(
         &self,
         key: &str,
-        window: Window,
+        window: Fixed,
     ) -> Result<(u64, Duration, Option<u64>), Fault> {
         let (mut number, mut seen) = (0, KeyState::default());
         for _ in 0..TRIES {
@@ -290,7 +290,7 @@ impl Counters {
 }
 
 /// The windows of one partition.
-fn window(policy: &PolicyInfo, partition: &str) -> Option<Window> {
-    let window = Window::new(policy.window_s, 0)?;
+fn window(policy: &PolicyInfo, partition: &str) -> Option<Fixed> {
+    let window = Fixed::new(policy.window_s, 0)?;
     Some(if policy.stagger { window.staggered(partition) } else { window })
 }

@@ -209,7 +209,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::Reservation;
+    use quotagate_quota::protocol::{Kind, Reservation};
 
     use super::*;
 
@@ -226,7 +226,10 @@ mod tests {
             count_denied: false,
             shadow: false,
         });
-        table.see(&ask.unwrap(), &Grant { granted: 1, used, quota: 10, reset_ms: 60_000, window })
+        table.see(
+            &ask.unwrap(),
+            &Grant { window_s: 0, granted: 1, used, quota: 10, reset_ms: 60_000, window },
+        )
     }
 
     #[test]

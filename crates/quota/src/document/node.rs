@@ -1,6 +1,6 @@
 //! A JSON value with its path, and the faults and warnings of a document.
 //!
-//! Every method that returns `None` has recorded a fault.
+//! Every method that returns `None` has recorded a fault, unless it says otherwise.
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
@@ -163,6 +163,13 @@ impl<'a> Node<'a> {
                 None
             }
         }
+    }
+
+    /// A number, perhaps with a fraction, or a string of one. Records no fault.
+    pub(crate) fn decimal(&self) -> Option<f64> {
+        let decimal = |text: &&str| text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        let written = || self.value.as_str().filter(decimal)?.parse().ok();
+        self.value.as_f64().or_else(written)
     }
 
     /// The choice that this word stands for.

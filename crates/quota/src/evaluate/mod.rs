@@ -84,7 +84,9 @@ impl Config {
     pub fn evaluate(&self, request: &impl Request) -> Evaluation {
         let facts = Facts::new(request);
         let (mut checks, mut missing) = (Vec::new(), Vec::new());
-        for (index, policy) in self.policies.iter().enumerate() {
+        let mut candidates = self.index.candidates();
+        while let Some(index) = candidates.next(&facts) {
+            let Some(policy) = self.policies.get(index) else { break };
             if policy.mode == Mode::Off || !policy.matcher.matches(&facts) {
                 continue;
             }

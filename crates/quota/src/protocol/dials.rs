@@ -59,7 +59,8 @@ pub struct Dial {
 /// The telemetry of a worker. The store shows it to operators and bases no decision on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Every policy of its configuration, those with `mode: off` included.
+    /// Every policy of its configuration, those with `mode: off` included. A worker with more than
+    /// 64 reports some of them at a time.
     pub policies: Vec<PolicyReport>,
     /// The counters that the worker refused most often without a call since its last report, at
     /// most [`MAX_REFUSALS`].

@@ -156,7 +156,14 @@ impl Memory {
             None => {}
         }
         let reset_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).max(1);
-        Ok(Grant { granted, used: used.saturating_add(taken), quota, reset_ms, window: number })
+        Ok(Grant {
+            granted,
+            used: used.saturating_add(taken),
+            quota,
+            reset_ms,
+            window: number,
+            window_s: 0,
+        })
     }
 
     fn refund_one(&self, refund: &Adjustment) {
@@ -234,7 +241,7 @@ impl Store for Memory {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::Reservation;
+    use quotagate_quota::protocol::{Kind, Reservation};
 
     use super::*;
 
@@ -285,7 +292,12 @@ mod tests {
             CheckedReservation::new(reservation).unwrap()
         };
         let deadline = Instant::now() + Duration::from_secs(60);
-        let batch = Batch { deadline, refunds: vec![], reservations: (0..1000).map(ask).collect() };
+        let batch = Batch {
+            deadline,
+            refunds: vec![],
+            charges: vec![],
+            reservations: (0..1000).map(ask).collect(),
+        };
         let first = memory.reserve(&batch).await;
         assert!(first.iter().all(|outcome| outcome.as_ref().unwrap().granted == 5));
         assert_eq!(memory.len(), 1000);

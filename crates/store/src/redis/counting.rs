@@ -267,7 +267,7 @@ impl Redis {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::Reservation;
+    use quotagate_quota::protocol::{Kind, Reservation};
 
     use super::*;
     use crate::redis::Target;
@@ -299,6 +299,7 @@ mod tests {
         let batch = Batch {
             deadline,
             refunds: vec![],
+            charges: vec![],
             reservations: vec![CheckedReservation::new(reservation).unwrap(); 2],
         };
         for used in [4, 8] {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_quota::protocol::{Adjustment, Grant, MAX_WINDOW_S, Reservation};
+use quotagate_quota::protocol::{Adjustment, Grant, Kind, MAX_WINDOW_S, Reservation};
 use quotagate_store::store::{Batch, CheckedReservation, Settled, Store};
 use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
@@ -31,7 +31,14 @@ pub fn take(key: &str, quota: u64, want: u64) -> Reservation {
 }
 
 pub fn back(of: &Reservation, grant: Grant, units: u64) -> Adjustment {
-    Adjustment { key: of.key.clone(), window_s: of.window_s, window: grant.window, units }
+    Adjustment {
+        key: of.key.clone(),
+        kind: of.kind.clone(),
+        window_s: of.window_s,
+        offset_s: of.offset_s,
+        window: grant.window,
+        units,
+    }
 }
 
 pub fn batch(returns: Vec<Adjustment>, reservations: Vec<Reservation>) -> Batch {
@@ -39,6 +46,7 @@ pub fn batch(returns: Vec<Adjustment>, reservations: Vec<Reservation>) -> Batch 
     Batch {
         deadline: Instant::now() + Duration::from_secs(5),
         refunds: returns,
+        charges: vec![],
         reservations: asks,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::{back, batch, numbers, one, open, take, try_one, until};
-use quotagate_quota::protocol::{Adjustment, MAX_UNITS, Reservation, Window};
+use quotagate_quota::protocol::{Adjustment, Fixed, MAX_UNITS, Reservation};
 use quotagate_store::control::Key;
 use quotagate_store::store::{Batch, Store, StoreError};
 use quotagate_support::cluster::Cluster;
@@ -191,7 +191,7 @@ async fn shifts_windows_by_their_offset(store: &dyn Store) {
     let ask = Reservation { window_s: 7200, offset_s: 3333, ..take("offset", 5, 1) };
     let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let grant = one(store, &ask).await;
-    let window = Window::new(7200, 3333).unwrap();
+    let window = Fixed::new(7200, 3333).unwrap();
     assert!((grant.window - window.number_at(before)) <= 1, "{grant:?}");
     let end = before + Duration::from_millis(grant.reset_ms);
     let off = (end.as_secs() + 3333 + 1) % 7200;

@@ -14,7 +14,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
-use quotagate_quota::protocol::{Adjustment, Grant, MAX_UNITS, Reservation, Window};
+use quotagate_quota::protocol::{Adjustment, Fixed, Grant, Kind, MAX_UNITS, Reservation};
 use quotagate_store::control;
 use quotagate_store::control::ControlStore;
 use quotagate_store::memory::Memory;
@@ -113,18 +113,18 @@ fn system_time() -> Duration {
 }
 
 /// Offsets differ, so that windows begin at different times.
-fn window(key: u32, window_s: u32) -> Window {
-    Window::new(window_s, key % window_s).unwrap()
+fn window(key: u32, window_s: u32) -> Fixed {
+    Fixed::new(window_s, key % window_s).unwrap()
 }
 
 /// The moment at which the window had `reset_ms` left.
-fn moment(window: Window, grant: &Grant) -> Duration {
+fn moment(window: Fixed, grant: &Grant) -> Duration {
     let end = (grant.window + 1) * u64::from(window.seconds()) - u64::from(window.offset());
     Duration::from_secs(end) - Duration::from_millis(grant.reset_ms)
 }
 
 /// Whether one of these windows ends between these moments.
-fn some_ends(windows: &[Window], from: Duration, to: Duration) -> bool {
+fn some_ends(windows: &[Fixed], from: Duration, to: Duration) -> bool {
     windows.iter().any(|window| window.number_at(from - APART) != window.number_at(to + APART))
 }
 
@@ -218,7 +218,8 @@ impl Back {
         let (key, window_s, grant) = &granted[last - self.grant.min(last)];
         let key = if self.stray { "test:p:{nobody}".to_owned() } else { key.clone() };
         let window = grant.window.saturating_add_signed(self.later);
-        Some(Adjustment { key, window_s: *window_s, window, units: self.units })
+        let (kind, window_s, offset_s) = (Kind::Fixed, *window_s, 0);
+        Some(Adjustment { key, kind, window_s, offset_s, window, units: self.units })
     }
 }
 

@@ -1,4 +1,5 @@
 mod identities;
+mod index;
 mod matching;
 mod naming;
 mod quotas;

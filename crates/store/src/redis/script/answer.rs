@@ -106,6 +106,7 @@ pub(super) fn read(
                 quota: whole(quota)?,
                 reset_ms: u64::try_from(reset.as_millis()).ok()?,
                 window: operation.window(sent),
+                window_s: 0,
             }))
         }
         _ => None,
@@ -150,7 +151,7 @@ pub fn lacks_rights(reason: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::{Adjustment, Reservation};
+    use quotagate_quota::protocol::{Adjustment, Kind, Reservation};
 
     use super::super::Call;
     use super::*;
@@ -174,13 +175,22 @@ mod tests {
 
     #[test]
     fn answers_come_in_order_with_the_servers_clock() {
-        let refund = Adjustment { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let (kind, window_s, offset_s) = (Kind::Fixed, 60, 0);
+        let refund = Adjustment {
+            key: "test:p:{*}".to_owned(),
+            kind,
+            window_s,
+            offset_s,
+            window: 6,
+            units: 1,
+        };
         let reservation = &reservation();
         let reserve = Operation::Reserve { index: 0, reservation };
         let operations = [Operation::Refund(&refund), reserve, reserve, reserve];
         let now_ms = 7 * 60_000 + 17_863;
         let reply = [now_ms, -3, 1, 0, 3, 57, 100, -1, 0, 0, -2, 0, 0].map(Value::Int).to_vec();
-        let grant = Grant { granted: 3, used: 57, quota: 100, reset_ms: 42_137, window: 7 };
+        let grant =
+            Grant { granted: 3, used: 57, quota: 100, reset_ms: 42_137, window: 7, window_s: 0 };
         let answers = vec![
             Answer::Refunded,
             Answer::Granted(grant),
@@ -211,7 +221,15 @@ mod tests {
             let answer = read(Operation::Reserve { index: 0, reservation }, &reply);
             assert!(matches!(answer, Answer::Failed(StoreError::Refused(_))), "{reply:?}");
         }
-        let refund = Adjustment { key: "test:p:{*}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let (kind, window_s, offset_s) = (Kind::Fixed, 60, 0);
+        let refund = Adjustment {
+            key: "test:p:{*}".to_owned(),
+            kind,
+            window_s,
+            offset_s,
+            window: 6,
+            units: 1,
+        };
         let granted = Value::Array([1_000, 3, 57, 100].map(Value::Int).to_vec());
         assert!(matches!(read(Operation::Refund(&refund), &granted), Answer::Failed(_)));
     }

@@ -173,13 +173,21 @@ const fn double(number: u64) -> [u8; 8] {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::Reservation;
+    use quotagate_quota::protocol::{Kind, Reservation};
 
     use super::*;
 
     #[test]
     fn one_command_carries_several_operations() {
-        let refund = Adjustment { key: "test:q:{a}".to_owned(), window_s: 60, window: 6, units: 1 };
+        let (kind, window_s, offset_s) = (Kind::Fixed, 60, 0);
+        let refund = Adjustment {
+            key: "test:q:{a}".to_owned(),
+            kind,
+            window_s,
+            offset_s,
+            window: 6,
+            units: 1,
+        };
         let reservation = CheckedReservation::new(Reservation {
             key: "test:p:{*}".to_owned(),
             kind: Kind::Fixed,

@@ -7,9 +7,9 @@ use super::Worker;
 use super::call::allocation::Allocation;
 use super::known::local;
 use super::requests::{Stage, Want};
-use crate::config::{Config, Count, Policy};
+use crate::config::Policy;
 use crate::decision::{
-    Admission, Balance, Decision, Held, Outcome, Refusal, Standing, Uncounted, Units,
+    Admission, Balance, Decision, Outcome, Refusal, Standing, Uncounted,
 };
 use crate::evaluate::Check;
 use crate::protocol::OnFailure;
@@ -32,18 +32,10 @@ pub(super) fn uncounted(check: &Check) -> Uncounted {
     Uncounted { policy: check.policy, key: Arc::clone(&check.counter.key) }
 }
 
-/// Units that a request holds until its answer, if its policy counts by answer.
-pub(super) fn held(check: &Check, units: Units, config: &Config) -> Option<Held> {
-    if check.policy(config)?.count == Count::All || units.amount == 0 {
-        return None;
-    }
-    Some(Held { policy: check.policy, counter: check.counter.clone(), units })
-}
-
 impl<W> Worker<W> {
     /// Decides a request with the grants of its call. Without `allocation` the store has not
     /// counted it.
-    pub(super) fn settle(
+    pub(super) fn decide(
         &mut self,
         wants: &mut [Want],
         mut allocation: Option<&mut Allocation>,
@@ -186,7 +178,7 @@ impl<W> Worker<W> {
             };
             let Some((units, balance)) = taken else { continue };
             want.taken = taken;
-            admission.held.extend(held(&want.check, units, &self.config));
+            admission.hold(&want.check, units, &self.config);
             admission.standings.push(standing(&want.check, true, balance));
         }
         admission
