@@ -261,6 +261,21 @@ impl Upstream for Response {
         // The getter returns only the first value.
         self.headers().values(name)
     }
+
+    fn trailer(&self, name: &str) -> Vec<Vec<u8>> {
+        headers(MapType::HttpResponseTrailers).values(name)
+    }
+
+    fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+        metadata(filter, path)
+    }
+}
+
+/// A member of the active stream's dynamic metadata.
+pub fn metadata(filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+    let mut keys = vec!["metadata", "filter_metadata", filter];
+    keys.extend(path.iter().map(AsRef::<str>::as_ref));
+    property(&keys)
 }
 
 fn has_response_header(name: &str) -> bool {

@@ -8,9 +8,7 @@ use super::call::allocation::Allocation;
 use super::known::local;
 use super::requests::{Stage, Want};
 use crate::config::Policy;
-use crate::decision::{
-    Admission, Balance, Decision, Outcome, Refusal, Standing, Uncounted,
-};
+use crate::decision::{Admission, Balance, Decision, Outcome, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
 use crate::protocol::OnFailure;
 use crate::time::Monotonic;

@@ -1,10 +1,10 @@
 //! A request arrives: the worker decides it with known counters and leased units, or lets it wait
 //! for a call.
 
+use super::decide::{standing, uncounted};
 use super::known::RuntimeOverrides;
 use super::lease::Extent;
 use super::requests::{Stage, Waiter, Want};
-use super::decide::{standing, uncounted};
 use super::{Submitted, Ticket, Worker};
 use crate::config::{Policy, Precision};
 use crate::decision::{Admission, Balance, Decision, Refusal, Standing, Units};
