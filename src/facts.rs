@@ -97,9 +97,7 @@ impl Request for Facts {
     }
 
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
-        let mut keys = vec!["metadata", "filter_metadata", filter];
-        keys.extend(path.iter().map(AsRef::<str>::as_ref));
-        host::property(&keys)
+        host::metadata(filter, path)
     }
 
     fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {

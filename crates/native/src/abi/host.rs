@@ -9,7 +9,8 @@ use quotagate_quota::answered::{Answered, is_grpc};
 use quotagate_quota::mark::EXCEEDED;
 use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 
-use super::raw::{self, Buffer, Header, attribute, header_map};
+use super::raw::{self, Buffer, Header, attribute, body, header_map};
+use crate::facts::response_metadata;
 
 /// The stream whose hook runs. It cannot leave the hook or its thread.
 #[derive(Debug)]
@@ -313,6 +314,37 @@ impl<'h> Host<'h> {
         Answered::trailers(status.as_ref().map(|(status, _)| status.as_slice()))
     }
 
+    /// Passes the piece of the request's body that has just come, chunk by chunk.
+    pub fn request_body(&self, read: impl FnMut(&[u8])) {
+        self.body(body::RECEIVED_REQUEST, read);
+    }
+
+    /// The same for the response's body.
+    pub fn response_body(&self, read: impl FnMut(&[u8])) {
+        self.body(body::RECEIVED_RESPONSE, read);
+    }
+
+    fn body(&self, body: u32, mut read: impl FnMut(&[u8])) {
+        // SAFETY: the stream exists.
+        let count = unsafe {
+            raw::envoy_dynamic_module_callback_http_get_body_chunks_size(self.filter, body)
+        };
+        let mut chunks = vec![Buffer::EMPTY; count];
+        // SAFETY: the stream exists, and there is room for as many chunks as there are.
+        let found = count > 0
+            && unsafe {
+                raw::envoy_dynamic_module_callback_http_get_body_chunks(
+                    self.filter,
+                    body,
+                    chunks.as_mut_ptr(),
+                )
+            };
+        for chunk in chunks.into_iter().filter(|_| found) {
+            // SAFETY: Envoy's chunk is valid until the hook ends.
+            read(unsafe { chunk.bytes() });
+        }
+    }
+
     /// Whether the stream ends because Envoy redirects its request internally.
     pub fn is_redirected(&self) -> bool {
         self.attribute(attribute::RESPONSE_CODE_DETAILS)
@@ -350,6 +382,14 @@ impl Upstream for Host<'_> {
 
     fn header(&self, name: &str) -> Vec<Vec<u8>> {
         self.headers(header_map::RESPONSE, name)
+    }
+
+    fn trailer(&self, name: &str) -> Vec<Vec<u8>> {
+        self.headers(header_map::RESPONSE_TRAILERS, name)
+    }
+
+    fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+        response_metadata(self, filter, path)
     }
 }
 
