@@ -225,13 +225,16 @@ impl Counters {
             (None, None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
             (None, None, None) => (Some(policy.quota), QuotaFrom::Policy),
         };
+        let used = counter.unwrap_or_default();
         Ok(Some(Usage {
             domain: domain.to_owned(),
             policy: policy.name.clone(),
             partition: partition.to_owned(),
-            used: counter.unwrap_or_default(),
+            used,
+            debt: Usage::debt(used, quota, policy.settles),
             quota,
             quota_from,
+            kind: policy.kind.clone(),
             window_s: window.seconds(),
             reset_ms: millis(window.remaining_at(now)),
         }))

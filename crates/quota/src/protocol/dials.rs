@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Mode, OnFailure, is_default};
+use super::{Kind, Mode, OnFailure, is_default};
 
 /// The path of the call; its query is `domain=<domain>`. Its body is a [`Report`], or empty.
 pub const TELEMETRY_PATH: &str = "/v1/telemetry";
@@ -75,7 +75,10 @@ pub struct PolicyReport {
     pub name: String,
     /// Units per window, for a partition without another quota.
     pub quota: u64,
-    /// Length of its window in seconds.
+    /// The kind of its window. Left out if it is fixed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub kind: Kind,
+    /// Length of its window in seconds; 0 for a calendar window.
     pub window_s: u32,
     /// Whether each partition's window is shifted by a time of its own.
     pub stagger: bool,
@@ -90,6 +93,10 @@ pub struct PolicyReport {
     /// Whether a tier or `quota_from` can give a partition another quota.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tiers: bool,
+    /// Whether the real cost of a request replaces the reserved one, so that a counter may have
+    /// debt.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub settles: bool,
     /// Requests that it counted and that were let through.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub admitted: u64,
