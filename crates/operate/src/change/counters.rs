@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_quota::protocol::Window;
+use quotagate_quota::protocol::{SLICES, Window};
 
 use super::history::History;
 use super::overrides::{
@@ -25,8 +25,6 @@ use crate::{Fault, millis};
 use quotagate_store::control::{FoundKeys, HashName, Key, KeyState};
 use quotagate_store::store::StoreError;
 use quotagate_store::window::{CounterId, Place};
-
-use crate::watch::SLIDING;
 
 /// Counters that are read together.
 const TOGETHER: usize = 16;
@@ -228,13 +226,16 @@ impl Counters {
             (None, None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
             (None, None, None) => (Some(policy.quota), QuotaFrom::Policy),
         };
+        let used = counter.unwrap_or_default();
         Ok(Some(Usage {
             domain: domain.to_owned(),
             policy: policy.name.clone(),
             partition: partition.to_owned(),
-            used: counter.unwrap_or_default(),
+            used,
+            debt: Usage::debt(used, quota, policy.settles),
             quota,
             quota_from,
+            kind: policy.kind.clone(),
             window_s: place.window_s().max(policy.window_s),
             reset_ms: reset_ms(&window, &place, now),
         }))
@@ -294,7 +295,10 @@ impl Counters {
 
 /// The number that the watched window has.
 const fn number_of(place: &Place) -> u64 {
-    if let CounterId::Sliding(_) = place.id { SLIDING } else { place.number }
+    match place.id {
+        CounterId::Sliding(_) => place.number / SLICES as u64,
+        _ => place.number,
+    }
 }
 
 /// Milliseconds until the window ends. After the length of a sliding window, nothing is used

@@ -94,6 +94,10 @@ pub struct PolicyReport {
     /// Whether a tier or `quota_from` can give a partition another quota.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tiers: bool,
+    /// Whether the real cost of a request replaces the reserved one, so that a counter may have
+    /// debt.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub settles: bool,
     /// Requests that it counted and that were let through.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub admitted: u64,
