@@ -56,6 +56,7 @@ pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
             bytes: read.bytes,
             requests: read.requests,
             units: read.units,
+            without_cost: read.without_cost,
             without_field: read.without_field,
             not_counted: read.not_counted,
             without_user: read.without_user,

@@ -37,6 +37,8 @@ pub struct Reading {
     pub requests: u64,
     /// Their units.
     pub units: u64,
+    /// Requests without a whole number in the field of the cost. Each counts as one unit.
+    pub without_cost: u64,
     /// Requests without the field for the user.
     pub without_field: u64,
     /// Requests with empty fields: no policy counted them, or their fields were lost.

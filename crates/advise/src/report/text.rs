@@ -66,6 +66,10 @@ impl Advice {
             "requests have no field for the user and are left out: another log format, or no policy counted them",
         );
         note(read.without_user, "requests have no user and are left out");
+        note(
+            read.without_cost,
+            "requests have no whole number in the field of the cost and count as one unit each",
+        );
         note(read.not_selected, "requests are of other policies or paths");
         note(read.malformed, "lines are malformed and left out");
         for line in &read.malformed_first {

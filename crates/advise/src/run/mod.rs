@@ -229,7 +229,7 @@ impl Job<'_> {
 
     /// Counts a request in each of its windows; false if one of them has no number.
     fn push(&self, request: &Request<'_>, lanes: &mut [Lane<'_>]) -> bool {
-        let (user, units) = (xxh3_64(&request.key), request.cost);
+        let (user, units) = (xxh3_64(&request.key), request.units());
         if lanes.iter_mut().any(|lane| lane.numbers.at(request.time_ms).is_none()) {
             return false;
         }

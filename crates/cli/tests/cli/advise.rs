@@ -260,6 +260,33 @@ fn windows_follow_the_calendar_or_slide() {
     assert!(out.contains("    window: 1m\n    sliding: true\n"), "{out}");
 }
 
+/// The example of `docs/operate/advise.md`.
+#[test]
+fn a_token_quota_is_judged_by_the_cost_in_the_log() {
+    let page = include_str!("../../../../docs/operate/advise.md");
+    let (_, section) = page.split_once("## Costs that are known afterwards\n").unwrap();
+    let block = |text: &'static str, fence: &str| {
+        let (_, rest) = text.split_once(fence).unwrap();
+        rest.split_once("```").unwrap()
+    };
+    let (log, after) = block(section, "```json\n");
+    let (_, command) = after.split_once("`quotagate advise ").unwrap();
+    let (flags, _) = command.split_once(" access.log`").unwrap();
+    let (printed, _) = block(after, "```\n");
+
+    let directory = tempfile::tempdir().unwrap();
+    let [file] = write(directory.path(), [("access.log", log.as_bytes())]);
+    let (out, _) = ends(0, &flags.split(' ').chain([file.as_str()]).collect::<Vec<_>>());
+    assert_eq!(printed.lines().count(), 2, "{printed}");
+    for line in printed.lines() {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    assert!(out.contains("units above it"), "{out}");
+    let (json, _) = ends(0, &["--json", "--cost-field", "cost", &file]);
+    let advice: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(advice["read"]["without_cost"], 1);
+}
+
 #[test]
 fn an_unknown_time_field_is_reported_with_the_known_fields() {
     let directory = tempfile::tempdir().unwrap();
