@@ -2,11 +2,11 @@
 //! users.
 //!
 //! A **user** is the party that a request is counted for, by default the partition that the filter
-//! logs. A **user-window** is one user in one window. Windows are like the store's, on the log's own
-//! clock, by the time at which requests began: fixed, `floor(time / window)`; by the calendar of a
-//! time zone; or sliding, with a user-window for each slice. A quota refuses a user-window with more
-//! units than the quota, and it refuses a user if it refuses any of that user's windows. Requests
-//! that were refused when the log was written count, too.
+//! logs. A **user-window** is one user in one window. Windows are like the store's, on the log's
+//! own clock, by the time at which requests began: fixed, `floor(time / window)`; by the calendar
+//! of a time zone; or sliding, with a user-window for each slice. A quota refuses a user-window
+//! with more units than the quota, and it refuses a user if it refuses any of that user's windows.
+//! Requests that were refused when the log was written count, too.
 //!
 //! Logs are read once, on all processors, in bounded memory: [`Options::memory`] for tables, and in
 //! addition

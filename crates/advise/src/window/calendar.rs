@@ -163,7 +163,7 @@ mod tests {
             let calendar = calendar(unit, zone);
             let mut last: Option<((i16, i32), i64)> = None;
             let mut part = Part { begin: 0, seconds: 0..0 };
-            let step = if days > 20 { 30 * 60 } else { 60 };
+            let step = if *days > 20 { 30 * 60 } else { 60 };
             for number in 0..days * 24 * 3600 / step {
                 let at = second(from) + number * step;
                 let local =
