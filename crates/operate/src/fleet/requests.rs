@@ -116,7 +116,7 @@ mod tests {
     const NOW: u64 = 1_000_000_000;
 
     fn series(policy: &str, age_ms: u64, admitted: &[u64], failed: &[u64]) -> Series {
-        let counts = [admitted.to_vec(), vec![], vec![], vec![], failed.to_vec()];
+        let counts = [admitted.to_vec(), vec![], vec![], vec![], vec![], failed.to_vec()];
         Series { domain: "d".to_owned(), policy: policy.to_owned(), age_ms, counts }
     }
 

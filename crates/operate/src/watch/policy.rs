@@ -185,7 +185,13 @@ impl PolicyMetrics {
     /// Adds the requests that a proxy reported.
     pub fn reported(&self, report: &PolicyReport, now: Instant) {
         let PolicyReport {
-            admitted, refused, shadow_refused, marked, missing_identity, store_error, ..
+            admitted,
+            refused,
+            shadow_refused,
+            marked,
+            missing_identity,
+            store_error,
+            ..
         } = *report;
         let counts = [admitted, refused, shadow_refused, marked, missing_identity, store_error];
         for (counter, count) in self.requests.iter().zip(counts) {

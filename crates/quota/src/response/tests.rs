@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::config::Config;
 use crate::decision::{Admission, Balance, Decision, Refusal, Standing, Uncounted};
+use crate::protocol::Mode;
 
 const NOW: Now = Now {
     monotonic: Monotonic::new(Duration::from_millis(1_500)),

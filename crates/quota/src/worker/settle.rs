@@ -13,7 +13,7 @@ use crate::decision::{
     Admission, Balance, Decision, Held, Outcome, Refusal, Standing, Uncounted, Units,
 };
 use crate::evaluate::Check;
-use crate::protocol::OnFailure;
+use crate::protocol::{Mode, OnFailure};
 use crate::time::Monotonic;
 
 /// Why a request is not admitted.
@@ -226,6 +226,8 @@ fn outcome(want: &Want, admitted: bool) -> Option<(Outcome, bool)> {
     match want.stage {
         Stage::Taken | Stage::Leased => admitted.then_some((Outcome::Admitted, true)),
         Stage::Granted(_) => admitted.then_some((Outcome::Admitted, false)),
+        // A request that another policy refuses is not marked.
+        Stage::Refused { .. } if want.check.mode == Mode::Mark && !admitted => None,
         Stage::Refused { by_store, .. } => Some((exceeded(want.check.mode), !by_store)),
         Stage::Open => Some((Outcome::StoreError, false)),
     }

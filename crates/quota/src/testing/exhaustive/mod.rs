@@ -24,7 +24,7 @@ use std::sync::Arc;
 use super::invariants::ModelStore;
 use crate::config::Config;
 use crate::evaluate::{Check, Counter};
-use crate::protocol::{Mode, Reservation, ReserveRequest};
+use crate::protocol::{Reservation, ReserveRequest};
 use network::Repeats;
 use node::Node;
 use properties::Property;

@@ -14,7 +14,7 @@ use super::invariants::{ModelStore, Random};
 use crate::config::{Config, Precision};
 use crate::decision::Decision;
 use crate::evaluate::{Check, Counter};
-use crate::protocol::ReserveRequest;
+use crate::protocol::{Mode, ReserveRequest};
 use crate::time::Monotonic;
 use crate::worker::{CallId, Submitted, Worker};
 
