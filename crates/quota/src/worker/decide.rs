@@ -11,7 +11,7 @@ use super::telemetry::exceeded;
 use crate::config::Policy;
 use crate::decision::{Admission, Balance, Decision, Outcome, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
-use crate::protocol::OnFailure;
+use crate::protocol::{Mode, OnFailure};
 use crate::time::Monotonic;
 
 /// Why a request is not admitted.
@@ -216,6 +216,8 @@ fn outcome(want: &Want, admitted: bool) -> Option<(Outcome, bool)> {
     match want.stage {
         Stage::Taken | Stage::Leased => admitted.then_some((Outcome::Admitted, true)),
         Stage::Granted(_) => admitted.then_some((Outcome::Admitted, false)),
+        // A request that another policy refuses is not marked.
+        Stage::Refused { .. } if want.check.mode == Mode::Mark && !admitted => None,
         Stage::Refused { by_store, .. } => Some((exceeded(want.check.mode), !by_store)),
         Stage::Open => Some((Outcome::StoreError, false)),
     }

@@ -9,6 +9,7 @@ use super::{Submitted, Ticket, Worker};
 use crate::config::{Policy, Precision};
 use crate::decision::{Admission, Balance, Decision, Refusal, Standing, Units};
 use crate::evaluate::Check;
+use crate::protocol::Mode;
 use crate::time::Monotonic;
 
 /// Whether the store must be asked about a request.
@@ -165,7 +166,8 @@ impl<W> Worker<W> {
                 self.leases.undo(&check.counter, check.cost.get());
             }
         }
-        standings.retain(|standing| !standing.granted);
+        // A request that is refused is not marked.
+        standings.retain(|standing| !standing.granted && standing.mode != Mode::Mark);
         self.telemetry.count_standings(&standings);
         Refusal { standings, until }
     }

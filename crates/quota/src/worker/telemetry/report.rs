@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn partition_by_takes_turns_and_displaces_nothing_else() {
         let refused = vec![Refusals { key: "k".repeat(384), requests: 1 }; 8];
-        for (policies, refused) in [(40, refused), (64, Vec::new())] {
+        for (policies, refused) in [(36, refused), (64, Vec::new())] {
             let config = config(policies, |i| format!("{i:0>26}"));
             let (mut turn, mut said) = (0, vec![false; policies]);
             for _ in 0..policies {

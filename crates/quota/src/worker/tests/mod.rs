@@ -9,6 +9,7 @@ mod failure;
 mod faults;
 mod inspect;
 mod lease;
+mod mark;
 mod partial;
 mod shadow;
 mod statistics;
