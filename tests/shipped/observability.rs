@@ -128,6 +128,7 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
     let policy = PolicyReport {
         name: "per-caller".to_owned(),
         quota: 9,
+        kind: quotagate_quota::protocol::Kind::Fixed,
         window_s: 60,
         stagger: false,
         mode: Mode::Enforce,
@@ -137,6 +138,7 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
         admitted: 5,
         refused: 4,
         shadow_refused: 3,
+        marked: 6,
         missing_identity: 2,
         store_error: 1,
     };

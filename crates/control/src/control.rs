@@ -32,10 +32,12 @@ impl Control {
 impl Hooks for Control {
     fn observe(&self, event: Event<'_>) {
         match event {
-            Event::Received { reservations, refunds } => self.metrics.items(reservations, refunds),
+            Event::Received { reservations, refunds, .. } => {
+                self.metrics.items(reservations, refunds);
+            }
             Event::Undone(grants) => self.metrics.undone(grants),
             Event::Answered { status, took } => self.metrics.call(status, took),
-            Event::Invalid(_) | Event::Refunded(_) | Event::Settled(..) => {}
+            Event::Invalid(_) | Event::Refunded(_) | Event::Charged(_) | Event::Settled(..) => {}
         }
         self.operate.observe(event);
     }

@@ -121,7 +121,7 @@ impl Hooks for Operate {
             Event::Refunded(refund) => self.watch.refunded(&refund.key, refund.units),
             Event::Settled(ask, settled) => self.watch.settled(ask, settled),
             Event::Answered { took, .. } => self.watch.calls.add(took),
-            Event::Received { .. } | Event::Undone(_) => {}
+            Event::Received { .. } | Event::Charged(_) | Event::Undone(_) => {}
         }
     }
 

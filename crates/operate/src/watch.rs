@@ -29,6 +29,7 @@ pub use self::calls::{Calls, Totals};
 pub use self::picture::{Pace, Series, Sighting, Wanted};
 use self::policy::{Families, PolicyMetrics};
 pub use self::policy::{STEP, STEPS};
+pub use self::table::SLIDING;
 use self::table::{Seen, Sight, Table};
 use self::top::Sketch;
 use crate::api::{QuotaFrom, Refused, Usage};

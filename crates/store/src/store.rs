@@ -9,6 +9,7 @@ use quotagate_quota::protocol::{Adjustment, Grant, Invalid, Reservation, Window}
 
 use crate::control::ControlStore;
 pub use crate::error::StoreError;
+use crate::window::known;
 
 /// The pause between two looks at a backend that seems silent. If this process was stopped for a
 /// moment, it reads the waiting answers in between.
@@ -48,7 +49,7 @@ pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
 /// ```
 /// use std::time::{Duration, Instant};
 ///
-/// use quotagate_quota::protocol::Reservation;
+/// use quotagate_quota::protocol::{Kind, Reservation};
 /// use quotagate_store::memory::{Memory, steady_clock};
 /// use quotagate_store::store::{Batch, CheckedReservation, Store};
 ///
@@ -57,6 +58,7 @@ pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
 /// let store = Memory::new(steady_clock());
 /// let reservation = CheckedReservation::new(Reservation {
 ///     key: "shop:per-user:{alice}".to_owned(),
+///     kind: Kind::Fixed,
 ///     window_s: 86_400,
 ///     offset_s: 0,
 ///     quota: 10,
@@ -67,7 +69,7 @@ pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
 ///     shadow: false,
 /// })?;
 /// let deadline = Instant::now() + Duration::from_millis(100);
-/// let batch = Batch { deadline, refunds: vec![], reservations: vec![reservation.clone()] };
+/// let batch = Batch { deadline, refunds: vec![], charges: vec![], reservations: vec![reservation.clone()] };
 ///
 /// let grant = store.reserve(&batch).await.remove(0)?;
 /// assert_eq!((grant.granted, grant.used), (4, 4));
@@ -140,6 +142,8 @@ pub struct Batch {
     pub deadline: Instant,
     /// Units to refund, each checked with [`Adjustment::check`].
     pub refunds: Vec<Adjustment>,
+    /// Units to charge beyond any quota, each checked with [`Adjustment::check`].
+    pub charges: Vec<Adjustment>,
     /// Units to reserve.
     pub reservations: Vec<CheckedReservation>,
 }
@@ -157,25 +161,32 @@ impl CheckedReservation {
     /// # Errors
     /// The first field out of its bounds.
     pub fn new(reservation: Reservation) -> Result<Self, Invalid> {
-        let window = reservation.check()?;
-        Ok(Self { reservation, window })
+        let window = Self::window_of(&reservation)?;
+        Ok(Self::within(reservation, window))
     }
 
-    /// A reservation whose [check](Reservation::check) returned `window`.
+    /// Checks every field, and returns the window.
+    pub(crate) fn window_of(reservation: &Reservation) -> Result<Window, Invalid> {
+        known(reservation.check()?)
+    }
+
+    /// A reservation in `window`, which [`window_of`](Self::window_of) returned for it.
     pub(crate) const fn within(reservation: Reservation, window: Window) -> Self {
         Self { reservation, window }
     }
 
     /// The window that it counts in.
-    pub const fn window(&self) -> Window {
-        self.window
+    pub const fn window(&self) -> &Window {
+        &self.window
     }
 
     /// The refund of `grant`; `None` if nothing was granted.
     pub fn refund_of(&self, grant: &Grant) -> Option<Adjustment> {
         (grant.granted > 0).then(|| Adjustment {
             key: self.reservation.key.clone(),
-            window_s: self.window.seconds(),
+            kind: self.reservation.kind.clone(),
+            window_s: self.reservation.window_s,
+            offset_s: self.reservation.offset_s,
             window: grant.window,
             units: grant.granted,
         })

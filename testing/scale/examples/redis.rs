@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use quotagate_quota::protocol::{MAX_WINDOW_S, Reservation};
+use quotagate_quota::protocol::{Kind, MAX_WINDOW_S, Reservation};
 use quotagate_store::store::{Batch, CheckedReservation, Store};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
@@ -97,8 +97,12 @@ async fn call(store: &dyn Store, partitions: impl Iterator<Item = u32>) -> Resul
         })
     });
     let deadline = Instant::now() + Duration::from_secs(5);
-    let batch =
-        Batch { deadline, refunds: Vec::new(), reservations: asks.collect::<Result<_, _>>()? };
+    let batch = Batch {
+        deadline,
+        refunds: Vec::new(),
+        charges: Vec::new(),
+        reservations: asks.collect::<Result<_, _>>()?,
+    };
     for settled in store.reserve(&batch).await {
         settled?;
     }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use quotagate_quota::protocol::Window;
+use quotagate_quota::protocol::Fixed;
 use quotagate_quota::time::Monotonic;
 
 /// What was demanded and admitted.
 pub struct Audit {
     quota: u64,
-    window: Window,
+    window: Fixed,
     /// The time since the Unix epoch at the origin of the proxies' clock.
     epoch: Duration,
     /// By window, counted from the first, and by partition.
@@ -43,7 +43,7 @@ impl Audit {
     /// An audit of a run that begins at `epoch` and lasts for `length`.
     pub fn new(
         quota: u64,
-        window: Window,
+        window: Fixed,
         epoch: Duration,
         length: Duration,
         partitions: usize,
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn one_excess_unit_is_detected() {
         let mut audit =
-            Audit::new(2, Window::new(10, 0).unwrap(), EPOCH, Duration::from_secs(20), 3);
+            Audit::new(2, Fixed::new(10, 0).unwrap(), EPOCH, Duration::from_secs(20), 3);
         for ms in [0, 1, 9_999] {
             audit.demand(1, Duration::from_millis(ms)).unwrap();
         }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quotagate_quota::protocol::{
-    Adjustment, Grant, Reservation, ReserveReply, ReserveRequest, Window,
+    Adjustment, Fixed, Grant, Reservation, ReserveReply, ReserveRequest,
 };
 
 use crate::traffic::partition_of;
 
 /// All counters, by partition: one policy, one window.
 pub struct Store {
-    window: Window,
+    window: Fixed,
     counters: Vec<Counter>,
     /// The work since it was last taken.
     pub work: Work,
@@ -38,7 +38,7 @@ struct Counter {
 
 impl Store {
     /// A store without counters.
-    pub fn new(partitions: usize, window: Window) -> Self {
+    pub fn new(partitions: usize, window: Fixed) -> Self {
         Self { window, counters: vec![Counter::default(); partitions], work: Work::default() }
     }
 
@@ -58,8 +58,8 @@ impl Store {
     }
 
     fn take(&mut self, ask: &Reservation<&str>, now: Duration) -> Result<Grant> {
-        let window = ask.check()?;
-        let number = window.number_at(now);
+        ask.check()?;
+        let number = self.window.number_at(now);
         let counter = self.counter(ask.key)?;
         if counter.number != number {
             *counter = Counter { number, used: 0 };
@@ -71,13 +71,14 @@ impl Store {
         let used = counter.used;
         self.work.reservations += 1;
         // The script reads whole milliseconds of its clock.
-        let reset = window.remaining_at(Duration::from_millis(now.as_millis() as u64));
+        let reset = self.window.remaining_at(Duration::from_millis(now.as_millis() as u64));
         Ok(Grant {
             granted: needed + spare,
             used,
             quota: ask.quota,
             reset_ms: reset.as_millis() as u64,
             window: number,
+            window_s: 0,
         })
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use quotagate_quota::evaluate::{Check, Counter};
-use quotagate_quota::protocol::Window;
+use quotagate_quota::protocol::{Fixed, Mode};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp, Zipf};
@@ -21,7 +21,7 @@ pub struct Traffic {
     gap: Exp<f64>,
     rank: Zipf<f64>,
     quota: u64,
-    window: Window,
+    window: Fixed,
 }
 
 /// A request.
@@ -38,7 +38,7 @@ impl Traffic {
     ///
     /// # Errors
     /// When the rate or the exponent is impossible.
-    pub fn new(setup: &Setup, window: Window) -> Result<Self> {
+    pub fn new(setup: &Setup, window: Fixed) -> Result<Self> {
         let fleet = setup.fleet;
         Ok(Self {
             random: Xoshiro256PlusPlus::seed_from_u64(setup.seed),
@@ -71,8 +71,8 @@ impl Traffic {
     /// request.
     pub fn check(&self, partition: usize) -> Check {
         let key = format!("{BEFORE}{partition:010}}}").into();
-        let counter = Counter { key, quota: self.quota, window: self.window };
-        Check { policy: 0, counter, cost: NonZeroU64::MIN, enforced: true }
+        let counter = Counter { key, quota: self.quota, window: self.window.into() };
+        Check { policy: 0, counter, cost: NonZeroU64::MIN, mode: Mode::Enforce }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quotagate_quota::decision::{Admission, Decision};
-use quotagate_quota::protocol::Window;
+use quotagate_quota::protocol::Fixed;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{CallId, Submitted, Worker};
 
@@ -112,7 +112,7 @@ pub fn run(setup: &Setup, mut progress: impl FnMut(f64)) -> Result<Report> {
 
 impl World {
     fn new(setup: &Setup) -> Result<Self> {
-        let window = Window::new(setup.window_s.get(), 0).context("a window of this length")?;
+        let window = Fixed::new(setup.window_s.get(), 0).context("a window of this length")?;
         let epoch = Duration::from_secs(EPOCH_S - EPOCH_S % u64::from(setup.window_s.get()));
         let config = setup.config()?;
         let partitions = setup.fleet.partitions.get() as usize;

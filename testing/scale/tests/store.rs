@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use quotagate_quota::protocol::{Adjustment, Reservation, ReserveReply, ReserveRequest, Window};
+use quotagate_quota::protocol::{
+    Adjustment, Fixed, Kind, Reservation, ReserveReply, ReserveRequest,
+};
 use quotagate_scale::store::Store;
 use quotagate_store::memory::Memory;
 use quotagate_store::store::{Batch, CheckedReservation, Store as _};
@@ -43,7 +45,7 @@ fn simulated_store_grants_what_the_real_store_grants() {
     let clock = Arc::new(Mutex::new(Duration::from_secs(1_000)));
     let told = Arc::clone(&clock);
     let real = Memory::new(Arc::new(move || *told.lock().unwrap()));
-    let window = Window::new(WINDOW_S, 0).unwrap();
+    let window = Fixed::new(WINDOW_S, 0).unwrap();
     let mut simulated = Store::new(PARTITIONS, window);
     let (mut granted, mut refused) = (0, 0);
     for _ in 0..2_000 {
@@ -54,7 +56,9 @@ fn simulated_store_grants_what_the_real_store_grants() {
         };
         let mut back = |_| Adjustment {
             key: key(random),
+            kind: Kind::Fixed,
             window_s: WINDOW_S,
+            offset_s: 0,
             window: window.number_at(now) - u64::from(random.random_bool(0.2)),
             units: random.random_range(1..10),
         };
@@ -64,11 +68,17 @@ fn simulated_store_grants_what_the_real_store_grants() {
         let asks =
             reservations.iter().cloned().map(|ask| CheckedReservation::new(ask).unwrap()).collect();
         let deadline = Instant::now() + Duration::from_secs(60);
-        let batch = Batch { deadline, refunds: refunds.clone(), reservations: asks };
+        let batch =
+            Batch { deadline, refunds: refunds.clone(), charges: vec![], reservations: asks };
         let expected = real.reserve(&batch).now_or_never().unwrap();
 
-        let body =
-            serde_json::to_vec(&ReserveRequest { budget_ms: 50, refunds, reservations }).unwrap();
+        let body = serde_json::to_vec(&ReserveRequest {
+            budget_ms: 50,
+            refunds,
+            charges: vec![],
+            reservations,
+        })
+        .unwrap();
         let reply: ReserveReply =
             serde_json::from_slice(&simulated.carry_out(&body, now).unwrap()).unwrap();
         for (expected, outcome) in expected.iter().zip(&reply.grants) {

@@ -112,16 +112,18 @@ pub fn check(store: &RedisStore) -> Result<StoreUrl, String> {
 }
 
 fn owned(request: ReserveRequest<Arc<str>>) -> ReserveRequest {
-    let ReserveRequest { budget_ms, refunds, reservations } = request;
-    let refund = |Adjustment { key, window_s, window, units }: Adjustment<Arc<str>>| Adjustment {
-        key: String::from(&*key),
-        window_s,
-        window,
-        units,
+    let ReserveRequest { budget_ms, refunds, charges, reservations } = request;
+    let adjustment = |a: Adjustment<Arc<str>>| Adjustment {
+        key: String::from(&*a.key),
+        kind: a.kind,
+        window_s: a.window_s,
+        offset_s: a.offset_s,
+        window: a.window,
+        units: a.units,
     };
     let reservation = |r: Reservation<Arc<str>>| Reservation {
         key: String::from(&*r.key),
-        kind: Kind::Fixed,
+        kind: r.kind,
         window_s: r.window_s,
         offset_s: r.offset_s,
         quota: r.quota,
@@ -133,7 +135,8 @@ fn owned(request: ReserveRequest<Arc<str>>) -> ReserveRequest {
     };
     ReserveRequest {
         budget_ms,
-        refunds: refunds.into_iter().map(refund).collect(),
+        refunds: refunds.into_iter().map(adjustment).collect(),
+        charges: charges.into_iter().map(adjustment).collect(),
         reservations: reservations.into_iter().map(reservation).collect(),
     }
 }

@@ -1,7 +1,7 @@
 //! Domains and their policies.
 
 use quotagate_quota::protocol::dials::PartitionEntry;
-use quotagate_quota::protocol::{Mode, OnFailure};
+use quotagate_quota::protocol::{Kind, Mode, OnFailure};
 use serde::{Deserialize, Serialize};
 
 use super::dial::DialEntry;
@@ -30,7 +30,10 @@ pub struct PolicyInfo {
     pub name: String,
     /// Units per window of a partition that no tier and no override applies to.
     pub quota: u64,
-    /// Length of its window in seconds.
+    /// The kind of its window.
+    #[serde(default, skip_serializing_if = "Kind::is_fixed")]
+    pub kind: Kind,
+    /// Length of its window in seconds; 0 for a calendar window.
     pub window_s: u32,
     /// Whether each partition's window has its own offset.
     pub stagger: bool,

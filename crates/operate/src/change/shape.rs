@@ -190,6 +190,7 @@ mod tests {
         PolicyInfo {
             name: "p".to_owned(),
             quota: 5,
+            kind: quotagate_quota::protocol::Kind::Fixed,
             window_s: 60,
             stagger: false,
             mode: Mode::Enforce,

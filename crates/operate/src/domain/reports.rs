@@ -109,7 +109,7 @@ impl Known {
 fn is_sound(policy: &PolicyReport) -> bool {
     is_policy(&policy.name)
         && policy.quota <= MAX_UNITS
-        && Window::new(policy.window_s, 0).is_some()
+        && Window::of(&policy.kind, policy.window_s, 0).is_some()
 }
 
 /// The entry of a policy after a report. If the report does not say what the policy counts by, the
@@ -117,8 +117,19 @@ fn is_sound(policy: &PolicyReport) -> bool {
 fn info(policy: &PolicyReport, said: Option<Vec<PartitionEntry>>, seen_ms: u64) -> PolicyInfo {
     let PolicyReport { quota, window_s, stagger, mode, on_failure, tiers, .. } = *policy;
     let partition_by = policy.partition_by.clone().filter(|entries| is_printable(entries)).or(said);
-    let name = policy.name.clone();
-    PolicyInfo { name, quota, window_s, stagger, mode, on_failure, partition_by, tiers, seen_ms }
+    let (name, kind) = (policy.name.clone(), policy.kind.clone());
+    PolicyInfo {
+        name,
+        quota,
+        kind,
+        window_s,
+        stagger,
+        mode,
+        on_failure,
+        partition_by,
+        tiers,
+        seen_ms,
+    }
 }
 
 /// Whether a field can hold it, and operators can read it.

@@ -1,7 +1,7 @@
 //! A picture as the fields of a hash: one item each. What cannot be read, or is out of its bounds,
 //! is ignored item by item: anything may have written it.
 
-use quotagate_quota::protocol::{MAX_UNITS, MAX_WINDOW_S};
+use quotagate_quota::protocol::{MAX_CALENDAR_S, MAX_UNITS};
 use quotagate_store::control::{Field, MAX_PUBLISHED, MAX_VALUE};
 use quotagate_store::key::{is_domain, is_policy};
 use serde::{Deserialize, Serialize};
@@ -137,7 +137,7 @@ fn is_sound_usage(usage: &Usage) -> bool {
     is_key(domain, policy, partition)
         && *used <= MAX_UNITS
         && quota.is_some_and(|quota| quota <= MAX_UNITS)
-        && (1..=MAX_WINDOW_S).contains(window_s)
+        && (1..=MAX_CALENDAR_S).contains(window_s)
         && *reset_ms <= u64::from(*window_s).saturating_mul(1000)
 }
 

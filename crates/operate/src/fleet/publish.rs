@@ -126,7 +126,7 @@ async fn register(
 mod tests {
     use std::sync::Arc;
 
-    use quotagate_quota::protocol::{Grant, Reservation};
+    use quotagate_quota::protocol::{Grant, Kind, Reservation};
     use quotagate_store::store::{CheckedReservation, Store};
 
     use super::*;
@@ -145,7 +145,8 @@ mod tests {
             count_denied: false,
             shadow: false,
         });
-        let grant = Grant { granted: 1, used: 1, quota: 10, reset_ms: 60_000, window: 7 };
+        let grant =
+            Grant { window_s: 0, granted: 1, used: 1, quota: 10, reset_ms: 60_000, window: 7 };
         watch.settled(&ask.unwrap(), &Ok(grant));
         watch.calls.add(Duration::from_millis(1));
     }

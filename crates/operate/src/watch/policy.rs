@@ -101,6 +101,7 @@ impl Families {
                 request("admitted"),
                 request("refused"),
                 request("shadow_refused"),
+                request("marked"),
                 self.missing_identity.get_or_create_owned(&named),
                 request("store_error"),
             ],
@@ -124,7 +125,7 @@ pub struct PolicyMetrics {
     unreachable: Counter,
     failed: Counter,
     /// In the order of [`PolicyReport`]'s counts.
-    requests: [Counter; 5],
+    requests: [Counter; 6],
     units_granted: Counter,
     units_refused: Counter,
     units_refunded: Counter,
@@ -139,11 +140,11 @@ struct Step {
 }
 
 /// Requests by outcome, in the order of [`PolicyReport`]'s counts.
-type Counts = [u64; 5];
+type Counts = [u64; 6];
 
 impl Step {
     const fn at(begun: Instant) -> Self {
-        Self { begun, counts: [0; 5] }
+        Self { begun, counts: [0; 6] }
     }
 }
 
@@ -184,9 +185,15 @@ impl PolicyMetrics {
     /// Adds the requests that a proxy reported.
     pub fn reported(&self, report: &PolicyReport, now: Instant) {
         let PolicyReport {
-            admitted, refused, shadow_refused, missing_identity, store_error, ..
+            admitted,
+            refused,
+            shadow_refused,
+            marked,
+            missing_identity,
+            store_error,
+            ..
         } = *report;
-        let counts = [admitted, refused, shadow_refused, missing_identity, store_error];
+        let counts = [admitted, refused, shadow_refused, marked, missing_identity, store_error];
         for (counter, count) in self.requests.iter().zip(counts) {
             counter.inc_by(count.min(MOST));
         }
@@ -207,7 +214,7 @@ impl PolicyMetrics {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         advance(&mut recent, now);
         let age = now.saturating_duration_since(recent.back()?.begun);
-        let mut counts: [Vec<u64>; 5] = Default::default();
+        let mut counts: [Vec<u64>; 6] = Default::default();
         for (index, column) in counts.iter_mut().enumerate() {
             let count = |step: &Step| step.counts.get(index).copied().unwrap_or_default();
             if recent.iter().any(|step| count(step) > 0) {
@@ -233,7 +240,7 @@ fn advance(recent: &mut VecDeque<Step>, now: Instant) {
             recent.pop_front();
         }
     }
-    if recent.iter().all(|step| step.counts == [0; 5]) {
+    if recent.iter().all(|step| step.counts == [0; 6]) {
         recent.clear();
     }
 }
@@ -250,6 +257,7 @@ mod tests {
         let report = |admitted| PolicyReport {
             name: "p".to_owned(),
             quota: 1,
+            kind: quotagate_quota::protocol::Kind::Fixed,
             window_s: 1,
             stagger: false,
             mode: Mode::Enforce,
@@ -259,6 +267,7 @@ mod tests {
             admitted,
             refused: 5,
             shadow_refused: 5,
+            marked: 5,
             missing_identity: 1,
             store_error: 2,
         };
@@ -268,7 +277,7 @@ mod tests {
         metrics.reported(&report(20), at(4));
         metrics.reported(&report(50), at(12));
         let series = metrics.series(at(16)).unwrap();
-        let [admitted, refused, _, missing_identity, store_error] = &series.counts;
+        let [admitted, refused, _, _, missing_identity, store_error] = &series.counts;
         assert_eq!((admitted, refused), (&vec![30, 0, 50, 0], &vec![10, 0, 5, 0]));
         assert_eq!((missing_identity, store_error), (&vec![2, 0, 1, 0], &vec![4, 0, 2, 0]));
         assert_eq!(series.age_ms, 1000);

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quotagate_quota::protocol::{Grant, MAX_UNITS};
+use quotagate_quota::protocol::{Grant, MAX_UNITS, Window};
 
 use quotagate_store::store::CheckedReservation;
 
@@ -63,6 +63,9 @@ impl Seen {
     }
 }
 
+/// The number of every sliding window.
+pub const SLIDING: u64 = 0;
+
 /// A partition in the order of fullness, then of names.
 struct Ranked {
     fullness: f64,
@@ -104,10 +107,19 @@ impl Table {
             return Sight::Watched;
         }
         let at = Instant::now();
-        let end = at + Duration::from_millis(grant.reset_ms);
-        let (used, quota, number) = (grant.used, grant.quota, grant.window);
+        let (used, quota) = (grant.used, grant.quota);
+        let (number, left, window_s) = match ask.window() {
+            // It has no end. Without further requests, nothing is used after its length.
+            window @ Window::Sliding(_) => (SLIDING, window.length(), window.seconds()),
+            Window::Fixed(_) | Window::Calendar(_) => (
+                grant.window,
+                Duration::from_millis(grant.reset_ms),
+                grant.window_s.max(ask.window_s),
+            ),
+        };
+        let end = at + left;
         let asked = Some(ask.quota);
-        let seen = Seen { used, quota, asked, window_s: ask.window_s, number, end, at };
+        let seen = Seen { used, quota, asked, window_s, number, end, at };
         let Some(mut shard) = self.shard(&ask.key) else { return Sight::NoRoom };
         let room = shard.len() < MAX_WATCHED / SHARDS;
         match shard.get_mut(ask.key.as_str()) {
@@ -209,7 +221,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::Reservation;
+    use quotagate_quota::protocol::{Kind, Reservation};
 
     use super::*;
 
@@ -226,7 +238,10 @@ mod tests {
             count_denied: false,
             shadow: false,
         });
-        table.see(&ask.unwrap(), &Grant { granted: 1, used, quota: 10, reset_ms: 60_000, window })
+        table.see(
+            &ask.unwrap(),
+            &Grant { window_s: 0, granted: 1, used, quota: 10, reset_ms: 60_000, window },
+        )
     }
 
     #[test]

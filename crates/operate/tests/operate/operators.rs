@@ -13,6 +13,7 @@ pub fn report(names: &[&str]) -> Vec<u8> {
     let policy = |name: &&str| PolicyReport {
         name: (*name).to_owned(),
         quota: 5,
+        kind: quotagate_quota::protocol::Kind::Fixed,
         window_s: 3600,
         stagger: *name == "staggered",
         mode: Mode::Enforce,

@@ -106,7 +106,7 @@ pub(super) fn quotas(policy: &Node<'_>, quota: u64, quotas: &Quotas, counting: &
             "has no effect: workers do not prefetch from a quota below {LEAST_LEASED}",
         ));
     }
-    if let Cost::Fixed(cost) = counting.cost
+    if let Cost::Fixed(cost) = counting.cost.reserve
         && cost.get() > most
         && most > 0
     {

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Mode, OnFailure, is_default};
+use super::{Kind, Mode, OnFailure, is_default};
 
 /// The path of the call; its query is `domain=<domain>`. Its body is a [`Report`], or empty.
 pub const TELEMETRY_PATH: &str = "/v1/telemetry";
@@ -59,7 +59,8 @@ pub struct Dial {
 /// The telemetry of a worker. The store shows it to operators and bases no decision on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Every policy of its configuration, those with `mode: off` included.
+    /// Every policy of its configuration, those with `mode: off` included. A worker with more than
+    /// 64 reports some of them at a time.
     pub policies: Vec<PolicyReport>,
     /// The counters that the worker refused most often without a call since its last report, at
     /// most [`MAX_REFUSALS`].
@@ -74,7 +75,11 @@ pub struct PolicyReport {
     pub name: String,
     /// Units per window, for a partition without another quota.
     pub quota: u64,
-    /// Length of its window in seconds.
+    /// The kind of its window.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub kind: Kind,
+    /// Length of its window in seconds; 0 for a calendar window.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub window_s: u32,
     /// Whether each partition's window is shifted by a time of its own.
     pub stagger: bool,
@@ -98,6 +103,9 @@ pub struct PolicyReport {
     /// Requests that it would have refused outside shadow mode.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shadow_refused: u64,
+    /// Requests that it marked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub marked: u64,
     /// Requests without an identity.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing_identity: u64,

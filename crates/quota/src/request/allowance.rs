@@ -74,6 +74,15 @@ pub(crate) enum Cost {
         /// Larger costs count as this, and so does a cost given more than once. At least `default`.
         max: Option<NonZeroU64>,
     },
+    /// A number in the request's body, which is JSON, says how many.
+    RequestJson {
+        /// The name of the member of the top-level object.
+        member: Box<str>,
+        /// The cost if the body has no such whole number of at least 1, or is too long to be read.
+        default: NonZeroU64,
+        /// Larger costs count as this. At least `default`.
+        max: Option<NonZeroU64>,
+    },
 }
 
 impl Quotas {
@@ -169,10 +178,10 @@ impl Tiers {
 }
 
 impl Cost {
-    /// The units that the request with these `facts` takes.
+    /// The units that the request with these `facts` takes, as long as its body is not read.
     pub(crate) fn of<'c>(&'c self, facts: &Facts<'c>) -> NonZeroU64 {
         match self {
-            Self::Fixed(cost) => *cost,
+            Self::Fixed(cost) | Self::RequestJson { default: cost, .. } => *cost,
             Self::Header { name, default, max } => {
                 let values = facts.header(name);
                 // A comma joins repeated values (RFC 9110).
@@ -184,6 +193,11 @@ impl Cost {
             }
         }
     }
+}
+
+/// The cost of a request whose body has this number for [`Cost::RequestJson`].
+pub(crate) fn of_body(number: u64, max: Option<NonZeroU64>) -> Option<NonZeroU64> {
+    NonZeroU64::new(number).map(|number| number.min(max.unwrap_or(MOST)))
 }
 
 /// At least as large as any quota.
@@ -201,7 +215,7 @@ fn units(text: &[u8]) -> Option<NonZeroU64> {
 }
 
 /// The number of these decimal digits. A number too long to hold is the largest.
-fn whole(text: &[u8]) -> Option<u64> {
+pub(crate) fn whole(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }

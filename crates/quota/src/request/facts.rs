@@ -120,6 +120,22 @@ impl<'c> Facts<'c> {
         self.route.get_or_init(|| present(self.request.route_name())).as_deref()
     }
 
+    /// The path, if it was needed before.
+    pub(crate) fn known_path(&self) -> Option<Option<&[u8]>> {
+        self.target.get()?;
+        Some(self.path())
+    }
+
+    /// The host, if it was needed before.
+    pub(crate) fn known_host(&self) -> Option<Option<&[u8]>> {
+        self.host.get().map(Option::as_deref)
+    }
+
+    /// The name of the Envoy route, if it was needed before.
+    pub(crate) fn known_route(&self) -> Option<Option<&[u8]>> {
+        self.route.get().map(Option::as_deref)
+    }
+
     /// The client's address. An IPv4 address in IPv6 form is an IPv4 address. `None` for a Unix
     /// socket.
     pub(crate) fn address(&self) -> Option<IpAddr> {
@@ -200,7 +216,7 @@ fn parse_address(text: &[u8]) -> Option<IpAddr> {
 }
 
 /// Without the spaces and tabs at both ends.
-pub(super) fn trim(mut text: &[u8]) -> &[u8] {
+pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
         text = rest;
     }

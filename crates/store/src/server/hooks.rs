@@ -37,11 +37,15 @@ pub enum Event<'a> {
         reservations: usize,
         /// Its refunds, valid or not.
         refunds: usize,
+        /// Its charges, valid or not.
+        charges: usize,
     },
     /// A reservation with this key has a field out of its bounds.
     Invalid(&'a str),
     /// A refund will be carried out.
     Refunded(&'a Adjustment),
+    /// A charge will be carried out.
+    Charged(&'a Adjustment),
     /// A reservation was carried out, or failed.
     Settled(&'a CheckedReservation, &'a Settled),
     /// So many grants are refunded, because no caller waits for them any more.

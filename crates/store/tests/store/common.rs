@@ -6,8 +6,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_quota::protocol::{Adjustment, Grant, MAX_WINDOW_S, Reservation};
+use quotagate_quota::protocol::{Adjustment, Grant, Kind, MAX_WINDOW_S, Reservation, Window};
+use quotagate_store::control::Key;
 use quotagate_store::store::{Batch, CheckedReservation, Settled, Store};
+use quotagate_store::window::Place;
 use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
 use quotagate_support::{ports, tools};
@@ -31,7 +33,20 @@ pub fn take(key: &str, quota: u64, want: u64) -> Reservation {
 }
 
 pub fn back(of: &Reservation, grant: Grant, units: u64) -> Adjustment {
-    Adjustment { key: of.key.clone(), window_s: of.window_s, window: grant.window, units }
+    Adjustment {
+        key: of.key.clone(),
+        kind: of.kind.clone(),
+        window_s: of.window_s,
+        offset_s: of.offset_s,
+        window: grant.window,
+        units,
+    }
+}
+
+/// The key that holds the counter of the window with this number.
+pub fn counter(of: &Reservation, number: u64) -> Key<'_> {
+    let window = Window::of(&of.kind, of.window_s, of.offset_s).unwrap();
+    Key::Counter { key: &of.key, id: Place::numbered(&window, number).id }
 }
 
 pub fn batch(returns: Vec<Adjustment>, reservations: Vec<Reservation>) -> Batch {
@@ -39,6 +54,7 @@ pub fn batch(returns: Vec<Adjustment>, reservations: Vec<Reservation>) -> Batch 
     Batch {
         deadline: Instant::now() + Duration::from_secs(5),
         refunds: returns,
+        charges: vec![],
         reservations: asks,
     }
 }

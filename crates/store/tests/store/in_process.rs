@@ -30,7 +30,7 @@ impl Called {
 
 fn request(budget_ms: u32, reservations: &[&Reservation]) -> ReserveRequest {
     let reservations = reservations.iter().map(|&reservation| reservation.clone()).collect();
-    ReserveRequest { budget_ms, refunds: vec![], reservations }
+    ReserveRequest { charges: vec![], budget_ms, refunds: vec![], reservations }
 }
 
 async fn until_used(store: &Gated, key: &str, units: u64) {

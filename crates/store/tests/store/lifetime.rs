@@ -23,7 +23,8 @@ async fn come_and_go(url: &str, times: usize) {
         let endpoint = CallEndpoint::new(Arc::clone(&store), Arc::<Connections>::default());
         let endpoint = Arc::new(endpoint);
         let reservations = vec![take("a", 1_000_000, 1)];
-        let request = ReserveRequest { budget_ms: 2_000, refunds: vec![], reservations };
+        let request =
+            ReserveRequest { charges: vec![], budget_ms: 2_000, refunds: vec![], reservations };
         let called = endpoint.call(request, Instant::now()).await;
         assert!(number % 2 > 0 || called.is_ok_and(|reply| reply.take().grants[0].is_ok()));
     }
@@ -62,7 +63,7 @@ async fn silent_server_does_not_keep_a_dropped_store() {
     redis.freeze().unwrap();
     let endpoint = CallEndpoint::new(Arc::clone(&store), Arc::<Connections>::default());
     let reservations = vec![take("a", 9, 1)];
-    let request = ReserveRequest { budget_ms: 50, refunds: vec![], reservations };
+    let request = ReserveRequest { charges: vec![], budget_ms: 50, refunds: vec![], reservations };
     assert!(Arc::new(endpoint).call(request, Instant::now()).await.is_err());
     drop(store);
     no_more_tasks_than(before).await;

@@ -72,6 +72,7 @@ impl Fleet {
         let policies = policies.iter().map(|name| PolicyReport {
             name: (*name).to_owned(),
             quota: 1000,
+            kind: quotagate_quota::protocol::Kind::Fixed,
             window_s: 366 * 86_400,
             stagger: false,
             mode: Mode::Enforce,
@@ -81,6 +82,7 @@ impl Fleet {
             admitted: 0,
             refused: 0,
             shadow_refused: 0,
+            marked: 0,
             missing_identity: 0,
             store_error: 0,
         });

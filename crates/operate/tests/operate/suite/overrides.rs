@@ -7,7 +7,7 @@ use quotagate_operate::Fault;
 use quotagate_operate::api::{
     Allow, ClearOverride, MAX_FOUND, QuotaFrom, Reset, SetDial, SetOverride,
 };
-use quotagate_quota::protocol::{MAX_UNITS, Reservation, Window};
+use quotagate_quota::protocol::{Fixed, MAX_UNITS, Reservation};
 use quotagate_store::control::HashName;
 use quotagate_store::store::Store;
 
@@ -130,7 +130,7 @@ pub async fn refuses_invalid_overrides(store: &Arc<dyn Store>) {
 
 pub async fn shows_and_resets_counters(store: &Arc<dyn Store>) {
     let operate = reported(store, "usage", &["p", "q", "staggered"]).await;
-    let offset_s = Window::new(3600, 0).unwrap().staggered("jwt.sub=a").offset();
+    let offset_s = Fixed::new(3600, 0).unwrap().staggered("jwt.sub=a").offset();
     for (policy, offset_s, want) in [("p", 0, 3), ("staggered", offset_s, 4)] {
         let key = format!("usage:{policy}:{{jwt.sub=a}}");
         one(&**store, &Reservation { key, window_s: 3600, offset_s, ..take("", 5, want) }).await;

@@ -8,7 +8,7 @@ use crate::request::facts::Facts;
 use crate::request::key::{self, Secrecy};
 
 /// The deepest member of metadata.
-pub(super) const MAX_DEPTH: usize = 16;
+pub(crate) const MAX_DEPTH: usize = 16;
 
 pub(super) static KIND: Kind = Kind {
     name: "metadata",
@@ -85,7 +85,7 @@ impl LookUp for MetadataValue {
 }
 
 /// The name of a member of metadata. The host separates names by NUL.
-pub(super) enum Member {}
+pub(crate) enum Member {}
 
 impl Type for Member {
     type Out<'a> = &'a str;

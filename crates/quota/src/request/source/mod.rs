@@ -8,7 +8,7 @@ mod client_ip;
 mod cookie;
 pub(crate) mod header;
 mod jwt;
-mod metadata;
+pub(crate) mod metadata;
 mod peer;
 mod query;
 mod sni;

@@ -37,9 +37,10 @@ impl Held {
 
     /// The domain of the call, from its first item: all items of a worker have the same domain.
     pub fn domain(&self) -> Option<&str> {
-        let Batch { reservations, refunds, .. } = &*self.batch;
+        let Batch { reservations, refunds, charges, .. } = &*self.batch;
         let reserved = reservations.first().map(|reservation| reservation.key.as_str());
-        let key = reserved.or_else(|| refunds.first().map(|refund| refund.key.as_str()))?;
+        let adjusted = || refunds.first().or(charges.first()).map(|item| item.key.as_str());
+        let key = reserved.or_else(adjusted)?;
         key.split(':').next()
     }
 

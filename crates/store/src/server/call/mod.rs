@@ -22,6 +22,7 @@ use super::hooks::Event;
 use super::refusal::Refusal;
 use crate::key::is_domain;
 use crate::store::{Batch, CheckedReservation, SECOND_LOOK, StoreError};
+use crate::window::known;
 
 /// The store answers this long before the caller's deadline at the latest, with what has settled.
 /// For a short budget the margin is a fifth of it.
@@ -124,7 +125,7 @@ impl CallEndpoint {
     ) -> Result<CarriedOut, Refusal> {
         let Call { budget_ms, batch, faults } = self.check(request, received)?;
         let deadline = batch.deadline;
-        if Instant::now() >= deadline && batch.refunds.is_empty() {
+        if Instant::now() >= deadline && batch.refunds.is_empty() && batch.charges.is_empty() {
             return Err(Refusal::Late(budget_ms));
         }
         let claim = pending::start(self, batch, permit);
@@ -142,21 +143,26 @@ impl CallEndpoint {
     }
 
     fn check(&self, request: ReserveRequest, received: Instant) -> Result<Call, Refusal> {
-        let ReserveRequest { budget_ms, mut refunds, reservations } = request;
-        let items = refunds.len().saturating_add(reservations.len());
+        let ReserveRequest { budget_ms, mut refunds, mut charges, reservations } = request;
+        let items = [refunds.len(), charges.len(), reservations.len()].into_iter().sum::<usize>();
         if items > MAX_ITEMS {
             return Err(Refusal::TooLarge(format!(
                 "a call holds at most {MAX_ITEMS} items, this one {items}"
             )));
         }
-        self.hooks
-            .observe(Event::Received { reservations: reservations.len(), refunds: refunds.len() });
-        refunds.retain(is_good);
+        self.hooks.observe(Event::Received {
+            reservations: reservations.len(),
+            refunds: refunds.len(),
+            charges: charges.len(),
+        });
+        refunds.retain(|refund| is_good(refund, "refund"));
+        charges.retain(|charge| is_good(charge, "charge"));
         refunds.iter().for_each(|refund| self.hooks.observe(Event::Refunded(refund)));
+        charges.iter().for_each(|charge| self.hooks.observe(Event::Charged(charge)));
         let mut asks = Vec::with_capacity(reservations.len());
         let mut faults = Vec::with_capacity(reservations.len());
         for reservation in reservations {
-            match reservation.check() {
+            match CheckedReservation::window_of(&reservation) {
                 Ok(window) => {
                     asks.push(CheckedReservation::within(reservation, window));
                     faults.push(None);
@@ -168,7 +174,11 @@ impl CallEndpoint {
             }
         }
         let deadline = received + Duration::from_millis(budget_ms.into());
-        Ok(Call { budget_ms, batch: Batch { deadline, refunds, reservations: asks }, faults })
+        Ok(Call {
+            budget_ms,
+            batch: Batch { deadline, refunds, charges, reservations: asks },
+            faults,
+        })
     }
 
     /// Waits until everything is settled, until `soon` at most. Halfway through the budget it gives
@@ -230,9 +240,10 @@ impl CallEndpoint {
     }
 }
 
-fn is_good(refund: &Adjustment) -> bool {
-    refund
+fn is_good(adjustment: &Adjustment, what: &str) -> bool {
+    adjustment
         .check()
-        .inspect_err(|invalid| tracing::warn!("left out an invalid refund: {invalid}"))
+        .and_then(known)
+        .inspect_err(|invalid| tracing::warn!("left out an invalid {what}: {invalid}"))
         .is_ok()
 }

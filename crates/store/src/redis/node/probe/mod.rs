@@ -13,8 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use quotagate_quota::protocol::Window;
-use quotagate_quota::protocol::{Adjustment, Reservation};
+use quotagate_quota::protocol::{Adjustment, Fixed, Kind, Reservation};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, Value};
 
@@ -232,11 +231,18 @@ impl Probe {
             count_denied: false,
             shadow: false,
         };
-        let Some(window) = Window::new(WINDOW_S, 0) else { return Ok(Vec::new()) };
+        let Some(window) = Fixed::new(WINDOW_S, 0) else { return Ok(Vec::new()) };
         // Not checked: no domain and policy have this key, so that it is no counter of a filter.
-        let reservation = CheckedReservation::within(reservation, window);
+        let reservation = CheckedReservation::within(reservation, window.into());
         let window = window.number_at(now);
-        let refund = |units| Adjustment { key: key.clone(), window_s: WINDOW_S, window, units };
+        let refund = |units| Adjustment {
+            key: key.clone(),
+            kind: Kind::Fixed,
+            window_s: WINDOW_S,
+            offset_s: 0,
+            window,
+            units,
+        };
         let (one, rest) = (refund(1), refund(2));
         let reserve = |index| Operation::Reserve { index, reservation: &reservation };
         let operations =
