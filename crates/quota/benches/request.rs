@@ -133,7 +133,8 @@ impl Among {
     fn config(self) -> Config {
         let last = self.policies - 1;
         let policy = |i: usize| {
-            let other = |this: &str| if i == last { this.to_owned() } else { format!("{this}-{i}") };
+            let other =
+                |this: &str| if i == last { this.to_owned() } else { format!("{this}-{i}") };
             let condition = match self.by {
                 By::Route => format!(r#""routes": ["{}"]"#, other("items")),
                 By::Host => format!(r#""hosts": ["{}"]"#, other("shop.example.com")),

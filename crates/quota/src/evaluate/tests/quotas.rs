@@ -169,7 +169,7 @@ fn quota_from_reads_a_whole_number_of_its_type() {
         let facts = [("jwt_payload/limits/day", f64::to_le_bytes(raw))];
         assert_eq!(quota(&number, &facts), Some(expected), "{raw}");
     }
-    assert_eq!(quota(&number, &[("jwt_payload/limits/day", "50")]), Some(5), "text is no number");
+    assert_eq!(quota(&number, &[("jwt_payload/limits/day", "50")]), Some(50), "digits");
     assert_eq!(quota(&number, &NOTHING), Some(5));
 
     let text = told(
