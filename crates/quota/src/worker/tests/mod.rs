@@ -10,6 +10,7 @@ mod faults;
 mod inspect;
 mod lease;
 mod partial;
+mod settling;
 mod shadow;
 mod statistics;
 
