@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::evaluate::Counter;
+use crate::protocol::Mode;
 
 const POLICIES: &str = r#"
     {"name": "tokens", "partition_by": [], "quota": 100, "window": "1m", "cost": {
@@ -29,7 +30,7 @@ fn evaluation(worker: &Worker<()>, policies: &[usize]) -> Evaluation {
         let config = &worker.config().policies[policy];
         let (key, window) = (format!("d:{}:{{*}}", config.name).into(), config.window.clone());
         let cost = std::num::NonZeroU64::new([20, 1][policy]).unwrap();
-        Check { policy, counter: Counter { key, quota: 100, window }, cost, enforced: true }
+        Check { policy, counter: Counter { key, quota: 100, window }, cost, mode: Mode::Enforce }
     };
     Evaluation { checks: Ok(policies.iter().map(check).collect()), missing: vec![] }
 }

@@ -101,6 +101,8 @@ const READER_ALONE: &[(&str, &str)] = &[
     ("policies[0].partition_by[0]", "knows the identities"),
     ("policies[0].match.path.regex", "compiles expressions"),
     ("policies[0].match.headers[0].regex", "compiles expressions"),
+    ("policies[0].match.not.path.regex", "compiles expressions"),
+    ("policies[0].match.not.headers[0].regex", "compiles expressions"),
     ("policies[0].overrides[0].network", "computes with addresses"),
     ("policies[0].cost.settle[0].usage", "adds weights"),
 ];
@@ -171,7 +173,7 @@ fn base(place: &Place) -> Value {
             "partition_by": ["caller"],
             "quota": 1,
             "window": "1s",
-            "cost": if path.ends_with(".if_missing") { settled } else { json!(1) },
+            "cost": if path.contains(".cost.settle") || path.ends_with(".if_missing") { settled } else { json!(1) },
             "precision": if path.contains(".lease") { "lease" } else { "exact" },
         }],
         "response": {"denied": {"body": "{}"}},
