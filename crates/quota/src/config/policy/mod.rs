@@ -3,6 +3,7 @@
 mod conditions;
 mod counting;
 pub(super) mod document;
+mod kinds;
 mod overrides;
 mod quotas;
 
