@@ -8,7 +8,7 @@ use quotagate_quota::config::{
     Abandoned, Answers, ClusterStore, Config, Count, Denied, Family, LogField, Precision, Reach,
     RedisStore, Reset, StoreConfig,
 };
-use quotagate_quota::protocol::{Mode, OnFailure, Window};
+use quotagate_quota::protocol::{Calendar, Kind, Mode, OnFailure, Unit, Window};
 
 use super::parse;
 
@@ -132,6 +132,22 @@ fn absent_fields_have_their_defaults() {
     assert_eq!((&policy.count, policy.count_denied, policy.stagger), (&Count::All, false, false));
     assert_eq!(policy.precision, Precision::Exact);
     assert_eq!(policy.window, Window::new(1, 0).unwrap());
+}
+
+#[test]
+fn windows_are_fixed_sliding_or_of_the_calendar() {
+    let with = |window: &str| {
+        let text = format!(
+            r#"{{"domain":"d","store":{{"cluster":"c"}},"policies":[{{"name":"p","partition_by":[],"quota":1,"window":{window}}}]}}"#
+        );
+        Config::parse(text.as_bytes()).unwrap().policies[0].window.parts()
+    };
+    let day = |zone: &str| Kind::Calendar(Calendar { unit: Unit::Day, time_zone: zone.into() });
+    assert_eq!(with(r#""1h", "sliding": true"#), (Kind::Sliding, 3600, 0));
+    assert_eq!(with(r#""1h", "sliding": false"#), (Kind::Fixed, 3600, 0));
+    assert_eq!(with(r#"{"calendar": "day"}"#), (day("UTC"), 0, 0));
+    let berlin = r#"{"calendar": "day", "time_zone": "Europe/Berlin"}, "precision": "lease""#;
+    assert_eq!(with(berlin), (day("Europe/Berlin"), 0, 0));
 }
 
 #[test]
