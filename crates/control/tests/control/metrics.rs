@@ -52,9 +52,11 @@ async fn metrics_name_policies_but_no_partitions() {
 #[tokio::test]
 async fn debt_is_shown_for_policies_that_settle_costs() {
     let server = memory().await;
-    let report = json!({"policies": ["p", "q"].map(|name| json!({
-        "name": name, "quota": 5, "window_s": 31_622_400, "stagger": false, "mode": "enforce",
-        "on_failure": "allow", "partition_by": [], "settles": name == "p"}))});
+    let policies = ["p", "q"].map(|name| {
+        json!({"name": name, "quota": 5, "window_s": 31_622_400, "stagger": false,
+            "mode": "enforce", "on_failure": "allow", "partition_by": [], "settles": name == "p"})
+    });
+    let report = json!({"policies": policies});
     server.dials("test", Some(report.to_string().as_bytes())).await;
     let call = async |call: Value| {
         let request = Request::post("/v1/reserve").header("host", "store");
@@ -68,7 +70,8 @@ async fn debt_is_shown_for_policies_that_settle_costs() {
         };
         let reserve = json!({"budget_ms": 5000, "reservations": [ask]});
         let window = call(reserve.clone()).await[0]["window"].clone();
-        let charge = json!({"key": ask.key, "window_s": ask.window_s, "window": window, "units": 9});
+        let charge =
+            json!({"key": ask.key, "window_s": ask.window_s, "window": window, "units": 9});
         call(json!({"budget_ms": 5000, "charges": [charge], "reservations": []})).await;
         assert_eq!(call(reserve).await[0]["used"], 13);
     }
@@ -81,7 +84,8 @@ async fn debt_is_shown_for_policies_that_settle_costs() {
     let text = until("debt is counted", Duration::from_secs(5), async || {
         let (_, text) = server.get("/metrics").await;
         let text = text.as_str().unwrap().to_owned();
-        text.contains("quotagate_store_units_in_debt{domain=\"test\",policy=\"p\"} 8").then_some(text)
+        text.contains("quotagate_store_units_in_debt{domain=\"test\",policy=\"p\"} 8")
+            .then_some(text)
     })
     .await;
     for line in [

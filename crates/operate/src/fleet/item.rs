@@ -207,11 +207,9 @@ mod tests {
     #[test]
     fn picture_survives_its_fields() {
         let mut sliding = sighting("b");
-        sliding.usage =
-            Usage { kind: Kind::Sliding, reset_ms: 63_000, debt: 2, ..sliding.usage };
+        sliding.usage = Usage { kind: Kind::Sliding, reset_ms: 63_000, debt: 2, ..sliding.usage };
         let mut daily = sighting("c");
-        let kind =
-            Kind::Calendar(Calendar { unit: Unit::Day, time_zone: "Europe/Berlin".into() });
+        let kind = Kind::Calendar(Calendar { unit: Unit::Day, time_zone: "Europe/Berlin".into() });
         daily.usage = Usage { kind, window_s: 90_000, reset_ms: 90_000_000, ..daily.usage };
         let picture = Picture {
             at_ms: 77,
