@@ -139,6 +139,7 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
         admitted: 5,
         refused: 4,
         shadow_refused: 3,
+        marked: 6,
         missing_identity: 2,
         store_error: 1,
     };

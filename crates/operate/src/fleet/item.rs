@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn series(policy: &str) -> Series {
-        let counts = [vec![1; STEPS], vec![], vec![], vec![], vec![7; STEPS]];
+        let counts = [vec![1; STEPS], vec![], vec![], vec![], vec![], vec![7; STEPS]];
         Series { domain: "d".to_owned(), policy: policy.to_owned(), age_ms: 9, counts }
     }
 
@@ -287,8 +287,8 @@ mod tests {
             with("refused", "partition", json!("a b")),
             with("refused", "requests", json!(u64::MAX)),
             with("refused", "error", json!(10)),
-            with("series", "counts", json!([[u64::MAX], [], [], [], []])),
-            with("series", "counts", json!([vec![1; STEPS + 1], [], [], [], []])),
+            with("series", "counts", json!([[u64::MAX], [], [], [], [], []])),
+            with("series", "counts", json!([vec![1; STEPS + 1], [], [], [], [], []])),
             with("series", "counts", json!([[], []])),
             with("series", "domain", json!("")),
             json!({"pace": {"per_s": -1.0, "ms": null}}),

@@ -115,6 +115,7 @@ impl Families {
                 request("admitted"),
                 request("refused"),
                 request("shadow_refused"),
+                request("marked"),
                 self.missing_identity.get_or_create_owned(&named),
                 request("store_error"),
             ],
@@ -142,7 +143,7 @@ pub struct PolicyMetrics {
     unreachable: Counter,
     failed: Counter,
     /// In the order of [`PolicyReport`]'s counts.
-    requests: [Counter; 5],
+    requests: [Counter; 6],
     units_granted: Counter,
     units_refused: Counter,
     units_refunded: Counter,
@@ -177,11 +178,11 @@ struct Step {
 }
 
 /// Requests by outcome, in the order of [`PolicyReport`]'s counts.
-type Counts = [u64; 5];
+type Counts = [u64; 6];
 
 impl Step {
     const fn at(begun: Instant) -> Self {
-        Self { begun, counts: [0; 5] }
+        Self { begun, counts: [0; 6] }
     }
 }
 
@@ -238,11 +239,17 @@ impl PolicyMetrics {
     /// Adds the requests that a proxy reported.
     pub fn reported(&self, report: &PolicyReport, now: Instant) {
         let PolicyReport {
-            admitted, refused, shadow_refused, missing_identity, store_error, ..
+            admitted,
+            refused,
+            shadow_refused,
+            marked,
+            missing_identity,
+            store_error,
+            ..
         } = *report;
         // Many policies may be counted as one.
         self.settles.store(report.settles && report.name == self.named.policy, Relaxed);
-        let counts = [admitted, refused, shadow_refused, missing_identity, store_error];
+        let counts = [admitted, refused, shadow_refused, marked, missing_identity, store_error];
         for (counter, count) in self.requests.iter().zip(counts) {
             counter.inc_by(count.min(MOST));
         }
@@ -263,7 +270,7 @@ impl PolicyMetrics {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         advance(&mut recent, now);
         let age = now.saturating_duration_since(recent.back()?.begun);
-        let mut counts: [Vec<u64>; 5] = Default::default();
+        let mut counts: [Vec<u64>; 6] = Default::default();
         for (index, column) in counts.iter_mut().enumerate() {
             let count = |step: &Step| step.counts.get(index).copied().unwrap_or_default();
             if recent.iter().any(|step| count(step) > 0) {
@@ -289,7 +296,7 @@ fn advance(recent: &mut VecDeque<Step>, now: Instant) {
             recent.pop_front();
         }
     }
-    if recent.iter().all(|step| step.counts == [0; 5]) {
+    if recent.iter().all(|step| step.counts == [0; 6]) {
         recent.clear();
     }
 }
@@ -317,6 +324,7 @@ mod tests {
             admitted,
             refused: 5,
             shadow_refused: 5,
+            marked: 5,
             missing_identity: 1,
             store_error: 2,
         };
@@ -326,7 +334,7 @@ mod tests {
         metrics.reported(&report(20), at(4));
         metrics.reported(&report(50), at(12));
         let series = metrics.series(at(16)).unwrap();
-        let [admitted, refused, _, missing_identity, store_error] = &series.counts;
+        let [admitted, refused, _, _, missing_identity, store_error] = &series.counts;
         assert_eq!((admitted, refused), (&vec![30, 0, 50, 0], &vec![10, 0, 5, 0]));
         assert_eq!((missing_identity, store_error), (&vec![2, 0, 1, 0], &vec![4, 0, 2, 0]));
         assert_eq!(series.age_ms, 1000);

@@ -24,6 +24,7 @@ pub fn report(names: &[&str]) -> Vec<u8> {
         admitted: 1,
         refused: 0,
         shadow_refused: 0,
+        marked: 0,
         missing_identity: 0,
         store_error: 0,
     };

@@ -239,10 +239,7 @@ impl Exchange {
     pub const fn decision(&self) -> Option<&Decision> {
         match &self.phase {
             Phase::Decided(decision) => Some(decision),
-            Phase::Uncounted
-            | Phase::Reading(_)
-            | Phase::Waiting(..)
-            | Phase::Unreached(_) => None,
+            Phase::Uncounted | Phase::Reading(_) | Phase::Waiting(..) | Phase::Unreached(_) => None,
         }
     }
 
@@ -395,12 +392,7 @@ impl Exchange {
     }
 
     /// The stream ends. No answer can come after this.
-    pub fn end<W>(
-        &mut self,
-        response: &impl Upstream,
-        worker: &mut Worker<W>,
-        now: Monotonic,
-    ) {
+    pub fn end<W>(&mut self, response: &impl Upstream, worker: &mut Worker<W>, now: Monotonic) {
         match &mut self.phase {
             Phase::Waiting(ticket, earlier) => {
                 worker.cancel(*ticket, now);

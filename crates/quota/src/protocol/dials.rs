@@ -107,6 +107,9 @@ pub struct PolicyReport {
     /// Requests that it would have refused outside shadow mode.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shadow_refused: u64,
+    /// Requests that it marked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub marked: u64,
     /// Requests without an identity.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing_identity: u64,

@@ -10,6 +10,7 @@ use crate::text::{duration, number};
 pub(crate) const fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Enforce => "enforce",
+        Mode::Mark => "mark",
         Mode::Shadow => "shadow",
         Mode::Off => "off",
     }

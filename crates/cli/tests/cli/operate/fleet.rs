@@ -153,6 +153,7 @@ pub fn policy(name: &str) -> PolicyReport {
         admitted: 0,
         refused: 0,
         shadow_refused: 0,
+        marked: 0,
         missing_identity: 0,
         store_error: 0,
     }

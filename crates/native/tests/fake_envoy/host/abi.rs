@@ -13,7 +13,7 @@ pub const STOP_ALL_AND_WATERMARK: u32 = 4;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Buffer {
-    ptr: *const u8,
+    pub ptr: *const u8,
     len: usize,
 }
 

@@ -160,7 +160,9 @@ impl ReserveFields<'_> {
                 let mut good = true;
                 for field in ["default", "max"] {
                     if self.node.has(field) {
-                        self.node.field(field).fault("means nothing beside header: write it inside");
+                        self.node
+                            .field(field)
+                            .fault("means nothing beside header: write it inside");
                         good = false;
                     }
                 }

@@ -169,6 +169,7 @@ fn configured_as(policy: &Policy) -> PolicyReport {
         admitted: 0,
         refused: 0,
         shadow_refused: 0,
+        marked: 0,
         missing_identity: 0,
         store_error: 0,
     }
@@ -180,6 +181,7 @@ fn policy(configured: &Policy, counts: &Counts) -> PolicyReport {
         admitted: of(Outcome::Admitted),
         refused: of(Outcome::Refused),
         shadow_refused: of(Outcome::ShadowRefused),
+        marked: of(Outcome::Marked),
         missing_identity: of(Outcome::MissingIdentity),
         store_error: of(Outcome::StoreError),
         ..configured_as(configured)
@@ -215,12 +217,12 @@ mod tests {
             {"name":"b","partition_by":[],"quota":0,"window":"1h","stagger":true,"mode":"off","on_failure":"local"}]}"#;
         let config = Config::parse(text.as_bytes()).unwrap();
         let refused = vec![Refusals { key: "d:a:{*}".to_owned(), requests: 7 }];
-        let text = write(&config, &[[1, 2, 3, 4, 5, 6], [0; 6]], refused, &mut 0).unwrap();
+        let text = write(&config, &[[1, 2, 3, 4, 5, 6, 7], [0; 7]], refused, &mut 0).unwrap();
         assert_eq!(
             text,
             concat!(
                 r#"{"policies":[{"name":"a","quota":5,"window_s":60,"stagger":false,"mode":"enforce","#,
-                r#""on_failure":"deny","partition_by":[],"admitted":1,"refused":2,"shadow_refused":3,"missing_identity":4,"#,
+                r#""on_failure":"deny","partition_by":[],"admitted":1,"refused":2,"shadow_refused":3,"marked":7,"missing_identity":4,"#,
                 r#""store_error":5},{"name":"b","quota":0,"window_s":3600,"stagger":true,"mode":"off","#,
                 r#""on_failure":"local","partition_by":[]}],"refused":[{"key":"d:a:{*}","requests":7}]}"#
             )
@@ -231,7 +233,7 @@ mod tests {
     fn largest_configuration_is_reported_without_counts() {
         let config = config(64, |i| format!("{i:0>64}"));
         let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: u64::MAX }; 8];
-        let report = read(&write(&config, &[[u64::MAX / 8; 6]; 64], refused, &mut 0).unwrap());
+        let report = read(&write(&config, &[[u64::MAX / 8; 7]; 64], refused, &mut 0).unwrap());
         assert_eq!(report.policies.len(), 64);
         assert!(report.refused.is_empty());
         assert_eq!(report.policies[63], configured_as(&config.policies[63]));
@@ -244,7 +246,7 @@ mod tests {
             {"name":"b","partition_by":[],"quota":5,"window":"1h"}]}"#;
         let mut config = Config::parse(text.as_bytes()).unwrap();
         config.policies[1].window = calendar(Unit::Day, "Europe/Berlin");
-        let report = read(&write(&config, &[[0; 6]; 2], Vec::new(), &mut 0).unwrap());
+        let report = read(&write(&config, &[[0; 7]; 2], Vec::new(), &mut 0).unwrap());
         let of = |index: usize| serde_json::to_value(&report.policies[index]).unwrap();
         let (settled, daily) = (of(0), of(1));
         assert_eq!((&settled["settles"], &settled["kind"]), (&json!(true), &Value::Null));
@@ -261,7 +263,7 @@ mod tests {
         }
         let (mut turn, mut named) = (0, std::collections::BTreeSet::new());
         for _ in 0..4 {
-            let report = read(&write(&config, &[[1; 6]; 64], Vec::new(), &mut turn).unwrap());
+            let report = read(&write(&config, &[[1; 7]; 64], Vec::new(), &mut turn).unwrap());
             named.extend(report.policies.into_iter().map(|policy| policy.name));
         }
         assert_eq!(named.len(), 64);
@@ -274,12 +276,12 @@ mod tests {
     #[test]
     fn partition_by_takes_turns_and_displaces_nothing_else() {
         let refused = vec![Refusals { key: "k".repeat(384), requests: 1 }; 8];
-        for (policies, refused) in [(40, refused), (64, Vec::new())] {
+        for (policies, refused) in [(36, refused), (64, Vec::new())] {
             let config = config(policies, |i| format!("{i:0>26}"));
             let (mut turn, mut said) = (0, vec![false; policies]);
             for _ in 0..policies {
                 let report = read(
-                    &write(&config, &vec![[1; 6]; policies], refused.clone(), &mut turn).unwrap(),
+                    &write(&config, &vec![[1; 7]; policies], refused.clone(), &mut turn).unwrap(),
                 );
                 assert_eq!(report.refused.len(), refused.len());
                 for (said, policy) in said.iter_mut().zip(&report.policies) {
@@ -296,7 +298,7 @@ mod tests {
         let (mut turn, mut said) = (0, 0);
         for _ in 0..64 {
             let report =
-                read(&write(&config, &[[u64::MAX / 8; 6]; 64], Vec::new(), &mut turn).unwrap());
+                read(&write(&config, &[[u64::MAX / 8; 7]; 64], Vec::new(), &mut turn).unwrap());
             said += report.policies.iter().filter(|policy| policy.partition_by.is_some()).count();
         }
         assert!(said >= 64, "{said}");
@@ -306,7 +308,7 @@ mod tests {
     fn refusals_are_left_out_first_then_counts_of_the_least_busy_policies() {
         let config = config(64, |i| format!("a-policy-with-a-longer-name-{i}"));
         let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: 1 }; 8];
-        let mut counts = [[0; 6]; 64];
+        let mut counts = [[0; 7]; 64];
         let report = read(&write(&config, &counts, refused.clone(), &mut 0).unwrap());
         assert!(
             report.refused.is_empty(),
@@ -314,7 +316,7 @@ mod tests {
         );
         assert_eq!(read(&write(&config, &counts[..8], refused, &mut 0).unwrap()).refused.len(), 8);
         for (i, counts) in counts.iter_mut().enumerate() {
-            *counts = [1_000_000 + i as u64; 6];
+            *counts = [1_000_000 + i as u64; 7];
         }
         let report = read(&write(&config, &counts, Vec::new(), &mut 0).unwrap());
         let counted: Vec<bool> = report.policies.iter().map(|policy| policy.admitted > 0).collect();
@@ -335,7 +337,7 @@ mod tests {
              "quota_from":{"jwt":{"claim":"limit"},"max":9}},
             {"name":"b","quota":5,"window":"1m","partition_by":["path"]}]}"#;
         let config = Config::parse(text.as_bytes()).unwrap();
-        let report = read(&write(&config, &[[0; 6]; 2], Vec::new(), &mut 0).unwrap());
+        let report = read(&write(&config, &[[0; 7]; 2], Vec::new(), &mut 0).unwrap());
         let said = serde_json::to_value(&report.policies).unwrap();
         assert_eq!(
             said[0]["partition_by"],
@@ -381,7 +383,7 @@ mod tests {
         let config = Config::parse(text.to_string().as_bytes()).unwrap();
         let (mut turn, mut said) = (0, std::collections::BTreeSet::new());
         for _ in 0..4 {
-            let report = read(&write(&config, &[[0; 6]; 40], Vec::new(), &mut turn).unwrap());
+            let report = read(&write(&config, &[[0; 7]; 40], Vec::new(), &mut turn).unwrap());
             let policies = report.policies.iter().filter(|policy| policy.partition_by.is_some());
             let names: Vec<&str> = policies.map(|policy| &*policy.name).collect();
             assert!((5..20).contains(&names.len()), "{names:?}");
