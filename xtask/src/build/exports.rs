@@ -63,7 +63,7 @@ pub fn prune(module: &[u8], callbacks: Callbacks) -> Result<Vec<u8>> {
         if let Payload::ExportSection(exports) = payload {
             let mut kept = ExportSection::new();
             let exports = exports.into_iter().collect::<Result<Vec<_>, _>>()?;
-            let own = |name| exports.iter().find(|export| export.name == name);
+            let own = |name: &str| exports.iter().find(|export| export.name == name);
             for (_, name) in callbacks.replaced() {
                 ensure!(own(name).is_some(), "it exports no {name}");
             }

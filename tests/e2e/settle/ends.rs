@@ -1,0 +1,89 @@
+//! Ends of every kind: a response that breaks off is settled once, and a proxy that dies keeps the
+//! reservation.
+
+use anyhow::Result;
+use quotagate_support::envoy::manager;
+use quotagate_support::http::Request;
+use quotagate_support::model::{END, TOKENS};
+use serde_json::{Value, json};
+
+use super::{Rig, tokens};
+
+const HANGS: [(&str, &str); 2] = [(TOKENS, "100"), (END, "hang")];
+
+fn settling(if_missing: Value) -> Value {
+    let cost = json!({
+        "reserve": 500, "settle": [{"usage": "total"}], "if_missing": if_missing
+    });
+    json!([tokens(10_000, cost)])
+}
+
+/// Envoy ends a request after this time, even in the middle of its answer.
+fn route_timeout(duration: &'static str) -> impl Fn(&mut Value) -> Result<()> {
+    move |config| {
+        let hosts = manager(config)?["route_config"]["virtual_hosts"].as_array_mut();
+        for host in hosts.into_iter().flatten() {
+            for route in host["routes"].as_array_mut().into_iter().flatten() {
+                if route.get("route").is_some() {
+                    route["route"]["timeout"] = json!(duration);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn client_that_leaves_pays_what_the_response_has_said_so_far() -> Result<()> {
+    let rig = Rig::start(settling(json!("nothing")))?;
+    let stream = rig.begin("/openai/stream", &HANGS)?;
+    rig.settled("tokens", 500)?;
+    drop(stream);
+    rig.settled("tokens", 0)?;
+    // Input is known from the start: 100 tokens, half of them.
+    drop(rig.begin("/anthropic/stream", &HANGS)?);
+    rig.settled("tokens", 51)?;
+    // The next request is settled as ever.
+    assert_eq!(rig.client()?.send(&Request::get("/openai/json").header(TOKENS, "70"))?.status, 200);
+    rig.settled("tokens", 121)
+}
+
+#[test]
+fn client_that_leaves_keeps_its_reservation_by_default() -> Result<()> {
+    let rig = Rig::start(settling(json!("reserved")))?;
+    for reserved in [500, 1000] {
+        drop(rig.begin("/anthropic/stream", &HANGS)?);
+        rig.settled("tokens", reserved)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn reset_of_the_upstream_settles() -> Result<()> {
+    let rig = Rig::start(settling(json!("nothing")))?;
+    let mut stream = rig.begin("/openai/stream", &[(TOKENS, "100"), (END, "reset")])?;
+    std::io::copy(&mut stream, &mut std::io::sink()).ok();
+    rig.settled("tokens", 0)?;
+    // The connection to the upstream is refused: Envoy answers.
+    Ok(())
+}
+
+#[test]
+fn timeout_in_the_middle_of_a_response_settles() -> Result<()> {
+    let rig = Rig::start_with(settling(json!(33)), |options| options.edit(route_timeout("1s")))?;
+    let stream = rig.begin("/openai/stream", &HANGS)?;
+    rig.settled("tokens", 500)?;
+    rig.settled("tokens", 33)?;
+    drop(stream);
+    Ok(())
+}
+
+#[test]
+fn proxy_that_is_killed_keeps_the_reservation() -> Result<()> {
+    let mut rig = Rig::start(settling(json!("nothing")))?;
+    let stream = rig.begin("/openai/stream", &HANGS)?;
+    rig.settled("tokens", 500)?;
+    rig.envoy.kill()?;
+    drop(stream);
+    rig.settled("tokens", 500)
+}
