@@ -18,6 +18,7 @@ pub struct Facts {
     headers: OnceCell<HeaderMap>,
     reading: Reading,
     asked: Cell<usize>,
+    has_read_route: Cell<bool>,
 }
 
 /// How pseudo-headers are read.
@@ -32,12 +33,22 @@ pub enum Reading {
 impl Facts {
     /// Fetches nothing yet.
     pub fn new(reading: Reading) -> Self {
-        Self { headers: OnceCell::new(), reading, asked: Cell::new(0) }
+        Self {
+            headers: OnceCell::new(),
+            reading,
+            asked: Cell::new(0),
+            has_read_route: Cell::new(false),
+        }
     }
 
     /// The reading that would have cost the least, for headers of ordinary size.
     pub fn best_reading(&self) -> Reading {
         if self.asked.get() > 1 { Reading::All } else { Reading::Single }
+    }
+
+    /// Whether a policy needed the route.
+    pub fn has_read_route(&self) -> bool {
+        self.has_read_route.get()
     }
 
     /// Whether a gRPC client sent the request.
@@ -98,6 +109,7 @@ impl Request for Facts {
     }
 
     fn route_name(&self) -> Option<Vec<u8>> {
+        self.has_read_route.set(true);
         host::property(&["xds", "route_name"])
     }
 }

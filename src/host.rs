@@ -8,6 +8,7 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::types::{Action, BufferType, MapType, Status};
 use quotagate_quota::access_log::Entry;
 use quotagate_quota::answered::{Answered, is_grpc};
+use quotagate_quota::mark::EXCEEDED;
 use quotagate_quota::protocol;
 use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingFetch};
@@ -18,6 +19,8 @@ use crate::headers::{HeaderMap, serialize};
 pub const CONTENT_TYPE: &str = "content-type";
 /// The gRPC status of an answer, in its headers or trailers.
 const GRPC_STATUS: &str = "grpc-status";
+/// The function of Envoy that makes it choose the route again.
+const CLEAR_ROUTE_CACHE: &str = "clear_route_cache";
 /// The status of a raw host call that succeeded.
 const OK: u32 = 0;
 
@@ -43,6 +46,14 @@ unsafe extern "C" {
         result: *mut *mut u8,
         result_size: *mut usize,
     ) -> u32;
+    fn proxy_replace_header_map_value(
+        map: u32,
+        name: *const u8,
+        name_size: usize,
+        value: *const u8,
+        value_size: usize,
+    ) -> u32;
+    fn proxy_remove_header_map_value(map: u32, name: *const u8, name_size: usize) -> u32;
     fn proxy_get_header_map_pairs(map: u32, map_data: *mut *mut u8, map_size: *mut usize) -> u32;
     fn proxy_send_local_response(
         status: u32,
@@ -300,20 +311,60 @@ pub fn set_property(name: &str, value: &[u8]) {
 /// Declares that a value of the filter state lives as long as its request, which may be longer than
 /// its stream. The active context is the root.
 pub fn declare_for_request(name: &str) {
-    const FUNCTION: &str = "declare_property";
     /// The life span of a request.
     const REQUEST: u8 = 1;
     // Envoy's message DeclarePropertyArguments: field 1 is the name, field 5 the life span.
     let mut argument = vec![0x0a, u8::try_from(name.len()).unwrap_or_default()];
     argument.extend_from_slice(name.as_bytes());
     argument.extend([0x28, REQUEST]);
+    // A host without it counts a request again when it redirects it.
+    call_foreign("declare_property", &argument);
+}
+
+/// Removes the mark that the request brought along, while its headers can be read. Returns whether
+/// there was one. The name of the route stays that of the marked request.
+pub fn remove_mark() -> bool {
+    // Nearly no request has it, and removing it makes Envoy choose the route again.
+    if request_header(EXCEEDED).is_none() {
+        return false;
+    }
+    // SAFETY: the pointer is valid for the call.
+    let _ = unsafe {
+        proxy_remove_header_map_value(
+            MapType::HttpRequestHeaders as u32,
+            EXCEEDED.as_ptr(),
+            EXCEEDED.len(),
+        )
+    };
+    call_foreign(CLEAR_ROUTE_CACHE, &[]);
+    true
+}
+
+/// Marks the active stream's request, while its headers can be changed, and lets Envoy choose its
+/// route again.
+pub fn mark(value: &str) {
+    // SAFETY: the pointers are valid for the call. A stream that was answered meanwhile needs no
+    // mark.
+    let _ = unsafe {
+        proxy_replace_header_map_value(
+            MapType::HttpRequestHeaders as u32,
+            EXCEEDED.as_ptr(),
+            EXCEEDED.len(),
+            value.as_ptr(),
+            value.len(),
+        )
+    };
+    call_foreign(CLEAR_ROUTE_CACHE, &[]);
+}
+
+/// Calls a function of Envoy that has no result.
+fn call_foreign(name: &str, argument: &[u8]) {
     let (mut data, mut size) = (std::ptr::null_mut(), 0);
-    // SAFETY: the pointers are valid for the call, and this function has no result. A host without
-    // it counts a request again when it redirects it.
+    // SAFETY: the pointers are valid for the call.
     let _ = unsafe {
         proxy_call_foreign_function(
-            FUNCTION.as_ptr(),
-            FUNCTION.len(),
+            name.as_ptr(),
+            name.len(),
             argument.as_ptr(),
             argument.len(),
             &raw mut data,

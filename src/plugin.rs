@@ -14,6 +14,7 @@ use quotagate_quota::access_log;
 use quotagate_quota::config::{ClusterStore, Config, Fault};
 use quotagate_quota::decision::Decision;
 use quotagate_quota::exchange::{Arrival, Exchange, READS_REQUEST_FOR};
+use quotagate_quota::mark;
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{CallFault, CallId, MAX_IN_FLIGHT, Worker};
@@ -227,7 +228,12 @@ impl Plugin {
         if held {
             match response::answer(config, decision, || self.response_time()) {
                 Some(answer) => host::send(&answer, host::is_grpc_request),
-                None => host::resume_request(),
+                None => {
+                    if let Some(mark) = mark::exceeded(config, decision) {
+                        host::mark(&mark);
+                    }
+                    host::resume_request();
+                }
             }
         }
     }

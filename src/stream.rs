@@ -10,6 +10,7 @@ use quotagate_quota::access_log;
 use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
 use quotagate_quota::exchange::{Arrival, Exchange};
+use quotagate_quota::mark;
 use quotagate_quota::response;
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::Worker;
@@ -71,7 +72,12 @@ impl Stream {
         let Some(decision) = exchange.decision() else { return Action::Continue };
         host::note(access_log::entry(config, decision));
         match response::answer(config, decision, || self.plugin.response_time()) {
-            None => Action::Continue,
+            None => {
+                if let Some(mark) = mark::exceeded(config, decision) {
+                    host::mark(&mark);
+                }
+                Action::Continue
+            }
             Some(answer) => {
                 host::send(&answer, is_grpc);
                 Action::Pause
@@ -137,8 +143,14 @@ impl HttpContext for Stream {
         let now = plugin.now();
         let config = Arc::clone(plugin.worker.borrow_mut().arrives(now));
         let earlier = plugin.redirects.take();
+        let was_marked = config.marks && host::remove_mark();
         let evaluation = config.evaluate(&facts);
         plugin.reading.set(facts.best_reading());
+        // A redirected request has our own mark.
+        if was_marked && earlier.is_none() && facts.has_read_route() {
+            host::send(&response::marked_by_client(), || facts.is_grpc());
+            return Action::Pause;
+        }
         let mut arrival = self.exchange.borrow_mut().arrive(
             self.waiting(),
             evaluation,

@@ -64,6 +64,8 @@ pub struct Host {
     pub ticking: bool,
     /// The filter state that each stream wrote.
     pub filter_state: HashMap<(u32, String), String>,
+    /// How often the filter made Envoy choose the route again.
+    pub route_clears: usize,
     /// The declared filter state.
     pub declared: Vec<String>,
     /// Names and values of metrics. Their ids are the indexes.

@@ -174,15 +174,34 @@ unsafe extern "C" fn proxy_get_header_map_pairs(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn proxy_remove_header_map_value(
+    map: u32,
+    name: *const u8,
+    name_size: usize,
+) -> u32 {
+    assert_eq!(map, REQUEST);
+    let name = unsafe { text(name, name_size) };
+    called(|h| h.request_headers.retain(|(known, _)| *known != name));
+    OK
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn proxy_replace_header_map_value(
-    _map: u32,
+    map: u32,
     name: *const u8,
     name_size: usize,
     value: *const u8,
     value_size: usize,
 ) -> u32 {
     let (name, value) = unsafe { (text(name, name_size), text(value, value_size)) };
-    called(|h| h.response_headers.insert(name, value));
+    called(|h| {
+        if map == REQUEST {
+            h.request_headers.retain(|(known, _)| *known != name);
+            h.request_headers.push((name, value.into_bytes()));
+        } else {
+            h.response_headers.insert(name, value);
+        }
+    });
     OK
 }
 
@@ -224,6 +243,11 @@ unsafe extern "C" fn proxy_call_foreign_function(
     _result_size: *mut usize,
 ) -> u32 {
     let (name, argument) = unsafe { (text(name, name_size), text(argument, argument_size)) };
+    if name == "clear_route_cache" {
+        assert!(argument.is_empty());
+        called(|h| h.route_clears += 1);
+        return OK;
+    }
     assert_eq!(name, "declare_property");
     host(|h| {
         assert_eq!(h.active, ROOT, "only the root may declare filter state");
@@ -367,6 +391,6 @@ not_called! {
     proxy_close_grpc_stream proxy_close_stream proxy_done proxy_get_current_time_nanoseconds
     proxy_get_log_level proxy_get_metric proxy_get_shared_data proxy_get_status
     proxy_grpc_call proxy_grpc_cancel proxy_grpc_close proxy_grpc_send proxy_grpc_stream
-    proxy_record_metric proxy_remove_header_map_value proxy_resolve_shared_queue proxy_set_buffer_bytes
+    proxy_record_metric proxy_resolve_shared_queue proxy_set_buffer_bytes
     proxy_set_header_map_pairs proxy_set_shared_data
 }

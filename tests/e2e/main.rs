@@ -25,6 +25,7 @@ mod inspect;
 mod leases;
 mod load;
 mod logins;
+mod mark;
 mod matching;
 mod operators;
 mod overrides;

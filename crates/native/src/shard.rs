@@ -139,6 +139,9 @@ impl Shard {
             } else {
                 mark(host).and_then(|mark| core.redirects.take(&mark))
             };
+            if config.marks {
+                host.remove_mark();
+            }
             let evaluation = config.evaluate(&Facts::new(host));
             let mut exchange = stream.exchange();
             let (who, worker) = (|| Arc::clone(stream), &mut core.worker);

@@ -8,6 +8,7 @@ use quotagate_quota::access_log;
 use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
 use quotagate_quota::exchange::{Arrival, Exchange};
+use quotagate_quota::mark;
 use quotagate_quota::protocol::OnFailure;
 use quotagate_quota::response::{self, Answer, Now, Upstream};
 use quotagate_quota::time::Monotonic;
@@ -122,8 +123,21 @@ impl Stream {
                     host.send(&answer);
                     Action::Answered
                 }
-                None => Action::Continue,
+                None => {
+                    self.mark(host, &config);
+                    Action::Continue
+                }
             },
+        }
+    }
+
+    /// Marks the request, which goes on, if a policy says so.
+    fn mark(&self, host: &Host<'_>, config: &Config) {
+        if config.marks
+            && let Some(decision) = self.exchange().decision()
+            && let Some(mark) = mark::exceeded(config, decision)
+        {
+            host.mark(&mark);
         }
     }
 
@@ -163,7 +177,10 @@ impl Stream {
         });
         match answer {
             Some(Some(answer)) => host.send(&answer),
-            Some(None) => host.resume_request(),
+            Some(None) => {
+                guard("mark", (), || self.mark(host, config));
+                host.resume_request();
+            }
             None => {
                 if self.failed(host, config) == Action::Continue {
                     host.resume_request();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::config::{Config, Count};
 use crate::evaluate::{Check, Counter};
+use crate::protocol::Mode;
 use crate::time::Monotonic;
 
 /// What to do with a request.
@@ -21,8 +22,8 @@ pub enum Decision {
 /// What policies say of an admitted request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// One for each policy that counted the request or, in shadow mode, would have refused it; in
-    /// the order of the policies.
+    /// One for each policy that counted the request, marked it or, in shadow mode, would have
+    /// refused it; in the order of the policies.
     pub standings: Vec<Standing>,
     /// Units that count only with certain answers. [`answered`](Self::answered) decides on them.
     pub held: Vec<Held>,
@@ -55,8 +56,8 @@ pub struct Standing {
     pub key: Arc<str>,
     /// Whether the policy grants the request's cost.
     pub granted: bool,
-    /// Whether it was enforced when the request arrived. Later dials do not change that.
-    pub enforced: bool,
+    /// Its mode when the request arrived. Later dials do not change that.
+    pub mode: Mode,
     /// What is left after this request, including units that the worker has leased.
     pub balance: Balance,
 }
@@ -141,17 +142,20 @@ pub enum Outcome {
     StoreError,
     /// It decided without a call. The request counts under its other outcome, too.
     FromLedger,
+    /// With `mode: mark`, it marked a request that was beyond its quota.
+    Marked,
 }
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Admitted,
         Self::Refused,
         Self::ShadowRefused,
         Self::MissingIdentity,
         Self::StoreError,
         Self::FromLedger,
+        Self::Marked,
     ];
 
     /// Its name in metrics.
@@ -163,6 +167,7 @@ impl Outcome {
             Self::MissingIdentity => "missing_identity",
             Self::StoreError => "store_error",
             Self::FromLedger => "from_ledger",
+            Self::Marked => "marked",
         }
     }
 }
@@ -208,9 +213,16 @@ impl Admission {
     }
 }
 
+impl Standing {
+    /// Whether the policy may refuse the request.
+    pub fn enforced(&self) -> bool {
+        self.mode == Mode::Enforce
+    }
+}
+
 impl Refusal {
     /// The policies that refuse, in their order.
     pub fn violated(&self) -> impl Iterator<Item = &Standing> {
-        self.standings.iter().filter(|standing| !standing.granted && standing.enforced)
+        self.standings.iter().filter(|standing| !standing.granted && standing.enforced())
     }
 }

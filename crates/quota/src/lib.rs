@@ -16,6 +16,7 @@ mod document;
 pub mod duration;
 pub mod evaluate;
 pub mod exchange;
+pub mod mark;
 pub mod protocol;
 pub mod redirects;
 pub mod request;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::error::StoreError;
+use crate::window::CounterId;
 
 /// Most fields of a hash of dials, overrides, policies or domains that are read.
 pub const MAX_FIELDS: usize = 16_384;
@@ -179,10 +180,8 @@ pub enum Key<'a> {
     Counter {
         /// The counter's key.
         key: &'a str,
-        /// Length of the window in seconds.
-        window_s: u32,
-        /// The number of the window.
-        number: u64,
+        /// The window.
+        id: CounterId,
     },
 }
 
@@ -200,7 +199,7 @@ impl<'a> Key<'a> {
 pub struct KeyState {
     /// The backend's time since the Unix epoch.
     pub now: Duration,
-    /// The key's text; `None` if the key does not exist.
+    /// The key's text, for a counter its used units; `None` if the key does not exist.
     pub value: Option<String>,
     /// Milliseconds until an override expires; `None` if it does not.
     pub ttl_ms: Option<u64>,

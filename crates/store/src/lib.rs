@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 pub mod address;
+pub mod calendar;
 pub mod control;
 mod error;
 pub mod key;
@@ -17,8 +18,10 @@ pub mod memory;
 pub mod redis;
 pub mod secret;
 pub mod server;
+mod sliding;
 pub mod store;
 pub mod url;
+pub mod window;
 
 use self::memory::{Memory, steady_clock};
 use self::redis::{Redis, Target};

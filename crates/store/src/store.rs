@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use prometheus_client::registry::Registry;
-use quotagate_quota::protocol::{Adjustment, Fixed, Grant, Invalid, Reservation, Window};
+use quotagate_quota::protocol::{Adjustment, Grant, Invalid, Reservation, Window};
 
 use crate::control::ControlStore;
 pub use crate::error::StoreError;
+use crate::window::known;
 
 /// The pause between two looks at a backend that seems silent. If this process was stopped for a
 /// moment, it reads the waiting answers in between.
@@ -151,7 +152,7 @@ pub struct Batch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedReservation {
     reservation: Reservation,
-    window: Fixed,
+    window: Window,
 }
 
 impl CheckedReservation {
@@ -165,21 +166,18 @@ impl CheckedReservation {
     }
 
     /// Checks every field, and returns the window.
-    pub(crate) fn window_of(reservation: &Reservation) -> Result<Fixed, Invalid> {
-        match reservation.check()? {
-            Window::Fixed(window) => Ok(window),
-            _ => Err(Invalid { field: "kind", reason: "only fixed windows are served".to_owned() }),
-        }
+    pub(crate) fn window_of(reservation: &Reservation) -> Result<Window, Invalid> {
+        known(reservation.check()?)
     }
 
     /// A reservation in `window`, which [`window_of`](Self::window_of) returned for it.
-    pub(crate) const fn within(reservation: Reservation, window: Fixed) -> Self {
+    pub(crate) const fn within(reservation: Reservation, window: Window) -> Self {
         Self { reservation, window }
     }
 
     /// The window that it counts in.
-    pub const fn window(&self) -> Fixed {
-        self.window
+    pub const fn window(&self) -> &Window {
+        &self.window
     }
 
     /// The refund of `grant`; `None` if nothing was granted.

@@ -192,6 +192,9 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
     let (host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
     let Some(stream) = stream else { return headers_status::CONTINUE };
+    if stream.setup().config().marks {
+        guard("mark", (), || host.remove_mark());
+    }
     // SAFETY: Envoy keeps the route's configuration while its request is served.
     let route = (ROUTES.load(Ordering::Relaxed) > 0)
         .then(|| unsafe { borrow::<Route>(host.route_config()) })

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use quotagate_quota::access_log::Entry;
 use quotagate_quota::answered::{Answered, is_grpc};
+use quotagate_quota::mark::EXCEEDED;
 use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 
 use super::raw::{self, Buffer, Header, attribute, body, header_map};
@@ -103,16 +104,39 @@ impl<'h> Host<'h> {
 
     /// Sets a response header and replaces all others of its name.
     pub fn set_response_header(&self, name: &str, value: &str) {
-        // SAFETY: the stream exists, and the pointers are valid for the call. Without response
-        // headers there is nothing to set.
+        self.set_header(header_map::RESPONSE, name, Buffer::new(value.as_bytes()));
+    }
+
+    /// Sets a header and replaces all others of its name. [`Buffer::EMPTY`] removes them.
+    fn set_header(&self, map: u32, name: &str, value: Buffer<'_>) {
+        let name = Buffer::new(name.as_bytes());
+        // SAFETY: the stream exists, and the pointers are valid for the call. Without these headers
+        // there is nothing to set.
         let _ = unsafe {
-            raw::envoy_dynamic_module_callback_http_set_header(
-                self.filter,
-                header_map::RESPONSE,
-                Buffer::new(name.as_bytes()),
-                Buffer::new(value.as_bytes()),
-            )
+            raw::envoy_dynamic_module_callback_http_set_header(self.filter, map, name, value)
         };
+    }
+
+    /// Removes the mark that the request brought along. Envoy chooses the route again at once, so
+    /// that no policy sees the one that the mark has chosen.
+    pub fn remove_mark(&self) {
+        if self.request_header(EXCEEDED).is_some() {
+            self.set_header(header_map::REQUEST, EXCEEDED, Buffer::EMPTY);
+            self.clear_route();
+            // Envoy needs the route to find its configuration.
+            self.route_config();
+        }
+    }
+
+    /// Marks the request, and lets Envoy choose its route again.
+    pub fn mark(&self, value: &str) {
+        self.set_header(header_map::REQUEST, EXCEEDED, Buffer::new(value.as_bytes()));
+        self.clear_route();
+    }
+
+    fn clear_route(&self) {
+        // SAFETY: the stream exists.
+        unsafe { raw::envoy_dynamic_module_callback_http_clear_route_cache(self.filter) }
     }
 
     fn attribute(&self, attribute: u32) -> Option<Vec<u8>> {

@@ -169,6 +169,7 @@ callbacks! {
         name: Buffer<'_>,
         value: Buffer<'_>,
     ) -> bool;
+    fn envoy_dynamic_module_callback_http_clear_route_cache(filter: FilterPtr);
     fn envoy_dynamic_module_callback_http_get_body_chunks_size(
         filter: FilterPtr,
         body: u32,

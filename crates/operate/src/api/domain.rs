@@ -1,10 +1,11 @@
 //! Domains and their policies.
 
 use quotagate_quota::protocol::dials::PartitionEntry;
-use quotagate_quota::protocol::{Mode, OnFailure};
+use quotagate_quota::protocol::{Kind, Mode, OnFailure};
 use serde::{Deserialize, Serialize};
 
 use super::dial::DialEntry;
+use super::is_fixed;
 
 /// The state of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +31,10 @@ pub struct PolicyInfo {
     pub name: String,
     /// Units per window of a partition that no tier and no override applies to.
     pub quota: u64,
-    /// Length of its window in seconds.
+    /// The kind of its window; absent if it is fixed.
+    #[serde(default, skip_serializing_if = "is_fixed")]
+    pub kind: Kind,
+    /// Length of its window in seconds; 0 for a calendar window.
     pub window_s: u32,
     /// Whether each partition's window has its own offset.
     pub stagger: bool,
@@ -44,6 +48,10 @@ pub struct PolicyInfo {
     /// Whether a tier or `quota_from` can give a partition another quota.
     #[serde(default)]
     pub tiers: bool,
+    /// Whether the real cost of a request replaces the reserved one, so that a counter may have
+    /// debt.
+    #[serde(default)]
+    pub settles: bool,
     /// When a proxy last reported it, in milliseconds since the Unix epoch; may be minutes old.
     pub seen_ms: u64,
 }

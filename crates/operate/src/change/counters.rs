@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quotagate_quota::protocol::Fixed;
+use quotagate_quota::protocol::{SLICES, Window};
 
 use super::history::History;
 use super::overrides::{
@@ -24,6 +24,7 @@ use crate::domain::view::understand;
 use crate::{Fault, millis};
 use quotagate_store::control::{FoundKeys, HashName, Key, KeyState};
 use quotagate_store::store::StoreError;
+use quotagate_store::window::{CounterId, Place};
 
 /// Counters that are read together.
 const TOGETHER: usize = 16;
@@ -211,13 +212,13 @@ impl Counters {
     ) -> Result<Option<Usage>, Fault> {
         let key = check_partition(domain, &policy.name, partition)?;
         let Some(window) = window(policy, partition) else { return Ok(None) };
-        let (number, now, counter) = self.current(&key, window).await?;
+        let (place, now, counter) = self.current(&key, &window).await?;
         let over = self.history.control().get(Key::Override(&key)).await?;
         let over = over.value.as_deref().and_then(read_allow);
         if counter.is_none() && over.is_none() {
             return Ok(None);
         }
-        let (quota, quota_from) = match (over, last(&key, number), dial) {
+        let (quota, quota_from) = match (over, last(&key, number_of(&place)), dial) {
             (Some(Allow::Unlimited), ..) => (None, QuotaFrom::Override),
             (Some(Allow::Blocked), ..) => (Some(0), QuotaFrom::Override),
             (Some(Allow::Quota(quota)), ..) => (Some(quota), QuotaFrom::Override),
@@ -225,36 +226,39 @@ impl Counters {
             (None, None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
             (None, None, None) => (Some(policy.quota), QuotaFrom::Policy),
         };
+        let used = counter.unwrap_or_default();
         Ok(Some(Usage {
             domain: domain.to_owned(),
             policy: policy.name.clone(),
             partition: partition.to_owned(),
-            used: counter.unwrap_or_default(),
+            used,
+            debt: Usage::debt(used, quota, policy.settles),
             quota,
             quota_from,
-            window_s: window.seconds(),
-            reset_ms: millis(window.remaining_at(now)),
+            kind: policy.kind.clone(),
+            window_s: place.window_s().max(policy.window_s),
+            reset_ms: reset_ms(&window, &place, now),
         }))
     }
 
-    /// The number of the current window, the server's time, and the units used in it.
+    /// The current window, the server's time, and the units used in it.
     async fn current(
         &self,
         key: &str,
-        window: Fixed,
-    ) -> Result<(u64, Duration, Option<u64>), Fault> {
-        let (mut number, mut seen) = (0, KeyState::default());
+        window: &Window,
+    ) -> Result<(Place, Duration, Option<u64>), Fault> {
+        let (mut place, mut seen) = (Place::at(window, Duration::ZERO), KeyState::default());
         for _ in 0..TRIES {
-            let key = Key::Counter { key, window_s: window.seconds(), number };
+            let key = Key::Counter { key, id: place.id };
             seen = self.history.control().get(key).await?;
-            let current = window.number_at(seen.now);
-            if current == number {
+            let (before, now) = (place.id, Place::at(window, seen.now));
+            place = now;
+            if now.id == before {
                 break;
             }
-            number = current;
             seen.value = None;
         }
-        Ok((number, seen.now, seen.value.and_then(|used| used.parse().ok())))
+        Ok((place, seen.now, seen.value.and_then(|used| used.parse().ok())))
     }
 
     /// Deletes the counter of a partition in its current window.
@@ -276,8 +280,8 @@ impl Counters {
             Fault::Absent(text)
         };
         let window = window(&policy, &partition).ok_or_else(absent)?;
-        let (number, now, used) = self.current(&key, window).await?;
-        let key = Key::Counter { key: &key, window_s: window.seconds(), number };
+        let (place, now, used) = self.current(&key, &window).await?;
+        let key = Key::Counter { key: &key, id: place.id };
         if !self.history.control().delete(key).await? {
             return Err(absent());
         }
@@ -289,8 +293,27 @@ impl Counters {
     }
 }
 
+/// The number that the watched window has.
+const fn number_of(place: &Place) -> u64 {
+    match place.id {
+        CounterId::Sliding(_) => place.number / SLICES as u64,
+        _ => place.number,
+    }
+}
+
+/// Milliseconds until the window ends. After the length of a sliding window, nothing is used
+/// without further requests.
+fn reset_ms(window: &Window, place: &Place, now: Duration) -> u64 {
+    millis(match window {
+        Window::Sliding(_) => window.length(),
+        Window::Fixed(_) | Window::Calendar(_) => {
+            Duration::from_secs(place.span.end).saturating_sub(now)
+        }
+    })
+}
+
 /// The windows of one partition.
-fn window(policy: &PolicyInfo, partition: &str) -> Option<Fixed> {
-    let window = Fixed::new(policy.window_s, 0)?;
+fn window(policy: &PolicyInfo, partition: &str) -> Option<Window> {
+    let window = Window::of(&policy.kind, policy.window_s, 0)?;
     Some(if policy.stagger { window.staggered(partition) } else { window })
 }

@@ -40,6 +40,7 @@ pub use crate::document::fault::{Fault, Faults, element_path, member_path};
 
 use crate::document::names::Names;
 use crate::document::{At, Collector, Node, NonEmpty, ROOT, Type, envoy, object};
+use crate::protocol::Mode;
 use crate::request::allowance::Cost;
 use crate::request::index::Index;
 use crate::request::key::Digester;
@@ -86,6 +87,9 @@ pub struct Config {
     /// The fields that the filter writes for access logs.
     pub access_log: Box<[LogField]>,
     pub(crate) digester: Digester,
+    /// Whether a policy marks requests, by the document or by a dial. If so, no request may bring
+    /// the mark along.
+    pub marks: bool,
     /// Finds the policies of a request. Matchers never change.
     pub(crate) index: Arc<Index>,
     warnings: Box<[Fault]>,
@@ -201,6 +205,7 @@ impl DocumentFields<'_> {
             domain: self.domain?.into(),
             store: self.store?,
             index: Arc::new(Index::new(policies.iter().flatten().map(|policy| &*policy.matcher))),
+            marks: policies.iter().flatten().any(|policy| policy.mode == Mode::Mark),
             policies: policies?,
             response: self.response?,
             access_log: self.access_log?.into(),

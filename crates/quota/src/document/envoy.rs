@@ -26,8 +26,19 @@ pub(crate) fn read(text: &[u8]) -> Result<Value, serde_json::Error> {
 /// The tag of `Struct.fields`: field 1, length-delimited.
 const STRUCT_FIELDS_TAG: u8 = 0x0a;
 
+/// A Struct has no order. The member with the largest number comes first, so that the largest quota
+/// of a caller's tiers counts.
 fn object(document: prost_types::Struct) -> Value {
-    Value::Object(document.fields.into_iter().map(|(name, value)| (name, json(value))).collect())
+    let mut members: Vec<_> =
+        document.fields.into_iter().map(|(name, value)| (name, json(value))).collect();
+    members.sort_by(|(_, a), (_, b)| number(b).total_cmp(&number(a)));
+    Value::Object(members.into_iter().collect())
+}
+
+/// A number, which Envoy may have written as a string. Other values are the smallest.
+fn number(value: &Value) -> f64 {
+    let text = || value.as_str()?.parse().ok();
+    value.as_f64().or_else(text).unwrap_or(f64::NEG_INFINITY)
 }
 
 /// Depth is bounded by the decoder's own limit of 100 messages.

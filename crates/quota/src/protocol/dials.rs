@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Mode, OnFailure, is_default};
+use super::{Kind, Mode, OnFailure, is_default};
 
 /// The path of the call; its query is `domain=<domain>`. Its body is a [`Report`], or empty.
 pub const TELEMETRY_PATH: &str = "/v1/telemetry";
@@ -75,7 +75,11 @@ pub struct PolicyReport {
     pub name: String,
     /// Units per window, for a partition without another quota.
     pub quota: u64,
-    /// Length of its window in seconds.
+    /// The kind of its window.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub kind: Kind,
+    /// Length of its window in seconds; 0 for a calendar window.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub window_s: u32,
     /// Whether each partition's window is shifted by a time of its own.
     pub stagger: bool,
@@ -90,6 +94,10 @@ pub struct PolicyReport {
     /// Whether a tier or `quota_from` can give a partition another quota.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tiers: bool,
+    /// Whether the real cost of a request replaces the reserved one, so that a counter may have
+    /// debt.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub settles: bool,
     /// Requests that it counted and that were let through.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub admitted: u64,
@@ -99,6 +107,9 @@ pub struct PolicyReport {
     /// Requests that it would have refused outside shadow mode.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shadow_refused: u64,
+    /// Requests that it marked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub marked: u64,
     /// Requests without an identity.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing_identity: u64,

@@ -240,6 +240,13 @@ impl Calendar {
     }
 }
 
+impl Kind {
+    /// Whether it is the kind that messages leave out.
+    pub const fn is_fixed(&self) -> bool {
+        matches!(self, Self::Fixed)
+    }
+}
+
 impl Unit {
     /// The most seconds that it can have: an hour longer than usual if clocks go back, and a day
     /// longer if a zone changes its rules.

@@ -47,6 +47,8 @@ pub(crate) struct Overrides {
 pub(crate) struct QuotaFrom {
     /// The fact that holds the quota.
     pub(crate) fact: Fact,
+    /// The same fact as a text of digits, if the document allows one.
+    pub(crate) digits: Option<Fact>,
     /// Larger quotas count as this.
     pub(crate) max: u64,
 }
@@ -56,8 +58,8 @@ pub(crate) struct QuotaFrom {
 pub(crate) struct Tiers {
     /// The fact that holds the name of the tier.
     pub(crate) fact: Fact,
-    /// The quotas by that name.
-    pub(crate) quotas: BTreeMap<Box<[u8]>, u64>,
+    /// The quotas by that name, and their positions in the document.
+    pub(crate) quotas: BTreeMap<Box<[u8]>, (usize, u64)>,
 }
 
 /// The units that a request takes.
@@ -153,27 +155,26 @@ impl Overrides {
 
 impl QuotaFrom {
     fn quota<'c>(&'c self, facts: &Facts<'c>) -> Option<u64> {
-        match self.fact.lookup.look_up(facts) {
-            Found::Value(text) => {
-                let quota = match self.fact.value_type {
-                    // The text of a number above 2^53 - 1 is not an integer, although the number is
-                    // whole.
-                    Some(ValueType::Number) => whole(&text).or_else(|| large(&text)),
-                    _ => whole(&text),
-                };
-                quota.map(|quota| quota.min(self.max))
-            }
+        let value = |fact: &'c Fact| match fact.lookup.look_up(facts) {
+            Found::Value(text) => Some(text),
             Found::Missing | Found::Ambiguous => None,
-        }
+        };
+        let number = value(&self.fact).and_then(|text| match self.fact.value_type {
+            // The text of a number above 2^53 - 1 is not an integer, although the number is whole.
+            Some(ValueType::Number) => whole(&text).or_else(|| large(&text)),
+            _ => whole(&text),
+        });
+        // Eight digits are also the bytes of a number, but never of a whole one.
+        let digits = || value(self.digits.as_ref()?).and_then(|text| whole(&text));
+        Some(number.or_else(digits)?.min(self.max))
     }
 }
 
 impl Tiers {
     fn quota<'c>(&'c self, facts: &Facts<'c>) -> Option<u64> {
-        match self.fact.lookup.look_up(facts) {
-            Found::Value(name) => self.quotas.get(&*name).copied(),
-            Found::Missing | Found::Ambiguous => None,
-        }
+        let names = self.fact.lookup.look_up_all(facts);
+        let tiers = names.iter().filter_map(|name| self.quotas.get(&**name));
+        tiers.min().map(|(_, quota)| *quota)
     }
 }
 

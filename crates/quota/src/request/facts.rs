@@ -21,10 +21,14 @@ pub(crate) struct Facts<'c> {
     address: OnceCell<Option<IpAddr>>,
     headers: Memo<&'c str, Rc<[Vec<u8>]>>,
     metadata: Memo<Member<'c>, Option<Rc<[u8]>>>,
+    lists: Memo<Member<'c>, Rc<[Rc<[u8]>]>>,
     attributes: Memo<&'static [&'static str], Option<Rc<[u8]>>>,
     /// By the address of the identity in memory.
     resolved: Memo<*const (), Resolved>,
 }
+
+/// The most elements of a list that are read.
+const MAX_ELEMENTS: usize = 64;
 
 /// The answers so far. They are few, so a search from the front is the fastest.
 type Memo<K, V> = RefCell<Vec<(K, V)>>;
@@ -70,6 +74,7 @@ impl<'c> Facts<'c> {
             address: OnceCell::new(),
             headers: RefCell::default(),
             metadata: RefCell::default(),
+            lists: RefCell::default(),
             attributes: RefCell::default(),
             resolved: RefCell::default(),
         }
@@ -161,6 +166,19 @@ impl<'c> Facts<'c> {
     pub(crate) fn metadata(&self, filter: &'c str, path: &'c [Box<str>]) -> Option<Rc<[u8]>> {
         remember(&self.metadata, (filter, path), || {
             present(self.request.metadata(filter, path)).map(Rc::from)
+        })
+    }
+
+    /// The first elements of a list in dynamic metadata, as the host's bytes.
+    /// Empty if it is no list.
+    pub(crate) fn elements(&self, filter: &'c str, path: &'c [Box<str>]) -> Rc<[Rc<[u8]>]> {
+        remember(&self.lists, (filter, path), || {
+            let element = |position: usize| {
+                let last = position.to_string().into_boxed_str();
+                let path: Vec<Box<str>> = path.iter().cloned().chain([last]).collect();
+                self.request.metadata(filter, &path).map(Rc::from)
+            };
+            (0..MAX_ELEMENTS).map_while(element).collect()
         })
     }
 

@@ -98,6 +98,7 @@ pub const MAX_WAITING: usize = 8192;
 /// use quotagate_quota::config::Config;
 /// use quotagate_quota::decision::Decision;
 /// use quotagate_quota::evaluate::{Check, Counter};
+/// use quotagate_quota::protocol::Mode;
 /// use quotagate_quota::time::Monotonic;
 /// use quotagate_quota::worker::{AnsweredBy, CallEnd, Submitted, Worker};
 ///
@@ -110,7 +111,7 @@ pub const MAX_WAITING: usize = 8192;
 /// // A request arrives. Adapters get the checks from `Config::evaluate`.
 /// let window = worker.arrives(at(0)).policies[0].window;
 /// let counter = Counter { key: "shop:all:{*}".into(), quota: 5, window };
-/// let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, enforced: true };
+/// let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, mode: Mode::Enforce };
 /// assert!(matches!(worker.submit("request 1", vec![check], at(0)), Submitted::Waiting(_)));
 ///
 /// // Its call leaves, and the store answers.

@@ -9,6 +9,7 @@ use super::{Submitted, Ticket, Worker};
 use crate::config::{Policy, Precision};
 use crate::decision::{Admission, Balance, Decision, Refusal, Standing, Units};
 use crate::evaluate::Check;
+use crate::protocol::Mode;
 use crate::time::Monotonic;
 
 /// Whether the store must be asked about a request.
@@ -113,7 +114,7 @@ impl<W> Worker<W> {
                 known.admission.standings.push(standing(check, true, balance));
             } else if let Some(balance) = self.refuses(check, now) {
                 known.admission.standings.push(standing(check, false, balance));
-                if check.enforced {
+                if check.enforced() {
                     known.refused_until = known.refused_until.max(Some(balance.resets));
                 }
             } else {
@@ -150,7 +151,7 @@ impl<W> Worker<W> {
     /// A shadow policy asks in passing, unless the request must hold its units.
     fn asks(&self, check: &Check) -> Asks {
         let holds = check.policy(&self.config).is_some_and(Policy::holds);
-        if !check.enforced && !holds { Asks::InPassing } else { Asks::Yes }
+        if !check.mode.is_awaited() && !holds { Asks::InPassing } else { Asks::Yes }
     }
 
     /// Refuses a request. It spends no units of the policies that would admit it.
@@ -165,7 +166,8 @@ impl<W> Worker<W> {
                 self.leases.undo(&check.counter, check.cost.get());
             }
         }
-        standings.retain(|standing| !standing.granted);
+        // A request that is refused is not marked.
+        standings.retain(|standing| !standing.granted && standing.mode != Mode::Mark);
         self.telemetry.count_standings(&standings);
         Refusal { standings, until }
     }

@@ -133,13 +133,12 @@ impl Memory {
                     .and_then(|held| Some((held.value.clone(), held.left_at(now)?)));
                 held.map_or((None, None), |(value, left)| (Some(value), left))
             }
-            Key::Counter { key, window_s, number } => {
+            Key::Counter { key, id } => {
                 let shard = self.shard(key);
                 let counter = shard.get(key).and_then(|held| {
-                    held.iter()
-                        .find(|c| (c.window_s, c.number) == (window_s, number) && now < c.end)
+                    held.iter().find(|counter| counter.id == id && now < counter.end())
                 });
-                (counter.map(|counter| counter.used.to_string()), None)
+                (counter.map(|counter| counter.used(now).to_string()), None)
             }
         };
         let ttl_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
@@ -194,9 +193,9 @@ impl Memory {
                     self.operators.overrides.write().unwrap_or_else(PoisonError::into_inner);
                 overrides.remove(key);
             }
-            Key::Counter { key, window_s, number } => {
+            Key::Counter { key, id } => {
                 if let Some(held) = self.shard(key).get_mut(key) {
-                    held.retain(|counter| (counter.window_s, counter.number) != (window_s, number));
+                    held.retain(|counter| counter.id != id);
                 }
             }
         }

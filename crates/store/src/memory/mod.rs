@@ -1,6 +1,7 @@
 //! Counters in this process, for a single store and for tests. They are gone when the process ends.
 
 mod control;
+mod counter;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -8,12 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use quotagate_quota::protocol::{Adjustment, Grant, MAX_UNITS};
+use quotagate_quota::protocol::{Adjustment, Window};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::control::OperatorState;
+use self::counter::{Counter, Demand};
 use crate::control::ControlStore;
 use crate::store::{Batch, CheckedReservation, Health, Settle, Settled, Store, StoreError};
+use crate::window::Place;
 
 /// Parts of the map, each behind a lock of its own.
 const SHARDS: usize = 64;
@@ -51,13 +54,6 @@ type Shard = HashMap<Box<str>, Vec<Counter>>;
 struct Shards {
     others: Box<[Mutex<Shard>]>,
     last: Mutex<Shard>,
-}
-
-struct Counter {
-    window_s: u32,
-    number: u64,
-    used: u64,
-    end: Duration,
 }
 
 impl Shards {
@@ -122,89 +118,91 @@ impl Memory {
 
     fn reserve_one(&self, reservation: &CheckedReservation) -> Settled {
         let now = (self.clock)();
-        let window = reservation.window();
-        let (number, remaining) = (window.number_at(now), window.remaining_at(now));
-        let mut shard = self.shard(&reservation.key);
-        let full = shard.len() >= self.shard_bound && !shard.contains_key(reservation.key.as_str());
-        let found = shard.get_mut(reservation.key.as_str()).and_then(|held| {
-            held.iter_mut().find(|c| (c.window_s, c.number) == (reservation.window_s, number))
-        });
-        let used = found.as_ref().map_or(0, |counter| counter.used);
+        let place = Place::at(reservation.window(), now);
         let quota = self.operators.quota(&reservation.key, reservation.quota, now);
-        let (granted, taken) = share(reservation, quota, used);
-        match found {
-            Some(counter) => counter.used = used.saturating_add(taken),
-            // Evicting another counter would give its partition a fresh quota.
-            None if taken > 0 && full => {
-                return Err(StoreError::Refused(format!(
-                    "{} counters fill the memory",
-                    self.shard_bound * SHARDS
-                )));
-            }
-            None if taken > 0 => {
-                let counter = Counter {
-                    window_s: reservation.window_s,
-                    number,
-                    used: taken,
-                    end: now + remaining,
-                };
-                match shard.get_mut(reservation.key.as_str()) {
-                    Some(held) => held.push(counter),
-                    None => drop(shard.insert(reservation.key.as_str().into(), vec![counter])),
+        let demand = Demand { reservation, quota, now };
+        let mut shard = self.shard(&reservation.key);
+        let room = shard.len() < self.shard_bound || shard.contains_key(reservation.key.as_str());
+        let held = shard.get_mut(reservation.key.as_str());
+        match held.and_then(|held| held.iter_mut().find(|counter| counter.id == place.id)) {
+            Some(counter) => counter.reserve(&place, &demand),
+            None => {
+                let mut counter = Counter::new(&place);
+                let grant = counter.reserve(&place, &demand)?;
+                if counter.used(now) > 0 {
+                    // Evicting another counter would give its partition a fresh quota.
+                    self.insert(&mut shard, room, &reservation.key, counter)?;
                 }
+                Ok(grant)
             }
-            None => {}
         }
-        let reset_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).max(1);
-        Ok(Grant {
-            granted,
-            used: used.saturating_add(taken),
-            quota,
-            reset_ms,
-            window: number,
-            window_s: 0,
-        })
+    }
+
+    fn insert(
+        &self,
+        shard: &mut Shard,
+        room: bool,
+        key: &str,
+        counter: Counter,
+    ) -> Result<(), StoreError> {
+        if !room {
+            let most = self.shard_bound * SHARDS;
+            return Err(StoreError::Refused(format!("{most} counters fill the memory")));
+        }
+        match shard.get_mut(key) {
+            Some(held) => held.push(counter),
+            None => drop(shard.insert(key.into(), vec![counter])),
+        }
+        Ok(())
     }
 
     fn refund_one(&self, refund: &Adjustment) {
         let now = (self.clock)();
+        let Some(place) = place_of(refund) else { return };
         let mut shard = self.shard(&refund.key);
         let Some(held) = shard.get_mut(refund.key.as_str()) else { return };
         held.retain_mut(|counter| {
-            if (counter.window_s, counter.number) == (refund.window_s, refund.window)
-                && now < counter.end
-            {
-                counter.used = counter.used.saturating_sub(refund.units);
+            if counter.id == place.id {
+                counter.refund(&place, refund.units, now);
             }
-            counter.used > 0
+            counter.used(now) > 0
         });
         if held.is_empty() {
             shard.remove(refund.key.as_str());
         }
     }
+
+    fn charge_one(&self, charge: &Adjustment) {
+        let now = (self.clock)();
+        let Some(place) = place_of(charge) else { return };
+        let mut shard = self.shard(&charge.key);
+        let room = shard.len() < self.shard_bound || shard.contains_key(charge.key.as_str());
+        let held = shard.get_mut(charge.key.as_str());
+        if let Some(counter) =
+            held.and_then(|held| held.iter_mut().find(|counter| counter.id == place.id))
+        {
+            return counter.charge(&place, charge.units, now);
+        }
+        let mut counter = Counter::new(&place);
+        counter.charge(&place, charge.units, now);
+        if counter.used(now) > 0
+            && let Err(full) = self.insert(&mut shard, room, &charge.key, counter)
+        {
+            tracing::debug!("a charge is lost: {full}");
+        }
+    }
 }
 
-/// How many units a reservation is granted from a counter with `used` units of `quota`, and how
-/// much the counter grows.
-fn share(reservation: &CheckedReservation, quota: u64, used: u64) -> (u64, u64) {
-    let left = quota.saturating_sub(used);
-    let needed = if left < reservation.min { 0 } else { reservation.want.min(left) };
-    // Spare units are granted only if all wanted units are.
-    let spare = if needed == reservation.want {
-        reservation.spare.min(left.saturating_sub(needed) / 8)
-    } else {
-        0
-    };
-    let granted = needed.saturating_add(spare);
-    let refused =
-        if reservation.count_denied { reservation.want.saturating_sub(needed) } else { 0 };
-    (granted, granted.saturating_add(refused).min(MAX_UNITS.saturating_sub(used)))
+/// Where an adjustment belongs. `None` if it was not checked.
+fn place_of(adjustment: &Adjustment) -> Option<Place> {
+    let Adjustment { kind, window_s, offset_s, window, .. } = adjustment;
+    Some(Place::numbered(&Window::of(kind, *window_s, *offset_s)?, *window))
 }
 
 fn sweep(shards: &Shards, now: Duration) {
     for shard in shards.all() {
         lock(shard).retain(|_, held| {
-            held.retain(|counter| now < counter.end);
+            held.retain(|counter| now < counter.end());
             !held.is_empty()
         });
     }
@@ -219,6 +217,7 @@ impl Store for Memory {
     fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
         let late = Instant::now() >= batch.deadline;
         batch.refunds.iter().for_each(|refund| self.refund_one(refund));
+        batch.charges.iter().for_each(|charge| self.charge_one(charge));
         for (index, reservation) in batch.reservations.iter().enumerate() {
             settle(index, if late { Err(StoreError::Late) } else { self.reserve_one(reservation) });
         }

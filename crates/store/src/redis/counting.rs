@@ -34,7 +34,7 @@ impl Redis {
         let reserve =
             reservations.map(|(index, reservation)| Operation::Reserve { index, reservation });
         let (groups, unroutable) =
-            self.group(batch.refunds.iter().map(Operation::Refund).chain(reserve));
+            self.group(adjustments(&batch.refunds, &batch.charges).chain(reserve));
         for operation in &unroutable {
             if let Operation::Reserve { index, .. } = *operation {
                 settle(index, Err(no_primary()));
@@ -116,7 +116,7 @@ impl Redis {
         let mut link = match self.link(node, deadline).await {
             Ok(link) => link,
             Err(error) => {
-                self.refund_unanswered(node, group);
+                self.adjust_unanswered(node, group);
                 return fail(error);
             }
         };
@@ -141,13 +141,14 @@ impl Redis {
         if self.topology == Topology::Cluster || node.is_single_key() { 1 } else { MAX_OPERATIONS }
     }
 
-    /// Sends the refunds of `group` to a node that is connected but silent, and waits for no
+    /// Sends the refunds and charges of `group` to a node that is connected but silent, and waits for no
     /// answer.
-    fn refund_unanswered(&self, node: &Arc<Node>, group: &[Operation<'_>]) {
+    fn adjust_unanswered(&self, node: &Arc<Node>, group: &[Operation<'_>]) {
         let Some(link) = node.connected().filter(|link| link.silence().has_room()) else { return };
         let mut commands = Pipeline::new();
-        for refund in group.iter().filter(|operation| matches!(operation, Operation::Refund(_))) {
-            let call = Call { operations: slice::from_ref(refund), now: node.now() };
+        let adjusts = |operation: &&Operation<'_>| !matches!(operation, Operation::Reserve { .. });
+        for adjustment in group.iter().filter(adjusts) {
+            let call = Call { operations: slice::from_ref(adjustment), now: node.now() };
             commands.add_command(call.command(
                 &self.prefix,
                 Form::Digest,
@@ -203,7 +204,7 @@ impl Redis {
             match answer {
                 Answer::Granted(grant) => return Ok(grant),
                 Answer::Failed(error) => return Err(error),
-                Answer::Refunded => return Err(StoreError::unexpected_reply()),
+                Answer::Adjusted => return Err(StoreError::unexpected_reply()),
                 Answer::OtherWindow if rolled => return Err(StoreError::Rolled),
                 Answer::OtherWindow => rolled = true,
                 Answer::OverrideElsewhere => {
@@ -263,6 +264,13 @@ impl Redis {
             }
         }
     }
+}
+
+fn adjustments<'a>(
+    refunds: &'a [Adjustment],
+    charges: &'a [Adjustment],
+) -> impl Iterator<Item = Operation<'a>> {
+    refunds.iter().map(Operation::Refund).chain(charges.iter().map(Operation::Charge))
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quotagate_quota::protocol::{Adjustment, Grant, Kind, MAX_WINDOW_S, Reservation};
+use quotagate_quota::protocol::{Adjustment, Grant, Kind, MAX_WINDOW_S, Reservation, Window};
+use quotagate_store::control::Key;
 use quotagate_store::store::{Batch, CheckedReservation, Settled, Store};
+use quotagate_store::window::Place;
 use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
 use quotagate_support::{ports, tools};
@@ -39,6 +41,12 @@ pub fn back(of: &Reservation, grant: Grant, units: u64) -> Adjustment {
         window: grant.window,
         units,
     }
+}
+
+/// The key that holds the counter of the window with this number.
+pub fn counter(of: &Reservation, number: u64) -> Key<'_> {
+    let window = Window::of(&of.kind, of.window_s, of.offset_s).unwrap();
+    Key::Counter { key: &of.key, id: Place::numbered(&window, number).id }
 }
 
 pub fn batch(returns: Vec<Adjustment>, reservations: Vec<Reservation>) -> Batch {

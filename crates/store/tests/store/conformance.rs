@@ -5,7 +5,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::{back, batch, numbers, one, open, take, try_one, until};
 use quotagate_quota::protocol::{Adjustment, Fixed, MAX_UNITS, Reservation};
-use quotagate_store::control::Key;
 use quotagate_store::store::{Batch, Store, StoreError};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
@@ -109,7 +108,7 @@ async fn deletes_a_counter_that_a_refund_brings_to_zero(store: &dyn Store) {
         for units in refunds {
             store.refund(&[back(&ask, grant, *units)]).await;
         }
-        let counter = Key::Counter { key: &ask.key, window_s: ask.window_s, number: grant.window };
+        let counter = crate::common::counter(&ask, grant.window);
         let held = store.control().get(counter).await.unwrap().value;
         assert_eq!(held.as_deref(), left, "{refunds:?} refunded of 3");
         let used = left.map_or(0, |left| left.parse::<u64>().unwrap());

@@ -14,11 +14,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
-use quotagate_quota::protocol::{Adjustment, Fixed, Grant, Kind, MAX_UNITS, Reservation};
+use quotagate_quota::protocol::{Adjustment, Fixed, Grant, Kind, MAX_UNITS, Reservation, Window};
 use quotagate_store::control;
 use quotagate_store::control::ControlStore;
 use quotagate_store::memory::Memory;
 use quotagate_store::store::Store;
+use quotagate_store::window::Place;
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
 use tokio::runtime::Runtime;
@@ -117,6 +118,11 @@ fn window(key: u32, window_s: u32) -> Fixed {
     Fixed::new(window_s, key % window_s).unwrap()
 }
 
+fn fixed(window: &Window) -> Fixed {
+    let Window::Fixed(fixed) = window else { panic!("{window:?}") };
+    *fixed
+}
+
 /// The moment at which the window had `reset_ms` left.
 fn moment(window: Fixed, grant: &Grant) -> Duration {
     let end = (grant.window + 1) * u64::from(window.seconds()) - u64::from(window.offset());
@@ -175,7 +181,7 @@ impl Pair {
                 return Ok(());
             }
             let there: Vec<Grant> = there.into_iter().map(|grant| grant.unwrap()).collect();
-            let now = moment(both.reservations[0].window(), &there[0]);
+            let now = moment(fixed(both.reservations[0].window()), &there[0]);
             *self.clock.lock().unwrap() = now;
             if call.sweeps {
                 self.memory.sweep();
@@ -185,7 +191,7 @@ impl Pair {
             prop_assert_eq!(held_there, held(&self.memory, &refunded).await, "{:?}", refunded);
             for ((there, here), ask) in there.iter().zip(here).zip(&both.reservations) {
                 let here = here.unwrap();
-                let reported = moment(ask.window(), there);
+                let reported = moment(fixed(ask.window()), there);
                 prop_assert!(
                     begun - APART <= reported && reported <= ended + APART,
                     "{reported:?} of {begun:?} to {ended:?}"
@@ -205,8 +211,9 @@ impl Pair {
 /// The value of each refund's counter. `None` if there is no such counter.
 async fn held(control: &dyn ControlStore, refunds: &[Adjustment]) -> Vec<Option<String>> {
     let mut values = Vec::new();
-    for Adjustment { key, window_s, window, .. } in refunds {
-        let counter = control::Key::Counter { key, window_s: *window_s, number: *window };
+    for Adjustment { key, kind, window_s, offset_s, window, .. } in refunds {
+        let of = Window::of(kind, *window_s, *offset_s).unwrap();
+        let counter = control::Key::Counter { key, id: Place::numbered(&of, *window).id };
         values.push(control.get(counter).await.unwrap().value);
     }
     values

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use quotagate_quota::protocol::{Grant, Reservation};
-use quotagate_store::control::Key;
 use quotagate_store::store::Store;
 use quotagate_support::cluster::{Cluster, SlotMove};
 
@@ -11,7 +10,7 @@ use crate::common::{back, batch, numbers, one, open, take, until};
 
 /// Units used, as the store reports them.
 async fn used(store: &dyn Store, of: &Reservation, grant: Grant) -> String {
-    let counter = Key::Counter { key: &of.key, window_s: of.window_s, number: grant.window };
+    let counter = crate::common::counter(of, grant.window);
     store.control().get(counter).await.unwrap().value.unwrap_or_default()
 }
 

@@ -15,7 +15,7 @@ pub const STOP_AND_WATERMARK: u32 = 2;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Buffer {
-    ptr: *const u8,
+    pub ptr: *const u8,
     len: usize,
 }
 

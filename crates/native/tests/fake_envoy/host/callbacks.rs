@@ -134,9 +134,13 @@ extern "C" fn envoy_dynamic_module_callback_http_set_header(
     name: Buffer,
     value: Buffer,
 ) -> bool {
-    assert_eq!(map, RESPONSE);
     with(pointer, |state| {
         let name = name.text();
+        if map == REQUEST {
+            state.request.set(&name, (!value.ptr.is_null()).then(|| value.bytes()));
+            return true;
+        }
+        assert_eq!(map, RESPONSE);
         state.response.retain(|(known, _)| *known != name);
         state.response.push((name, value.bytes()));
         true
@@ -170,6 +174,11 @@ extern "C" fn envoy_dynamic_module_callback_http_get_body_chunks(
         }
         true
     })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_clear_route_cache(pointer: Ptr) {
+    with(pointer, |state| state.route_clears += 1);
 }
 
 #[unsafe(no_mangle)]

@@ -77,11 +77,19 @@ pub struct State {
     /// How many of its wakes are lost.
     pub lost_wakes: u32,
     pub wakes: u32,
+    /// How often the module made Envoy choose the route again.
+    pub route_clears: u32,
 }
 
 impl Request {
     pub fn get(path: &str) -> Self {
         Self::default().header(":method", "GET").header(":path", path).header(":authority", "shop")
+    }
+
+    /// Replaces all values of a header, or removes them.
+    pub fn set(&mut self, name: &str, value: Option<Vec<u8>>) {
+        self.headers.retain(|(known, _)| known != name);
+        self.headers.extend(value.map(|value| (name.to_owned(), value)));
     }
 
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {

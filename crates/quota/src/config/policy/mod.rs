@@ -68,6 +68,10 @@ words! {
     for Mode {
         /// The policy refuses requests beyond its quota.
         Enforce = "enforce",
+        /// The policy never refuses. A request beyond its quota reaches the upstream with the
+        /// request header `x-quotagate-exceeded`, which names the policy. Envoy chooses the route
+        /// anew, so that a route can match that header.
+        Mark = "mark",
         /// The policy counts, and never refuses.
         Shadow = "shadow",
         /// The policy applies to no request.

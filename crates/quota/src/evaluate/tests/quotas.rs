@@ -101,7 +101,7 @@ fn a_policy_that_is_off_fetches_nothing_until_a_dial_enables_it() {
     let config = config(identities(), &[off, json!({})]);
     let request = Fake::new(&[(":method", "GET")]);
     let places = |checks: Vec<Check>| {
-        checks.iter().map(|check| (check.policy, check.enforced)).collect::<Vec<_>>()
+        checks.iter().map(|check| (check.policy, check.enforced())).collect::<Vec<_>>()
     };
     assert_eq!(places(config.evaluate(&request).checks.unwrap()), [(1, true)]);
     assert_eq!(*request.asked.borrow(), [""; 0]);

@@ -1,5 +1,7 @@
 //! The source `metadata`: what other filters left in the request's dynamic metadata.
 
+use std::rc::Rc;
+
 use super::{Kind, Verified, as_typed, path_label};
 use crate::document::names::MAX_NAME;
 use crate::document::{List, Node, Text, Type, object};
@@ -81,6 +83,14 @@ impl LookUp for MetadataValue {
     fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found {
         let raw = facts.metadata(&self.filter, &self.path);
         raw.and_then(|raw| self.value_type.text(&raw)).map_or(Found::Missing, Found::Value)
+    }
+
+    fn look_up_all<'c>(&'c self, facts: &Facts<'c>) -> Vec<Rc<[u8]>> {
+        if let Found::Value(value) = self.look_up(facts) {
+            return vec![value];
+        }
+        let elements = facts.elements(&self.filter, &self.path);
+        elements.iter().filter_map(|raw| self.value_type.text(raw)).collect()
     }
 }
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use super::invariants::ModelStore;
 use crate::config::Config;
 use crate::evaluate::{Check, Counter};
-use crate::protocol::{Mode, Reservation, ReserveRequest};
+use crate::protocol::{Reservation, ReserveRequest};
 use network::Repeats;
 use node::Node;
 use properties::Property;
@@ -128,8 +128,8 @@ impl Setup {
         let (policies, cost, _) = self.requests[kind];
         let cost = NonZeroU64::new(cost).unwrap();
         let check = |&policy: &usize| {
-            let enforced = self.config.policies[policy].mode == Mode::Enforce;
-            Check { policy, counter: self.counter(policy), cost, enforced }
+            let mode = self.config.policies[policy].mode;
+            Check { policy, counter: self.counter(policy), cost, mode }
         };
         policies.iter().map(check).collect()
     }

@@ -133,16 +133,11 @@ impl World {
         let (party, cost) =
             (self.random.below(self.setup.parties), 1 + self.random.below(self.setup.cost));
         let all = 1 + self.random.below((1 << self.config.policies.len()) - 1);
-        let enforced = |policy: usize| self.config.policies[policy].mode == Mode::Enforce;
+        let mode = |policy: usize| self.config.policies[policy].mode;
         let check = |(policy, counters): (usize, &Vec<Counter>)| {
             let (counter, cost) =
                 (counters[party as usize].clone(), NonZeroU64::new(cost).unwrap());
-            (all >> policy & 1 == 1).then_some(Check {
-                policy,
-                counter,
-                cost,
-                enforced: enforced(policy),
-            })
+            (all >> policy & 1 == 1).then_some(Check { policy, counter, cost, mode: mode(policy) })
         };
         self.counters.iter().enumerate().filter_map(check).collect()
     }

@@ -51,7 +51,7 @@ pub(crate) struct Reserved {
     /// Units to prefetch for a lease.
     pub(super) spare: u64,
     pub(super) count_denied: bool,
-    /// Only policies in shadow mode need it.
+    /// Only policies that never refuse need it: those that mark, or in shadow mode.
     shadow: bool,
     /// With `count_denied`: the costs, out of `want`, of requests that count: admitted, or refused
     /// by this policy.
@@ -180,7 +180,7 @@ impl Batch {
             if reserved.min == cost || count_denied || costs == MAX_COSTS {
                 reserved.want = reserved.want.saturating_add(cost).min(protocol::MAX_UNITS);
                 reserved.min = reserved.min.min(cost);
-                reserved.shadow &= !check.enforced;
+                reserved.shadow &= !check.enforced();
                 return index;
             }
             at = reserved.next;
@@ -191,7 +191,7 @@ impl Batch {
             want: cost,
             min: cost,
             count_denied,
-            shadow: !check.enforced,
+            shadow: !check.enforced(),
             ..Reserved::of(check.counter.clone(), first)
         })
     }

@@ -85,7 +85,7 @@ fn call_stays_within_the_bounds_of_the_protocol() {
 
 #[test]
 fn request_with_more_policies_than_fit_a_call_is_decided() {
-    for (on_failure, key, fit) in [("allow", 20, 1024), ("allow", 4000, 125), ("deny", 4000, 125)] {
+    for (on_failure, key, fit) in [("allow", 20, 1024), ("allow", 4000, 123), ("deny", 4000, 123)] {
         let policy = |i| {
             let name = format!("{i:0>40}");
             json!({"name": name, "partition_by": [], "quota": 5, "window": "1m"})

@@ -9,6 +9,7 @@ mod failure;
 mod faults;
 mod inspect;
 mod lease;
+mod mark;
 mod partial;
 mod shadow;
 mod statistics;
@@ -55,8 +56,7 @@ fn checks_of(config: &Config, policies: &[usize], party: &str, cost: u64) -> Vec
             quota: p.quota,
             window: p.window.clone(),
         };
-        let enforced = p.mode == Mode::Enforce;
-        Check { policy, counter, cost: NonZeroU64::new(cost).unwrap(), enforced }
+        Check { policy, counter, cost: NonZeroU64::new(cost).unwrap(), mode: p.mode }
     };
     policies.iter().map(check).collect()
 }

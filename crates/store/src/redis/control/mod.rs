@@ -20,7 +20,9 @@ use crate::control::{
     Change, ControlStore, FoundKeys, HashName, Key, KeyState, MAX_HISTORY, MAX_VALUE, Reply,
     Snapshot, Upsert,
 };
+use crate::sliding::Slices;
 use crate::store::StoreError;
+use crate::window::CounterId;
 
 /// The longest that a command may take, with all its repetitions.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -72,7 +74,7 @@ impl Redis {
     fn key_of(&self, key: Key<'_>) -> String {
         match key {
             Key::Override(key) => override_key(&self.prefix, key),
-            Key::Counter { key, number, .. } => format!("{}:{key}:{number}", self.prefix),
+            Key::Counter { key, id } => format!("{}:{key}:{id}", self.prefix),
         }
     }
 }
@@ -196,7 +198,16 @@ impl ControlStore for Redis {
             };
             home.inspect(|node| node.observe(now));
             let value = match self.execute(key.counter(), of_key("GET")).await? {
-                Value::BulkString(value) => Some(String::from_utf8_lossy(&value).into_owned()),
+                Value::BulkString(value) => match key {
+                    Key::Counter { id: CounterId::Sliding(window), .. } => Slices::parse(&value)
+                        .map(|mut slices| {
+                            slices.advance(window.slice_at(now));
+                            slices.used().to_string()
+                        }),
+                    Key::Counter { .. } | Key::Override(_) => {
+                        Some(String::from_utf8_lossy(&value).into_owned())
+                    }
+                },
                 _ => None,
             };
             let ttl_ms = match (&value, key) {

@@ -15,6 +15,7 @@ use super::super::node::Node;
 use super::{explain, unexpected};
 use crate::control::{FoundKeys, has_entry};
 use crate::store::StoreError;
+use crate::window::is_counter_id;
 
 /// The longest time that a search takes.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -110,10 +111,10 @@ fn page(parts: &[Value]) -> Option<(String, Vec<String>)> {
     Some((String::from_utf8(cursor.clone()).ok()?, keys.iter().filter_map(text).collect()))
 }
 
-/// The counter's key in a key of Redis: without the prefix and the number of the window.
+/// The counter's key in a key of Redis: without the prefix and the end.
 fn counter<'k>(prefix: &str, key: &'k str) -> Option<&'k str> {
-    let (counter, number) = key.strip_prefix(prefix)?.strip_prefix(':')?.rsplit_once(':')?;
-    (number.bytes().all(|b| b.is_ascii_digit()) && counter.ends_with('}')).then_some(counter)
+    let (counter, id) = key.strip_prefix(prefix)?.strip_prefix(':')?.rsplit_once(':')?;
+    (is_counter_id(id) && counter.ends_with('}')).then_some(counter)
 }
 
 /// Escapes text for a pattern.

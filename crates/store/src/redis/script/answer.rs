@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-use quotagate_quota::protocol::Grant;
+use quotagate_quota::protocol::{Grant, Window};
 use redis::{ServerError, ServerErrorKind, Value};
 
 use super::Operation;
 use crate::store::StoreError;
+use crate::window::Place;
 
 /// The outcome of one operation of the counter script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A reservation was carried out.
     Granted(Grant),
-    /// A refund was carried out.
-    Refunded,
+    /// A refund or a charge was carried out.
+    Adjusted,
     /// The window is not the current one. Nothing was changed.
     OtherWindow,
     /// The override cannot be read on this server. Nothing was changed.
@@ -72,11 +73,11 @@ impl Rejection {
     }
 }
 
-/// The server's clock and the three values of each operation, in a reply of the counter script.
+/// The server's clock and the four values of each operation, in a reply of the counter script.
 pub(super) fn fields(reply: &Value) -> Option<(Duration, impl Iterator<Item = &[Value]>)> {
     let Value::Array(values) = reply else { return None };
     let (now, rest) = values.split_first()?;
-    Some((Duration::from_millis(whole(now)?), rest.chunks_exact(3)))
+    Some((Duration::from_millis(whole(now)?), rest.chunks_exact(4)))
 }
 
 /// The answer to every operation of a command that the script did not answer.
@@ -92,21 +93,25 @@ pub(super) fn read(
     sent: Duration,
     now: Duration,
 ) -> Option<Answer> {
-    let [first, used, quota] = fields else { return None };
+    let [first, used, quota, reset_ms] = fields else { return None };
     match (first, operation) {
         (Value::ServerError(error), _) => Some(refused(error)),
         (Value::Int(-1), Operation::Reserve { .. }) => Some(Answer::OtherWindow),
         (Value::Int(-2), Operation::Reserve { .. }) => Some(Answer::OverrideElsewhere),
-        (Value::Int(-3), Operation::Refund(_)) => Some(Answer::Refunded),
+        (Value::Int(-3), Operation::Refund(_) | Operation::Charge(_)) => Some(Answer::Adjusted),
         (granted, Operation::Reserve { reservation, .. }) => {
-            let reset = reservation.window().remaining_at(now);
+            let place = match reservation.window() {
+                // The slice of the moment at which the script ran.
+                window @ Window::Sliding(_) => Place::at(window, now),
+                Window::Fixed(_) | Window::Calendar(_) => operation.place(sent),
+            };
             Some(Answer::Granted(Grant {
                 granted: whole(granted)?,
                 used: whole(used)?,
                 quota: whole(quota)?,
-                reset_ms: u64::try_from(reset.as_millis()).ok()?,
-                window: operation.window(sent),
-                window_s: 0,
+                reset_ms: whole(reset_ms)?,
+                window: place.number,
+                window_s: place.window_s(),
             }))
         }
         _ => None,
@@ -188,11 +193,13 @@ mod tests {
         let reserve = Operation::Reserve { index: 0, reservation };
         let operations = [Operation::Refund(&refund), reserve, reserve, reserve];
         let now_ms = 7 * 60_000 + 17_863;
-        let reply = [now_ms, -3, 1, 0, 3, 57, 100, -1, 0, 0, -2, 0, 0].map(Value::Int).to_vec();
+        let reply = [now_ms, -3, 1, 0, 0, 3, 57, 100, 42_137, -1, 0, 0, 0, -2, 0, 0, 0]
+            .map(Value::Int)
+            .to_vec();
         let grant =
             Grant { granted: 3, used: 57, quota: 100, reset_ms: 42_137, window: 7, window_s: 0 };
         let answers = vec![
-            Answer::Refunded,
+            Answer::Adjusted,
             Answer::Granted(grant),
             Answer::OtherWindow,
             Answer::OverrideElsewhere,
@@ -212,11 +219,18 @@ mod tests {
         for reply in [
             Value::Okay,
             Value::Array(vec![]),
-            Value::Array(vec![Value::Okay, Value::Int(3), Value::Int(3), Value::Int(3)]),
+            Value::Array(vec![
+                Value::Okay,
+                Value::Int(3),
+                Value::Int(3),
+                Value::Int(3),
+                Value::Int(3),
+            ]),
+            Value::Array([1_000, 3, 57, 100].map(Value::Int).to_vec()),
             Value::Array(vec![Value::Int(1), Value::Int(5)]),
-            Value::Array([1_000, -3, 57, 100].map(Value::Int).to_vec()),
-            Value::Array([1_000, 3, -57, 100].map(Value::Int).to_vec()),
-            Value::Array([1_000, -4, 0, 0].map(Value::Int).to_vec()),
+            Value::Array([1_000, -3, 57, 100, 1].map(Value::Int).to_vec()),
+            Value::Array([1_000, 3, -57, 100, 1].map(Value::Int).to_vec()),
+            Value::Array([1_000, -4, 0, 0, 0].map(Value::Int).to_vec()),
         ] {
             let answer = read(Operation::Reserve { index: 0, reservation }, &reply);
             assert!(matches!(answer, Answer::Failed(StoreError::Refused(_))), "{reply:?}");
@@ -230,7 +244,7 @@ mod tests {
             window: 6,
             units: 1,
         };
-        let granted = Value::Array([1_000, 3, 57, 100].map(Value::Int).to_vec());
+        let granted = Value::Array([1_000, 3, 57, 100, 1].map(Value::Int).to_vec());
         assert!(matches!(read(Operation::Refund(&refund), &granted), Answer::Failed(_)));
     }
 }

@@ -2,23 +2,26 @@
 
 use std::time::Duration;
 
-use quotagate_quota::protocol::Adjustment;
+use quotagate_quota::protocol::{Adjustment, Window};
 use redis::{Cmd, RedisWrite, Value};
 
 use super::answer::{self, Answer};
 use super::{COUNTER, Form};
 use crate::store::CheckedReservation;
+use crate::window::{CounterId, Place};
 
 /// Most operations of one command: Redis serves no other client meanwhile, for about 0.3 ms.
 pub const MAX_OPERATIONS: usize = 32;
 /// Numbers in the argument of a reservation.
-const NUMBERS: usize = 9;
+const NUMBERS: usize = 8;
 
 /// What the script does with one counter.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
     /// Refunds units.
     Refund(&'a Adjustment),
+    /// Charges units.
+    Charge(&'a Adjustment),
     /// Reserves units.
     Reserve {
         /// The index of the reservation among those of its call.
@@ -58,23 +61,27 @@ impl<'a> Operation<'a> {
     /// The counter's key.
     pub fn key(&self) -> &'a str {
         match self {
-            Self::Refund(refund) => &refund.key,
+            Self::Refund(adjustment) | Self::Charge(adjustment) => &adjustment.key,
             Self::Reserve { reservation, .. } => &reservation.key,
         }
     }
 
-    /// The number of the window at `now`.
-    pub(super) fn window(&self, now: Duration) -> u64 {
+    /// Where it counts: a reservation at `now`.
+    pub(super) fn place(&self, now: Duration) -> Place {
         match self {
-            Self::Refund(refund) => refund.window,
-            Self::Reserve { reservation, .. } => reservation.window().number_at(now),
+            Self::Refund(Adjustment { kind, window_s, offset_s, window, .. })
+            | Self::Charge(Adjustment { kind, window_s, offset_s, window, .. }) => {
+                let of = Window::of(kind, *window_s, *offset_s);
+                of.map_or_else(Place::default, |of| Place::numbered(&of, *window))
+            }
+            Self::Reserve { reservation, .. } => Place::at(reservation.window(), now),
         }
     }
 
     /// The key whose override it needs.
     fn overridden(&self) -> Option<&'a str> {
         match self {
-            Self::Refund(_) => None,
+            Self::Refund(_) | Self::Charge(_) => None,
             Self::Reserve { reservation, .. } => Some(&reservation.key),
         }
     }
@@ -95,24 +102,24 @@ impl Call<'_> {
         };
         COUNTER.call(&mut cmd, form);
         cmd.arg(operations.len() + declared.len());
-        for operation in operations {
-            let (key, window) = (operation.key(), operation.window(self.now));
-            cmd.write_arg_fmt(format_args!("{prefix}:{key}:{window}"));
+        let places = operations.iter().map(|operation| operation.place(self.now));
+        for (operation, place) in operations.iter().zip(places.clone()) {
+            let (key, counter) = (operation.key(), place.id);
+            cmd.write_arg_fmt(format_args!("{prefix}:{key}:{counter}"));
         }
         for key in declared {
             cmd.arg(override_key(prefix, key));
         }
-        for operation in operations {
+        for (operation, place) in operations.iter().zip(places) {
             match operation {
-                Operation::Refund(refund) => cmd.write_arg(&double(refund.units)),
+                Operation::Refund(refund) => {
+                    write_adjustment(&mut cmd, &place, -(refund.units as f64));
+                }
+                Operation::Charge(charge) => {
+                    write_adjustment(&mut cmd, &place, charge.units as f64);
+                }
                 Operation::Reserve { reservation, .. } => {
-                    write_reservation(
-                        &mut cmd,
-                        prefix,
-                        reservation,
-                        operation.window(self.now),
-                        source,
-                    );
+                    write_reservation(&mut cmd, prefix, reservation, &place, source);
                 }
             }
         }
@@ -137,7 +144,7 @@ fn write_reservation(
     cmd: &mut Cmd,
     prefix: &str,
     reservation: &CheckedReservation,
-    window: u64,
+    place: &Place,
     source: &OverrideSource,
 ) {
     let (stem, value) = match source {
@@ -147,10 +154,13 @@ fn write_reservation(
         OverrideSource::Argument(value) => (0, value.as_deref().unwrap_or_default()),
     };
     let stem = u64::try_from(stem).unwrap_or_default();
+    let (first, second) = match place.id {
+        CounterId::Sliding(window) => (window.slice_ms(), 0),
+        CounterId::Fixed { .. } | CounterId::Calendar(_) => (place.span.start, place.span.end),
+    };
     let numbers: [u64; NUMBERS] = [
-        window,
-        reservation.window_s.into(),
-        reservation.offset_s.into(),
+        first,
+        second,
         reservation.quota,
         reservation.want,
         reservation.min,
@@ -160,10 +170,26 @@ fn write_reservation(
     ];
     let numbers = numbers.map(double);
     if value.is_empty() {
-        cmd.write_arg(numbers.as_flattened());
+        // Without an allocation, since most reservations are like this.
+        let mut argument = [b'r'; 1 + NUMBERS * 8];
+        if let Some((_, rest)) = argument.split_first_mut() {
+            rest.copy_from_slice(numbers.as_flattened());
+        }
+        cmd.write_arg(&argument);
     } else {
-        cmd.write_arg(&[numbers.as_flattened(), value].concat());
+        cmd.write_arg(&[b"r", numbers.as_flattened(), value].concat());
     }
+}
+
+fn write_adjustment(cmd: &mut Cmd, place: &Place, units: f64) {
+    let (letter, first, second) = match place.id {
+        CounterId::Sliding(window) => (b"s", window.slice_ms(), place.number),
+        CounterId::Fixed { .. } | CounterId::Calendar(_) => {
+            (b"w", place.span.start, place.span.end)
+        }
+    };
+    let numbers = [units.to_le_bytes(), double(first), double(second)];
+    cmd.write_arg(&[letter, numbers.as_flattened()].concat());
 }
 
 /// A number as the script reads it: exact, since none is above 2^53 - 1.
@@ -211,11 +237,11 @@ mod tests {
         let head = format!("*7\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n$1\r\n2\r\n", COUNTER.digest);
         assert!(plain.starts_with(&head), "{plain}");
         assert!(
-            plain.contains("$15\r\nqg:test:q:{a}:6\r\n$15\r\nqg:test:p:{*}:7\r\n$8\r\n"),
+            plain.contains("$15\r\nqg:test:q:{a}:6\r\n$15\r\nqg:test:p:{*}:7\r\n$25\r\nw"),
             "{plain}"
         );
-        assert!(plain.contains("$72\r\n"), "{plain}");
+        assert!(plain.contains("$65\r\nr"), "{plain}");
         let known = text(OverrideSource::Argument(Some(b"blocked".to_vec())));
-        assert!(known.contains("$79\r\n") && known.ends_with("blocked\r\n"), "{known}");
+        assert!(known.contains("$72\r\nr") && known.ends_with("blocked\r\n"), "{known}");
     }
 }

@@ -22,6 +22,7 @@ use super::hooks::Event;
 use super::refusal::Refusal;
 use crate::key::is_domain;
 use crate::store::{Batch, CheckedReservation, SECOND_LOOK, StoreError};
+use crate::window::known;
 
 /// The store answers this long before the caller's deadline at the latest, with what has settled.
 /// For a short budget the margin is a fifth of it.
@@ -242,6 +243,7 @@ impl CallEndpoint {
 fn is_good(adjustment: &Adjustment, what: &str) -> bool {
     adjustment
         .check()
+        .and_then(known)
         .inspect_err(|invalid| tracing::warn!("left out an invalid {what}: {invalid}"))
         .is_ok()
 }

@@ -233,7 +233,7 @@ impl Probe {
         };
         let Some(window) = Fixed::new(WINDOW_S, 0) else { return Ok(Vec::new()) };
         // Not checked: no domain and policy have this key, so that it is no counter of a filter.
-        let reservation = CheckedReservation::within(reservation, window);
+        let reservation = CheckedReservation::within(reservation, window.into());
         let window = window.number_at(now);
         let refund = |units| Adjustment {
             key: key.clone(),

@@ -1,0 +1,151 @@
+//! One counter in memory, and how much of it a reservation gets.
+
+use std::time::Duration;
+
+use quotagate_quota::protocol::{Grant, MAX_UNITS};
+
+use crate::sliding::Slices;
+use crate::store::{CheckedReservation, Settled, StoreError};
+use crate::window::{CounterId, Place};
+
+/// A counter of one window, or the slices of a sliding window.
+pub struct Counter {
+    /// Which one it is.
+    pub id: CounterId,
+    count: Count,
+}
+
+enum Count {
+    Window { used: u64, end: Duration },
+    Sliding(Slices),
+}
+
+/// What is asked of a counter.
+pub struct Demand<'a> {
+    /// The reservation.
+    pub reservation: &'a CheckedReservation,
+    /// The quota in force.
+    pub quota: u64,
+    /// The time since the Unix epoch.
+    pub now: Duration,
+}
+
+impl Counter {
+    /// An empty counter.
+    pub fn new(place: &Place) -> Self {
+        let count = match place.id {
+            CounterId::Sliding(_) => Count::Sliding(Slices::default()),
+            CounterId::Fixed { .. } | CounterId::Calendar(_) => {
+                Count::Window { used: 0, end: Duration::from_secs(place.span.end) }
+            }
+        };
+        Self { id: place.id, count }
+    }
+
+    /// Grants units at `place`.
+    pub fn reserve(&mut self, place: &Place, demand: &Demand<'_>) -> Settled {
+        let Demand { reservation, quota, now } = *demand;
+        let share = |used| share(reservation, quota, used);
+        let (granted, used, reset_ms) = match (&mut self.count, place.id) {
+            (Count::Sliding(slices), CounterId::Sliding(window)) => {
+                slices.advance(place.number);
+                let (granted, taken) = share(slices.used());
+                if taken > 0
+                    && let Some(units) = slices.slice(place.number, place.number)
+                {
+                    *units = units.saturating_add(taken);
+                }
+                let full = granted >= reservation.want;
+                let fit = (!full).then_some((reservation.min, quota));
+                let returns_ms = slices.returns_ms(window, place.number, fit);
+                (granted, slices.used(), returns_ms.saturating_sub(millis(now)))
+            }
+            (Count::Window { used, end }, _) if place.span.contains(now.as_secs()) => {
+                let (granted, taken) = share(*used);
+                *used = used.saturating_add(taken);
+                (granted, *used, millis(end.saturating_sub(now)))
+            }
+            _ => return Err(StoreError::Rolled),
+        };
+        let (reset_ms, window_s) = (reset_ms.max(1), place.window_s());
+        Ok(Grant { granted, used, quota, reset_ms, window: place.number, window_s })
+    }
+
+    /// Refunds units at `place`, unless that is over.
+    pub fn refund(&mut self, place: &Place, units: u64, now: Duration) {
+        if let Some(used) = self.at(place, now) {
+            *used = used.saturating_sub(units);
+        }
+    }
+
+    /// Charges units at `place`, unless that is over.
+    pub fn charge(&mut self, place: &Place, units: u64, now: Duration) {
+        let left = MAX_UNITS.saturating_sub(self.used(now));
+        if let Some(used) = self.at(place, now) {
+            *used = used.saturating_add(units.min(left));
+        }
+    }
+
+    /// The units used at `now`.
+    pub fn used(&self, now: Duration) -> u64 {
+        match (&self.count, self.id) {
+            (Count::Sliding(slices), CounterId::Sliding(window)) => {
+                let mut slices = slices.clone();
+                slices.advance(window.slice_at(now));
+                slices.used()
+            }
+            (Count::Window { used, .. }, _) => *used,
+            (Count::Sliding(_), _) => 0,
+        }
+    }
+
+    /// When it can be freed.
+    pub fn end(&self) -> Duration {
+        match (&self.count, self.id) {
+            (Count::Sliding(slices), CounterId::Sliding(window)) => {
+                Duration::from_millis(slices.end_ms(window))
+            }
+            (Count::Window { end, .. }, _) => *end,
+            (Count::Sliding(_), _) => Duration::ZERO,
+        }
+    }
+
+    /// The units at `place`, where they can still be changed. The number of a window may be from a
+    /// clock that is ahead of `now`, but not by more than the window.
+    fn at(&mut self, place: &Place, now: Duration) -> Option<&mut u64> {
+        let second = now.as_secs();
+        match (&mut self.count, place.id) {
+            (Count::Sliding(slices), CounterId::Sliding(window)) => {
+                slices.slice(place.number, window.slice_at(now))
+            }
+            (Count::Window { used, .. }, _)
+                if second < place.span.end
+                    && place.span.start <= second.saturating_add(place.span.seconds()) =>
+            {
+                Some(used)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How many units a reservation is granted from a counter with `used` units of `quota`, and how
+/// much the counter grows.
+fn share(reservation: &CheckedReservation, quota: u64, used: u64) -> (u64, u64) {
+    let left = quota.saturating_sub(used);
+    let needed = if left < reservation.min { 0 } else { reservation.want.min(left) };
+    // Spare units are granted only if all wanted units are.
+    let spare = if needed == reservation.want {
+        reservation.spare.min(left.saturating_sub(needed) / 8)
+    } else {
+        0
+    };
+    let granted = needed.saturating_add(spare);
+    let refused =
+        if reservation.count_denied { reservation.want.saturating_sub(needed) } else { 0 };
+    (granted, granted.saturating_add(refused).min(MAX_UNITS.saturating_sub(used)))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,122 @@
+//! Which counter a moment falls into.
+
+use std::fmt;
+use std::time::Duration;
+
+use quotagate_quota::protocol::{Invalid, Sliding, Window};
+
+pub use crate::calendar::Span;
+use crate::calendar::{check_zone, is_known, span_at};
+
+/// A counter of a key. Two windows with equal ones count together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CounterId {
+    /// Of one fixed window.
+    Fixed {
+        /// The length of the window.
+        seconds: u32,
+        /// The number of the window.
+        number: u64,
+    },
+    /// Of one window of a calendar.
+    Calendar(Span),
+    /// Of every sliding window of this length: it holds all slices.
+    Sliding(Sliding),
+}
+
+/// Where units are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The counter.
+    pub id: CounterId,
+    /// The number of the window, or of the slice of a sliding window.
+    pub number: u64,
+    /// The time of the window; empty for a slice.
+    pub span: Span,
+}
+
+impl Place {
+    /// The place at `now` since the Unix epoch. It is over if the calendar does not reach so far.
+    pub fn at(window: &Window, now: Duration) -> Self {
+        let number = match window {
+            Window::Fixed(fixed) => fixed.number_at(now),
+            Window::Sliding(sliding) => sliding.slice_at(now),
+            Window::Calendar(calendar) => return Self::of_calendar(span_at(calendar, now)),
+        };
+        Self::numbered(window, number)
+    }
+
+    /// The place with this number. One that never was is over.
+    pub fn numbered(window: &Window, number: u64) -> Self {
+        match window {
+            Window::Fixed(fixed) => {
+                let id = CounterId::Fixed { seconds: fixed.seconds(), number };
+                let end = fixed.start_of(number.saturating_add(1));
+                Self { id, number, span: Span { start: fixed.start_of(number), end } }
+            }
+            Window::Sliding(sliding) => {
+                Self { id: CounterId::Sliding(*sliding), number, span: Span::default() }
+            }
+            Window::Calendar(calendar) => {
+                let span = span_at(calendar, Duration::from_secs(number));
+                let never = Span { start: number, end: number };
+                Self::of_calendar(if span.start == number { span } else { never })
+            }
+        }
+    }
+
+    const fn of_calendar(span: Span) -> Self {
+        Self { id: CounterId::Calendar(span), number: span.start, span }
+    }
+
+    /// What [`Grant::window_s`](quotagate_quota::protocol::Grant) says.
+    pub fn window_s(&self) -> u32 {
+        match self.id {
+            CounterId::Calendar(span) => u32::try_from(span.seconds()).unwrap_or(u32::MAX),
+            CounterId::Fixed { .. } | CounterId::Sliding(_) => 0,
+        }
+    }
+}
+
+impl Default for Place {
+    /// A place that is over.
+    fn default() -> Self {
+        Self::of_calendar(Span::default())
+    }
+}
+
+/// The end of the key in Redis.
+impl fmt::Display for CounterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed { number, .. } => write!(f, "{number}"),
+            Self::Calendar(Span { start, end }) => write!(f, "{start}-{end}"),
+            Self::Sliding(sliding) => write!(f, "s{}", sliding.seconds()),
+        }
+    }
+}
+
+/// Whether a text may be the [end](CounterId) of a key.
+pub fn is_counter_id(text: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    match (text.strip_prefix('s'), text.split_once('-')) {
+        (Some(seconds), _) => is_number(seconds),
+        (None, Some((start, end))) => is_number(start) && is_number(end),
+        (None, None) => is_number(text),
+    }
+}
+
+/// Checks that the time zone of a calendar window is known.
+///
+/// # Errors
+/// Which one is not.
+pub fn known(window: Window) -> Result<Window, Invalid> {
+    match &window {
+        Window::Calendar(calendar) if !is_known(calendar) => {
+            let reason = check_zone(&calendar.time_zone)
+                .map_or_else(|unknown| unknown.to_string(), |()| "unknown".to_owned());
+            Err(Invalid { field: "kind", reason })
+        }
+        _ => Ok(window),
+    }
+}
