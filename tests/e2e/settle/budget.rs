@@ -9,7 +9,7 @@ use quotagate_support::http::{Client, Request};
 use quotagate_support::model::{EVENT, EVENTS, PAUSE_MS, TOKENS};
 use serde_json::json;
 
-use super::{Rig, tokens};
+use super::{Rig, route_timeout, tokens};
 use crate::inspect;
 
 /// The size of a long stream in megabytes, if the variable does not say.
@@ -71,7 +71,9 @@ fn resident_kib(envoy: &Envoy) -> Result<u64> {
 fn long_stream_takes_no_memory() -> Result<()> {
     let megabytes = std::env::var(VARIABLE).map_or(Ok(MEGABYTES), |size| size.parse())?;
     let cost = json!({"reserve": 500, "settle": [{"usage": "total"}]});
-    let rig = Rig::start(json!([tokens(10_000, cost)]))?;
+    let rig = Rig::start_with(json!([tokens(10_000, cost)]), |options| {
+        options.edit(route_timeout("0s"))
+    })?;
     let events = (megabytes * 1_000_000 / EVENT).to_string();
     let headers = [(TOKENS, "700"), (EVENTS, &*events), ("connection", "close")];
     let mut stream = rig.begin("/openai/stream", &headers)?;

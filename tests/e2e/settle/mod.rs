@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 use anyhow::Result;
-use quotagate_support::envoy::{Envoy, EnvoyOptions, Form, plugin};
+use quotagate_support::envoy::{Envoy, EnvoyOptions, Form, manager, plugin};
 use quotagate_support::http::Client;
 use quotagate_support::model::Model;
 use quotagate_support::redis::Redis;
@@ -97,4 +97,19 @@ fn upstream_trailers(config: &mut Value) -> Result<()> {
         }
     });
     Ok(())
+}
+
+/// Envoy ends a request after this time, even in the middle of its answer; `0s`: never.
+fn route_timeout(duration: &'static str) -> impl Fn(&mut Value) -> Result<()> {
+    move |config| {
+        let hosts = manager(config)?["route_config"]["virtual_hosts"].as_array_mut();
+        for host in hosts.into_iter().flatten() {
+            for route in host["routes"].as_array_mut().into_iter().flatten() {
+                if route.get("route").is_some() {
+                    route["route"]["timeout"] = json!(duration);
+                }
+            }
+        }
+        Ok(())
+    }
 }
