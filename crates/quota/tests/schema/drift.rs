@@ -212,6 +212,7 @@ const PARENTS: &[(&str, &str)] = &[
     ("policies[0].tiers", r#"{"source": {"jwt": {"claim": "a"}}, "quotas": {"a": 1}}"#),
     ("policies[0].cost.header", r#"{"name": "a"}"#),
     ("policies[0].count", r#"{"status": [401]}"#),
+    ("policies[0].window", r#"{"calendar": "day"}"#),
     ("policies[0].lease", "{}"),
     ("identities.any-name[0].jwt", r#"{"claim": "a"}"#),
     ("identities.any-name[0].header", r#"{"name": "a"}"#),
