@@ -226,6 +226,7 @@ const PARENTS: &[(&str, &str)] = &[
     ("policies[0].cost.reserve.header", r#"{"name": "a"}"#),
     ("policies[0].cost.settle[0].usage", r#"{"input": 1, "output": 1}"#),
     ("policies[0].count", r#"{"status": [401]}"#),
+    ("policies[0].window", r#"{"calendar": "day"}"#),
     ("policies[0].lease", "{}"),
     ("identities.any-name[0].jwt", r#"{"claim": "a"}"#),
     ("identities.any-name[0].header", r#"{"name": "a"}"#),
