@@ -196,8 +196,8 @@ pub fn request_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
 }
 
-/// The current piece of a body, at most [`MAX_PIECE`] bytes at a time. `size` is the argument of the
-/// callback.
+/// The current piece of a body, at most [`MAX_PIECE`] bytes at a time. `size` is the argument of
+/// the callback.
 pub fn pieces(body: Body, size: usize) -> impl Iterator<Item = Vec<u8>> {
     let kind = match body {
         Body::Request => BufferType::HttpRequestBody,

@@ -39,6 +39,7 @@ mod quotas;
 mod redirects;
 mod rig;
 mod server_names;
+mod settle;
 mod store_tls;
 mod two_proxies;
 mod updates;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use quotagate_quota::config::{Config, Faults, PerRoute, Reach};
+use quotagate_store::calendar::unknown_zones;
 
 use crate::abi::{FilterConfig, process};
 use crate::link::{Callouts, Library, Link, check};
@@ -37,6 +38,7 @@ impl Setup {
     ) -> Result<Arc<Self>, Vec<String>> {
         log::follow_library();
         let config = Config::parse(document).map_err(|faults| lines(&faults))?;
+        known_zones(&config)?;
         let link = match &config.store.reach {
             Reach::Cluster(_) if process::only_validates() => Link::Nowhere,
             Reach::Cluster(store) => {
@@ -103,6 +105,7 @@ impl Route {
             PerRoute::Disabled => return Ok(Self::Disabled),
             PerRoute::Policies(config) => *config,
         };
+        known_zones(&config)?;
         let link = match &config.store.reach {
             Reach::Redis(_) => in_process(&config)?,
             Reach::Cluster(_) => {
@@ -129,6 +132,12 @@ fn in_process(config: &Config) -> Result<Link, Vec<String>> {
     }
     start_runtime()?;
     Library::open(store).map(Link::Library).map_err(|fault| vec![fault])
+}
+
+/// Checks that every time zone is known. The filter itself knows none.
+fn known_zones(config: &Config) -> Result<(), Vec<String>> {
+    let faults = unknown_zones(config);
+    if faults.is_empty() { Ok(()) } else { Err(faults.iter().map(ToString::to_string).collect()) }
 }
 
 fn start_runtime() -> Result<(), Vec<String>> {

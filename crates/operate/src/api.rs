@@ -13,7 +13,6 @@ mod overrides;
 mod top;
 mod usage;
 
-use quotagate_quota::protocol::Kind;
 pub use quotagate_store::control::MAX_HISTORY;
 pub use quotagate_store::server::STORE_HEADER;
 use serde::{Deserialize, Serialize};
@@ -92,9 +91,4 @@ pub struct ErrorReply {
     /// The known names for that field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<String>,
-}
-
-/// A field that says nothing is left out.
-fn is_fixed(kind: &Kind) -> bool {
-    *kind == Kind::Fixed
 }

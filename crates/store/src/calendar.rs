@@ -11,7 +11,8 @@ use std::time::Duration;
 use jiff::civil::Date;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
-use quotagate_quota::protocol::{Calendar, Unit};
+use quotagate_quota::config::{Config, Fault, Policy};
+use quotagate_quota::protocol::{Calendar, Unit, Window};
 
 /// The first moment that is too late for the calendar: the year 9999.
 const LAST_S: u64 = 253_370_764_800;
@@ -74,6 +75,16 @@ pub fn check_zone(name: &str) -> Result<(), UnknownZone> {
         names => format!(", perhaps {}", names.join(" or ")),
     };
     Err(UnknownZone { name: name.chars().take(64).collect(), hint })
+}
+
+/// The time zones of a policy document that are not known.
+pub fn unknown_zones(config: &Config) -> Vec<Fault> {
+    let fault = |(index, policy): (usize, &Policy)| {
+        let Window::Calendar(calendar) = &policy.window else { return None };
+        let message = check_zone(&calendar.time_zone).err()?.to_string();
+        Some(Fault { path: format!("policies[{index}].window.time_zone"), message })
+    };
+    config.policies.iter().enumerate().filter_map(fault).collect()
 }
 
 /// Whether the time zone of `calendar` is known.
@@ -272,7 +283,6 @@ mod tests {
 
     #[test]
     fn windows_follow_one_another_and_are_never_longer_than_their_unit_says() {
-        use quotagate_quota::protocol::Window;
         for zone in [
             "Europe/Berlin",
             "Pacific/Apia",

@@ -13,7 +13,6 @@
 //! Everything runs on loopback, in processes of its own and on free ports.
 
 pub mod audit;
-pub mod clock;
 pub mod crowd;
 pub mod document;
 pub mod fault;

@@ -8,12 +8,12 @@ use anyhow::{Context, Result, bail, ensure};
 use quotagate_support::cluster::Cluster;
 use quotagate_support::envoy::{Envoy, EnvoyOptions, Form, ListenerFile, StoreAddress};
 use quotagate_support::redis::Redis;
+use quotagate_support::redis::clock::Clock;
 use quotagate_support::store::{StoreOptions, StoreProcess};
 use quotagate_support::upstream::Upstream;
 use quotagate_support::{edits, http, paths, ports, resp, wait};
 use serde_json::Value;
 
-use crate::clock::Clock;
 use crate::document::{Kind, QUOTA, TIMEOUT, document};
 use crate::footprint::Footprint;
 use crate::load::Traffic;

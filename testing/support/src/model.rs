@@ -24,6 +24,8 @@ pub const EVENTS: &str = "x-model-events";
 pub const PAUSE_MS: &str = "x-model-pause-ms";
 /// The header with the end of a stream after its text events: `reset` or `hang`.
 pub const END: &str = "x-model-end";
+/// The header of an answer with the number of bytes of the request's body.
+pub const RECEIVED: &str = "x-model-received";
 /// Bytes of the text of one event.
 pub const EVENT: usize = 1000;
 
@@ -41,6 +43,8 @@ pub struct Model {
 struct Asked {
     path: String,
     headers: Vec<(String, String)>,
+    /// The bytes of its body.
+    received: u64,
 }
 
 impl Model {
@@ -90,26 +94,27 @@ impl Asked {
             let Some((name, value)) = line.split_once(':') else { break };
             headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
-        let asked = Self { path, headers };
-        asked.skip_body(stream)?;
+        let mut asked = Self { path, headers, received: 0 };
+        asked.received = asked.skip_body(stream)?;
         Ok(Some(asked))
     }
 
-    fn skip_body(&self, stream: &mut BufReader<TcpStream>) -> Result<()> {
+    fn skip_body(&self, stream: &mut BufReader<TcpStream>) -> Result<u64> {
+        let mut received = 0;
         if self.header("transfer-encoding").is_some() {
             loop {
                 let mut size = String::new();
                 stream.read_line(&mut size)?;
                 let size = u64::from_str_radix(size.trim(), 16)?;
                 std::io::copy(&mut stream.take(size + 2), &mut std::io::sink())?;
+                received += size;
                 if size == 0 {
-                    return Ok(());
+                    return Ok(received);
                 }
             }
         }
         let length = self.number("content-length", 0);
-        std::io::copy(&mut stream.take(length), &mut std::io::sink())?;
-        Ok(())
+        Ok(std::io::copy(&mut stream.take(length), &mut std::io::sink())?)
     }
 
     fn header(&self, name: &str) -> Option<&str> {
@@ -168,7 +173,10 @@ fn answer(asked: &Asked, stream: &mut TcpStream) -> Result<()> {
             write!(stream, "0\r\nx-cost: {}\r\n\r\n", asked.number(TOKENS, 0))?;
             Ok(())
         }
-        _ => whole(stream, "", json(&usage).as_bytes()),
+        _ => {
+            let received = format!("{RECEIVED}: {}\r\n", asked.received);
+            whole(stream, &received, json(&usage).as_bytes())
+        }
     }
 }
 

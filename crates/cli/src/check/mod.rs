@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::{fs, io};
 
 use quotagate_quota::config::{self, Config, Fault, Reach};
+use quotagate_store::calendar::unknown_zones;
 use quotagate_store::url::StoreUrl;
 use serde_json::json;
 
@@ -153,19 +154,20 @@ fn findings(
         }
     };
     let (faults, warnings) = match Config::parse(text.as_bytes()) {
-        Ok(config) => (wrong_store(&config), config.warnings().to_vec()),
+        Ok(config) => (wrong_in_store(&config), config.warnings().to_vec()),
         Err(faults) => (faults.iter().cloned().collect(), faults.warnings().to_vec()),
     };
     let faults = faults.iter().map(|fault| finding(fault, Severity::Fault));
     faults.chain(warnings.iter().map(|warning| finding(warning, Severity::Warning))).collect()
 }
 
-/// What the store's library finds wrong with a store inside the filter.
-fn wrong_store(config: &Config) -> Vec<Fault> {
-    match &config.store.reach {
-        Reach::Cluster(_) => Vec::new(),
-        Reach::Redis(store) => StoreUrl::of_document(store).err().into_iter().collect(),
-    }
+/// What the store's library finds wrong: a store inside the filter, or a time zone.
+fn wrong_in_store(config: &Config) -> Vec<Fault> {
+    let store = match &config.store.reach {
+        Reach::Cluster(_) => None,
+        Reach::Redis(store) => StoreUrl::of_document(store).err(),
+    };
+    store.into_iter().chain(unknown_zones(config)).collect()
 }
 
 /// The position of the value at this path, or of the nearest value around it.

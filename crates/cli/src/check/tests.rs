@@ -37,6 +37,18 @@ fn is_valid(report: &Report) -> bool {
 }
 
 #[test]
+fn unknown_time_zone_is_a_fault_with_similar_names() {
+    let with = |zone: &str| {
+        GOOD.replace("window: 1m", &format!("window: {{calendar: day, time_zone: {zone}}}"))
+    };
+    assert!(is_valid(&check("f", &with("Europe/Berlin"))));
+    let found = lines(&with("Europe/Berln")).join("\n");
+    assert!(found.contains("policies[0].window.time_zone"), "{found}");
+    assert!(found.contains("unknown time zone `Europe/Berln`"), "{found}");
+    assert!(found.contains("perhaps Europe/Berlin"), "{found}");
+}
+
+#[test]
 fn yaml_and_json_are_read() {
     let report = check("f", GOOD);
     assert!(is_valid(&report) && report.findings.is_empty(), "{report:?}");

@@ -53,10 +53,8 @@ async fn metrics_name_policies_but_no_partitions() {
 async fn debt_is_shown_for_policies_that_settle_costs() {
     let server = memory().await;
     let policies = ["p", "q"].map(|name| {
-        json!({
-            "name": name, "quota": 5, "window_s": 31_622_400, "stagger": false,
-            "mode": "enforce", "on_failure": "allow", "partition_by": [], "settles": name == "p"
-        })
+        json!({"name": name, "quota": 5, "window_s": 31_622_400, "stagger": false,
+            "mode": "enforce", "on_failure": "allow", "partition_by": [], "settles": name == "p"})
     });
     let report = json!({"policies": policies});
     server.dials("test", Some(report.to_string().as_bytes())).await;

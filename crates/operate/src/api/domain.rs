@@ -5,7 +5,6 @@ use quotagate_quota::protocol::{Kind, Mode, OnFailure};
 use serde::{Deserialize, Serialize};
 
 use super::dial::DialEntry;
-use super::is_fixed;
 
 /// The state of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +31,7 @@ pub struct PolicyInfo {
     /// Units per window of a partition that no tier and no override applies to.
     pub quota: u64,
     /// The kind of its window; absent if it is fixed.
-    #[serde(default, skip_serializing_if = "is_fixed")]
+    #[serde(default, skip_serializing_if = "Kind::is_fixed")]
     pub kind: Kind,
     /// Length of its window in seconds; 0 for a calendar window.
     pub window_s: u32,

@@ -3,7 +3,6 @@
 use quotagate_quota::protocol::Kind;
 use serde::{Deserialize, Serialize};
 
-use super::is_fixed;
 use super::overrides::OverrideEntry;
 
 /// A partition and its counter in the current window of one policy.
@@ -25,7 +24,7 @@ pub struct Usage {
     /// Where that quota comes from.
     pub quota_from: QuotaFrom,
     /// The kind of the window; absent if it is fixed.
-    #[serde(default, skip_serializing_if = "is_fixed")]
+    #[serde(default, skip_serializing_if = "Kind::is_fixed")]
     pub kind: Kind,
     /// Length of the window in seconds. Windows of a calendar differ.
     pub window_s: u32,

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use crate::document::{Node, Type};
+use crate::document::{At, Node, Text, Type, object, words};
 use crate::duration;
-use crate::protocol::{MAX_WINDOW_S, Window};
+use crate::protocol::{Calendar, Kind, MAX_TIME_ZONE, MAX_WINDOW_S, Unit, Window};
 
 const DAY_S: u32 = 24 * 60 * 60;
 
 /// A duration from 1 ms to 60 s.
 pub(super) enum UpToAMinute {}
 
-/// The length of a window: whole seconds from 1 s to 366 d.
-pub(super) enum WindowLength {}
+/// A window: its length in whole seconds from 1 s to 366 d, or a unit of the calendar.
+pub(super) enum WindowType {}
 
 impl Type for UpToAMinute {
     type Out<'a> = Duration;
@@ -29,10 +29,13 @@ impl Type for UpToAMinute {
     }
 }
 
-impl Type for WindowLength {
+impl Type for WindowType {
     type Out<'a> = Window;
 
     fn read(node: &Node<'_>) -> Option<Window> {
+        if node.value().is_object() {
+            return CalendarWindow::read(node);
+        }
         let whole = parse(node).filter(|duration| duration.subsec_nanos() == 0);
         let window =
             whole.and_then(|duration| Window::new(u32::try_from(duration.as_secs()).ok()?, 0));
@@ -43,8 +46,47 @@ impl Type for WindowLength {
     }
 
     #[cfg(feature = "schema")]
-    fn schema(_: &mut crate::document::book::Book) -> serde_json::Value {
-        schema(&format!("1s to {}d, in whole seconds", MAX_WINDOW_S / DAY_S))
+    fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
+        let length = schema(&format!("1s to {}d, in whole seconds", MAX_WINDOW_S / DAY_S));
+        serde_json::json!({"anyOf": [length, CalendarWindow::schema(book)]})
+    }
+}
+
+object! {
+    /// A window that begins with a unit of the calendar. The store knows the time zones, with data
+    /// of its own.
+    CalendarWindow(CalendarWindowFields<'a>) -> Window {
+        /// The unit that a window lasts for.
+        required calendar: Unit = "month",
+        /// The IANA name of the time zone. A day may have 23 or 25 hours in it.
+        default("UTC") time_zone: At<Text<MAX_TIME_ZONE>> = "Europe/Berlin",
+    }
+}
+
+impl CalendarWindowFields<'_> {
+    fn build(self) -> Option<Window> {
+        let unit = self.calendar;
+        let (name, at) = self.time_zone?;
+        let window =
+            Window::of(&Kind::Calendar(Calendar { unit: unit?, time_zone: name.into() }), 0, 0);
+        window.or_else(|| at.must("the IANA name of a time zone, such as Europe/Berlin"))
+    }
+}
+
+words! {
+    for Unit {
+        /// A minute.
+        Minute = "minute",
+        /// An hour.
+        Hour = "hour",
+        /// A day, from local midnight.
+        Day = "day",
+        /// A week, from Monday.
+        Week = "week",
+        /// A month, from its first day.
+        Month = "month",
+        /// A year, from the first of January.
+        Year = "year",
     }
 }
 

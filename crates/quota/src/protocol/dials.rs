@@ -75,10 +75,10 @@ pub struct PolicyReport {
     pub name: String,
     /// Units per window, for a partition without another quota.
     pub quota: u64,
-    /// The kind of its window.
+    /// The kind of its window. Left out if it is fixed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub kind: Kind,
-    /// Length of its window in seconds; 0 for a calendar window.
+    /// Length of its window in seconds; 0, which is left out, for a calendar window.
     #[serde(default, skip_serializing_if = "is_default")]
     pub window_s: u32,
     /// Whether each partition's window is shifted by a time of its own.

@@ -8,7 +8,7 @@ use quotagate_quota::config::{
     Abandoned, Answers, ClusterStore, Config, Count, Denied, Family, LogField, Precision, Reach,
     RedisStore, Reset, StoreConfig,
 };
-use quotagate_quota::protocol::{Mode, OnFailure, Window};
+use quotagate_quota::protocol::{Calendar, Kind, Mode, OnFailure, Unit, Window};
 
 use super::parse;
 
@@ -45,6 +45,8 @@ fn every_field_is_read() {
             ("leased", 100_000, 1, true, Mode::Enforce, OnFailure::Deny),
             ("leased-as-usual", 100_000, 1, false, Mode::Enforce, OnFailure::Local),
             ("textbook", 100, 60, false, Mode::Enforce, OnFailure::Deny),
+            ("tokens", 10_000, 3600, false, Mode::Enforce, OnFailure::Deny),
+            ("queries", 1000, 3600, false, Mode::Enforce, OnFailure::Deny),
         ]
     );
     let counting: BTreeMap<_, _> = config
@@ -71,6 +73,7 @@ fn every_field_is_read() {
             ("textbook", (Count::All, true, Precision::Exact)),
         ])
     );
+    assert!(config.reads_request_bodies() && config.reads_response_bodies());
 }
 
 #[test]
@@ -129,6 +132,22 @@ fn absent_fields_have_their_defaults() {
     assert_eq!((&policy.count, policy.count_denied, policy.stagger), (&Count::All, false, false));
     assert_eq!(policy.precision, Precision::Exact);
     assert_eq!(policy.window, Window::new(1, 0).unwrap());
+}
+
+#[test]
+fn windows_are_fixed_sliding_or_of_the_calendar() {
+    let with = |window: &str| {
+        let text = format!(
+            r#"{{"domain":"d","store":{{"cluster":"c"}},"policies":[{{"name":"p","partition_by":[],"quota":1,"window":{window}}}]}}"#
+        );
+        Config::parse(text.as_bytes()).unwrap().policies[0].window.parts()
+    };
+    let day = |zone: &str| Kind::Calendar(Calendar { unit: Unit::Day, time_zone: zone.into() });
+    assert_eq!(with(r#""1h", "sliding": true"#), (Kind::Sliding, 3600, 0));
+    assert_eq!(with(r#""1h", "sliding": false"#), (Kind::Fixed, 3600, 0));
+    assert_eq!(with(r#"{"calendar": "day"}"#), (day("UTC"), 0, 0));
+    let berlin = r#"{"calendar": "day", "time_zone": "Europe/Berlin"}, "precision": "lease""#;
+    assert_eq!(with(berlin), (day("Europe/Berlin"), 0, 0));
 }
 
 #[test]

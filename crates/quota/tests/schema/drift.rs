@@ -104,6 +104,7 @@ const READER_ALONE: &[(&str, &str)] = &[
     ("policies[0].match.not.path.regex", "compiles expressions"),
     ("policies[0].match.not.headers[0].regex", "compiles expressions"),
     ("policies[0].overrides[0].network", "computes with addresses"),
+    ("policies[0].cost.settle[0].usage", "adds weights"),
 ];
 
 /// Texts, with and without a meaning in some field.
@@ -161,6 +162,7 @@ fn faults_at(place: &Place, value: Value) -> Vec<Fault> {
 fn base(place: &Place) -> Value {
     let path = place.path();
     let raw = path.ends_with(".value");
+    let settled = json!({"reserve": 1, "settle": [{"usage": "total"}]});
     let inside = ["store.redis", "store.password_file", "store.prefix"].contains(&path.as_str());
     json!({
         "domain": "d",
@@ -171,6 +173,7 @@ fn base(place: &Place) -> Value {
             "partition_by": ["caller"],
             "quota": 1,
             "window": "1s",
+            "cost": if path.contains(".cost.settle") || path.ends_with(".if_missing") { settled } else { json!(1) },
             "precision": if path.contains(".lease") { "lease" } else { "exact" },
         }],
         "response": {"denied": {"body": "{}"}},
@@ -213,6 +216,9 @@ const PARENTS: &[(&str, &str)] = &[
     ("policies[0].quota_from.metadata", r#"{"filter": "a", "path": ["b"]}"#),
     ("policies[0].tiers", r#"{"source": {"jwt": {"claim": "a"}}, "quotas": {"a": 1}}"#),
     ("policies[0].cost.header", r#"{"name": "a"}"#),
+    ("policies[0].cost", r#"{"reserve": 1, "settle": [{"usage": "total"}]}"#),
+    ("policies[0].cost.reserve.header", r#"{"name": "a"}"#),
+    ("policies[0].cost.settle[0].usage", r#"{"input": 1, "output": 1}"#),
     ("policies[0].count", r#"{"status": [401]}"#),
     ("policies[0].lease", "{}"),
     ("identities.any-name[0].jwt", r#"{"claim": "a"}"#),

@@ -12,6 +12,8 @@ mod drain;
 mod gated;
 mod http;
 mod in_process;
+mod jumps;
+mod kinds;
 mod latency;
 mod lifetime;
 mod redirects;

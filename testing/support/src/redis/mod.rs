@@ -1,5 +1,6 @@
 //! One real Redis (or Valkey) without persistence.
 
+pub mod clock;
 pub mod cluster;
 pub mod resp;
 pub mod rights;

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::identities::Identities;
-use super::super::time::WindowLength;
+use super::super::time::WindowType;
 use super::super::{MAX_PARTITION_BY, MAX_POLICIES, StoreConfig, warnings};
 use super::Policy;
 use super::conditions::Match;
 use super::cost::CostType;
 use super::counting::{CountType, Counting, Lease, PrecisionWord};
+use super::kinds;
 use super::overrides::{self, Override};
 use super::quotas::{QuotaFromDocument, TiersDocument, Units};
 use crate::document::names::Names;
@@ -46,9 +47,12 @@ object! {
         default("skip") on_missing: OnMissing = "deny",
         /// Units in a window. 0 admits nobody.
         required quota: Units = 100,
-        /// The length of a window. Windows follow the store's clock and end for all callers at
-        /// once, unless `stagger` is set.
-        required window: WindowLength = "1h30m",
+        /// The length of a window, or a unit of the calendar. Windows follow the store's clock and
+        /// end for all callers at once, unless `stagger` or `sliding` is set.
+        required window: WindowType = "1h30m",
+        /// Whether the quota holds in every interval of the window's length. Not with a window of
+        /// the calendar, `precision: lease` or `stagger`.
+        default(false) sliding: Boolean = true,
         /// A verified number that replaces `quota`.
         optional quota_from: QuotaFromDocument = {"jwt": {"claim": "quota"}, "max": 10000},
         /// Quotas by a verified value, such as the plan that a caller has paid for.
@@ -69,7 +73,7 @@ object! {
         /// not with a `count` by answer.
         default(false) count_denied: Boolean = true,
         /// Whether each partition's windows start at a time of their own, so that not all quotas
-        /// reset at once.
+        /// reset at once. Not with a window of the calendar.
         default(false) stagger: Boolean = true,
         /// Whether the policy refuses.
         default("enforce") mode: ModeType = "shadow",
@@ -153,7 +157,10 @@ impl<'a> PolicyFields<'a> {
         if let (Some(quota), Some(quotas), Some(counting)) = (self.quota, &quotas, &counting) {
             warnings::quotas(&self.node, quota, quotas, counting);
         }
-        if let (Some(window), Some(counting)) = (&self.window, &counting) {
+        let window = self.window.and_then(|window| {
+            kinds::resolve(&self.node, window, self.sliding?, self.stagger?, self.precision?)
+        });
+        if let (Some(window), Some(counting)) = (&window, &counting) {
             warnings::lease(&self.node, window, counting);
         }
         let counting = counting?;
@@ -163,7 +170,7 @@ impl<'a> PolicyFields<'a> {
             quota: self.quota?,
             dialed_quota: None,
             is_overridden: false,
-            window: self.window?,
+            window: window?,
             stagger: self.stagger?,
             mode: self.mode?,
             on_failure: on_failure.or(context.store.map(|store| store.on_failure))?,

@@ -4,6 +4,7 @@ mod conditions;
 mod cost;
 mod counting;
 pub(super) mod document;
+mod kinds;
 mod overrides;
 mod quotas;
 

@@ -44,6 +44,8 @@ struct Setup {
     requests: Vec<Requests>,
     /// Units of the first counter that others have taken before.
     taken: u64,
+    /// The real costs that a request can turn out to have, if its policy settles.
+    costs: &'static [u64],
     /// How many calls the host may report as failed, wrongly or not.
     faults: u8,
     /// How many clients may leave while they wait.
@@ -63,8 +65,11 @@ struct State {
     step: usize,
     store: ModelStore,
     nodes: Vec<Arc<Node>>,
-    /// Units let through, by the window that granted them.
+    /// Units let through, by the window that granted them: what is reserved, or less if the real
+    /// cost is less.
     admitted: BTreeMap<Window, u64>,
+    /// Units that real costs took beyond their reservations.
+    charged: BTreeMap<Window, u64>,
     requests: Vec<u8>,
     faults: u8,
     departures: u8,
@@ -79,6 +84,7 @@ impl Setup {
             store: ModelStore::default(),
             nodes: (0..self.workers).map(|_| Arc::new(Node::new(&self.config))).collect(),
             admitted: BTreeMap::new(),
+            charged: BTreeMap::new(),
             requests: self.requests.iter().map(|(.., n)| *n).collect(),
             faults: self.faults,
             departures: self.departures,

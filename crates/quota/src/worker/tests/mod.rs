@@ -11,6 +11,7 @@ mod inspect;
 mod lease;
 mod mark;
 mod partial;
+mod settling;
 mod shadow;
 mod statistics;
 

@@ -40,6 +40,27 @@ pub const BAD: &[(&str, &[Expected])] = &[
     ("partition-by-many", &[("policies[0].partition_by", "must have at most 16 entries, has 17")]),
     ("on-missing", &[("policies[0].on_missing", r#"must be skip, deny or shared, is "allow""#)]),
     (
+        "window-calendar-unit",
+        &[(
+            "policies[0].window.calendar",
+            r#"must be minute, hour, day, week, month or year, is "fortnight""#,
+        )],
+    ),
+    (
+        "window-calendar-zone",
+        &[(
+            "policies[0].window.time_zone",
+            "must be the IANA name of a time zone, such as Europe/Berlin",
+        )],
+    ),
+    ("sliding-calendar", &[("policies[0].sliding", "write a length, such as window: 24h")]),
+    (
+        "stagger-calendar",
+        &[("policies[0].stagger", "it begins with the calendar for every partition")],
+    ),
+    ("sliding-lease", &[("policies[0].sliding", "cannot be with precision: lease")]),
+    ("sliding-stagger", &[("policies[0].stagger", "means nothing with sliding: true")]),
+    (
         "window-unit",
         &[(
             "policies[0].window",

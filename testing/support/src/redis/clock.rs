@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use super::Redis;
 use anyhow::{Context, Result};
-use quotagate_support::redis::Redis;
 use tempfile::TempDir;
 
 const LIBRARY: &str = "libquotagate_clock.so";
@@ -56,7 +56,7 @@ fn library() -> Result<PathBuf> {
     let places = [directory.join(LIBRARY), directory.join("deps").join(LIBRARY)];
     let found = places.into_iter().find(|file| file.is_file());
     found.with_context(|| {
-        format!("{LIBRARY} is not there: run `cargo build --package quotagate-chaos`")
+        format!("{LIBRARY} is not there: run `cargo build --package quotagate-support`")
     })
 }
 
