@@ -191,7 +191,7 @@ fn matched_by_expression(bencher: Bencher, path: Expression) {
     bencher.bench_local(|| config.evaluate(black_box(&request)));
 }
 
-/// A request among many policies, of which its route, host or path leads to one.
+/// A request among many policies. Its route, host or path leads to one.
 #[divan::bench(name = "find a policy", args = [
     Among { by: By::Route, policies: 1, budget: 1_500 },
     Among { by: By::Route, policies: 64, budget: 2_000 },

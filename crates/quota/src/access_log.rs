@@ -1,9 +1,10 @@
 //! The access log fields of a request.
 //!
 //! An entry is about one policy: the first that refused or failed, else the tightest one, as in the
-//! headers. It is about a policy that marks only if that policy marked the request, and about one in
-//! shadow mode only if that policy would have refused it, or if no other policy counts the request. `used` is missing if the store failed, or has not answered a
-//! shadow policy yet. A request that no policy counts has no entry.
+//! headers. It is about a policy that marks only if that policy marked the request, and about one
+//! in shadow mode only if that policy would have refused it, or if no other policy counts the
+//! request. `used` is missing if the store failed, or has not answered a shadow policy yet. A
+//! request that no policy counts has no entry.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! The mark of a request that is beyond the quota of a policy with `mode: mark`: a request header for
-//! the upstream, and for the choice of the route.
+//! The mark of a request that is beyond the quota of a policy with `mode: mark`: a request header
+//! for the upstream, and for the choice of the route.
 //!
 //! The host removes the client's own header before anything reads the request, and sets ours before
 //! the request goes on.

@@ -26,8 +26,8 @@ pub(crate) fn read(text: &[u8]) -> Result<Value, serde_json::Error> {
 /// The tag of `Struct.fields`: field 1, length-delimited.
 const STRUCT_FIELDS_TAG: u8 = 0x0a;
 
-/// The same document, in the order that a Struct gets: JSON text that Envoy has made of a Struct has
-/// any order.
+/// The same document, in the order that a Struct gets: JSON text that Envoy has made of a Struct
+/// has any order.
 pub(crate) fn unordered(value: Value) -> Value {
     match value {
         Value::Object(members) => {

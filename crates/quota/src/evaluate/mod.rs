@@ -85,7 +85,8 @@ impl Hash for Counter {
 impl Config {
     /// Finds the counters that count `request`, in the order of the policies.
     ///
-    /// A policy that marks, or in shadow mode, never refuses. It does not apply if it finds no identity.
+    /// A policy that marks, or in shadow mode, never refuses. It does not apply if it finds no
+    /// identity.
     pub fn evaluate(&self, request: &impl Request) -> Evaluation {
         let facts = Facts::new(request);
         let (mut checks, mut missing) = (Vec::new(), Vec::new());

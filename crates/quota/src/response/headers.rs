@@ -1,8 +1,8 @@
 //! The families of quota headers (`response.headers`).
 //!
 //! `ietf` lists every policy (Structured Fields); the others show only the tightest one. Policies
-//! that mark, or in shadow mode, never show. Numbers are units and whole seconds. Structured Fields cap them at
-//! 999,999,999,999,999, the largest Integer there.
+//! that mark, or in shadow mode, never show. Numbers are units and whole seconds. Structured Fields
+//! cap them at 999,999,999,999,999, the largest Integer there.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;

@@ -59,7 +59,7 @@ enum End {
     Broken,
 }
 
-/// The cost of a response with this body, of which 50 units are reserved.
+/// The cost of a response with this body. 50 units are reserved.
 fn cost(settle: &Settle, response: &Response, body: &str, end: End) -> Option<u64> {
     let mut progress = Progress::begin(std::iter::once((3, settle)), response);
     assert_eq!(progress.reads_body(), settle.reads_body() && !response.headers.is_empty());

@@ -57,14 +57,14 @@ macro_rules! conditions {
 conditions! {
     /// Conditions that must all hold.
     Match(MatchFields) {
-        /// Conditions of which none may hold. Where a text is too long for a regular expression, or
+        /// None of these conditions may hold. Where a text is too long for a regular expression, or
         /// the upstream may read the path in several ways, the policy applies.
         optional not: Exclusion = {"path": {"prefix": "/healthz"}},
     }
 }
 
 conditions! {
-    /// Conditions of which none may hold, and at least one.
+    /// At least one condition. None of them may hold.
     Not(NotFields) {}
     rule {"minProperties": 1}
 }
