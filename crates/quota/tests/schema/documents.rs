@@ -102,6 +102,7 @@ const READER_ALONE: &[(&str, &[&str])] = &[
     ("what durations mean", &["timeout-long", "window-fraction", "window-long"]),
     ("what a regular expression is", &["match-path-regex", "match-path-regex-huge"]),
     ("how a path is resolved", &["match-path-dots"]),
+    ("what names time zones can have", &["window-calendar-zone"]),
     ("that case does not matter in names of headers", &["denied-header-twice"]),
     (
         "what is JSON, and for which content types",
@@ -116,6 +117,10 @@ const READER_ALONE: &[(&str, &[&str])] = &[
             "lease-exact",
             "lease-exact-said",
             "quota-from-boolean",
+            "sliding-calendar",
+            "sliding-lease",
+            "sliding-stagger",
+            "stagger-calendar",
             "tiers-boolean",
             "tiers-number",
         ],
