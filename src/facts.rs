@@ -18,6 +18,7 @@ pub struct Facts {
     headers: OnceCell<HeaderMap>,
     reading: Reading,
     asked: Cell<usize>,
+    has_read_route: Cell<bool>,
 }
 
 /// How pseudo-headers are read.
@@ -32,12 +33,22 @@ pub enum Reading {
 impl Facts {
     /// Fetches nothing yet.
     pub fn new(reading: Reading) -> Self {
-        Self { headers: OnceCell::new(), reading, asked: Cell::new(0) }
+        Self {
+            headers: OnceCell::new(),
+            reading,
+            asked: Cell::new(0),
+            has_read_route: Cell::new(false),
+        }
     }
 
     /// The reading that would have cost the least, for headers of ordinary size.
     pub fn best_reading(&self) -> Reading {
         if self.asked.get() > 1 { Reading::All } else { Reading::Single }
+    }
+
+    /// Whether a policy needed the route.
+    pub fn has_read_route(&self) -> bool {
+        self.has_read_route.get()
     }
 
     /// Whether a gRPC client sent the request.
@@ -86,9 +97,7 @@ impl Request for Facts {
     }
 
     fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
-        let mut keys = vec!["metadata", "filter_metadata", filter];
-        keys.extend(path.iter().map(AsRef::<str>::as_ref));
-        host::property(&keys)
+        host::metadata(filter, path)
     }
 
     fn attribute(&self, path: &[&str]) -> Option<Vec<u8>> {
@@ -100,6 +109,7 @@ impl Request for Facts {
     }
 
     fn route_name(&self) -> Option<Vec<u8>> {
+        self.has_read_route.set(true);
         host::property(&["xds", "route_name"])
     }
 }

@@ -1,13 +1,14 @@
 //! Host calls. If the SDK panics on a status that a request or the host can cause, this module
 //! makes the raw call and handles the status.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::time::Duration;
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{Action, BufferType, MapType, Status};
 use quotagate_quota::access_log::Entry;
 use quotagate_quota::answered::{Answered, is_grpc};
+use quotagate_quota::mark::EXCEEDED;
 use quotagate_quota::protocol;
 use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 use quotagate_quota::worker::{AnsweredBy, CallEnd, CallFault, OutgoingFetch};
@@ -18,6 +19,8 @@ use crate::headers::{HeaderMap, serialize};
 pub const CONTENT_TYPE: &str = "content-type";
 /// The gRPC status of an answer, in its headers or trailers.
 const GRPC_STATUS: &str = "grpc-status";
+/// The function of Envoy that makes it choose the route again.
+const CLEAR_ROUTE_CACHE: &str = "clear_route_cache";
 /// The status of a raw host call that succeeded.
 const OK: u32 = 0;
 
@@ -43,6 +46,14 @@ unsafe extern "C" {
         result: *mut *mut u8,
         result_size: *mut usize,
     ) -> u32;
+    fn proxy_replace_header_map_value(
+        map: u32,
+        name: *const u8,
+        name_size: usize,
+        value: *const u8,
+        value_size: usize,
+    ) -> u32;
+    fn proxy_remove_header_map_value(map: u32, name: *const u8, name_size: usize) -> u32;
     fn proxy_get_header_map_pairs(map: u32, map_data: *mut *mut u8, map_size: *mut usize) -> u32;
     fn proxy_send_local_response(
         status: u32,
@@ -62,6 +73,52 @@ unsafe extern "C" {
     fn proxy_on_queue_ready(context_id: u32, queue_id: u32);
     /// Exported by the SDK: runs `on_http_request_headers` of a stream.
     fn proxy_on_request_headers(context_id: u32, headers: usize, end: bool) -> u32;
+    /// Exported by the SDK: runs `on_http_request_body` of a stream.
+    fn proxy_on_request_body(context_id: u32, size: usize, end: bool) -> u32;
+    /// Exported by the SDK: runs `on_configure` of a root context.
+    fn proxy_on_configure(context_id: u32, size: usize) -> bool;
+}
+
+thread_local! {
+    /// Whether the host calls the module for bodies.
+    static GETS_BODIES: Cell<bool> = const { Cell::new(false) };
+    /// Whether the request whose headers are being read is held for its body.
+    static HOLDS_FOR_BODY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The callback of a configuration in `quotagate-bodies.wasm`, where `cargo xtask build` exports it
+/// as `proxy_on_configure`. So the one module knows which of its two files runs.
+#[unsafe(no_mangle)]
+pub extern "C" fn quotagate_on_configure_with_bodies(context_id: u32, size: usize) -> bool {
+    GETS_BODIES.set(true);
+    // SAFETY: the SDK's own export, called as the host calls it.
+    unsafe { proxy_on_configure(context_id, size) }
+}
+
+/// Whether the host calls the module for bodies.
+pub fn gets_bodies() -> bool {
+    GETS_BODIES.get()
+}
+
+/// The request whose headers are being read is held, and its body is to come here.
+pub fn hold_for_body() {
+    HOLDS_FOR_BODY.set(true);
+}
+
+/// The callback of a request's body, with a return value that the SDK lacks: Envoy holds the piece,
+/// reads no more from the client than its buffers take, and does not answer a large body with 413.
+/// The next call gets only the next piece. `cargo xtask build` exports this function as
+/// `proxy_on_request_body`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quotagate_on_request_body(context_id: u32, size: usize, end: bool) -> u32 {
+    const PAUSE: u32 = Action::Pause as u32;
+    /// Envoy's `FilterDataStatus::StopIterationAndWatermark`.
+    const STOP_AND_WATERMARK: u32 = 2;
+    // SAFETY: the SDK's own export, called as the host calls it.
+    match unsafe { proxy_on_request_body(context_id, size, end) } {
+        PAUSE => STOP_AND_WATERMARK,
+        other => other,
+    }
 }
 
 /// The callback of request headers, with a return value that the SDK lacks: Envoy holds back the
@@ -76,8 +133,11 @@ pub extern "C" fn quotagate_on_request_headers(context_id: u32, headers: usize, 
     const PAUSE: u32 = Action::Pause as u32;
     /// Envoy's `FilterHeadersStatus::StopAllIterationAndWatermark`.
     const STOP_ALL: u32 = 4;
+    HOLDS_FOR_BODY.set(false);
     // SAFETY: the SDK's own export, called as the host calls it.
     match unsafe { proxy_on_request_headers(context_id, headers, end) } {
+        // The body must come here first.
+        PAUSE if HOLDS_FOR_BODY.get() => PAUSE,
         PAUSE => STOP_ALL,
         other => other,
     }
@@ -136,6 +196,30 @@ pub fn request_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
 }
 
+/// The current piece of a body, at most [`MAX_PIECE`] bytes at a time. `size` is the argument of
+/// the callback.
+pub fn pieces(body: Body, size: usize) -> impl Iterator<Item = Vec<u8>> {
+    let kind = match body {
+        Body::Request => BufferType::HttpRequestBody,
+        Body::Response => BufferType::HttpResponseBody,
+    };
+    (0..size)
+        .step_by(MAX_PIECE)
+        .map_while(move |start| hostcalls::get_buffer(kind, start, MAX_PIECE).ok().flatten())
+}
+
+/// A body.
+#[derive(Clone, Copy, Debug)]
+pub enum Body {
+    /// Of the request.
+    Request,
+    /// Of the response.
+    Response,
+}
+
+/// The most bytes of a body that are copied at once: the module's memory never shrinks.
+const MAX_PIECE: usize = 16 * 1024;
+
 /// Whether a gRPC client sent the request, while the request's headers can be read.
 pub fn is_grpc_request() -> bool {
     request_header(CONTENT_TYPE).is_some_and(|value| is_grpc(&value))
@@ -188,6 +272,21 @@ impl Upstream for Response {
         // The getter returns only the first value.
         self.headers().values(name)
     }
+
+    fn trailer(&self, name: &str) -> Vec<Vec<u8>> {
+        headers(MapType::HttpResponseTrailers).values(name)
+    }
+
+    fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+        metadata(filter, path)
+    }
+}
+
+/// A member of the active stream's dynamic metadata.
+pub fn metadata(filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+    let mut keys = vec!["metadata", "filter_metadata", filter];
+    keys.extend(path.iter().map(AsRef::<str>::as_ref));
+    property(&keys)
 }
 
 fn has_response_header(name: &str) -> bool {
@@ -212,20 +311,60 @@ pub fn set_property(name: &str, value: &[u8]) {
 /// Declares that a value of the filter state lives as long as its request, which may be longer than
 /// its stream. The active context is the root.
 pub fn declare_for_request(name: &str) {
-    const FUNCTION: &str = "declare_property";
     /// The life span of a request.
     const REQUEST: u8 = 1;
     // Envoy's message DeclarePropertyArguments: field 1 is the name, field 5 the life span.
     let mut argument = vec![0x0a, u8::try_from(name.len()).unwrap_or_default()];
     argument.extend_from_slice(name.as_bytes());
     argument.extend([0x28, REQUEST]);
+    // A host without it counts a request again when it redirects it.
+    call_foreign("declare_property", &argument);
+}
+
+/// Removes the mark that the request brought along, while its headers can be read. Returns whether
+/// there was one. The name of the route stays that of the marked request.
+pub fn remove_mark() -> bool {
+    // Nearly no request has it, and removing it makes Envoy choose the route again.
+    if request_header(EXCEEDED).is_none() {
+        return false;
+    }
+    // SAFETY: the pointer is valid for the call.
+    let _ = unsafe {
+        proxy_remove_header_map_value(
+            MapType::HttpRequestHeaders as u32,
+            EXCEEDED.as_ptr(),
+            EXCEEDED.len(),
+        )
+    };
+    call_foreign(CLEAR_ROUTE_CACHE, &[]);
+    true
+}
+
+/// Marks the active stream's request, while its headers can be changed, and lets Envoy choose its
+/// route again.
+pub fn mark(value: &str) {
+    // SAFETY: the pointers are valid for the call. A stream that was answered meanwhile needs no
+    // mark.
+    let _ = unsafe {
+        proxy_replace_header_map_value(
+            MapType::HttpRequestHeaders as u32,
+            EXCEEDED.as_ptr(),
+            EXCEEDED.len(),
+            value.as_ptr(),
+            value.len(),
+        )
+    };
+    call_foreign(CLEAR_ROUTE_CACHE, &[]);
+}
+
+/// Calls a function of Envoy that has no result.
+fn call_foreign(name: &str, argument: &[u8]) {
     let (mut data, mut size) = (std::ptr::null_mut(), 0);
-    // SAFETY: the pointers are valid for the call, and this function has no result. A host without
-    // it counts a request again when it redirects it.
+    // SAFETY: the pointers are valid for the call.
     let _ = unsafe {
         proxy_call_foreign_function(
-            FUNCTION.as_ptr(),
-            FUNCTION.len(),
+            name.as_ptr(),
+            name.len(),
             argument.as_ptr(),
             argument.len(),
             &raw mut data,

@@ -2,6 +2,7 @@
 //! its clock.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use proxy_wasm::hostcalls;
 use quotagate_quota::access_log;
 use quotagate_quota::config::{ClusterStore, Config, Fault};
 use quotagate_quota::decision::Decision;
-use quotagate_quota::exchange::Exchange;
+use quotagate_quota::exchange::{Arrival, Exchange, READS_REQUEST_FOR};
+use quotagate_quota::mark;
 use quotagate_quota::response::{self, Now};
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{CallFault, CallId, MAX_IN_FLIGHT, Worker};
@@ -53,6 +55,8 @@ pub struct Plugin {
     /// Requests that Envoy redirected internally.
     pub redirects: Redirects,
     calls: RefCell<Vec<(u32, CallId)>>,
+    /// The streams whose request bodies are read, and since when.
+    bodies: RefCell<BTreeMap<u32, (Monotonic, Waiting)>>,
     /// A shared queue of this root: a message to it causes a new callback on this worker. It is
     /// registered with the first decision that needs it, so that the main thread has none.
     queue: Cell<Option<u32>>,
@@ -81,6 +85,7 @@ impl Plugin {
             reading: Cell::new(Reading::Single),
             redirects: Redirects::new(random),
             calls: RefCell::default(),
+            bodies: RefCell::default(),
             queue: Cell::new(None),
             callback_pending: Cell::new(false),
             ticking: Cell::new(false),
@@ -152,9 +157,52 @@ impl Plugin {
     /// Starts ticking if the worker needs it. Call it in a callback of the root or of one of its
     /// streams.
     pub fn wake(&self) {
-        if !self.ticking.get() && !self.worker.borrow().is_idle() {
+        if !self.ticking.get() && !self.is_idle() {
             self.ticking.set(true);
             set_tick(TICK);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.worker.borrow().is_idle() && self.bodies.borrow().is_empty()
+    }
+
+    /// The body of a request is read from now on.
+    pub fn read_body_of(&self, waiting: Waiting) {
+        self.bodies.borrow_mut().insert(waiting.stream, (self.now(), waiting));
+    }
+
+    /// The body of a request is not read any more.
+    pub fn stop_reading(&self, stream: u32) {
+        self.bodies.borrow_mut().remove(&stream);
+    }
+
+    /// Submits requests whose bodies take too long, at most [`MAX_RESUMES`], in a callback of the
+    /// root.
+    pub fn give_up_reading(&self) {
+        let now = self.now();
+        let late: Vec<u32> = {
+            let bodies = self.bodies.borrow();
+            let is_late = |(_, (since, _)): &(&u32, &(Monotonic, Waiting))| {
+                now.since(*since) >= READS_REQUEST_FOR
+            };
+            bodies.iter().filter(is_late).map(|(id, _)| *id).take(MAX_RESUMES).collect()
+        };
+        for id in late {
+            let Some((_, waiting)) = self.bodies.borrow_mut().remove(&id) else { continue };
+            if !host::enter(id) {
+                continue;
+            }
+            let who = Waiting { stream: id, exchange: Rc::clone(&waiting.exchange) };
+            let arrival = waiting.exchange.borrow_mut().request_body_late(
+                who,
+                &mut self.worker.borrow_mut(),
+                now,
+            );
+            if matches!(arrival, Some(Arrival::Decided | Arrival::Counting)) {
+                let exchange = waiting.exchange.borrow();
+                self.conclude(&exchange, true, &self.config());
+            }
         }
     }
 
@@ -166,16 +214,28 @@ impl Plugin {
         let there = host::enter(waiting.stream);
         let mut exchange = waiting.exchange.borrow_mut();
         let held = exchange.decided(decision, there, &mut self.worker.borrow_mut(), self.now());
-        if there && let Some(decision) = exchange.decision() {
-            host::note(access_log::entry(config, decision));
-            if held {
-                match response::answer(config, decision, || self.response_time()) {
-                    Some(answer) => host::send(&answer, host::is_grpc_request),
-                    None => host::resume_request(),
+        if there {
+            self.conclude(&exchange, held, config);
+        }
+        held
+    }
+
+    /// Shows the decision of the active stream in the access log. Resumes or answers it if it is
+    /// held.
+    fn conclude(&self, exchange: &Exchange, held: bool, config: &Config) {
+        let Some(decision) = exchange.decision() else { return };
+        host::note(access_log::entry(config, decision));
+        if held {
+            match response::answer(config, decision, || self.response_time()) {
+                Some(answer) => host::send(&answer, host::is_grpc_request),
+                None => {
+                    if let Some(mark) = mark::exceeded(config, decision) {
+                        host::mark(&mark);
+                    }
+                    host::resume_request();
                 }
             }
         }
-        held
     }
 
     /// Adds the worker's counts to Envoy's metrics.
@@ -242,7 +302,7 @@ impl Plugin {
 
     /// Stops the ticking after a second without work.
     pub fn rest_when_idle(&self) {
-        let idle = if self.worker.borrow().is_idle() { self.idle_ticks.get() + 1 } else { 0 };
+        let idle = if self.is_idle() { self.idle_ticks.get() + 1 } else { 0 };
         self.idle_ticks.set(idle);
         if idle >= IDLE_TICKS {
             self.idle_ticks.set(0);

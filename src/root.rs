@@ -13,6 +13,9 @@ use crate::host;
 use crate::plugin::Plugin;
 use crate::stream::Stream;
 
+/// The file of the filter that gets bodies.
+const BODIES_FILE: &str = "quotagate-bodies.wasm";
+
 /// The root context of one worker.
 pub struct Root {
     id: u32,
@@ -61,6 +64,15 @@ impl RootContext for Root {
                 return false;
             }
         };
+        if (config.reads_request_bodies() || config.reads_response_bodies()) && !host::gets_bodies()
+        {
+            error!(
+                "quotagate: configuration refused: policies: {BODIES_FILE} reads the bodies that \
+                 cost.settle with usage and cost.reserve with request_json need, and this file \
+                 does not: set vm_config.code to {BODIES_FILE}"
+            );
+            return false;
+        }
         for warning in config.warnings() {
             warn!("quotagate: {warning}");
         }
@@ -91,6 +103,8 @@ impl RootContext for Root {
     fn on_tick(&mut self) {
         let Some(plugin) = &self.plugin else { return };
         plugin.worker.borrow_mut().tick(plugin.now());
+        plugin.give_up_reading();
+        host::enter(self.id);
         plugin.dispatch();
         plugin.answer();
         plugin.flush_statistics();

@@ -1,8 +1,8 @@
 //! How the adapter handles a host that behaves, and one that does not.
 
 use crate::host::{
-    CONTINUE, PAUSE, ROOT, STOP_ALL, active, body_and_trailers, configure, crowd, end, fifth_call,
-    headers, host, queue, reply, request, response, tick,
+    CONTINUE, PAUSE, ROOT, STOP_ALL, WATERMARK, active, body_and_trailers, configure, crowd, end,
+    fifth_call, headers, host, queue, reply, request, response, tick,
 };
 
 /// The status of a null or nested-null property, which the SDK does not expect.
@@ -45,7 +45,7 @@ fn call_belongs_to_the_root_and_the_stream_is_active_again_after_it() {
 fn waiting_request_holds_its_body_and_trailers() {
     start();
     assert_eq!(headers(5, false), STOP_ALL);
-    assert_eq!(body_and_trailers(5), [PAUSE; 2]);
+    assert_eq!(body_and_trailers(5), [WATERMARK, PAUSE]);
     reply(1, 200, &grant(1));
     assert_eq!(body_and_trailers(5), [CONTINUE; 2]);
 }

@@ -12,8 +12,10 @@ pub const ROOT: u32 = 1;
 pub const CONTINUE: u32 = 0;
 /// The host holds back headers and body.
 pub const STOP_ALL: u32 = 4;
-/// The host holds back a piece of a body.
+/// The host holds back the headers, and the filter gets the body; or trailers.
 pub const PAUSE: u32 = 1;
+/// The host holds back a piece of a body.
+pub const WATERMARK: u32 = 2;
 
 /// The token of the first fetch. Tokens of calls start at 1.
 pub const FETCHES: u32 = 100_000;
@@ -40,6 +42,8 @@ pub struct Host {
     pub upstream_headers: Vec<(String, Vec<u8>)>,
     /// The status of the current response.
     pub status: u16,
+    /// The current piece of a body.
+    pub body: Vec<u8>,
     /// The trailers of the upstream's answer.
     pub trailers: HashMap<String, String>,
     /// The context that each call belongs to, and its body.
@@ -60,6 +64,8 @@ pub struct Host {
     pub ticking: bool,
     /// The filter state that each stream wrote.
     pub filter_state: HashMap<(u32, String), String>,
+    /// How often the filter made Envoy choose the route again.
+    pub route_clears: usize,
     /// The declared filter state.
     pub declared: Vec<String>,
     /// Names and values of metrics. Their ids are the indexes.
@@ -104,7 +110,11 @@ unsafe extern "C" {
     fn proxy_on_configure(context: u32, size: usize) -> bool;
     /// Exported to the host as `proxy_on_request_headers`.
     fn quotagate_on_request_headers(context: u32, headers: usize, end: bool) -> u32;
-    fn proxy_on_request_body(context: u32, size: usize, end: bool) -> u32;
+    /// Exported to the host as `proxy_on_configure`, in one of the two files.
+    fn quotagate_on_configure_with_bodies(context: u32, size: usize) -> bool;
+    /// Exported to the host as `proxy_on_request_body`.
+    fn quotagate_on_request_body(context: u32, size: usize, end: bool) -> u32;
+    fn proxy_on_response_body(context: u32, size: usize, end: bool) -> u32;
     fn proxy_on_request_trailers(context: u32, trailers: usize) -> u32;
     fn proxy_on_response_headers(context: u32, headers: usize, end: bool) -> u32;
     fn proxy_on_response_trailers(context: u32, trailers: usize) -> u32;
@@ -123,6 +133,15 @@ unsafe extern "C" {
 
 /// Starts the plugin with this configuration. `false` if the plugin rejects it.
 pub fn configure(text: &str) -> bool {
+    configure_by(text, proxy_on_configure)
+}
+
+/// The same in the file that gets bodies.
+pub fn configure_with_bodies(text: &str) -> bool {
+    configure_by(text, quotagate_on_configure_with_bodies)
+}
+
+fn configure_by(text: &str, by: unsafe extern "C" fn(u32, usize) -> bool) -> bool {
     // The SDK installs its logger once per process, without a lock.
     static STARTING: Mutex<()> = Mutex::new(());
     let starting = STARTING.lock();
@@ -132,7 +151,7 @@ pub fn configure(text: &str) -> bool {
     host(|h| (h.configuration, h.active) = (text.into(), ROOT));
     unsafe {
         proxy_on_context_create(ROOT, 0);
-        proxy_on_configure(ROOT, text.len())
+        by(ROOT, text.len())
     }
 }
 
@@ -153,7 +172,28 @@ pub fn headers(id: u32, end: bool) -> u32 {
 /// A piece of a body and trailers arrive on the stream `id`. Returns the action for each.
 pub fn body_and_trailers(id: u32) -> [u32; 2] {
     host(|h| h.active = id);
-    unsafe { [proxy_on_request_body(id, 1, false), proxy_on_request_trailers(id, 1)] }
+    unsafe { [quotagate_on_request_body(id, 1, false), proxy_on_request_trailers(id, 1)] }
+}
+
+/// A piece of the request's body arrives on the stream `id`. Returns the action for the host.
+pub fn request_body(id: u32, piece: &str, end: bool) -> u32 {
+    host(|h| (h.active, h.body) = (id, piece.into()));
+    unsafe { quotagate_on_request_body(id, piece.len(), end) }
+}
+
+/// The upstream starts an answer on the stream `id` with this content type.
+pub fn response_head(id: u32, content_type: &str) {
+    host(|h| {
+        (h.active, h.status) = (id, 200);
+        h.upstream_headers = vec![("content-type".into(), content_type.into())];
+    });
+    unsafe { proxy_on_response_headers(id, 2, false) };
+}
+
+/// A piece of the answer's body arrives on the stream `id`. Returns the action for the host.
+pub fn response_body(id: u32, piece: &str, end: bool) -> u32 {
+    host(|h| (h.active, h.body) = (id, piece.into()));
+    unsafe { proxy_on_response_body(id, piece.len(), end) }
 }
 
 /// Sends requests until the limit of concurrent calls is reached, and then those of these streams,

@@ -19,6 +19,8 @@ const INTERNAL_FAILURE: u32 = 10;
 
 /// The map of a request's headers.
 const REQUEST: u32 = 0;
+/// The map of a response's trailers.
+const TRAILERS: u32 = 3;
 
 /// Changes the host of this thread during a call of the filter, and counts the call.
 fn called<T>(f: impl FnOnce(&mut Host) -> T) -> T {
@@ -89,9 +91,14 @@ unsafe extern "C" fn proxy_get_buffer_bytes(
     data: *mut *mut u8,
     size: *mut usize,
 ) -> u32 {
+    const REQUEST_BODY: u32 = 0;
+    const RESPONSE_BODY: u32 = 1;
     const CALL_RESPONSE: u32 = 4;
-    let buffer =
-        called(|h| if kind == CALL_RESPONSE { h.reply.1.clone() } else { h.configuration.clone() });
+    let buffer = called(|h| match kind {
+        REQUEST_BODY | RESPONSE_BODY => h.body.clone(),
+        CALL_RESPONSE => h.reply.1.clone(),
+        _ => h.configuration.clone(),
+    });
     let end = buffer.len().min(start + most);
     unsafe { hand_over(&buffer[start.min(end)..end], data, size) };
     OK
@@ -106,7 +113,6 @@ unsafe extern "C" fn proxy_get_header_map_value(
     size: *mut usize,
 ) -> u32 {
     const RESPONSE: u32 = 2;
-    const TRAILERS: u32 = 3;
     let name = unsafe { text(name, name_size) };
     let value = called(|h| match map {
         REQUEST => {
@@ -141,9 +147,16 @@ unsafe extern "C" fn proxy_get_header_map_pairs(
 ) -> u32 {
     let map = called(|h| {
         h.header_fetches.1 += 1;
-        let mut headers =
-            if map == REQUEST { &h.request_headers } else { &h.upstream_headers }.clone();
-        if map != REQUEST {
+        let mut headers = match map {
+            REQUEST => h.request_headers.clone(),
+            TRAILERS => h
+                .trailers
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone().into_bytes()))
+                .collect(),
+            _ => h.upstream_headers.clone(),
+        };
+        if ![REQUEST, TRAILERS].contains(&map) {
             headers.insert(0, (":status".into(), h.status.to_string().into_bytes()));
         }
         let number = |n: usize| (n as u32).to_le_bytes();
@@ -161,15 +174,34 @@ unsafe extern "C" fn proxy_get_header_map_pairs(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn proxy_remove_header_map_value(
+    map: u32,
+    name: *const u8,
+    name_size: usize,
+) -> u32 {
+    assert_eq!(map, REQUEST);
+    let name = unsafe { text(name, name_size) };
+    called(|h| h.request_headers.retain(|(known, _)| *known != name));
+    OK
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn proxy_replace_header_map_value(
-    _map: u32,
+    map: u32,
     name: *const u8,
     name_size: usize,
     value: *const u8,
     value_size: usize,
 ) -> u32 {
     let (name, value) = unsafe { (text(name, name_size), text(value, value_size)) };
-    called(|h| h.response_headers.insert(name, value));
+    called(|h| {
+        if map == REQUEST {
+            h.request_headers.retain(|(known, _)| *known != name);
+            h.request_headers.push((name, value.into_bytes()));
+        } else {
+            h.response_headers.insert(name, value);
+        }
+    });
     OK
 }
 
@@ -211,6 +243,11 @@ unsafe extern "C" fn proxy_call_foreign_function(
     _result_size: *mut usize,
 ) -> u32 {
     let (name, argument) = unsafe { (text(name, name_size), text(argument, argument_size)) };
+    if name == "clear_route_cache" {
+        assert!(argument.is_empty());
+        called(|h| h.route_clears += 1);
+        return OK;
+    }
     assert_eq!(name, "declare_property");
     host(|h| {
         assert_eq!(h.active, ROOT, "only the root may declare filter state");
@@ -354,6 +391,6 @@ not_called! {
     proxy_close_grpc_stream proxy_close_stream proxy_done proxy_get_current_time_nanoseconds
     proxy_get_log_level proxy_get_metric proxy_get_shared_data proxy_get_status
     proxy_grpc_call proxy_grpc_cancel proxy_grpc_close proxy_grpc_send proxy_grpc_stream
-    proxy_record_metric proxy_remove_header_map_value proxy_resolve_shared_queue proxy_set_buffer_bytes
+    proxy_record_metric proxy_resolve_shared_queue proxy_set_buffer_bytes
     proxy_set_header_map_pairs proxy_set_shared_data
 }

@@ -27,3 +27,5 @@ mod imports;
 mod operators;
 #[cfg(test)]
 mod redirects;
+#[cfg(test)]
+mod settle;

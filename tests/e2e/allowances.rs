@@ -83,9 +83,10 @@ fn quota_from_accepts_only_whole_numbers() -> Result<()> {
         (json!(9_007_199_254_740_991_u64), 4),
         (json!(-1), 2),
         (json!(2.5), 2),
-        (json!("3"), 2),
+        (json!("3"), 3),
         // Envoy stores a number in eight bytes.
-        (json!("00000003"), 2),
+        (json!("00000003"), 3),
+        (json!("3.0"), 2),
         (json!(true), 2),
         (json!(null), 2),
         (json!([3]), 2),
@@ -329,5 +330,23 @@ fn quota_of_zero_admits_no_request() -> Result<()> {
         (rig.redis.cli(&["KEYS", "qg:shop:*"])?.lines(), rig.upstream.requests()),
         (String::new(), 0)
     );
+    Ok(())
+}
+
+#[test]
+fn roles_in_a_list_give_the_first_tier_of_the_document() -> Result<()> {
+    let quotas = json!({"admin": 4, "premium": 3, "free": 1});
+    let tiers = json!({"tiers": {"source": {"jwt": {"claim": "roles"}}, "quotas": quotas}});
+    let rig = Rig::start(per_user(tiers))?;
+    for (sub, roles, quota) in [
+        ("a", json!(["free", "premium"]), 3),
+        ("b", json!(["x", "free"]), 1),
+        ("c", json!("admin"), 4),
+        ("d", json!([]), 2),
+        ("e", json!([1, "free"]), 1),
+        ("f", json!(["x"]), 2),
+    ] {
+        assert_quota(&rig, &with_claims(json!({"sub": sub, "roles": roles}))?, quota, sub)?;
+    }
     Ok(())
 }

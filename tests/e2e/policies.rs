@@ -100,3 +100,28 @@ fn shadow_mode_counts_and_changes_nothing_for_clients() -> Result<()> {
         },
     )
 }
+
+#[test]
+fn each_of_1024_policies_counts_its_own_requests() -> Result<()> {
+    let policy = |i: usize| {
+        let matching = if i.is_multiple_of(2) {
+            json!({"path": {"prefix": format!("/{i}/")}, "not": {"path": {"suffix": "/free"}}})
+        } else {
+            json!({"hosts": [format!("h{i}.example.com")]})
+        };
+        json!({"name": format!("p{i}"), "match": matching, "partition_by": [], "quota": 1,
+            "window": "366d"})
+    };
+    let rig = Rig::start(document((0..1024).map(policy).collect()))?;
+    for i in [0_usize, 511, 512, 777, 1022, 1023] {
+        let request = if i.is_multiple_of(2) {
+            Request::get(&format!("/{i}/x"))
+        } else {
+            Request::get("/").header("host", format!("h{i}.example.com"))
+        };
+        assert_eq!(rig.statuses(&[request.clone(), request])?, [200, 429], "{i}");
+    }
+    let free = [Request::get("/0/free"), Request::get("/1/x"), Request::get("/0/free")];
+    assert_eq!(rig.statuses(&free)?, [200; 3]);
+    Ok(())
+}

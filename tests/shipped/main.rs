@@ -6,6 +6,7 @@
 
 mod configurations;
 mod documents;
+mod examples;
 mod kubernetes;
 mod observability;
 mod packaging;

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use quotagate_quota::protocol::dials::{PolicyReport, Report, TELEMETRY_PATH};
-use quotagate_quota::protocol::{Mode, OnFailure};
+use quotagate_quota::protocol::{Kind, Mode, OnFailure};
 use quotagate_support::envoy::{Envoy, EnvoyOptions};
 use quotagate_support::http::{self, Request};
 use quotagate_support::redis::Redis;
@@ -128,16 +128,18 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
     let policy = PolicyReport {
         name: "per-caller".to_owned(),
         quota: 9,
-        kind: quotagate_quota::protocol::Kind::Fixed,
+        kind: Kind::Fixed,
         window_s: 60,
         stagger: false,
         mode: Mode::Enforce,
         on_failure: OnFailure::Allow,
         partition_by: None,
         tiers: false,
+        settles: false,
         admitted: 5,
         refused: 4,
         shadow_refused: 3,
+        marked: 6,
         missing_identity: 2,
         store_error: 1,
     };

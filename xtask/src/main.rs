@@ -49,7 +49,7 @@ fn command() -> Command {
                 flag("native", "Also cargo-zigbuild and zig, which link the native module for old systems"),
             ]),
         Command::new("build")
-            .about("Build dist/quotagate.wasm (the filter), dist/libquotagate.so (the native module) and dist/quotagate (the store and the commands)")
+            .about("Build dist/quotagate.wasm and dist/quotagate-bodies.wasm (the filter), dist/libquotagate.so (the native module) and dist/quotagate (the store and the commands)")
             .args([
                 flag("dev", "Build what tests run, in target/parts, without optimising the command"),
                 flag("unbatched", "Build only the filter without batching, for `cargo xtask bench`")

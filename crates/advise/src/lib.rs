@@ -2,10 +2,11 @@
 //! users.
 //!
 //! A **user** is the party that a request is counted for, by default the partition that the filter
-//! logs. A **user-window** is one user in one window. Windows are fixed like the store's,
-//! `floor(time / window)`, on the log's own clock, by the time at which requests began. A quota
-//! refuses a user-window with more units than the quota, and it refuses a user if it refuses any of
-//! that user's windows. Requests that were refused when the log was written count, too.
+//! logs. A **user-window** is one user in one window. Windows are like the store's, on the log's
+//! own clock, by the time at which requests began: fixed, `floor(time / window)`; by the calendar
+//! of a time zone; or sliding, with a user-window for each slice. A quota refuses a user-window
+//! with more units than the quota, and it refuses a user if it refuses any of that user's windows.
+//! Requests that were refused when the log was written count, too.
 //!
 //! Logs are read once, on all processors, in bounded memory: [`Options::memory`] for tables, and in
 //! addition
@@ -23,12 +24,13 @@
 //! what happens then.
 //!
 //! ```no_run
-//! use quotagate_advise::{Options, advise};
+//! use quotagate_advise::{Length, Options, advise};
 //!
 //! let logs = vec!["access.log".into(), "access.log.1.gz".into()];
-//! let advice = advise(&Options { logs, windows_s: vec![60, 3600], ..Options::default() })?;
+//! let windows = vec![Length::Seconds(60), Length::Seconds(3600)];
+//! let advice = advise(&Options { logs, windows, ..Options::default() })?;
 //! for window in &advice.windows {
-//!     println!("{} per {} s", window.recommended.quota, window.window_s);
+//!     println!("{} per {}", window.recommended.quota, window.window);
 //! }
 //! println!("{}", advice.text());
 //! # Ok::<(), quotagate_advise::Error>(())
@@ -43,6 +45,7 @@ mod line;
 mod options;
 mod report;
 mod run;
+mod window;
 
 pub use self::advice::{
     Advice, Candidate, Damage, Excluded, MalformedLine, Percentile, Reading, Sample, TopUser,
@@ -51,11 +54,13 @@ pub use self::advice::{
 pub use self::error::Error;
 pub use self::line::{Fields, Only};
 pub use self::options::{Limits, Options};
+pub use self::window::{Length, Unit, Window};
 
 /// Reads the logs and judges quotas.
 ///
 /// # Errors
 /// When a log cannot be read or is no access log, or when no request can be counted.
 pub fn advise(options: &Options) -> Result<Advice, Error> {
-    advice::of(options, run::run(options)?)
+    let windows = Window::all(options)?;
+    advice::of(options, run::run(options, windows)?)
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::line::{Fields, Only};
+use crate::window::Length;
 
 /// What to read, and what to advise on.
 #[derive(Clone, Debug)]
@@ -17,8 +18,12 @@ pub struct Options {
     pub only: Only,
     /// Users to leave out: names, or prefixes of names that end in `*`.
     pub exclude: Vec<String>,
-    /// Lengths of the windows in seconds. Each gets advice of its own.
-    pub windows_s: Vec<u32>,
+    /// The windows. Each gets advice of its own.
+    pub windows: Vec<Length>,
+    /// Where calendar windows begin, by its name in the IANA time zone database. None: UTC.
+    pub time_zone: Option<String>,
+    /// Whether windows of so many seconds slide.
+    pub sliding: bool,
     /// The quotas to judge. If empty, a ladder up to the largest user-window.
     pub quotas: Vec<u32>,
     /// How much the recommended quota may refuse.
@@ -45,7 +50,9 @@ impl Default for Options {
             fields: Fields::default(),
             only: Only::default(),
             exclude: Vec::new(),
-            windows_s: vec![60],
+            windows: vec![Length::Seconds(60)],
+            time_zone: None,
+            sliding: false,
             quotas: Vec::new(),
             limits: Limits { users: 0.001, windows: 0.0001 },
             show_users: 0,

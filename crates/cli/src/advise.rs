@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::builder::RangedU64ValueParser;
-use quotagate_advise::{Error, Fields, Limits, Only, Options};
+use quotagate_advise::{Error, Fields, Length, Limits, Only, Options, Unit};
 use quotagate_store::server::raise_file_limit;
 
 use crate::standard::{error_line, print};
@@ -22,9 +22,16 @@ pub(crate) struct Args {
     /// Access logs of Envoy, as JSON or text, plain, gzip or zstd; `-` reads standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
-    /// The window of the quota: 10s, 1m, 1h30m, 1d; several give a quota each
-    #[arg(long, default_value = "1m", value_delimiter = ',', value_name = "TIME,TIME", value_parser = seconds)]
-    window: Vec<u32>,
+    /// The window of the quota: 10s, 1m, 1h30m, 1d, or by the calendar: minute, hour, day, week,
+    /// month, year; several give a quota each
+    #[arg(long, default_value = "1m", value_delimiter = ',', value_name = "TIME,TIME", value_parser = length)]
+    window: Vec<Length>,
+    /// Where calendar windows begin, such as Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "ZONE")]
+    time_zone: Option<String>,
+    /// Windows such as 1m slide: judge quotas with `sliding: true`
+    #[arg(long)]
+    sliding: bool,
     /// Judge these quotas [default: a ladder up to the largest use in one window]
     #[arg(long, value_delimiter = ',', value_name = "N,N")]
     quota: Vec<u32>,
@@ -133,10 +140,19 @@ fn of_window(file: &Path, window: &str) -> PathBuf {
     file.with_file_name(name)
 }
 
+/// A length in seconds, or a part of the calendar.
+fn length(text: &str) -> Result<Length, String> {
+    if let Some(unit) = Unit::of(text) {
+        return Ok(Length::Calendar(unit));
+    }
+    let units = Unit::ALL.map(Unit::name).join(", ");
+    seconds(text).map(Length::Seconds).map_err(|error| format!("{error}; or one of {units}"))
+}
+
 fn options(args: Args) -> Options {
-    let mut windows_s = args.window;
-    windows_s.sort_unstable();
-    windows_s.dedup();
+    let mut windows = args.window;
+    windows.sort_unstable();
+    windows.dedup();
     Options {
         logs: args.logs,
         fields: Fields {
@@ -150,7 +166,9 @@ fn options(args: Args) -> Options {
         },
         only: Only { policy: args.policy, path: args.path },
         exclude: args.exclude,
-        windows_s,
+        windows,
+        time_zone: args.time_zone,
+        sliding: args.sliding,
         quotas: args.quota,
         limits: Limits { users: args.max_users / 100.0, windows: args.max_windows / 100.0 },
         show_users: args.show_users,

@@ -24,6 +24,14 @@ pub struct Facts<'h> {
     metadata: RefCell<Vec<(String, Option<Value>)>>,
 }
 
+/// A member of the metadata that filters wrote for the response. The copy is from before the
+/// request left, so a top-level key is read from the metadata itself.
+pub fn response_metadata(host: &Host<'_>, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+    let facts = Facts::new(host);
+    let top_level = if let [key] = path { facts.top_level(filter, key) } else { None };
+    top_level.or_else(|| facts.metadata(filter, path))
+}
+
 impl<'h> Facts<'h> {
     /// Reads nothing yet.
     pub fn new(host: &'h Host<'h>) -> Self {

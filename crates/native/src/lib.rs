@@ -11,6 +11,7 @@
 //! | `setup` | configurations: from a document to shards; per route |
 //! | `stream` | one request, on its Envoy worker |
 //! | `facts` | the facts of a request, read from Envoy |
+//! | `bodies` | the requests whose bodies are read for their cost |
 //! | `shard` | one Envoy worker's quotas: the worker of the pure core, its inbox, who waits |
 //! | `runtime` | the one thread beside Envoy's: ticks, and calls to Redis |
 //! | `link` | the way to the store: Redis, or Envoy's callouts to a sidecar |
@@ -26,6 +27,7 @@
 //! in a hook, and empties the inbox before it leaves.
 
 mod abi;
+mod bodies;
 mod facts;
 mod link;
 mod log;

@@ -6,8 +6,8 @@
 //! | the runtime thread | fills the inbox, wakes a stream that waits; tries to lock the core for ticks |
 //!
 //! Nobody waits long: the core is never locked during a call to the store, or a host call that runs
-//! other filters. The order of locks is core, then exchange of a stream, then waiting, then the
-//! scheduler of a stream. The inbox is locked last, alone.
+//! other filters. The order of locks is core, then exchange of a stream, then waiting or bodies,
+//! then the scheduler of a stream. The inbox is locked last, alone.
 //!
 //! A letter is never overlooked. The sender fills the inbox, sets `mail` and tries to lock the
 //! core. The holder of the core looks at `mail` after it has let go. Both exchange the value of
@@ -29,6 +29,7 @@ use quotagate_quota::worker::{CallEnd, CallFault, CallId, Change, Worker};
 use quotagate_store::server::CarriedOut;
 
 use crate::abi::Host;
+use crate::bodies::Bodies;
 use crate::facts::Facts;
 use crate::link::Link;
 use crate::log;
@@ -65,6 +66,8 @@ pub struct Shard {
     mail: AtomicBool,
     /// The streams that wait for their decision, by their number.
     waiting: Mutex<BTreeMap<u64, Arc<Stream>>>,
+    /// The streams whose request bodies are read.
+    bodies: Bodies,
     /// Whether a stream was woken and has not run yet.
     is_woken: AtomicBool,
     /// The streams that it counts and that are not over.
@@ -113,17 +116,20 @@ impl Shard {
             inbox: Mutex::default(),
             mail: AtomicBool::new(false),
             waiting: Mutex::default(),
+            bodies: Bodies::default(),
             is_woken: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
             flushed_ms: AtomicU64::new(0),
         })
     }
 
-    /// A request arrives. Returns the configuration that it was evaluated with.
+    /// A request arrives; `whole`: without a body. Returns the configuration that it was evaluated
+    /// with.
     pub fn arrive(
         self: &Arc<Self>,
         stream: &Arc<Stream>,
         host: &Host<'_>,
+        whole: bool,
     ) -> (Arrival, Arc<Config>) {
         let arrived = self.with(|core, now| {
             test_faults::trip("arrive");
@@ -133,20 +139,93 @@ impl Shard {
             } else {
                 mark(host).and_then(|mark| core.redirects.take(&mark))
             };
+            if config.marks {
+                host.remove_mark();
+            }
             let evaluation = config.evaluate(&Facts::new(host));
             let mut exchange = stream.exchange();
-            let arrival =
-                exchange.arrive(Arc::clone(stream), evaluation, earlier, &mut core.worker, now);
-            if arrival == Arrival::Waiting {
-                stream.prepare_to_wake(host);
-                self.waiting().insert(stream.number(), Arc::clone(stream));
-                core.gathers = true;
-                test_faults::trip("waits");
+            let (who, worker) = (|| Arc::clone(stream), &mut core.worker);
+            let mut arrival = exchange.arrive(who(), evaluation, earlier, worker, now);
+            if arrival == Arrival::Reading && whole {
+                arrival = exchange.request_body(who(), &[], true, worker, now).unwrap_or(arrival);
             }
+            if arrival == Arrival::Reading {
+                stream.prepare_to_wake(host);
+                self.bodies.begin(stream, now);
+            }
+            self.await_decision(core, stream, host, &arrival);
             (arrival, config)
         });
         self.streams.fetch_add(1, Ordering::Relaxed);
         arrived
+    }
+
+    /// The next piece of a request's body has come. `None`: more is needed.
+    pub fn request_body(
+        self: &Arc<Self>,
+        stream: &Arc<Stream>,
+        host: &Host<'_>,
+        end: bool,
+    ) -> Option<Arrival> {
+        self.with(|core, now| {
+            let mut exchange = stream.exchange();
+            let mut arrival = None;
+            let mut read = |chunk: &[u8], end| {
+                if arrival.is_none() {
+                    let worker = &mut core.worker;
+                    arrival = exchange.request_body(Arc::clone(stream), chunk, end, worker, now);
+                }
+            };
+            host.request_body(|chunk| read(chunk, false));
+            if end {
+                read(&[], true);
+            }
+            self.body_was_read(core, stream, host, arrival)
+        })
+    }
+
+    /// A stream was woken. Stops reading its request's body if that takes too long.
+    pub fn late_body(self: &Arc<Self>, stream: &Arc<Stream>, host: &Host<'_>) -> Option<Arrival> {
+        if self.bodies.is_empty() {
+            return None;
+        }
+        self.with(|core, now| {
+            if !self.bodies.is_late(stream, now) {
+                return None;
+            }
+            let mut exchange = stream.exchange();
+            let arrival = exchange.request_body_late(Arc::clone(stream), &mut core.worker, now);
+            self.body_was_read(core, stream, host, arrival)
+        })
+    }
+
+    /// A body was read, if there is an arrival.
+    fn body_was_read(
+        &self,
+        core: &mut Core,
+        stream: &Arc<Stream>,
+        host: &Host<'_>,
+        arrival: Option<Arrival>,
+    ) -> Option<Arrival> {
+        let arrival = arrival?;
+        self.bodies.end(stream);
+        self.await_decision(core, stream, host, &arrival);
+        Some(arrival)
+    }
+
+    fn await_decision(
+        &self,
+        core: &mut Core,
+        stream: &Arc<Stream>,
+        host: &Host<'_>,
+        arrival: &Arrival,
+    ) {
+        if *arrival == Arrival::Waiting {
+            stream.prepare_to_wake(host);
+            self.waiting().insert(stream.number(), Arc::clone(stream));
+            core.gathers = true;
+            test_faults::trip("waits");
+        }
     }
 
     /// Runs `act` on the worker, then sends the calls that are due.
@@ -165,7 +244,7 @@ impl Shard {
             let refunds = match mark {
                 Some(mark) => core.redirects.keep(mark, admission),
                 // The request counts again.
-                None => admission.held,
+                None => admission.into_held(),
             };
             core.worker.refund(refunds, now);
         });
@@ -193,6 +272,7 @@ impl Shard {
     /// The stream ends, or does not wait after all. If it was woken, its hook does not run any
     /// more, so another one is woken.
     pub fn leaves(&self, stream: &Stream) {
+        self.bodies.end(stream);
         if self.waits_no_more(stream) {
             self.is_woken.store(false, Ordering::SeqCst);
             self.wake();
@@ -243,7 +323,8 @@ impl Shard {
                     core.worker = core.worker.successor(seed());
                 }
             }
-            core.idle_ticks = if core.is_idle() { core.idle_ticks + 1 } else { 0 };
+            self.bodies.wake_late(now);
+            core.idle_ticks = if self.is_idle(core) { core.idle_ticks + 1 } else { 0 };
             if core.idle_ticks >= IDLE_TICKS {
                 core.is_ticking = false;
             }
@@ -310,7 +391,7 @@ impl Shard {
             // Nobody waits, so these are results of shadow policies.
             while core.next_decision(now).is_some() {}
         }
-        if !core.is_ticking && !core.is_idle() {
+        if !core.is_ticking && !self.is_idle(core) {
             core.is_ticking = true;
             core.idle_ticks = 0;
             runtime::tick(self);
@@ -395,16 +476,16 @@ impl Shard {
         core
     }
 
+    fn is_idle(&self, core: &Core) -> bool {
+        core.worker.is_idle() && core.orphans.is_empty() && self.bodies.is_empty()
+    }
+
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Stream>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Core {
-    fn is_idle(&self) -> bool {
-        self.worker.is_idle() && self.orphans.is_empty()
-    }
-
     fn has_decisions(&self) -> bool {
         self.worker.has_decisions() || !self.orphans.is_empty()
     }

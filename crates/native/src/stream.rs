@@ -1,6 +1,6 @@
 //! One request on its Envoy worker.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
@@ -8,8 +8,11 @@ use quotagate_quota::access_log;
 use quotagate_quota::answered::Answered;
 use quotagate_quota::config::Config;
 use quotagate_quota::exchange::{Arrival, Exchange};
+use quotagate_quota::mark;
 use quotagate_quota::protocol::OnFailure;
-use quotagate_quota::response::{self, Answer, Now};
+use quotagate_quota::response::{self, Answer, Now, Upstream};
+use quotagate_quota::time::Monotonic;
+use quotagate_quota::worker::Worker;
 
 use crate::abi::{Handle, Host, Scheduler};
 use crate::panics::guard;
@@ -27,6 +30,8 @@ pub enum Action {
     Answered,
     /// It waits.
     Hold,
+    /// It waits for its body, which is to come here.
+    Read,
 }
 
 /// One request. Its hooks run on one Envoy worker; the runtime thread only wakes it.
@@ -37,6 +42,10 @@ pub struct Stream {
     /// The shard that counts it, and the configuration that it was evaluated with.
     counted: OnceLock<(Arc<Shard>, Arc<Config>)>,
     exchange: Mutex<Exchange>,
+    /// Whether its request's body came here, and waits as long as it does.
+    reads_request: AtomicBool,
+    /// Whether its response's body is read.
+    reads_response: AtomicBool,
     /// Present from when it waits until Envoy destroys it.
     scheduler: Mutex<Option<Scheduler>>,
 }
@@ -51,6 +60,8 @@ impl Stream {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             counted: OnceLock::new(),
             exchange: Mutex::default(),
+            reads_request: AtomicBool::new(false),
+            reads_response: AtomicBool::new(false),
             scheduler: Mutex::default(),
         }
     }
@@ -75,31 +86,86 @@ impl Stream {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request's headers arrive. `setup` is that of the route, or of the listener.
-    pub fn request_headers(self: &Arc<Self>, host: &Host<'_>, setup: &Setup) -> Action {
+    /// The request's headers arrive; `whole`: without a body. `setup` is that of the route, or of
+    /// the listener.
+    pub fn request_headers(
+        self: &Arc<Self>,
+        host: &Host<'_>,
+        setup: &Setup,
+        whole: bool,
+    ) -> Action {
         let Some(shard) = setup.shard(host.worker_index()) else {
             return self.failed(host, setup.config());
         };
-        let (arrival, config) = shard.arrive(self, host);
+        let (arrival, config) = shard.arrive(self, host, whole);
         // Once only: Envoy calls this hook once per stream.
         let _ = self.counted.set((Arc::clone(shard), Arc::clone(&config)));
+        self.arrived(arrival, host, &config)
+    }
+
+    fn arrived(&self, arrival: Arrival, host: &Host<'_>, config: &Config) -> Action {
         match arrival {
             Arrival::Uncounted => Action::Continue,
+            Arrival::Reading => {
+                self.reads_request.store(true, Ordering::Relaxed);
+                Action::Read
+            }
             Arrival::MissingIdentity(missing) => {
-                if let Some(entry) = access_log::missing_identity(&config, missing.policy) {
+                if let Some(entry) = access_log::missing_identity(config, missing.policy) {
                     host.note(&entry);
                 }
-                host.send(&response::missing_identity(&config, missing.policy));
+                host.send(&response::missing_identity(config, missing.policy));
                 Action::Answered
             }
             Arrival::Waiting => Action::Hold,
-            Arrival::Decided | Arrival::Counting => match self.own_answer(&config) {
+            Arrival::Decided | Arrival::Counting => match self.own_answer(config) {
                 Some(answer) => {
                     host.send(&answer);
                     Action::Answered
                 }
-                None => Action::Continue,
+                None => {
+                    self.mark(host, config);
+                    Action::Continue
+                }
             },
+        }
+    }
+
+    /// Marks the request, which goes on, if a policy says so.
+    fn mark(&self, host: &Host<'_>, config: &Config) {
+        if config.marks
+            && let Some(decision) = self.exchange().decision()
+            && let Some(mark) = mark::exceeded(config, decision)
+        {
+            host.mark(&mark);
+        }
+    }
+
+    /// Whether its request's body comes to the module.
+    pub fn reads_request(&self) -> bool {
+        self.reads_request.load(Ordering::Relaxed)
+    }
+
+    /// A piece of the request's body has come, or its trailers (`end`).
+    pub fn request_body(self: &Arc<Self>, host: &Host<'_>, end: bool) -> Action {
+        let Some((shard, config)) = self.counted.get() else { return Action::Continue };
+        if !self.exchange().is_reading() {
+            let waits = self.exchange().is_waiting();
+            return if waits { Action::Hold } else { Action::Continue };
+        }
+        match shard.request_body(self, host, end) {
+            Some(arrival) => self.arrived(arrival, host, config),
+            None => Action::Read,
+        }
+    }
+
+    /// The stream was woken. Its request's body may take too long.
+    pub fn late_body(self: &Arc<Self>, host: &Host<'_>) {
+        let Some((shard, config)) = self.counted.get() else { return };
+        if let Some(arrival) = shard.late_body(self, host)
+            && self.arrived(arrival, host, config) == Action::Continue
+        {
+            host.resume_request();
         }
     }
 
@@ -111,7 +177,10 @@ impl Stream {
         });
         match answer {
             Some(Some(answer)) => host.send(&answer),
-            Some(None) => host.resume_request(),
+            Some(None) => {
+                guard("mark", (), || self.mark(host, config));
+                host.resume_request();
+            }
             None => {
                 if self.failed(host, config) == Action::Continue {
                     host.resume_request();
@@ -125,6 +194,14 @@ impl Stream {
         if let Some(shard) = setup.shard(host.worker_index()) {
             shard.leaves(self);
         }
+    }
+
+    /// The module panicked while the request's body was read. The request does not wait.
+    pub fn give_up_body(&self, host: &Host<'_>) -> Action {
+        self.reads_request.store(false, Ordering::Relaxed);
+        let Some((shard, config)) = self.counted.get() else { return Action::Continue };
+        shard.leaves(self);
+        self.failed(host, config)
     }
 
     /// The module failed to decide the request. It is answered, or shall go on.
@@ -149,8 +226,13 @@ impl Stream {
                 return;
             }
         }
-        self.settle(shard, |grpc| host.response_headers(grpc, whole));
+        self.settle(
+            shard,
+            |grpc| host.response_headers(grpc, whole),
+            |exchange, worker, now| exchange.response_headers(host, whole, worker, now),
+        );
         let exchange = self.exchange();
+        self.reads_response.store(exchange.reads_body(), Ordering::Relaxed);
         let Some(admission) = exchange.admission() else { return };
         for (name, value) in
             response::response_headers(config, &admission.standings, host, response_time)
@@ -159,10 +241,30 @@ impl Stream {
         }
     }
 
+    /// A piece of the response's body arrives.
+    pub fn response_body(&self, host: &Host<'_>, end: bool) {
+        if !self.reads_response.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some((shard, _)) = self.counted.get() else { return };
+        host.response_body(|chunk| self.exchange().body(chunk));
+        if end {
+            self.settle(
+                shard,
+                |_| None,
+                |exchange, worker, now| exchange.response_ends(host, worker, now),
+            );
+        }
+    }
+
     /// The response's trailers arrive.
     pub fn response_trailers(&self, host: &Host<'_>) {
         if let Some((shard, _)) = self.counted.get() {
-            self.settle(shard, |_| Some(host.response_trailers()));
+            self.settle(
+                shard,
+                |_| Some(host.response_trailers()),
+                |exchange, worker, now| exchange.response_trailers(host, worker, now),
+            );
         }
     }
 
@@ -176,7 +278,7 @@ impl Stream {
         if let Some(admission) = redirected {
             shard.redirect(host, admission);
         }
-        self.end(shard);
+        self.end(shard, host);
         if let Some(decision) = self.exchange().decision()
             && let Some(entry) = access_log::entry(config, decision)
         {
@@ -195,7 +297,7 @@ impl Stream {
                 // After a panic its decision may be there although nobody carried it out.
                 shard.leaves(self);
             }
-            self.end(shard);
+            self.end(shard, &());
         }
     }
 
@@ -219,16 +321,27 @@ impl Stream {
         response::answer(config, self.exchange().decision()?, response_time)
     }
 
-    /// Refunds the held units that the answer does not count.
-    fn settle(&self, shard: &Arc<Shard>, answered: impl FnOnce(bool) -> Option<Answered>) {
-        if self.exchange().admission().is_some_and(|admission| !admission.held.is_empty()) {
-            shard.work(|worker, now| self.exchange().answered(answered, worker, now));
+    /// Refunds the held units that the answer does not count. Then does what this part of the
+    /// response needs.
+    fn settle(
+        &self,
+        shard: &Arc<Shard>,
+        answered: impl FnOnce(bool) -> Option<Answered>,
+        part: impl FnOnce(&mut Exchange, &mut Worker<Arc<Self>>, Monotonic),
+    ) {
+        if self.exchange().is_settled() {
+            return;
         }
+        shard.work(|worker, now| {
+            let mut exchange = self.exchange();
+            exchange.answered(answered, worker, now);
+            part(&mut exchange, worker, now);
+        });
     }
 
-    fn end(&self, shard: &Arc<Shard>) {
+    fn end(&self, shard: &Arc<Shard>, response: &impl Upstream) {
         if !self.exchange().is_settled() {
-            shard.work(|worker, now| self.exchange().end(worker, now));
+            shard.work(|worker, now| self.exchange().end(response, worker, now));
             shard.leaves(self);
         }
     }

@@ -119,9 +119,10 @@ impl Hooks for Operate {
         match event {
             Event::Invalid(key) => self.watch.invalid(key),
             Event::Refunded(refund) => self.watch.refunded(&refund.key, refund.units),
+            Event::Charged(charge) => self.watch.charged(&charge.key, charge.units),
             Event::Settled(ask, settled) => self.watch.settled(ask, settled),
             Event::Answered { took, .. } => self.watch.calls.add(took),
-            Event::Received { .. } | Event::Charged(_) | Event::Undone(_) => {}
+            Event::Received { .. } | Event::Undone(_) => {}
         }
     }
 

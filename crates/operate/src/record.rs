@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quotagate_quota::protocol::dials::{ALL_POLICIES, Dial};
-use quotagate_quota::protocol::{MAX_UNITS, Mode, OnFailure};
+use quotagate_quota::protocol::{MAX_UNITS, Mode, OnFailure, Window};
 use quotagate_store::key::is_policy;
 use serde::{Deserialize, Serialize};
 
@@ -131,7 +131,8 @@ pub fn left_at(until_ms: Option<u64>, now: Duration) -> Option<Option<u64>> {
 /// Reads the entry of a policy.
 pub fn read_policy(name: &str, value: &[u8]) -> Option<PolicyInfo> {
     let info: PolicyInfo = serde_json::from_slice(value).ok()?;
-    (info.name == name && is_policy(name)).then_some(info)
+    let sound = Window::of(&info.kind, info.window_s, 0).is_some();
+    (info.name == name && is_policy(name) && sound).then_some(info)
 }
 
 /// A record as the value of a field.

@@ -27,9 +27,9 @@ use quotagate_store::store::{CheckedReservation, Settled};
 
 pub use self::calls::{Calls, Totals};
 pub use self::picture::{Pace, Series, Sighting, Wanted};
-use self::policy::{Families, PolicyMetrics};
+use self::policy::{Debt, Families, PolicyMetrics};
 pub use self::policy::{STEP, STEPS};
-pub use self::table::SLIDING;
+pub use self::table::are_alike;
 use self::table::{Seen, Sight, Table};
 use self::top::Sketch;
 use crate::api::{QuotaFrom, Refused, Usage};
@@ -98,6 +98,13 @@ impl Watch {
         }
     }
 
+    /// Records units that a settled cost took beyond its reservation.
+    pub fn charged(&self, key: &str, units: u64) {
+        if let Some((metrics, _)) = self.metrics_of(key) {
+            metrics.charged(units);
+        }
+    }
+
     /// Records a proxy's report of its requests in this domain.
     pub fn reported(&self, domain: &str, report: &Report) {
         let now = Instant::now();
@@ -118,7 +125,7 @@ impl Watch {
         }
     }
 
-    /// Drops windows that have ended.
+    /// Drops windows that have ended, and counts debt.
     pub fn sweep(&self, now: Instant) {
         self.table.sweep(now, |key, fullness| {
             if let Some((metrics, _)) = self.metrics_of(key) {
@@ -126,6 +133,17 @@ impl Watch {
             }
         });
         self.watched.set(i64::try_from(self.table.len()).unwrap_or(i64::MAX));
+        let mut debts: HashMap<String, Debt> = HashMap::new();
+        self.table.each_over(|key, units| {
+            if self.metrics_of(key).is_some_and(|(metrics, _)| metrics.settles()) {
+                let name = key.split_once(":{").map_or(key, |(name, _)| name);
+                debts.entry(name.to_owned()).or_default().add(units);
+            }
+        });
+        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
+        for (name, metrics) in policies.iter() {
+            metrics.owes(debts.get(&**name).copied().unwrap_or_default());
+        }
     }
 
     /// Sweeps once a second. Never returns.
@@ -157,13 +175,13 @@ impl Watch {
     pub fn fullest(&self, limit: usize, wanted: Wanted<'_>) -> Vec<Sighting> {
         let now = Instant::now();
         let found = self.table.fullest(limit, now, |key| is_wanted(key, wanted));
-        found.into_iter().filter_map(|(key, seen)| sighting(&key, &seen, now)).collect()
+        found.into_iter().filter_map(|(key, seen)| self.sighting_of(&key, seen, now)).collect()
     }
 
     /// What this process last saw of a partition.
     pub fn sighting(&self, usage: &Usage) -> Option<Sighting> {
         let key = format!("{}:{}:{{{}}}", usage.domain, usage.policy, usage.partition);
-        sighting(&key, &self.table.get(&key)?, Instant::now())
+        self.sighting_of(&key, self.table.get(&key)?, Instant::now())
     }
 
     /// The most refused partitions, the most refused first.
@@ -188,6 +206,29 @@ impl Watch {
     /// A number that changes whenever a call was answered or a proxy reported.
     pub fn pulse(&self) -> u64 {
         self.calls.totals().calls.wrapping_add(self.reports.load(Relaxed))
+    }
+
+    fn sighting_of(&self, key: &str, seen: Seen, now: Instant) -> Option<Sighting> {
+        let (domain, policy, partition) = parts(key)?;
+        let (metrics, _) = self.metrics_of(key)?;
+        let quota = Some(seen.quota);
+        let usage = Usage {
+            domain: domain.to_owned(),
+            policy: policy.to_owned(),
+            partition: partition.to_owned(),
+            used: seen.used,
+            debt: Usage::debt(seen.used, quota, metrics.settles()),
+            quota,
+            quota_from: match seen.asked {
+                Some(asked) if asked != seen.quota => QuotaFrom::Override,
+                _ => QuotaFrom::Reservation,
+            },
+            kind: seen.kind,
+            window_s: seen.window_s,
+            reset_ms: millis(seen.end.saturating_duration_since(now)),
+        };
+        let age_ms = millis(now.saturating_duration_since(seen.at));
+        Some(Sighting { usage, window: seen.number, age_ms })
     }
 
     /// The metrics of a counter's key, and its partition.
@@ -215,25 +256,6 @@ impl Watch {
     fn sketch(&self) -> MutexGuard<'_, Sketch> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn sighting(key: &str, seen: &Seen, now: Instant) -> Option<Sighting> {
-    let (domain, policy, partition) = parts(key)?;
-    let usage = Usage {
-        domain: domain.to_owned(),
-        policy: policy.to_owned(),
-        partition: partition.to_owned(),
-        used: seen.used,
-        quota: Some(seen.quota),
-        quota_from: match seen.asked {
-            Some(asked) if asked != seen.quota => QuotaFrom::Override,
-            _ => QuotaFrom::Reservation,
-        },
-        window_s: seen.window_s,
-        reset_ms: millis(seen.end.saturating_duration_since(now)),
-    };
-    let age_ms = millis(now.saturating_duration_since(seen.at));
-    Some(Sighting { usage, window: seen.number, age_ms })
 }
 
 fn is_wanted(key: &str, wanted: Wanted<'_>) -> bool {

@@ -59,7 +59,7 @@ impl Request for User {
         Some(b"192.0.2.7:4711".to_vec())
     }
     fn route_name(&self) -> Option<Vec<u8>> {
-        None
+        Some(b"items".to_vec())
     }
 }
 
@@ -106,6 +106,56 @@ impl fmt::Display for Expression {
     }
 }
 
+/// What distinguishes policies, how many there are, and what finding the last one may take.
+#[derive(Clone, Copy, Debug)]
+struct Among {
+    by: By,
+    policies: usize,
+    budget: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Route,
+    Host,
+    Exact,
+    Prefix,
+}
+
+impl fmt::Display for Among {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { by, policies, budget } = self;
+        write!(f, "by {by:?} among {policies}, budget {budget} ns")
+    }
+}
+
+impl Among {
+    fn config(self) -> Config {
+        let last = self.policies - 1;
+        let policy = |i: usize| {
+            let other =
+                |this: &str| if i == last { this.to_owned() } else { format!("{this}-{i}") };
+            let condition = match self.by {
+                By::Route => format!(r#""routes": ["{}"]"#, other("items")),
+                By::Host => format!(r#""hosts": ["{}"]"#, other("shop.example.com")),
+                By::Exact => format!(r#""path": {{"exact": "{}"}}"#, other("/api/items")),
+                By::Prefix => format!(r#""path": {{"prefix": "{}"}}"#, other("/api/it")),
+            };
+            format!(
+                r#"{{"name": "p{i}", "match": {{{condition}}}, "partition_by": ["caller"], "quota": 1, "window": "1h"}}"#
+            )
+        };
+        let policies: Vec<String> = (0..self.policies).map(policy).collect();
+        let text = format!(
+            r#"{{"domain": "shop", "store": {{"cluster": "quota_store"}},
+            "identities": {{"caller": [{{"header": {{"name": "x-user"}}}}]}},
+            "policies": [{}]}}"#,
+            policies.join(",")
+        );
+        Config::parse(text.as_bytes()).unwrap_or_else(|faults| stop(faults))
+    }
+}
+
 /// Requests of different users at once, and what one call for them may take.
 #[derive(Clone, Copy, Debug)]
 struct Gathered {
@@ -139,6 +189,26 @@ fn matched_by_expression(bencher: Bencher, path: Expression) {
     target.extend(std::iter::repeat_n('a', path.bytes - target.len()));
     let request = OnPath(target);
     bencher.bench_local(|| config.evaluate(black_box(&request)));
+}
+
+/// A request among many policies, of which its route, host or path leads to one.
+#[divan::bench(name = "find a policy", args = [
+    Among { by: By::Route, policies: 1, budget: 1_500 },
+    Among { by: By::Route, policies: 64, budget: 2_000 },
+    Among { by: By::Route, policies: 1024, budget: 2_000 },
+    Among { by: By::Host, policies: 1, budget: 1_500 },
+    Among { by: By::Host, policies: 64, budget: 2_000 },
+    Among { by: By::Host, policies: 1024, budget: 2_000 },
+    Among { by: By::Exact, policies: 1, budget: 1_500 },
+    Among { by: By::Exact, policies: 64, budget: 2_000 },
+    Among { by: By::Exact, policies: 1024, budget: 2_000 },
+    Among { by: By::Prefix, policies: 1, budget: 1_500 },
+    Among { by: By::Prefix, policies: 64, budget: 2_000 },
+    Among { by: By::Prefix, policies: 1024, budget: 2_000 },
+])]
+fn among_policies(bencher: Bencher, among: Among) {
+    let config = among.config();
+    bencher.bench_local(|| config.evaluate(black_box(&User(7))));
 }
 
 #[divan::bench(name = "match, key and a refusal out of the ledger, budget 1500 ns")]

@@ -1,8 +1,8 @@
 //! The access log fields of a request.
 //!
 //! An entry is about one policy: the first that refused or failed, else the tightest one, as in the
-//! headers. It is about a policy in shadow mode only if that policy would have refused, or if no
-//! other policy counts the request. `used` is missing if the store failed, or has not answered a
+//! headers. It is about a policy that marks only if that policy marked the request, and about one in
+//! shadow mode only if that policy would have refused it, or if no other policy counts the request. `used` is missing if the store failed, or has not answered a
 //! shadow policy yet. A request that no policy counts has no entry.
 
 use std::borrow::Cow;
@@ -11,6 +11,7 @@ use itoa::Buffer;
 
 use crate::config::{Config, LogField};
 use crate::decision::{Decision, Standing, Uncounted};
+use crate::protocol::Mode;
 use crate::request::key::partition_of;
 use crate::response::{tightest, used};
 
@@ -57,6 +58,8 @@ pub enum Verdict {
     Refused,
     /// Let through, though a policy in shadow mode would have refused it.
     ShadowRefused,
+    /// Let through, and marked for the upstream.
+    Marked,
     /// Answered with 401.
     MissingIdentity,
     /// Let through, but at least one policy did not count it because the store failed.
@@ -72,6 +75,7 @@ impl Verdict {
             Self::Admitted => "admitted",
             Self::Refused => "refused",
             Self::ShadowRefused => "shadow_refused",
+            Self::Marked => "marked",
             Self::MissingIdentity => "missing_identity",
             Self::StoreError => "store_error",
             Self::Unavailable => "unavailable",
@@ -91,10 +95,14 @@ pub fn entry<'a>(config: &'a Config, decision: &'a Decision) -> Option<Entry<'a>
             if let Some(uncounted) = &admission.uncounted {
                 return unknown(config, Verdict::StoreError, uncounted);
             }
-            if let Some(standing) = standings.iter().find(|standing| !standing.granted) {
+            let exceeded = || standings.iter().filter(|standing| !standing.granted);
+            if let Some(standing) = exceeded().find(|standing| standing.mode == Mode::Mark) {
+                return known(config, Verdict::Marked, standing);
+            }
+            if let Some(standing) = exceeded().next() {
                 return known(config, Verdict::ShadowRefused, standing);
             }
-            let enforced = tightest(standings.iter().filter(|standing| standing.enforced));
+            let enforced = tightest(standings.iter().filter(|standing| standing.enforced()));
             match enforced.or_else(|| tightest(standings.iter())) {
                 Some(standing) => known(config, Verdict::Admitted, standing),
                 None => unknown(config, Verdict::Admitted, admission.pending.first()?),
@@ -163,7 +171,7 @@ mod tests {
             policy,
             key,
             granted,
-            enforced: policy < 2,
+            mode: config().policies[policy].mode,
             balance: Balance { window_s: 60, quota, remaining, resets },
         }
     }

@@ -99,13 +99,18 @@ impl Admission {
             .any(|a| !a.grpc_statuses.is_empty())
     }
 
-    /// Settles the held units by the answer. Returns the units to refund, and counts them as
-    /// remaining again. Units stay held only if the trailers of a gRPC answer decide.
+    /// Decides on the held units by the answer. Returns the units to refund, and counts them as
+    /// remaining again. Units stay held only if the trailers of a gRPC answer decide. Units that
+    /// count are settled later if their policy does that.
     pub fn answered(&mut self, answered: Answered, config: &Config) -> Vec<Held> {
         let mut refunds = Vec::new();
         for held in std::mem::take(&mut self.held) {
             match answers(&held, config).map_or(Fate::Counted, |answers| answered.fate(answers)) {
-                Fate::Counted => {}
+                Fate::Counted => {
+                    if config.policies.get(held.policy).is_some_and(|p| p.settle.is_some()) {
+                        self.unsettled.push(held);
+                    }
+                }
                 Fate::Refunded => refunds.push(held),
                 Fate::Held => self.held.push(held),
             }

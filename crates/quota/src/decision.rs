@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::evaluate::Counter;
+use crate::config::{Config, Count};
+use crate::evaluate::{Check, Counter};
+use crate::protocol::Mode;
 use crate::time::Monotonic;
 
 /// What to do with a request.
@@ -20,11 +22,14 @@ pub enum Decision {
 /// What policies say of an admitted request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// One for each policy that counted the request or, in shadow mode, would have refused it; in
-    /// the order of the policies.
+    /// One for each policy that counted the request, marked it or, in shadow mode, would have
+    /// refused it; in the order of the policies.
     pub standings: Vec<Standing>,
-    /// Units that count only with certain answers. [`answered`](Self::answered) settles them.
+    /// Units that count only with certain answers. [`answered`](Self::answered) decides on them.
     pub held: Vec<Held>,
+    /// Units that count, and that [`Worker::settle`](crate::worker::Worker::settle) corrects once
+    /// the real cost is known.
+    pub unsettled: Vec<Held>,
     /// The first policy that could not count the request because the store failed.
     pub uncounted: Option<Uncounted>,
     /// Policies in shadow mode that have not counted the request: the store has not answered yet,
@@ -51,8 +56,8 @@ pub struct Standing {
     pub key: Arc<str>,
     /// Whether the policy grants the request's cost.
     pub granted: bool,
-    /// Whether it was enforced when the request arrived. Later dials do not change that.
-    pub enforced: bool,
+    /// Its mode when the request arrived. Later dials do not change that.
+    pub mode: Mode,
     /// What is left after this request, including units that the worker has leased.
     pub balance: Balance,
 }
@@ -79,8 +84,9 @@ pub struct Uncounted {
     pub key: Arc<str>,
 }
 
-/// Units of an admitted request whose policy counts by answer. The answer spends them, or
-/// [`Worker::refund`](crate::worker::Worker::refund) refunds them.
+/// Units of an admitted request whose policy counts by answer, or learns the real cost from it. The
+/// answer spends them, [`Worker::refund`](crate::worker::Worker::refund) refunds them, or
+/// [`Worker::settle`](crate::worker::Worker::settle) corrects them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The index of the policy in the configuration.
@@ -136,17 +142,20 @@ pub enum Outcome {
     StoreError,
     /// It decided without a call. The request counts under its other outcome, too.
     FromLedger,
+    /// With `mode: mark`, it marked a request that was beyond its quota.
+    Marked,
 }
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Admitted,
         Self::Refused,
         Self::ShadowRefused,
         Self::MissingIdentity,
         Self::StoreError,
         Self::FromLedger,
+        Self::Marked,
     ];
 
     /// Its name in metrics.
@@ -158,6 +167,7 @@ impl Outcome {
             Self::MissingIdentity => "missing_identity",
             Self::StoreError => "store_error",
             Self::FromLedger => "from_ledger",
+            Self::Marked => "marked",
         }
     }
 }
@@ -169,12 +179,32 @@ impl Admission {
             || self.pending.iter().any(|pending| pending.policy == policy)
     }
 
+    /// Holds the units of a check until the response, if its policy does that.
+    pub(crate) fn hold(&mut self, check: &Check, units: Units, config: &Config) {
+        let Some(policy) = check.policy(config).filter(|policy| policy.holds()) else { return };
+        if units.amount > 0 {
+            let held = Held { policy: check.policy, counter: check.counter.clone(), units };
+            match policy.count {
+                Count::Answered(_) => self.held.push(held),
+                Count::All => self.unsettled.push(held),
+            }
+        }
+    }
+
+    /// All units that it holds, to [refund](crate::worker::Worker::refund) them.
+    pub fn into_held(self) -> Vec<Held> {
+        let mut held = self.held;
+        held.extend(self.unsettled);
+        held
+    }
+
     /// Adds what other policies say of the same request: shadow policies that the store has now
     /// answered, or the policies of a request that was redirected.
     pub fn join(&mut self, counted: Self) {
         self.standings.extend(counted.standings);
         self.standings.sort_by_key(|standing| standing.policy);
         self.held.extend(counted.held);
+        self.unsettled.extend(counted.unsettled);
         self.uncounted = self.uncounted.take().or(counted.uncounted);
         self.pending.retain(|pending| !counted.pending.contains(pending));
         self.pending.extend(counted.pending);
@@ -183,9 +213,16 @@ impl Admission {
     }
 }
 
+impl Standing {
+    /// Whether the policy may refuse the request.
+    pub fn enforced(&self) -> bool {
+        self.mode == Mode::Enforce
+    }
+}
+
 impl Refusal {
     /// The policies that refuse, in their order.
     pub fn violated(&self) -> impl Iterator<Item = &Standing> {
-        self.standings.iter().filter(|standing| !standing.granted && standing.enforced)
+        self.standings.iter().filter(|standing| !standing.granted && standing.enforced())
     }
 }

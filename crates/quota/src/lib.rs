@@ -16,12 +16,15 @@ mod document;
 pub mod duration;
 pub mod evaluate;
 pub mod exchange;
+pub mod mark;
 pub mod protocol;
 pub mod redirects;
 pub mod request;
 pub mod response;
+mod settle;
 pub mod stats;
 #[cfg(test)]
 mod testing;
 pub mod time;
+pub mod usage;
 pub mod worker;

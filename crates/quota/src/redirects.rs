@@ -28,7 +28,7 @@ impl<K: PartialEq> Redirects<K> {
     pub fn keep(&mut self, mark: K, admission: Admission) -> Vec<Held> {
         let oldest = if self.0.len() < MAX { None } else { self.0.pop_front() };
         self.0.push_back((mark, admission));
-        oldest.map(|(_, admission)| admission.held).unwrap_or_default()
+        oldest.map(|(_, admission)| admission.into_held()).unwrap_or_default()
     }
 
     /// Takes the admission of the request that has this mark.

@@ -12,7 +12,7 @@ const GOOD: &str = include_str!("fixtures/good.json");
 #[test]
 fn every_dialed_configuration_equals_a_valid_document() {
     let good = Config::parse(GOOD.as_bytes()).unwrap();
-    for mode in [Mode::Enforce, Mode::Shadow, Mode::Off] {
+    for mode in [Mode::Enforce, Mode::Mark, Mode::Shadow, Mode::Off] {
         for on_failure in [OnFailure::Allow, OnFailure::Deny, OnFailure::Local] {
             for quota in [0, 1, 199, MAX_UNITS] {
                 let mut document: Value = serde_json::from_str(GOOD).unwrap();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use quotagate_quota::config::Config;
 use quotagate_quota::decision::{Balance, Decision, Refusal, Standing};
+use quotagate_quota::protocol::Mode;
 use quotagate_quota::response::{Now, answer, quota_headers};
 use quotagate_quota::time::Monotonic;
 use serde_json::{Value, json};
@@ -82,7 +83,7 @@ fn case(random: &mut Random, now: Monotonic) -> (Config, Vec<Standing>, Vec<Show
             policy,
             key: "d:p:{*}".into(),
             granted: random.below(2) == 0,
-            enforced: mode == "enforce",
+            mode: if mode == "enforce" { Mode::Enforce } else { Mode::Shadow },
             balance: Balance {
                 window_s: u32::try_from(window).unwrap_or_default(),
                 quota,

@@ -201,7 +201,8 @@ pub struct KeyState {
     pub now: Duration,
     /// The key's text, for a counter its used units; `None` if the key does not exist.
     pub value: Option<String>,
-    /// Milliseconds until an override expires; `None` if it does not.
+    /// Milliseconds until an override expires; `None` if it does not. For the counter of a sliding
+    /// window: until its last unit returns.
     pub ttl_ms: Option<u64>,
 }
 

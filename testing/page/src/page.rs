@@ -130,7 +130,7 @@ pub fn full_snapshot(name: &str) -> Value {
             "dials": [{"policy": "per-caller", "quota": 8, "remaining_ms": 3_540_000, "by": name, "at_ms": 1},
                 {"policy": "*", "mode": "shadow", "by": name, "at_ms": 2}]}],
         "rates": [{"domain": "shop", "policy": "per-caller", "admitted": [1.0, 2.0, 3.0], "refused": [0.0, 1.0, 0.5],
-            "shadow_refused": [0.0, 1.0, 0.5], "missing_identity": [0.0, 0.2, 0.2], "store_error": [0.0, 8.0, 0.0]}],
+            "shadow_refused": [0.0, 1.0, 0.5], "marked": [0.0, 0.0, 0.0], "missing_identity": [0.0, 0.2, 0.2], "store_error": [0.0, 8.0, 0.0]}],
         "top": {"fullest": [usage("per-caller", 8, Some(8)), usage("per-key", 3, None)],
             "refused": [{"domain": "shop", "policy": "per-caller", "partition": name, "requests": 9, "error": 2}],
             "publishers": [publisher("store"), publisher("proxy")],

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use quotagate_quota::evaluate::{Check, Counter};
-use quotagate_quota::protocol::Fixed;
+use quotagate_quota::protocol::{Fixed, Mode};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp, Zipf};
@@ -72,7 +72,7 @@ impl Traffic {
     pub fn check(&self, partition: usize) -> Check {
         let key = format!("{BEFORE}{partition:010}}}").into();
         let counter = Counter { key, quota: self.quota, window: self.window.into() };
-        Check { policy: 0, counter, cost: NonZeroU64::MIN, enforced: true }
+        Check { policy: 0, counter, cost: NonZeroU64::MIN, mode: Mode::Enforce }
     }
 }
 

@@ -8,6 +8,7 @@
 pub mod envoy;
 pub mod hostile_store;
 pub mod http;
+pub mod model;
 pub mod ports;
 pub mod process;
 pub mod redis;

@@ -1,5 +1,6 @@
-//! The sample upstream: answers every request with 200 and one line, and echoes what comes over a
-//! WebSocket. It speaks HTTP/1.1 and, for trailers, HTTP/2.
+//! The sample upstream: answers every request with 200 and one line, or with what headers of the
+//! request ask for, and echoes what comes over a WebSocket. It speaks HTTP/1.1 and, for trailers,
+//! HTTP/2.
 
 use std::{
     collections::BTreeMap,
@@ -36,6 +37,9 @@ pub const STATUS_HEADER: &str = "x-answer-status";
 /// The upstream answers a request with this header after so many milliseconds, at most
 /// [`MAX_DELAY`].
 pub const DELAY_HEADER: &str = "x-answer-delay-ms";
+
+/// The upstream answers a request with this header with its value as the body.
+pub const BODY_HEADER: &str = "x-answer-body";
 
 /// The longest delay of an answer.
 pub const MAX_DELAY: Duration = Duration::from_secs(10);
@@ -174,7 +178,8 @@ async fn answer(
     let (parts, body) = request.into_parts();
     body.collect().await?;
     sleep(delay(&parts.headers)).await;
-    let body = Full::new(Bytes::from_static(b"hello from the upstream\n"));
+    let given = parts.headers.get(BODY_HEADER).map(|text| Bytes::copy_from_slice(text.as_bytes()));
+    let body = Full::new(given.unwrap_or(Bytes::from_static(b"hello from the upstream\n")));
     let trailers = prefixed(&parts.headers, TRAILER_PREFIX);
     let mut response = Response::new(match trailers.is_empty() {
         true => body.boxed(),
@@ -239,7 +244,9 @@ mod tests {
         let asked = Request::post("/login", b"body").header("x-answer-status", "401");
         let asked = client.send(&asked.header("x-answer-header-x-ratelimit-limit", "7")).unwrap();
         assert_eq!((asked.status, asked.header("x-ratelimit-limit")), (401, Some("7")));
-        assert_eq!(upstream.requests(), 2);
+        let own = client.send(&Request::get("/").header(BODY_HEADER, "{}")).unwrap();
+        assert_eq!(own.text(), "{}");
+        assert_eq!(upstream.requests(), 3);
         let slow = Request::get("/").header(DELAY_HEADER, "50").header(TALLY_HEADER, "slow");
         let slow = client.start(&slow);
         let asked = Instant::now();

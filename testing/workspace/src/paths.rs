@@ -10,6 +10,8 @@ use std::{
 pub const PARTS: &str = "QUOTAGATE_PARTS";
 /// The name of the filter in such a folder.
 pub const FILTER: &str = "quotagate.wasm";
+/// The name of the filter that reads bodies, too.
+pub const BODIES_FILTER: &str = "quotagate-bodies.wasm";
 /// The name of the native module in such a folder.
 pub const MODULE: &str = "libquotagate.so";
 /// The name of the command in such a folder.
@@ -46,6 +48,12 @@ pub fn demo() -> PathBuf {
 #[must_use]
 pub fn filter() -> PathBuf {
     parts().join(FILTER)
+}
+
+/// The Wasm filter that reads bodies, too.
+#[must_use]
+pub fn bodies_filter() -> PathBuf {
+    parts().join(BODIES_FILTER)
 }
 
 /// The store and the commands that this process is to run.

@@ -1,54 +1,79 @@
 //! The callbacks that the filter offers to the host.
 //!
 //! The SDK exports every callback of the ABI, and the host enters the module for each exported one:
-//! for every piece of a body, for trailers, for the access log. Without the export it does not.
+//! for every piece of a body, for trailers, for the access log. Without the export it does not. So
+//! two files are made of one module, and only one of them costs something for every body.
 //!
-//! One callback of the SDK cannot express every answer that the host understands. The filter
-//! exports its own instead.
+//! Some callbacks of the SDK cannot express every answer that the host understands. The filter
+//! exports its own instead (`src/host.rs`).
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use wasm_encoder::{ExportKind, ExportSection, Module, RawSection};
 use wasmparser::{ExternalKind, Parser, Payload};
 
-/// Callbacks that the host calls for every request or response although the filter does nothing in
-/// them.
-const UNUSED: [&str; 4] = [
-    "proxy_on_log",
-    "proxy_on_request_body",
-    "proxy_on_request_trailers",
-    "proxy_on_response_body",
-];
+/// What a file is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Callbacks {
+    /// Policies that know the cost of a request before it goes on.
+    Plain,
+    /// Policies that read bodies, too.
+    Bodies,
+}
 
-/// The callback of the SDK that the filter replaces.
-const REPLACED: &str = "proxy_on_request_headers";
-/// The filter's replacement (`src/host.rs`).
-const REPLACEMENT: &str = "quotagate_on_request_headers";
+impl Callbacks {
+    /// Callbacks that the host calls for every request or response although the filter does nothing
+    /// in them.
+    const fn unused(self) -> &'static [&'static str] {
+        match self {
+            Self::Plain => &[
+                "proxy_on_log",
+                "proxy_on_request_body",
+                "proxy_on_request_trailers",
+                "proxy_on_response_body",
+            ],
+            Self::Bodies => &["proxy_on_log"],
+        }
+    }
 
-/// The same module without useless exports, and with the filter's own callback in place of the
+    /// The callbacks of the SDK that the filter replaces, and its replacements.
+    const fn replaced(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Plain => &[("proxy_on_request_headers", "quotagate_on_request_headers")],
+            Self::Bodies => &[
+                ("proxy_on_request_headers", "quotagate_on_request_headers"),
+                ("proxy_on_request_body", "quotagate_on_request_body"),
+                ("proxy_on_configure", "quotagate_on_configure_with_bodies"),
+            ],
+        }
+    }
+}
+
+/// The prefix of the filter's own callbacks.
+const OWN: &str = "quotagate_";
+
+/// The same module without useless exports, and with the filter's own callbacks in place of the
 /// SDK's.
 ///
 /// # Errors
-/// When it is no Wasm module, or the filter's own callback is missing.
-pub fn prune(module: &[u8]) -> Result<Vec<u8>> {
+/// When it is no Wasm module, or a callback of the filter's own is missing.
+pub fn prune(module: &[u8], callbacks: Callbacks) -> Result<Vec<u8>> {
     let mut pruned = Module::new();
     for payload in Parser::new(0).parse_all(module) {
         let payload = payload?;
         if let Payload::ExportSection(exports) = payload {
             let mut kept = ExportSection::new();
             let exports = exports.into_iter().collect::<Result<Vec<_>, _>>()?;
-            let Some(replacement) = exports.iter().find(|export| export.name == REPLACEMENT) else {
-                bail!("it exports no {REPLACEMENT}");
-            };
+            let own = |name: &str| exports.iter().find(|export| export.name == name);
+            for (_, name) in callbacks.replaced() {
+                ensure!(own(name).is_some(), "it exports no {name}");
+            }
             for export in &exports {
-                match export.name {
-                    REPLACEMENT => {}
-                    REPLACED => {
-                        kept.export(REPLACED, ExportKind::Func, replacement.index);
-                    }
-                    name if UNUSED.contains(&name) => {}
-                    name => {
-                        kept.export(name, kind(export.kind), export.index);
-                    }
+                let name = export.name;
+                let replaced = callbacks.replaced().iter().find(|(replaced, _)| *replaced == name);
+                if let Some(replacement) = replaced.and_then(|(_, replacement)| own(replacement)) {
+                    kept.export(name, ExportKind::Func, replacement.index);
+                } else if !name.starts_with(OWN) && !callbacks.unused().contains(&name) {
+                    kept.export(name, kind(export.kind), export.index);
                 }
             }
             pruned.section(&kept);
@@ -109,32 +134,69 @@ mod tests {
         module.finish()
     }
 
-    #[test]
-    fn unused_exports_are_dropped_and_the_filters_callback_replaces_the_sdks() {
-        let names =
-            ["proxy_on_log", "proxy_on_done", REPLACED, "proxy_on_response_body", REPLACEMENT];
-        let pruned = prune(&module(&names)).unwrap();
-        let bodies = Parser::new(0)
-            .parse_all(&pruned)
-            .filter(|payload| matches!(payload, Ok(Payload::CodeSectionEntry(_))));
-        assert_eq!(bodies.count(), 5, "all else stays");
-        let exports =
-            Parser::new(0).parse_all(&pruned).find_map(|payload| match payload.unwrap() {
-                Payload::ExportSection(exports) => {
-                    Some(exports.into_iter().map(|e| e.unwrap()).collect::<Vec<_>>())
+    const HEADERS: &str = "proxy_on_request_headers";
+    const OWN_HEADERS: &str = "quotagate_on_request_headers";
+
+    /// The exports of the pruned module, and the number of its functions.
+    fn pruned(names: &[&str], callbacks: Callbacks) -> (Vec<(String, u32)>, usize) {
+        let pruned = prune(&module(names), callbacks).unwrap();
+        let (mut exports, mut bodies) = (Vec::new(), 0);
+        for payload in Parser::new(0).parse_all(&pruned) {
+            match payload.unwrap() {
+                Payload::ExportSection(section) => {
+                    exports.extend(section.into_iter().map(|export| {
+                        let export = export.unwrap();
+                        (export.name.to_owned(), export.index)
+                    }));
                 }
-                _ => None,
-            });
-        let exports: Vec<_> =
-            exports.unwrap().iter().map(|export| (export.name, export.index)).collect();
-        assert_eq!(exports, [("memory", 0), ("proxy_on_done", 1), (REPLACED, 4)]);
+                Payload::CodeSectionEntry(_) => bodies += 1,
+                _ => {}
+            }
+        }
+        (exports, bodies)
+    }
+
+    fn names(exports: &[(&str, u32)]) -> Vec<(String, u32)> {
+        exports.iter().map(|(name, index)| ((*name).to_owned(), *index)).collect()
+    }
+
+    #[test]
+    fn unused_exports_are_dropped_and_the_filters_callbacks_replace_the_sdks() {
+        let all = [
+            "proxy_on_log",
+            "proxy_on_done",
+            HEADERS,
+            "proxy_on_response_body",
+            OWN_HEADERS,
+            "proxy_on_request_body",
+            "quotagate_on_request_body",
+            "proxy_on_configure",
+            "quotagate_on_configure_with_bodies",
+        ];
+        let (exports, bodies) = pruned(&all, Callbacks::Plain);
+        assert_eq!(bodies, 9, "all else stays");
+        let plain = [("memory", 0), ("proxy_on_done", 1), (HEADERS, 4), ("proxy_on_configure", 7)];
+        assert_eq!(exports, names(&plain));
+        let (exports, _) = pruned(&all, Callbacks::Bodies);
+        let with_bodies = [
+            ("memory", 0),
+            ("proxy_on_done", 1),
+            (HEADERS, 4),
+            ("proxy_on_response_body", 3),
+            ("proxy_on_request_body", 6),
+            ("proxy_on_configure", 8),
+        ];
+        assert_eq!(exports, names(&with_bodies));
     }
 
     #[test]
     fn module_without_the_filters_callback_is_an_error() {
-        assert!(prune(b"not Wasm").is_err());
-        assert!(prune(&module(&[REPLACED])).unwrap_err().to_string().contains(REPLACEMENT));
-        let whole = module(&[REPLACEMENT]);
-        assert!(prune(whole.get(..whole.len() - 1).unwrap()).is_err());
+        let plain = |module: &[u8]| prune(module, Callbacks::Plain);
+        assert!(plain(b"not Wasm").is_err());
+        assert!(plain(&module(&[HEADERS])).unwrap_err().to_string().contains(OWN_HEADERS));
+        let whole = module(&[OWN_HEADERS]);
+        assert!(plain(whole.get(..whole.len() - 1).unwrap()).is_err());
+        let error = prune(&whole, Callbacks::Bodies).unwrap_err().to_string();
+        assert!(error.contains("quotagate_on_request_body"), "{error}");
     }
 }

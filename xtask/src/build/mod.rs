@@ -12,6 +12,7 @@ use quotagate_workspace::{paths, task};
 
 use crate::setup::WASM_TARGET;
 pub use artifacts::Artifact;
+use exports::Callbacks;
 
 /// What is written to, by a rename: the file may be in use.
 const HALF: &str = "part";
@@ -21,11 +22,11 @@ const DEPLOYED: &[&str] = &["--profile", "wasm"];
 /// The package of the filter.
 const FILTER: &str = "quotagate";
 
-/// Builds `dist/quotagate.wasm`, `dist/libquotagate.so` and `dist/quotagate`, optimised as they are
-/// deployed.
+/// Builds `dist/quotagate.wasm`, `dist/quotagate-bodies.wasm`, `dist/libquotagate.so` and
+/// `dist/quotagate`, optimised as they are deployed.
 pub fn release() -> Result<()> {
     let dist = paths::dist();
-    filter(&dist.join(paths::FILTER), DEPLOYED)?;
+    filters(&dist)?;
     native::release()?;
     task::step("build: the store and the commands");
     let built = artifacts::build(task::cargo().args([
@@ -43,7 +44,7 @@ pub fn release() -> Result<()> {
 /// workspace, so that nothing is compiled for them alone.
 pub fn tests() -> Result<Vec<Artifact>> {
     let parts = paths::tests();
-    filter(&parts.join(paths::FILTER), DEPLOYED)?;
+    filters(&parts)?;
     panicking()?;
     task::step("build: the command, the native module and the tests");
     let built =
@@ -102,7 +103,7 @@ pub fn unbatched() -> Result<()> {
         [env::var("RUSTFLAGS").unwrap_or_default().as_str(), "--cfg quotagate_unbatched"].join(" ");
     let mut cargo = cargo_for(FILTER);
     cargo.args(DEPLOYED).arg("--target-dir").arg(folder).env("RUSTFLAGS", flags);
-    place_filter(&artifacts::build(&mut cargo)?, FILTER, &file)
+    place_filter(&artifacts::build(&mut cargo)?, FILTER, &file, Callbacks::Plain)
 }
 
 /// Builds the filter without logic, for `cargo xtask bench` to compare with. It offers the host the
@@ -110,13 +111,26 @@ pub fn unbatched() -> Result<()> {
 pub fn without_logic() -> Result<()> {
     const PACKAGE: &str = "quotagate-bench-filter";
     let built = artifacts::build(cargo_for(PACKAGE).args(DEPLOYED))?;
-    place_filter(&built, PACKAGE, &paths::filter_without_logic())
+    place_filter(&built, PACKAGE, &paths::filter_without_logic(), Callbacks::Plain)
 }
 
 fn filter(file: &Path, arguments: &[&str]) -> Result<()> {
+    let built = build_filter(file, arguments)?;
+    place_filter(&built, FILTER, file, Callbacks::Plain)
+}
+
+/// Builds the deployed filter, in both of its files.
+fn filters(folder: &Path) -> Result<()> {
+    let file = folder.join(paths::FILTER);
+    let built = build_filter(&file, DEPLOYED)?;
+    place_filter(&built, FILTER, &file, Callbacks::Plain)?;
+    place_filter(&built, FILTER, &folder.join(paths::BODIES_FILTER), Callbacks::Bodies)
+}
+
+fn build_filter(file: &Path, arguments: &[&str]) -> Result<Vec<Artifact>> {
     let name = file.strip_prefix(paths::root()).unwrap_or(file);
     task::step(&format!("build: the filter, {}", name.display()));
-    place_filter(&artifacts::build(cargo_for(FILTER).args(arguments))?, FILTER, file)
+    artifacts::build(cargo_for(FILTER).args(arguments))
 }
 
 fn cargo_for(package: &str) -> std::process::Command {
@@ -126,7 +140,12 @@ fn cargo_for(package: &str) -> std::process::Command {
 }
 
 /// Installs the filter of a package, with the callbacks that it needs.
-fn place_filter(built: &[Artifact], package: &str, file: &Path) -> Result<()> {
+fn place_filter(
+    built: &[Artifact],
+    package: &str,
+    file: &Path,
+    callbacks: Callbacks,
+) -> Result<()> {
     let library = package.replace('-', "_");
     let mut files = built
         .iter()
@@ -135,8 +154,8 @@ fn place_filter(built: &[Artifact], package: &str, file: &Path) -> Result<()> {
     let built = files.find(|file| file.extension().is_some_and(|extension| extension == "wasm"));
     let built = built.context("Cargo built no filter")?;
     let module = fs::read(built).with_context(|| format!("cannot read {}", built.display()))?;
-    let module =
-        exports::prune(&module).with_context(|| format!("{} is no filter", built.display()))?;
+    let module = exports::prune(&module, callbacks)
+        .with_context(|| format!("{} is no filter", built.display()))?;
     write(file, |half| Ok(fs::write(half, &module)?))
 }
 

@@ -108,6 +108,8 @@ impl Sizes {
 pub(crate) struct Judge {
     pub(crate) users: Sizes,
     pub(crate) windows: Sizes,
+    /// Whether a unit counts in one user-window only, so that units add up.
+    pub(crate) sums: bool,
 }
 
 impl Judge {
@@ -135,12 +137,11 @@ impl Judge {
             users_share: share(users, self.users.number),
             user_windows,
             user_windows_share: share(user_windows, self.windows.number),
-            units: u64::try_from(units).unwrap_or(u64::MAX),
-            units_share: if self.windows.sum == 0 {
-                0.0
-            } else {
-                units as f64 / self.windows.sum as f64
-            },
+            units: self.sums.then(|| u64::try_from(units).unwrap_or(u64::MAX)),
+            units_share: self.sums.then(|| match self.windows.sum {
+                0 => 0.0,
+                sum => units as f64 / sum as f64,
+            }),
         }
     }
 }

@@ -18,14 +18,15 @@ use crate::count::{Counted, Taker};
 use crate::display::shown;
 use crate::error::Error;
 use crate::options::Options;
-use crate::run::{Outcome, Read};
+use crate::run::{OfWindow, Outcome, Read};
+use crate::window::Scale;
 
 /// Percentiles in the advice, in thousandths.
 const PERCENTILES: [u16; 4] = [500, 900, 990, 999];
 
 /// Judges the counts.
 pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
-    let Outcome { read, counted, policy, unreadable, damaged } = outcome;
+    let Outcome { read, windows, policy, unreadable, damaged } = outcome;
     let Some((first_ms, last_ms)) = read.span else {
         return Err(Error::Nothing(why_nothing(options, &read)));
     };
@@ -44,24 +45,18 @@ pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
     let excluded = excluded
         .map(|(users, requests)| Excluded { users: users.clone(), requests: *requests })
         .collect();
-    let windows: Vec<WindowAdvice> = options
-        .windows_s
-        .iter()
-        .zip(&counted)
-        .map(|(window, counted)| judge(options, *window, counted))
-        .collect();
-    let quotas: Vec<(u32, u32)> =
-        windows.iter().map(|window| (window.window_s, window.recommended.quota)).collect();
+    let windows: Vec<WindowAdvice> = windows.iter().map(|of| judge(options, of)).collect();
     Ok(Advice {
         limits: options.limits,
+        snippet: snippet::of(options, policy.as_deref(), read.partition.as_deref(), &windows),
         windows,
-        snippet: snippet::of(options, policy.as_deref(), read.partition.as_deref(), &quotas),
         policy,
         read: Reading {
             lines: read.lines,
             bytes: read.bytes,
             requests: read.requests,
             units: read.units,
+            without_cost: read.without_cost,
             without_field: read.without_field,
             not_counted: read.not_counted,
             without_user: read.without_user,
@@ -77,8 +72,11 @@ pub(crate) fn of(options: &Options, outcome: Outcome) -> Result<Advice, Error> {
     })
 }
 
-fn judge(options: &Options, window_s: u32, counted: &Counted) -> WindowAdvice {
-    let judge = Judge { users: Sizes::of(&counted.users), windows: Sizes::of(&counted.windows) };
+fn judge(options: &Options, of: &OfWindow) -> WindowAdvice {
+    let counted = &of.counted;
+    let (users, windows) = (Sizes::of(&counted.users), Sizes::of(&counted.windows));
+    // Slices count the same units several times, so their sum means nothing.
+    let judge = Judge { users, windows, sums: of.scale.reach() == 0 };
     let recommended = judge.candidate(judge.smallest(options.limits));
     let one_less = recommended
         .quota
@@ -89,7 +87,7 @@ fn judge(options: &Options, window_s: u32, counted: &Counted) -> WindowAdvice {
     let sample = (counted.level > 0)
         .then(|| Sample::of(counted, recommended.quota, shares, judge.users.number()));
     WindowAdvice {
-        window_s,
+        window: of.window.clone(),
         users: judge.users.number(),
         user_windows: judge.windows.number(),
         most: judge.windows.most(),
@@ -101,39 +99,35 @@ fn judge(options: &Options, window_s: u32, counted: &Counted) -> WindowAdvice {
         curve: curve(&judge),
         one_less,
         recommended,
-        without_top: without_top(options, counted),
+        without_top: without_top(options, counted, judge.sums),
         top_users: counted
             .top
             .iter()
             .take(options.show_users)
-            .map(|taker| top_user(options, window_s, taker))
+            .map(|taker| top_user(options, &of.scale, taker))
             .collect(),
     }
 }
 
-fn without_top(options: &Options, counted: &Counted) -> Option<WithoutTop> {
+fn without_top(options: &Options, counted: &Counted, sums: bool) -> Option<WithoutTop> {
     let left_out = options.without_top.min(counted.top.len());
     let others = Sizes::of(&counted.users).number().saturating_sub(left_out as u64);
     let recommended = counted.without.as_ref().filter(|_| others > 0).map(|without| {
-        let judge =
-            Judge { users: Sizes::of(&without.users), windows: Sizes::of(&without.windows) };
+        let (users, windows) = (Sizes::of(&without.users), Sizes::of(&without.windows));
+        let judge = Judge { users, windows, sums };
         judge.candidate(judge.smallest(options.limits))
     });
     (left_out > 0).then_some(WithoutTop { left_out, others, recommended })
 }
 
-fn top_user(options: &Options, window_s: u32, taker: &Taker) -> TopUser {
+fn top_user(options: &Options, scale: &Scale, taker: &Taker) -> TopUser {
     let user = if options.fields.key_is_secret() {
         // `xxhsum -H3` gives the same hash.
         format!("~{:016x}", taker.user)
     } else {
         shown(&taker.name)
     };
-    TopUser {
-        user,
-        most: taker.units,
-        window_ms: i64::from(taker.window) * i64::from(window_s) * 1000,
-    }
+    TopUser { user, most: taker.units, window_ms: scale.begin_ms(taker.window) }
 }
 
 /// Why no request was counted: the kinds of lines.

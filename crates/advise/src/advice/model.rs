@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::sample::Sample;
 use crate::options::Limits;
+use crate::window::Window;
 
 /// What a quota would have refused.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,10 +19,11 @@ pub struct Candidate {
     pub user_windows: u64,
     /// Their share of all.
     pub user_windows_share: f64,
-    /// Units beyond the quota. Without costs, a unit is a request.
-    pub units: u64,
+    /// Units beyond the quota. Without costs, a unit is a request. None for a sliding window: there
+    /// a unit counts in up to 21 user-windows.
+    pub units: Option<u64>,
     /// Their share of all.
-    pub units_share: f64,
+    pub units_share: Option<f64>,
 }
 
 /// What was read.
@@ -35,6 +37,8 @@ pub struct Reading {
     pub requests: u64,
     /// Their units.
     pub units: u64,
+    /// Requests without a whole number in the field of the cost. Each counts as one unit.
+    pub without_cost: u64,
     /// Requests without the field for the user.
     pub without_field: u64,
     /// Requests with empty fields: no policy counted them, or their fields were lost.
@@ -97,17 +101,19 @@ pub struct Advice {
     pub read: Reading,
     /// The limits from the options.
     pub limits: Limits,
-    /// The advice for each length of windows, in the order of the options.
+    /// The advice for each window, in the order of the options.
     pub windows: Vec<WindowAdvice>,
-    /// A policy in shadow mode for each length of windows, as YAML.
+    /// A policy in shadow mode for each window, as YAML.
     pub snippet: String,
 }
 
-/// The advice for one length of windows.
+/// The advice for one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WindowAdvice {
-    /// Length of the window in seconds.
-    pub window_s: u32,
+    /// The window. In JSON, `window_s` is its length in seconds, with `sliding` if it slides.
+    /// `calendar` and `time_zone` are as in a policy.
+    #[serde(flatten)]
+    pub window: Window,
     /// The number of users.
     pub users: u64,
     /// The number of user-windows.
@@ -168,6 +174,7 @@ pub struct TopUser {
     pub user: String,
     /// The units of its largest window.
     pub most: u32,
-    /// When that window began, in milliseconds since the Unix epoch.
+    /// When that window began, in milliseconds since the Unix epoch. If it slides, when its oldest
+    /// slice began.
     pub window_ms: i64,
 }

@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use crate::display::window;
+use super::model::WindowAdvice;
 use crate::options::Options;
 
-/// The policies as YAML: one for each window in seconds with its quota.
+/// The policies as YAML: one for each window with its recommended quota.
 pub(crate) fn of(
     options: &Options,
     policy: Option<&str>,
     partition: Option<&str>,
-    quotas: &[(u32, u32)],
+    windows: &[WindowAdvice],
 ) -> String {
     let policy =
         options.only.policy.as_deref().or(policy).filter(|name| is_name(name)).unwrap_or("advised");
@@ -23,13 +23,14 @@ pub(crate) fn of(
         None => "the identity that the log names".to_owned(),
     };
     let mut text = "policies:\n".to_owned();
-    for (seconds, quota) in quotas {
-        let window = window(*seconds);
-        let of_window = format!("{policy}-{window}");
-        let name = if quotas.len() > 1 && is_name(&of_window) { &of_window } else { policy };
+    for of in windows {
+        let of_window = format!("{policy}-{}", of.window.name());
+        let name = if windows.len() > 1 && is_name(&of_window) { &of_window } else { policy };
+        let window = of.window.fields().join("\n    ");
+        let quota = of.recommended.quota;
         let _ = write!(
             text,
-            "  - name: {name}\n    partition_by: [caller] # {counted_by}\n    quota: {quota}\n    window: {window}\n    \
+            "  - name: {name}\n    partition_by: [caller] # {counted_by}\n    quota: {quota}\n    {window}\n    \
              mode: shadow # counts and never refuses: watch shadow_refused, then remove this line\n"
         );
     }

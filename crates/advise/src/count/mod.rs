@@ -2,6 +2,7 @@
 //! its own.
 
 mod shard;
+mod sums;
 mod taken;
 mod tally;
 mod top;
@@ -43,8 +44,9 @@ struct Part {
 
 impl Counts {
     /// Tables of `budget` bytes at most, and the names of the `top` users with the largest windows.
-    pub(crate) fn new(budget: usize, top: usize) -> Self {
-        let shard = || Mutex::new(Shard::new(budget / SHARDS, top));
+    /// Each window counts together with the `reach` windows before it.
+    pub(crate) fn new(budget: usize, top: usize, reach: u32) -> Self {
+        let shard = || Mutex::new(Shard::new(budget / SHARDS, top, reach));
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             closed: Mutex::default(),

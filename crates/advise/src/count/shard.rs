@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 
 use hashbrown::HashTable;
 
+use super::sums::Sums;
 use super::taken::{Taken, spread};
 use super::tally::Tally;
 use super::top::{Taker, Top};
@@ -35,6 +36,8 @@ struct Most {
 /// A shard of all users.
 pub(crate) struct Shard {
     counts: HashTable<Taken>,
+    /// How many windows before one count together with it: the slices of a sliding window.
+    reach: u32,
     users: HashTable<Most>,
     /// Units of each user in each closed window, for the error of a sample.
     own: Tally,
@@ -89,10 +92,12 @@ pub(crate) struct Sampled {
 }
 
 impl Shard {
-    /// A shard with tables of `budget` bytes at most, and the names of `top` users.
-    pub(crate) fn new(budget: usize, top: usize) -> Self {
+    /// A shard with tables of `budget` bytes at most, and the names of `top` users. Each window
+    /// counts together with the `reach` windows before it.
+    pub(crate) fn new(budget: usize, top: usize, reach: u32) -> Self {
         let (counts, users, own) = (HashTable::new(), HashTable::new(), Tally::coarse());
-        Self { counts, users, own, level: 0, closed: 0, late: 0, budget, top: Top::new(top) }
+        let top = Top::new(top);
+        Self { counts, reach, users, own, level: 0, closed: 0, late: 0, budget, top }
     }
 
     /// Adds units of the user with this name. If there is no room, it may close windows below
@@ -107,7 +112,14 @@ impl Shard {
         if !sampled(taken.user, self.level) {
             return false;
         }
-        self.late += u64::from(taken.window < self.closed);
+        if taken.window < self.closed {
+            self.late += 1;
+            if self.reach > 0 {
+                // Its slice may still be in the table for those after it, and is tallied already.
+                self.close(taken, &mut closed.lock().unwrap_or_else(PoisonError::into_inner));
+                return false;
+            }
+        }
         let mut pressed = false;
         if self.counts.len() == self.counts.capacity() {
             pressed = self.make_room(open, closed);
@@ -119,8 +131,28 @@ impl Shard {
         let entry = self.counts.entry(taken.hash(), same, Taken::hash);
         let count = entry.and_modify(|count| count.units = count.units.saturating_add(taken.units));
         let sum = *count.or_insert(taken).get();
-        self.top.see(sum, name);
+        if self.reach == 0 {
+            self.top.see(sum, name);
+        } else if self.top.is_wanted() {
+            self.top.see(self.largest_around(taken), name);
+        }
         pressed
+    }
+
+    /// The largest sum of windows that this one is a part of.
+    fn largest_around(&self, taken: Taken) -> Taken {
+        let first = taken.window.saturating_sub(self.reach);
+        let last = taken.window.saturating_add(self.reach);
+        let around = (first..=last).filter_map(|window| self.find(taken.user, window));
+        let around: Vec<Taken> = around.collect();
+        let sums = Sums::new(&around, self.reach);
+        sums.max_by_key(|sum| sum.units).unwrap_or(taken)
+    }
+
+    fn find(&self, user: u64, window: u32) -> Option<Taken> {
+        let wanted = Taken { user, window, units: 0 };
+        let same = |other: &Taken| other.user == user && other.window == window;
+        self.counts.find(wanted.hash(), same).copied()
     }
 
     /// Takes the users with the largest windows, as far as they are in the sample.
@@ -141,7 +173,7 @@ impl Shard {
         // The users of windows that were closed early are unknown.
         let mut without =
             (!but.is_empty() && self.closed == 0 && self.level == 0).then(Without::default);
-        for taken in counts {
+        for taken in self.ended(counts.into_iter().collect()) {
             if let Some(without) = without.as_mut().filter(|_| !but.contains(&taken.user)) {
                 without.windows.add(taken.units, 1);
             }
@@ -170,10 +202,14 @@ impl Shard {
             return false;
         }
         if open > self.closed {
+            let ending = self.counts.iter().filter(|taken| taken.window < open).copied();
+            let ended = self.ended(ending.collect());
+            // The next windows still count together with the last of these.
+            let kept = open.saturating_sub(self.reach);
+            self.counts.retain(|taken| taken.window >= kept);
             self.closed = open;
-            let closing: Vec<Taken> = self.counts.extract_if(|taken| taken.window < open).collect();
             let mut closed = closed.lock().unwrap_or_else(PoisonError::into_inner);
-            closing.into_iter().for_each(|taken| self.close(taken, &mut closed));
+            ended.into_iter().for_each(|taken| self.close(taken, &mut closed));
         }
         // With fewer the table does not grow, but is put in order where it is.
         let few = self.counts.num_buckets() / 8 * 3;
@@ -182,6 +218,16 @@ impl Shard {
         }
         self.counts.reserve(1, Taken::hash);
         true
+    }
+
+    /// The use of each window that has not been closed before, from the counts of all windows that
+    /// reach into it.
+    fn ended(&self, mut counts: Vec<Taken>) -> Vec<Taken> {
+        if self.reach == 0 {
+            return counts;
+        }
+        counts.sort_unstable_by_key(|taken| (taken.user, taken.window));
+        Sums::new(&counts, self.reach).filter(|sum| sum.window >= self.closed).collect()
     }
 
     fn close(&mut self, taken: Taken, windows: &mut Tally) {
@@ -259,7 +305,11 @@ mod tests {
 
     impl Alone {
         fn new(budget: usize) -> Self {
-            Self(Shard::new(budget, 0), Mutex::default())
+            Self::reaching(budget, 0)
+        }
+
+        fn reaching(budget: usize, reach: u32) -> Self {
+            Self(Shard::new(budget, 0, reach), Mutex::default())
         }
 
         fn add(&mut self, taken: Taken, open: u32) -> bool {
@@ -331,6 +381,26 @@ mod tests {
         shard.add(Taken { user: user(1), window: 0, units: 1 }, 1999);
         let result = shard.finish();
         assert_eq!((result.late, total(&result.windows), total(&result.users)), (1, 2001, 1));
+    }
+
+    #[test]
+    fn slices_that_reach_into_later_ones_are_kept_when_they_are_closed() {
+        let mut shard = Alone::reaching(64 << 10, 20);
+        let mut pressed = false;
+        for window in 0..1000 {
+            for number in 0..30 {
+                let taken = Taken { user: user(number), window, units: 1 + window % 3 };
+                pressed |= shard.add(taken, window.saturating_sub(2));
+            }
+            assert!(shard.0.bytes() <= 64 << 10);
+        }
+        let result = shard.finish();
+        assert!(pressed);
+        assert_eq!((total(&result.windows), result.level, result.late), (30_000, 0, 0));
+        // 21 slices of 1, 2 or 3 units.
+        assert_eq!(result.users.iter().collect::<Vec<_>>(), [(42, 30)]);
+        let full = result.windows.iter().find(|(size, _)| *size == 42).unwrap().1;
+        assert_eq!(full, 30 * 980);
     }
 
     #[test]

@@ -37,6 +37,11 @@ impl Top {
         Self { wanted, ..Self::default() }
     }
 
+    /// Whether any user is wanted.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted > 0
+    }
+
     /// Sees the sum of a user in a window so far.
     pub(crate) fn see(&mut self, sum: Taken, name: &[u8]) {
         if self.wanted == 0 || self.least.is_some_and(|least| (sum.units, sum.user) <= least) {

@@ -26,7 +26,15 @@ pub(crate) struct Request<'l> {
     pub(crate) key: Cow<'l, [u8]>,
     /// Absent if the log names none, or if other fields than the filter's are read.
     pub(crate) policy: Option<Cow<'l, [u8]>>,
-    pub(crate) cost: u32,
+    /// Absent if the field of the cost has no whole number.
+    pub(crate) cost: Option<u32>,
+}
+
+impl Request<'_> {
+    /// The cost as the filter reads it: one unit unless it is a larger whole number.
+    pub(crate) fn units(&self) -> u32 {
+        self.cost.unwrap_or(1).max(1)
+    }
 }
 
 /// The meaning of a line.
@@ -225,13 +233,14 @@ impl Reader {
                 _ => Missing::User,
             }));
         };
-        Some(Line::Request(Request { time_ms, key, policy, cost: cost(text(COST).as_deref()) }))
+        let has_cost = self.names.get(COST).is_some_and(Option::is_some);
+        let cost = if has_cost { whole(text(COST).as_deref()) } else { Some(1) };
+        Some(Line::Request(Request { time_ms, key, policy, cost }))
     }
 }
 
-/// The cost as the filter reads it: anything but a whole number of at least 1 is 1.
-fn cost(text: Option<&[u8]>) -> u32 {
-    let number =
-        text.and_then(|text| str::from_utf8(text).ok()).and_then(|text| text.parse::<u64>().ok());
-    number.map_or(1, |number| u32::try_from(number.max(1)).unwrap_or(u32::MAX))
+/// A whole number, or the largest of them.
+fn whole(text: Option<&[u8]>) -> Option<u32> {
+    let number = str::from_utf8(text?).ok()?.parse::<u64>().ok()?;
+    Some(u32::try_from(number).unwrap_or(u32::MAX))
 }

@@ -8,13 +8,13 @@ fn shipped() -> Reader {
     Reader::new(&Fields::default(), &Only::default()).unwrap()
 }
 
-fn request<'l>(key: &'l str, policy: Option<&'l str>, cost: u32) -> Line<'l> {
+fn request<'l>(key: &'l str, policy: Option<&'l str>, cost: impl Into<Option<u32>>) -> Line<'l> {
     let policy = policy.map(|policy| Cow::Borrowed(policy.as_bytes()));
     Line::Request(Request {
         time_ms: 1_795_301_741_123,
         key: Cow::Borrowed(key.as_bytes()),
         policy,
-        cost,
+        cost: cost.into(),
     })
 }
 
@@ -50,7 +50,14 @@ fn field_names_and_costs_can_be_given() {
     let reader = Reader::new(&fields, &Only::default()).unwrap();
     let line = r#"{"user":{"id":42},"at":1795301741.123,"cost":"7","quota_policy":"x"}"#;
     assert_eq!(reader.read(line.as_bytes()), request("42", None, 7));
-    for (cost, expected) in [("0", 1), ("-3", 1), ("\"many\"", 1), ("99999999999", u32::MAX)] {
+    for (cost, expected) in [
+        ("0", Some(0)),
+        ("-3", None),
+        ("\"many\"", None),
+        ("2.5", None),
+        ("null", None),
+        ("99999999999", Some(u32::MAX)),
+    ] {
         assert_eq!(
             reader.read(line.replace("\"7\"", cost).as_bytes()),
             request("42", None, expected)

@@ -11,7 +11,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{BLACK, Color, IntoFont, RGBColor, ShapeStyle, WHITE};
 
 use crate::advice::{Advice, Candidate, WindowAdvice};
-use crate::display::{number, percent, window};
+use crate::display::{number, percent};
 
 const SIZE: (u32, u32) = (900, 520);
 /// Colours that also differ in lightness. The picture has a white background, for dark pages.
@@ -26,7 +26,7 @@ type Drawn<'a> = Result<
 >;
 
 impl Advice {
-    /// The pictures as SVG: one for each length of windows, with that length.
+    /// The pictures as SVG: one for each window, with its short name.
     ///
     /// # Errors
     /// A sentence, if a picture cannot be drawn.
@@ -36,7 +36,7 @@ impl Advice {
             let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
             self.draw(of, &area).map_err(|error| error.to_string())?;
             drop(area);
-            Ok((window(of.window_s), text))
+            Ok((of.window.name(), text))
         };
         self.windows.iter().map(plot).collect()
     }
@@ -63,7 +63,7 @@ impl Advice {
             .build_cartesian_2d((1.0..right * 1.3).log_scale(), (bottom..1.5).log_scale())?;
         chart
             .configure_mesh()
-            .x_desc(format!("quota: requests per {}", window(of.window_s)))
+            .x_desc(format!("quota: requests per {}", of.window))
             .y_desc("share refused")
             .x_label_formatter(&|quota| number(*quota as u64))
             .y_label_formatter(&|share| percent(*share))
@@ -100,7 +100,7 @@ impl Advice {
             let font = ("sans-serif", 14).into_font().color(&colour);
             chart.draw_series(once(Text::new(text, (first.0 * 1.04, limit * 0.93), font)))?;
         }
-        let said = format!("{} per {}", number(of.recommended.quota), window(of.window_s));
+        let said = format!("{} per {}", number(of.recommended.quota), of.window);
         // On the side of the line with more room.
         let (at, side) = if best > right.sqrt() {
             (best / 1.04, HPos::Right)

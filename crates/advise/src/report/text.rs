@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use crate::advice::{Advice, Candidate, Percentile, Reading, WindowAdvice};
-use crate::display::{number, percent, percent_below, window};
+use crate::display::{number, percent, percent_below};
 
 /// How many unreadable logs are named.
 const SHOWN: usize = 3;
@@ -41,7 +42,7 @@ impl Advice {
                 " of {} users in {} user-windows of {}",
                 number(only.users),
                 number(only.user_windows),
-                window(only.window_s)
+                only.window
             ),
             _ => String::new(),
         };
@@ -65,6 +66,10 @@ impl Advice {
             "requests have no field for the user and are left out: another log format, or no policy counted them",
         );
         note(read.without_user, "requests have no user and are left out");
+        note(
+            read.without_cost,
+            "requests have no whole number in the field of the cost and count as one unit each",
+        );
         note(read.not_selected, "requests are of other policies or paths");
         note(read.malformed, "lines are malformed and left out");
         for line in &read.malformed_first {
@@ -106,7 +111,7 @@ impl Advice {
             "Recommended: {} per {}. It is the smallest quota that refuses less than {} of users and less than {} of \
              user-windows: {} ({} of {}) and {} ({} of {}).\n",
             number(best.quota),
-            window(of.window_s),
+            of.window,
             percent(self.limits.users),
             percent(self.limits.windows),
             percent_below(best.users_share, self.limits.users),
@@ -142,12 +147,7 @@ impl Advice {
             };
             let _ = match &without.recommended {
                 Some(best) => {
-                    writeln!(
-                        text,
-                        "Without the {users}: {} per {}.",
-                        number(best.quota),
-                        window(of.window_s)
-                    )
+                    writeln!(text, "Without the {users}: {} per {}.", number(best.quota), of.window)
                 }
                 None if without.others == 0 => {
                     writeln!(text, "Without the {users}, no user is left.")
@@ -177,7 +177,7 @@ impl WindowAdvice {
     fn head(&self) -> String {
         format!(
             "Windows of {}: {} users in {} user-windows\n",
-            window(self.window_s),
+            self.window,
             number(self.users),
             number(self.user_windows)
         )
@@ -232,8 +232,11 @@ impl WindowAdvice {
         let above =
             if read.units == read.requests { "requests above it" } else { "units above it" };
         let header = ["", "quota", "users refused", "", "user-windows refused", "", above, ""];
-        let rows = self.candidates.iter().map(|candidate| self.row(candidate).into());
-        table(header.map(str::to_owned).into(), rows.collect())
+        let columns = header.len() - if self.recommended.units.is_none() { 2 } else { 0 };
+        let columns = |row: [String; 8]| row.into_iter().take(columns).collect();
+        let rows = self.candidates.iter().map(|candidate| columns(self.row(candidate)));
+        let rows = rows.collect();
+        table(columns(header.map(str::to_owned)), rows)
     }
 
     fn row(&self, candidate: &Candidate) -> [String; 8] {
@@ -245,8 +248,8 @@ impl WindowAdvice {
             percent(candidate.users_share),
             number(candidate.user_windows),
             percent(candidate.user_windows_share),
-            number(candidate.units),
-            percent(candidate.units_share),
+            candidate.units.map(number).unwrap_or_default(),
+            candidate.units_share.map(percent).unwrap_or_default(),
         ]
     }
 
@@ -257,7 +260,7 @@ impl WindowAdvice {
         if self.top_users.is_empty() {
             return text;
         }
-        let _ = writeln!(text, "Largest windows of {}:", window(self.window_s));
+        let _ = writeln!(text, "Largest windows of {}:", self.window);
         let width = number(self.most).len();
         for user in &self.top_users {
             let refused = if user.most > quota { ", refused" } else { "" };
@@ -266,7 +269,7 @@ impl WindowAdvice {
                 "  {:>width$}  {} (at {}{refused})",
                 number(user.most),
                 user.user,
-                time(user.window_ms)
+                local_time(user.window_ms, &self.window.time_zone())
             );
         }
         text
@@ -289,6 +292,17 @@ fn table(header: Vec<String>, rows: Vec<Vec<String>>) -> String {
 fn time(milliseconds: i64) -> String {
     let seconds = milliseconds.div_euclid(1000);
     Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
+}
+
+/// The time with its offset from UTC.
+fn local_time(milliseconds: i64, zone: &TimeZone) -> String {
+    let seconds = milliseconds.div_euclid(1000);
+    match Timestamp::from_second(seconds) {
+        Ok(time) if *zone != TimeZone::UTC => {
+            time.display_with_offset(zone.to_offset(time)).to_string()
+        }
+        _ => self::time(milliseconds),
+    }
 }
 
 #[cfg(test)]

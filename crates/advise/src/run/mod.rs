@@ -22,12 +22,12 @@ use crate::error::Error;
 use crate::input::{Chunk, Faults, Piece, Progress, Schedule};
 use crate::line::{Line, Missing, Reader, Request};
 use crate::options::Options;
+use crate::window::{Numbers, Scale, Window};
 
 /// Totals and counts of all logs.
 pub(crate) struct Outcome {
     pub(crate) read: Read,
-    /// One for each window.
-    pub(crate) counted: Vec<Counted>,
+    pub(crate) windows: Vec<OfWindow>,
     /// The only policy in the logs.
     pub(crate) policy: Option<String>,
     /// Logs that have lines but no readable one.
@@ -36,8 +36,15 @@ pub(crate) struct Outcome {
     pub(crate) damaged: Vec<(PathBuf, String)>,
 }
 
+/// The counts for one window.
+pub(crate) struct OfWindow {
+    pub(crate) window: Window,
+    pub(crate) scale: Scale,
+    pub(crate) counted: Counted,
+}
+
 /// Reads and counts everything.
-pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
+pub(crate) fn run(options: &Options, windows: Vec<Window>) -> Result<Outcome, Error> {
     let reader = Reader::new(&options.fields, &options.only).map_err(Error::Usage)?;
     let threads = options.threads.max(1);
     let progress = Progress::default();
@@ -47,7 +54,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     let job = Job {
         reader: &reader,
         schedule: &schedule,
-        windows: options.windows_s.iter().map(|window| Window::new(options, *window)).collect(),
+        windows: windows.into_iter().map(|window| Counting::new(options, window)).collect(),
         exclude: Exclude::new(&options.exclude),
         lateness_ms: ahead,
         policy: OnceLock::new(),
@@ -94,17 +101,20 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     }
     let unreadable = read.with_lines.difference(&read.readable).map(|log| path(*log)).collect();
     let policy = policy.into_inner().map(|name| shown(&name));
-    let counted = windows
+    let windows = windows
         .into_iter()
-        .map(|window| window.counts.finish(threads, options.without_top))
+        .map(|Counting { window, scale, counts }| {
+            let counted = counts.finish(threads, options.without_top);
+            OfWindow { window, scale, counted }
+        })
         .collect();
-    Ok(Outcome { read, counted, policy, unreadable, damaged })
+    Ok(Outcome { read, windows, policy, unreadable, damaged })
 }
 
 struct Job<'a> {
     reader: &'a Reader,
     schedule: &'a Schedule<'a>,
-    windows: Vec<Window>,
+    windows: Vec<Counting>,
     exclude: Exclude,
     lateness_ms: i64,
     policy: OnceLock<Vec<u8>>,
@@ -114,31 +124,37 @@ struct Job<'a> {
     bar: Bar,
 }
 
-/// The counts for one length of windows.
-struct Window {
-    ms: i64,
+/// What all threads share to count in one window.
+struct Counting {
+    window: Window,
+    scale: Scale,
     counts: Counts,
 }
 
-impl Window {
-    /// Each window gets an equal part of the memory.
-    fn new(options: &Options, seconds: u32) -> Self {
-        let memory = options.memory / options.windows_s.len().max(1);
-        let top = options.show_users.max(options.without_top);
-        Self { ms: i64::from(seconds) * 1000, counts: Counts::new(memory, top) }
-    }
+/// What one thread has to count in one window.
+struct Lane<'j> {
+    numbers: Numbers<'j>,
+    batch: Batch,
+}
 
-    /// The number of the window at this time; none before 1970 and long after 2100.
-    fn number(&self, time_ms: i64) -> Option<u32> {
-        u32::try_from(time_ms.div_euclid(self.ms)).ok()
+impl Counting {
+    /// Each window gets an equal part of the memory.
+    fn new(options: &Options, window: Window) -> Self {
+        let memory = options.memory / options.windows.len().max(1);
+        let top = options.show_users.max(options.without_top);
+        let scale = Scale::new(&window);
+        let reach = scale.reach();
+        Self { window, scale, counts: Counts::new(memory, top, reach) }
     }
 }
 
 impl Job<'_> {
     /// The work of one thread.
-    fn work(&self, thread: usize) -> Read {
+    fn work<'j>(&'j self, thread: usize) -> Read {
         let _end = StopAtPanic(self.schedule);
-        let mut batches: Vec<Batch> = self.windows.iter().map(|_| Batch::new()).collect();
+        let lane =
+            |of: &'j Counting| Lane { numbers: Numbers::new(&of.scale), batch: Batch::new() };
+        let mut lanes: Vec<Lane<'j>> = self.windows.iter().map(lane).collect();
         let (mut read, mut chunk) = (Read::default(), Chunk::new());
         read.excluded = vec![0; self.exclude.number()];
         let pressed = || self.windows.iter().any(|window| window.counts.pressed());
@@ -147,7 +163,7 @@ impl Job<'_> {
             read.malformed.add_too_long(piece.too_long);
             read.lines += piece.too_long;
             read.bytes += chunk.len() as u64;
-            if let Err(error) = self.chunk(piece, &chunk, &mut read, &mut batches) {
+            if let Err(error) = self.chunk(piece, &chunk, &mut read, &mut lanes) {
                 self.fail(error);
                 break;
             }
@@ -158,9 +174,9 @@ impl Job<'_> {
             if lines > read.malformed.number() - before.1 {
                 read.readable.insert(piece.log);
             }
-            let open = self.schedule.reached().saturating_sub(self.lateness_ms).max(0);
-            for (window, batch) in self.windows.iter().zip(&mut batches) {
-                window.counts.add(batch, window.number(open).unwrap_or(u32::MAX));
+            let open = self.schedule.reached().saturating_sub(self.lateness_ms);
+            for (window, lane) in self.windows.iter().zip(&mut lanes) {
+                window.counts.add(&mut lane.batch, lane.numbers.open(open));
             }
             self.bar.update();
         }
@@ -172,7 +188,7 @@ impl Job<'_> {
         piece: Piece,
         chunk: &[u8],
         read: &mut Read,
-        batches: &mut [Batch],
+        lanes: &mut [Lane<'_>],
     ) -> Result<(), Error> {
         let mut begin = 0;
         for end in memchr::memchr_iter(b'\n', chunk).chain([chunk.len()]) {
@@ -188,7 +204,7 @@ impl Job<'_> {
                     Some(number) => {
                         read.excluded.iter_mut().skip(number).take(1).for_each(|count| *count += 1)
                     }
-                    None if self.push(&request, batches) => {
+                    None if self.push(&request, lanes) => {
                         self.check_policy(&request)?;
                         read.count(&request);
                     }
@@ -211,17 +227,17 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Counts a request in its window of each length; false if one of them has no number.
-    fn push(&self, request: &Request<'_>, batches: &mut [Batch]) -> bool {
-        let (user, units) = (xxh3_64(&request.key), request.cost);
-        if self.windows.iter().any(|window| window.number(request.time_ms).is_none()) {
+    /// Counts a request in each of its windows; false if one of them has no number.
+    fn push(&self, request: &Request<'_>, lanes: &mut [Lane<'_>]) -> bool {
+        let (user, units) = (xxh3_64(&request.key), request.units());
+        if lanes.iter_mut().any(|lane| lane.numbers.at(request.time_ms).is_none()) {
             return false;
         }
         let needs_name = self.windows.iter().any(|window| window.counts.wants_names());
         let name: Option<Rc<[u8]>> = needs_name.then(|| Rc::from(&*request.key));
-        for (window, batch) in self.windows.iter().zip(batches) {
-            if let Some(number) = window.number(request.time_ms) {
-                batch.push(Taken { user, window: number, units }, name.clone());
+        for Lane { numbers, batch } in lanes {
+            if let Some(window) = numbers.at(request.time_ms) {
+                batch.push(Taken { user, window, units }, name.clone());
             }
         }
         true

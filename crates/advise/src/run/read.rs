@@ -15,6 +15,8 @@ pub(crate) struct Read {
     pub(crate) requests: u64,
     /// Their units.
     pub(crate) units: u64,
+    /// Requests without a whole number in the field of the cost. Each counts as one unit.
+    pub(crate) without_cost: u64,
     /// Requests without the field for the user.
     pub(crate) without_field: u64,
     /// Requests with empty fields.
@@ -40,7 +42,8 @@ impl Read {
     /// Counts a request.
     pub(super) fn count(&mut self, request: &Request<'_>) {
         self.requests += 1;
-        self.units += u64::from(request.cost);
+        self.units += u64::from(request.units());
+        self.without_cost += u64::from(request.cost.is_none());
         let (first, last) = self.span.unwrap_or((request.time_ms, request.time_ms));
         self.span = Some((first.min(request.time_ms), last.max(request.time_ms)));
         // `-` is shared by callers without an identity: any other partition says more.
@@ -55,6 +58,7 @@ impl Read {
         self.bytes += other.bytes;
         self.requests += other.requests;
         self.units += other.units;
+        self.without_cost += other.without_cost;
         self.without_field += other.without_field;
         self.not_counted += other.not_counted;
         self.without_user += other.without_user;

@@ -8,6 +8,8 @@ use quotagate_advise::{Advice, Limits};
 pub struct Brute {
     pub windows: Vec<u64>,
     pub users: Vec<u64>,
+    /// Whether the advice sums the units above a quota.
+    units: bool,
 }
 
 impl Brute {
@@ -17,12 +19,32 @@ impl Brute {
         for (user, window, cost) in requests {
             *windows.entry((user, window)).or_default() += u64::from(cost);
         }
+        Self::from(windows, true)
+    }
+
+    /// The same for slices: each counts together with the twenty before it.
+    pub fn of_slices(requests: impl Iterator<Item = (u32, u64, u32)>) -> Self {
+        let requests: Vec<(u32, u64, u32)> = requests.collect();
+        let mut slices: HashMap<(u32, u64), u64> = HashMap::new();
+        for (user, slice, _) in &requests {
+            let counts = |other: &&(u32, u64, u32)| {
+                other.0 == *user && (slice.saturating_sub(20)..=*slice).contains(&other.1)
+            };
+            slices.entry((*user, *slice)).or_insert_with(|| {
+                requests.iter().filter(counts).map(|(.., cost)| u64::from(*cost)).sum()
+            });
+        }
+        Self::from(slices, false)
+    }
+
+    fn from(windows: HashMap<(u32, u64), u64>, units: bool) -> Self {
         let mut users: HashMap<u32, u64> = HashMap::new();
         for ((user, _), units) in &windows {
             let most = users.entry(*user).or_default();
             *most = (*most).max(*units);
         }
-        Self { windows: windows.into_values().collect(), users: users.into_values().collect() }
+        let (windows, users) = (windows.into_values().collect(), users.into_values().collect());
+        Self { windows, users, units }
     }
 
     pub fn above(list: &[u64], quota: u64) -> u64 {
@@ -62,6 +84,7 @@ impl Brute {
         {
             let quota = candidate.quota.into();
             let units = self.windows.iter().map(|units| units.saturating_sub(quota)).sum::<u64>();
+            let units = self.units.then_some(units);
             let expected =
                 (Self::above(&self.users, quota), Self::above(&self.windows, quota), units);
             assert_eq!(

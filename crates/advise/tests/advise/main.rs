@@ -7,3 +7,4 @@ mod output;
 mod random_logs;
 mod sample;
 mod scarce;
+mod windows;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use quotagate_advise::{Advice, Fields, Only, Options, advise};
+use quotagate_advise::{Advice, Fields, Length, Only, Options, advise};
 use quotagate_quota::config::Config;
 use serde_json::{Value, json};
 
@@ -45,10 +45,16 @@ fn the_snippet_is_a_policy_in_shadow_mode() {
 
 #[test]
 fn several_windows_get_advice_in_one_run() {
-    let advice = advice(Options { windows_s: vec![5, 60], ..Options::default() });
-    let quotas: Vec<_> =
-        advice.windows.iter().map(|window| (window.window_s, window.recommended.quota)).collect();
-    assert_eq!(quotas, [(5, 5), (60, 12)]);
+    let advice = advice(Options {
+        windows: vec![Length::Seconds(5), Length::Seconds(60)],
+        ..Options::default()
+    });
+    let quotas: Vec<_> = advice
+        .windows
+        .iter()
+        .map(|window| (window.window.to_string(), window.recommended.quota))
+        .collect();
+    assert_eq!(quotas, [("5s".to_owned(), 5), ("1m".to_owned(), 12)]);
     let text = advice.text();
     assert!(text.starts_with("14 requests, from "), "{text}");
     assert!(text.contains("\nWindows of 5s: 3 users in 5 user-windows\n"), "{text}");

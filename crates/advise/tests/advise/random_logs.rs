@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
-use quotagate_advise::{Error, Fields, Limits, Options, advise};
+use quotagate_advise::{Error, Fields, Length, Limits, Options, advise};
 
 use crate::brute::Brute;
 
@@ -18,7 +18,7 @@ pub(crate) fn options(logs: Vec<PathBuf>) -> Options {
     Options {
         logs,
         fields: Fields { cost: Some("cost".to_owned()), ..Fields::default() },
-        windows_s: vec![10],
+        windows: vec![Length::Seconds(10)],
         limits: Limits { users: 0.1, windows: 0.05 },
         memory: 64 << 20,
         lateness_s: 3600,
@@ -224,7 +224,7 @@ fn windows_add_up_over_logs_read_by_several_threads() {
         (0..texts.len()).map(|log| directory.path().join(format!("{log}.log"))).collect();
     paths.iter().zip(&texts).for_each(|(path, text)| fs::write(path, text).unwrap());
     let mut options = options(paths);
-    options.windows_s = vec![1];
+    options.windows = vec![Length::Seconds(1)];
     options.lateness_s = 1;
     options.threads = 3;
     let advice = advise(&options).unwrap();

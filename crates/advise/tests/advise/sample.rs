@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use quotagate_advise::{Fields, Limits, Options, advise};
+use quotagate_advise::{Fields, Length, Limits, Options, advise};
 
 const USERS: usize = 12_000;
 const WINDOWS: usize = 40;
@@ -40,7 +40,7 @@ fn standard_errors_match_the_real_deviations() {
         let options = Options {
             logs: vec![path.clone()],
             fields: Fields { cost: Some("cost".to_owned()), ..Fields::default() },
-            windows_s: vec![10],
+            windows: vec![Length::Seconds(10)],
             limits: Limits { users: 0.5, windows: 0.99 },
             memory: 256 << 10,
             lateness_s: 60,

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use quotagate_advise::{Advice, Fields, Options, advise};
+use quotagate_advise::{Advice, Fields, Length, Options, advise};
 
 use crate::brute::Brute;
 use crate::random_logs::options;
@@ -47,7 +47,7 @@ fn run(requests: impl Iterator<Item = Request>, memory: usize) -> Advice {
     // With several threads, the memory that is needed would depend on the speed of the machine.
     let scarce = Options {
         fields,
-        windows_s: vec![1],
+        windows: vec![Length::Seconds(1)],
         lateness_s: 5,
         memory,
         threads: 1,

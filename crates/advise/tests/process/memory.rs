@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use quotagate_advise::{Advice, Fields, Limits, Options, advise};
+use quotagate_advise::{Advice, Fields, Length, Limits, Options, advise};
 
 const MIB: usize = 1 << 20;
 const MEMORY: usize = 16 * MIB;
@@ -81,7 +81,7 @@ fn run(path: &Path, memory: usize) -> (Advice, usize) {
             cost: operator("COST"),
             ..Fields::default()
         },
-        windows_s: vec![1],
+        windows: vec![Length::Seconds(1)],
         limits: Limits { users: 0.001, windows: 0.001 },
         memory,
         lateness_s: 1,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use quotagate_advise::{Fields, Limits, Options, advise};
+use quotagate_advise::{Fields, Length, Limits, Options, advise};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const LOGS: usize = 24;
@@ -31,7 +31,7 @@ fn more_logs_than_open_files_allowed_are_all_read() {
     let options = Options {
         logs,
         fields: Fields::default(),
-        windows_s: vec![60],
+        windows: vec![Length::Seconds(60)],
         limits: Limits { users: 0.001, windows: 0.0001 },
         memory: 1 << 20,
         lateness_s: 60,

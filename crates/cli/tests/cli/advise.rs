@@ -163,6 +163,14 @@ fn bad_flags_and_unreadable_files_end_with_status_2() {
         write(directory.path(), [("log", log().as_bytes()), ("several", several.as_bytes())]);
     for (arguments, why) in [
         (vec!["--window", "1", &log], "must be a duration from 1s to 366d"),
+        (vec!["--window", "days", &log], "or one of minute, hour, day, week, month, year"),
+        (vec!["--time-zone", "UTC", &log], "leave out --time-zone"),
+        (
+            vec!["--window", "day", "--time-zone", "Europe/Belrin", &log],
+            "\"Europe/Belrin\" is no time zone: --time-zone takes a name such as UTC or \
+             Europe/Berlin; similar names are Europe/Berlin",
+        ),
+        (vec!["--window", "1m,day", "--sliding", &log], "a calendar window does not slide"),
         (vec!["--memory", "1", &log], "must be a size of at least 1MiB"),
         (vec!["--max-users", "0", &log], "must be a percentage"),
         (vec!["--format", "%START_TIME", &log], "the operator at \"%START_TIME\" has no end"),
@@ -219,6 +227,64 @@ fn flags_select_windows_and_users() {
     );
     let (_, err) = ends(2, &["--show-users", "101", &file]);
     assert!(err.contains("101 is not in"), "{err}");
+}
+
+#[test]
+fn windows_follow_the_calendar_or_slide() {
+    let directory = tempfile::tempdir().unwrap();
+    // Two requests before midnight in Berlin, and one after it.
+    let times = ["22:59:58", "22:59:59", "23:00:01"];
+    let line = |time: &str| {
+        format!("{{\"time\":\"2026-01-31T{time}Z\",\"quota_partition\":\"jwt.sub=alice\"}}\n")
+    };
+    let [file] = write(directory.path(), [("log", times.map(line).concat().as_bytes())]);
+    let plot = directory.path().join("quota.svg");
+    let calendar = ["--window", "month,day,1m", "--time-zone", "europe/berlin"];
+    let (out, _) = ends(0, &[&calendar[..], &["--plot", plot.to_str().unwrap(), &file]].concat());
+    for part in [
+        "Recommended: 2 per 1m.",
+        "Recommended: 2 per day (Europe/Berlin).",
+        "Recommended: 2 per month (Europe/Berlin).",
+        "  - name: advised-day\n",
+        "    window: {calendar: month, time_zone: Europe/Berlin}\n",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    for window in ["1m", "day", "month"] {
+        assert!(directory.path().join(format!("quota-{window}.svg")).exists(), "{window}");
+    }
+    let (out, _) = ends(0, &["--window", "month", &file]);
+    assert!(out.contains("Recommended: 3 per month (UTC)."), "{out}");
+    let (out, _) = ends(0, &["--sliding", &file]);
+    assert!(out.contains("Recommended: 3 per 1m (sliding)."), "{out}");
+    assert!(out.contains("    window: 1m\n    sliding: true\n"), "{out}");
+}
+
+/// The example of `docs/operate/advise.md`.
+#[test]
+fn a_token_quota_is_judged_by_the_cost_in_the_log() {
+    let page = include_str!("../../../../docs/operate/advise.md");
+    let (_, section) = page.split_once("## Costs that are known afterwards\n").unwrap();
+    let block = |text: &'static str, fence: &str| {
+        let (_, rest) = text.split_once(fence).unwrap();
+        rest.split_once("```").unwrap()
+    };
+    let (log, after) = block(section, "```json\n");
+    let (_, command) = after.split_once("`quotagate advise ").unwrap();
+    let (flags, _) = command.split_once(" access.log`").unwrap();
+    let (printed, _) = block(after, "```\n");
+
+    let directory = tempfile::tempdir().unwrap();
+    let [file] = write(directory.path(), [("access.log", log.as_bytes())]);
+    let (out, _) = ends(0, &flags.split(' ').chain([file.as_str()]).collect::<Vec<_>>());
+    assert_eq!(printed.lines().count(), 2, "{printed}");
+    for line in printed.lines() {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    assert!(out.contains("units above it"), "{out}");
+    let (json, _) = ends(0, &["--json", "--cost-field", "cost", &file]);
+    let advice: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(advice["read"]["without_cost"], 1);
 }
 
 #[test]

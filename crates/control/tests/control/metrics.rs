@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::common::{take, until};
 use crate::http::{host, read, send};
@@ -47,6 +47,54 @@ async fn metrics_name_policies_but_no_partitions() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert!(!text.contains("somebody"), "{text}");
+}
+
+#[tokio::test]
+async fn debt_is_shown_for_policies_that_settle_costs() {
+    let server = memory().await;
+    let policies = ["p", "q"].map(|name| {
+        json!({"name": name, "quota": 5, "window_s": 31_622_400, "stagger": false,
+            "mode": "enforce", "on_failure": "allow", "partition_by": [], "settles": name == "p"})
+    });
+    let report = json!({"policies": policies});
+    server.dials("test", Some(report.to_string().as_bytes())).await;
+    let call = async |call: Value| {
+        let request = Request::post("/v1/reserve").header("host", "store");
+        let request = request.body(Full::new(call.to_string().into())).unwrap();
+        read(send(&server.calls, request).await).await.1["grants"].clone()
+    };
+    for policy in ["p", "q"] {
+        let ask = quotagate_quota::protocol::Reservation {
+            key: format!("test:{policy}:{{*}}"),
+            ..take("*", 5, 4)
+        };
+        let reserve = json!({"budget_ms": 5000, "reservations": [ask]});
+        let window = call(reserve.clone()).await[0]["window"].clone();
+        let charge =
+            json!({"key": ask.key, "window_s": ask.window_s, "window": window, "units": 9});
+        call(json!({"budget_ms": 5000, "charges": [charge], "reservations": []})).await;
+        assert_eq!(call(reserve).await[0]["used"], 13);
+    }
+    let (_, usage) = server.get("/v1/usage?partition=*").await;
+    let (_, top) = server.get("/v1/top").await;
+    for found in [&usage["found"], &top["fullest"]] {
+        let debts: Vec<_> = found.as_array().unwrap().iter().map(|of| &of["debt"]).collect();
+        assert_eq!(debts, [&json!(8), &Value::Null], "{found}");
+    }
+    let text = until("debt is counted", Duration::from_secs(5), async || {
+        let (_, text) = server.get("/metrics").await;
+        let text = text.as_str().unwrap().to_owned();
+        text.contains("quotagate_store_units_in_debt{domain=\"test\",policy=\"p\"} 8")
+            .then_some(text)
+    })
+    .await;
+    for line in [
+        "quotagate_store_partitions_in_debt{domain=\"test\",policy=\"p\"} 1",
+        "quotagate_store_partitions_in_debt{domain=\"test\",policy=\"q\"} 0",
+        "quotagate_store_units_charged_total{domain=\"test\",policy=\"q\"} 9",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
 }
 
 #[tokio::test]

@@ -130,7 +130,7 @@ async fn shadow_mode_adds_no_refusals_and_uncounted_requests_are_shown() {
     let server = memory().await;
     let report = json!({"policies": [
         {"name": "p", "quota": 5, "window_s": 60, "stagger": false, "mode": "shadow", "on_failure": "allow",
-         "shadow_refused": 9, "missing_identity": 4, "store_error": 6},
+         "shadow_refused": 9, "marked": 0, "missing_identity": 4, "store_error": 6},
         {"name": "q", "quota": 5, "window_s": 60, "stagger": false, "mode": "enforce", "on_failure": "allow",
          "admitted": 9}]});
     server.dials("test", Some(report.to_string().as_bytes())).await;

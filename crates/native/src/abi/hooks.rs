@@ -14,7 +14,10 @@ use quotagate_quota::worker::{AnsweredBy, CallEnd};
 use super::config::FilterConfig;
 use super::host::Host;
 use super::process;
-use super::raw::{self, Buffer, ConfigPtr, FilterPtr, Header, ModulePtr, headers_status};
+use super::raw::{
+    self, Buffer, ConfigPtr, FilterPtr, Header, ModulePtr, body_status, headers_status,
+    trailers_status,
+};
 use crate::log;
 use crate::panics::guard;
 use crate::setup::{Route, Setup};
@@ -184,11 +187,14 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_new(
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     filter: FilterPtr,
     module: ModulePtr,
-    _end: bool,
+    end: bool,
 ) -> u32 {
     // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
     let (host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
     let Some(stream) = stream else { return headers_status::CONTINUE };
+    if stream.setup().config().marks {
+        guard("mark", (), || host.remove_mark());
+    }
     // SAFETY: Envoy keeps the route's configuration while its request is served.
     let route = (ROUTES.load(Ordering::Relaxed) > 0)
         .then(|| unsafe { borrow::<Route>(host.route_config()) })
@@ -198,7 +204,7 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
         Some(Route::Own(setup)) => setup,
         Some(Route::Disabled) => return headers_status::CONTINUE,
     };
-    let action = guard("request headers", None, || Some(stream.request_headers(&host, setup)));
+    let action = guard("request headers", None, || Some(stream.request_headers(&host, setup, end)));
     let action = action.or_else(|| {
         guard("answer", None, || {
             stream.give_up(&host, setup);
@@ -207,9 +213,81 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     });
     match action.unwrap_or(Action::Continue) {
         Action::Continue => headers_status::CONTINUE,
-        Action::Answered => headers_status::STOP,
+        Action::Answered | Action::Read => headers_status::STOP,
         Action::Hold => headers_status::STOP_ALL_AND_WATERMARK,
     }
+}
+
+/// A piece of the request's body arrives.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
+    filter: FilterPtr,
+    module: ModulePtr,
+    end: bool,
+) -> u32 {
+    // SAFETY: by the caller's contract.
+    match unsafe { request_body(filter, module, end) } {
+        Action::Continue => body_status::CONTINUE,
+        Action::Answered => body_status::STOP_NO_BUFFER,
+        Action::Hold | Action::Read => body_status::STOP_AND_WATERMARK,
+    }
+}
+
+/// The request's trailers arrive.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(
+    filter: FilterPtr,
+    module: ModulePtr,
+) -> u32 {
+    // SAFETY: by the caller's contract.
+    match unsafe { request_body(filter, module, true) } {
+        Action::Continue => trailers_status::CONTINUE,
+        Action::Answered | Action::Hold | Action::Read => trailers_status::STOP,
+    }
+}
+
+/// The body of a request goes on, or its end comes.
+///
+/// # Safety
+/// Called in a hook of Envoy's with its arguments.
+unsafe fn request_body(filter: FilterPtr, module: ModulePtr, end: bool) -> Action {
+    // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
+    let Some(known) = (unsafe { borrow::<Stream>(module) }) else { return Action::Continue };
+    if !known.reads_request() {
+        return Action::Continue;
+    }
+    // SAFETY: as above.
+    let (host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
+    let Some(stream) = stream else { return Action::Continue };
+    let action = guard("request body", None, || Some(stream.request_body(&host, end)));
+    let action = action.or_else(|| guard("answer", None, || Some(stream.give_up_body(&host))));
+    action.unwrap_or(Action::Continue)
+}
+
+/// A piece of the response's body arrives.
+///
+/// # Safety
+/// Called by Envoy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
+    filter: FilterPtr,
+    module: ModulePtr,
+    end: bool,
+) -> u32 {
+    guard("response body", (), || {
+        // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
+        let (host, stream) = unsafe { (Host::new(filter), borrow::<Stream>(module)) };
+        if let Some(stream) = stream {
+            stream.response_body(&host, end);
+        }
+    });
+    body_status::CONTINUE
 }
 
 /// The response's headers arrive, from the upstream or from Envoy.
@@ -296,8 +374,11 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
     guard("decisions", (), || {
         // SAFETY: Envoy's stream is valid during this hook, and `module` came from `filter_new`.
         let (host, stream) = unsafe { (Host::new(filter), share::<Stream>(module)) };
-        if let Some(shard) = stream.as_ref().and_then(|stream| stream.shard()) {
-            shard.carry_out(&host);
+        if let Some(stream) = stream {
+            stream.late_body(&host);
+            if let Some(shard) = stream.shard() {
+                shard.carry_out(&host);
+            }
         }
     });
 }
@@ -401,9 +482,6 @@ macro_rules! unused {
 }
 
 unused! {
-    envoy_dynamic_module_on_http_filter_request_body(FilterPtr, ModulePtr, bool) -> u32;
-    envoy_dynamic_module_on_http_filter_request_trailers(FilterPtr, ModulePtr) -> u32;
-    envoy_dynamic_module_on_http_filter_response_body(FilterPtr, ModulePtr, bool) -> u32;
     envoy_dynamic_module_on_http_filter_local_reply(FilterPtr, ModulePtr, u32, Buffer<'_>, bool) -> u32;
     envoy_dynamic_module_on_http_filter_http_callout_done(FilterPtr, ModulePtr, u64, u32, *const c_void, usize, *const c_void, usize);
     envoy_dynamic_module_on_http_filter_http_stream_headers(FilterPtr, ModulePtr, u64, *const c_void, usize, bool);

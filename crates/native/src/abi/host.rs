@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use quotagate_quota::access_log::Entry;
 use quotagate_quota::answered::{Answered, is_grpc};
+use quotagate_quota::mark::EXCEEDED;
 use quotagate_quota::response::{Answer, PUSHBACK, Upstream};
 
-use super::raw::{self, Buffer, Header, attribute, header_map};
+use super::raw::{self, Buffer, Header, attribute, body, header_map};
+use crate::facts::response_metadata;
 
 /// The stream whose hook runs. It cannot leave the hook or its thread.
 #[derive(Debug)]
@@ -102,16 +104,39 @@ impl<'h> Host<'h> {
 
     /// Sets a response header and replaces all others of its name.
     pub fn set_response_header(&self, name: &str, value: &str) {
-        // SAFETY: the stream exists, and the pointers are valid for the call. Without response
-        // headers there is nothing to set.
+        self.set_header(header_map::RESPONSE, name, Buffer::new(value.as_bytes()));
+    }
+
+    /// Sets a header and replaces all others of its name. [`Buffer::EMPTY`] removes them.
+    fn set_header(&self, map: u32, name: &str, value: Buffer<'_>) {
+        let name = Buffer::new(name.as_bytes());
+        // SAFETY: the stream exists, and the pointers are valid for the call. Without these headers
+        // there is nothing to set.
         let _ = unsafe {
-            raw::envoy_dynamic_module_callback_http_set_header(
-                self.filter,
-                header_map::RESPONSE,
-                Buffer::new(name.as_bytes()),
-                Buffer::new(value.as_bytes()),
-            )
+            raw::envoy_dynamic_module_callback_http_set_header(self.filter, map, name, value)
         };
+    }
+
+    /// Removes the mark that the request brought along. Envoy chooses the route again at once, so
+    /// that no policy sees the one that the mark has chosen.
+    pub fn remove_mark(&self) {
+        if self.request_header(EXCEEDED).is_some() {
+            self.set_header(header_map::REQUEST, EXCEEDED, Buffer::EMPTY);
+            self.clear_route();
+            // Envoy needs the route to find its configuration.
+            self.route_config();
+        }
+    }
+
+    /// Marks the request, and lets Envoy choose its route again.
+    pub fn mark(&self, value: &str) {
+        self.set_header(header_map::REQUEST, EXCEEDED, Buffer::new(value.as_bytes()));
+        self.clear_route();
+    }
+
+    fn clear_route(&self) {
+        // SAFETY: the stream exists.
+        unsafe { raw::envoy_dynamic_module_callback_http_clear_route_cache(self.filter) }
     }
 
     fn attribute(&self, attribute: u32) -> Option<Vec<u8>> {
@@ -289,6 +314,37 @@ impl<'h> Host<'h> {
         Answered::trailers(status.as_ref().map(|(status, _)| status.as_slice()))
     }
 
+    /// Passes the piece of the request's body that has just come, chunk by chunk.
+    pub fn request_body(&self, read: impl FnMut(&[u8])) {
+        self.body(body::RECEIVED_REQUEST, read);
+    }
+
+    /// The same for the response's body.
+    pub fn response_body(&self, read: impl FnMut(&[u8])) {
+        self.body(body::RECEIVED_RESPONSE, read);
+    }
+
+    fn body(&self, body: u32, mut read: impl FnMut(&[u8])) {
+        // SAFETY: the stream exists.
+        let count = unsafe {
+            raw::envoy_dynamic_module_callback_http_get_body_chunks_size(self.filter, body)
+        };
+        let mut chunks = vec![Buffer::EMPTY; count];
+        // SAFETY: the stream exists, and there is room for as many chunks as there are.
+        let found = count > 0
+            && unsafe {
+                raw::envoy_dynamic_module_callback_http_get_body_chunks(
+                    self.filter,
+                    body,
+                    chunks.as_mut_ptr(),
+                )
+            };
+        for chunk in chunks.into_iter().filter(|_| found) {
+            // SAFETY: Envoy's chunk is valid until the hook ends.
+            read(unsafe { chunk.bytes() });
+        }
+    }
+
     /// Whether the stream ends because Envoy redirects its request internally.
     pub fn is_redirected(&self) -> bool {
         self.attribute(attribute::RESPONSE_CODE_DETAILS)
@@ -326,6 +382,14 @@ impl Upstream for Host<'_> {
 
     fn header(&self, name: &str) -> Vec<Vec<u8>> {
         self.headers(header_map::RESPONSE, name)
+    }
+
+    fn trailer(&self, name: &str) -> Vec<Vec<u8>> {
+        self.headers(header_map::RESPONSE_TRAILERS, name)
+    }
+
+    fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+        response_metadata(self, filter, path)
     }
 }
 

@@ -54,10 +54,31 @@ pub mod attribute {
 /// What a hook for headers returns.
 pub mod headers_status {
     pub const CONTINUE: u32 = 0;
-    /// The filter answers.
+    /// The filter answers, or waits for the body.
     pub const STOP: u32 = 1;
     /// The filter waits. After [`STOP`] the first piece of a body would go on.
     pub const STOP_ALL_AND_WATERMARK: u32 = 4;
+}
+
+/// What a hook for a body or for trailers returns.
+pub mod body_status {
+    pub const CONTINUE: u32 = 0;
+    /// Envoy holds it, and reads no more than its buffers take.
+    pub const STOP_AND_WATERMARK: u32 = 2;
+    /// The filter has answered.
+    pub const STOP_NO_BUFFER: u32 = 3;
+}
+
+/// What a hook for trailers returns.
+pub mod trailers_status {
+    pub const CONTINUE: u32 = 0;
+    pub const STOP: u32 = 1;
+}
+
+/// Bodies: the piece that has just come.
+pub mod body {
+    pub const RECEIVED_REQUEST: u32 = 0;
+    pub const RECEIVED_RESPONSE: u32 = 2;
 }
 
 /// The metadata that filters wrote for the request.
@@ -147,6 +168,16 @@ callbacks! {
         map: u32,
         name: Buffer<'_>,
         value: Buffer<'_>,
+    ) -> bool;
+    fn envoy_dynamic_module_callback_http_clear_route_cache(filter: FilterPtr);
+    fn envoy_dynamic_module_callback_http_get_body_chunks_size(
+        filter: FilterPtr,
+        body: u32,
+    ) -> usize;
+    fn envoy_dynamic_module_callback_http_get_body_chunks(
+        filter: FilterPtr,
+        body: u32,
+        chunks: *mut Buffer<'_>,
     ) -> bool;
     fn envoy_dynamic_module_callback_http_send_response(
         filter: FilterPtr,

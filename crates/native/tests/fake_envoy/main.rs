@@ -21,4 +21,6 @@ mod panics;
 #[cfg(test)]
 mod routes;
 #[cfg(test)]
+mod settle;
+#[cfg(test)]
 mod threads;

@@ -30,7 +30,7 @@ pub struct PolicyInfo {
     pub name: String,
     /// Units per window of a partition that no tier and no override applies to.
     pub quota: u64,
-    /// The kind of its window.
+    /// The kind of its window; absent if it is fixed.
     #[serde(default, skip_serializing_if = "Kind::is_fixed")]
     pub kind: Kind,
     /// Length of its window in seconds; 0 for a calendar window.
@@ -47,6 +47,10 @@ pub struct PolicyInfo {
     /// Whether a tier or `quota_from` can give a partition another quota.
     #[serde(default)]
     pub tiers: bool,
+    /// Whether the real cost of a request replaces the reserved one, so that a counter may have
+    /// debt.
+    #[serde(default)]
+    pub settles: bool,
     /// When a proxy last reported it, in milliseconds since the Unix epoch; may be minutes old.
     pub seen_ms: u64,
 }

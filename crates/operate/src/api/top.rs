@@ -93,6 +93,8 @@ pub struct Rates {
     pub refused: Vec<f64>,
     /// Over the quota, and let through in shadow mode.
     pub shadow_refused: Vec<f64>,
+    /// Over the quota, let through and marked.
+    pub marked: Vec<f64>,
     /// Without an identity.
     pub missing_identity: Vec<f64>,
     /// Not counted because the store failed.

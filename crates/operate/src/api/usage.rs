@@ -1,5 +1,6 @@
 //! Counters of partitions.
 
+use quotagate_quota::protocol::Kind;
 use serde::{Deserialize, Serialize};
 
 use super::overrides::OverrideEntry;
@@ -15,14 +16,31 @@ pub struct Usage {
     pub partition: String,
     /// Units used in the window.
     pub used: u64,
+    /// How many of them are debt: units beyond the quota, of a policy that settles costs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub debt: u64,
     /// The quota in force as far as this store knows; absent if unlimited.
     pub quota: Option<u64>,
     /// Where that quota comes from.
     pub quota_from: QuotaFrom,
-    /// Length of the window in seconds.
+    /// The kind of the window; absent if it is fixed.
+    #[serde(default, skip_serializing_if = "Kind::is_fixed")]
+    pub kind: Kind,
+    /// Length of the window in seconds. Windows of a calendar differ.
     pub window_s: u32,
-    /// Milliseconds until the window ends.
+    /// Milliseconds until the window ends; until the last unit returns if the window is sliding.
     pub reset_ms: u64,
+}
+
+impl Usage {
+    /// The debt of a counter with this quota, if its policy `settles` costs.
+    pub fn debt(used: u64, quota: Option<u64>, settles: bool) -> u64 {
+        quota.filter(|_| settles).map_or(0, |quota| used.saturating_sub(quota))
+    }
+}
+
+const fn is_zero(units: &u64) -> bool {
+    *units == 0
 }
 
 /// Where the quota in [`Usage`] comes from.

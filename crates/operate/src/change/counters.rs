@@ -24,9 +24,7 @@ use crate::domain::view::understand;
 use crate::{Fault, millis};
 use quotagate_store::control::{FoundKeys, HashName, Key, KeyState};
 use quotagate_store::store::StoreError;
-use quotagate_store::window::{CounterId, Place};
-
-use crate::watch::SLIDING;
+use quotagate_store::window::Place;
 
 /// Counters that are read together.
 const TOGETHER: usize = 16;
@@ -214,13 +212,14 @@ impl Counters {
     ) -> Result<Option<Usage>, Fault> {
         let key = check_partition(domain, &policy.name, partition)?;
         let Some(window) = window(policy, partition) else { return Ok(None) };
-        let (place, now, counter) = self.current(&key, &window).await?;
+        let (place, seen) = self.current(&key, &window).await?;
+        let counter = units(&seen);
         let over = self.history.control().get(Key::Override(&key)).await?;
         let over = over.value.as_deref().and_then(read_allow);
         if counter.is_none() && over.is_none() {
             return Ok(None);
         }
-        let (quota, quota_from) = match (over, last(&key, number_of(&place)), dial) {
+        let (quota, quota_from) = match (over, last(&key, place.number), dial) {
             (Some(Allow::Unlimited), ..) => (None, QuotaFrom::Override),
             (Some(Allow::Blocked), ..) => (Some(0), QuotaFrom::Override),
             (Some(Allow::Quota(quota)), ..) => (Some(quota), QuotaFrom::Override),
@@ -228,24 +227,29 @@ impl Counters {
             (None, None, Some(quota)) => (Some(quota), QuotaFrom::Dial),
             (None, None, None) => (Some(policy.quota), QuotaFrom::Policy),
         };
+        let used = counter.unwrap_or_default();
         Ok(Some(Usage {
             domain: domain.to_owned(),
             policy: policy.name.clone(),
             partition: partition.to_owned(),
-            used: counter.unwrap_or_default(),
+            used,
+            debt: Usage::debt(used, quota, policy.settles),
             quota,
             quota_from,
+            kind: policy.kind.clone(),
             window_s: place.window_s().max(policy.window_s),
-            reset_ms: reset_ms(&window, &place, now),
+            // Without a counter, no unit has to return.
+            reset_ms: match window {
+                Window::Sliding(_) => seen.ttl_ms.unwrap_or_default(),
+                Window::Fixed(_) | Window::Calendar(_) => {
+                    millis(Duration::from_secs(place.span.end).saturating_sub(seen.now))
+                }
+            },
         }))
     }
 
-    /// The current window, the server's time, and the units used in it.
-    async fn current(
-        &self,
-        key: &str,
-        window: &Window,
-    ) -> Result<(Place, Duration, Option<u64>), Fault> {
+    /// The current window, and what its counter holds.
+    async fn current(&self, key: &str, window: &Window) -> Result<(Place, KeyState), Fault> {
         let (mut place, mut seen) = (Place::at(window, Duration::ZERO), KeyState::default());
         for _ in 0..TRIES {
             let key = Key::Counter { key, id: place.id };
@@ -257,7 +261,7 @@ impl Counters {
             }
             seen.value = None;
         }
-        Ok((place, seen.now, seen.value.and_then(|used| used.parse().ok())))
+        Ok((place, seen))
     }
 
     /// Deletes the counter of a partition in its current window.
@@ -279,33 +283,23 @@ impl Counters {
             Fault::Absent(text)
         };
         let window = window(&policy, &partition).ok_or_else(absent)?;
-        let (place, now, used) = self.current(&key, &window).await?;
+        let (place, seen) = self.current(&key, &window).await?;
         let key = Key::Counter { key: &key, id: place.id };
         if !self.history.control().delete(key).await? {
             return Err(absent());
         }
-        let used = used.map_or_else(String::new, |used| format!(", {used} units were used"));
+        let used =
+            units(&seen).map_or_else(String::new, |used| format!(", {used} units were used"));
         let done = format!("reset {} {partition}{used}", wish.policy);
-        let event = Event { at_ms: millis(now), by: clean(&wish.by), done };
+        let event = Event { at_ms: millis(seen.now), by: clean(&wish.by), done };
         let made = self.history.record(&domain, event).await?;
         Ok(self.history.reply(domain, made, Some(partition)))
     }
 }
 
-/// The number that the watched window has.
-const fn number_of(place: &Place) -> u64 {
-    if let CounterId::Sliding(_) = place.id { SLIDING } else { place.number }
-}
-
-/// Milliseconds until the window ends. After the length of a sliding window, nothing is used
-/// without further requests.
-fn reset_ms(window: &Window, place: &Place, now: Duration) -> u64 {
-    millis(match window {
-        Window::Sliding(_) => window.length(),
-        Window::Fixed(_) | Window::Calendar(_) => {
-            Duration::from_secs(place.span.end).saturating_sub(now)
-        }
-    })
+/// The units that a counter holds.
+fn units(seen: &KeyState) -> Option<u64> {
+    seen.value.as_deref()?.parse().ok()
 }
 
 /// The windows of one partition.

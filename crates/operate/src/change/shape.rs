@@ -176,7 +176,7 @@ fn made_up(label: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::{Mode, OnFailure};
+    use quotagate_quota::protocol::{Kind, Mode, OnFailure};
 
     use super::*;
 
@@ -190,13 +190,14 @@ mod tests {
         PolicyInfo {
             name: "p".to_owned(),
             quota: 5,
-            kind: quotagate_quota::protocol::Kind::Fixed,
+            kind: Kind::Fixed,
             window_s: 60,
             stagger: false,
             mode: Mode::Enforce,
             on_failure: OnFailure::Allow,
             partition_by: Some(entries.iter().map(entry).collect()),
             tiers: false,
+            settles: false,
             seen_ms: 0,
         }
     }

@@ -115,7 +115,7 @@ fn is_sound(policy: &PolicyReport) -> bool {
 /// The entry of a policy after a report. If the report does not say what the policy counts by, the
 /// entry keeps what an earlier report `said`.
 fn info(policy: &PolicyReport, said: Option<Vec<PartitionEntry>>, seen_ms: u64) -> PolicyInfo {
-    let PolicyReport { quota, window_s, stagger, mode, on_failure, tiers, .. } = *policy;
+    let PolicyReport { quota, window_s, stagger, mode, on_failure, tiers, settles, .. } = *policy;
     let partition_by = policy.partition_by.clone().filter(|entries| is_printable(entries)).or(said);
     let (name, kind) = (policy.name.clone(), policy.kind.clone());
     PolicyInfo {
@@ -128,6 +128,7 @@ fn info(policy: &PolicyReport, said: Option<Vec<PartitionEntry>>, seen_ms: u64) 
         on_failure,
         partition_by,
         tiers,
+        settles,
         seen_ms,
     }
 }
@@ -137,4 +138,41 @@ fn is_printable(entries: &[PartitionEntry]) -> bool {
     let graphic = |text: &String| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
     entries.iter().all(|entry| graphic(&entry.name) && entry.forms.iter().all(graphic))
         && write(&entries).len() <= MAX_PARTITION_BY
+}
+
+#[cfg(test)]
+mod tests {
+    use quotagate_quota::protocol::Kind;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn policy_is_known_with_its_window_unless_it_has_none() {
+        let calendar = |zone: &str| json!({"calendar": {"unit": "day", "time_zone": zone}});
+        let policy = |name: &str, kind: Value, window_s: u32| {
+            json!({"name": name, "quota": 5, "kind": kind, "window_s": window_s, "stagger": false,
+                "mode": "enforce", "on_failure": "allow", "settles": true})
+        };
+        let report = json!({"policies": [
+            policy("fixed", json!("fixed"), 60),
+            policy("sliding", json!("sliding"), 60),
+            policy("calendar", calendar("Europe/Berlin"), 0),
+            policy("none", json!("sliding"), 0),
+            policy("two-lengths", calendar("Europe/Berlin"), 60),
+            policy("escape", calendar("\u{1b}[2J"), 0),
+            policy("long", calendar(&"Z".repeat(65)), 0),
+        ]});
+        let known = Known::default();
+        known.learn(report.to_string().as_bytes(), None).unwrap();
+        let policies = known.policies(None);
+        let names: Vec<_> = policies.iter().map(|policy| (&*policy.name, policy.settles)).collect();
+        assert_eq!(names, [("calendar", true), ("fixed", true), ("sliding", true)]);
+        assert_eq!(policies[2].kind, Kind::Sliding);
+        for (name, value) in known.due() {
+            assert!(crate::record::read_policy(&name, &value).is_some(), "{name}");
+        }
+        let odd = policy("p", json!("lunar"), 60);
+        assert!(known.learn(json!({"policies": [odd]}).to_string().as_bytes(), None).is_none());
+    }
 }

@@ -1,7 +1,7 @@
 //! A picture as the fields of a hash: one item each. What cannot be read, or is out of its bounds,
 //! is ignored item by item: anything may have written it.
 
-use quotagate_quota::protocol::{MAX_CALENDAR_S, MAX_UNITS};
+use quotagate_quota::protocol::{Kind, MAX_CALENDAR_S, MAX_UNITS, MAX_WINDOW_S, Window};
 use quotagate_store::control::{Field, MAX_PUBLISHED, MAX_VALUE};
 use quotagate_store::key::{is_domain, is_policy};
 use serde::{Deserialize, Serialize};
@@ -133,12 +133,24 @@ fn is_sound_pace(pace: &Pace) -> bool {
 }
 
 fn is_sound_usage(usage: &Usage) -> bool {
-    let Usage { domain, policy, partition, used, quota, window_s, reset_ms, .. } = usage;
+    let Usage { domain, policy, partition, used, debt, quota, kind, window_s, reset_ms, .. } =
+        usage;
+    // The length of the current window is beside a calendar, which has none.
+    let (named_s, longest_s) = match kind {
+        Kind::Calendar(_) => (0, MAX_CALENDAR_S),
+        Kind::Fixed | Kind::Sliding => (*window_s, MAX_WINDOW_S),
+    };
+    let longest_ms = match Window::of(kind, named_s, 0) {
+        Some(Window::Calendar(_)) => u64::from(*window_s).saturating_mul(1000),
+        Some(window) => window.longest_reset_ms(),
+        None => return false,
+    };
     is_key(domain, policy, partition)
         && *used <= MAX_UNITS
+        && debt <= used
         && quota.is_some_and(|quota| quota <= MAX_UNITS)
-        && (1..=MAX_CALENDAR_S).contains(window_s)
-        && *reset_ms <= u64::from(*window_s).saturating_mul(1000)
+        && (1..=longest_s).contains(window_s)
+        && *reset_ms <= longest_ms
 }
 
 fn is_sound_refused(refused: &Refused) -> bool {
@@ -161,6 +173,8 @@ fn is_key(domain: &str, policy: &str, partition: &str) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
+    use quotagate_quota::protocol::{Calendar, Unit};
+
     use super::*;
     use crate::api::QuotaFrom;
 
@@ -170,8 +184,10 @@ mod tests {
             policy: "p".to_owned(),
             partition: partition.to_owned(),
             used: 3,
+            debt: 0,
             quota: Some(10),
             quota_from: QuotaFrom::Override,
+            kind: Kind::Fixed,
             window_s: 60,
             reset_ms: 60_000,
         };
@@ -184,21 +200,26 @@ mod tests {
     }
 
     fn series(policy: &str) -> Series {
-        let counts = [vec![1; STEPS], vec![], vec![], vec![], vec![7; STEPS]];
+        let counts = [vec![1; STEPS], vec![], vec![], vec![], vec![], vec![7; STEPS]];
         Series { domain: "d".to_owned(), policy: policy.to_owned(), age_ms: 9, counts }
     }
 
     #[test]
     fn picture_survives_its_fields() {
+        let mut sliding = sighting("b");
+        sliding.usage = Usage { kind: Kind::Sliding, reset_ms: 63_000, debt: 2, ..sliding.usage };
+        let mut daily = sighting("c");
+        let kind = Kind::Calendar(Calendar { unit: Unit::Day, time_zone: "Europe/Berlin".into() });
+        daily.usage = Usage { kind, window_s: 90_000, reset_ms: 90_000_000, ..daily.usage };
         let picture = Picture {
             at_ms: 77,
             pace: Pace { per_s: 2.5, ms: None },
-            fullest: vec![sighting("a"), sighting("b")],
+            fullest: vec![sighting("a"), sliding, daily],
             refused: vec![refused("c")],
             series: vec![series("p")],
         };
         let fields = picture.clone().fields();
-        assert_eq!(fields.len(), 6);
+        assert_eq!(fields.len(), 7);
         assert!(
             fields.iter().all(|(_, value)| value.starts_with(b"{")),
             "the script reads no other"
@@ -259,12 +280,15 @@ mod tests {
             with("fullest", "window_s", json!(0)),
             with("fullest", "window_s", json!(u32::MAX)),
             with("fullest", "reset_ms", json!(60_001)),
+            with("fullest", "debt", json!(4)),
+            with("fullest", "kind", json!("lunar")),
+            with("fullest", "kind", json!({"calendar": {"unit": "day", "time_zone": "a\u{1b}"}})),
             with("fullest", "quota_from", json!("nobody")),
             with("refused", "partition", json!("a b")),
             with("refused", "requests", json!(u64::MAX)),
             with("refused", "error", json!(10)),
-            with("series", "counts", json!([[u64::MAX], [], [], [], []])),
-            with("series", "counts", json!([vec![1; STEPS + 1], [], [], [], []])),
+            with("series", "counts", json!([[u64::MAX], [], [], [], [], []])),
+            with("series", "counts", json!([vec![1; STEPS + 1], [], [], [], [], []])),
             with("series", "counts", json!([[], []])),
             with("series", "domain", json!("")),
             json!({"pace": {"per_s": -1.0, "ms": null}}),

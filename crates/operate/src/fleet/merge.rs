@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use quotagate_quota::protocol::MAX_UNITS;
+use quotagate_quota::protocol::{Kind, MAX_UNITS};
 
 use super::item::Picture;
 use crate::api::{Refused, Usage};
-use crate::watch::{Sighting, Wanted, Watch};
+use crate::watch::{Sighting, Wanted, Watch, are_alike};
 
 /// A picture and its age in milliseconds.
 pub type Aged<'a> = (u64, &'a Picture);
@@ -78,10 +78,14 @@ fn later(sighting: &Sighting, age_ms: u64) -> Option<Sighting> {
 
 /// Whether one says more about now than another one of the same partition.
 fn supersedes(one: &Sighting, other: &Sighting) -> bool {
-    if one.usage.window_s == other.usage.window_s && one.window != other.window {
+    if are_alike(windows(one), windows(other)) && one.window != other.window {
         return one.window > other.window;
     }
     one.age_ms < other.age_ms
+}
+
+fn windows(sighting: &Sighting) -> (&Kind, u32) {
+    (&sighting.usage.kind, sighting.usage.window_s)
 }
 
 fn fullness(usage: &Usage) -> f64 {
@@ -102,6 +106,8 @@ fn name_of(refused: &Refused) -> (&str, &str, &str) {
 
 #[cfg(test)]
 mod tests {
+    use quotagate_quota::protocol::{Calendar, Unit};
+
     use super::*;
     use crate::api::QuotaFrom;
 
@@ -111,8 +117,10 @@ mod tests {
             policy: "p".to_owned(),
             partition: partition.to_owned(),
             used,
+            debt: 0,
             quota: Some(10),
             quota_from: QuotaFrom::Reservation,
+            kind: Kind::Fixed,
             window_s: 60,
             reset_ms: 30_000,
         };
@@ -142,6 +150,22 @@ mod tests {
         assert_eq!(list(&[(30_000, &one)], 9), [], "the windows have ended");
         let none = Wanted { policy: Some("q"), ..all };
         assert!(fullest(&Watch::default(), &[(0, &one)], 9, none).is_empty());
+    }
+
+    #[test]
+    fn newer_day_counts_although_days_differ_in_length() {
+        let day = |used, window, window_s, age_ms| {
+            let mut seen = seen("a", used, window, age_ms);
+            let unit = Unit::Day;
+            let kind = Kind::Calendar(Calendar { unit, time_zone: "Europe/Berlin".into() });
+            seen.usage = Usage { kind, window_s, ..seen.usage };
+            Picture { fullest: vec![seen], ..Picture::default() }
+        };
+        let (before, after) = (day(9, 1_000_000, 90_000, 5), day(1, 1_090_000, 86_400, 10));
+        for others in [[(0, &before), (0, &after)], [(0, &after), (0, &before)]] {
+            let found = fullest(&Watch::default(), &others, 9, Wanted::default());
+            assert_eq!(found.iter().map(|usage| usage.used).collect::<Vec<_>>(), [1]);
+        }
     }
 
     #[test]

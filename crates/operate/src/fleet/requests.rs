@@ -21,7 +21,7 @@ pub struct Requests {
 
 /// The requests of one policy, by how many steps ago they were.
 struct Sum {
-    steps: Box<[[u64; 5]; SPAN]>,
+    steps: Box<[[u64; 6]; SPAN]>,
     /// The first step that any series has.
     oldest: usize,
     /// The last step that each series has, as far as it runs: of the newest and of the latest one.
@@ -46,7 +46,7 @@ impl Requests {
             return;
         }
         let sum = self.policies.entry(name).or_insert_with(|| Sum {
-            steps: Box::new([[0; 5]; SPAN]),
+            steps: Box::new([[0; 6]; SPAN]),
             oldest: 0,
             newest: last,
             latest: last,
@@ -69,7 +69,7 @@ impl Requests {
             let running = sum.latest.min(sum.newest.saturating_add(MAX_LAG));
             let whole = sum.steps.get(running.saturating_add(1)..=sum.oldest)?;
             let whole = whole.get(..whole.len().min(STEPS))?;
-            let a_second = |of: fn(&[u64; 5]) -> u64| -> Vec<f64> {
+            let a_second = |of: fn(&[u64; 6]) -> u64| -> Vec<f64> {
                 whole.iter().rev().map(|step| of(step) as f64 / STEP.as_secs_f64()).collect()
             };
             (!whole.is_empty()).then(|| Rates {
@@ -78,6 +78,7 @@ impl Requests {
                 admitted: a_second(|[admitted, ..]| *admitted),
                 refused: a_second(|[_, refused, ..]| *refused),
                 shadow_refused: a_second(|[_, _, shadow_refused, ..]| *shadow_refused),
+                marked: a_second(|[_, _, _, marked, ..]| *marked),
                 missing_identity: a_second(|[.., missing_identity, _]| *missing_identity),
                 store_error: a_second(|[.., store_error]| *store_error),
             })
@@ -89,7 +90,7 @@ impl Requests {
     /// first.
     pub fn uncounted(&self) -> Vec<Uncounted> {
         let uncounted = self.policies.iter().filter_map(|((domain, policy), sum)| {
-            let add = |total: [u64; 2], [.., missing, failed]: &[u64; 5]| {
+            let add = |total: [u64; 2], [.., missing, failed]: &[u64; 6]| {
                 [total[0].saturating_add(*missing), total[1].saturating_add(*failed)]
             };
             let [missing_identity, store_error] = sum.steps.iter().fold([0; 2], add);
@@ -115,7 +116,7 @@ mod tests {
     const NOW: u64 = 1_000_000_000;
 
     fn series(policy: &str, age_ms: u64, admitted: &[u64], failed: &[u64]) -> Series {
-        let counts = [admitted.to_vec(), vec![], vec![], vec![], failed.to_vec()];
+        let counts = [admitted.to_vec(), vec![], vec![], vec![], vec![], failed.to_vec()];
         Series { domain: "d".to_owned(), policy: policy.to_owned(), age_ms, counts }
     }
 

@@ -29,7 +29,7 @@ pub struct Series {
     /// The requests of each step of 5 s by outcome, the oldest first, in the order of
     /// [`PolicyReport`](quotagate_quota::protocol::dials::PolicyReport)'s counts. An empty list
     /// means zeros.
-    pub counts: [Vec<u64>; 5],
+    pub counts: [Vec<u64>; 6],
 }
 
 /// Calls per second, and how long they took.

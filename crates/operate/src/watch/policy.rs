@@ -1,12 +1,14 @@
 //! One policy of one domain: its metrics, and its requests of the last five minutes.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use quotagate_quota::protocol::dials::PolicyReport;
@@ -48,6 +50,9 @@ pub struct Families {
     granted: Family<Named, Counter>,
     refused: Family<Named, Counter>,
     refunded: Family<Named, Counter>,
+    charged: Family<Named, Counter>,
+    partitions_in_debt: Family<Named, Gauge>,
+    units_in_debt: Family<Named, Gauge>,
     fullness: Family<Named, Histogram>,
 }
 
@@ -60,6 +65,9 @@ impl Default for Families {
             granted: Family::default(),
             refused: Family::default(),
             refunded: Family::default(),
+            charged: Family::default(),
+            partitions_in_debt: Family::default(),
+            units_in_debt: Family::default(),
             fullness: Family::new_with_constructor(|| Histogram::new(FULLNESS)),
         }
     }
@@ -77,6 +85,12 @@ impl Families {
         registry.register("units_granted", "Units granted", self.granted.clone());
         registry.register("units_refused", "Units wanted and not granted", self.refused.clone());
         registry.register("units_refunded", "Units refunded", self.refunded.clone());
+        let help = "Units that settled costs took beyond their reservations";
+        registry.register("units_charged", help, self.charged.clone());
+        let help = "Partitions that have used more than their quota, of policies that settle costs";
+        registry.register("partitions_in_debt", help, self.partitions_in_debt.clone());
+        let help = "Units that these partitions have used beyond their quota";
+        registry.register("units_in_debt", help, self.units_in_debt.clone());
         let help = "The part of its quota that a partition had used when its window ended";
         registry.register("window_fullness", help, self.fullness.clone());
     }
@@ -101,12 +115,17 @@ impl Families {
                 request("admitted"),
                 request("refused"),
                 request("shadow_refused"),
+                request("marked"),
                 self.missing_identity.get_or_create_owned(&named),
                 request("store_error"),
             ],
             units_granted: self.granted.get_or_create_owned(&named),
             units_refused: self.refused.get_or_create_owned(&named),
             units_refunded: self.refunded.get_or_create_owned(&named),
+            units_charged: self.charged.get_or_create_owned(&named),
+            settles: AtomicBool::new(false),
+            partitions_in_debt: self.partitions_in_debt.get_or_create_owned(&named),
+            units_in_debt: self.units_in_debt.get_or_create_owned(&named),
             fullness: self.fullness.get_or_create_owned(&named),
             recent: Mutex::default(),
             named,
@@ -124,12 +143,32 @@ pub struct PolicyMetrics {
     unreachable: Counter,
     failed: Counter,
     /// In the order of [`PolicyReport`]'s counts.
-    requests: [Counter; 5],
+    requests: [Counter; 6],
     units_granted: Counter,
     units_refused: Counter,
     units_refunded: Counter,
+    units_charged: Counter,
+    /// Whether its costs are settled, as a proxy reported last.
+    settles: AtomicBool,
+    partitions_in_debt: Gauge,
+    units_in_debt: Gauge,
     fullness: Histogram,
     recent: Mutex<VecDeque<Step>>,
+}
+
+/// What the partitions of a policy have used beyond their quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Debt {
+    partitions: i64,
+    units: i64,
+}
+
+impl Debt {
+    /// Adds a partition with so many units beyond its quota.
+    pub fn add(&mut self, units: u64) {
+        self.partitions = self.partitions.saturating_add(1);
+        self.units = self.units.saturating_add_unsigned(units);
+    }
 }
 
 /// The requests reported within one [`STEP`].
@@ -139,11 +178,11 @@ struct Step {
 }
 
 /// Requests by outcome, in the order of [`PolicyReport`]'s counts.
-type Counts = [u64; 5];
+type Counts = [u64; 6];
 
 impl Step {
     const fn at(begun: Instant) -> Self {
-        Self { begun, counts: [0; 5] }
+        Self { begun, counts: [0; 6] }
     }
 }
 
@@ -176,6 +215,22 @@ impl PolicyMetrics {
         self.units_refunded.inc_by(units);
     }
 
+    /// Counts units that a settled cost took beyond its reservation.
+    pub fn charged(&self, units: u64) {
+        self.units_charged.inc_by(units);
+    }
+
+    /// Whether its costs are settled, as far as proxies reported.
+    pub fn settles(&self) -> bool {
+        self.settles.load(Relaxed)
+    }
+
+    /// Sets what its partitions have used beyond their quota.
+    pub fn owes(&self, debt: Debt) {
+        self.partitions_in_debt.set(debt.partitions);
+        self.units_in_debt.set(debt.units);
+    }
+
     /// Records how full a partition's window was when it ended.
     pub fn ended(&self, fullness: f64) {
         self.fullness.observe(fullness);
@@ -184,9 +239,17 @@ impl PolicyMetrics {
     /// Adds the requests that a proxy reported.
     pub fn reported(&self, report: &PolicyReport, now: Instant) {
         let PolicyReport {
-            admitted, refused, shadow_refused, missing_identity, store_error, ..
+            admitted,
+            refused,
+            shadow_refused,
+            marked,
+            missing_identity,
+            store_error,
+            ..
         } = *report;
-        let counts = [admitted, refused, shadow_refused, missing_identity, store_error];
+        // Many policies may be counted as one.
+        self.settles.store(report.settles && report.name == self.named.policy, Relaxed);
+        let counts = [admitted, refused, shadow_refused, marked, missing_identity, store_error];
         for (counter, count) in self.requests.iter().zip(counts) {
             counter.inc_by(count.min(MOST));
         }
@@ -207,7 +270,7 @@ impl PolicyMetrics {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         advance(&mut recent, now);
         let age = now.saturating_duration_since(recent.back()?.begun);
-        let mut counts: [Vec<u64>; 5] = Default::default();
+        let mut counts: [Vec<u64>; 6] = Default::default();
         for (index, column) in counts.iter_mut().enumerate() {
             let count = |step: &Step| step.counts.get(index).copied().unwrap_or_default();
             if recent.iter().any(|step| count(step) > 0) {
@@ -233,14 +296,14 @@ fn advance(recent: &mut VecDeque<Step>, now: Instant) {
             recent.pop_front();
         }
     }
-    if recent.iter().all(|step| step.counts == [0; 5]) {
+    if recent.iter().all(|step| step.counts == [0; 6]) {
         recent.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::{Mode, OnFailure};
+    use quotagate_quota::protocol::{Kind, Mode, OnFailure};
 
     use super::*;
 
@@ -250,16 +313,18 @@ mod tests {
         let report = |admitted| PolicyReport {
             name: "p".to_owned(),
             quota: 1,
-            kind: quotagate_quota::protocol::Kind::Fixed,
+            kind: Kind::Fixed,
             window_s: 1,
             stagger: false,
             mode: Mode::Enforce,
             on_failure: OnFailure::Allow,
             partition_by: None,
             tiers: false,
+            settles: false,
             admitted,
             refused: 5,
             shadow_refused: 5,
+            marked: 5,
             missing_identity: 1,
             store_error: 2,
         };
@@ -269,7 +334,7 @@ mod tests {
         metrics.reported(&report(20), at(4));
         metrics.reported(&report(50), at(12));
         let series = metrics.series(at(16)).unwrap();
-        let [admitted, refused, _, missing_identity, store_error] = &series.counts;
+        let [admitted, refused, _, _, missing_identity, store_error] = &series.counts;
         assert_eq!((admitted, refused), (&vec![30, 0, 50, 0], &vec![10, 0, 5, 0]));
         assert_eq!((missing_identity, store_error), (&vec![2, 0, 1, 0], &vec![4, 0, 2, 0]));
         assert_eq!(series.age_ms, 1000);

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quotagate_quota::protocol::{Grant, MAX_UNITS, Window};
+use quotagate_quota::protocol::{Grant, Kind, MAX_UNITS, SLICES};
 
 use quotagate_store::store::CheckedReservation;
 
@@ -27,7 +27,7 @@ pub struct Table {
 type Shard = HashMap<Box<str>, Seen>;
 
 /// The last known state of a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Units used.
     pub used: u64,
@@ -35,11 +35,13 @@ pub struct Seen {
     pub quota: u64,
     /// The quota that the reservation named, before any override; `None` once a dial has changed.
     pub asked: Option<u64>,
+    /// The kind of the window.
+    pub kind: Kind,
     /// Length of the window in seconds.
     pub window_s: u32,
-    /// The number of the window.
+    /// The number of the window. Sliding windows have none: a new number for each window's length.
     pub number: u64,
-    /// When it ends.
+    /// When it ends. If the window is sliding: when the last unit has returned for sure.
     pub end: Instant,
     /// When the reservation was answered.
     pub at: Instant,
@@ -57,14 +59,44 @@ pub enum Sight {
 }
 
 impl Seen {
+    fn new(ask: &CheckedReservation, grant: &Grant) -> Self {
+        let at = Instant::now();
+        let length = Duration::from_secs(ask.window_s.into());
+        let (number, left) = match ask.kind {
+            // The current slice reaches into the windows of one more slice.
+            Kind::Sliding => (grant.window / u64::from(SLICES), length + length / SLICES),
+            Kind::Fixed | Kind::Calendar(_) => {
+                (grant.window, Duration::from_millis(grant.reset_ms))
+            }
+        };
+        Self {
+            used: grant.used,
+            quota: grant.quota,
+            asked: Some(ask.quota),
+            kind: ask.kind.clone(),
+            window_s: if grant.window_s > 0 { grant.window_s } else { ask.window_s },
+            number,
+            end: at + left,
+            at,
+        }
+    }
+
+    /// Whether the policy has the same windows as then.
+    fn is_alike(&self, other: &Self) -> bool {
+        are_alike((&self.kind, self.window_s), (&other.kind, other.window_s))
+    }
+
     /// The used part of its quota.
     pub fn fullness(&self) -> f64 {
         if self.quota == 0 { 1.0 } else { self.used as f64 / self.quota as f64 }
     }
 }
 
-/// The number of every sliding window.
-pub const SLIDING: u64 = 0;
+/// Whether two windows are of one policy that has not changed: their kinds and their lengths in
+/// seconds. Windows of a calendar differ in length.
+pub fn are_alike(one: (&Kind, u32), other: (&Kind, u32)) -> bool {
+    one.0 == other.0 && (one.1 == other.1 || matches!(one.0, Kind::Calendar(_)))
+}
 
 /// A partition in the order of fullness, then of names.
 struct Ranked {
@@ -106,29 +138,17 @@ impl Table {
         if grant.quota >= MAX_UNITS {
             return Sight::Watched;
         }
-        let at = Instant::now();
-        let (used, quota) = (grant.used, grant.quota);
-        let (number, left, window_s) = match ask.window() {
-            // It has no end. Without further requests, nothing is used after its length.
-            window @ Window::Sliding(_) => (SLIDING, window.length(), window.seconds()),
-            Window::Fixed(_) | Window::Calendar(_) => (
-                grant.window,
-                Duration::from_millis(grant.reset_ms),
-                grant.window_s.max(ask.window_s),
-            ),
-        };
-        let end = at + left;
-        let asked = Some(ask.quota);
-        let seen = Seen { used, quota, asked, window_s, number, end, at };
+        let seen = Seen::new(ask, grant);
         let Some(mut shard) = self.shard(&ask.key) else { return Sight::NoRoom };
         let room = shard.len() < MAX_WATCHED / SHARDS;
         match shard.get_mut(ask.key.as_str()) {
             // An answer of the next window has overtaken this one.
-            Some(old) if old.window_s == seen.window_s && old.number > number => {}
+            Some(old) if old.is_alike(&seen) && old.number > seen.number => {}
             Some(old) => {
-                let old = std::mem::replace(old, seen);
                 // A busy partition reaches its next window before the next sweep.
-                if (old.window_s, old.number) != (seen.window_s, number) {
+                let ended = !old.is_alike(&seen) || old.number != seen.number;
+                let old = std::mem::replace(old, seen);
+                if ended {
                     return Sight::Ended(old.fullness());
                 }
             }
@@ -151,6 +171,15 @@ impl Table {
         }
     }
 
+    /// Names the partitions that have used more than their quota, and how many units more.
+    pub fn each_over(&self, mut over: impl FnMut(&str, u64)) {
+        for shard in &self.shards {
+            for (key, seen) in lock(shard).iter().filter(|(_, seen)| seen.used > seen.quota) {
+                over(key, seen.used - seen.quota);
+            }
+        }
+    }
+
     /// How many partitions are watched.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
@@ -158,12 +187,14 @@ impl Table {
 
     /// The last known state of a key.
     pub fn get(&self, key: &str) -> Option<Seen> {
-        self.shard(key)?.get(key).copied()
+        self.shard(key)?.get(key).cloned()
     }
 
-    /// The quota that the last reservation of a key named in the window with this number.
+    /// The quota that the last reservation of a key named in the window with this number, or in a
+    /// sliding window.
     pub fn asked(&self, key: &str, number: u64) -> Option<u64> {
-        self.get(key).filter(|seen| seen.number == number)?.asked
+        let is_current = |seen: &Seen| seen.kind == Kind::Sliding || seen.number == number;
+        self.get(key).filter(is_current)?.asked
     }
 
     /// Forgets the quotas that reservations named for keys that are `meant`.
@@ -201,7 +232,7 @@ impl Table {
                 if full {
                     best.pop();
                 }
-                best.push(Reverse(Ranked { fullness, key: key.clone(), seen: *seen }));
+                best.push(Reverse(Ranked { fullness, key: key.clone(), seen: seen.clone() }));
             }
         }
         let best = best.into_sorted_vec().into_iter();
@@ -221,12 +252,12 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 
 #[cfg(test)]
 mod tests {
-    use quotagate_quota::protocol::{Kind, Reservation};
+    use quotagate_quota::protocol::{Calendar, Reservation, Unit};
 
     use super::*;
 
-    fn see(table: &Table, partition: &str, used: u64, window: u64) -> Sight {
-        let ask = CheckedReservation::new(Reservation {
+    fn ask(partition: &str) -> Reservation {
+        Reservation {
             key: format!("d:p:{{{partition}}}"),
             kind: Kind::Fixed,
             window_s: 60,
@@ -237,11 +268,16 @@ mod tests {
             spare: 0,
             count_denied: false,
             shadow: false,
-        });
-        table.see(
-            &ask.unwrap(),
-            &Grant { window_s: 0, granted: 1, used, quota: 10, reset_ms: 60_000, window },
-        )
+        }
+    }
+
+    fn grant(used: u64, window: u64) -> Grant {
+        Grant { window_s: 0, granted: 1, used, quota: 10, reset_ms: 60_000, window }
+    }
+
+    fn see(table: &Table, partition: &str, used: u64, window: u64) -> Sight {
+        let ask = CheckedReservation::new(ask(partition));
+        table.see(&ask.unwrap(), &grant(used, window))
     }
 
     #[test]
@@ -279,6 +315,43 @@ mod tests {
             "an answer of the next window came first"
         );
         assert_eq!(see(&table, "a", 2, 8), Sight::Watched);
+    }
+
+    #[test]
+    fn sliding_window_is_seen_until_its_last_unit_has_returned() {
+        let (table, now) = (Table::default(), Instant::now());
+        let see = |used, slice| {
+            let ask = CheckedReservation::new(Reservation { kind: Kind::Sliding, ..ask("a") });
+            // The first unit returns soon.
+            let grant = Grant { reset_ms: 10, window: slice, ..grant(used, slice) };
+            table.see(&ask.unwrap(), &grant)
+        };
+        assert_eq!(see(3, 100), Sight::Watched);
+        assert_eq!(see(9, 119), Sight::Watched, "the next slice is no other window");
+        assert_eq!(see(5, 120), Sight::Ended(0.9), "fullness is recorded once a window");
+        assert_eq!(table.asked("d:p:{a}", 7), Some(10));
+        let after = |seconds| now + Duration::from_secs(seconds);
+        table.sweep(after(62), |_, _| panic!("its units may still count"));
+        assert_eq!(table.fullest(1, after(62), |_| true).len(), 1);
+        let mut ended = None;
+        table.sweep(after(64), |_, fullness| ended = Some(fullness));
+        assert_eq!((ended, table.len()), (Some(0.5), 0));
+    }
+
+    #[test]
+    fn day_is_followed_by_one_of_another_length() {
+        let table = Table::default();
+        let see = |used, number, window_s| {
+            let kind =
+                Kind::Calendar(Calendar { unit: Unit::Day, time_zone: "Europe/Berlin".into() });
+            let ask = CheckedReservation::new(Reservation { kind, window_s: 0, ..ask("a") });
+            table.see(&ask.unwrap(), &Grant { window_s, ..grant(used, number) })
+        };
+        assert_eq!(see(9, 1_000_000, 90_000), Sight::Watched);
+        assert_eq!(see(1, 1_090_000, 86_400), Sight::Ended(0.9));
+        assert_eq!(see(9, 1_000_000, 90_000), Sight::Watched, "an overtaken answer");
+        let seen = table.get("d:p:{a}").unwrap();
+        assert_eq!((seen.used, seen.window_s), (1, 86_400));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quotagate_operate::Operate;
 use quotagate_operate::api::{ClearDial, SetDial};
 use quotagate_quota::protocol::dials::{DialsReply, PolicyReport, Report};
-use quotagate_quota::protocol::{Mode, OnFailure};
+use quotagate_quota::protocol::{Kind, Mode, OnFailure};
 use quotagate_store::store::Store;
 
 /// A filter's report of these policies.
@@ -13,16 +13,18 @@ pub fn report(names: &[&str]) -> Vec<u8> {
     let policy = |name: &&str| PolicyReport {
         name: (*name).to_owned(),
         quota: 5,
-        kind: quotagate_quota::protocol::Kind::Fixed,
+        kind: Kind::Fixed,
         window_s: 3600,
         stagger: *name == "staggered",
         mode: Mode::Enforce,
         on_failure: OnFailure::Allow,
         partition_by: None,
         tiers: false,
+        settles: false,
         admitted: 1,
         refused: 0,
         shadow_refused: 0,
+        marked: 0,
         missing_identity: 0,
         store_error: 0,
     };

@@ -3,6 +3,7 @@
 
 mod dials;
 mod overrides;
+mod windows;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ async fn suite(store: Arc<dyn Store>) {
     overrides::refuses_invalid_overrides(&store).await;
     overrides::shows_and_resets_counters(&store).await;
     overrides::finds_composite_partitions(&store).await;
+    windows::operates_each_kind_of_window(&store).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,6 +30,8 @@ impl Config {
             policy.dialed_quota = dialed.quota;
             policy.on_failure = dialed.on_failure.unwrap_or(policy.on_failure);
             policy.is_overridden = dialed.is_overridden;
+            // An upstream may know the mark by the document, even while no policy marks.
+            config.marks |= policy.mode == Mode::Mark;
         }
         config
     }

@@ -34,10 +34,15 @@ pub use route::PerRoute;
 pub use store::StoreConfig;
 pub use template::{Piece, Template};
 
+use std::sync::Arc;
+
 pub use crate::document::fault::{Fault, Faults, element_path, member_path};
 
 use crate::document::names::Names;
 use crate::document::{At, Collector, Node, NonEmpty, ROOT, Type, envoy, object};
+use crate::protocol::Mode;
+use crate::request::allowance::Cost;
+use crate::request::index::Index;
 use crate::request::key::Digester;
 use access_log::LogFields;
 use identities::IdentityMap;
@@ -82,11 +87,16 @@ pub struct Config {
     /// The fields that the filter writes for access logs.
     pub access_log: Box<[LogField]>,
     pub(crate) digester: Digester,
+    /// Whether a policy marks requests, by the document or by a dial. If so, no request may bring
+    /// the mark along.
+    pub marks: bool,
+    /// Finds the policies of a request. Matchers never change.
+    pub(crate) index: Arc<Index>,
     warnings: Box<[Fault]>,
 }
 
 /// The most policies of a configuration.
-pub const MAX_POLICIES: usize = 64;
+pub const MAX_POLICIES: usize = 1024;
 /// The most identities of a configuration.
 pub const MAX_IDENTITIES: usize = 64;
 /// The most entries of a policy's `partition_by`.
@@ -126,6 +136,15 @@ impl Config {
         Self::of(&read(text)?)
     }
 
+    /// The same for a host that may have made the JSON of a `google.protobuf.Struct`. Its members
+    /// have no order, so the largest quota of a caller's tiers counts.
+    ///
+    /// # Errors
+    /// All faults of the text.
+    pub fn parse_unordered(text: &[u8]) -> Result<Self, Faults> {
+        Self::of(&envoy::unordered(read(text)?))
+    }
+
     fn of(value: &Value) -> Result<Self, Faults> {
         let collector = Collector::default();
         let config = Document::read(&Node::root(value, &collector));
@@ -136,6 +155,19 @@ impl Config {
     /// Warnings about values that are allowed but probably not what was meant.
     pub fn warnings(&self) -> &[Fault] {
         &self.warnings
+    }
+}
+
+impl Config {
+    /// Whether a policy reads the bodies of requests.
+    pub fn reads_request_bodies(&self) -> bool {
+        self.policies.iter().any(|policy| matches!(*policy.cost, Cost::RequestJson { .. }))
+    }
+
+    /// Whether a policy reads the bodies of responses.
+    pub fn reads_response_bodies(&self) -> bool {
+        let mut settles = self.policies.iter().filter_map(|policy| policy.settle.as_ref());
+        settles.any(|settle| settle.reads_body())
     }
 }
 
@@ -181,6 +213,8 @@ impl DocumentFields<'_> {
         Some(Config {
             domain: self.domain?.into(),
             store: self.store?,
+            index: Arc::new(Index::new(policies.iter().flatten().map(|policy| &*policy.matcher))),
+            marks: policies.iter().flatten().any(|policy| policy.mode == Mode::Mark),
             policies: policies?,
             response: self.response?,
             access_log: self.access_log?.into(),

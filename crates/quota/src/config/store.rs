@@ -65,9 +65,7 @@ impl Type for Share {
     type Out<'a> = f64;
 
     fn read(node: &Node<'_>) -> Option<f64> {
-        let decimal = |text: &&str| text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-        let written = || node.value().as_str().filter(decimal)?.parse().ok();
-        match node.value().as_f64().or_else(written) {
+        match node.decimal() {
             Some(share) if share > 0.0 && share <= 1.0 => Some(share),
             _ => {
                 node.fault(format!("must be a number above 0 and at most 1, is {}", node.shown()));

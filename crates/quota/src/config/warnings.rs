@@ -96,7 +96,8 @@ pub(super) fn quotas(policy: &Node<'_>, quota: u64, quotas: &Quotas, counting: &
         Allowance::Units(units) => Some(units),
         Allowance::Unlimited => None,
     });
-    let tiers = quotas.tiers.iter().flat_map(|tiers| tiers.quotas.values().copied());
+    let tiers =
+        quotas.tiers.iter().flat_map(|tiers| tiers.quotas.values().map(|(_, quota)| *quota));
     let most = overrides
         .chain(tiers)
         .chain(quotas.from.as_ref().map(|from| from.max))
@@ -106,7 +107,7 @@ pub(super) fn quotas(policy: &Node<'_>, quota: u64, quotas: &Quotas, counting: &
             "has no effect: workers do not prefetch from a quota below {LEAST_LEASED}",
         ));
     }
-    if let Cost::Fixed(cost) = counting.cost
+    if let Cost::Fixed(cost) = counting.cost.reserve
         && cost.get() > most
         && most > 0
     {

@@ -23,7 +23,7 @@ mod object;
 pub(crate) mod suggest;
 mod types;
 
-pub(crate) use node::{Collector, Node, ROOT};
+pub(crate) use node::{Collector, Node, ROOT, whole_from_float};
 #[cfg(feature = "schema")]
 pub(crate) use object::presence;
 pub(crate) use object::{Group, Object, field_name, field_type, object, one_of, read_field, words};

@@ -1,6 +1,6 @@
 //! A JSON value with its path, and the faults and warnings of a document.
 //!
-//! Every method that returns `None` has recorded a fault.
+//! Every method that returns `None` has recorded a fault, unless it says otherwise.
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
@@ -149,7 +149,7 @@ impl<'a> Node<'a> {
     /// digits.
     pub(crate) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let number = match self.value {
-            Value::Number(number) => number.as_u64().or_else(|| from_float(number.as_f64()?)),
+            Value::Number(number) => number.as_u64().or_else(|| whole_from_float(number.as_f64()?)),
             Value::String(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
                 digits.parse().ok()
             }
@@ -163,6 +163,13 @@ impl<'a> Node<'a> {
                 None
             }
         }
+    }
+
+    /// A number, perhaps with a fraction, or a string of one. Records no fault.
+    pub(crate) fn decimal(&self) -> Option<f64> {
+        let decimal = |text: &&str| text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        let written = || self.value.as_str().filter(decimal)?.parse().ok();
+        self.value.as_f64().or_else(written)
     }
 
     /// The choice that this word stands for.
@@ -218,7 +225,7 @@ impl<'a> Node<'a> {
 }
 
 /// The whole number that `float` holds exactly.
-fn from_float(float: f64) -> Option<u64> {
+pub(crate) fn whole_from_float(float: f64) -> Option<u64> {
     let most = crate::protocol::MAX_UNITS as f64;
     (float.fract() == 0.0 && (0.0..=most).contains(&float)).then_some(float as u64)
 }

@@ -42,8 +42,8 @@ pub struct Check {
     pub counter: Counter,
     /// The units.
     pub cost: NonZeroU64,
-    /// Whether the policy was enforced when the request arrived. Later dials do not change that.
-    pub enforced: bool,
+    /// The mode of the policy when the request arrived. Later dials do not change that.
+    pub mode: Mode,
 }
 
 /// A counter. Two reservations merge only if all fields are equal.
@@ -63,9 +63,14 @@ impl Check {
         config.policies.get(self.policy)
     }
 
-    /// Its policy in `config`, if that was enforced when the request arrived.
-    pub(crate) fn enforced_policy<'c>(&self, config: &'c Config) -> Option<&'c Policy> {
-        self.policy(config).filter(|_| self.enforced)
+    /// Its policy in `config`, if the request waits for that.
+    pub(crate) fn awaited_policy<'c>(&self, config: &'c Config) -> Option<&'c Policy> {
+        self.policy(config).filter(|_| self.mode.is_awaited())
+    }
+
+    /// Whether the policy may refuse the request.
+    pub fn enforced(&self) -> bool {
+        self.mode == Mode::Enforce
     }
 }
 
@@ -80,11 +85,13 @@ impl Hash for Counter {
 impl Config {
     /// Finds the counters that count `request`, in the order of the policies.
     ///
-    /// A policy in shadow mode never refuses. It does not apply if it finds no identity.
+    /// A policy that marks, or in shadow mode, never refuses. It does not apply if it finds no identity.
     pub fn evaluate(&self, request: &impl Request) -> Evaluation {
         let facts = Facts::new(request);
         let (mut checks, mut missing) = (Vec::new(), Vec::new());
-        for (index, policy) in self.policies.iter().enumerate() {
+        let mut candidates = self.index.candidates();
+        while let Some(index) = candidates.next(&facts) {
+            let Some(policy) = self.policies.get(index) else { break };
             if policy.mode == Mode::Off || !policy.matcher.matches(&facts) {
                 continue;
             }
@@ -104,8 +111,8 @@ impl Config {
                         policy.window.clone()
                     };
                     let counter = Counter { key, quota, window };
-                    let (cost, enforced) = (policy.cost.of(&facts), policy.mode == Mode::Enforce);
-                    checks.push(Check { policy: index, counter, cost, enforced });
+                    let (cost, mode) = (policy.cost.of(&facts), policy.mode);
+                    checks.push(Check { policy: index, counter, cost, mode });
                 }
                 Party::Denied if policy.mode == Mode::Enforce => {
                     missing.push(index);

@@ -59,7 +59,8 @@ pub struct Dial {
 /// The telemetry of a worker. The store shows it to operators and bases no decision on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Every policy of its configuration, those with `mode: off` included.
+    /// Every policy of its configuration, those with `mode: off` included. A worker with more than
+    /// 64 reports some of them at a time.
     pub policies: Vec<PolicyReport>,
     /// The counters that the worker refused most often without a call since its last report, at
     /// most [`MAX_REFUSALS`].
@@ -74,10 +75,10 @@ pub struct PolicyReport {
     pub name: String,
     /// Units per window, for a partition without another quota.
     pub quota: u64,
-    /// The kind of its window.
+    /// The kind of its window. Left out if it is fixed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub kind: Kind,
-    /// Length of its window in seconds; 0 for a calendar window.
+    /// Length of its window in seconds; 0, which is left out, for a calendar window.
     #[serde(default, skip_serializing_if = "is_default")]
     pub window_s: u32,
     /// Whether each partition's window is shifted by a time of its own.
@@ -93,6 +94,10 @@ pub struct PolicyReport {
     /// Whether a tier or `quota_from` can give a partition another quota.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tiers: bool,
+    /// Whether the real cost of a request replaces the reserved one, so that a counter may have
+    /// debt.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub settles: bool,
     /// Requests that it counted and that were let through.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub admitted: u64,
@@ -102,6 +107,9 @@ pub struct PolicyReport {
     /// Requests that it would have refused outside shadow mode.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shadow_refused: u64,
+    /// Requests that it marked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub marked: u64,
     /// Requests without an identity.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing_identity: u64,

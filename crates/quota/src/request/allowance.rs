@@ -47,6 +47,8 @@ pub(crate) struct Overrides {
 pub(crate) struct QuotaFrom {
     /// The fact that holds the quota.
     pub(crate) fact: Fact,
+    /// The same fact as a text of digits, if the document allows one.
+    pub(crate) digits: Option<Fact>,
     /// Larger quotas count as this.
     pub(crate) max: u64,
 }
@@ -56,8 +58,8 @@ pub(crate) struct QuotaFrom {
 pub(crate) struct Tiers {
     /// The fact that holds the name of the tier.
     pub(crate) fact: Fact,
-    /// The quotas by that name.
-    pub(crate) quotas: BTreeMap<Box<[u8]>, u64>,
+    /// The quotas by that name, and their positions in the document.
+    pub(crate) quotas: BTreeMap<Box<[u8]>, (usize, u64)>,
 }
 
 /// The units that a request takes.
@@ -72,6 +74,15 @@ pub(crate) enum Cost {
         /// The cost if the header is missing, or is not a whole number of at least 1.
         default: NonZeroU64,
         /// Larger costs count as this, and so does a cost given more than once. At least `default`.
+        max: Option<NonZeroU64>,
+    },
+    /// A number in the request's body, which is JSON, says how many.
+    RequestJson {
+        /// The name of the member of the top-level object.
+        member: Box<str>,
+        /// The cost if the body has no such whole number of at least 1, or is too long to be read.
+        default: NonZeroU64,
+        /// Larger costs count as this. At least `default`.
         max: Option<NonZeroU64>,
     },
 }
@@ -144,35 +155,34 @@ impl Overrides {
 
 impl QuotaFrom {
     fn quota<'c>(&'c self, facts: &Facts<'c>) -> Option<u64> {
-        match self.fact.lookup.look_up(facts) {
-            Found::Value(text) => {
-                let quota = match self.fact.value_type {
-                    // The text of a number above 2^53 - 1 is not an integer, although the number is
-                    // whole.
-                    Some(ValueType::Number) => whole(&text).or_else(|| large(&text)),
-                    _ => whole(&text),
-                };
-                quota.map(|quota| quota.min(self.max))
-            }
+        let value = |fact: &'c Fact| match fact.lookup.look_up(facts) {
+            Found::Value(text) => Some(text),
             Found::Missing | Found::Ambiguous => None,
-        }
+        };
+        let number = value(&self.fact).and_then(|text| match self.fact.value_type {
+            // The text of a number above 2^53 - 1 is not an integer, although the number is whole.
+            Some(ValueType::Number) => whole(&text).or_else(|| large(&text)),
+            _ => whole(&text),
+        });
+        // Eight digits are also the bytes of a number, but never of a whole one.
+        let digits = || value(self.digits.as_ref()?).and_then(|text| whole(&text));
+        Some(number.or_else(digits)?.min(self.max))
     }
 }
 
 impl Tiers {
     fn quota<'c>(&'c self, facts: &Facts<'c>) -> Option<u64> {
-        match self.fact.lookup.look_up(facts) {
-            Found::Value(name) => self.quotas.get(&*name).copied(),
-            Found::Missing | Found::Ambiguous => None,
-        }
+        let names = self.fact.lookup.look_up_all(facts);
+        let tiers = names.iter().filter_map(|name| self.quotas.get(&**name));
+        tiers.min().map(|(_, quota)| *quota)
     }
 }
 
 impl Cost {
-    /// The units that the request with these `facts` takes.
+    /// The units that the request with these `facts` takes, as long as its body is not read.
     pub(crate) fn of<'c>(&'c self, facts: &Facts<'c>) -> NonZeroU64 {
         match self {
-            Self::Fixed(cost) => *cost,
+            Self::Fixed(cost) | Self::RequestJson { default: cost, .. } => *cost,
             Self::Header { name, default, max } => {
                 let values = facts.header(name);
                 // A comma joins repeated values (RFC 9110).
@@ -184,6 +194,11 @@ impl Cost {
             }
         }
     }
+}
+
+/// The cost of a request whose body has this number for [`Cost::RequestJson`].
+pub(crate) fn of_body(number: u64, max: Option<NonZeroU64>) -> Option<NonZeroU64> {
+    NonZeroU64::new(number).map(|number| number.min(max.unwrap_or(MOST)))
 }
 
 /// At least as large as any quota.
@@ -201,7 +216,7 @@ fn units(text: &[u8]) -> Option<NonZeroU64> {
 }
 
 /// The number of these decimal digits. A number too long to hold is the largest.
-fn whole(text: &[u8]) -> Option<u64> {
+pub(crate) fn whole(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }

@@ -30,6 +30,14 @@ pub(crate) trait LookUp: fmt::Debug + Send + Sync {
     /// Looks it up in a request.
     fn look_up<'c>(&'c self, facts: &Facts<'c>) -> Found;
 
+    /// The value, or the elements of a list of values.
+    fn look_up_all<'c>(&'c self, facts: &Facts<'c>) -> Vec<Rc<[u8]>> {
+        match self.look_up(facts) {
+            Found::Value(value) => vec![value],
+            Found::Missing | Found::Ambiguous => Vec::new(),
+        }
+    }
+
     /// A value that a person wrote, in the spelling of [`look_up`](Self::look_up).
     ///
     /// # Errors

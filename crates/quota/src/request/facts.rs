@@ -21,10 +21,14 @@ pub(crate) struct Facts<'c> {
     address: OnceCell<Option<IpAddr>>,
     headers: Memo<&'c str, Rc<[Vec<u8>]>>,
     metadata: Memo<Member<'c>, Option<Rc<[u8]>>>,
+    lists: Memo<Member<'c>, Rc<[Rc<[u8]>]>>,
     attributes: Memo<&'static [&'static str], Option<Rc<[u8]>>>,
     /// By the address of the identity in memory.
     resolved: Memo<*const (), Resolved>,
 }
+
+/// The most elements of a list that are read.
+const MAX_ELEMENTS: usize = 64;
 
 /// The answers so far. They are few, so a search from the front is the fastest.
 type Memo<K, V> = RefCell<Vec<(K, V)>>;
@@ -70,6 +74,7 @@ impl<'c> Facts<'c> {
             address: OnceCell::new(),
             headers: RefCell::default(),
             metadata: RefCell::default(),
+            lists: RefCell::default(),
             attributes: RefCell::default(),
             resolved: RefCell::default(),
         }
@@ -120,6 +125,22 @@ impl<'c> Facts<'c> {
         self.route.get_or_init(|| present(self.request.route_name())).as_deref()
     }
 
+    /// The path, if it was needed before.
+    pub(crate) fn known_path(&self) -> Option<Option<&[u8]>> {
+        self.target.get()?;
+        Some(self.path())
+    }
+
+    /// The host, if it was needed before.
+    pub(crate) fn known_host(&self) -> Option<Option<&[u8]>> {
+        self.host.get().map(Option::as_deref)
+    }
+
+    /// The name of the Envoy route, if it was needed before.
+    pub(crate) fn known_route(&self) -> Option<Option<&[u8]>> {
+        self.route.get().map(Option::as_deref)
+    }
+
     /// The client's address. An IPv4 address in IPv6 form is an IPv4 address. `None` for a Unix
     /// socket.
     pub(crate) fn address(&self) -> Option<IpAddr> {
@@ -145,6 +166,19 @@ impl<'c> Facts<'c> {
     pub(crate) fn metadata(&self, filter: &'c str, path: &'c [Box<str>]) -> Option<Rc<[u8]>> {
         remember(&self.metadata, (filter, path), || {
             present(self.request.metadata(filter, path)).map(Rc::from)
+        })
+    }
+
+    /// The first elements of a list in dynamic metadata, as the host's bytes.
+    /// Empty if it is no list.
+    pub(crate) fn elements(&self, filter: &'c str, path: &'c [Box<str>]) -> Rc<[Rc<[u8]>]> {
+        remember(&self.lists, (filter, path), || {
+            let element = |position: usize| {
+                let last = position.to_string().into_boxed_str();
+                let path: Vec<Box<str>> = path.iter().cloned().chain([last]).collect();
+                self.request.metadata(filter, &path).map(Rc::from)
+            };
+            (0..MAX_ELEMENTS).map_while(element).collect()
         })
     }
 
@@ -200,7 +234,7 @@ fn parse_address(text: &[u8]) -> Option<IpAddr> {
 }
 
 /// Without the spaces and tabs at both ends.
-pub(super) fn trim(mut text: &[u8]) -> &[u8] {
+pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
         text = rest;
     }

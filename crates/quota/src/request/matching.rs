@@ -8,8 +8,8 @@ use crate::request::path;
 /// Longest text, in bytes, that an expression is matched against. Matching may cost 125 ns a byte,
 /// before any quota is checked.
 ///
-/// A longer text counts as matched. So the policy applies, and a long path or header does not
-/// bypass it.
+/// A longer text is in doubt, and the policy applies: the text counts as matched, and under `not`
+/// as not matched. So a long path or header does not bypass a policy.
 pub(crate) const MAX_MATCHED: usize = 2048;
 
 /// Conditions that must all hold; without any, every request matches.
@@ -28,6 +28,8 @@ pub(crate) struct Matcher {
     pub(crate) headers: Vec<HeaderCondition>,
     /// The name of the Envoy route is one of these; empty is any.
     pub(crate) routes: Vec<Box<str>>,
+    /// None of its conditions may hold. It has at least one, and no `not` of its own.
+    pub(crate) not: Option<Box<Matcher>>,
 }
 
 /// A condition on the normalized path, without query string and fragment. Patterns are normalized
@@ -84,35 +86,71 @@ pub(crate) enum ValuePattern {
     Absent,
 }
 
+/// What a text counts as that is too long for an expression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    Matches,
+    Fails,
+}
+
 impl Matcher {
     pub(crate) fn matches<'c>(&'c self, facts: &Facts<'c>) -> bool {
-        let among_methods = || {
-            facts.method().is_some_and(|method| self.methods.iter().any(|m| m.as_bytes() == method))
-        };
-        let among_hosts =
-            || facts.host().is_some_and(|host| self.hosts.iter().any(|h| h.matches(host)));
-        let among_routes =
-            || facts.route().is_some_and(|route| self.routes.iter().any(|r| r.as_bytes() == route));
+        const DOUBT: Doubt = Doubt::Matches;
         // Path parameters do not bypass a policy, whether the upstream knows them or not.
         let on_path = |pattern: &PathPattern| {
-            facts.path().is_some_and(|path| pattern.matches(path))
-                || facts.other_readings().iter().any(|path| pattern.matches(path))
+            facts.path().is_some_and(|path| pattern.matches(path, DOUBT))
+                || facts.other_readings().iter().any(|path| pattern.matches(path, DOUBT))
         };
-        (self.methods.is_empty() || among_methods())
+        (self.methods.is_empty() || self.among_methods(facts))
             && self.path.as_ref().is_none_or(on_path)
-            && (self.hosts.is_empty() || among_hosts())
-            && self.headers.iter().all(|header| header.value.matches(&facts.header(&header.name)))
-            && (self.routes.is_empty() || among_routes())
+            && (self.hosts.is_empty() || self.among_hosts(facts))
+            && self.headers.iter().all(|header| header.holds(facts, DOUBT))
+            && (self.routes.is_empty() || self.among_routes(facts))
+            && self.not.as_ref().is_none_or(|not| !not.holds_somewhere(facts))
+    }
+
+    /// Whether one of its conditions holds, beyond doubt: a `not` with this matcher then keeps the
+    /// policy from applying.
+    fn holds_somewhere<'c>(&'c self, facts: &Facts<'c>) -> bool {
+        const DOUBT: Doubt = Doubt::Fails;
+        // An upstream may know the path by any of its readings.
+        let on_path = |pattern: &PathPattern| {
+            facts.path().is_some_and(|path| pattern.matches(path, DOUBT))
+                && facts.other_readings().iter().all(|path| pattern.matches(path, DOUBT))
+        };
+        (!self.methods.is_empty() && self.among_methods(facts))
+            || self.path.as_ref().is_some_and(on_path)
+            || (!self.hosts.is_empty() && self.among_hosts(facts))
+            || self.headers.iter().any(|header| header.holds(facts, DOUBT))
+            || (!self.routes.is_empty() && self.among_routes(facts))
+    }
+
+    fn among_methods(&self, facts: &Facts<'_>) -> bool {
+        facts.method().is_some_and(|method| self.methods.iter().any(|m| m.as_bytes() == method))
+    }
+
+    fn among_hosts(&self, facts: &Facts<'_>) -> bool {
+        facts.host().is_some_and(|host| self.hosts.iter().any(|h| h.matches(host)))
+    }
+
+    fn among_routes(&self, facts: &Facts<'_>) -> bool {
+        facts.route().is_some_and(|route| self.routes.iter().any(|r| r.as_bytes() == route))
+    }
+}
+
+impl HeaderCondition {
+    fn holds<'c>(&'c self, facts: &Facts<'c>, doubt: Doubt) -> bool {
+        self.value.matches(&facts.header(&self.name), doubt)
     }
 }
 
 impl PathPattern {
-    fn matches(&self, path: &[u8]) -> bool {
+    fn matches(&self, path: &[u8], doubt: Doubt) -> bool {
         match self {
             Self::Exact(text) => path::without_slash(path) == &**text,
             Self::Prefix(text) => path.starts_with(text),
             Self::Suffix(text) => path.ends_with(text),
-            Self::Regex(regex) => regex.matches(path),
+            Self::Regex(regex) => regex.matches_any(&[path], doubt),
         }
     }
 }
@@ -128,23 +166,22 @@ impl WholeRegex {
         Ok(Self(Box::new(Regex::new(&format!(r"\A(?:{text})\z"))?)))
     }
 
-    fn matches(&self, text: &[u8]) -> bool {
-        self.matches_any(&[text])
-    }
-
-    /// Whether it matches one of `texts`, or `texts` have more than [`MAX_MATCHED`] bytes together.
-    fn matches_any(&self, texts: &[impl AsRef<[u8]>]) -> bool {
-        texts.iter().map(|text| text.as_ref().len()).sum::<usize>() > MAX_MATCHED
-            || texts.iter().any(|text| self.0.is_match(&String::from_utf8_lossy(text.as_ref())))
+    /// Whether it matches one of `texts`. In doubt if they have more than [`MAX_MATCHED`] bytes
+    /// together.
+    fn matches_any(&self, texts: &[impl AsRef<[u8]>], doubt: Doubt) -> bool {
+        if texts.iter().map(|text| text.as_ref().len()).sum::<usize>() > MAX_MATCHED {
+            return doubt == Doubt::Matches;
+        }
+        texts.iter().any(|text| self.0.is_match(&String::from_utf8_lossy(text.as_ref())))
     }
 }
 
 impl ValuePattern {
-    fn matches(&self, values: &[Vec<u8>]) -> bool {
+    fn matches(&self, values: &[Vec<u8>], doubt: Doubt) -> bool {
         match self {
             Self::Exact(text) => values.iter().any(|value| value == text.as_bytes()),
             Self::Prefix(text) => values.iter().any(|value| value.starts_with(text.as_bytes())),
-            Self::Regex(regex) => regex.matches_any(values),
+            Self::Regex(regex) => regex.matches_any(values, doubt),
             Self::Present => !values.is_empty(),
             Self::Absent => values.is_empty(),
         }
@@ -182,20 +219,23 @@ mod tests {
     #[test]
     fn paths_match_byte_by_byte() {
         let exact = |text: &str| PathPattern::Exact(text.as_bytes().into());
-        assert!(exact("/a").matches(b"/a"));
-        assert!(exact("/a").matches(b"/a/"));
-        assert!(!exact("/a").matches(b"/a/b"));
-        assert!(exact("/").matches(b"/"));
-        assert!(PathPattern::Prefix((*b"/api/").into()).matches(b"/api/\xff"));
-        assert!(!PathPattern::Prefix((*b"/api/").into()).matches(b"/api"));
-        assert!(PathPattern::Suffix((*b".png").into()).matches(b"/\xff.png"));
-        assert!(exact("/k\u{e4}se").matches(b"/k\xc3\xa4se"));
-        assert!(!exact("/\u{fffd}").matches(b"/\xff"));
+        let matches = |pattern: PathPattern, path: &[u8]| pattern.matches(path, Doubt::Matches);
+        assert!(matches(exact("/a"), b"/a"));
+        assert!(matches(exact("/a"), b"/a/"));
+        assert!(!matches(exact("/a"), b"/a/b"));
+        assert!(matches(exact("/"), b"/"));
+        assert!(matches(PathPattern::Prefix((*b"/api/").into()), b"/api/\xff"));
+        assert!(!matches(PathPattern::Prefix((*b"/api/").into()), b"/api"));
+        assert!(matches(PathPattern::Suffix((*b".png").into()), b"/\xff.png"));
+        assert!(matches(exact("/k\u{e4}se"), b"/k\xc3\xa4se"));
+        assert!(!matches(exact("/\u{fffd}"), b"/\xff"));
     }
 
     #[test]
     fn an_expression_matches_whole_texts() {
-        let matches = |regex, text: &[u8]| WholeRegex::new(regex).unwrap().matches(text);
+        let matches = |regex, text: &[u8]| {
+            WholeRegex::new(regex).unwrap().matches_any(&[text], Doubt::Matches)
+        };
         assert!(matches("/a|/b", b"/b"));
         assert!(!matches("/a|/b", b"/bc"));
         assert!(!matches("/a|/b", b"x/a"));
@@ -211,16 +251,24 @@ mod tests {
     }
 
     #[test]
-    fn a_text_too_long_for_an_expression_counts_as_matched() {
+    fn a_text_too_long_for_an_expression_is_in_doubt() {
         let regex = WholeRegex::new("/a.*").unwrap();
-        for (len, matched) in [(MAX_MATCHED, false), (MAX_MATCHED + 1, true), (60_000, true)] {
-            assert_eq!(regex.matches(&vec![b'b'; len]), matched, "{len}");
+        for doubt in [Doubt::Matches, Doubt::Fails] {
+            let matched = doubt == Doubt::Matches;
+            let matches = |text: &[u8]| regex.matches_any(&[text], doubt);
+            assert!(!matches(&[b'b'; MAX_MATCHED]));
+            assert!(matches(&[b"/a", &[b'b'; MAX_MATCHED - 2][..]].concat()));
+            for len in [MAX_MATCHED + 1, 60_000] {
+                assert_eq!(matches(&vec![b'b'; len]), matched, "{len}");
+                assert_eq!(matches(&[b"/a".as_slice(), &vec![b'b'; len]].concat()), matched);
+            }
         }
-        assert!(regex.matches(&[b"/a", &[b'b'; MAX_MATCHED - 2][..]].concat()));
         let values = |len: usize| vec![vec![b'b'; len / 2]; 2];
         let pattern = ValuePattern::Regex(regex);
-        assert!(!pattern.matches(&values(MAX_MATCHED)));
-        assert!(pattern.matches(&values(MAX_MATCHED + 2)), "all values of a header together");
+        assert!(!pattern.matches(&values(MAX_MATCHED), Doubt::Matches));
+        let together = "all values of a header together";
+        assert!(pattern.matches(&values(MAX_MATCHED + 2), Doubt::Matches), "{together}");
+        assert!(!pattern.matches(&values(MAX_MATCHED + 2), Doubt::Fails), "{together}");
     }
 
     #[test]
@@ -246,7 +294,7 @@ mod tests {
             (regex(".*"), &[], false),
         ] {
             let values: Vec<Vec<u8>> = values.iter().map(|value| value.to_vec()).collect();
-            assert_eq!(pattern.matches(&values), holds, "{pattern:?} {values:?}");
+            assert_eq!(pattern.matches(&values, Doubt::Matches), holds, "{pattern:?} {values:?}");
         }
     }
 }

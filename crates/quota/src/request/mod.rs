@@ -5,6 +5,7 @@ pub(crate) mod fact;
 pub(crate) mod facts;
 pub(crate) mod host;
 pub(crate) mod identity;
+pub(crate) mod index;
 pub(crate) mod key;
 pub(crate) mod matching;
 pub mod naming;

@@ -12,8 +12,11 @@ use super::headers::{quota_headers, seconds_until};
 use super::{Answer, Header, Now, RATE_LIMITED};
 use crate::config::{Config, Piece, Template};
 use crate::decision::{Decision, Refusal, Standing};
+use crate::mark::EXCEEDED;
 use crate::time::Monotonic;
 
+/// The grpc-status INVALID_ARGUMENT.
+const INVALID_ARGUMENT: i32 = 3;
 /// The grpc-status RESOURCE_EXHAUSTED.
 const EXHAUSTED: i32 = 8;
 /// The grpc-status UNAVAILABLE.
@@ -87,6 +90,14 @@ pub fn unavailable() -> Answer<'static> {
         Some(1000),
         "quotagate_store_unavailable",
     )
+}
+
+/// The answer to a client that sent the mark of an exceeded quota, if a policy needs the route. The
+/// route was chosen by that mark, and this host cannot tell what it would be without.
+pub fn marked_by_client() -> Answer<'static> {
+    let detail = format!("The request must not have the header {EXCEEDED}.");
+    let header = ("cache-control", Cow::from("no-store"));
+    plain("Bad Request", 400, INVALID_ARGUMENT, detail, header, None, "quotagate_marked_by_client")
 }
 
 /// A problem that says no more than its status.

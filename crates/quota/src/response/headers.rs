@@ -1,7 +1,7 @@
 //! The families of quota headers (`response.headers`).
 //!
 //! `ietf` lists every policy (Structured Fields); the others show only the tightest one. Policies
-//! in shadow mode never show. Numbers are units and whole seconds. Structured Fields cap them at
+//! that mark, or in shadow mode, never show. Numbers are units and whole seconds. Structured Fields cap them at
 //! 999,999,999,999,999, the largest Integer there.
 
 use std::borrow::Cow;
@@ -72,7 +72,7 @@ impl<'s> Shown<'s> {
             return None;
         }
         let enforced: Vec<&Standing> =
-            standings.iter().filter(|standing| standing.enforced).collect();
+            standings.iter().filter(|standing| standing.enforced()).collect();
         let tightest = tightest(enforced.iter().copied())?;
         Some(Self { config, enforced, tightest, now: now() })
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::time::Monotonic;
 
-pub use answers::{answer, missing_identity, unavailable};
+pub use answers::{answer, marked_by_client, missing_identity, unavailable};
 pub(crate) use headers::used;
 pub use headers::{quota_headers, response_headers, tightest};
 pub use upstream::Upstream;

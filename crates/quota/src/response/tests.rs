@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::config::Config;
 use crate::decision::{Admission, Balance, Decision, Refusal, Standing, Uncounted};
+use crate::protocol::Mode;
 
 const NOW: Now = Now {
     monotonic: Monotonic::new(Duration::from_millis(1_500)),
@@ -31,10 +32,11 @@ fn at(ms: u64) -> Monotonic {
 }
 
 fn standing(policy: usize, quota: u64, remaining: u64, resets: Monotonic) -> Standing {
-    let (key, granted, enforced) = ("shop:p:{*}".into(), remaining > 0, policy != SHADOW);
+    let (key, granted) = ("shop:p:{*}".into(), remaining > 0);
+    let mode = if policy == SHADOW { Mode::Shadow } else { Mode::Enforce };
     let window_s = if policy == DAILY { 86_400 } else { 60 };
     let balance = Balance { quota, remaining, resets, window_s };
-    Standing { policy, key, granted, enforced, balance }
+    Standing { policy, key, granted, mode, balance }
 }
 
 fn standings() -> Vec<Standing> {

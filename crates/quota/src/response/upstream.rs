@@ -1,5 +1,5 @@
-//! Quota headers that the upstream's response already has, because another limiter is behind this
-//! one.
+//! The response of an upstream, as far as policies read it; and the quota headers that it already
+//! has, because another limiter is behind this one.
 
 use crate::config::Family;
 
@@ -13,6 +13,29 @@ pub trait Upstream {
 
     /// The values of the header of this lower-case name, line by line.
     fn header(&self, name: &str) -> Vec<Vec<u8>>;
+
+    /// The values of the trailer of this lower-case name, line by line. Asked for only when the
+    /// trailers have come.
+    fn trailer(&self, _name: &str) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+
+    /// A member of the stream's dynamic metadata: the value at `path` below the namespace `filter`,
+    /// as the host's raw bytes: eight of a number (IEEE 754, little-endian), or a text.
+    fn metadata(&self, _filter: &str, _path: &[Box<str>]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// No response: the host has none, or cannot show it any more.
+impl Upstream for () {
+    fn status(&self) -> Option<u16> {
+        None
+    }
+
+    fn header(&self, _name: &str) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
 }
 
 /// Whose fields of a family the client gets.

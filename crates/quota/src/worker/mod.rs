@@ -3,7 +3,7 @@
 //! | part | owns |
 //! | --- | --- |
 //! | `requests` | requests from their arrival until their decision is taken |
-//! | `submit`, `settle` | the decision: on arrival, or after a call |
+//! | `submit`, `decide` | the decision: on arrival, or after a call |
 //! | `call` | calls to the store: batches, grants, refunds, the breaker, how calls fail |
 //! | `known` | counters that are spent, counters kept while the store fails, the store's clock |
 //! | `lease` | units that the worker prefetches |
@@ -11,11 +11,11 @@
 //! | `telemetry` | metrics, log lines, reports |
 
 mod call;
+mod decide;
 pub(crate) mod known;
 mod lease;
 mod overrides;
 mod requests;
-mod settle;
 mod submit;
 mod telemetry;
 #[cfg(test)]
@@ -74,7 +74,8 @@ pub const MAX_WAITING: usize = 8192;
 /// 6. Now and then: add what [`take_tally`](Self::take_tally) returns to the metrics.
 ///
 /// A client that leaves while its request waits is [cancelled](Self::cancel). Units that an answer
-/// does not spend are [refunded](Self::refund).
+/// does not spend are [refunded](Self::refund), and a cost that is known only after the response is
+/// [settled](Self::settle).
 ///
 /// # Guarantees
 ///
@@ -97,6 +98,7 @@ pub const MAX_WAITING: usize = 8192;
 /// use quotagate_quota::config::Config;
 /// use quotagate_quota::decision::Decision;
 /// use quotagate_quota::evaluate::{Check, Counter};
+/// use quotagate_quota::protocol::Mode;
 /// use quotagate_quota::time::Monotonic;
 /// use quotagate_quota::worker::{AnsweredBy, CallEnd, Submitted, Worker};
 ///
@@ -109,7 +111,7 @@ pub const MAX_WAITING: usize = 8192;
 /// // A request arrives. Adapters get the checks from `Config::evaluate`.
 /// let window = worker.arrives(at(0)).policies[0].window;
 /// let counter = Counter { key: "shop:all:{*}".into(), quota: 5, window };
-/// let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, enforced: true };
+/// let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, mode: Mode::Enforce };
 /// assert!(matches!(worker.submit("request 1", vec![check], at(0)), Submitted::Waiting(_)));
 ///
 /// // Its call leaves, and the store answers.
@@ -283,7 +285,7 @@ impl<W> Worker<W> {
             ledger.refunded(counter, units.window, units.amount, now);
             refunds.add(counter, units);
         });
-        self.calls.refunds_due = !self.calls.refunds.is_empty();
+        self.calls.adjustments_due = self.calls.has_adjustments();
         self.calls.refills_due = self.leases.refill_is_due(now);
         self.telemetry.notices.tick(now);
         self.tick_dials(now);
@@ -314,6 +316,22 @@ impl<W> Worker<W> {
     pub fn refund(&mut self, held: Vec<Held>, now: Monotonic) {
         for Held { counter, units, .. } in held {
             self.take_back(&counter, units, now);
+        }
+    }
+
+    /// Replaces the reserved cost of a request by its real one: the worker refunds the rest, or
+    /// charges what is missing. Pass each `Held` only once.
+    ///
+    /// A charge is sent once and never refused. If it is lost, the reservation stands.
+    pub fn settle(&mut self, held: Held, cost: u64, now: Monotonic) {
+        let Held { counter, units, .. } = held;
+        let reserved = units.amount;
+        if cost <= reserved {
+            self.take_back(&counter, units.of(reserved - cost), now);
+        } else {
+            let charge = units.of(cost - reserved);
+            self.known.ledger.charged(&counter, charge.window, charge.amount, now);
+            self.calls.charges.add(&counter, charge);
         }
     }
 

@@ -49,7 +49,7 @@ pub(super) struct Want {
 /// How far a request is with one policy.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
-    /// Not decided. While a request is being settled: the store has not counted it.
+    /// Not decided. While a request is being decided: the store has not counted it.
     Open,
     /// Its units are in [`Want::taken`].
     Taken,

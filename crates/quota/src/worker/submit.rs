@@ -1,14 +1,15 @@
 //! A request arrives: the worker decides it with known counters and leased units, or lets it wait
 //! for a call.
 
+use super::decide::{standing, uncounted};
 use super::known::RuntimeOverrides;
 use super::lease::Extent;
 use super::requests::{Stage, Waiter, Want};
-use super::settle::{held, standing, uncounted};
 use super::{Submitted, Ticket, Worker};
-use crate::config::{Count, Precision};
+use crate::config::{Policy, Precision};
 use crate::decision::{Admission, Balance, Decision, Refusal, Standing, Units};
 use crate::evaluate::Check;
+use crate::protocol::Mode;
 use crate::time::Monotonic;
 
 /// Whether the store must be asked about a request.
@@ -46,7 +47,7 @@ impl<W> Worker<W> {
         let deadline = now + self.config.store.timeout;
         let mut wants = self.wants(checks, &admission.standings, deadline, now);
         if !self.may_wait(now) {
-            let decision = self.settle(&mut wants, None, now);
+            let decision = self.decide(&mut wants, None, now);
             self.telemetry.count_wants(&wants);
             return Submitted::Decided(decision);
         }
@@ -79,7 +80,7 @@ impl<W> Worker<W> {
         checks.retain(|check| admission.standings.iter().all(|known| known.policy != check.policy));
         let mut wants: Vec<Want> = checks.into_iter().map(Want::from).collect();
         if !self.may_wait(now) {
-            if let Decision::Admit(failed) = self.settle(&mut wants, None, now) {
+            if let Decision::Admit(failed) = self.decide(&mut wants, None, now) {
                 admission.join(failed);
             }
             self.telemetry.count_wants(&wants);
@@ -109,11 +110,11 @@ impl<W> Worker<W> {
         known.admission.standings.reserve_exact(checks.len());
         for check in checks {
             if let Some((units, balance)) = self.take_leased(check, now, now) {
-                known.admission.held.extend(held(check, units, &self.config));
+                known.admission.hold(check, units, &self.config);
                 known.admission.standings.push(standing(check, true, balance));
             } else if let Some(balance) = self.refuses(check, now) {
                 known.admission.standings.push(standing(check, false, balance));
-                if check.enforced {
+                if check.enforced() {
                     known.refused_until = known.refused_until.max(Some(balance.resets));
                 }
             } else {
@@ -149,8 +150,8 @@ impl<W> Worker<W> {
 
     /// A shadow policy asks in passing, unless the request must hold its units.
     fn asks(&self, check: &Check) -> Asks {
-        let counts_all = check.policy(&self.config).is_none_or(|policy| policy.count == Count::All);
-        if !check.enforced && counts_all { Asks::InPassing } else { Asks::Yes }
+        let holds = check.policy(&self.config).is_some_and(Policy::holds);
+        if !check.mode.is_awaited() && !holds { Asks::InPassing } else { Asks::Yes }
     }
 
     /// Refuses a request. It spends no units of the policies that would admit it.
@@ -165,7 +166,8 @@ impl<W> Worker<W> {
                 self.leases.undo(&check.counter, check.cost.get());
             }
         }
-        standings.retain(|standing| !standing.granted);
+        // A request that is refused is not marked.
+        standings.retain(|standing| !standing.granted && standing.mode != Mode::Mark);
         self.telemetry.count_standings(&standings);
         Refusal { standings, until }
     }

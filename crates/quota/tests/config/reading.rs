@@ -45,6 +45,8 @@ fn every_field_is_read() {
             ("leased", 100_000, 1, true, Mode::Enforce, OnFailure::Deny),
             ("leased-as-usual", 100_000, 1, false, Mode::Enforce, OnFailure::Local),
             ("textbook", 100, 60, false, Mode::Enforce, OnFailure::Deny),
+            ("tokens", 10_000, 3600, false, Mode::Enforce, OnFailure::Deny),
+            ("queries", 1000, 3600, false, Mode::Enforce, OnFailure::Deny),
         ]
     );
     let counting: BTreeMap<_, _> = config
@@ -71,6 +73,7 @@ fn every_field_is_read() {
             ("textbook", (Count::All, true, Precision::Exact)),
         ])
     );
+    assert!(config.reads_request_bodies() && config.reads_response_bodies());
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Invariants 1, 2 and 4 against hostile bytes in configurations, requests and replies of the
-//! store.
+//! Invariants 1, 2 and 4 against hostile bytes in configurations, requests, replies of the store
+//! and bodies.
 //!
 //! Each module named in `fuzz` has a `check` that builds a case from plain bytes, through the
 //! public interface only. These tests feed it random bytes. The targets in `fuzz/` of the source
@@ -12,6 +12,7 @@ mod config;
 mod keys;
 mod policy;
 mod reply;
+mod usage;
 mod world;
 
 use proptest::collection::vec;
@@ -49,6 +50,11 @@ fn fuzz_key_invariant_4_keys_are_injective_and_read_back() {
 #[test]
 fn fuzz_reply_invariants_1_and_2_hold_for_every_store_answer() {
     fuzz(600, reply::check);
+}
+
+#[test]
+fn fuzz_usage_is_the_same_for_every_way_to_cut_a_body() {
+    fuzz(400, usage::check);
 }
 
 #[test]

@@ -246,7 +246,7 @@ impl World {
         let ending = *choices.of(&[Answered::Abandoned, head(200), head(401)]);
         let back = admission.answered(ending, &self.config);
         let enforced =
-            |policy| admission.standings.iter().any(|s| s.policy == policy && s.enforced);
+            |policy| admission.standings.iter().any(|s| s.policy == policy && s.enforced());
         for held in back.iter().filter(|held| enforced(held.policy)) {
             self.units.entry(held.counter.key.to_string()).or_default().spent -= held.units.amount;
         }
@@ -291,7 +291,7 @@ impl World {
         let Decision::Admit(admission) = decision else { return };
         if self.closed {
             assert_eq!(admission.uncounted, None);
-            for check in checks.iter().filter(|check| check.enforced) {
+            for check in checks.iter().filter(|check| check.enforced()) {
                 let units = self.units.entry(check.counter.key.to_string()).or_default();
                 units.spent += check.cost.get();
             }

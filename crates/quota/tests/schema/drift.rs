@@ -101,7 +101,10 @@ const READER_ALONE: &[(&str, &str)] = &[
     ("policies[0].partition_by[0]", "knows the identities"),
     ("policies[0].match.path.regex", "compiles expressions"),
     ("policies[0].match.headers[0].regex", "compiles expressions"),
+    ("policies[0].match.not.path.regex", "compiles expressions"),
+    ("policies[0].match.not.headers[0].regex", "compiles expressions"),
     ("policies[0].overrides[0].network", "computes with addresses"),
+    ("policies[0].cost.settle[0].usage", "adds weights"),
 ];
 
 /// Texts, with and without a meaning in some field.
@@ -159,6 +162,13 @@ fn faults_at(place: &Place, value: Value) -> Vec<Fault> {
 fn base(place: &Place) -> Value {
     let path = place.path();
     let raw = path.ends_with(".value");
+    let cost = if path.ends_with(".if_missing") {
+        json!({"reserve": 1, "settle": [{"usage": "total"}]})
+    } else if path.contains(".cost.settle") {
+        json!({"reserve": 1})
+    } else {
+        json!(1)
+    };
     let inside = ["store.redis", "store.password_file", "store.prefix"].contains(&path.as_str());
     json!({
         "domain": "d",
@@ -169,6 +179,7 @@ fn base(place: &Place) -> Value {
             "partition_by": ["caller"],
             "quota": 1,
             "window": "1s",
+            "cost": cost,
             "precision": if path.contains(".lease") { "lease" } else { "exact" },
         }],
         "response": {"denied": {"body": "{}"}},
@@ -211,6 +222,9 @@ const PARENTS: &[(&str, &str)] = &[
     ("policies[0].quota_from.metadata", r#"{"filter": "a", "path": ["b"]}"#),
     ("policies[0].tiers", r#"{"source": {"jwt": {"claim": "a"}}, "quotas": {"a": 1}}"#),
     ("policies[0].cost.header", r#"{"name": "a"}"#),
+    ("policies[0].cost", r#"{"reserve": 1, "settle": [{"usage": "total"}]}"#),
+    ("policies[0].cost.reserve.header", r#"{"name": "a"}"#),
+    ("policies[0].cost.settle[0].usage", r#"{"input": 1, "output": 1}"#),
     ("policies[0].count", r#"{"status": [401]}"#),
     ("policies[0].window", r#"{"calendar": "day"}"#),
     ("policies[0].lease", "{}"),

@@ -17,6 +17,7 @@ use crate::control::{
     Snapshot, Upsert, has_entry,
 };
 use crate::store::StoreError;
+use crate::window::CounterId;
 
 /// What operators changed.
 #[derive(Default)]
@@ -138,7 +139,9 @@ impl Memory {
                 let counter = shard.get(key).and_then(|held| {
                     held.iter().find(|counter| counter.id == id && now < counter.end())
                 });
-                (counter.map(|counter| counter.used(now).to_string()), None)
+                let ends = counter.filter(|_| matches!(id, CounterId::Sliding(_)));
+                let left = ends.map(|counter| counter.end().saturating_sub(now));
+                (counter.map(|counter| counter.used(now).to_string()), left)
             }
         };
         let ttl_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));

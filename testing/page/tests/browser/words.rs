@@ -9,16 +9,48 @@ use serde_json::{Value, json};
 
 /// The page of a store whose policy `per-caller` has these `partition_by` and `tiers`.
 fn opened(partition_by: Value, tiers: bool) -> Result<(StoreProcess, Browser)> {
+    changed(|made| {
+        set(made, "/boards/0/policies/0", "partition_by", partition_by)?;
+        set(made, "/boards/0/policies/0", "tiers", json!(tiers))
+    })
+}
+
+/// Sets a field of an object in what the store sends.
+fn set(made: &mut Value, object: &str, field: &str, value: Value) -> Result<()> {
+    let object = made.pointer_mut(object).and_then(Value::as_object_mut);
+    object.context("the snapshot has it")?.insert(field.to_owned(), value);
+    Ok(())
+}
+
+/// The page of a store that sends a changed snapshot.
+fn changed(change: impl FnOnce(&mut Value) -> Result<()>) -> Result<(StoreProcess, Browser)> {
     let store = StoreProcess::start("memory:", &[])?;
     let browser = Browser::start()?;
     let mut made = page::full_snapshot("jwt.sub=alice");
-    let policy = made.pointer_mut("/boards/0/policies/0").and_then(Value::as_object_mut);
-    let policy = policy.context("the snapshot has a policy")?;
-    policy.insert("partition_by".to_owned(), partition_by);
-    policy.insert("tiers".to_owned(), json!(tiers));
+    change(&mut made)?;
     page::make_up(&browser, &made, &json!([]), &json!([]))?;
     page::open(&browser, store.admin_port())?;
     Ok((store, browser))
+}
+
+#[test]
+fn windows_have_names_and_debt_is_shown_as_debt() -> Result<()> {
+    for (kind, name) in [
+        (json!("sliding"), "1 min sliding"),
+        (json!({"calendar": {"unit": "day", "time_zone": "Europe/Berlin"}}), "day Europe/Berlin"),
+    ] {
+        let (_store, browser) = changed(|made| {
+            set(made, "/boards/0/policies/0", "kind", kind.clone())?;
+            for (field, value) in [("used", 130), ("quota", 100), ("debt", 30)] {
+                set(made, "/top/fullest/0", field, json!(value))?;
+            }
+            Ok(())
+        })?;
+        browser.wait_for("#policies", &format!(" per {name}"))?;
+        browser.wait_for("#fullest", "130 of 100")?;
+        browser.wait_for("#fullest", ", 30 in debt")?;
+    }
+    Ok(())
 }
 
 fn entry(name: &str) -> Value {

@@ -5,13 +5,14 @@ use std::io::{self, IsTerminal as _};
 
 use hyper::Method;
 use quotagate_operate::api::{self, Changed, Reset, Usage, UsageReply};
+use quotagate_quota::protocol::Kind;
 
-use crate::operate::display::{quota, say};
+use crate::operate::display::{end, quota, say};
 use crate::operate::failure::Failure;
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
 use crate::standard::error_text;
-use crate::text::{duration, number};
+use crate::text::number;
 
 /// The flags of `quotagate reset`.
 #[derive(Debug, clap::Args)]
@@ -84,15 +85,22 @@ async fn confirm(args: &Args, partition: &str, session: &Session) -> Result<(), 
         )));
     };
     say(&format!(
-        "{partition} has used {} of {} units of {}; its window ends in {}.",
+        "{partition} has used {} of {} units of {}{}; {}.",
         number(usage.used),
         quota(usage),
         args.policy,
-        duration(usage.reset_ms)
+        match usage.debt {
+            0 => String::new(),
+            debt => format!(", {} of them debt", number(debt)),
+        },
+        end(usage)
     ));
-    say(
-        "Reset deletes this counter, so that the whole quota is available again until then. Later windows are not affected.",
-    );
+    say(match usage.kind {
+        Kind::Sliding => "Reset deletes this counter, so that the whole quota is available again.",
+        Kind::Fixed | Kind::Calendar(_) => {
+            "Reset deletes this counter, so that the whole quota is available again until then. Later windows are not affected."
+        }
+    });
     let mut answer = String::new();
     let read = error_text("Reset it? [y/N] ").and_then(|()| io::stdin().read_line(&mut answer));
     match (read, answer.trim()) {

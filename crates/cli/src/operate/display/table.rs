@@ -40,7 +40,7 @@ impl Table {
     }
 
     /// Adds a row. Its cells may hold untrusted text.
-    pub(crate) fn row<const N: usize>(&mut self, weight: Weight, cells: [String; N]) {
+    pub(crate) fn row(&mut self, weight: Weight, cells: impl IntoIterator<Item = String>) {
         let cells = self.cells(cells.into_iter());
         self.inner.add_row(cells);
         self.weights.push(weight);

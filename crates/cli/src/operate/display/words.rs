@@ -1,7 +1,7 @@
 //! How values of the admin API are written in tables and sentences.
 
 use quotagate_operate::api::{OverrideEntry, Usage};
-use quotagate_quota::protocol::{Mode, OnFailure};
+use quotagate_quota::protocol::{Calendar, Kind, Mode, OnFailure, Unit};
 
 use super::Weight;
 use crate::text::{duration, number};
@@ -10,6 +10,7 @@ use crate::text::{duration, number};
 pub(crate) const fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Enforce => "enforce",
+        Mode::Mark => "mark",
         Mode::Shadow => "shadow",
         Mode::Off => "off",
     }
@@ -32,6 +33,42 @@ pub(crate) fn ends(remaining_ms: Option<u64>) -> String {
 /// The quota in force, or `unlimited`.
 pub(crate) fn quota(usage: &Usage) -> String {
     usage.quota.map_or_else(|| "unlimited".to_owned(), number)
+}
+
+/// The name of a window: `1 min`, `1 min sliding`, `day Europe/Berlin`.
+pub(crate) fn window(kind: &Kind, seconds: u32) -> String {
+    let length = || duration(u64::from(seconds) * 1000);
+    match kind {
+        Kind::Fixed => length(),
+        Kind::Sliding => format!("{} sliding", length()),
+        Kind::Calendar(Calendar { unit, time_zone }) => format!("{} {time_zone}", unit_name(*unit)),
+    }
+}
+
+/// A unit of the calendar, as policies write it.
+const fn unit_name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Minute => "minute",
+        Unit::Hour => "hour",
+        Unit::Day => "day",
+        Unit::Week => "week",
+        Unit::Month => "month",
+        Unit::Year => "year",
+    }
+}
+
+/// Debt; empty without any.
+pub(crate) fn debt(usage: &Usage) -> String {
+    if usage.debt > 0 { number(usage.debt) } else { String::new() }
+}
+
+/// When a counter ends, as the end of a sentence.
+pub(crate) fn end(usage: &Usage) -> String {
+    let left = duration(usage.reset_ms);
+    match usage.kind {
+        Kind::Sliding => format!("the last units return in {left}"),
+        Kind::Fixed | Kind::Calendar(_) => format!("its window ends in {left}"),
+    }
 }
 
 /// The used part of the quota in percent; empty where it is unlimited.
@@ -67,6 +104,22 @@ mod tests {
     use quotagate_operate::api::QuotaFrom;
 
     #[test]
+    fn windows_are_named() {
+        let calendar = |unit| {
+            let time_zone = "Europe/Berlin".into();
+            Kind::Calendar(Calendar { unit, time_zone })
+        };
+        for (kind, seconds, name) in [
+            (Kind::Fixed, 60, "1 min"),
+            (Kind::Sliding, 60, "1 min sliding"),
+            (calendar(Unit::Day), 23 * 3600, "day Europe/Berlin"),
+            (calendar(Unit::Month), 0, "month Europe/Berlin"),
+        ] {
+            assert_eq!(window(&kind, seconds), name);
+        }
+    }
+
+    #[test]
     fn usage_is_shown_in_percent_and_stands_out_from_nine_tenths_on() {
         for (used, quota, text, stands_out) in [
             (0, Some(100), "0 %", Weight::Plain),
@@ -83,8 +136,10 @@ mod tests {
                 policy: "p".into(),
                 partition: "*".into(),
                 used,
+                debt: 0,
                 quota,
                 quota_from: QuotaFrom::Policy,
+                kind: Kind::Fixed,
                 window_s: 60,
                 reset_ms: 1,
             };

@@ -7,7 +7,7 @@ use quotagate_operate::api::{self, Publisher, PublisherKind, Top, Uncounted};
 use tokio::time::{Instant, sleep_until};
 
 use crate::operate::client::Answer;
-use crate::operate::display::{Output, Table, Weight, full, quota, say, size, weight};
+use crate::operate::display::{Output, Table, Weight, debt, full, quota, say, size, weight};
 use crate::operate::failure::Failure;
 use crate::operate::session::{Common, Session};
 use crate::text::{clean, count, duration, moment, number};
@@ -144,10 +144,15 @@ fn text(top: &Top, colour: bool) -> String {
     if top.fullest.is_empty() {
         out.push_str(" (none)\n");
     } else {
-        let mut table =
-            Table::new(&["full", "used", "quota", "ends in", "policy", "partition"], &[0, 1, 2, 3]);
+        let mut headings = vec!["full", "used", "quota", "ends in", "policy", "partition"];
+        let in_debt = top.fullest.iter().any(|usage| usage.debt > 0);
+        let numbers: &[usize] = if in_debt { &[0, 1, 2, 3, 4] } else { &[0, 1, 2, 3] };
+        if in_debt {
+            headings.insert(2, "debt");
+        }
+        let mut table = Table::new(&headings, numbers);
         for usage in &top.fullest {
-            let row = [
+            let mut row = vec![
                 full(usage),
                 number(usage.used),
                 quota(usage),
@@ -155,6 +160,9 @@ fn text(top: &Top, colour: bool) -> String {
                 name(&usage.domain, &usage.policy),
                 usage.partition.clone(),
             ];
+            if in_debt {
+                row.insert(2, debt(usage));
+            }
             table.row(weight(usage), row);
         }
         out.push_str(&table.render(colour));

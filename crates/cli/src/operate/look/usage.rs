@@ -1,9 +1,9 @@
 //! `quotagate usage`: the units that a partition, and each partition that contains it, has used of
 //! its current window.
 
-use quotagate_operate::api::{self, QuotaFrom, UsageReply};
+use quotagate_operate::api::{self, QuotaFrom, Usage, UsageReply};
 
-use crate::operate::display::{Table, full, quota, say, weight, without_effect};
+use crate::operate::display::{Table, debt, full, quota, say, weight, window, without_effect};
 use crate::operate::failure::Failure;
 use crate::operate::partition::PartitionArgs;
 use crate::operate::session::{Common, Session};
@@ -34,7 +34,17 @@ pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
         return session.output.json(&answer.raw);
     }
     say(&format!("{partition} in the current window of each policy:"));
-    let headings = [
+    session.output.print(&table(&answer.value.found).render(session.output.colour))?;
+    answer.value.unmatched.iter().filter_map(without_effect).for_each(|text| say(&text));
+    if let Some(why) = &answer.value.incomplete {
+        say(&format!("There may be more partitions that contain it: {why}."));
+    }
+    Ok(())
+}
+
+/// One row for each counter. Debt has a column if there is any.
+fn table(found: &[Usage]) -> Table {
+    let mut headings = vec![
         "domain",
         "policy",
         "used",
@@ -45,27 +55,30 @@ pub(crate) async fn run(args: &Args, session: Session) -> Result<(), Failure> {
         "ends in",
         "partition",
     ];
-    let mut table = Table::new(&headings, &[2, 3, 4, 6, 7]);
-    for usage in &answer.value.found {
-        let row = [
+    let in_debt = found.iter().any(|usage| usage.debt > 0);
+    let numbers: &[usize] = if in_debt { &[2, 3, 4, 5, 7, 8] } else { &[2, 3, 4, 6, 7] };
+    if in_debt {
+        headings.insert(3, "debt");
+    }
+    let mut table = Table::new(&headings, numbers);
+    for usage in found {
+        let mut row = vec![
             usage.domain.clone(),
             usage.policy.clone(),
             number(usage.used),
             quota(usage),
             full(usage),
             source(usage.quota_from).to_owned(),
-            duration(u64::from(usage.window_s) * 1000),
+            window(&usage.kind, usage.window_s),
             duration(usage.reset_ms),
             usage.partition.clone(),
         ];
+        if in_debt {
+            row.insert(3, debt(usage));
+        }
         table.row(weight(usage), row);
     }
-    session.output.print(&table.render(session.output.colour))?;
-    answer.value.unmatched.iter().filter_map(without_effect).for_each(|text| say(&text));
-    if let Some(why) = &answer.value.incomplete {
-        say(&format!("There may be more partitions that contain it: {why}."));
-    }
-    Ok(())
+    table
 }
 
 /// Why a partition may not be found.

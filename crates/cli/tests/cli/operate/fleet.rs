@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use quotagate_quota::protocol::dials::{PartitionEntry, PolicyReport, Report, TELEMETRY_PATH};
-use quotagate_quota::protocol::{Mode, OnFailure};
+use quotagate_quota::protocol::{Kind, Mode, OnFailure};
 use quotagate_support::http::{self, Client, Request};
 use quotagate_support::redis::Redis;
 use quotagate_support::store::{StoreOptions, StoreProcess};
@@ -70,20 +70,8 @@ impl Fleet {
         partition_by: Option<&[PartitionEntry]>,
     ) {
         let policies = policies.iter().map(|name| PolicyReport {
-            name: (*name).to_owned(),
-            quota: 1000,
-            kind: quotagate_quota::protocol::Kind::Fixed,
-            window_s: 366 * 86_400,
-            stagger: false,
-            mode: Mode::Enforce,
-            on_failure: OnFailure::Allow,
             partition_by: partition_by.map(<[_]>::to_vec),
-            tiers: false,
-            admitted: 0,
-            refused: 0,
-            shadow_refused: 0,
-            missing_identity: 0,
-            store_error: 0,
+            ..policy(name)
         });
         self.report(domain, policies.collect());
     }
@@ -111,6 +99,19 @@ impl Fleet {
         response.json().unwrap()["grants"][0].clone()
     }
 
+    /// Charges units to the counter of such a grant.
+    pub fn charge(&self, policy: &str, partition: &str, grant: &Value, units: u64) {
+        let charge = json!({
+            "key": format!("shop:{policy}:{{{partition}}}"), "window_s": 366 * 86_400,
+            "window": grant["window"], "units": units,
+        });
+        let body = json!({"budget_ms": 20000, "charges": [charge], "reservations": []}).to_string();
+        let request = Request::post("/v1/reserve", body.as_bytes())
+            .header("content-type", "application/json");
+        let response = Client::connect(self.store.port()).unwrap().send(&request).unwrap();
+        assert_eq!(response.status, 200, "{}", response.text());
+    }
+
     pub fn admin(&self) -> String {
         format!("127.0.0.1:{}", self.store.admin_port())
     }
@@ -133,6 +134,28 @@ impl Fleet {
         assert!(done.out.ends_with('\n') && done.out.lines().count() == 1, "{done:?}");
         assert_eq!(done.err, "");
         serde_json::from_str(&done.out).unwrap()
+    }
+}
+
+/// A policy as a filter reports it, without its partitions.
+pub fn policy(name: &str) -> PolicyReport {
+    PolicyReport {
+        name: name.to_owned(),
+        quota: 1000,
+        kind: Kind::Fixed,
+        window_s: 366 * 86_400,
+        stagger: false,
+        mode: Mode::Enforce,
+        on_failure: OnFailure::Allow,
+        partition_by: None,
+        tiers: false,
+        settles: false,
+        admitted: 0,
+        refused: 0,
+        shadow_refused: 0,
+        marked: 0,
+        missing_identity: 0,
+        store_error: 0,
     }
 }
 

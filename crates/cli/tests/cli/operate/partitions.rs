@@ -3,12 +3,12 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use quotagate_quota::protocol::dials::PartitionEntry;
+use quotagate_quota::protocol::dials::{PartitionEntry, PolicyReport};
 use quotagate_support::store::StoreOptions;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::fleet::{Fleet, command, row, run, undo};
+use super::fleet::{self, Fleet, command, row, run, undo};
 
 #[test]
 fn usage_finds_a_partition_by_its_plain_or_encoded_name() {
@@ -43,6 +43,25 @@ fn usage_finds_a_partition_by_its_plain_or_encoded_name() {
             "{absent_name:?}"
         );
     }
+}
+
+#[test]
+fn debt_has_a_column_only_if_there_is_any() {
+    let fleet = Fleet::memory();
+    let policy = PolicyReport { partition_by: Some(vec![]), ..fleet::policy("tokens") };
+    fleet.report("shop", vec![policy.clone()]);
+    let grant = fleet.reserve("tokens", "*", 10_000, 500);
+    fleet.charge("tokens", "*", &grant, 12_000);
+    // The answer shows this store's table what was charged.
+    fleet.reserve("tokens", "*", 10_000, 500);
+    for text in [fleet.done(&["usage", "*"]).out, fleet.done(&["top"]).out] {
+        assert!(text.contains("12,500  10,000") && !text.contains("debt"), "{text}");
+    }
+    fleet.report("shop", vec![PolicyReport { settles: true, ..policy }]);
+    for text in [fleet.done(&["usage", "*"]).out, fleet.done(&["top"]).out] {
+        assert!(text.contains("12,500  2,500  10,000"), "{text}");
+    }
+    assert_eq!(fleet.json(&["usage", "*"])["found"][0]["debt"], 2500);
 }
 
 #[test]

@@ -8,12 +8,14 @@ pub type Module = *const c_void;
 pub const CONTINUE: u32 = 0;
 pub const STOP: u32 = 1;
 pub const STOP_ALL_AND_WATERMARK: u32 = 4;
+/// Of a body.
+pub const STOP_AND_WATERMARK: u32 = 2;
 
 /// Bytes, borrowed for one call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Buffer {
-    ptr: *const u8,
+    pub ptr: *const u8,
     len: usize,
 }
 
@@ -68,6 +70,18 @@ unsafe extern "C" {
     pub fn envoy_dynamic_module_on_http_filter_per_route_config_destroy(module: Module);
     pub fn envoy_dynamic_module_on_http_filter_new(module: Module, filter: Ptr) -> Module;
     pub fn envoy_dynamic_module_on_http_filter_request_headers(
+        filter: Ptr,
+        module: Module,
+        end: bool,
+    ) -> u32;
+    pub fn envoy_dynamic_module_on_http_filter_request_body(
+        filter: Ptr,
+        module: Module,
+        end: bool,
+    ) -> u32;
+    pub fn envoy_dynamic_module_on_http_filter_request_trailers(filter: Ptr, module: Module)
+    -> u32;
+    pub fn envoy_dynamic_module_on_http_filter_response_body(
         filter: Ptr,
         module: Module,
         end: bool,

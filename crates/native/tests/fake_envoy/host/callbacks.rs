@@ -12,6 +12,8 @@ use super::{LOG, is_alive, lock};
 const REQUEST: u32 = 0;
 const RESPONSE: u32 = 2;
 const RESPONSE_TRAILERS: u32 = 3;
+const RECEIVED_REQUEST: u32 = 0;
+const RECEIVED_RESPONSE: u32 = 2;
 
 /// The stream behind a pointer, on its own worker.
 fn filter(pointer: Ptr) -> &'static Filter {
@@ -132,13 +134,51 @@ extern "C" fn envoy_dynamic_module_callback_http_set_header(
     name: Buffer,
     value: Buffer,
 ) -> bool {
-    assert_eq!(map, RESPONSE);
     with(pointer, |state| {
         let name = name.text();
+        if map == REQUEST {
+            state.request.set(&name, (!value.ptr.is_null()).then(|| value.bytes()));
+            return true;
+        }
+        assert_eq!(map, RESPONSE);
         state.response.retain(|(known, _)| *known != name);
         state.response.push((name, value.bytes()));
         true
     })
+}
+
+/// The piece of a body that the current hook is about.
+fn piece(state: &State, body: u32) -> &[Vec<u8>] {
+    assert!([RECEIVED_REQUEST, RECEIVED_RESPONSE].contains(&body), "no body of the module's");
+    &state.body
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_get_body_chunks_size(
+    pointer: Ptr,
+    body: u32,
+) -> usize {
+    with(pointer, |state| piece(state, body).len())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_get_body_chunks(
+    pointer: Ptr,
+    body: u32,
+    chunks: *mut Buffer,
+) -> bool {
+    with(pointer, |state| {
+        for (index, chunk) in piece(state, body).iter().enumerate() {
+            // SAFETY: the module asked for the number of chunks before.
+            unsafe { *chunks.add(index) = Buffer::new(chunk) };
+        }
+        true
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_clear_route_cache(pointer: Ptr) {
+    with(pointer, |state| state.route_clears += 1);
 }
 
 #[unsafe(no_mangle)]

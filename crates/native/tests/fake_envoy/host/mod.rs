@@ -12,6 +12,7 @@ mod streams;
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use abi::STOP_AND_WATERMARK;
 pub use config::Envoy;
 pub use streams::{AsEnvoy, Request, Stream};
 

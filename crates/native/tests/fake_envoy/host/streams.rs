@@ -19,6 +19,7 @@ pub struct Request {
     metadata: HashMap<(String, String), Value>,
     filter_state: HashMap<String, Vec<u8>>,
     route: usize,
+    has_body: bool,
     envoy: AsEnvoy,
 }
 
@@ -62,6 +63,8 @@ pub struct State {
     pub request: Request,
     pub response: Vec<(String, Vec<u8>)>,
     pub trailers: Vec<(String, Vec<u8>)>,
+    /// The piece of a body that a hook is about, in chunks.
+    pub body: Vec<Vec<u8>>,
     pub filter_state: HashMap<String, Vec<u8>>,
     /// What the module wrote to the filter state, in order.
     pub written: Vec<(String, String)>,
@@ -74,11 +77,19 @@ pub struct State {
     /// How many of its wakes are lost.
     pub lost_wakes: u32,
     pub wakes: u32,
+    /// How often the module made Envoy choose the route again.
+    pub route_clears: u32,
 }
 
 impl Request {
     pub fn get(path: &str) -> Self {
         Self::default().header(":method", "GET").header(":path", path).header(":authority", "shop")
+    }
+
+    /// Replaces all values of a header, or removes them.
+    pub fn set(&mut self, name: &str, value: Option<Vec<u8>>) {
+        self.headers.retain(|(known, _)| known != name);
+        self.headers.extend(value.map(|value| (name.to_owned(), value)));
     }
 
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
@@ -104,6 +115,12 @@ impl Request {
 
     pub fn route(mut self, route: &Route) -> Self {
         self.route = route.0;
+        self
+    }
+
+    /// A body follows the headers.
+    pub fn with_body(mut self) -> Self {
+        self.has_body = true;
         self
     }
 
@@ -156,12 +173,15 @@ impl Stream {
         // SAFETY: the filter exists until `finish`.
         let module = unsafe { abi::envoy_dynamic_module_on_http_filter_new(module, filter.cast()) };
         lock(&self.state).module = module as usize;
+        let whole = !lock(&self.state).request.has_body;
         // SAFETY: as above.
         let action = unsafe {
-            abi::envoy_dynamic_module_on_http_filter_request_headers(filter.cast(), module, true)
+            abi::envoy_dynamic_module_on_http_filter_request_headers(filter.cast(), module, whole)
         };
         let mut state = lock(&self.state);
-        assert_eq!(action == abi::STOP, state.answer.is_some(), "STOP means an answer");
+        if whole {
+            assert_eq!(action == abi::STOP, state.answer.is_some(), "STOP means an answer");
+        }
         state.action = Some(action);
         drop(state);
         self.changed.notify_all();
@@ -185,6 +205,54 @@ impl Stream {
     pub fn respond(self: &Arc<Self>, status: u16, headers: &[(&str, &str)], whole: bool) {
         let headers = response(status.into(), headers);
         self.on_worker(move |stream| stream.encode(headers, whole));
+    }
+
+    /// A piece of the request's body comes, in chunks. Returns what the hook returned.
+    pub fn request_body(self: &Arc<Self>, chunks: &[&str], end: bool) -> u32 {
+        self.piece(chunks, move |filter, module| {
+            // SAFETY: the stream exists.
+            unsafe { abi::envoy_dynamic_module_on_http_filter_request_body(filter, module, end) }
+        })
+    }
+
+    /// The request's body ends with trailers. Returns what the hook returned.
+    pub fn request_trailers(self: &Arc<Self>) -> u32 {
+        self.piece(&[], |filter, module| {
+            // SAFETY: the stream exists.
+            unsafe { abi::envoy_dynamic_module_on_http_filter_request_trailers(filter, module) }
+        })
+    }
+
+    /// A piece of the upstream's answer comes, in chunks. Returns what the hook returned.
+    pub fn response_body(self: &Arc<Self>, chunks: &[&str], end: bool) -> u32 {
+        self.piece(chunks, move |filter, module| {
+            // SAFETY: the stream exists.
+            unsafe { abi::envoy_dynamic_module_on_http_filter_response_body(filter, module, end) }
+        })
+    }
+
+    fn piece(
+        self: &Arc<Self>,
+        chunks: &[&str],
+        hook: impl FnOnce(Ptr, Module) -> u32 + Send + 'static,
+    ) -> u32 {
+        let chunks = chunks.iter().map(|chunk| chunk.as_bytes().to_vec()).collect();
+        let (sender, returned) = std::sync::mpsc::channel();
+        self.on_worker(move |stream| {
+            lock(&stream.state).body = chunks;
+            stream.hook(|filter, module| {
+                let action = hook(filter, module);
+                let mut state = lock(&stream.state);
+                if action == abi::CONTINUE && state.action == Some(abi::STOP) {
+                    state.is_resumed = true;
+                }
+                drop(state);
+                sender.send(action).expect("the test waits");
+            });
+            lock(&stream.state).body.clear();
+            stream.changed.notify_all();
+        });
+        returned.recv().expect("the stream exists")
     }
 
     /// The upstream's answer ends with trailers.
@@ -266,7 +334,8 @@ impl Stream {
     /// The module resumes the request, on the stream's worker.
     pub fn resumed(self: &Arc<Self>) {
         let mut state = lock(&self.state);
-        assert_eq!(state.action, Some(abi::STOP_ALL_AND_WATERMARK), "it is held");
+        let holds = [Some(abi::STOP_ALL_AND_WATERMARK), Some(abi::STOP)];
+        assert!(holds.contains(&state.action), "it is held");
         assert!(state.answer.is_none() && !state.is_resumed, "it is decided once");
         state.is_resumed = true;
         let status = state.request.envoy.answers_when_resumed;

@@ -9,37 +9,100 @@ use crate::request::{host, path, percent};
 
 /// The most entries of one list of conditions.
 const MAX_CONDITIONS: usize = 64;
+/// The most routes of one condition.
+const MAX_ROUTES: usize = 1024;
 /// The longest text of a condition, in bytes. Workers compile expressions when they start.
 const MAX_PATTERN: usize = 1024;
 
 type Pattern = Text<MAX_PATTERN>;
 
-object! {
+/// Declares an object of conditions on requests, and its further fields.
+macro_rules! conditions {
+    ($(#[doc = $doc:literal])* $name:ident($fields:ident) { $($more:tt)* } $($rule:tt)*) => {
+        object! {
+            $(#[doc = $doc])*
+            $name($fields<'a>) -> Matcher {
+                /// The method is one of these, in upper case.
+                optional methods: List<Method, 1, MAX_CONDITIONS> = ["GET", "POST"],
+                /// The condition on the path without the query string.
+                optional path: PathCondition = {"prefix": "/api/"},
+                /// The host is one of these, in any case and without port. `*.example.org` is every
+                /// name below example.org.
+                optional hosts: List<Host, 1, MAX_CONDITIONS> = ["api.example.com", "*.example.org"],
+                /// All of these conditions on headers hold.
+                optional headers: List<HeaderConditionType, 1, MAX_CONDITIONS> =
+                    [{"name": "x-beta", "exact": "1"}],
+                /// The name of the Envoy route is one of these.
+                optional routes: Distinct<Pattern, 1, MAX_ROUTES> = ["search"],
+                $($more)*
+            }
+            $($rule)*
+        }
+
+        impl $fields<'_> {
+            fn conditions(self, not: Option<Box<Matcher>>) -> Option<Matcher> {
+                Some(Matcher {
+                    methods: self.methods?.unwrap_or_default(),
+                    path: self.path?,
+                    hosts: self.hosts?.unwrap_or_default(),
+                    headers: self.headers?.unwrap_or_default(),
+                    routes: self.routes?.unwrap_or_default().into_iter().map(Box::from).collect(),
+                    not,
+                })
+            }
+        }
+    };
+}
+
+conditions! {
     /// Conditions that must all hold.
-    Match(MatchFields<'a>) -> Matcher {
-        /// The method is one of these, in upper case.
-        optional methods: List<Method, 1, MAX_CONDITIONS> = ["GET", "POST"],
-        /// The condition on the path without the query string.
-        optional path: PathCondition = {"prefix": "/api/"},
-        /// The host is one of these, in any case and without port. `*.example.org` is every name
-        /// below example.org.
-        optional hosts: List<Host, 1, MAX_CONDITIONS> = ["api.example.com", "*.example.org"],
-        /// All of these conditions on headers hold.
-        optional headers: List<HeaderConditionType, 1, MAX_CONDITIONS> = [{"name": "x-beta", "exact": "1"}],
-        /// The name of the Envoy route is one of these.
-        optional routes: Distinct<Pattern, 1, MAX_CONDITIONS> = ["search"],
+    Match(MatchFields) {
+        /// Conditions of which none may hold. Where a text is too long for a regular expression, or
+        /// the upstream may read the path in several ways, the policy applies.
+        optional not: Exclusion = {"path": {"prefix": "/healthz"}},
     }
 }
 
+conditions! {
+    /// Conditions of which none may hold, and at least one.
+    Not(NotFields) {}
+    rule {"minProperties": 1}
+}
+
 impl MatchFields<'_> {
+    fn build(mut self) -> Option<Matcher> {
+        let not = self.not.take()?;
+        self.conditions(not.map(Box::new))
+    }
+}
+
+impl NotFields<'_> {
     fn build(self) -> Option<Matcher> {
-        Some(Matcher {
-            methods: self.methods?.unwrap_or_default(),
-            path: self.path?,
-            hosts: self.hosts?.unwrap_or_default(),
-            headers: self.headers?.unwrap_or_default(),
-            routes: self.routes?.unwrap_or_default().into_iter().map(Box::from).collect(),
-        })
+        self.conditions(None)
+    }
+}
+
+/// [`Not`] with clear faults.
+enum Exclusion {}
+
+impl Type for Exclusion {
+    type Out<'a> = Matcher;
+
+    fn read(node: &Node<'_>) -> Option<Matcher> {
+        if node.has("not") {
+            node.field("not").fault("cannot stand within a not: write its conditions into match");
+            return None;
+        }
+        if node.value().as_object().is_some_and(serde_json::Map::is_empty) {
+            node.fault("must have a condition, such as path: {prefix: /healthz}");
+            return None;
+        }
+        Not::read(node)
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema(book: &mut crate::document::book::Book) -> serde_json::Value {
+        Not::schema(book)
     }
 }
 

@@ -7,22 +7,17 @@ use serde_json::Value;
 
 use super::super::time::UpToAMinute;
 use super::super::warnings;
+use super::cost::{Costs, SomeUnits, units};
 use super::{Abandoned, Answers, Count, Precision};
-use crate::document::{At, Distinct, Node, Type, Whole, object, words};
-use crate::protocol::MAX_UNITS;
-use crate::request::allowance::Cost;
-use crate::request::source::header::HeaderName;
+use crate::document::{Distinct, Node, Type, Whole, object, words};
 
 /// How a policy counts.
 pub(in super::super) struct Counting {
-    pub(in super::super) cost: Cost,
+    pub(in super::super) cost: Costs,
     pub(super) count: Count,
     pub(super) count_denied: bool,
     pub(in super::super) precision: Precision,
 }
-
-/// A number of units of at least 1.
-type SomeUnits = Whole<1, MAX_UNITS>;
 
 /// The number of values from 100 to 599.
 const MAX_STATUSES: usize = 500;
@@ -32,7 +27,7 @@ impl Counting {
     /// Combines the fields of a policy. A field that is `None` has a fault.
     pub(super) fn new(
         policy: &Node<'_>,
-        cost: Option<Cost>,
+        cost: Option<Costs>,
         count: Option<Count>,
         precision: Option<PrecisionWord>,
         lease: Option<(Duration, NonZeroU64)>,
@@ -60,79 +55,21 @@ impl Counting {
                 );
             }
         }
+        if cost.as_ref().is_some_and(|cost| cost.settle.is_some()) {
+            let settle = policy.field("cost").field("settle");
+            if leased == Some(true) {
+                settle.fault("cannot be with precision: lease: leased units are spent without a reservation to correct. Leave precision out");
+                good = false;
+            }
+            if count_denied == Some(true) {
+                settle.fault("cannot be with count_denied: a request that is refused has no real cost. Leave count_denied out");
+                good = false;
+            }
+        }
         let (ahead, max) = lease?;
         let precision = if leased? { Precision::Lease { ahead, max } } else { Precision::Exact };
         good.then_some(Self { cost: cost?, count: count?, count_denied: count_denied?, precision })
     }
-}
-
-/// The cost of a request: a number, or the header that holds it.
-pub(crate) enum CostType {}
-
-impl Type for CostType {
-    type Out<'a> = Cost;
-
-    fn read(node: &Node<'_>) -> Option<Cost> {
-        if node.value().is_object() {
-            CostFromHeader::read(node)
-        } else {
-            units(SomeUnits::read(node)?).map(Cost::Fixed)
-        }
-    }
-
-    #[cfg(feature = "schema")]
-    fn schema(book: &mut crate::document::book::Book) -> Value {
-        serde_json::json!({"anyOf": [SomeUnits::schema(book), CostFromHeader::schema(book)]})
-    }
-}
-
-object! {
-    /// A cost that a request names itself.
-    CostFromHeader(CostFromHeaderFields<'a>) -> Cost {
-        /// The header that holds the cost.
-        required header: CostHeader = {"name": "x-cost", "max": 100},
-    }
-}
-
-impl CostFromHeaderFields<'_> {
-    fn build(self) -> Option<Cost> {
-        self.header
-    }
-}
-
-object! {
-    /// A header that holds a cost.
-    CostHeader(CostHeaderFields<'a>) -> Cost {
-        /// The name of the header.
-        required name: HeaderName = "x-cost",
-        /// The cost of a request whose header is missing, or is no whole number of at least 1.
-        default(1) default: At<SomeUnits> = 2,
-        /// The largest cost. A larger number costs this much, and so does a header that is given
-        /// twice. Without `max`, the larger of two numbers counts.
-        optional max: SomeUnits = 100,
-    }
-}
-
-impl CostHeaderFields<'_> {
-    fn build(self) -> Option<Cost> {
-        let (default, max) = (self.default, self.max);
-        if let (Some((default, at)), Some(Some(max))) = (&default, max)
-            && *default > max
-            && self.node.has("default")
-        {
-            at.fault(format!("must be at most max, which is {max}, is {default}"));
-            return None;
-        }
-        let max = match max? {
-            Some(max) => Some(units(max)?),
-            None => None,
-        };
-        Some(Cost::Header { name: self.name?.into(), default: units(default?.0)?, max })
-    }
-}
-
-fn units(number: u64) -> Option<NonZeroU64> {
-    NonZeroU64::new(number)
 }
 
 /// Which requests count: the word `all`, or the answers that do.

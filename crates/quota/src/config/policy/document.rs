@@ -1,5 +1,6 @@
 //! Policies as the document writes them, and how they become policies in force.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -9,7 +10,8 @@ use super::super::time::WindowType;
 use super::super::{MAX_PARTITION_BY, MAX_POLICIES, StoreConfig, warnings};
 use super::Policy;
 use super::conditions::Match;
-use super::counting::{CostType, CountType, Counting, Lease, PrecisionWord};
+use super::cost::CostType;
+use super::counting::{CountType, Counting, Lease, PrecisionWord};
 use super::kinds;
 use super::overrides::{self, Override};
 use super::quotas::{QuotaFromDocument, TiersDocument, Units};
@@ -58,7 +60,8 @@ object! {
         /// Quotas of single partitions or networks. The first that fits wins, over `quota_from`,
         /// `tiers` and `quota`.
         default([]) overrides: At<Each<Override, MAX_OVERRIDES>> = [{"value": "alice", "quota": 500}],
-        /// The units that one request takes.
+        /// The units that one request takes: a number, or where the number is. A cost that is known
+        /// only after the response is reserved first and settled then.
         default(1) cost: CostType = {"header": {"name": "x-cost", "max": 100}},
         /// The requests that count.
         default("all") count: CountType = {"status": [401], "grpc_status": [16]},
@@ -111,7 +114,7 @@ pub(in super::super) fn resolve<'a>(
     policies: Vec<Option<PolicyFields<'a>>>,
     context: Context<'_, 'a>,
 ) -> Option<Vec<Policy>> {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = BTreeSet::new();
     // Resolve every policy, even after one with a fault, to find all faults.
     let resolved: Vec<Option<Policy>> =
         policies.into_iter().map(|policy| policy?.resolve(context, &mut names)).collect();
@@ -119,7 +122,7 @@ pub(in super::super) fn resolve<'a>(
 }
 
 impl<'a> PolicyFields<'a> {
-    fn resolve(self, context: Context<'_, 'a>, names: &mut Vec<&'a str>) -> Option<Policy> {
+    fn resolve(self, context: Context<'_, 'a>, names: &mut BTreeSet<&'a str>) -> Option<Policy> {
         let name = self.name.and_then(|(name, at)| unique(name, &at, names));
         let entries = self.partition_by.and_then(|by| entries(&self.node, &by, context.identities));
         let counting = Counting::new(
@@ -177,7 +180,8 @@ impl<'a> PolicyFields<'a> {
             matcher: Arc::new(self.r#match?),
             partition: Arc::new(partition?),
             quotas: Arc::new(quotas?),
-            cost: Arc::new(counting.cost),
+            cost: Arc::new(counting.cost.reserve),
+            settle: counting.cost.settle.map(Arc::new),
         })
     }
 }
@@ -194,12 +198,11 @@ fn entries(
     entries.into_iter().collect()
 }
 
-fn unique<'a>(name: &'a str, at: &Node<'_>, names: &mut Vec<&'a str>) -> Option<&'a str> {
-    if names.contains(&name) {
+fn unique<'a>(name: &'a str, at: &Node<'_>, names: &mut BTreeSet<&'a str>) -> Option<&'a str> {
+    if !names.insert(name) {
         at.fault(format!("must be unique, another policy is named {name:?} as well"));
         return None;
     }
-    names.push(name);
     Some(name)
 }
 

@@ -1,6 +1,7 @@
 //! A policy: one quota rule, with every value within its bounds.
 
 mod conditions;
+mod cost;
 mod counting;
 pub(super) mod document;
 mod kinds;
@@ -19,6 +20,7 @@ use crate::protocol::{Mode, OnFailure, Window};
 use crate::request::allowance::{Cost, Quotas};
 use crate::request::matching::Matcher;
 use crate::request::partition::Partition;
+use crate::settle::Settle;
 
 /// One quota rule. A copy shares the large parts.
 #[derive(Clone, Debug)]
@@ -51,12 +53,26 @@ pub struct Policy {
     pub(crate) partition: Arc<Partition>,
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) cost: Arc<Cost>,
+    /// How the real cost replaces `cost` after the response. `None`: `cost` is final. Never with
+    /// [`Precision::Lease`] or `count_denied`.
+    pub(crate) settle: Option<Arc<Settle>>,
+}
+
+impl Policy {
+    /// Whether a request holds its units until its response.
+    pub(crate) fn holds(&self) -> bool {
+        self.settle.is_some() || self.count != Count::All
+    }
 }
 
 words! {
     for Mode {
         /// The policy refuses requests beyond its quota.
         Enforce = "enforce",
+        /// The policy never refuses. A request beyond its quota reaches the upstream with the
+        /// request header `x-quotagate-exceeded`, which names the policy. Envoy chooses the route
+        /// anew, so that a route can match that header.
+        Mark = "mark",
         /// The policy counts, and never refuses.
         Shadow = "shadow",
         /// The policy applies to no request.

@@ -18,7 +18,8 @@ const MAX_TIERS: usize = 256;
 const MAX_NAME: usize = 128;
 
 object! {
-    /// A whole number from a source that no client can write. It replaces `quota`.
+    /// A whole number from a source that no client can write. It replaces `quota`. Without `type`,
+    /// a text of digits (`"50"`) is a number, too.
     QuotaFromDocument(QuotaFromFields<'a>) -> QuotaFrom {
         /// The largest quota that the source can give.
         default(9_007_199_254_740_991_u64) max: Units = 10000,
@@ -30,21 +31,24 @@ const _: () = assert!(MAX_UNITS == 9_007_199_254_740_991);
 
 impl QuotaFromFields<'_> {
     fn build(self) -> Option<QuotaFrom> {
-        let fact = self.source?;
+        let (fact, digits) = self.source?;
         if fact.value_type == Some(ValueType::Boolean) {
             self.node.fault("must be a number or a string of digits: true and false are no quota");
             return None;
         }
-        Some(QuotaFrom { fact, max: self.max? })
+        Some(QuotaFrom { fact, digits, max: self.max? })
     }
 }
 
 object! {
     /// Quotas by a value that no client can write.
     TiersDocument(TiersFields<'a>) -> Tiers {
-        /// The source of the value.
+        /// The source of the value, or of a list of values.
         required source: VerifiedText = {"jwt": {"claim": "plan"}},
-        /// The quota of each value. Callers with another value have `quota`.
+        /// The quota of each value. Callers with another value have `quota`. Of a list, its first 64
+        /// elements count, and the first tier in the order of this document that is among them. Where
+        /// Envoy loses the order, the largest quota counts: in a `google.protobuf.Struct`, and in the
+        /// native module.
         required quotas: TierQuotas = {"free": 100, "premium": 10000},
     }
 }
@@ -53,6 +57,7 @@ impl TiersFields<'_> {
     fn build(self) -> Option<Tiers> {
         let value_type = self.source.as_ref().and_then(|fact| fact.value_type);
         let mut quotas = BTreeMap::new();
+        let mut next = 0_usize..;
         let mut good = true;
         for (name, node, quota) in self.quotas? {
             if let Some(why) = value_type.and_then(|value_type| misnamed(name, value_type)) {
@@ -60,7 +65,10 @@ impl TiersFields<'_> {
                 good = false;
             }
             match quota {
-                Some(quota) => _ = quotas.insert(Box::from(name.as_bytes()), quota),
+                Some(quota) => {
+                    let position = next.next().unwrap_or_default();
+                    quotas.insert(Box::from(name.as_bytes()), (position, quota));
+                }
                 None => good = false,
             }
         }

@@ -196,3 +196,51 @@ fn a_fact_that_several_policies_need_is_fetched_once() {
     assert_eq!(&*checks[1].counter.key, "shop:p1:{query.q=1,path=/a}");
     assert_eq!(*request.asked.borrow(), [":path", "x-key", "cookie"]);
 }
+
+#[test]
+fn no_condition_of_a_not_may_hold() {
+    let not = json!({"methods": ["GET"], "path": {"prefix": "/healthz"}, "hosts": ["*.internal"],
+        "headers": [{"name": "x-probe", "exact": "1"}], "routes": ["status"]});
+    let config = config(json!({}), &[json!({"match": {"path": {"prefix": "/"}, "not": not}})]);
+    let request = [
+        (":method", "POST"),
+        (":path", "/api"),
+        (":authority", "a.b"),
+        ("x-probe", "2"),
+        ("route", "r"),
+    ];
+    assert_eq!(keys(&config, &request).len(), 1);
+    for holds in [
+        (":method", "get"),
+        (":path", "/healthz/x"),
+        (":authority", "a.internal"),
+        ("x-probe", "1"),
+        ("route", "status"),
+    ] {
+        let facts = request.map(|fact| if fact.0 == holds.0 { holds } else { fact });
+        assert!(keys(&config, &facts).is_empty(), "{holds:?}");
+    }
+    assert_eq!(keys(&config, &[(":path", "/api")]).len(), 1, "what is missing does not hold");
+    assert!(!about(json!({"not": {"headers": [{"name": "x", "present": false}]}}), &NOTHING));
+}
+
+#[test]
+fn a_doubtful_path_does_not_escape_by_a_not() {
+    let applies =
+        |pattern: Value, path: &str| about(json!({"not": {"path": pattern}}), &[(":path", path)]);
+    let health = || json!({"prefix": "/healthz"});
+    for (path, expected) in [
+        ("/healthz", false),
+        ("/healthz;v=1", false),
+        ("/a/../healthz", false),
+        ("/healthz/../api", true),
+        ("/healthz/..;/api", true),
+        ("/healthz;/../../api", true),
+        ("/api/..;/healthz", true),
+    ] {
+        assert_eq!(applies(health(), path), expected, "{path}");
+    }
+    let expression = || json!({"regex": "/healthz.*"});
+    assert!(!applies(expression(), "/healthz/x"));
+    assert!(applies(expression(), &format!("/healthz/{}", "a".repeat(3000))), "too long to match");
+}

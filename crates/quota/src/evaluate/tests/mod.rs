@@ -1,4 +1,5 @@
 mod identities;
+mod index;
 mod matching;
 mod naming;
 mod quotas;
@@ -111,7 +112,7 @@ fn a_policy_without_conditions_counts_everyone_and_fetches_nothing() {
     let checks = config.evaluate(&request).checks.unwrap();
     let counter =
         Counter { key: "shop:p0:{*}".into(), quota: 5, window: Window::new(60, 0).unwrap() };
-    assert_eq!(checks, [Check { policy: 0, counter, cost: NonZeroU64::MIN, enforced: true }]);
+    assert_eq!(checks, [Check { policy: 0, counter, cost: NonZeroU64::MIN, mode: Mode::Enforce }]);
     assert_eq!(*request.asked.borrow(), [""; 0]);
 }
 

@@ -101,7 +101,7 @@ fn a_policy_that_is_off_fetches_nothing_until_a_dial_enables_it() {
     let config = config(identities(), &[off, json!({})]);
     let request = Fake::new(&[(":method", "GET")]);
     let places = |checks: Vec<Check>| {
-        checks.iter().map(|check| (check.policy, check.enforced)).collect::<Vec<_>>()
+        checks.iter().map(|check| (check.policy, check.enforced())).collect::<Vec<_>>()
     };
     assert_eq!(places(config.evaluate(&request).checks.unwrap()), [(1, true)]);
     assert_eq!(*request.asked.borrow(), [""; 0]);
@@ -169,7 +169,7 @@ fn quota_from_reads_a_whole_number_of_its_type() {
         let facts = [("jwt_payload/limits/day", f64::to_le_bytes(raw))];
         assert_eq!(quota(&number, &facts), Some(expected), "{raw}");
     }
-    assert_eq!(quota(&number, &[("jwt_payload/limits/day", "50")]), Some(5), "text is no number");
+    assert_eq!(quota(&number, &[("jwt_payload/limits/day", "50")]), Some(50), "digits");
     assert_eq!(quota(&number, &NOTHING), Some(5));
 
     let text = told(
@@ -391,4 +391,67 @@ fn each_partition_has_its_own_staggered_window() {
     let window = |seconds, offset| Window::new(seconds, offset).unwrap();
     assert_eq!(windows("alice"), [window(3600, 0), window(3600, 558), window(60, 3)]);
     assert_eq!(windows("bob"), [window(3600, 0), window(3600, 2650), window(60, 3)]);
+}
+
+#[test]
+fn first_tier_of_the_document_that_a_list_contains_counts() {
+    let tiers = |source: Value| {
+        let quotas = json!({"basic": 20, "premium": 100, "admin": 7});
+        config(json!({}), &[json!({"tiers": {"source": source, "quotas": quotas}})])
+    };
+    let quota = |config: &Config, prefix: &str, elements: &[&str]| {
+        let facts: Vec<(String, &str)> =
+            elements.iter().enumerate().map(|(i, e)| (format!("{prefix}/{i}"), *e)).collect();
+        let facts: Vec<(&str, &str)> = facts.iter().map(|(name, e)| (name.as_str(), *e)).collect();
+        config.evaluate(&Fake::new(&facts)).checks.unwrap()[0].counter.quota
+    };
+    let long: Vec<&str> = std::iter::repeat_n("x", 63).chain(["admin", "basic"]).collect();
+    for (source, prefix) in [
+        (json!({"jwt": {"claim": "roles"}}), "jwt_payload/roles"),
+        (json!({"metadata": {"filter": "f", "path": ["a", "roles"]}}), "f:a/roles"),
+    ] {
+        let config = tiers(source);
+        for (elements, expected) in [
+            (&["premium"][..], 100),
+            (&["admin", "premium"], 100),
+            (&["admin", "premium", "basic"], 20),
+            (&["nobody", "admin"], 7),
+            (&["nobody"], 5),
+            (&[], 5),
+            (&["\u{1}", "premium"], 100),
+            // The 65th element is not read.
+            (&long, 7),
+        ] {
+            assert_eq!(quota(&config, prefix, elements), expected, "{elements:?}");
+        }
+        let one = [(prefix, "premium")];
+        assert_eq!(config.evaluate(&Fake::new(&one)).checks.unwrap()[0].counter.quota, 100);
+    }
+}
+
+#[test]
+fn quota_from_reads_digits_unless_the_document_says_number() {
+    let with = |source: Value| config(json!({}), &[json!({"quota_from": source})]);
+    let quota = |config: &Config, raw: &[u8]| {
+        let facts = [("jwt_payload/limit", raw)];
+        config.evaluate(&Fake::new(&facts)).checks.unwrap()[0].counter.quota
+    };
+    let unnamed = with(json!({"jwt": {"claim": "limit"}}));
+    let number = with(json!({"jwt": {"claim": "limit", "type": "number"}}));
+    let fifty = f64::to_le_bytes(50.0);
+    for (raw, by_unnamed, by_number) in [
+        (&fifty[..], 50, 50),
+        (b"50", 50, 5),
+        (b"12345678", 12_345_678, 5),
+        (b"00000000", 0, 5),
+        (b"99999999", 99_999_999, 5),
+        (&f64::to_le_bytes(0.5), 5, 5),
+        (b"-1", 5, 5),
+        (b"5.0", 5, 5),
+        (b"1e3", 5, 5),
+        (b"", 5, 5),
+    ] {
+        assert_eq!(quota(&unnamed, raw), by_unnamed, "{raw:?}");
+        assert_eq!(quota(&number, raw), by_number, "{raw:?}");
+    }
 }

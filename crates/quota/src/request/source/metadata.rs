@@ -1,5 +1,7 @@
 //! The source `metadata`: what other filters left in the request's dynamic metadata.
 
+use std::rc::Rc;
+
 use super::{Kind, Verified, as_typed, path_label};
 use crate::document::names::MAX_NAME;
 use crate::document::{List, Node, Text, Type, object};
@@ -8,7 +10,7 @@ use crate::request::facts::Facts;
 use crate::request::key::{self, Secrecy};
 
 /// The deepest member of metadata.
-pub(super) const MAX_DEPTH: usize = 16;
+pub(crate) const MAX_DEPTH: usize = 16;
 
 pub(super) static KIND: Kind = Kind {
     name: "metadata",
@@ -82,10 +84,18 @@ impl LookUp for MetadataValue {
         let raw = facts.metadata(&self.filter, &self.path);
         raw.and_then(|raw| self.value_type.text(&raw)).map_or(Found::Missing, Found::Value)
     }
+
+    fn look_up_all<'c>(&'c self, facts: &Facts<'c>) -> Vec<Rc<[u8]>> {
+        if let Found::Value(value) = self.look_up(facts) {
+            return vec![value];
+        }
+        let elements = facts.elements(&self.filter, &self.path);
+        elements.iter().filter_map(|raw| self.value_type.text(raw)).collect()
+    }
 }
 
 /// The name of a member of metadata. The host separates names by NUL.
-pub(super) enum Member {}
+pub(crate) enum Member {}
 
 impl Type for Member {
     type Out<'a> = &'a str;

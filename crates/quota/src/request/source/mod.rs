@@ -8,7 +8,7 @@ mod client_ip;
 mod cookie;
 pub(crate) mod header;
 mod jwt;
-mod metadata;
+pub(crate) mod metadata;
 mod peer;
 mod query;
 mod sni;
@@ -69,11 +69,13 @@ pub(crate) struct Kind {
     pub(crate) spell: fn(Vec<u8>) -> Result<Vec<u8>, &'static str>,
 }
 
+type VerifiedReader = fn(&Node<'_>, ValueType) -> Option<Fact>;
+
 /// How a kind of sources reads one verified value.
 #[derive(Debug)]
 pub(crate) struct Verified {
     /// Reads it; the type of the value is the given one, unless the document names another.
-    pub(crate) read: fn(&Node<'_>, ValueType) -> Option<Fact>,
+    pub(crate) read: VerifiedReader,
     /// The schema of [`read`](Self::read).
     #[cfg(feature = "schema")]
     pub(crate) schema: fn(&mut Book) -> Value,
@@ -113,7 +115,8 @@ pub(crate) enum AnySource {}
 /// Exactly one source that no client can write: a string, unless the source names another type.
 pub(crate) enum VerifiedText {}
 
-/// Exactly one source that no client can write: a number, unless the source names another type.
+/// Exactly one source that no client can write: a number, unless the source names another type. If
+/// it names none, the same source as a text comes along.
 pub(crate) enum VerifiedNumber {}
 
 impl Group for AnySource {
@@ -145,10 +148,17 @@ impl Group for VerifiedText {
 }
 
 impl Group for VerifiedNumber {
-    type Out<'a> = Fact;
+    type Out<'a> = (Fact, Option<Fact>);
 
-    fn take(object: &mut Object<'_>) -> Option<Fact> {
-        take_verified(object, ValueType::Number)
+    fn take(object: &mut Object<'_>) -> Option<(Fact, Option<Fact>)> {
+        let (read, node) = verified(object)?;
+        let number = read(&node, ValueType::Number)?;
+        if number.value_type != Some(ValueType::Number) {
+            return Some((number, None));
+        }
+        let text = read(&node, ValueType::Text)?;
+        let is_unnamed = text.value_type == Some(ValueType::Text);
+        Some((number, is_unnamed.then_some(text)))
     }
 
     #[cfg(feature = "schema")]
@@ -192,6 +202,12 @@ fn alone<'a, T>(node: &Node<'a>, take: impl FnOnce(&mut Object<'a>) -> Option<T>
 }
 
 fn take_verified(object: &mut Object<'_>, default: ValueType) -> Option<Fact> {
+    let (read, node) = verified(object)?;
+    read(&node, default)
+}
+
+/// The one source that no client can write, and how to read it.
+fn verified<'a>(object: &mut Object<'a>) -> Option<(VerifiedReader, Node<'a>)> {
     let others: Vec<_> =
         ALL.iter().filter(|kind| kind.verified.is_none()).map(|kind| kind.name).collect();
     let verified: Vec<_> =
@@ -202,7 +218,7 @@ fn take_verified(object: &mut Object<'_>, default: ValueType) -> Option<Fact> {
     }
     let (name, node) = object.exactly_one(&verified)?;
     let kind = ALL.iter().copied().find(|kind| kind.name == name)?;
-    (kind.verified.as_ref()?.read)(&node, default)
+    Some((kind.verified.as_ref()?.read, node))
 }
 
 #[cfg(feature = "schema")]
@@ -282,7 +298,7 @@ mod tests {
             (json!({"peer": {"san": "dns"}}), "peer.dns", None),
         ] {
             let collector = Collector::default();
-            let fact = alone(&Node::root(&source, &collector), VerifiedNumber::take).unwrap();
+            let (fact, _) = alone(&Node::root(&source, &collector), VerifiedNumber::take).unwrap();
             assert_eq!((&*fact.label, fact.value_type), (label, value_type), "{source}");
         }
     }

@@ -9,7 +9,8 @@ use super::{Setup, State};
 impl Setup {
     /// Equal for equal states. Two different states collide with a chance of 1 in 2^64.
     pub(super) fn fingerprint(&self, state: &State) -> u64 {
-        let State { step, admitted, requests, faults, departures, store, wrong, .. } = state;
+        let State { step, admitted, charged, requests, faults, departures, store, wrong, .. } =
+            state;
         let wrong = wrong.map(|property| property as u8);
         let mut nodes: Vec<u64> = state.nodes.iter().map(|node| node.print).collect();
         nodes.sort_unstable();
@@ -17,7 +18,8 @@ impl Setup {
             store.counters().map(|counter| (counter, store.used(counter))).collect();
         used.sort_unstable();
         let mut hasher = DefaultHasher::new();
-        (nodes, step, admitted, requests, faults, departures, used, wrong).hash(&mut hasher);
+        (nodes, step, admitted, charged, requests, faults, departures, used, wrong)
+            .hash(&mut hasher);
         hasher.finish()
     }
 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use super::invariants::ModelStore;
 use crate::config::Config;
 use crate::evaluate::{Check, Counter};
-use crate::protocol::{Mode, Reservation, ReserveRequest};
+use crate::protocol::{Reservation, ReserveRequest};
 use network::Repeats;
 use node::Node;
 use properties::Property;
@@ -44,6 +44,8 @@ struct Setup {
     requests: Vec<Requests>,
     /// Units of the first counter that others have taken before.
     taken: u64,
+    /// The real costs that a request can turn out to have, if its policy settles.
+    costs: &'static [u64],
     /// How many calls the host may report as failed, wrongly or not.
     faults: u8,
     /// How many clients may leave while they wait.
@@ -63,8 +65,11 @@ struct State {
     step: usize,
     store: ModelStore,
     nodes: Vec<Arc<Node>>,
-    /// Units let through, by the window that granted them.
+    /// Units let through, by the window that granted them: what is reserved, or less if the real
+    /// cost is less.
     admitted: BTreeMap<Window, u64>,
+    /// Units that real costs took beyond their reservations.
+    charged: BTreeMap<Window, u64>,
     requests: Vec<u8>,
     faults: u8,
     departures: u8,
@@ -79,6 +84,7 @@ impl Setup {
             store: ModelStore::default(),
             nodes: (0..self.workers).map(|_| Arc::new(Node::new(&self.config))).collect(),
             admitted: BTreeMap::new(),
+            charged: BTreeMap::new(),
             requests: self.requests.iter().map(|(.., n)| *n).collect(),
             faults: self.faults,
             departures: self.departures,
@@ -128,8 +134,8 @@ impl Setup {
         let (policies, cost, _) = self.requests[kind];
         let cost = NonZeroU64::new(cost).unwrap();
         let check = |&policy: &usize| {
-            let enforced = self.config.policies[policy].mode == Mode::Enforce;
-            Check { policy, counter: self.counter(policy), cost, enforced }
+            let mode = self.config.policies[policy].mode;
+            Check { policy, counter: self.counter(policy), cost, mode }
         };
         policies.iter().map(check).collect()
     }

@@ -13,6 +13,7 @@ use crate::worker::{CallId, OutgoingCall};
 pub(super) enum Repeats {
     Nothing,
     Refunds,
+    Charges,
     Reservations,
 }
 
@@ -42,7 +43,9 @@ impl Flight {
     pub(super) fn new(call: OutgoingCall, now_ms: u64) -> Self {
         let mut request: ReserveRequest = serde_json::from_slice(&call.body()).unwrap();
         // A worker keeps them in no order.
-        request.refunds.sort_by(|a, b| (&a.key, a.window).cmp(&(&b.key, b.window)));
+        for list in [&mut request.refunds, &mut request.charges] {
+            list.sort_by(|a, b| (&a.key, a.window).cmp(&(&b.key, b.window)));
+        }
         let due = now_ms + u64::try_from(call.timeout.as_millis()).unwrap();
         Self { id: call.id, due, message: Message::Call(Arc::new(request)) }
     }
@@ -84,9 +87,12 @@ impl Repeats {
         let mut again = request.clone();
         match self {
             Self::Nothing => return None,
-            Self::Refunds => again.reservations.clear(),
-            Self::Reservations => again.refunds.clear(),
+            Self::Refunds => (again.charges, again.reservations) = (vec![], vec![]),
+            Self::Charges => (again.refunds, again.reservations) = (vec![], vec![]),
+            Self::Reservations => (again.refunds, again.charges) = (vec![], vec![]),
         }
-        (!again.refunds.is_empty() || !again.reservations.is_empty()).then(|| Arc::new(again))
+        let is_empty =
+            again.refunds.is_empty() && again.charges.is_empty() && again.reservations.is_empty();
+        (!is_empty).then(|| Arc::new(again))
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Client {
 pub(super) struct Node {
     pub(super) worker: Worker<Client>,
     pub(super) flights: Vec<Flight>,
-    /// Requests that hold units until they are answered.
+    /// Requests that hold units until they are answered, or until their real cost is known.
     pub(super) running: Vec<Admission>,
     /// Whether its tick of this moment has come.
     pub(super) ticked: bool,
@@ -44,6 +44,10 @@ pub(super) enum Event {
     Leave(usize),
     /// The running request at this index is answered, with a status that counts or not.
     Answer(usize, bool),
+    /// The running request at this index turns out to cost this much.
+    Settle(usize, u64),
+    /// The proxy loses the running request at this index, so that nobody settles its cost.
+    Vanish(usize),
     /// The store has carried out the call at this index, and this is its reply.
     Carried(usize, Arc<str>),
     /// The reply at this index arrives.
@@ -62,6 +66,7 @@ pub(super) enum Event {
 pub(super) struct Effects {
     pub(super) admitted: Vec<(Window, u64)>,
     pub(super) uncounted: Vec<(Window, u64)>,
+    pub(super) charged: Vec<(Window, u64)>,
     pub(super) wrong: Option<Property>,
 }
 
@@ -110,6 +115,24 @@ impl<'a> Step<'a> {
                 };
                 self.effects.uncounted.extend(back.iter().map(of));
                 worker.refund(back, now);
+                if !admission.unsettled.is_empty() {
+                    self.node.running.push(admission);
+                }
+            }
+            Event::Settle(place, cost) => {
+                for held in self.node.running.remove(place).unsettled {
+                    let window = (Arc::clone(&held.counter.key), held.units.window);
+                    match cost.checked_sub(held.units.amount) {
+                        Some(more) => self.effects.charged.push((window, more)),
+                        None => {
+                            self.effects.uncounted.push((window, held.units.amount - cost));
+                        }
+                    }
+                    worker.settle(held, cost, now);
+                }
+            }
+            Event::Vanish(place) => {
+                self.node.running.remove(place);
             }
             Event::Carried(flight, ref reply) => {
                 let Flight { id, due, message } = self.node.flights.remove(flight);
@@ -180,7 +203,7 @@ impl<'a> Step<'a> {
             }
             self.effects.admitted.push(((Arc::clone(&standing.key), window), check.cost.get()));
         }
-        if !admission.held.is_empty() {
+        if !admission.held.is_empty() || !admission.unsettled.is_empty() {
             self.node.running.push(admission);
         }
     }

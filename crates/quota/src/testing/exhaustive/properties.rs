@@ -1,5 +1,7 @@
 //! What must hold in every state.
 
+use std::collections::BTreeMap;
+
 use super::{Setup, State};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +11,7 @@ pub(super) enum Property {
     /// Invariant 3: nothing is let through that the store has not counted.
     NothingUncounted,
     /// Invariant 3: once all is quiet and no call failed, the store has counted what was let
-    /// through, and no more.
+    /// through, or its real cost, and no more.
     NothingPaidTwice,
     /// Invariant 3: no refund takes units that were granted to another request.
     NothingReturnedTwice,
@@ -58,8 +60,9 @@ impl Setup {
     fn is_all_accounted_for(&self, state: &State) -> bool {
         (0..self.config.policies.len()).all(|place| {
             let counter = (self.counter(place).key, self.current(state.step, place));
-            let admitted = state.admitted.get(&counter).copied().unwrap_or_default();
-            admitted == state.store.used(&(counter.0.to_string(), counter.1))
+            let units = |of: &BTreeMap<_, u64>| of.get(&counter).copied().unwrap_or_default();
+            units(&state.admitted) + units(&state.charged)
+                == state.store.used(&(counter.0.to_string(), counter.1))
         })
     }
 }

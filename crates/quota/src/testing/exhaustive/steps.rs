@@ -26,9 +26,14 @@ impl Setup {
             if state.departures > 0 {
                 (0..node.worker.open_tickets().count()).map(Event::Leave).for_each(&mut may);
             }
-            for place in 0..node.running.len() {
-                may(Event::Answer(place, true));
-                may(Event::Answer(place, false));
+            for (place, admission) in node.running.iter().enumerate() {
+                if admission.held.is_empty() {
+                    self.costs.iter().map(|cost| Event::Settle(place, *cost)).for_each(&mut may);
+                    may(Event::Vanish(place));
+                } else {
+                    may(Event::Answer(place, true));
+                    may(Event::Answer(place, false));
+                }
             }
             for (place, Flight { message, .. }) in node.flights.iter().enumerate() {
                 may(match message {
@@ -76,7 +81,12 @@ impl Setup {
             Event::Arrive(kind) => next.requests[*kind] -= 1,
             Event::Leave(_) => next.departures -= 1,
             Event::Fail(_) => next.faults -= 1,
-            Event::Answer(..) | Event::Deliver(_) | Event::Tick | Event::Hear => {}
+            Event::Answer(..)
+            | Event::Settle(..)
+            | Event::Vanish(_)
+            | Event::Deliver(_)
+            | Event::Tick
+            | Event::Hear => {}
         }
         self.happens(&mut next, *worker, event.clone(), known);
         next
@@ -95,6 +105,9 @@ impl Setup {
         }
         for (window, units) in &effects.uncounted {
             *state.admitted.get_mut(window).unwrap() -= units;
+        }
+        for (window, units) in &effects.charged {
+            *state.charged.entry(window.clone()).or_default() += units;
         }
         state.wrong = state.wrong.or(effects.wrong);
     }

@@ -6,6 +6,7 @@ use super::network::Repeats;
 use super::properties::Property;
 use super::*;
 use crate::config::{Answers, Count, Policy, Precision};
+use crate::settle::{Missing, Settle};
 
 /// A moment at which windows of a second and of a minute begin.
 const BEGIN: u64 = 960_000;
@@ -38,6 +39,7 @@ fn plain(requests: &[Requests]) -> Setup {
         workers: 2,
         requests: requests.to_vec(),
         taken: 0,
+        costs: &[],
         faults: 0,
         departures: 0,
         moments: moments(&[0, 10, 60, 70]),
@@ -115,6 +117,60 @@ fn requests_count_by_their_answer() {
     is_right(&sized(setup, |setup| setup.requests[0].2 = 4), 100);
 }
 
+fn settles(policy: &mut Policy) {
+    policy.settle = Some(Arc::new(Settle { sources: [].into(), missing: Missing::Reserved }));
+}
+
+/// Reservations of two units turn out to cost one or three, or are never settled.
+#[test]
+fn real_costs_replace_reserved_ones() {
+    let setup = Setup {
+        config: config(3, "366d", settles),
+        costs: &[1, 3],
+        moments: moments(&[0, 10, 60]),
+        ..plain(&[(&[0], 2, 2)])
+    };
+    is_right(&sized(setup, |setup| setup.requests[0].2 = 3), 1);
+}
+
+#[test]
+fn real_costs_are_lost() {
+    let setup = Setup {
+        config: config(3, "366d", settles),
+        costs: &[0, 4],
+        faults: 1,
+        moments: moments(&[0, 60]),
+        ..plain(&[(&[0], 2, 2)])
+    };
+    is_right(&sized(setup, |setup| setup.faults = 2), 1);
+}
+
+#[test]
+fn a_window_ends_before_costs_are_settled() {
+    let setup = Setup {
+        config: config(2, "1s", settles),
+        costs: &[1, 3],
+        moments: moments(&[970, 1_000, 1_010, 1_050]),
+        ..plain(&[(&[0], 2, 2)])
+    };
+    is_right(&sized(setup, |setup| setup.requests[0].2 = 3), 1);
+}
+
+#[test]
+fn only_requests_that_count_by_their_answer_are_settled() {
+    let edit = |policy: &mut Policy| {
+        settles(policy);
+        policy.count = Count::Answered(Answers { statuses: [COUNTED].into(), ..Answers::default() })
+    };
+    let setup = Setup {
+        config: config(2, "366d", edit),
+        costs: &[1, 3],
+        moments: moments(&[0, 10, 60]),
+        ..plain(&[(&[0], 2, 2)])
+    };
+    is_right(&sized(setup, |setup| setup.requests[0].2 = 3), 1);
+}
+
 #[test]
 fn a_counter_runs_out_while_units_are_leased() {
     let setup = Setup {
@@ -181,6 +237,23 @@ fn reservations_that_reach_the_store_twice_lose_units_and_admit_no_more() {
     let safe = [Property::NeverOver, Property::NothingUncounted, Property::NothingStuck];
     assert!(setup.explore(&safe).wrong.is_none());
     let (wrong, way) = setup.explore(&Property::ALL).wrong.expect("units that no request got");
+    assert_eq!(wrong, Property::NothingPaidTwice);
+    println!("{way:#?}");
+}
+
+/// Why a charge is sent once: a repeated one admits no more, but requests pay twice.
+#[test]
+fn charges_that_reach_the_store_twice_count_twice_and_admit_no_more() {
+    let setup = Setup {
+        config: config(4, "366d", settles),
+        costs: &[3],
+        moments: moments(&[0, 10, 60]),
+        repeats: Repeats::Charges,
+        ..plain(&[(&[0], 2, 2)])
+    };
+    let safe = [Property::NeverOver, Property::NothingUncounted, Property::NothingStuck];
+    assert!(setup.explore(&safe).wrong.is_none());
+    let (wrong, way) = setup.explore(&Property::ALL).wrong.expect("a cost that counts twice");
     assert_eq!(wrong, Property::NothingPaidTwice);
     println!("{way:#?}");
 }

@@ -1,13 +1,15 @@
 //! Policies of every kind at once: exact and leased, counting by status and counting what they
-//! refuse, enforced and shadow, with several costs.
+//! refuse, settled and not, enforced and shadow, with several costs.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::world::{COUNTED, Setup, World};
 use super::{Random, seeds};
 use crate::config::{Abandoned, Answers, Config, Count, Policy, Precision};
 use crate::protocol::OnFailure;
+use crate::settle::{Missing, Settle};
 use crate::worker::known::local::share;
 
 const SETUP: Setup =
@@ -38,6 +40,10 @@ fn varied(seed: u64, window: &str) -> Config {
             0 => policy.count_denied = true,
             1 | 2 => policy.precision = lease(random.of(&[10, 50, 100]), random.of(&[3, 1000])),
             _ => {}
+        }
+        if !policy.count_denied && policy.precision == Precision::Exact && random.percent(60) {
+            let (sources, missing) = ([].into(), Missing::Reserved);
+            policy.settle = Some(Arc::new(Settle { sources, missing }));
         }
         if random.percent(30) {
             let abandoned = Abandoned::Refund;
@@ -97,7 +103,8 @@ fn invariant_3_what_is_counted_is_admitted_or_refunded_while_nothing_is_lost() {
         for counter in world.store.counters() {
             let (used, key) = (world.store.used(counter), &*counter.0);
             let admitted = world.admitted.get(counter).copied().unwrap_or_default();
-            let (mut least, mut most) = (admitted, admitted);
+            let charged = world.charged.get(counter).copied().unwrap_or_default();
+            let (mut least, mut most) = (admitted + charged, admitted + charged);
             if policy(&world, key).count_denied {
                 let refused = world.refused.get(counter).copied().unwrap_or_default();
                 most += refused + world.unseen.get(key).copied().unwrap_or_default();

@@ -19,6 +19,13 @@ impl ModelStore {
                 *used -= back.units;
             }
         }
+        for charge in &request.charges {
+            assert!(charge.check().is_ok(), "{charge:?}");
+            if now_ms / 1000 / u64::from(charge.window_s) == charge.window {
+                let used = self.0.entry((charge.key.clone(), charge.window)).or_default();
+                *used = (*used + charge.units).min(MAX_UNITS);
+            }
+        }
         let grants = request.reservations.iter().map(|r| {
             assert!(r.check().is_ok(), "{r:?}");
             let window = now_ms / 1000 / u64::from(r.window_s);
@@ -28,7 +35,7 @@ impl ModelStore {
             let spare = if needed == r.want { r.spare.min((left - needed) / 8) } else { 0 };
             let refused = if r.count_denied { r.want - needed } else { 0 };
             *used = (*used + needed + spare + refused).min(MAX_UNITS);
-            assert!(r.count_denied || *used <= r.quota);
+            assert!(r.count_denied || needed + spare == 0 || *used <= r.quota);
             let reset_ms = (window + 1) * u64::from(r.window_s) * 1000 - now_ms;
             Ok(Grant {
                 window_s: 0,

@@ -11,7 +11,7 @@ use super::Random;
 use super::model::ModelStore;
 use crate::answered::Answered;
 use crate::config::{Config, Policy, Precision};
-use crate::decision::{Admission, Decision, Held, Outcome, Standing};
+use crate::decision::{Admission, Decision, Held, Outcome, Standing, Units};
 use crate::evaluate::{Check, Counter};
 use crate::protocol::{Mode, OnFailure, ReserveRequest};
 use crate::time::Monotonic;
@@ -68,6 +68,8 @@ pub(super) struct World {
     /// refused ones.
     pub(super) admitted: HashMap<(String, u64), u64>,
     pub(super) refused: HashMap<(String, u64), u64>,
+    /// Units that real costs took beyond their reservations.
+    pub(super) charged: HashMap<(String, u64), u64>,
     /// Units, by counter key, that a policy may have refused without this world seeing it: of
     /// clients that left before the decision reached them, and of those answered with 503.
     pub(super) unseen: HashMap<Arc<str>, u64>,
@@ -107,6 +109,7 @@ impl World {
             unseen: HashMap::new(),
             admitted: HashMap::new(),
             refused: HashMap::new(),
+            charged: HashMap::new(),
             local: HashMap::new(),
             outcomes: BTreeMap::new(),
             serial: 0,
@@ -133,16 +136,11 @@ impl World {
         let (party, cost) =
             (self.random.below(self.setup.parties), 1 + self.random.below(self.setup.cost));
         let all = 1 + self.random.below((1 << self.config.policies.len()) - 1);
-        let enforced = |policy: usize| self.config.policies[policy].mode == Mode::Enforce;
+        let mode = |policy: usize| self.config.policies[policy].mode;
         let check = |(policy, counters): (usize, &Vec<Counter>)| {
             let (counter, cost) =
                 (counters[party as usize].clone(), NonZeroU64::new(cost).unwrap());
-            (all >> policy & 1 == 1).then_some(Check {
-                policy,
-                counter,
-                cost,
-                enforced: enforced(policy),
-            })
+            (all >> policy & 1 == 1).then_some(Check { policy, counter, cost, mode: mode(policy) })
         };
         self.counters.iter().enumerate().filter_map(check).collect()
     }
@@ -269,7 +267,7 @@ impl World {
             }
         }
         if let Decision::Admit(admission) = decision
-            && !admission.held.is_empty()
+            && (!admission.held.is_empty() || !admission.unsettled.is_empty())
         {
             let delay = self.random.below(100);
             self.after(delay, Event::Answered(worker, admission));
@@ -296,16 +294,39 @@ impl World {
             Event::Answered(worker, mut admission) => {
                 let status = self.random.of(&[Some(COUNTED), Some(200), Some(200), None]);
                 let head = |status| Answered::headers(status, None, None, true);
+                let by_answer = !admission.held.is_empty();
                 let held =
                     admission.answered(status.map_or(Answered::Abandoned, head), &self.config);
-                assert_eq!(held.is_empty(), status == Some(COUNTED));
+                assert_eq!(held.is_empty(), !by_answer || status == Some(COUNTED));
                 for Held { counter, units, .. } in &held {
-                    *self.admitted.get_mut(&(counter.key.to_string(), units.window)).unwrap() -=
-                        units.amount;
+                    self.uncount(counter, *units, units.amount);
                 }
                 self.workers[worker].refund(held, now);
+                for held in admission.unsettled {
+                    self.settle_cost(worker, held, now);
+                }
             }
         }
+    }
+
+    fn uncount(&mut self, counter: &Counter, of: Units, units: u64) {
+        *self.admitted.get_mut(&(counter.key.to_string(), of.window)).unwrap() -= units;
+    }
+
+    /// A request turns out to cost less than it reserved, or more; or nobody ever says.
+    fn settle_cost(&mut self, worker: usize, held: Held, now: Monotonic) {
+        if self.random.percent(10) {
+            return;
+        }
+        let (cost, reserved) = (self.random.below(2 * self.setup.cost + 1), held.units.amount);
+        match cost.checked_sub(reserved) {
+            Some(more) => {
+                let counter = (held.counter.key.to_string(), held.units.window);
+                *self.charged.entry(counter).or_default() += more;
+            }
+            None => self.uncount(&held.counter, held.units, reserved - cost),
+        }
+        self.workers[worker].settle(held, cost, now);
     }
 
     fn settle(&mut self, worker: usize) {

@@ -14,7 +14,7 @@ use super::invariants::{ModelStore, Random};
 use crate::config::{Config, Precision};
 use crate::decision::Decision;
 use crate::evaluate::{Check, Counter};
-use crate::protocol::ReserveRequest;
+use crate::protocol::{Mode, ReserveRequest};
 use crate::time::Monotonic;
 use crate::worker::{CallId, Submitted, Worker};
 
@@ -193,7 +193,7 @@ impl Host {
     fn arrive(&mut self, partitions: u64) {
         self.measured.requests += u64::from(self.measuring);
         let counter = self.counters[self.random.below(partitions) as usize].clone();
-        let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, enforced: true };
+        let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, mode: Mode::Enforce };
         match self.worker.submit(self.now_us, vec![check], self.now()) {
             Submitted::Decided(decision) => self.decided(self.now_us, &decision),
             Submitted::Waiting(_) | Submitted::Counting(_) => self.send_calls(),

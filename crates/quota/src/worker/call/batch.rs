@@ -17,8 +17,11 @@ use crate::time::Monotonic;
 use crate::worker::lease::{Leases, Occasion};
 use crate::worker::requests::Want;
 
-/// Most refunds in a call, so that they and one request's reservations always fit its body.
-pub(crate) const MAX_CALL_REFUNDS: usize = 96;
+/// Most refunds and charges in a call, so that they and one request's reservations always fit its
+/// body.
+pub(crate) const MAX_ADJUSTMENTS: usize = 96;
+/// Most charges in a call, so that refunds always have room.
+pub(super) const MAX_CHARGES: usize = MAX_ADJUSTMENTS / 2;
 /// Most reservations of one counter in a call.
 pub(crate) const MAX_COSTS: usize = 8;
 /// Most bytes of a reservation in the body, its key not included.
@@ -48,7 +51,7 @@ pub(crate) struct Reserved {
     /// Units to prefetch for a lease.
     pub(super) spare: u64,
     pub(super) count_denied: bool,
-    /// Only policies in shadow mode need it.
+    /// Only policies that never refuse need it: those that mark, or in shadow mode.
     shadow: bool,
     /// With `count_denied`: the costs, out of `want`, of requests that count: admitted, or refused
     /// by this policy.
@@ -122,14 +125,18 @@ impl Reserved {
 
 impl Batch {
     /// Adds all wants of a request, or none and returns `false` if they do not fit beside `others`
-    /// items.
+    /// items. A request that no call could hold gets a call of its own with as many as fit, in the
+    /// order of the policies. The others stay open: `on_failure` decides for their policies.
     pub(crate) fn join(&mut self, wants: &mut [Want], config: &Config, others: usize) -> bool {
         let open = || wants.iter().filter(|want| want.is_open());
         let bytes: usize = open().map(|want| want.check.counter.key.len()).sum();
-        if !self.has_room(open().count(), bytes, others) {
+        if !self.has_room(open().count(), bytes, others) && !self.is_empty() {
             return false;
         }
         for want in wants.iter_mut().filter(|want| want.is_open()) {
+            if !self.has_room(1, want.check.counter.key.len(), others) {
+                break;
+            }
             want.reservation = Some(self.reserve(&want.check, config));
         }
         true
@@ -173,7 +180,7 @@ impl Batch {
             if reserved.min == cost || count_denied || costs == MAX_COSTS {
                 reserved.want = reserved.want.saturating_add(cost).min(protocol::MAX_UNITS);
                 reserved.min = reserved.min.min(cost);
-                reserved.shadow &= !check.enforced;
+                reserved.shadow &= !check.enforced();
                 return index;
             }
             at = reserved.next;
@@ -184,7 +191,7 @@ impl Batch {
             want: cost,
             min: cost,
             count_denied,
-            shadow: !check.enforced,
+            shadow: !check.enforced(),
             ..Reserved::of(check.counter.clone(), first)
         })
     }
@@ -211,12 +218,13 @@ impl Batch {
     pub(crate) fn request(
         &self,
         refunds: Vec<Adjustment<Arc<str>>>,
+        charges: Vec<Adjustment<Arc<str>>>,
         budget: Duration,
     ) -> ReserveRequest<Arc<str>> {
         ReserveRequest {
             budget_ms: u32::try_from(budget.as_millis()).unwrap_or(u32::MAX),
             refunds,
-            charges: Vec::new(),
+            charges,
             reservations: self.reserved.iter().map(Reserved::message).collect(),
         }
     }

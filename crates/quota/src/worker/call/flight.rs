@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Call;
 use super::allocation::{Allocation, Share};
-use super::batch::{Batch, MAX_CALL_REFUNDS, Reserved};
+use super::batch::{Batch, MAX_ADJUSTMENTS, MAX_CHARGES, Reserved};
 use super::breaker::Change;
 use super::faults::{CallFault, CallOutcome, Misread};
 use crate::decision::{Outcome, Units};
@@ -25,34 +25,36 @@ impl<W> Worker<W> {
     /// Sends the next call that is due.
     pub(crate) fn send_call(&mut self, now: Monotonic) -> Option<OutgoingCall> {
         let is_due =
-            self.batch_is_due(now) || self.refunds_are_due(now) || self.refills_are_due(now);
+            self.batch_is_due(now) || self.adjustments_are_due(now) || self.refills_are_due(now);
         if self.calls.under_way.len() >= MAX_IN_FLIGHT || !is_due {
             return None;
         }
-        let refunds = self.calls.refunds.take(MAX_CALL_REFUNDS, now);
-        self.calls.refunds_due &= !self.calls.refunds.is_empty();
+        let charges = self.calls.charges.take(MAX_CHARGES, now);
+        let refunds = self.calls.refunds.take(MAX_ADJUSTMENTS - charges.len(), now);
+        let adjustments = refunds.len() + charges.len();
+        self.calls.adjustments_due &= self.calls.has_adjustments();
         let mut batch = Batch::default();
         let mut tickets = Vec::with_capacity(self.requests.gathered());
         let mut until = now + SHORTEST_TIMEOUT;
         while tickets.len() < MAX_BATCH
             && let Some((ticket, waiter)) = self.requests.first_gathered()
-            && batch.join(&mut waiter.wants, &self.config, refunds.len())
+            && batch.join(&mut waiter.wants, &self.config, adjustments)
         {
             until = until.max(waiter.deadline);
             tickets.push(ticket);
             self.requests.first_has_left();
         }
-        batch.prefetch(&mut self.leases, refunds.len(), now);
+        batch.prefetch(&mut self.leases, adjustments, now);
         self.calls.refills_due &= self.leases.needs_refill();
         if tickets.is_empty() {
-            if refunds.is_empty() && batch.is_empty() {
+            if adjustments == 0 && batch.is_empty() {
                 return None;
             }
             until = now + self.config.store.timeout.max(SHORTEST_TIMEOUT);
         }
         let probe = !batch.is_empty() && self.calls.breaker.calling(now);
         let timeout = until.since(now);
-        let request = batch.request(refunds, timeout);
+        let request = batch.request(refunds, charges, timeout);
         let id = CallId(self.next_serial());
         self.calls.under_way.push(Call {
             id,
@@ -98,7 +100,7 @@ impl<W> Worker<W> {
             for (reservation, cost) in waiter.wants.iter().filter_map(Want::asked) {
                 allocation.decide(reservation, cost);
             }
-            let decision = self.settle(&mut waiter.wants, Some(&mut allocation), now);
+            let decision = self.decide(&mut waiter.wants, Some(&mut allocation), now);
             self.requests.decide(ticket, waiter, decision);
         }
         let mut refunds = Vec::new();
@@ -158,9 +160,9 @@ impl<W> Worker<W> {
             || waited >= GATHER.min(timeout / 4)
     }
 
-    fn refunds_are_due(&self, now: Monotonic) -> bool {
+    fn adjustments_are_due(&self, now: Monotonic) -> bool {
         let calls = &self.calls;
-        calls.refunds_due && !calls.refunds.is_empty() && calls.breaker.lets_through(now)
+        calls.adjustments_due && calls.has_adjustments() && calls.breaker.lets_through(now)
     }
 
     fn refills_are_due(&self, now: Monotonic) -> bool {
@@ -205,7 +207,7 @@ impl<W> Worker<W> {
     fn all_failed(&mut self, call: Call, fault: &CallFault<'_>, now: Monotonic) -> Change {
         self.telemetry.count_call(fault.outcome());
         self.telemetry.notices.call_failed(fault, self.config.store.reach.token(), now);
-        // A failed call with only refunds says nothing about reservations.
+        // A failed call without reservations says nothing about them.
         if call.batch.is_empty() {
             return Change::None;
         }
@@ -231,7 +233,7 @@ impl<W> Worker<W> {
     /// Decides a request that still waits as one that the store has not counted.
     fn fail(&mut self, ticket: Ticket, now: Monotonic) {
         let Some(mut waiter) = self.requests.take(ticket) else { return };
-        let decision = self.settle(&mut waiter.wants, None, now);
+        let decision = self.decide(&mut waiter.wants, None, now);
         // If its call is still under way, a refusal counts when the reply arrives.
         if let Some(batch) = self.calls.batch_of(ticket) {
             for want in &waiter.wants {

@@ -1,31 +1,32 @@
 //! A call to the store: when it leaves, what it asks for, which requests get its units, and how it
 //! fails.
 
+mod adjustments;
 pub(super) mod allocation;
 mod batch;
 pub(crate) mod breaker;
 pub(super) mod faults;
 mod flight;
-mod refunds;
 
 use batch::Batch;
 #[cfg(test)]
-pub(super) use batch::{MAX_CALL_REFUNDS, MAX_COSTS};
+pub(super) use batch::{MAX_ADJUSTMENTS, MAX_COSTS};
 pub(super) use flight::LOST_AFTER;
 
 use super::{CallId, Ticket};
 use crate::time::Monotonic;
+use adjustments::Adjustments;
 use breaker::Breaker;
-use refunds::Refunds;
 
 /// The calls of a worker, and what waits for one.
 #[derive(Clone, Debug)]
 pub(super) struct Calls {
     under_way: Vec<Call>,
     pub(super) breaker: Breaker,
-    pub(super) refunds: Refunds,
-    /// A tick has passed since the first of the refunds came.
-    pub(super) refunds_due: bool,
+    pub(super) refunds: Adjustments,
+    pub(super) charges: Adjustments,
+    /// A tick has passed since the first of the refunds and charges came.
+    pub(super) adjustments_due: bool,
     /// The refills of leases have gathered long enough.
     pub(super) refills_due: bool,
 }
@@ -50,15 +51,21 @@ impl Calls {
         Self {
             under_way: Vec::new(),
             breaker: Breaker::new(seed),
-            refunds: Refunds::default(),
-            refunds_due: false,
+            refunds: Adjustments::default(),
+            charges: Adjustments::default(),
+            adjustments_due: false,
             refills_due: false,
         }
     }
 
-    /// Whether no call is under way, and nothing is left to refund.
+    /// Whether no call is under way, and nothing is left to refund or to charge.
     pub(super) fn is_idle(&self) -> bool {
-        self.under_way.is_empty() && self.refunds.is_empty()
+        self.under_way.is_empty() && !self.has_adjustments()
+    }
+
+    /// Whether something is left to refund or to charge.
+    pub(super) fn has_adjustments(&self) -> bool {
+        !self.refunds.is_empty() || !self.charges.is_empty()
     }
 
     /// Whether a call has not ended.

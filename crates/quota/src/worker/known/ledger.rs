@@ -107,6 +107,15 @@ impl Ledger {
         }
     }
 
+    /// This worker charges `units` of window number `window`.
+    pub(crate) fn charged(&mut self, counter: &Counter, window: u64, units: u64, now: Monotonic) {
+        if let Some(Memory { balance, window: known, .. }) = self.0.get_mut(counter, now)
+            && *known == window
+        {
+            balance.remaining = balance.remaining.saturating_sub(units);
+        }
+    }
+
     /// Forgets counters whose window is over.
     pub(crate) fn expire(&mut self, now: Monotonic) {
         self.0.expire(now);

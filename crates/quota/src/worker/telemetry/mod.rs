@@ -12,9 +12,19 @@ pub(super) use tally::Counts;
 use super::call::faults::CallOutcome;
 use super::requests::Want;
 use crate::decision::{Outcome, Standing};
+use crate::protocol::Mode;
 use notices::Notices;
 use refusals::Refusals;
 use tally::Tally;
+
+/// What a policy in this mode makes of a request beyond its quota.
+pub(super) const fn exceeded(mode: Mode) -> Outcome {
+    match mode {
+        Mode::Enforce => Outcome::Refused,
+        Mode::Mark => Outcome::Marked,
+        Mode::Shadow | Mode::Off => Outcome::ShadowRefused,
+    }
+}
 
 /// The telemetry of a worker.
 #[derive(Clone, Debug)]
@@ -42,11 +52,8 @@ impl Telemetry {
     /// Counts a request that the worker decided on arrival.
     pub(super) fn count_standings(&mut self, standings: &[Standing]) {
         for standing in standings {
-            let outcome = match (standing.granted, standing.enforced) {
-                (true, _) => Outcome::Admitted,
-                (false, true) => Outcome::Refused,
-                (false, false) => Outcome::ShadowRefused,
-            };
+            let outcome =
+                if standing.granted { Outcome::Admitted } else { exceeded(standing.mode) };
             self.count_from_ledger(standing.policy, outcome, &standing.key);
         }
     }

@@ -4,6 +4,10 @@
 //! of all but the busier half of the policies, of all but the busiest quarter, and so on. It does
 //! not report them later: the store only shows reports, and decides nothing by them.
 //!
+//! A report names at most [`MAX_NAMED`] policies, and half as many if these are too long for a report.
+//! With more of them, half of a report belongs to the busiest ones, and all policies take turns in
+//! the other half.
+//!
 //! `partition_by` of a policy never changes, so policies take turns. Each report includes it for as
 //! many policies as fit into the remaining room, [`LEAST_PARTITION_BY`] to [`MAX_PARTITION_BY`]
 //! bytes. The next report continues with the next policy.
@@ -15,36 +19,53 @@ use crate::decision::Outcome;
 use crate::protocol::dials::{MAX_PARTITION_BY, MAX_REPORT, PolicyReport, Refusals, Report};
 use crate::worker::telemetry::tally::Counts;
 
+/// The most policies of a report.
+const MAX_NAMED: usize = 64;
 /// Least bytes for `partition_by`, even if the report is long without it.
 const LEAST_PARTITION_BY: usize = 256;
 
 /// The report as JSON in printable ASCII. `None` if the policies alone are too long for a report.
-/// `turn` is the index of the policy whose `partition_by` comes first. It advances to the next
-/// report's.
+/// `turn` is the index of the policy whose turn comes first. It advances to the next report's.
 pub(crate) fn write(
     configured: &Config,
     counts: &[Counts],
     refused: Vec<Refusals>,
     turn: &mut usize,
 ) -> Option<String> {
-    let mut report = Report { policies: policies(configured, counts), refused };
+    write_named(MAX_NAMED, configured, counts, refused.clone(), turn)
+        .or_else(|| write_named(MAX_NAMED / 2, configured, counts, refused, turn))
+}
+
+/// The report of at most `most` policies. If it is too long, `turn` stays.
+fn write_named(
+    most: usize,
+    configured: &Config,
+    counts: &[Counts],
+    refused: Vec<Refusals>,
+    turn: &mut usize,
+) -> Option<String> {
+    let Named { order, in_turn, next } = Named::new(counts, *turn, most);
+    let policies = order
+        .iter()
+        .filter_map(|index| Some(policy(configured.policies.get(*index)?, counts.get(*index)?)));
+    let mut report = Report { policies: policies.collect(), refused };
     let bare = serde_json::to_string(&report).ok()?.len();
     let room = MAX_REPORT.saturating_sub(bare).clamp(LEAST_PARTITION_BY, MAX_PARTITION_BY);
-    *turn = say_partitions(&mut report.policies, configured, *turn, room);
-    let mut order: Vec<usize> = (0..report.policies.len()).collect();
-    order.sort_by_key(|index| {
-        Reverse(counts.get(*index).map_or(0, |counts| counts.iter().sum::<u64>()))
-    });
+    let said = say_partitions(&mut report.policies, configured, &in_turn, room);
+    let next = said.unwrap_or(next);
+    let mut quiet: Vec<usize> = (0..report.policies.len()).collect();
+    quiet.sort_by_key(|at| Reverse(order.get(*at).map_or(0, |index| requests(counts, *index))));
     loop {
         let text = serde_json::to_string(&report).ok()?;
         if text.len() <= MAX_REPORT {
+            *turn = next;
             return text.bytes().all(|b| (b' '..=b'~').contains(&b)).then_some(text);
         }
         if !report.refused.is_empty() {
             report.refused.clear();
             continue;
         }
-        if order.is_empty() {
+        if quiet.is_empty() {
             let said =
                 report.policies.iter_mut().filter_map(|policy| policy.partition_by.take()).count();
             if said == 0 {
@@ -52,9 +73,9 @@ pub(crate) fn write(
             }
             continue;
         }
-        for index in order.drain(order.len() / 2..) {
-            if let (Some(counted), Some(policy)) =
-                (report.policies.get_mut(index), configured.policies.get(index))
+        for at in quiet.drain(quiet.len() / 2..) {
+            if let (Some(counted), Some(index)) = (report.policies.get_mut(at), order.get(at))
+                && let Some(policy) = configured.policies.get(*index)
             {
                 *counted = PolicyReport {
                     partition_by: counted.partition_by.take(),
@@ -65,18 +86,54 @@ pub(crate) fn write(
     }
 }
 
-/// Adds `partition_by` to the policies from `turn` on: to at least one, else in at most `most`
-/// bytes. Returns the index of the next policy.
+/// The policies that a report names.
+struct Named {
+    /// Their indexes, in the order of the report.
+    order: Vec<usize>,
+    /// The positions in `order` of those whose turn it is, and their indexes, in this order.
+    in_turn: Vec<(usize, usize)>,
+    /// The index of the policy whose turn comes after them.
+    next: usize,
+}
+
+impl Named {
+    fn new(counts: &[Counts], turn: usize, most: usize) -> Self {
+        let all = counts.len();
+        let from_turn = (turn..all).chain(0..turn.min(all));
+        if all <= most {
+            return Self {
+                order: (0..all).collect(),
+                in_turn: from_turn.map(|index| (index, index)).collect(),
+                next: 0,
+            };
+        }
+        let mut order: Vec<usize> = from_turn.take(most / 2).collect();
+        let in_turn = order.iter().copied().enumerate().collect();
+        let next = order.last().map_or(0, |last| (last + 1) % all);
+        let mut busiest: Vec<usize> =
+            (0..all).filter(|index| requests(counts, *index) > 0).collect();
+        busiest.sort_by_key(|index| Reverse(requests(counts, *index)));
+        busiest.retain(|index| !order.contains(index));
+        order.extend(busiest.into_iter().take(most / 2));
+        Self { order, in_turn, next }
+    }
+}
+
+fn requests(counts: &[Counts], index: usize) -> u64 {
+    counts.get(index).map_or(0, |counts| counts.iter().sum())
+}
+
+/// Adds `partition_by` to the policies whose turn it is: to at least one, else in at most `most`
+/// bytes. Returns the index of the first policy that finds no room.
 fn say_partitions(
     policies: &mut [PolicyReport],
     configured: &Config,
-    turn: usize,
+    in_turn: &[(usize, usize)],
     most: usize,
-) -> usize {
+) -> Option<usize> {
     let mut room = most;
-    for index in (turn..policies.len()).chain(0..turn) {
-        let (Some(report), Some(policy)) =
-            (policies.get_mut(index), configured.policies.get(index))
+    for &(at, index) in in_turn {
+        let (Some(report), Some(policy)) = (policies.get_mut(at), configured.policies.get(index))
         else {
             continue;
         };
@@ -87,12 +144,12 @@ fn say_partitions(
         }
         let bytes = bytes + r#","partition_by":"#.len();
         if bytes > room && room < most {
-            return index;
+            return Some(index);
         }
         room = room.saturating_sub(bytes);
         report.partition_by = Some(entries);
     }
-    0
+    None
 }
 
 /// A policy as it is configured, with nothing counted.
@@ -108,34 +165,34 @@ fn configured_as(policy: &Policy) -> PolicyReport {
         on_failure: policy.on_failure,
         partition_by: None,
         tiers: policy.quotas.vary(),
+        settles: policy.settle.is_some(),
         admitted: 0,
         refused: 0,
         shadow_refused: 0,
+        marked: 0,
         missing_identity: 0,
         store_error: 0,
     }
 }
 
-fn policies(configured: &Config, counts: &[Counts]) -> Vec<PolicyReport> {
-    let policy = |(policy, counts): (_, &Counts)| {
-        let of = |outcome| counts.get(outcome as usize).copied().unwrap_or_default();
-        PolicyReport {
-            admitted: of(Outcome::Admitted),
-            refused: of(Outcome::Refused),
-            shadow_refused: of(Outcome::ShadowRefused),
-            missing_identity: of(Outcome::MissingIdentity),
-            store_error: of(Outcome::StoreError),
-            ..configured_as(policy)
-        }
-    };
-    configured.policies.iter().zip(counts).map(policy).collect()
+fn policy(configured: &Policy, counts: &Counts) -> PolicyReport {
+    let of = |outcome| counts.get(outcome as usize).copied().unwrap_or_default();
+    PolicyReport {
+        admitted: of(Outcome::Admitted),
+        refused: of(Outcome::Refused),
+        shadow_refused: of(Outcome::ShadowRefused),
+        marked: of(Outcome::Marked),
+        missing_identity: of(Outcome::MissingIdentity),
+        store_error: of(Outcome::StoreError),
+        ..configured_as(configured)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::MAX_UNITS;
     use crate::protocol::dials::MAX_REPORTED_KEY;
+    use crate::protocol::{Calendar, MAX_TIME_ZONE, MAX_UNITS, Unit, Window};
     use serde_json::{Value, json};
 
     fn config(policies: usize, name: impl Fn(usize) -> String) -> Config {
@@ -160,12 +217,12 @@ mod tests {
             {"name":"b","partition_by":[],"quota":0,"window":"1h","stagger":true,"mode":"off","on_failure":"local"}]}"#;
         let config = Config::parse(text.as_bytes()).unwrap();
         let refused = vec![Refusals { key: "d:a:{*}".to_owned(), requests: 7 }];
-        let text = write(&config, &[[1, 2, 3, 4, 5, 6], [0; 6]], refused, &mut 0).unwrap();
+        let text = write(&config, &[[1, 2, 3, 4, 5, 6, 7], [0; 7]], refused, &mut 0).unwrap();
         assert_eq!(
             text,
             concat!(
                 r#"{"policies":[{"name":"a","quota":5,"window_s":60,"stagger":false,"mode":"enforce","#,
-                r#""on_failure":"deny","partition_by":[],"admitted":1,"refused":2,"shadow_refused":3,"missing_identity":4,"#,
+                r#""on_failure":"deny","partition_by":[],"admitted":1,"refused":2,"shadow_refused":3,"marked":7,"missing_identity":4,"#,
                 r#""store_error":5},{"name":"b","quota":0,"window_s":3600,"stagger":true,"mode":"off","#,
                 r#""on_failure":"local","partition_by":[]}],"refused":[{"key":"d:a:{*}","requests":7}]}"#
             )
@@ -176,21 +233,55 @@ mod tests {
     fn largest_configuration_is_reported_without_counts() {
         let config = config(64, |i| format!("{i:0>64}"));
         let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: u64::MAX }; 8];
-        let report = read(&write(&config, &[[u64::MAX / 8; 6]; 64], refused, &mut 0).unwrap());
+        let report = read(&write(&config, &[[u64::MAX / 8; 7]; 64], refused, &mut 0).unwrap());
         assert_eq!(report.policies.len(), 64);
         assert!(report.refused.is_empty());
         assert_eq!(report.policies[63], configured_as(&config.policies[63]));
     }
 
     #[test]
+    fn report_says_the_kind_of_window_and_whether_costs_are_settled() {
+        let text = r#"{"domain":"d","store":{"cluster":"s"},"policies":[
+            {"name":"a","partition_by":[],"quota":5,"window":"1m","cost":{"reserve":2,"settle":[{"usage":"total"}]}},
+            {"name":"b","partition_by":[],"quota":5,"window":"1h"}]}"#;
+        let mut config = Config::parse(text.as_bytes()).unwrap();
+        config.policies[1].window = calendar(Unit::Day, "Europe/Berlin");
+        let report = read(&write(&config, &[[0; 7]; 2], Vec::new(), &mut 0).unwrap());
+        let of = |index: usize| serde_json::to_value(&report.policies[index]).unwrap();
+        let (settled, daily) = (of(0), of(1));
+        assert_eq!((&settled["settles"], &settled["kind"]), (&json!(true), &Value::Null));
+        let berlin = json!({"calendar": {"unit": "day", "time_zone": "Europe/Berlin"}});
+        assert_eq!((&daily["kind"], &daily["window_s"]), (&berlin, &Value::Null));
+        assert_eq!(daily["settles"], Value::Null);
+    }
+
+    #[test]
+    fn policies_with_long_calendars_are_reported_in_turns() {
+        let mut config = config(64, |i| format!("{i:0>64}"));
+        for policy in &mut config.policies {
+            policy.window = calendar(Unit::Minute, &"Z".repeat(MAX_TIME_ZONE));
+        }
+        let (mut turn, mut named) = (0, std::collections::BTreeSet::new());
+        for _ in 0..4 {
+            let report = read(&write(&config, &[[1; 7]; 64], Vec::new(), &mut turn).unwrap());
+            named.extend(report.policies.into_iter().map(|policy| policy.name));
+        }
+        assert_eq!(named.len(), 64);
+    }
+
+    fn calendar(unit: Unit, time_zone: &str) -> Window {
+        Window::Calendar(Calendar { unit, time_zone: time_zone.into() })
+    }
+
+    #[test]
     fn partition_by_takes_turns_and_displaces_nothing_else() {
         let refused = vec![Refusals { key: "k".repeat(384), requests: 1 }; 8];
-        for (policies, refused) in [(40, refused), (64, Vec::new())] {
+        for (policies, refused) in [(36, refused), (64, Vec::new())] {
             let config = config(policies, |i| format!("{i:0>26}"));
             let (mut turn, mut said) = (0, vec![false; policies]);
             for _ in 0..policies {
                 let report = read(
-                    &write(&config, &vec![[1; 6]; policies], refused.clone(), &mut turn).unwrap(),
+                    &write(&config, &vec![[1; 7]; policies], refused.clone(), &mut turn).unwrap(),
                 );
                 assert_eq!(report.refused.len(), refused.len());
                 for (said, policy) in said.iter_mut().zip(&report.policies) {
@@ -207,7 +298,7 @@ mod tests {
         let (mut turn, mut said) = (0, 0);
         for _ in 0..64 {
             let report =
-                read(&write(&config, &[[u64::MAX / 8; 6]; 64], Vec::new(), &mut turn).unwrap());
+                read(&write(&config, &[[u64::MAX / 8; 7]; 64], Vec::new(), &mut turn).unwrap());
             said += report.policies.iter().filter(|policy| policy.partition_by.is_some()).count();
         }
         assert!(said >= 64, "{said}");
@@ -217,7 +308,7 @@ mod tests {
     fn refusals_are_left_out_first_then_counts_of_the_least_busy_policies() {
         let config = config(64, |i| format!("a-policy-with-a-longer-name-{i}"));
         let refused = vec![Refusals { key: "k".repeat(MAX_REPORTED_KEY), requests: 1 }; 8];
-        let mut counts = [[0; 6]; 64];
+        let mut counts = [[0; 7]; 64];
         let report = read(&write(&config, &counts, refused.clone(), &mut 0).unwrap());
         assert!(
             report.refused.is_empty(),
@@ -225,7 +316,7 @@ mod tests {
         );
         assert_eq!(read(&write(&config, &counts[..8], refused, &mut 0).unwrap()).refused.len(), 8);
         for (i, counts) in counts.iter_mut().enumerate() {
-            *counts = [1_000_000 + i as u64; 6];
+            *counts = [1_000_000 + i as u64; 7];
         }
         let report = read(&write(&config, &counts, Vec::new(), &mut 0).unwrap());
         let counted: Vec<bool> = report.policies.iter().map(|policy| policy.admitted > 0).collect();
@@ -246,7 +337,7 @@ mod tests {
              "quota_from":{"jwt":{"claim":"limit"},"max":9}},
             {"name":"b","quota":5,"window":"1m","partition_by":["path"]}]}"#;
         let config = Config::parse(text.as_bytes()).unwrap();
-        let report = read(&write(&config, &[[0; 6]; 2], Vec::new(), &mut 0).unwrap());
+        let report = read(&write(&config, &[[0; 7]; 2], Vec::new(), &mut 0).unwrap());
         let said = serde_json::to_value(&report.policies).unwrap();
         assert_eq!(
             said[0]["partition_by"],
@@ -260,6 +351,28 @@ mod tests {
     }
 
     #[test]
+    fn all_of_1024_policies_are_reported_in_turns_and_busy_ones_always() {
+        let config = config(1024, |i| format!("{i:0>64}"));
+        let mut counts = vec![[0; Outcome::ALL.len()]; 1024];
+        for (busy, counts) in counts.iter_mut().enumerate().skip(500).take(40) {
+            counts[0] = 1_000 + busy as u64;
+        }
+        let (mut turn, mut named, mut said) = (0, vec![0; 1024], vec![false; 1024]);
+        for _ in 0..400 {
+            let report = read(&write(&config, &counts, Vec::new(), &mut turn).unwrap());
+            assert!(report.policies.len() <= MAX_NAMED);
+            for policy in &report.policies {
+                let index: usize = policy.name.parse().unwrap();
+                named[index] += 1;
+                said[index] |= policy.partition_by.is_some();
+                assert!(policy.admitted == 0 || policy.admitted == counts[index][0]);
+            }
+        }
+        assert!(named.iter().all(|times| *times > 0) && said.iter().all(|said| *said));
+        assert!(named[508..540].iter().all(|times| *times == 400), "{:?}", &named[500..540]);
+    }
+
+    #[test]
     fn many_policies_take_turns_to_report_partition_by() {
         let mut text: Value = json!({"domain": "d", "store": {"cluster": "s"}, "policies": [],
             "identities": {"caller": [{"metadata": {"filter": "f".repeat(60), "path": ["p".repeat(60)]}}]}});
@@ -270,7 +383,7 @@ mod tests {
         let config = Config::parse(text.to_string().as_bytes()).unwrap();
         let (mut turn, mut said) = (0, std::collections::BTreeSet::new());
         for _ in 0..4 {
-            let report = read(&write(&config, &[[0; 6]; 40], Vec::new(), &mut turn).unwrap());
+            let report = read(&write(&config, &[[0; 7]; 40], Vec::new(), &mut turn).unwrap());
             let policies = report.policies.iter().filter(|policy| policy.partition_by.is_some());
             let names: Vec<&str> = policies.map(|policy| &*policy.name).collect();
             assert!((5..20).contains(&names.len()), "{names:?}");

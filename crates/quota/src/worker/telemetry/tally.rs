@@ -22,6 +22,9 @@ pub(crate) struct Tally {
     requests: Vec<Counts>,
     /// Taken for metrics, and not yet for a report.
     unreported: Vec<Counts>,
+    /// The policies with counts in `requests`, each once.
+    counted: Vec<usize>,
+    has_unreported: bool,
     calls: [u64; CallOutcome::ALL.len()],
     is_empty: bool,
 }
@@ -32,6 +35,8 @@ impl Tally {
         Self {
             requests: vec![[0; Outcome::ALL.len()]; policies],
             unreported: vec![[0; Outcome::ALL.len()]; policies],
+            counted: Vec::new(),
+            has_unreported: false,
             calls: [0; CallOutcome::ALL.len()],
             is_empty: true,
         }
@@ -39,9 +44,12 @@ impl Tally {
 
     /// One more request.
     pub(crate) fn count(&mut self, policy: usize, outcome: Outcome) {
-        let counted =
-            self.requests.get_mut(policy).and_then(|counts| counts.get_mut(outcome as usize));
-        self.is_empty &= !one_more(counted);
+        let Some(counts) = self.requests.get_mut(policy) else { return };
+        if counts.iter().all(|count| *count == 0) {
+            self.counted.push(policy);
+        }
+        self.is_empty &= !one_more(counts.get_mut(outcome as usize));
+        self.has_unreported = true;
     }
 
     /// One more call.
@@ -59,38 +67,49 @@ impl Tally {
         if std::mem::replace(&mut self.is_empty, true) {
             return Vec::new();
         }
-        for (counts, unreported) in self.requests.iter().zip(&mut self.unreported) {
-            for (count, unreported) in counts.iter().zip(unreported) {
-                *unreported = unreported.saturating_add(*count);
-            }
+        let mut taken = Vec::new();
+        self.counted.sort_unstable();
+        for policy in self.counted.drain(..) {
+            let (Some(counts), Some(unreported)) =
+                (self.requests.get_mut(policy), self.unreported.get_mut(policy))
+            else {
+                continue;
+            };
+            add(unreported, counts);
+            let of = |outcome| Counted::Requests(policy, outcome);
+            taken.extend(Outcome::ALL.into_iter().map(of).zip(std::mem::take(counts)));
         }
-        let requests = self.requests.iter_mut().enumerate().flat_map(|(policy, counts)| {
-            let of = move |outcome| Counted::Requests(policy, outcome);
-            Outcome::ALL.into_iter().map(of).zip(std::mem::take(counts))
-        });
         let calls =
             CallOutcome::ALL.into_iter().map(Counted::Calls).zip(std::mem::take(&mut self.calls));
-        requests.chain(calls).filter(|(_, n)| *n > 0).collect()
+        taken.extend(calls);
+        taken.retain(|(_, n)| *n > 0);
+        taken
     }
 
     /// Whether requests were counted since the last report.
-    pub(crate) fn has_unreported(&self) -> bool {
-        self.requests.iter().chain(&self.unreported).flatten().any(|count| *count > 0)
+    pub(crate) const fn has_unreported(&self) -> bool {
+        self.has_unreported
     }
 
     /// A report was lost: its counts are unreported again.
     pub(crate) fn restore(&mut self, reported: &[Counts]) {
         for (counts, unreported) in reported.iter().zip(&mut self.unreported) {
-            for (count, unreported) in counts.iter().zip(unreported) {
-                *unreported = unreported.saturating_add(*count);
-            }
+            add(unreported, counts);
         }
+        self.has_unreported |= reported.iter().flatten().any(|count| *count > 0);
     }
 
     /// Takes the counts for a report, by the index of the policy.
     pub(crate) fn take_unreported(&mut self) -> Vec<Counts> {
+        self.has_unreported = !self.counted.is_empty();
         let nothing = vec![[0; Outcome::ALL.len()]; self.unreported.len()];
         std::mem::replace(&mut self.unreported, nothing)
+    }
+}
+
+fn add(sum: &mut Counts, counts: &Counts) {
+    for (sum, count) in sum.iter_mut().zip(counts) {
+        *sum = sum.saturating_add(*count);
     }
 }
 
@@ -136,12 +155,12 @@ mod tests {
         tally.count(1, Outcome::Refused);
         assert_eq!(
             tally.take_unreported(),
-            [[0; 6], [0, 3, 0, 0, 0, 0]],
+            [[0; 7], [0, 3, 0, 0, 0, 0, 0]],
             "not what metrics have yet to take"
         );
-        assert_eq!(tally.take_unreported(), [[0; 6]; 2]);
+        assert_eq!(tally.take_unreported(), [[0; 7]; 2]);
         tally.take();
-        assert_eq!(tally.take_unreported(), [[0; 6], [0, 1, 0, 0, 0, 0]]);
+        assert_eq!(tally.take_unreported(), [[0; 7], [0, 1, 0, 0, 0, 0, 0]]);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Memory and calls are bounded.
 
+use serde_json::json;
+
 use super::*;
-use crate::worker::call::MAX_CALL_REFUNDS;
+use crate::worker::call::MAX_ADJUSTMENTS;
 
 #[test]
 fn waiting_requests_and_calls_that_never_return_are_bounded() {
@@ -52,7 +54,7 @@ fn longest_keys_still_fit_a_call_with_refunds() {
     }
     let out = w.next_call(at(7)).unwrap();
     let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
-    assert_eq!(request.refunds.len(), MAX_CALL_REFUNDS);
+    assert_eq!(request.refunds.len(), MAX_ADJUSTMENTS);
     assert!(
         request.reservations.len() > 100
             && request.reservations[0].key.len() == crate::protocol::MAX_KEY
@@ -79,4 +81,39 @@ fn call_stays_within_the_bounds_of_the_protocol() {
         w.replied(out.id, &reply(&grants), at(6));
     }
     assert_eq!((seen, decisions(&mut w).len()), (3_000, 3_000));
+}
+
+#[test]
+fn request_with_more_policies_than_fit_a_call_is_decided() {
+    for (on_failure, key, fit) in [("allow", 20, 1024), ("allow", 4000, 123), ("deny", 4000, 123)] {
+        let policy = |i| {
+            let name = format!("{i:0>40}");
+            json!({"name": name, "partition_by": [], "quota": 5, "window": "1m"})
+        };
+        let document = json!({"domain": "d", "store": {"cluster": "s", "on_failure": on_failure},
+            "policies": (0..1024).map(policy).collect::<Vec<_>>()});
+        let config = Config::parse(document.to_string().as_bytes()).unwrap();
+        let mut w: Worker<&str> = Worker::new(Arc::new(config), 1);
+        let party = "x".repeat(key);
+        let checks = |config: &Config| checks_of(config, &(0..1024).collect::<Vec<_>>(), &party, 1);
+        let all = checks(w.config());
+        assert!(matches!(w.submit("all", all, at(0)), Submitted::Waiting(_)));
+        let out = w.next_call(at(0)).unwrap();
+        let request: ReserveRequest = serde_json::from_slice(&out.body()).unwrap();
+        assert!(out.body().len() <= crate::protocol::MAX_BODY);
+        assert_eq!(request.reservations.len(), fit);
+        w.replied(out.id, &reply(&vec![grant(1, 1); fit]), at(1));
+        let decision = w.next_decision().unwrap().1;
+        match decision {
+            Decision::Admit(admission) => {
+                assert_eq!((on_failure, admission.standings.len()), ("allow", fit));
+                let beyond = admission.uncounted.map(|uncounted| uncounted.policy);
+                assert_eq!(beyond, (fit < 1024).then_some(fit));
+            }
+            Decision::Unavailable(uncounted) => {
+                assert_eq!((on_failure, uncounted.policy), ("deny", fit));
+            }
+            Decision::Refuse(_) => panic!("refused"),
+        }
+    }
 }

@@ -18,7 +18,7 @@ fn lone_request_is_sent_at_once() {
     let standing = Standing {
         policy: 0,
         key: "d:a:{x}".into(),
-        enforced: true,
+        mode: Mode::Enforce,
         granted: true,
         balance: Balance { window_s: 60, quota: 5, remaining: 2, resets: at(30_002) },
     };

@@ -207,7 +207,7 @@ fn request_is_decided_by_the_mode_of_its_policies_on_arrival() {
         assert!(format!("one={}", brief(decision)).starts_with(before), "{dial}: {decision:?}");
         // The next request arrives now.
         let mut next = checks_of(&w.config, &[place], "x", 1);
-        next[0].enforced = dial == "enforce";
+        next[0].mode = if dial == "enforce" { Mode::Enforce } else { Mode::Shadow };
         let text = at_once(w.submit("two", next, at(3)));
         assert!(text.contains(after), "{dial}: {text}");
     }

@@ -9,7 +9,9 @@ mod failure;
 mod faults;
 mod inspect;
 mod lease;
+mod mark;
 mod partial;
+mod settling;
 mod shadow;
 mod statistics;
 
@@ -55,8 +57,7 @@ fn checks_of(config: &Config, policies: &[usize], party: &str, cost: u64) -> Vec
             quota: p.quota,
             window: p.window.clone(),
         };
-        let enforced = p.mode == Mode::Enforce;
-        Check { policy, counter, cost: NonZeroU64::new(cost).unwrap(), enforced }
+        Check { policy, counter, cost: NonZeroU64::new(cost).unwrap(), mode: p.mode }
     };
     policies.iter().map(check).collect()
 }

@@ -14,7 +14,7 @@ pub const BAD: &[(&str, &[Expected])] = &[
     (
         "cost-none",
         &[
-            ("policies[0].cost.header", "is required"),
+            ("policies[0].cost", "must have exactly one of header, reserve, has none of them"),
             ("policies[0].cost.haeder", r#"did you mean "header"?"#),
         ],
     ),
@@ -38,6 +38,58 @@ pub const BAD: &[(&str, &[Expected])] = &[
     (
         "cost-header-default",
         &[("policies[0].cost.header.default", "must be at most max, which is 10, is 11")],
+    ),
+    (
+        "settle-alone",
+        &[("policies[0].cost", "must have exactly one of header, reserve, has none of them")],
+    ),
+    (
+        "settle-header",
+        &[("policies[0].cost.settle", "needs reserve, the units to take on arrival")],
+    ),
+    ("settle-lease", &[("policies[0].cost.settle", "cannot be with precision: lease")]),
+    ("settle-count-denied", &[("policies[0].cost.settle", "cannot be with count_denied")]),
+    ("settle-empty", &[("policies[0].cost.settle", "must not be empty")]),
+    (
+        "settle-sources",
+        &[
+            ("policies[0].cost.settle[0].usage", r#"must be total, input or output, is "tokens""#),
+            ("policies[0].cost.settle[1].usage", "must be total, input, output or weights"),
+            ("policies[0].cost.settle[2].usage.input", "must be a number from 0 to 1000000, is -1"),
+            ("policies[0].cost.settle[2].usage.output", "must be a number from 0 to 1000000"),
+            ("policies[0].cost.settle[2].usage.cached", "unknown field: known are input, cached"),
+            ("policies[0].cost.settle[3].usage", "must have a weight above 0"),
+            ("policies[0].cost.settle[4]", "must have exactly one of usage, response_header"),
+            ("policies[0].cost.settle[4].header", "unknown field"),
+            ("policies[0].cost.settle[5].response_header", "must be a header name"),
+            ("policies[0].cost.settle[6].metadata.path", "is required"),
+            ("policies[0].cost.if_missing", r#"must be reserved or nothing, is "none""#),
+        ],
+    ),
+    ("if-missing-alone", &[("policies[0].cost.if_missing", "means nothing without settle")]),
+    ("if-missing-type", &[("policies[0].cost.if_missing", "must be a whole number from 0")]),
+    ("reserve-zero", &[("policies[0].cost.reserve", "must be a whole number from 1")]),
+    (
+        "reserve-default",
+        &[("policies[0].cost.reserve.default", "must be at most max, which is 8, is 9")],
+    ),
+    (
+        "reserve-no-default",
+        &[("policies[0].cost.reserve.default", "is required: the units of a request")],
+    ),
+    (
+        "reserve-header",
+        &[
+            ("policies[0].cost.reserve.default", "means nothing beside header"),
+            ("policies[0].cost.reserve.max", "means nothing beside header"),
+        ],
+    ),
+    (
+        "reserve-none",
+        &[(
+            "policies[0].cost.reserve",
+            "must have exactly one of header, request_json, has none of them",
+        )],
     ),
     (
         "count-type",

@@ -105,4 +105,18 @@ pub const BAD: &[(&str, &[Expected])] = &[
         "match-routes-twice",
         &[("policies[0].match.routes[2]", "is the same as policies[0].match.routes[0]")],
     ),
+    (
+        "match-routes-many",
+        &[("policies[0].match.routes", "must have at most 1024 entries, has 1025")],
+    ),
+    (
+        "match-not",
+        &[
+            ("policies[0].match.not", "must have a condition"),
+            ("policies[1].match.not.not", "cannot stand within a not"),
+            ("policies[2].match.not", "must be an object, is a list"),
+            ("policies[3].match.not.path.prefix", "must begin with /"),
+            ("policies[4].match.not.rotues", r#"did you mean "routes"?"#),
+        ],
+    ),
 ];

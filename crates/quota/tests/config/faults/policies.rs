@@ -5,7 +5,7 @@ use super::Expected;
 /// All faults of each file under `bad`.
 pub const BAD: &[(&str, &[Expected])] = &[
     ("policies-type", &[("policies", "must be a list, is an object")]),
-    ("policies-many", &[("policies", "must have at most 64 entries, has 65")]),
+    ("policies-many", &[("policies", "must have at most 1024 entries, has 1025")]),
     ("policy-type", &[("policies[0]", "must be an object, is a string")]),
     (
         "policy-required",

@@ -197,24 +197,22 @@ impl ControlStore for Redis {
                 _ => return Err(unexpected()),
             };
             home.inspect(|node| node.observe(now));
-            let value = match self.execute(key.counter(), of_key("GET")).await? {
-                Value::BulkString(value) => match key {
-                    Key::Counter { id: CounterId::Sliding(window), .. } => Slices::parse(&value)
-                        .map(|mut slices| {
-                            slices.advance(window.slice_at(now));
-                            slices.used().to_string()
-                        }),
-                    Key::Counter { .. } | Key::Override(_) => {
-                        Some(String::from_utf8_lossy(&value).into_owned())
-                    }
-                },
-                _ => None,
+            let Value::BulkString(value) = self.execute(key.counter(), of_key("GET")).await? else {
+                return Ok(KeyState { now, value: None, ttl_ms: None });
             };
-            let ttl_ms = match (&value, key) {
-                (Some(_), Key::Override(_)) => {
-                    whole(&self.execute(key.counter(), of_key("PTTL")).await?)
-                }
-                _ => None,
+            if let Key::Counter { id: CounterId::Sliding(window), .. } = key {
+                let Some(mut slices) = Slices::parse(&value) else {
+                    return Ok(KeyState { now, value: None, ttl_ms: None });
+                };
+                slices.advance(window.slice_at(now));
+                let end = Duration::from_millis(slices.end_ms(window));
+                let left = u64::try_from(end.saturating_sub(now).as_millis()).ok();
+                return Ok(KeyState { now, value: Some(slices.used().to_string()), ttl_ms: left });
+            }
+            let value = Some(String::from_utf8_lossy(&value).into_owned());
+            let ttl_ms = match key {
+                Key::Override(_) => whole(&self.execute(key.counter(), of_key("PTTL")).await?),
+                Key::Counter { .. } => None,
             };
             Ok(KeyState { now, value, ttl_ms })
         }

@@ -3,10 +3,10 @@
 use quotagate_operate::api::{Board, DialEntry};
 use quotagate_quota::protocol::dials::ALL_POLICIES;
 
-use crate::operate::display::{Table, Weight, ends, mode, on_failure, say};
+use crate::operate::display::{Table, Weight, ends, mode, on_failure, say, window};
 use crate::operate::failure::Failure;
 use crate::operate::session::Session;
-use crate::text::{count, duration, number};
+use crate::text::{count, number};
 
 /// Shows all policies and their dials.
 pub(super) async fn run(session: &Session) -> Result<(), Failure> {
@@ -61,7 +61,7 @@ fn table(board: &Board) -> Table {
         let row = [
             policy.name.clone(),
             changed(own.and_then(|own| own.quota).map(number), number(policy.quota), false),
-            duration(u64::from(policy.window_s) * 1000),
+            window(&policy.kind, policy.window_s),
             changed(
                 new_mode.map(|m| mode(m).to_owned()),
                 mode(policy.mode).to_owned(),

@@ -37,7 +37,7 @@ pub(super) struct Args {
 }
 
 fn modes() -> impl TypedValueParser<Value = Mode> {
-    let all = [Mode::Enforce, Mode::Shadow, Mode::Off];
+    let all = [Mode::Enforce, Mode::Mark, Mode::Shadow, Mode::Off];
     // The parser accepts no other word.
     let of =
         move |word: String| all.into_iter().find(|m| mode(*m) == word).unwrap_or(Mode::Enforce);
@@ -136,6 +136,9 @@ fn say_meaning(args: &Args, policy: Option<&PolicyInfo>) {
     say("Every proxy with traffic applies it within 10 s. What changes:");
     match args.mode {
         Some(Mode::Enforce) => say("  mode: requests over the quota are refused"),
+        Some(Mode::Mark) => {
+            say("  mode: requests over the quota reach the upstream with x-quotagate-exceeded");
+        }
         Some(Mode::Shadow) => say("  mode: requests are counted and none is refused"),
         Some(Mode::Off) => say("  mode: requests are neither counted nor refused"),
         None => {}

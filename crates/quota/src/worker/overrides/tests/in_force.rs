@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::config::MAX_POLICIES;
 use crate::protocol::MAX_UNITS;
 use crate::worker::Change;
 
@@ -174,12 +175,12 @@ fn same_invalid_dial_is_logged_once_and_another_at_most_every_ten_seconds() {
 #[test]
 fn at_most_as_many_dials_are_read_as_policies_can_have() {
     let mut dials: Vec<Value> =
-        (0..65).map(|i| json!({"policy": format!("P{i}"), "quota": 1})).collect();
+        (0..=MAX_POLICIES).map(|i| json!({"policy": format!("P{i}"), "quota": 1})).collect();
     dials.push(json!({"policy": "a", "quota": 8}));
     let mut w = worker();
     fetched(&mut w, 0, &reply(1, dials.clone().into()));
     assert_eq!(in_force(&w), CONFIGURED);
-    dials.swap(64, 65);
+    dials.swap(MAX_POLICIES, MAX_POLICIES + 1);
     fetched(&mut w, 5_000, &reply(1, dials.into()));
     assert!(in_force(&w).starts_with("Enforce 8"));
 }

@@ -7,12 +7,11 @@ use super::Worker;
 use super::call::allocation::Allocation;
 use super::known::local;
 use super::requests::{Stage, Want};
-use crate::config::{Config, Count, Policy};
-use crate::decision::{
-    Admission, Balance, Decision, Held, Outcome, Refusal, Standing, Uncounted, Units,
-};
+use super::telemetry::exceeded;
+use crate::config::Policy;
+use crate::decision::{Admission, Balance, Decision, Outcome, Refusal, Standing, Uncounted};
 use crate::evaluate::Check;
-use crate::protocol::OnFailure;
+use crate::protocol::{Mode, OnFailure};
 use crate::time::Monotonic;
 
 /// Why a request is not admitted.
@@ -24,7 +23,7 @@ enum Obstacle {
 /// The standing of a request with the policy of `check`.
 pub(super) fn standing(check: &Check, granted: bool, balance: Balance) -> Standing {
     let key = Arc::clone(&check.counter.key);
-    Standing { policy: check.policy, key, granted, enforced: check.enforced, balance }
+    Standing { policy: check.policy, key, granted, mode: check.mode, balance }
 }
 
 /// The policy of `check`, which has not counted the request.
@@ -32,18 +31,10 @@ pub(super) fn uncounted(check: &Check) -> Uncounted {
     Uncounted { policy: check.policy, key: Arc::clone(&check.counter.key) }
 }
 
-/// Units that a request holds until its answer, if its policy counts by answer.
-pub(super) fn held(check: &Check, units: Units, config: &Config) -> Option<Held> {
-    if check.policy(config)?.count == Count::All || units.amount == 0 {
-        return None;
-    }
-    Some(Held { policy: check.policy, counter: check.counter.clone(), units })
-}
-
 impl<W> Worker<W> {
     /// Decides a request with the grants of its call. Without `allocation` the store has not
     /// counted it.
-    pub(super) fn settle(
+    pub(super) fn decide(
         &mut self,
         wants: &mut [Want],
         mut allocation: Option<&mut Allocation>,
@@ -116,7 +107,7 @@ impl<W> Worker<W> {
     /// closed, then this worker's own share.
     fn obstacle(&self, wants: &mut [Want], now: Monotonic) -> Option<Obstacle> {
         let refuses =
-            |want: &Want| want.check.enforced && matches!(want.stage, Stage::Refused { .. });
+            |want: &Want| want.check.enforced() && matches!(want.stage, Stage::Refused { .. });
         if wants.iter().any(refuses) {
             return Some(Obstacle::Refused);
         }
@@ -129,7 +120,9 @@ impl<W> Worker<W> {
                 && let Some(balance) = self.known.refuses_locally(check, share, now)
             {
                 *stage = Stage::Refused { balance, by_store: false };
-                obstacle = Some(Obstacle::Refused);
+                if check.enforced() {
+                    obstacle = Some(Obstacle::Refused);
+                }
             }
         }
         obstacle
@@ -137,16 +130,16 @@ impl<W> Worker<W> {
 
     /// The units that this worker may admit by itself, if the policy has `on_failure: local`.
     fn share(&self, check: &Check) -> Option<u64> {
-        let policy = check.enforced_policy(&self.config)?;
+        let policy = check.awaited_policy(&self.config)?;
         (policy.on_failure == OnFailure::Local)
             .then(|| local::share(check.counter.quota, self.config.store.local_share))
     }
 
-    /// The first enforced policy that could not count the request, of those that `which` selects.
+    /// The first policy that the request waits for and that could not count it, of those that
+    /// `which` selects.
     fn uncounted(&self, wants: &[Want], which: impl Fn(&Policy) -> bool) -> Option<Uncounted> {
         let mut open = wants.iter().filter(|want| want.is_open());
-        let want =
-            open.find(|want| want.check.enforced_policy(&self.config).is_some_and(&which))?;
+        let want = open.find(|want| want.check.awaited_policy(&self.config).is_some_and(&which))?;
         Some(uncounted(&want.check))
     }
 
@@ -178,7 +171,7 @@ impl<W> Worker<W> {
                     if self.share(&want.check).is_some() {
                         self.known.take_locally(&want.check, now);
                     }
-                    if !want.check.enforced {
+                    if !want.check.mode.is_awaited() {
                         admission.pending.push(uncounted(&want.check));
                     }
                     None
@@ -186,7 +179,7 @@ impl<W> Worker<W> {
             };
             let Some((units, balance)) = taken else { continue };
             want.taken = taken;
-            admission.held.extend(held(&want.check, units, &self.config));
+            admission.hold(&want.check, units, &self.config);
             admission.standings.push(standing(&want.check, true, balance));
         }
         admission
@@ -197,7 +190,7 @@ impl<W> Worker<W> {
         for Want { check, stage, taken, .. } in wants {
             let balance = match *stage {
                 Stage::Refused { balance, .. } => {
-                    if check.enforced {
+                    if check.enforced() {
                         refusal.until = refusal.until.max(balance.resets);
                     }
                     refusal.standings.push(standing(check, false, balance));
@@ -223,11 +216,9 @@ fn outcome(want: &Want, admitted: bool) -> Option<(Outcome, bool)> {
     match want.stage {
         Stage::Taken | Stage::Leased => admitted.then_some((Outcome::Admitted, true)),
         Stage::Granted(_) => admitted.then_some((Outcome::Admitted, false)),
-        Stage::Refused { by_store, .. } => {
-            let refused =
-                if want.check.enforced { Outcome::Refused } else { Outcome::ShadowRefused };
-            Some((refused, !by_store))
-        }
+        // A request that another policy refuses is not marked.
+        Stage::Refused { .. } if want.check.mode == Mode::Mark && !admitted => None,
+        Stage::Refused { by_store, .. } => Some((exceeded(want.check.mode), !by_store)),
         Stage::Open => Some((Outcome::StoreError, false)),
     }
 }

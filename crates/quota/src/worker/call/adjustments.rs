@@ -1,7 +1,9 @@
-//! Units to refund: granted by the store, and never spent.
+//! Units to refund, because the store granted them and nobody spent them; and units to charge,
+//! because a settled cost is higher than its reservation.
 //!
 //! Each is sent at most once. Units that cannot be sent in time, or that no longer fit
-//! ([`MAX_REFUNDS`]), are dropped, so that fewer requests are admitted.
+//! ([`MAX_COUNTERS`]), are dropped: a dropped refund admits fewer requests, and after a dropped
+//! charge the reservation stands.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,16 +13,16 @@ use crate::evaluate::Counter;
 use crate::protocol::{Adjustment, MAX_UNITS, Window};
 use crate::time::Monotonic;
 
-/// Most counters and windows with units to refund.
-const MAX_REFUNDS: usize = 4096;
+/// Most counters and windows with units to refund, or to charge.
+const MAX_COUNTERS: usize = 4096;
 
-/// The units to refund, merged by key and window.
+/// The units to refund, or those to charge, merged by key and window.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Refunds {
+pub(crate) struct Adjustments {
     waiting: HashMap<(Arc<str>, Window, u64), (u64, Monotonic)>,
 }
 
-impl Refunds {
+impl Adjustments {
     /// Adds units of `counter`. An amount of 0 adds nothing.
     pub(crate) fn add(&mut self, counter: &Counter, units: Units) {
         let Units { amount, window, resets, .. } = units;
@@ -29,20 +31,19 @@ impl Refunds {
         }
         let id = (Arc::clone(&counter.key), counter.window.clone(), window);
         if let Some((waiting, _)) = self.waiting.get_mut(&id) {
-            // Only a faulty store can grant more. The store would reject a call with a refund
-            // beyond the bounds.
+            // The store would reject a call with an adjustment beyond the bounds.
             *waiting = waiting.saturating_add(amount).min(MAX_UNITS);
-        } else if self.waiting.len() < MAX_REFUNDS {
+        } else if self.waiting.len() < MAX_COUNTERS {
             self.waiting.insert(id, (amount, resets));
         }
     }
 
-    /// Whether there is nothing to refund.
+    /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Takes at most `most` refunds whose window still runs. The caller must send them now.
+    /// Takes at most `most` adjustments whose window still runs. The caller must send them now.
     pub(crate) fn take(&mut self, most: usize, now: Monotonic) -> Vec<Adjustment<Arc<str>>> {
         if self.waiting.is_empty() {
             return Vec::new();
@@ -66,20 +67,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::protocol::Window;
 
     fn at(ms: u64) -> Monotonic {
         Monotonic::new(Duration::from_millis(ms))
     }
 
-    fn add(refunds: &mut Refunds, window: u64, amount: u64, resets: Monotonic) {
+    fn add(refunds: &mut Adjustments, window: u64, amount: u64, resets: Monotonic) {
         let counter = Counter { key: "a".into(), quota: 5, window: Window::new(60, 0).unwrap() };
         refunds.add(&counter, Units { amount, window, spendable_until: resets, resets });
     }
 
     #[test]
     fn equal_refunds_merge_and_leave_once() {
-        let mut refunds = Refunds::default();
+        let mut refunds = Adjustments::default();
         add(&mut refunds, 1, 2, at(100));
         add(&mut refunds, 1, 3, at(100));
         add(&mut refunds, 2, 1, at(100));
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn merged_refund_stays_within_the_bounds_of_the_protocol() {
-        let mut refunds = Refunds::default();
+        let mut refunds = Adjustments::default();
         add(&mut refunds, 1, MAX_UNITS, at(100));
         add(&mut refunds, 1, MAX_UNITS, at(100));
         let taken = refunds.take(10, at(0));
@@ -101,12 +101,12 @@ mod tests {
 
     #[test]
     fn refunds_of_closed_windows_are_dropped_and_memory_is_bounded() {
-        let mut refunds = Refunds::default();
-        for i in 0..MAX_REFUNDS as u64 + 10 {
+        let mut refunds = Adjustments::default();
+        for i in 0..MAX_COUNTERS as u64 + 10 {
             add(&mut refunds, i, 1, at(100 + i % 2));
         }
         assert_eq!(refunds.take(10, at(100)).len(), 10);
-        assert_eq!(refunds.take(usize::MAX, at(100)).len(), MAX_REFUNDS / 2 - 10);
+        assert_eq!(refunds.take(usize::MAX, at(100)).len(), MAX_COUNTERS / 2 - 10);
         assert!(refunds.is_empty());
     }
 }

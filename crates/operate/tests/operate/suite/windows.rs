@@ -1,0 +1,128 @@
+//! Counters of each kind of window: found, overridden, in debt and reset.
+
+use std::sync::Arc;
+
+use quotagate_operate::api::{Allow, ClearOverride, Reset, SetOverride, Usage};
+use quotagate_operate::{Fault, Operate};
+use quotagate_quota::protocol::dials::{PartitionEntry, Report};
+use quotagate_quota::protocol::{Calendar, Grant, Kind, Reservation, Unit};
+use quotagate_store::store::Store;
+
+use crate::common::{back, batch, one, take};
+use crate::operators::report;
+
+const DOMAIN: &str = "windows";
+const HOUR: u32 = 3600;
+
+fn kinds() -> [(&'static str, Kind, u32); 4] {
+    let calendar = |unit, time_zone: &str| {
+        let time_zone = time_zone.into();
+        Kind::Calendar(Calendar { unit, time_zone })
+    };
+    [
+        ("fixed", Kind::Fixed, HOUR),
+        ("sliding", Kind::Sliding, HOUR),
+        ("daily", calendar(Unit::Day, "Europe/Berlin"), 0),
+        ("monthly", calendar(Unit::Month, "UTC"), 0),
+    ]
+}
+
+/// An operator's view, after a filter has reported a policy with each kind of window.
+async fn reported(store: &Arc<dyn Store>) -> Operate {
+    let names = kinds().map(|(name, ..)| name);
+    let mut told: Report = serde_json::from_slice(&report(&names)).unwrap();
+    let entry = |name: &str| PartitionEntry { name: name.to_owned(), forms: vec![name.to_owned()] };
+    for (policy, (_, kind, window_s)) in told.policies.iter_mut().zip(kinds()) {
+        (policy.kind, policy.window_s, policy.settles) = (kind, window_s, true);
+        policy.partition_by = Some(vec![entry("jwt.sub"), entry("method")]);
+    }
+    let operate = Operate::new(Arc::clone(store));
+    let cached = operate.views.wanted(DOMAIN).await.unwrap();
+    cached.learn(&serde_json::to_vec(&told).unwrap()).unwrap();
+    operate.directory.write_down(&cached).await;
+    operate
+}
+
+async fn usage(operate: &Operate) -> Result<Vec<Usage>, Fault> {
+    let found = operate.counters.usage(Some(DOMAIN), "jwt.sub=a", &|_, _| None).await?;
+    assert_eq!(found.incomplete, None);
+    Ok(found.found)
+}
+
+pub async fn operates_each_kind_of_window(store: &Arc<dyn Store>) {
+    let operate = reported(store).await;
+    let partition = "jwt.sub=a,method=GET";
+    let ask = |name: &str, kind: &Kind, window_s| Reservation {
+        key: format!("{DOMAIN}:{name}:{{{partition}}}"),
+        kind: kind.clone(),
+        window_s,
+        ..take("", 5, 4)
+    };
+    for (name, kind, window_s) in kinds() {
+        let ask = ask(name, &kind, window_s);
+        let grant = one(&**store, &ask).await;
+        assert_eq!((grant.granted, grant.used), (4, 4), "{name}");
+        let found = usage(&operate).await.unwrap();
+        let [found] = &found[..] else { panic!("{name}: {found:?}") };
+        assert_eq!((&*found.policy, &*found.partition, &found.kind), (name, partition, &kind));
+        assert_eq!((found.used, found.quota, found.debt), (4, Some(5), 0), "{name}");
+        ends_with_its_window(found, &grant, &ask);
+
+        let mut charges = batch(vec![], vec![]);
+        charges.charges.push(back(&ask, grant, 9));
+        store.reserve(&charges).await;
+        let found = usage(&operate).await.unwrap().remove(0);
+        assert_eq!((found.used, found.debt), (13, 8), "{name}");
+
+        let over = SetOverride {
+            domain: Some(DOMAIN.to_owned()),
+            policy: name.to_owned(),
+            partition: partition.to_owned(),
+            allow: Allow::Quota(20),
+            for_ms: None,
+            by: "ann".to_owned(),
+        };
+        operate.overrides.set(&over).await.unwrap();
+        let grant = one(&**store, &ask).await;
+        assert_eq!((grant.granted, grant.used, grant.quota), (4, 17, 20), "{name}");
+        let found = usage(&operate).await.unwrap().remove(0);
+        assert_eq!((found.used, found.quota, found.debt), (17, Some(20), 0), "{name}");
+        let clear = ClearOverride {
+            domain: over.domain.clone(),
+            policy: over.policy.clone(),
+            partition: over.partition.clone(),
+            by: over.by.clone(),
+        };
+        operate.overrides.clear(&clear).await.unwrap();
+
+        let reset = Reset {
+            domain: over.domain,
+            policy: over.policy,
+            partition: over.partition,
+            by: over.by,
+        };
+        let made = operate.counters.reset(&reset).await.unwrap();
+        assert_eq!(made.done, format!("reset {name} {partition}, 17 units were used"));
+        let again = operate.counters.reset(&reset).await.unwrap_err();
+        assert!(matches!(again, Fault::Absent(_)), "{name}: {again:?}");
+        assert!(matches!(usage(&operate).await, Err(Fault::Absent(_))), "{name}");
+        assert_eq!(one(&**store, &ask).await.used, 4, "{name}: the whole quota again");
+        operate.counters.reset(&reset).await.unwrap();
+    }
+}
+
+/// The operator sees the end that the grant named. The last unit of a sliding window returns after
+/// its length and at most a slice more.
+fn ends_with_its_window(found: &Usage, grant: &Grant, ask: &Reservation) {
+    let ends = match ask.kind {
+        Kind::Sliding => {
+            assert_eq!(found.window_s, HOUR);
+            3_598_000..=3_780_000
+        }
+        Kind::Fixed | Kind::Calendar(_) => {
+            assert_eq!(found.window_s, grant.window_s.max(ask.window_s));
+            grant.reset_ms.saturating_sub(2000)..=grant.reset_ms
+        }
+    };
+    assert!(ends.contains(&found.reset_ms), "{found:?} {grant:?}");
+}

@@ -1,0 +1,454 @@
+//! One request and its response, the same in every host: which of its states the request is in, and
+//! which units the worker gets back.
+//!
+//! The adapters own streams and host calls. They report what happens to a stream here, and carry
+//! out what comes back.
+
+mod reading;
+#[cfg(test)]
+mod tests;
+
+pub use reading::{MAX_REQUEST_BODY, READS_REQUEST_FOR};
+
+use std::sync::Arc;
+
+use crate::answered::Answered;
+use crate::config::Config;
+use crate::decision::{Admission, Decision, Held, Outcome};
+use crate::evaluate::{Check, Evaluation, MissingIdentity};
+use crate::response::Upstream;
+use crate::settle::{Progress, Settle};
+use crate::time::Monotonic;
+use crate::worker::{Submitted, Ticket, Worker};
+use reading::{Extent, Reading};
+
+/// A request and its response.
+///
+/// # Call order
+///
+/// 1. [`arrive`](Self::arrive), once, with the request's headers.
+/// 2. After [`Arrival::Reading`]: [`request_body`](Self::request_body) with each chunk, or
+///    [`request_body_late`](Self::request_body_late), until one returns what `arrive` returns for
+///    other requests.
+/// 3. After [`Arrival::Waiting`] or [`Arrival::Counting`]: [`decided`](Self::decided), with what
+///    [`Worker::next_decision`] returns for it.
+/// 4. With response headers: [`response_begins`](Self::response_begins),
+///    [`answered`](Self::answered) and [`response_headers`](Self::response_headers). With each
+///    chunk of the body, while [`reads_body`](Self::reads_body): [`body`](Self::body). With the
+///    trailers: `answered` and [`response_trailers`](Self::response_trailers).
+/// 5. [`redirected`](Self::redirected), then [`end`](Self::end), once, when the stream ends.
+///
+/// Units are those of policies. Whatever the order of 3 to 5, every unit that the request holds is
+/// spent, refunded or settled once.
+#[derive(Debug, Default)]
+pub struct Exchange {
+    phase: Phase,
+    /// Whether it has response headers, from the upstream or from the host.
+    has_response: bool,
+    /// What the response says of the cost, if a policy settles by it.
+    progress: Option<Box<Progress>>,
+}
+
+#[derive(Debug, Default)]
+enum Phase {
+    /// No policy counts it, or the filter answered it because of a missing identity.
+    #[default]
+    Uncounted,
+    /// Its body is read for its cost.
+    Reading(Box<Reading>),
+    /// It waits for a call. After a redirect, with the admission from before it.
+    Waiting(Ticket, Option<Admission>),
+    /// Admitted after the stream was gone: it never reaches the upstream, so these units must be
+    /// refunded.
+    Unreached(Vec<Held>),
+    /// Admitted, or answered by the filter. Shadow policies may still wait for the store.
+    Decided(Decision),
+}
+
+/// What becomes of a request on arrival.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// No policy counts it. It goes on.
+    Uncounted,
+    /// Hold it, and read its body: at most [`MAX_REQUEST_BODY`] bytes, for at most
+    /// [`READS_REQUEST_FOR`].
+    Reading,
+    /// Answer it with 401.
+    MissingIdentity(MissingIdentity),
+    /// [`Exchange::decision`] says whether it goes on.
+    Decided,
+    /// It goes on, and shadow policies ask the store, so a call may be due.
+    Counting,
+    /// Hold it. A call may be due.
+    Waiting,
+}
+
+impl Exchange {
+    /// The request arrives. `evaluation` comes from the configuration that [`Worker::arrives`]
+    /// returned; `earlier` is the admission from before an internal redirect.
+    pub fn arrive<W>(
+        &mut self,
+        who: W,
+        evaluation: Evaluation,
+        earlier: Option<Admission>,
+        worker: &mut Worker<W>,
+        now: Monotonic,
+    ) -> Arrival {
+        for policy in evaluation.missing {
+            worker.count(policy, Outcome::MissingIdentity);
+        }
+        let mut checks = match evaluation.checks {
+            Ok(checks) => checks,
+            Err(missing) => {
+                worker.refund(earlier.map(Admission::into_held).unwrap_or_default(), now);
+                return Arrival::MissingIdentity(missing);
+            }
+        };
+        if let Some(earlier) = &earlier {
+            checks.retain(|check| !earlier.knows(check.policy));
+        }
+        if checks.is_empty() {
+            let Some(earlier) = earlier else { return Arrival::Uncounted };
+            self.phase = Phase::Decided(Decision::Admit(earlier));
+            return Arrival::Decided;
+        }
+        match Reading::begin(checks, earlier, worker.config()) {
+            Ok(reading) => {
+                self.phase = Phase::Reading(reading);
+                Arrival::Reading
+            }
+            Err((checks, earlier)) => self.submit(who, checks, earlier, worker, now),
+        }
+    }
+
+    /// The next chunk of the request's body, and whether it is the last. `None`: hold the request,
+    /// and go on reading.
+    pub fn request_body<W>(
+        &mut self,
+        who: W,
+        chunk: &[u8],
+        end: bool,
+        worker: &mut Worker<W>,
+        now: Monotonic,
+    ) -> Option<Arrival> {
+        let Phase::Reading(reading) = &mut self.phase else { return None };
+        let extent = reading.feed(chunk, end)?;
+        self.stop_reading(who, extent, worker, now)
+    }
+
+    /// The request's body takes too long, or its end has come as trailers. `None` if it is not read
+    /// any more.
+    pub fn request_body_late<W>(
+        &mut self,
+        who: W,
+        worker: &mut Worker<W>,
+        now: Monotonic,
+    ) -> Option<Arrival> {
+        self.stop_reading(who, Extent::Part, worker, now)
+    }
+
+    fn stop_reading<W>(
+        &mut self,
+        who: W,
+        extent: Extent,
+        worker: &mut Worker<W>,
+        now: Monotonic,
+    ) -> Option<Arrival> {
+        match std::mem::take(&mut self.phase) {
+            Phase::Reading(reading) => {
+                let (checks, earlier) = reading.finish(extent);
+                Some(self.submit(who, checks, earlier, worker, now))
+            }
+            phase => {
+                self.phase = phase;
+                None
+            }
+        }
+    }
+
+    fn submit<W>(
+        &mut self,
+        who: W,
+        checks: Vec<Check>,
+        earlier: Option<Admission>,
+        worker: &mut Worker<W>,
+        now: Monotonic,
+    ) -> Arrival {
+        match worker.submit(who, checks, now) {
+            Submitted::Decided(decision) => {
+                self.phase = Phase::Decided(join(earlier, decision, worker, now));
+                Arrival::Decided
+            }
+            Submitted::Waiting(ticket) => {
+                self.phase = Phase::Waiting(ticket, earlier);
+                Arrival::Waiting
+            }
+            Submitted::Counting(admission) => {
+                let decision = join(earlier, Decision::Admit(admission), worker, now);
+                self.phase = Phase::Decided(decision);
+                Arrival::Counting
+            }
+        }
+    }
+
+    /// The worker decided the request, or shadow policies counted it. `there` says whether the
+    /// stream still exists. Returns whether the stream is held: resume it, or answer it.
+    pub fn decided<W>(
+        &mut self,
+        decision: Decision,
+        there: bool,
+        worker: &mut Worker<W>,
+        now: Monotonic,
+    ) -> bool {
+        let (decision, held) = match std::mem::take(&mut self.phase) {
+            // It went on, and this is what shadow policies say.
+            Phase::Decided(mut decided) => {
+                if let (Decision::Admit(admission), Decision::Admit(counted)) =
+                    (&mut decided, decision)
+                {
+                    admission.join(counted);
+                }
+                (decided, false)
+            }
+            Phase::Waiting(_, earlier) if there => (join(earlier, decision, worker, now), true),
+            Phase::Waiting(_, earlier) => {
+                abandon(earlier, worker, now);
+                (decision, true)
+            }
+            // The stream is done, or was never submitted.
+            Phase::Uncounted | Phase::Reading(_) | Phase::Unreached(_) => (decision, false),
+        };
+        self.phase = match decision {
+            Decision::Admit(admission) if held && !there => Phase::Unreached(admission.into_held()),
+            decision => Phase::Decided(decision),
+        };
+        there && held
+    }
+
+    /// Whether the request waits for its decision, so that its body must wait, too.
+    pub const fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting(..) | Phase::Reading(_))
+    }
+
+    /// Whether the request's body is read for its cost.
+    pub const fn is_reading(&self) -> bool {
+        matches!(self.phase, Phase::Reading(_))
+    }
+
+    /// The decision, once there is one.
+    pub const fn decision(&self) -> Option<&Decision> {
+        match &self.phase {
+            Phase::Decided(decision) => Some(decision),
+            Phase::Uncounted | Phase::Reading(_) | Phase::Waiting(..) | Phase::Unreached(_) => None,
+        }
+    }
+
+    /// The admission, if the request was admitted.
+    pub const fn admission(&self) -> Option<&Admission> {
+        match &self.phase {
+            Phase::Decided(Decision::Admit(admission)) => Some(admission),
+            _ => None,
+        }
+    }
+
+    /// Response headers are there, from the upstream or from the host.
+    pub const fn response_begins(&mut self) {
+        self.has_response = true;
+    }
+
+    /// Refunds the held units that an answer does not count. `answered` reads the answer; its
+    /// argument says whether a gRPC status matters. Returns whether it refunded any: the access log
+    /// entry is another one then.
+    pub fn answered<W>(
+        &mut self,
+        answered: impl FnOnce(bool) -> Option<Answered>,
+        worker: &mut Worker<W>,
+        now: Monotonic,
+    ) -> bool {
+        let Phase::Decided(Decision::Admit(admission)) = &mut self.phase else { return false };
+        if admission.held.is_empty() {
+            return false;
+        }
+        let Some(answered) = answered(admission.counts_by_grpc(worker.config())) else {
+            return false;
+        };
+        let refunds = admission.answered(answered, worker.config());
+        let refunded = !refunds.is_empty();
+        worker.refund(refunds, now);
+        refunded
+    }
+
+    /// The response's headers have come, and [`answered`](Self::answered) has read them. `whole`:
+    /// they are the whole response. Begins to read the real cost, if a policy settles by it.
+    pub fn response_headers<W>(
+        &mut self,
+        response: &impl Upstream,
+        whole: bool,
+        worker: &mut Worker<W>,
+        now: Monotonic,
+    ) {
+        let Some(admission) = self.admission() else { return };
+        let mut settling = settling(admission, worker.config()).peekable();
+        if settling.peek().is_none() {
+            return;
+        }
+        let progress = Progress::begin(settling, response);
+        self.progress = Some(Box::new(progress));
+        if whole {
+            self.response_ends(response, worker, now);
+        }
+    }
+
+    /// Whether the real cost may be in the response's body.
+    pub fn reads_body(&self) -> bool {
+        self.progress.as_ref().is_some_and(|progress| progress.reads_body())
+    }
+
+    /// The next chunk of the response's body. After the last one comes
+    /// [`response_ends`](Self::response_ends), unless trailers follow.
+    pub fn body(&mut self, chunk: &[u8]) {
+        if let Some(progress) = &mut self.progress {
+            progress.body(chunk);
+        }
+    }
+
+    /// The response's trailers have come, and [`answered`](Self::answered) has read them.
+    pub fn response_trailers<W>(
+        &mut self,
+        response: &impl Upstream,
+        worker: &mut Worker<W>,
+        now: Monotonic,
+    ) {
+        if let (Phase::Decided(Decision::Admit(admission)), Some(progress)) =
+            (&self.phase, &mut self.progress)
+        {
+            progress.trailers(settling(admission, worker.config()), response);
+        }
+        self.response_ends(response, worker, now);
+    }
+
+    /// The whole response has come.
+    pub fn response_ends<W>(
+        &mut self,
+        response: &impl Upstream,
+        worker: &mut Worker<W>,
+        now: Monotonic,
+    ) {
+        if let Some(progress) = &mut self.progress {
+            progress.complete();
+            self.settle(response, false, worker, now);
+        }
+    }
+
+    /// Settles the units whose real cost is known. If the stream is over (`is_last`), all are.
+    fn settle<W>(
+        &mut self,
+        response: &impl Upstream,
+        is_last: bool,
+        worker: &mut Worker<W>,
+        now: Monotonic,
+    ) {
+        let Phase::Decided(Decision::Admit(admission)) = &mut self.phase else { return };
+        if admission.unsettled.is_empty() {
+            return;
+        }
+        let config = Arc::clone(worker.config());
+        // Without response headers nothing is known.
+        let progress = self.progress.get_or_insert_default();
+        for held in std::mem::take(&mut admission.unsettled) {
+            let cost = settle_of(&held, &config).and_then(|settle| {
+                progress.cost(held.policy, settle, held.units.amount, response, is_last)
+            });
+            match cost {
+                Some(cost) => worker.settle(held, cost, now),
+                None => admission.unsettled.push(held),
+            }
+        }
+    }
+
+    /// Takes the admission if the stream ends because of an internal redirect, as `is_redirected`
+    /// says. Pass it to [`arrive`](Self::arrive) of the stream that follows.
+    pub fn redirected(&mut self, is_redirected: impl FnOnce() -> bool) -> Option<Admission> {
+        if self.has_response || self.admission().is_none() || !is_redirected() {
+            return None;
+        }
+        match std::mem::take(&mut self.phase) {
+            Phase::Decided(Decision::Admit(admission)) => Some(admission),
+            _ => None,
+        }
+    }
+
+    /// Whether the end of the stream changes nothing any more.
+    pub fn is_settled(&self) -> bool {
+        match &self.phase {
+            Phase::Uncounted | Phase::Decided(Decision::Refuse(_) | Decision::Unavailable(_)) => {
+                true
+            }
+            Phase::Decided(Decision::Admit(admission)) => {
+                self.has_response && admission.held.is_empty() && admission.unsettled.is_empty()
+            }
+            Phase::Reading(_) | Phase::Waiting(..) | Phase::Unreached(_) => false,
+        }
+    }
+
+    /// The stream ends. No answer can come after this.
+    pub fn end<W>(&mut self, response: &impl Upstream, worker: &mut Worker<W>, now: Monotonic) {
+        match &mut self.phase {
+            Phase::Waiting(ticket, earlier) => {
+                worker.cancel(*ticket, now);
+                abandon(earlier.take(), worker, now);
+            }
+            Phase::Reading(reading) => abandon(reading.earlier.take(), worker, now),
+            Phase::Unreached(held) => worker.refund(std::mem::take(held), now),
+            Phase::Uncounted | Phase::Decided(_) => {}
+        }
+        self.answered(|_| Some(Answered::Abandoned), worker, now);
+        self.settle(response, true, worker, now);
+    }
+}
+
+/// The policies that settle the cost of a request, by index.
+fn settling<'c>(
+    admission: &'c Admission,
+    config: &'c Config,
+) -> impl Iterator<Item = (usize, &'c Settle)> {
+    let held = admission.held.iter().chain(&admission.unsettled);
+    held.filter_map(|held| Some((held.policy, settle_of(held, config)?)))
+}
+
+fn settle_of<'c>(held: &Held, config: &'c Config) -> Option<&'c Settle> {
+    config.policies.get(held.policy)?.settle.as_deref()
+}
+
+/// Joins a decision to the admission from before the request was redirected.
+fn join<W>(
+    earlier: Option<Admission>,
+    decision: Decision,
+    worker: &mut Worker<W>,
+    now: Monotonic,
+) -> Decision {
+    match (earlier, decision) {
+        (Some(mut earlier), Decision::Admit(admission)) => {
+            earlier.join(admission);
+            Decision::Admit(earlier)
+        }
+        (Some(earlier), refused) => {
+            worker.refund(earlier.into_held(), now);
+            refused
+        }
+        (None, decision) => decision,
+    }
+}
+
+/// The client left after its request was admitted `earlier` and redirected.
+fn abandon<W>(earlier: Option<Admission>, worker: &mut Worker<W>, now: Monotonic) {
+    let Some(mut earlier) = earlier else { return };
+    let config = Arc::clone(worker.config());
+    worker.refund(earlier.answered(Answered::Abandoned, &config), now);
+    for held in earlier.unsettled {
+        if let Some(settle) = settle_of(&held, &config) {
+            let cost = settle.missing.cost(held.units.amount);
+            worker.settle(held, cost, now);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A request whose body says what it costs: it is held until its body is there.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::decision::Admission;
+use crate::evaluate::Check;
+use crate::request::allowance::{Cost, of_body};
+use crate::usage::Member;
+
+/// Most bytes of a request's body that are read for its cost. A longer body costs the `default`.
+pub const MAX_REQUEST_BODY: usize = 64 * 1024;
+/// How long a request's body is read for its cost. After that the request costs the `default`.
+pub const READS_REQUEST_FOR: Duration = Duration::from_secs(1);
+
+/// The request, its checks without the right costs, and what its body has said so far.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) checks: Vec<Check>,
+    /// The admission from before an internal redirect.
+    pub(super) earlier: Option<Admission>,
+    members: Vec<Wanted>,
+    /// Bytes that may still come.
+    left: usize,
+}
+
+/// A number that a policy wants.
+#[derive(Debug)]
+struct Wanted {
+    /// The index of the check. Its cost is the `default` until the body is there.
+    check: usize,
+    member: Member,
+    max: Option<NonZeroU64>,
+}
+
+/// How far a body was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    Whole,
+    /// It is too long, or late.
+    Part,
+}
+
+impl Reading {
+    /// Begins to read, if a policy wants that; else returns the arguments.
+    #[allow(
+        clippy::result_large_err,
+        reason = "It is no error, and a box would cost every request"
+    )]
+    pub(super) fn begin(
+        checks: Vec<Check>,
+        earlier: Option<Admission>,
+        config: &Config,
+    ) -> Result<Box<Self>, (Vec<Check>, Option<Admission>)> {
+        let wanted = |(check, of): (usize, &Check)| match &*of.policy(config)?.cost {
+            Cost::RequestJson { member, max, .. } => {
+                Some(Wanted { check, member: Member::new(member), max: *max })
+            }
+            Cost::Fixed(_) | Cost::Header { .. } => None,
+        };
+        // No allocation if there are none.
+        let members: Vec<Wanted> = checks.iter().enumerate().filter_map(wanted).collect();
+        if members.is_empty() {
+            return Err((checks, earlier));
+        }
+        Ok(Box::new(Self { checks, earlier, members, left: MAX_REQUEST_BODY }))
+    }
+
+    /// The next chunk of the body. Returns how far the body was read, if nothing more of it is
+    /// needed.
+    pub(super) fn feed(&mut self, chunk: &[u8], end: bool) -> Option<Extent> {
+        let Some(left) = self.left.checked_sub(chunk.len()) else { return Some(Extent::Part) };
+        self.left = left;
+        for wanted in &mut self.members {
+            wanted.member.feed(chunk);
+        }
+        end.then_some(Extent::Whole)
+    }
+
+    /// The checks with their costs, and the admission from before.
+    ///
+    /// The unread rest of a body may name another number, so a part costs at least the `default`.
+    pub(super) fn finish(self, extent: Extent) -> (Vec<Check>, Option<Admission>) {
+        let Self { mut checks, earlier, members, .. } = self;
+        for Wanted { check, member, max } in members {
+            let read = member.value().and_then(|number| of_body(number, max));
+            if let (Some(check), Some(read)) = (checks.get_mut(check), read) {
+                check.cost = match extent {
+                    Extent::Whole => read,
+                    Extent::Part => read.max(check.cost),
+                };
+            }
+        }
+        (checks, earlier)
+    }
+}

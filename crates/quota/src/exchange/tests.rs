@@ -1,0 +1,285 @@
+//! A request settles its cost once, whatever happens to its stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::evaluate::Counter;
+use crate::protocol::Mode;
+
+const POLICIES: &str = r#"
+    {"name": "tokens", "partition_by": [], "quota": 100, "window": "1m", "cost": {
+        "reserve": {"request_json": "max_tokens", "default": 20, "max": 40},
+        "settle": [{"response_trailer": "x-cost"}, {"usage": "total"}, {"response_header": "x-cost"}]}},
+    {"name": "plain", "partition_by": [], "quota": 100, "window": "1m"}"#;
+
+fn at(ms: u64) -> Monotonic {
+    Monotonic::new(Duration::from_millis(ms))
+}
+
+fn worker(count: &str) -> Worker<()> {
+    let policies = POLICIES.replacen("\"cost\"", &format!("{count} \"cost\""), 1);
+    let document =
+        format!(r#"{{"domain": "d", "store": {{"cluster": "c"}}, "policies": [{policies}]}}"#);
+    Worker::new(Arc::new(Config::parse(document.as_bytes()).unwrap()), 1)
+}
+
+/// Checks of the policies at these indexes.
+fn evaluation(worker: &Worker<()>, policies: &[usize]) -> Evaluation {
+    let check = |&policy: &usize| {
+        let config = &worker.config().policies[policy];
+        let (key, window) = (format!("d:{}:{{*}}", config.name).into(), config.window.clone());
+        let cost = std::num::NonZeroU64::new([20, 1][policy]).unwrap();
+        Check { policy, counter: Counter { key, quota: 100, window }, cost, mode: Mode::Enforce }
+    };
+    Evaluation { checks: Ok(policies.iter().map(check).collect()), missing: vec![] }
+}
+
+/// The next call is granted as a whole. Returns the units that it reserves.
+fn granted(worker: &mut Worker<()>, exchange: &mut Exchange) -> Vec<u64> {
+    let call = worker.next_call(at(0)).expect("a call is due");
+    let wants: Vec<u64> = call.request.reservations.iter().map(|r| r.want).collect();
+    let grant = |want: &u64| {
+        format!(
+            r#"{{"granted": {want}, "used": {want}, "quota": 100, "reset_ms": 9000, "window": 7}}"#
+        )
+    };
+    let grants: Vec<_> = wants.iter().map(grant).collect();
+    worker.replied(call.id, format!(r#"{{"grants": [{}]}}"#, grants.join(",")).as_bytes(), at(0));
+    let ((), decision) = worker.next_decision().unwrap();
+    assert!(exchange.decided(decision, true, worker, at(0)));
+    wants
+}
+
+/// A request that reserves 20 units of `tokens` is admitted.
+fn admitted(worker: &mut Worker<()>) -> Exchange {
+    let mut exchange = Exchange::default();
+    let evaluation = evaluation(worker, &[0]);
+    assert_eq!(exchange.arrive((), evaluation, None, worker, at(0)), Arrival::Reading);
+    let arrival = exchange.request_body((), b"{}", true, worker, at(0));
+    assert_eq!(arrival, Some(Arrival::Waiting));
+    assert_eq!(granted(worker, &mut exchange), [20]);
+    exchange
+}
+
+/// The units that the worker refunds (negative) or charges.
+fn adjusted(worker: &mut Worker<()>) -> Vec<i64> {
+    worker.tick(at(20));
+    let Some(call) = worker.next_call(at(20)) else { return vec![] };
+    let units = |units: u64| i64::try_from(units).unwrap();
+    let refunds = call.request.refunds.iter().map(|refund| -units(refund.units));
+    refunds.chain(call.request.charges.iter().map(|charge| units(charge.units))).collect()
+}
+
+struct Response(&'static [(&'static str, &'static str)], &'static [(&'static str, &'static str)]);
+
+impl Upstream for Response {
+    fn status(&self) -> Option<u16> {
+        Some(200)
+    }
+
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        let named = self.0.iter().filter(|(known, _)| *known == name);
+        named.map(|(_, value)| value.as_bytes().to_vec()).collect()
+    }
+
+    fn trailer(&self, name: &str) -> Vec<Vec<u8>> {
+        let named = self.1.iter().filter(|(known, _)| *known == name);
+        named.map(|(_, value)| value.as_bytes().to_vec()).collect()
+    }
+}
+
+const JSON: Response = Response(&[("content-type", "application/json")], &[("x-cost", "3")]);
+const COST: Response = Response(&[("x-cost", "25")], &[]);
+const USAGE: &[u8] = br#"{"usage": {"total_tokens": 5}}"#;
+
+/// What happens to the stream of an admitted request.
+#[derive(Clone, Copy)]
+enum Event {
+    Headers(&'static Response, bool),
+    Body(&'static [u8]),
+    Ends,
+    Trailers(&'static Response),
+    Gone,
+}
+
+fn happen(exchange: &mut Exchange, event: Event, worker: &mut Worker<()>) {
+    let now = at(1);
+    match event {
+        Event::Headers(response, whole) => {
+            exchange.response_begins();
+            let answered = Answered::headers(200, None, None, whole);
+            exchange.answered(|_| Some(answered), worker, now);
+            exchange.response_headers(response, whole, worker, now);
+        }
+        Event::Body(chunk) => {
+            assert!(exchange.reads_body());
+            exchange.body(chunk);
+        }
+        Event::Ends => exchange.response_ends(&(), worker, now),
+        Event::Trailers(response) => {
+            exchange.answered(|_| Some(Answered::trailers(None)), worker, now);
+            exchange.response_trailers(response, worker, now);
+        }
+        Event::Gone => exchange.end(&(), worker, now),
+    }
+}
+
+#[test]
+fn every_end_settles_once() {
+    use Event::{Body, Ends, Gone, Headers, Trailers};
+    let ends: [(&str, &[Event], &[i64]); 10] = [
+        ("headers are the response", &[Headers(&COST, true), Gone], &[5]),
+        ("body", &[Headers(&JSON, false), Body(USAGE), Ends, Gone], &[-15]),
+        (
+            "body in two chunks",
+            &[
+                Headers(&JSON, false),
+                Body(USAGE.split_at(9).0),
+                Body(USAGE.split_at(9).1),
+                Ends,
+                Gone,
+            ],
+            &[-15],
+        ),
+        ("trailers", &[Headers(&JSON, false), Body(USAGE), Trailers(&JSON), Gone], &[-17]),
+        (
+            "the end is reported twice",
+            &[Headers(&JSON, false), Body(USAGE), Ends, Trailers(&JSON), Gone, Gone],
+            &[-15],
+        ),
+        ("nothing says the cost", &[Headers(&JSON, false), Body(b"{}"), Ends, Gone], &[]),
+        ("client gone before the response", &[Gone], &[]),
+        ("client gone within the body", &[Headers(&JSON, false), Body(USAGE), Gone], &[]),
+        ("a header is known when the body breaks off", &[Headers(&COST, false), Gone], &[5]),
+        (
+            "Envoy replaces the response",
+            &[Headers(&JSON, false), Body(USAGE), Headers(&COST, true), Gone],
+            &[5],
+        ),
+    ];
+    for (name, events, expected) in ends {
+        let mut worker = worker("");
+        let mut exchange = admitted(&mut worker);
+        for event in events {
+            happen(&mut exchange, *event, &mut worker);
+        }
+        assert!(exchange.is_settled() || !exchange.has_response, "{name}");
+        assert_eq!(adjusted(&mut worker), expected, "{name}");
+        exchange.end(&(), &mut worker, at(30));
+        assert_eq!(adjusted(&mut worker), [0_i64; 0], "{name}: once");
+    }
+}
+
+#[test]
+fn answer_that_does_not_count_refunds_all_and_settles_nothing() {
+    for (count, expected) in
+        [(r#""count": {"status": [200]},"#, -15), (r#""count": {"status": [500]},"#, -20)]
+    {
+        let mut worker = worker(count);
+        let mut exchange = admitted(&mut worker);
+        for event in [Event::Headers(&JSON, false), Event::Body(USAGE), Event::Ends, Event::Gone] {
+            // Nobody needs the body of a response that does not count.
+            if !matches!(event, Event::Body(_)) || exchange.reads_body() {
+                happen(&mut exchange, event, &mut worker);
+            }
+        }
+        assert_eq!(adjusted(&mut worker), [expected], "{count}");
+    }
+}
+
+#[test]
+fn redirected_request_settles_by_its_last_response() {
+    let mut worker = worker("");
+    let mut first = admitted(&mut worker);
+    let earlier = first.redirected(|| true).unwrap();
+    first.end(&(), &mut worker, at(1));
+    let mut second = Exchange::default();
+    let evaluation = evaluation(&worker, &[0]);
+    let arrival = second.arrive((), evaluation, Some(earlier), &mut worker, at(1));
+    assert_eq!(arrival, Arrival::Decided, "it counts once, and its body is not read again");
+    for event in [Event::Headers(&COST, true), Event::Gone] {
+        happen(&mut second, event, &mut worker);
+    }
+    assert_eq!(adjusted(&mut worker), [5]);
+}
+
+#[test]
+fn request_without_such_a_policy_reads_no_bodies() {
+    let mut worker = worker("");
+    let mut exchange = Exchange::default();
+    let evaluation = evaluation(&worker, &[1]);
+    let arrival = exchange.arrive((), evaluation, None, &mut worker, at(0));
+    assert_eq!(arrival, Arrival::Waiting);
+    granted(&mut worker, &mut exchange);
+    happen(&mut exchange, Event::Headers(&JSON, false), &mut worker);
+    assert!(!exchange.reads_body() && exchange.progress.is_none() && exchange.is_settled());
+}
+
+/// The units that a request with this body reserves, if it comes in chunks of `size` bytes.
+fn reserved(body: &[u8], size: usize, late: bool) -> u64 {
+    let mut worker = worker("");
+    let mut exchange = Exchange::default();
+    let evaluation = evaluation(&worker, &[0, 1]);
+    assert_eq!(exchange.arrive((), evaluation, None, &mut worker, at(0)), Arrival::Reading);
+    assert!(exchange.is_reading() && exchange.is_waiting() && exchange.decision().is_none());
+    assert!(worker.next_call(at(0)).is_none(), "the body comes first");
+    let mut arrival = None;
+    for chunk in body.chunks(size) {
+        arrival = arrival.or(exchange.request_body((), chunk, false, &mut worker, at(0)));
+    }
+    let end = if late {
+        exchange.request_body_late((), &mut worker, at(0))
+    } else {
+        exchange.request_body((), b"", true, &mut worker, at(0))
+    };
+    assert!(arrival.is_none() || end.is_none(), "decided once");
+    assert_eq!(arrival.or(end), Some(Arrival::Waiting));
+    let wants = granted(&mut worker, &mut exchange);
+    assert_eq!(wants[1], 1);
+    wants[0]
+}
+
+#[test]
+fn body_of_a_request_says_what_to_reserve() {
+    for (body, expected) in [
+        (r#"{"model": "m", "max_tokens": 7}"#, 7),
+        (r#"{"max_tokens": 41}"#, 40),
+        (r#"{"max_tokens": 0}"#, 20),
+        (r#"{"max_tokens": "7"}"#, 20),
+        (r#"{"max_tokens": 7, "max_tokens": 9}"#, 9),
+        (r#"{"nested": {"max_tokens": 7}}"#, 20),
+        ("", 20),
+        ("garbage", 20),
+    ] {
+        for size in [1, 5, 100] {
+            assert_eq!(reserved(body.as_bytes(), size, false), expected, "{body} by {size}");
+        }
+    }
+}
+
+#[test]
+fn part_of_a_body_reserves_at_least_the_default() {
+    let long = |number: u64| {
+        format!(r#"{{"max_tokens": {number}, "prompt": "{}"}}"#, "a".repeat(MAX_REQUEST_BODY))
+    };
+    for (number, expected) in [(7, 20), (30, 30), (99, 40)] {
+        assert_eq!(reserved(long(number).as_bytes(), 1000, false), expected, "too long");
+        assert_eq!(reserved(long(number).as_bytes(), 100_000, false), 20, "in one chunk");
+        let late = format!(r#"{{"max_tokens": {number}, "#);
+        assert_eq!(reserved(late.as_bytes(), 100, true), expected, "late");
+    }
+}
+
+#[test]
+fn client_that_leaves_while_its_body_is_read_costs_nothing() {
+    let mut worker = worker("");
+    let mut exchange = Exchange::default();
+    let evaluation = evaluation(&worker, &[0]);
+    exchange.arrive((), evaluation, None, &mut worker, at(0));
+    exchange.end(&(), &mut worker, at(1));
+    assert!(worker.next_call(at(1)).is_none() && worker.is_idle());
+    exchange.body(USAGE);
+    exchange.response_ends(&(), &mut worker, at(2));
+    assert!(worker.is_idle());
+}

@@ -1,0 +1,63 @@
+//! Settling: a policy replaces the cost that it reserved for a request by the real cost, once the
+//! response says it.
+
+mod progress;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use progress::Progress;
+
+use crate::usage::Measure;
+
+/// How a policy learns the real cost of a request.
+#[derive(Debug)]
+pub(crate) struct Settle {
+    /// Where the cost may be. The first source that has a whole number wins. Never empty.
+    pub(crate) sources: Box<[Source]>,
+    /// The cost if no source has a whole number.
+    pub(crate) missing: Missing,
+}
+
+/// A place in a response that may say the cost.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// The tokens that a model used, in the body.
+    Usage(Measure),
+    /// The header of this lower-case name.
+    Header(Box<str>),
+    /// The trailer of this lower-case name.
+    Trailer(Box<str>),
+    /// A member of the stream's dynamic metadata.
+    Metadata {
+        /// The name of the filter that wrote it.
+        filter: Box<str>,
+        /// From the outermost member inwards.
+        path: Box<[Box<str>]>,
+    },
+}
+
+/// The cost of a request whose response does not say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// What was reserved.
+    Reserved,
+    /// This many units.
+    Units(u64),
+}
+
+impl Missing {
+    /// The cost if `reserved` units were reserved.
+    pub(crate) const fn cost(self, reserved: u64) -> u64 {
+        match self {
+            Self::Reserved => reserved,
+            Self::Units(units) => units,
+        }
+    }
+}
+
+impl Settle {
+    /// Whether it reads the body of responses.
+    pub(crate) fn reads_body(&self) -> bool {
+        self.sources.iter().any(|source| matches!(source, Source::Usage(_)))
+    }
+}

@@ -1,0 +1,140 @@
+//! What one response has said of its cost so far.
+
+use std::rc::Rc;
+
+use super::{Settle, Source};
+use crate::protocol::MAX_UNITS;
+use crate::request::allowance::whole;
+use crate::request::fact::ValueType;
+use crate::request::facts::trim;
+use crate::response::Upstream;
+use crate::usage::Reader;
+
+/// A response that is being read for its cost.
+///
+/// Headers and trailers are read when they come, and metadata at the end.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    reader: Option<Reader>,
+    /// The numbers of headers and trailers: index of the policy, index of the source, number.
+    found: Vec<(usize, usize, u64)>,
+    /// Whether the whole response has come.
+    is_whole: bool,
+}
+
+impl Progress {
+    /// The headers have come. `policies` are those that settle, by index.
+    pub(crate) fn begin<'c>(
+        policies: impl Iterator<Item = (usize, &'c Settle)>,
+        response: &impl Upstream,
+    ) -> Self {
+        let (mut progress, mut reads_body) = (Self::default(), false);
+        for (policy, settle) in policies {
+            reads_body |= settle.reads_body();
+            progress.find(policy, settle, |source| match source {
+                Source::Header(name) => number(&response.header(name)),
+                _ => None,
+            });
+        }
+        if reads_body {
+            let first = |name| response.header(name).into_iter().next();
+            // Several encodings cannot be read either.
+            let encoding = response.header("content-encoding").join(&b","[..]);
+            progress.reader = Reader::new(first("content-type").as_deref(), Some(&encoding));
+        }
+        progress
+    }
+
+    /// Whether it needs the body.
+    pub(crate) const fn reads_body(&self) -> bool {
+        self.reader.is_some()
+    }
+
+    /// The next chunk of the body.
+    pub(crate) fn body(&mut self, chunk: &[u8]) {
+        if let Some(reader) = &mut self.reader {
+            reader.feed(chunk);
+        }
+    }
+
+    /// The trailers have come.
+    pub(crate) fn trailers<'c>(
+        &mut self,
+        policies: impl Iterator<Item = (usize, &'c Settle)>,
+        response: &impl Upstream,
+    ) {
+        for (policy, settle) in policies {
+            self.find(policy, settle, |source| match source {
+                Source::Trailer(name) => number(&response.trailer(name)),
+                _ => None,
+            });
+        }
+    }
+
+    /// The whole response has come.
+    pub(crate) const fn complete(&mut self) {
+        self.is_whole = true;
+    }
+
+    /// The cost by this policy, which reserved `reserved` units.
+    ///
+    /// Until the stream ends (`is_last`), another filter may still write metadata: then the result
+    /// is `None`. A usage that broke off is no more than a lower bound: it counts, but no less than
+    /// a missing one. Otherwise clients could save units by leaving just before the end.
+    pub(crate) fn cost(
+        &self,
+        policy: usize,
+        settle: &Settle,
+        reserved: u64,
+        response: &impl Upstream,
+        is_last: bool,
+    ) -> Option<u64> {
+        let missing = settle.missing.cost(reserved);
+        for (index, source) in settle.sources.iter().enumerate() {
+            let number = match source {
+                Source::Usage(measure) => {
+                    let used =
+                        self.reader.as_ref().and_then(|reader| measure.units(&reader.usage()));
+                    used.map(|units| if self.is_whole { units } else { units.max(missing) })
+                }
+                Source::Header(_) | Source::Trailer(_) => self
+                    .found
+                    .iter()
+                    .find(|(p, s, _)| (*p, *s) == (policy, index))
+                    .map(|(.., number)| *number),
+                Source::Metadata { filter, path } => {
+                    let number = response.metadata(filter, path).and_then(metadata);
+                    if number.is_none() && !is_last {
+                        return None;
+                    }
+                    number
+                }
+            };
+            if let Some(number) = number {
+                return Some(number.min(MAX_UNITS));
+            }
+        }
+        Some(missing)
+    }
+
+    fn find(&mut self, policy: usize, settle: &Settle, look: impl Fn(&Source) -> Option<u64>) {
+        for (index, source) in settle.sources.iter().enumerate() {
+            self.found.extend(look(source).map(|number| (policy, index, number)));
+        }
+    }
+}
+
+/// The whole number that is the only value of a header.
+fn number(values: &[Vec<u8>]) -> Option<u64> {
+    match values {
+        [only] => whole(trim(only)),
+        _ => None,
+    }
+}
+
+/// The whole number in metadata. The host does not say whether it is a number or a text. No text of
+/// eight digits reads as a whole number.
+fn metadata(raw: Vec<u8>) -> Option<u64> {
+    let text = ValueType::Number.text(&Rc::from(raw.as_slice()));
+    text.and_then(|text| whole(&text)).or_else(|| whole(&raw))
+}

@@ -1,0 +1,159 @@
+//! Where the real cost comes from.
+
+use super::*;
+use crate::response::Upstream;
+use crate::usage::Weights;
+
+/// A response: headers, trailers, and the metadata of the filter `f`.
+#[derive(Default)]
+struct Response {
+    headers: Vec<(&'static str, &'static str)>,
+    trailers: Vec<(&'static str, &'static str)>,
+    tokens: Option<Vec<u8>>,
+}
+
+fn named(fields: &[(&str, &str)], name: &str) -> Vec<Vec<u8>> {
+    let named = fields.iter().filter(|(known, _)| *known == name);
+    named.map(|(_, value)| value.as_bytes().to_vec()).collect()
+}
+
+impl Upstream for Response {
+    fn status(&self) -> Option<u16> {
+        Some(200)
+    }
+
+    fn header(&self, name: &str) -> Vec<Vec<u8>> {
+        named(&self.headers, name)
+    }
+
+    fn trailer(&self, name: &str) -> Vec<Vec<u8>> {
+        named(&self.trailers, name)
+    }
+
+    fn metadata(&self, filter: &str, path: &[Box<str>]) -> Option<Vec<u8>> {
+        assert_eq!((filter, path), ("f", &["tokens".into()][..]));
+        self.tokens.clone()
+    }
+}
+
+fn header() -> Source {
+    Source::Header("x-cost".into())
+}
+
+fn trailer() -> Source {
+    Source::Trailer("x-cost".into())
+}
+
+fn metadata() -> Source {
+    Source::Metadata { filter: "f".into(), path: ["tokens".into()].into() }
+}
+
+fn settle(sources: impl Into<Box<[Source]>>) -> Settle {
+    Settle { sources: sources.into(), missing: Missing::Reserved }
+}
+
+/// How a response ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Whole,
+    Broken,
+}
+
+/// The cost of a response with this body, of which 50 units are reserved.
+fn cost(settle: &Settle, response: &Response, body: &str, end: End) -> Option<u64> {
+    let mut progress = Progress::begin(std::iter::once((3, settle)), response);
+    assert_eq!(progress.reads_body(), settle.reads_body() && !response.headers.is_empty());
+    progress.body(body.as_bytes());
+    if end == End::Whole {
+        progress.trailers(std::iter::once((3, settle)), response);
+        progress.complete();
+    }
+    progress.cost(3, settle, 50, response, end == End::Broken)
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+const USED: &str = r#"{"usage": {"prompt_tokens": 9, "completion_tokens": 3}}"#;
+
+#[test]
+fn first_source_with_a_whole_number_wins() {
+    let response = Response {
+        headers: vec![("x-cost", " 7 ")],
+        trailers: vec![("x-cost", "8")],
+        ..Response::default()
+    };
+    for (sources, expected) in [
+        (vec![header(), trailer()], 7),
+        (vec![trailer(), header()], 8),
+        (vec![Source::Header("x-other".into()), trailer()], 8),
+        (vec![Source::Header("x-other".into())], 50),
+    ] {
+        let found = cost(&settle(sources), &response, "", End::Whole);
+        assert_eq!(found, Some(expected));
+    }
+    for no_number in ["", "-1", "1.5", "0x1", "7, 8"] {
+        let response = Response { headers: vec![("x-cost", no_number)], ..Response::default() };
+        assert_eq!(cost(&settle([header()]), &response, "", End::Whole), Some(50), "{no_number}");
+    }
+    let twice = Response { headers: vec![("x-cost", "7"); 2], ..Response::default() };
+    assert_eq!(cost(&settle([header()]), &twice, "", End::Whole), Some(50), "which one?");
+}
+
+#[test]
+fn missing_cost_is_what_the_policy_says() {
+    for (missing, expected) in
+        [(Missing::Reserved, 50), (Missing::Units(0), 0), (Missing::Units(70), 70)]
+    {
+        let settle = Settle { missing, ..settle([header()]) };
+        assert_eq!(cost(&settle, &Response::default(), "", End::Broken), Some(expected));
+    }
+}
+
+#[test]
+fn metadata_may_come_until_the_stream_ends() {
+    let settle = settle([metadata(), header()]);
+    let mut response = Response { headers: vec![("x-cost", "7")], ..Response::default() };
+    assert_eq!(cost(&settle, &response, "", End::Whole), None, "another filter may still write it");
+    assert_eq!(cost(&settle, &response, "", End::Broken), Some(7));
+    for (raw, expected) in [
+        (12.0_f64.to_le_bytes().to_vec(), 12),
+        (12.5_f64.to_le_bytes().to_vec(), 7),
+        ((-1.0_f64).to_le_bytes().to_vec(), 7),
+        (b"12345678".to_vec(), 12_345_678),
+        (b"0".to_vec(), 0),
+        (b"12 tokens".to_vec(), 7),
+    ] {
+        response.tokens = Some(raw.clone());
+        assert_eq!(cost(&settle, &response, "", End::Broken), Some(expected), "{raw:?}");
+    }
+}
+
+#[test]
+fn usage_counts_by_its_weights_and_is_a_lower_bound_if_it_breaks_off() {
+    let response = Response { headers: vec![JSON], ..Response::default() };
+    let total = settle([Source::Usage(Measure::Total)]);
+    assert_eq!(cost(&total, &response, USED, End::Whole), Some(12));
+    assert_eq!(cost(&total, &response, "{}", End::Whole), Some(50));
+    assert_eq!(cost(&total, &response, USED, End::Broken), Some(50), "the rest may be missing");
+    let nothing = Settle { missing: Missing::Units(0), ..total };
+    assert_eq!(cost(&nothing, &response, USED, End::Broken), Some(12));
+    let weights = Weights::new(1.0, None, 4.0).unwrap();
+    let weighted = settle([Source::Usage(Measure::Weighted(weights))]);
+    assert_eq!(cost(&weighted, &response, USED, End::Whole), Some(21));
+}
+
+#[test]
+fn compressed_body_and_other_types_are_not_read() {
+    let total = settle([Source::Usage(Measure::Total)]);
+    for headers in [
+        vec![JSON, ("content-encoding", "gzip")],
+        vec![JSON, ("content-encoding", "identity"), ("content-encoding", "br")],
+        vec![("content-type", "text/plain")],
+    ] {
+        let response = Response { headers, ..Response::default() };
+        let mut progress = Progress::begin(std::iter::once((0, &total)), &response);
+        assert!(!progress.reads_body());
+        progress.body(USED.as_bytes());
+        progress.complete();
+        assert_eq!(progress.cost(0, &total, 50, &response, false), Some(50));
+    }
+}

@@ -1,0 +1,107 @@
+//! Server-sent events: the data of each event is a JSON text.
+//!
+//! Lines end with CR, LF or CRLF, an empty line ends an event, and a byte order mark may come
+//! first, as <https://html.spec.whatwg.org/multipage/server-sent-events.html> says. What is not
+//! JSON, such as `[DONE]`, yields no values.
+
+use super::scanner::{BYTE_ORDER_MARK, Scanner, Target};
+
+/// The state between two bytes.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    scanner: Scanner,
+    line: Line,
+    /// The last byte was a CR, so an LF belongs to the same line end.
+    after_return: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Line {
+    /// The stream begins. So many bytes of a byte order mark have come.
+    First(usize),
+    /// So many bytes of [`DATA`] have come, and nothing else.
+    Name(usize),
+    Data,
+    /// A comment or another field.
+    Other,
+}
+
+/// The only field that counts.
+const DATA: &[u8] = b"data";
+
+impl Default for Line {
+    fn default() -> Self {
+        Self::First(0)
+    }
+}
+
+impl Events {
+    /// The bytes that it keeps memory for.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.scanner.kept()
+    }
+
+    pub(super) fn feed(&mut self, mut chunk: &[u8], target: &mut impl Target) {
+        while let Some((&byte, rest)) = chunk.split_first() {
+            if byte == b'\n' && std::mem::take(&mut self.after_return) {
+                chunk = rest;
+                continue;
+            }
+            self.after_return = false;
+            chunk = match self.line {
+                Line::Data | Line::Other => self.until_end(chunk, target),
+                Line::First(_) | Line::Name(_) if matches!(byte, b'\r' | b'\n') => {
+                    self.end_line(byte);
+                    rest
+                }
+                Line::First(matched) if BYTE_ORDER_MARK.get(matched) == Some(&byte) => {
+                    self.line = Line::First(matched.saturating_add(1));
+                    rest
+                }
+                Line::First(0 | 3) => {
+                    self.line = Line::Name(0);
+                    chunk
+                }
+                Line::Name(matched) if DATA.get(matched) == Some(&byte) => {
+                    self.line = Line::Name(matched.saturating_add(1));
+                    rest
+                }
+                Line::Name(matched) if byte == b':' && matched == DATA.len() => {
+                    self.line = Line::Data;
+                    rest
+                }
+                Line::First(_) | Line::Name(_) => {
+                    self.line = Line::Other;
+                    rest
+                }
+            };
+        }
+    }
+
+    /// Passes the rest of a line. Returns what follows its end.
+    fn until_end<'c>(&mut self, chunk: &'c [u8], target: &mut impl Target) -> &'c [u8] {
+        let end = memchr::memchr2(b'\r', b'\n', chunk).unwrap_or(chunk.len());
+        let (text, end) = chunk.split_at_checked(end).unwrap_or_default();
+        let is_data = matches!(self.line, Line::Data);
+        if is_data {
+            self.scanner.feed(text, target);
+        }
+        let Some((&byte, rest)) = end.split_first() else { return end };
+        if is_data {
+            // The data of several lines is joined so.
+            self.scanner.feed(b"\n", target);
+        }
+        self.end_line(byte);
+        rest
+    }
+
+    /// `byte` ends a line.
+    fn end_line(&mut self, byte: u8) {
+        if matches!(self.line, Line::Name(0)) {
+            self.scanner.restart();
+        }
+        self.line = Line::Name(0);
+        self.after_return = byte == b'\r';
+    }
+}

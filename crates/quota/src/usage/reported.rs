@@ -1,0 +1,120 @@
+//! Usage as providers report it.
+//!
+//! | Provider | Where | Input |
+//! | --- | --- | --- |
+//! | OpenAI: chat, completions, embeddings | `usage`; in a stream the last event, `null` before | `prompt_tokens`, cached ones included |
+//! | OpenAI: responses | `usage`; in a stream below `response` | `input_tokens`, cached ones included |
+//! | Anthropic | `usage`; in a stream first below `message`, then cumulative at the top | `input_tokens`, to which tokens written to and read from the cache are added |
+//! | Gemini | `usageMetadata`, in a stream of every event or list element, cumulative | `promptTokenCount`, cached ones included |
+//!
+//! `usage` anywhere else, such as in `choices` or in a text that the model wrote, does not count.
+
+use serde_json::Value;
+
+use super::scanner::{Role, Target};
+use super::{Usage, whole};
+use crate::protocol::MAX_UNITS;
+
+/// The longest `usage` object, in bytes of JSON. A longer one is ignored.
+pub const MAX_OBJECT: usize = 64 * 1024;
+
+/// The numbers of all formats so far. A later number replaces an earlier one of the same field.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reported {
+    /// With cached ones: `prompt_tokens`, `promptTokenCount`.
+    prompt: Option<u64>,
+    /// With cached ones if there is a total, as OpenAI does; Anthropic states none.
+    input: Option<u64>,
+    cached: Option<u64>,
+    cache_creation: Option<u64>,
+    cache_read: Option<u64>,
+    /// Gemini: results of tools, not in its prompt.
+    tool_use: Option<u64>,
+    output: Option<u64>,
+    /// Gemini: reasoning, not in its candidates.
+    thoughts: Option<u64>,
+    total: Option<u64>,
+}
+
+type Field = fn(&mut Reported) -> &mut Option<u64>;
+
+/// The path of each number in a `usage` object, as a JSON pointer.
+const FIELDS: [(&str, Field); 15] = [
+    ("/prompt_tokens", |r| &mut r.prompt),
+    ("/prompt_tokens_details/cached_tokens", |r| &mut r.cached),
+    ("/completion_tokens", |r| &mut r.output),
+    ("/input_tokens", |r| &mut r.input),
+    ("/input_tokens_details/cached_tokens", |r| &mut r.cached),
+    ("/cache_creation_input_tokens", |r| &mut r.cache_creation),
+    ("/cache_read_input_tokens", |r| &mut r.cache_read),
+    ("/output_tokens", |r| &mut r.output),
+    ("/total_tokens", |r| &mut r.total),
+    ("/promptTokenCount", |r| &mut r.prompt),
+    ("/cachedContentTokenCount", |r| &mut r.cached),
+    ("/toolUsePromptTokenCount", |r| &mut r.tool_use),
+    ("/candidatesTokenCount", |r| &mut r.output),
+    ("/thoughtsTokenCount", |r| &mut r.thoughts),
+    ("/totalTokenCount", |r| &mut r.total),
+];
+
+impl Reported {
+    pub(super) fn usage(&self) -> Usage {
+        let excludes_cached = self.total.is_none();
+        let caches =
+            if excludes_cached { [self.cache_creation, self.cache_read] } else { [None; 2] };
+        let [creation, read] = caches;
+        let input = match self.prompt {
+            Some(_) => sum([self.prompt, self.tool_use, None]),
+            None => self.input.and_then(|_| sum([self.input, creation, read])),
+        };
+        let cached = self.cached.or(self.cache_read);
+        Usage {
+            input,
+            cached_input: cached.map(|cached| cached.min(input.unwrap_or(cached))),
+            output: sum([self.output, self.thoughts, None]),
+            total: self.total,
+        }
+    }
+}
+
+/// The sum of the numbers that are known, at most [`MAX_UNITS`].
+fn sum(numbers: [Option<u64>; 3]) -> Option<u64> {
+    let known = numbers.into_iter().flatten();
+    known.reduce(|a, b| a.saturating_add(b).min(MAX_UNITS))
+}
+
+impl Target for Reported {
+    fn longest_key(&self) -> usize {
+        "usageMetadata".len()
+    }
+
+    fn longest_value(&self) -> usize {
+        MAX_OBJECT
+    }
+
+    fn takes_lists(&self) -> bool {
+        true
+    }
+
+    fn role(&self, key: &str, nested: bool) -> Role {
+        match key {
+            "usage" | "usageMetadata" => Role::Wanted,
+            "response" | "message" if !nested => Role::Entered,
+            _ => Role::Skipped,
+        }
+    }
+
+    fn found(&mut self, value: Option<&[u8]>) {
+        // Every event of a stream may have `"usage": null`.
+        let object = value.filter(|value| value.contains(&b'{'));
+        let Some(object) = object.and_then(|json| serde_json::from_slice::<Value>(json).ok())
+        else {
+            return;
+        };
+        for (path, field) in FIELDS {
+            if let Some(number) = object.pointer(path).and_then(whole) {
+                *field(self) = Some(number);
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The formats of providers, in JSON and in streams.
+
+use super::{EVENTS, JSON, read, usage};
+use crate::usage::{Reader, Usage};
+
+#[test]
+fn openai_chat() {
+    let body = r#"{"id": "chatcmpl-1", "object": "chat.completion", "choices": [{"index": 0,
+        "message": {"role": "assistant", "content": "Gr\u00fc\u00dfe \ud83d\ude00 “ä” {\"usage\":"},
+        "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1117, "completion_tokens": 46, "total_tokens": 1163,
+        "prompt_tokens_details": {"cached_tokens": 1024, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0}}, "service_tier": "default"}"#;
+    assert_eq!(read(JSON, body), usage(1117, 1024, 46, 1163));
+}
+
+#[test]
+fn openai_chat_stream_reports_in_its_last_chunk() {
+    let body = concat!(
+        "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"delta\":{\"content\":\"Hé 😀\"}}],",
+        "\"usage\":null}\n\n",
+        "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":null}\n\n",
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3,",
+        "\"total_tokens\":12,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\n",
+        "data: [DONE]\n\n",
+    );
+    assert_eq!(read(EVENTS, body), usage(9, 4, 3, 12));
+}
+
+#[test]
+fn openai_embeddings_have_no_output() {
+    let body = r#"{"object": "list", "data": [{"object": "embedding", "embedding": [0.1, -2e-3]}],
+        "usage": {"prompt_tokens": 8, "total_tokens": 8}}"#;
+    assert_eq!(read(JSON, body), usage(8, None, None, 8));
+}
+
+#[test]
+fn openai_responses() {
+    let body = r#"{"id": "resp_1", "output": [{"type": "message", "usage": {"input_tokens": 1}}],
+        "usage": {"input_tokens": 36, "input_tokens_details": {"cached_tokens": 30},
+        "output_tokens": 87, "output_tokens_details": {"reasoning_tokens": 64},
+        "total_tokens": 123}, "user": null}"#;
+    assert_eq!(read(JSON, body), usage(36, 30, 87, 123));
+}
+
+#[test]
+fn openai_responses_stream_reports_below_response() {
+    let body = concat!(
+        "event: response.created\n",
+        "data: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_1\",\"usage\":null}}\n\n",
+        "event: response.output_text.delta\n",
+        "data: {\"type\":\"response.output_text.delta\",\"delta\":\"Hi\"}\n\n",
+        "event: response.completed\n",
+        "data: {\"type\":\"response.completed\",\"response\":{\"output\":[{\"content\":[{}]}],",
+        "\"usage\":{\"input_tokens\":36,\"input_tokens_details\":{\"cached_tokens\":0},",
+        "\"output_tokens\":87,\"total_tokens\":123}},\"sequence_number\":4}\n\n",
+    );
+    assert_eq!(read(EVENTS, body), usage(36, 0, 87, 123));
+}
+
+#[test]
+fn anthropic_input_excludes_cached_tokens() {
+    let body = r#"{"type": "message", "content": [{"type": "text", "text": "Hi"}],
+        "usage": {"input_tokens": 100, "cache_creation_input_tokens": 20,
+        "cache_read_input_tokens": 10, "output_tokens": 503,
+        "cache_creation": {"ephemeral_5m_input_tokens": 20}, "service_tier": "standard"}}"#;
+    assert_eq!(read(JSON, body), usage(130, 10, 503, None));
+}
+
+#[test]
+fn anthropic_stream_is_cumulative() {
+    let start = concat!(
+        "event: message_start\n",
+        "data: {\"type\":\"message_start\",\"message\":{\"content\":[],\"usage\":{",
+        "\"input_tokens\":25,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":100,",
+        "\"output_tokens\":1}}}\n\n",
+        "event: ping\ndata: {\"type\": \"ping\"}\n\n",
+        "event: content_block_delta\n",
+        "data: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"Hi\"}}\n\n",
+    );
+    assert_eq!(read(EVENTS, start), usage(125, 100, 1, None), "interrupted");
+    let end = concat!(
+        "event: message_delta\n",
+        "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},",
+        "\"usage\":{\"output_tokens\":15}}\n\n",
+        "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+    );
+    assert_eq!(read(EVENTS, format!("{start}{end}")), usage(125, 100, 15, None));
+    let whole = "data: {\"type\":\"message_delta\",\"usage\":{\"input_tokens\":30,\
+        \"cache_creation_input_tokens\":null,\"cache_read_input_tokens\":100,\"output_tokens\":15}}\n\n";
+    assert_eq!(read(EVENTS, format!("{start}{whole}{end}")), usage(130, 100, 15, None));
+}
+
+#[test]
+fn cache_fields_beside_a_total_are_included_already() {
+    // Proxies report OpenAI's fields and Anthropic's at once.
+    let both = r#"{"usage": {"prompt_tokens": 130, "completion_tokens": 5, "total_tokens": 135,
+        "cache_creation_input_tokens": 20, "cache_read_input_tokens": 10}}"#;
+    assert_eq!(read(JSON, both), usage(130, 10, 5, 135));
+    let responses = both.replace("prompt_tokens", "input_tokens");
+    assert_eq!(read(JSON, responses), usage(130, 10, 5, 135));
+}
+
+const GEMINI: &str = r#"{"candidates": [{"content": {"parts": [{"text": "Hi"}]}}],
+    "usageMetadata": {"promptTokenCount": 264, "cachedContentTokenCount": 200,
+    "candidatesTokenCount": 10, "thoughtsTokenCount": 32, "totalTokenCount": 306,
+    "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 264}]}, "modelVersion": "g"}"#;
+
+#[test]
+fn gemini_counts_thoughts_as_output() {
+    assert_eq!(read(JSON, GEMINI), usage(264, 200, 42, 306));
+    let tools = GEMINI.replace("candidatesTokenCount", "toolUsePromptTokenCount");
+    assert_eq!(read(JSON, tools), usage(274, 200, 32, 306));
+}
+
+#[test]
+fn gemini_streams_are_events_or_a_list() {
+    let first = r#"{"usageMetadata": {"promptTokenCount": 264, "totalTokenCount": 264}}"#;
+    let list = format!("[{first}\n,\r\n{GEMINI}]");
+    assert_eq!(read("application/json; charset=UTF-8", list), usage(264, 200, 42, 306));
+    let events = format!("data: {first}\r\n\r\ndata: {}\r\n\r\n", GEMINI.replace('\n', ""));
+    assert_eq!(read(EVENTS, events), usage(264, 200, 42, 306));
+    let interrupted = format!("[{first},{{\"candidates\": [{{\"con");
+    assert_eq!(read(JSON, interrupted), usage(264, None, None, 264));
+}
+
+#[test]
+fn only_whole_numbers_in_range_count() {
+    for (number, expected) in [
+        ("0", Some(0)),
+        ("9007199254740991", Some(9_007_199_254_740_991)),
+        ("12.0", Some(12)),
+        ("1.2e1", Some(12)),
+        ("-0.0", Some(0)),
+        ("9007199254740992", None),
+        ("18446744073709551616", None),
+        ("1e999", None),
+        ("-1", None),
+        ("1.5", None),
+        ("\"12\"", None),
+        ("null", None),
+        ("true", None),
+        ("[12]", None),
+        ("{}", None),
+    ] {
+        let body = format!(r#"{{"usage": {{"prompt_tokens": {number}}}}}"#);
+        assert_eq!(read(JSON, body).input, expected, "{number}");
+        let later = format!(
+            r#"[{{"usage": {{"prompt_tokens": 5}}}}, {{"usage": {{"prompt_tokens": {number}}}}}]"#
+        );
+        // 1e999 is not JSON for the reader, so its whole object is ignored.
+        assert_eq!(read(JSON, later).input, expected.or(Some(5)), "{number}");
+    }
+    let most = u64::pow(2, 53) - 1;
+    let body =
+        format!(r#"{{"usage": {{"input_tokens": {most}, "cache_read_input_tokens": {most}}}}}"#);
+    assert_eq!(read(JSON, body), usage(most, most, None, None));
+}
+
+#[test]
+fn headers_say_what_can_be_read() {
+    let reads = |content_type: Option<&str>, encoding: Option<&str>| {
+        Reader::new(content_type.map(str::as_bytes), encoding.map(str::as_bytes)).is_some()
+    };
+    for content_type in [
+        "application/json",
+        "Application/JSON ; charset=utf-8",
+        "application/problem+json",
+        "text/json",
+        "text/event-stream; charset=utf-8",
+        "TEXT/event-stream",
+    ] {
+        assert!(reads(Some(content_type), None), "{content_type}");
+        assert!(reads(Some(content_type), Some(" Identity ")), "{content_type}");
+        assert!(reads(Some(content_type), Some("")), "{content_type}");
+        for encoding in ["gzip", "br", "zstd", "deflate", "gzip, identity", "\u{ff}"] {
+            assert!(!reads(Some(content_type), Some(encoding)), "{encoding}");
+        }
+    }
+    for content_type in [
+        "",
+        "text/plain",
+        "text/html; x=/json",
+        "application/jsonl",
+        "application/x-ndjson",
+        "json",
+    ] {
+        assert!(!reads(Some(content_type), None), "{content_type}");
+    }
+    assert!(!reads(None, None));
+    let unread = Reader::new(Some(b"text/event-stream"), None).unwrap();
+    assert_eq!(unread.usage(), Usage::default());
+}

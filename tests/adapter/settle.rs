@@ -1,0 +1,191 @@
+//! Bodies: the real cost of a response, and reservations by the request's body.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::document::{document, grant, policy};
+use crate::host::{
+    CONTINUE, PAUSE, WATERMARK, body_and_trailers, configure, configure_with_bodies, end, headers,
+    host, reply, request, request_body, response, response_body, response_head, tick, trailers,
+};
+
+const SETTLED: &str = r#","cost":{"reserve":5,"settle":[{"usage":"total"}],"if_missing":2}"#;
+const BY_BODY: &str = r#","cost":{"reserve":{"request_json":"max_tokens","default":2}}"#;
+
+/// Serves a request that reserves five units.
+fn start() {
+    assert!(configure_with_bodies(&document(&policy("p", SETTLED), "", "")));
+    request(2);
+    reply(1, 200, &grant(5, 5));
+}
+
+/// The body of the last call, after the next tick.
+fn last_call() -> String {
+    tick();
+    tick();
+    host(|h| String::from_utf8_lossy(&h.calls.last().unwrap().1).into_owned())
+}
+
+/// The units of the only refund or charge since the first call.
+fn correction(kind: &str) -> Option<String> {
+    let body = last_call();
+    assert!(host(|h| h.calls.len()) <= 2, "it is settled once");
+    let (_, list) = body.split_once(&format!(r#""{kind}":[{{"#))?;
+    let (_, units) = list.split_once(r#""units":"#)?;
+    Some(units.split_once('}')?.0.to_owned())
+}
+
+#[test]
+fn usage_in_pieces_of_a_body_is_the_cost() {
+    start();
+    response_head(2, "text/event-stream");
+    let remaining = host(|h| h.response_headers["x-ratelimit-remaining"].clone());
+    assert_eq!(remaining, "95", "what is left before settling");
+    for piece in ["data: {\"usage\": {\"total_tok", "ens\": 12}}\n", "\n"] {
+        assert_eq!(response_body(2, piece, false), CONTINUE);
+    }
+    assert_eq!(response_body(2, "", true), CONTINUE);
+    end(2);
+    assert_eq!(correction("charges").as_deref(), Some("7"));
+}
+
+#[test]
+fn unspent_units_are_refunded_when_the_body_ends() {
+    start();
+    response_head(2, "application/json");
+    response_body(2, r#"{"usage": {"total_tokens": 1}}"#, true);
+    assert!(host(|h| h.ticking));
+    assert_eq!(correction("refunds").as_deref(), Some("4"));
+}
+
+#[test]
+fn trailers_end_a_body_too() {
+    start();
+    response_head(2, "application/json");
+    response_body(2, r#"{"usage": {"total_tokens": 1}}"#, false);
+    trailers(2, "0");
+    assert_eq!(correction("refunds").as_deref(), Some("4"));
+    end(2);
+    assert_eq!(host(|h| h.calls.len()), 2);
+}
+
+#[test]
+fn response_that_breaks_off_costs_what_is_missing() {
+    start();
+    response_head(2, "application/json");
+    response_body(2, r#"{"usage": {"total_"#, false);
+    end(2);
+    assert_eq!(correction("refunds").as_deref(), Some("3"));
+}
+
+#[test]
+fn other_bodies_are_not_fetched() {
+    start();
+    response_head(2, "text/html");
+    let before = host(|h| h.made);
+    response_body(2, "<html>", false);
+    assert_eq!(host(|h| h.made), before);
+    end(2);
+    assert_eq!(correction("refunds").as_deref(), Some("3"));
+}
+
+#[test]
+fn streams_that_do_not_settle_make_no_host_call_for_bodies() {
+    assert!(configure_with_bodies(&document(&policy("p", ""), "", "")));
+    request(2);
+    reply(1, 200, &grant(1, 1));
+    response_head(2, "application/json");
+    let before = host(|h| h.made);
+    assert_eq!(response_body(2, "{", true), CONTINUE);
+    assert_eq!(body_and_trailers(2), [CONTINUE, CONTINUE]);
+    assert_eq!(host(|h| h.made), before);
+}
+
+#[test]
+fn large_piece_is_fetched_in_parts() {
+    start();
+    response_head(2, "application/json");
+    let text = "x".repeat(100_000);
+    response_body(2, &format!(r#"{{"x": "{text}", "usage": {{"total_tokens": 1}}}}"#), true);
+    assert_eq!(correction("refunds").as_deref(), Some("4"));
+}
+
+#[test]
+fn file_without_bodies_refuses_policies_that_read_them() {
+    for fields in [SETTLED, BY_BODY] {
+        // One host per thread.
+        let refused = thread::spawn(move || {
+            assert!(!configure(&document(&policy("p", fields), "", "")));
+            assert!(host(|h| h.log.last().unwrap().contains("quotagate-bodies.wasm")));
+        });
+        refused.join().unwrap();
+    }
+    let by_header = SETTLED.replace(r#"{"usage":"total"}"#, r#"{"response_header":"x-cost"}"#);
+    assert!(configure(&document(&policy("p", &by_header), "", "")));
+    request(2);
+    reply(1, 200, &grant(5, 5));
+    host(|h| h.upstream_headers = vec![("x-cost".into(), b"4".into())]);
+    response(2, 200);
+    end(2);
+    assert_eq!(correction("refunds").as_deref(), Some("1"));
+}
+
+/// A request whose body is read.
+fn reading() {
+    assert!(configure_with_bodies(&document(&policy("p", BY_BODY), "", "")));
+    assert_eq!(headers(2, false), PAUSE);
+    assert!(host(|h| h.calls.is_empty() && h.ticking));
+}
+
+#[test]
+fn request_waits_for_its_body() {
+    reading();
+    assert_eq!(request_body(2, r#"{"max_to"#, false), WATERMARK);
+    assert_eq!(request_body(2, r#"kens": 30}"#, true), WATERMARK);
+    assert!(last_call().contains(r#""want":30"#));
+    reply(1, 200, &grant(30, 30));
+    assert_eq!(host(|h| h.resumed.clone()), [2]);
+    assert_eq!(request_body(2, "more", true), CONTINUE);
+}
+
+#[test]
+fn trailers_end_the_body_of_a_request() {
+    reading();
+    request_body(2, r#"{"max_tokens": 30}"#, false);
+    assert_eq!(body_and_trailers(2)[1], PAUSE);
+    assert!(last_call().contains(r#""want":30"#));
+}
+
+#[test]
+fn request_without_a_body_costs_the_default_at_once() {
+    assert!(configure_with_bodies(&document(&policy("p", BY_BODY), "", "")));
+    request(2);
+    assert!(last_call().contains(r#""want":2"#));
+}
+
+#[test]
+fn body_that_takes_too_long_costs_the_default() {
+    reading();
+    request_body(2, r#"{"max_to"#, false);
+    let started = Instant::now();
+    while host(|h| h.calls.is_empty()) {
+        assert!(started.elapsed() < Duration::from_secs(10));
+        thread::sleep(Duration::from_millis(10));
+        tick();
+    }
+    assert!(started.elapsed() > Duration::from_millis(800));
+    assert!(last_call().contains(r#""want":2"#));
+    assert_eq!(request_body(2, r#"kens": 1}"#, true), WATERMARK, "the decision is awaited");
+    reply(1, 200, &grant(2, 2));
+    assert_eq!(host(|h| h.resumed.clone()), [2]);
+}
+
+#[test]
+fn client_that_leaves_in_the_middle_of_its_body_takes_nothing() {
+    reading();
+    request_body(2, r#"{"max_to"#, false);
+    end(2);
+    thread::sleep(Duration::from_millis(1100));
+    tick();
+    assert!(host(|h| h.calls.is_empty() && h.resumed.is_empty()));
+}

@@ -1,0 +1,109 @@
+//! Every source of a real cost, and every format of usage.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use quotagate_support::edits;
+use quotagate_support::envoy::{Envoy, EnvoyOptions, Form};
+use quotagate_support::http::{Client, Request};
+use quotagate_support::model::{EVENTS, PAUSE_MS, TOKENS};
+use serde_json::json;
+
+use super::{Rig, tokens};
+use crate::rig::document;
+
+#[test]
+fn counter_is_the_sum_of_real_costs_in_every_format() -> Result<()> {
+    let cost = json!({"reserve": 500, "settle": [{"usage": "total"}], "if_missing": 7});
+    let rig = Rig::start(json!([tokens(1_000_000, cost)]))?;
+    let (mut client, mut direct) = (rig.client()?, Client::connect(rig.model.port())?);
+    let mut sum = 0;
+    for (path, used, cost) in [
+        ("/openai/json", 120, 120),
+        ("/openai/stream", 1001, 1001),
+        ("/anthropic/json", 90, 90),
+        ("/anthropic/stream", 3001, 3001),
+        ("/gemini/json", 55, 55),
+        ("/gemini/stream", 56, 56),
+        ("/openai/json", 0, 0),
+        ("/silent/json", 120, 7),
+        ("/silent/stream", 120, 7),
+        ("/openai/gzip", 120, 7),
+    ] {
+        let request = Request::get(path).header(TOKENS, used.to_string());
+        let response = client.send(&request)?;
+        assert_eq!(response.status, 200, "{path}");
+        assert_eq!(response.text(), direct.send(&request)?.text(), "{path} is passed on unchanged");
+        let remaining = 1_000_000 - sum - 500;
+        assert_eq!(
+            response.header("x-ratelimit-remaining"),
+            Some(&*remaining.to_string()),
+            "{path}: what is left before settling"
+        );
+        sum += cost;
+        rig.settled("tokens", sum)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn headers_trailers_and_metadata_say_the_cost() -> Result<()> {
+    let policy = |name: &str, path: &str, source| {
+        json!({
+            "name": name, "match": {"path": {"exact": path}}, "partition_by": [], "quota": 10_000,
+            "window": "366d", "cost": {"reserve": 500, "settle": [source]}
+        })
+    };
+    let policies = json!([
+        policy("header", "/openai/header", json!({"response_header": "x-cost"})),
+        policy("trailer", "/openai/trailer", json!({"response_trailer": "x-cost"})),
+        policy("metadata", "/openai/json", json!({"metadata": {"filter": "cost", "path": ["t"]}})),
+        policy("weights", "/openai/stream", json!({"usage": {"input": 1, "output": 4}})),
+    ]);
+    let rig = Rig::start_with(policies, |options| {
+        options.edit(edits::metadata("cost", json!({"t": 44})))
+    })?;
+    let mut client = rig.client()?;
+    for (name, path, cost) in [
+        ("header", "/openai/header", 101),
+        ("trailer", "/openai/trailer", 101),
+        ("metadata", "/openai/json", 44),
+        ("weights", "/openai/stream", 51 + 4 * 50),
+    ] {
+        let response = client.send(&Request::get(path).header(TOKENS, "101"))?;
+        assert_eq!(response.status, 200, "{path}");
+        rig.settled(name, cost)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn stream_reaches_the_client_while_it_runs() -> Result<()> {
+    let cost = json!({"reserve": 500, "settle": [{"usage": "total"}]});
+    let rig = Rig::start(json!([tokens(10_000, cost)]))?;
+    let started = Instant::now();
+    let headers = [(TOKENS, "100"), (EVENTS, "10"), (PAUSE_MS, "300"), ("connection", "close")];
+    let mut stream = rig.begin("/openai/stream", &headers)?;
+    let first = started.elapsed();
+    stream.read_to_end(&mut Vec::new())?;
+    let all = started.elapsed();
+    assert!(all >= Duration::from_secs(3) && first < all / 2, "{first:?} of {all:?}");
+    rig.settled("tokens", 100)
+}
+
+#[test]
+fn file_without_bodies_refuses_policies_that_read_them() -> Result<()> {
+    if !Form::Wasm.is_under_test("the two files of the Wasm filter")? {
+        return Ok(());
+    }
+    for cost in [
+        json!({"reserve": 500, "settle": [{"usage": "total"}]}),
+        json!({"reserve": {"request_json": "max_tokens", "default": 5}}),
+    ] {
+        let options = EnvoyOptions::new(1, 1).document(document(json!([tokens(1, cost)])));
+        let error = format!("{:#}", Envoy::start(&options).unwrap_err());
+        assert!(error.contains("quotagate-bodies.wasm"), "{error}");
+    }
+    Ok(())
+}

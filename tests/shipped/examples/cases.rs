@@ -1,0 +1,93 @@
+//! One test for each page, and what a page only says.
+
+use anyhow::Result;
+use quotagate_support::http::Request;
+use quotagate_support::{jwt, yaml};
+use serde_json::json;
+
+use super::Example;
+use super::page::follow;
+
+pub const EXAMPLES: [&str; 5] =
+    ["ai-gateway", "burst-and-plan", "graphql-cost", "login", "tiers-by-roles"];
+
+/// A question to the large model. Its answer reports that it used so many tokens.
+fn question(team: &str, tokens: u64) -> Result<Request> {
+    let answer = json!({"usage": {"prompt_tokens": 0, "completion_tokens": tokens,
+        "total_tokens": tokens}});
+    let body = br#"{"messages": [], "max_tokens": 2000}"#;
+    Ok(Request::post("/v1/chat/completions", body)
+        .bearer(&jwt::token_with(&json!({"team": team}))?)
+        .header("x-model", "large")
+        .header("content-type", "application/json")
+        .header("x-answer-body", answer.to_string())
+        .header("x-answer-header-content-type", "application/json"))
+}
+
+#[test]
+fn ai_gateway() -> Result<()> {
+    let example = Example::start("ai-gateway")?;
+    follow("ai-gateway", example.envoy.port())
+}
+
+#[test]
+fn team_without_budget_is_answered_by_the_small_model() -> Result<()> {
+    let example = Example::start("ai-gateway")?;
+    let mut client = example.client()?;
+    let forged = question("red", 200_000)?.header("x-quotagate-exceeded", "large-model");
+    for (request, answered_by) in [
+        // A client cannot leave the budget of the large model.
+        (forged, "large"),
+        (question("red", 1)?, "small"),
+        (question("blue", 1)?, "large"),
+    ] {
+        let response = client.send(&request)?;
+        assert_eq!((response.status, response.header("x-answered-by")), (200, Some(answered_by)));
+    }
+    assert_eq!((example.requests("large_model"), example.requests("small_model")), (2, 1));
+    let nobody = Request::post("/v1/chat/completions", b"{}");
+    assert_eq!(client.send(&nobody)?.status, 401);
+    Ok(())
+}
+
+#[test]
+fn burst_and_plan() -> Result<()> {
+    let example = Example::start("burst-and-plan")?;
+    follow("burst-and-plan", example.envoy.port())
+}
+
+#[test]
+fn plan_refuses_what_the_burst_allows() -> Result<()> {
+    let example = Example::start_with("burst-and-plan", |document| {
+        *yaml::at(document, "/policies/1/quota")? = json!(2);
+        Ok(())
+    })?;
+    let mut client = example.client()?;
+    let request = Request::get("/").bearer(&jwt::token_with(&json!({"customer": "acme"}))?);
+    for status in [200, 200, 429] {
+        assert_eq!(client.send(&request)?.status, status);
+    }
+    let limits = client.send(&request)?;
+    let limits = limits.header("ratelimit").unwrap_or_default().to_owned();
+    assert!(limits.contains("\"monthly\";r=0;"), "{limits}");
+    assert!(limits.contains("\"hourly\";r=98;"), "the burst keeps its units: {limits}");
+    Ok(())
+}
+
+#[test]
+fn graphql_cost() -> Result<()> {
+    let example = Example::start("graphql-cost")?;
+    follow("graphql-cost", example.envoy.port())
+}
+
+#[test]
+fn login() -> Result<()> {
+    let example = Example::start("login")?;
+    follow("login", example.envoy.port())
+}
+
+#[test]
+fn tiers_by_roles() -> Result<()> {
+    let example = Example::start("tiers-by-roles")?;
+    follow("tiers-by-roles", example.envoy.port())
+}
