@@ -69,7 +69,8 @@ pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
 ///     shadow: false,
 /// })?;
 /// let deadline = Instant::now() + Duration::from_millis(100);
-/// let batch = Batch { deadline, refunds: vec![], charges: vec![], reservations: vec![reservation.clone()] };
+/// let reservations = vec![reservation.clone()];
+/// let batch = Batch { deadline, refunds: vec![], charges: vec![], reservations };
 ///
 /// let grant = store.reserve(&batch).await.remove(0)?;
 /// assert_eq!((grant.granted, grant.used), (4, 4));
