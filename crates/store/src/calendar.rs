@@ -198,8 +198,8 @@ mod tests {
     fn windows_follow_the_local_calendar() {
         let hour = 3600;
         let day = 24 * hour;
-        // The unit, the zone, a moment, the start of its window, and the length of it. The last
-        // three columns are from `date` of GNU coreutils with the zone in TZ.
+        // The unit, the zone, a moment, the start of its window, and the length of it. Python's
+        // `zoneinfo` shows the same local times at both ends.
         for (unit, zone, at, start, length) in [
             (Unit::Day, "UTC", "2026-11-22T16:00:00Z", "2026-11-22T00:00:00Z", day),
             // Clocks go forward and back.

@@ -105,6 +105,7 @@ const READER_ALONE: &[(&str, &[&str])] = &[
     ("what durations mean", &["timeout-long", "window-fraction", "window-long"]),
     ("what a regular expression is", &["match-path-regex", "match-path-regex-huge"]),
     ("how a path is resolved", &["match-path-dots"]),
+    ("what names time zones can have", &["window-calendar-zone"]),
     ("that case does not matter in names of headers", &["denied-header-twice"]),
     (
         "what is JSON, and for which content types",
@@ -122,6 +123,10 @@ const READER_ALONE: &[(&str, &[&str])] = &[
             "reserve-default",
             "settle-count-denied",
             "settle-lease",
+            "sliding-calendar",
+            "sliding-lease",
+            "sliding-stagger",
+            "stagger-calendar",
             "tiers-boolean",
             "tiers-number",
         ],
