@@ -85,8 +85,8 @@ impl Stream {
         }
     }
 
-    /// The next piece of the request's body, of which `size` bytes have come. Body and trailers
-    /// wait as long as the headers do.
+    /// The next piece of the request's body: `size` bytes. Body and trailers wait as long as the
+    /// headers do.
     fn request_body(&self, size: usize, end: bool) -> Action {
         if !self.exchange.borrow().is_reading() {
             let waits = self.exchange.borrow().is_waiting();

@@ -104,7 +104,7 @@ fn shadow_mode_counts_and_changes_nothing_for_clients() -> Result<()> {
 #[test]
 fn each_of_1024_policies_counts_its_own_requests() -> Result<()> {
     let policy = |i: usize| {
-        let matching = if i % 2 == 0 {
+        let matching = if i.is_multiple_of(2) {
             json!({"path": {"prefix": format!("/{i}/")}, "not": {"path": {"suffix": "/free"}}})
         } else {
             json!({"hosts": [format!("h{i}.example.com")]})
@@ -113,8 +113,8 @@ fn each_of_1024_policies_counts_its_own_requests() -> Result<()> {
             "window": "366d"})
     };
     let rig = Rig::start(document((0..1024).map(policy).collect()))?;
-    for i in [0, 511, 512, 777, 1022, 1023] {
-        let request = if i % 2 == 0 {
+    for i in [0_usize, 511, 512, 777, 1022, 1023] {
+        let request = if i.is_multiple_of(2) {
             Request::get(&format!("/{i}/x"))
         } else {
             Request::get("/").header("host", format!("h{i}.example.com"))

@@ -37,7 +37,7 @@ impl Setup {
         filter_config: &FilterConfig<'_>,
     ) -> Result<Arc<Self>, Vec<String>> {
         log::follow_library();
-        let config = Config::parse(document).map_err(|faults| lines(&faults))?;
+        let config = Config::parse_unordered(document).map_err(|faults| lines(&faults))?;
         known_zones(&config)?;
         let link = match &config.store.reach {
             Reach::Cluster(_) if process::only_validates() => Link::Nowhere,

@@ -6,8 +6,8 @@
 //! | the runtime thread | fills the inbox, wakes a stream that waits; tries to lock the core for ticks |
 //!
 //! Nobody waits long: the core is never locked during a call to the store, or a host call that runs
-//! other filters. The order of locks is core, then exchange of a stream, then waiting or bodies, then
-//! the scheduler of a stream. The inbox is locked last, alone.
+//! other filters. The order of locks is core, then exchange of a stream, then waiting or bodies,
+//! then the scheduler of a stream. The inbox is locked last, alone.
 //!
 //! A letter is never overlooked. The sender fills the inbox, sets `mail` and tries to lock the
 //! core. The holder of the core looks at `mail` after it has let go. Both exchange the value of

@@ -124,7 +124,7 @@ impl Stream {
                     Action::Answered
                 }
                 None => {
-                    self.mark(host, &config);
+                    self.mark(host, config);
                     Action::Continue
                 }
             },

@@ -47,12 +47,12 @@ impl Slices {
         self.units.iter().fold(0, |sum: u64, units| sum.saturating_add(*units)).min(MAX_UNITS)
     }
 
-    /// The units of one slice, if it counts at slice `now`. Forgets those that do not.
+    /// The units of one slice, if it counts at slice `now`. Then forgets those that do not.
     pub fn slice(&mut self, number: u64, now: u64) -> Option<&mut u64> {
-        self.advance(now);
         if number.abs_diff(now) > REACH {
             return None;
         }
+        self.advance(now);
         if self.units.is_empty() {
             self.first = number;
         }

@@ -136,6 +136,15 @@ impl Config {
         Self::of(&read(text)?)
     }
 
+    /// The same for a host that may have made the JSON of a `google.protobuf.Struct`. Its members
+    /// have no order, so the largest quota of a caller's tiers counts.
+    ///
+    /// # Errors
+    /// All faults of the text.
+    pub fn parse_unordered(text: &[u8]) -> Result<Self, Faults> {
+        Self::of(&envoy::unordered(read(text)?))
+    }
+
     fn of(value: &Value) -> Result<Self, Faults> {
         let collector = Collector::default();
         let config = Document::read(&Node::root(value, &collector));

@@ -1,6 +1,6 @@
 //! The configuration of one route. Only the native form of the filter gets one.
 
-use super::{Config, Fault, Faults, read};
+use super::{Config, Fault, Faults, envoy, read};
 use crate::document::{Collector, Node};
 
 /// What the filter does with the requests of a route.
@@ -27,13 +27,13 @@ pub enum PerRoute {
 }
 
 impl PerRoute {
-    /// Reads `{disabled: true}` or a whole policy document, in the forms that [`Config::parse`]
-    /// reads.
+    /// Reads `{disabled: true}` or a whole policy document, as
+    /// [`Config::parse_unordered`] reads it.
     ///
     /// # Errors
     /// All faults of the text.
     pub fn parse(text: &[u8]) -> Result<Self, Faults> {
-        let value = read(text)?;
+        let value = envoy::unordered(read(text)?);
         let collector = Collector::default();
         let node = Node::root(&value, &collector);
         if node.has("disabled") {

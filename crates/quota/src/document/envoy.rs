@@ -26,11 +26,26 @@ pub(crate) fn read(text: &[u8]) -> Result<Value, serde_json::Error> {
 /// The tag of `Struct.fields`: field 1, length-delimited.
 const STRUCT_FIELDS_TAG: u8 = 0x0a;
 
+/// The same document, in the order that a Struct gets: JSON text that Envoy has made of a Struct has
+/// any order.
+pub(crate) fn unordered(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            sorted(members.into_iter().map(|(name, value)| (name, unordered(value))))
+        }
+        Value::Array(list) => list.into_iter().map(unordered).collect(),
+        value => value,
+    }
+}
+
+fn object(document: prost_types::Struct) -> Value {
+    sorted(document.fields.into_iter().map(|(name, value)| (name, json(value))))
+}
+
 /// A Struct has no order. The member with the largest number comes first, so that the largest quota
 /// of a caller's tiers counts.
-fn object(document: prost_types::Struct) -> Value {
-    let mut members: Vec<_> =
-        document.fields.into_iter().map(|(name, value)| (name, json(value))).collect();
+fn sorted(members: impl Iterator<Item = (String, Value)>) -> Value {
+    let mut members: Vec<_> = members.collect();
     members.sort_by(|(_, a), (_, b)| number(b).total_cmp(&number(a)));
     Value::Object(members.into_iter().collect())
 }
@@ -55,7 +70,14 @@ fn json(value: prost_types::Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::json;
     use super::*;
+
+    #[test]
+    fn largest_number_of_text_without_order_comes_first() {
+        let text = json::parse(br#"{"a": [{"free": 1, "vip": "9", "premium": 5}]}"#).unwrap();
+        assert_eq!(unordered(text).to_string(), r#"{"a":[{"vip":"9","premium":5,"free":1}]}"#);
+    }
 
     fn value(kind: Kind) -> prost_types::Value {
         prost_types::Value { kind: Some(kind) }

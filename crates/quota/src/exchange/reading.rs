@@ -44,6 +44,10 @@ pub(super) enum Extent {
 
 impl Reading {
     /// Begins to read, if a policy wants that; else returns the arguments.
+    #[allow(
+        clippy::result_large_err,
+        reason = "It is no error, and a box would cost every request"
+    )]
     pub(super) fn begin(
         checks: Vec<Check>,
         earlier: Option<Admission>,

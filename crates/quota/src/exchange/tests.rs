@@ -135,8 +135,8 @@ fn every_end_settles_once() {
             "body in two chunks",
             &[
                 Headers(&JSON, false),
-                Body(&USAGE.split_at(9).0),
-                Body(&USAGE.split_at(9).1),
+                Body(USAGE.split_at(9).0),
+                Body(USAGE.split_at(9).1),
                 Ends,
                 Gone,
             ],

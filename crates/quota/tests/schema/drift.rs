@@ -162,7 +162,13 @@ fn faults_at(place: &Place, value: Value) -> Vec<Fault> {
 fn base(place: &Place) -> Value {
     let path = place.path();
     let raw = path.ends_with(".value");
-    let settled = json!({"reserve": 1, "settle": [{"usage": "total"}]});
+    let cost = if path.ends_with(".if_missing") {
+        json!({"reserve": 1, "settle": [{"usage": "total"}]})
+    } else if path.contains(".cost.settle") {
+        json!({"reserve": 1})
+    } else {
+        json!(1)
+    };
     let inside = ["store.redis", "store.password_file", "store.prefix"].contains(&path.as_str());
     json!({
         "domain": "d",
@@ -173,7 +179,7 @@ fn base(place: &Place) -> Value {
             "partition_by": ["caller"],
             "quota": 1,
             "window": "1s",
-            "cost": if path.contains(".cost.settle") || path.ends_with(".if_missing") { settled } else { json!(1) },
+            "cost": cost,
             "precision": if path.contains(".lease") { "lease" } else { "exact" },
         }],
         "response": {"denied": {"body": "{}"}},
@@ -220,6 +226,7 @@ const PARENTS: &[(&str, &str)] = &[
     ("policies[0].cost.reserve.header", r#"{"name": "a"}"#),
     ("policies[0].cost.settle[0].usage", r#"{"input": 1, "output": 1}"#),
     ("policies[0].count", r#"{"status": [401]}"#),
+    ("policies[0].window", r#"{"calendar": "day"}"#),
     ("policies[0].lease", "{}"),
     ("identities.any-name[0].jwt", r#"{"claim": "a"}"#),
     ("identities.any-name[0].header", r#"{"name": "a"}"#),

@@ -48,17 +48,20 @@ impl Counter {
         let share = |used| share(reservation, quota, used);
         let (granted, used, reset_ms) = match (&mut self.count, place.id) {
             (Count::Sliding(slices), CounterId::Sliding(window)) => {
-                slices.advance(place.number);
-                let (granted, taken) = share(slices.used());
+                // Without a grant the slices stay: the clock may have gone back for a moment.
+                let mut counted = slices.clone();
+                counted.advance(place.number);
+                let (granted, taken) = share(counted.used());
                 if taken > 0
-                    && let Some(units) = slices.slice(place.number, place.number)
+                    && let Some(units) = counted.slice(place.number, place.number)
                 {
                     *units = units.saturating_add(taken);
+                    slices.clone_from(&counted);
                 }
                 let full = granted >= reservation.want;
                 let fit = (!full).then_some((reservation.min, quota));
-                let returns_ms = slices.returns_ms(window, place.number, fit);
-                (granted, slices.used(), returns_ms.saturating_sub(millis(now)))
+                let returns_ms = counted.returns_ms(window, place.number, fit);
+                (granted, counted.used(), returns_ms.saturating_sub(millis(now)))
             }
             (Count::Window { used, end }, _) if place.span.contains(now.as_secs()) => {
                 let (granted, taken) = share(*used);
@@ -71,11 +74,11 @@ impl Counter {
         Ok(Grant { granted, used, quota, reset_ms, window: place.number, window_s })
     }
 
-    /// Refunds units at `place`, unless that is over.
-    pub fn refund(&mut self, place: &Place, units: u64, now: Duration) {
-        if let Some(used) = self.at(place, now) {
-            *used = used.saturating_sub(units);
-        }
+    /// Refunds units at `place`, unless that is over. Returns whether the counter is still needed.
+    pub fn refund(&mut self, place: &Place, units: u64, now: Duration) -> bool {
+        let Some(used) = self.at(place, now) else { return true };
+        *used = used.saturating_sub(units);
+        self.used(now) > 0
     }
 
     /// Charges units at `place`, unless that is over.

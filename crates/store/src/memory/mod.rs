@@ -162,10 +162,7 @@ impl Memory {
         let mut shard = self.shard(&refund.key);
         let Some(held) = shard.get_mut(refund.key.as_str()) else { return };
         held.retain_mut(|counter| {
-            if counter.id == place.id {
-                counter.refund(&place, refund.units, now);
-            }
-            counter.used(now) > 0
+            counter.id != place.id || counter.refund(&place, refund.units, now)
         });
         if held.is_empty() {
             shard.remove(refund.key.as_str());

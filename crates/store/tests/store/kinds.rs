@@ -130,7 +130,7 @@ async fn says_when_a_calendar_window_ends(store: &dyn Store) {
     let hour = Kind::Calendar(Calendar { unit: Unit::Hour, time_zone: "Asia/Kathmandu".into() });
     let ask = Reservation { kind: hour, window_s: 0, ..take("hour", 5, 1) };
     let grant = one(store, &ask).await;
-    assert_eq!((grant.window + 900) % 3600, 0, "local hours begin at a quarter past");
+    assert_eq!((grant.window - 900) % 3600, 0, "local hours begin at a quarter past");
     assert_eq!(grant.window_s, 3600);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let end = now.as_secs() + grant.reset_ms / 1000;

@@ -47,7 +47,7 @@ fn only_data_lines_count() {
         format!("event: {USAGE}"),
         format!("id: {USAGE}"),
         format!("dat: {USAGE}"),
-        format!("datas: {USAGE}"),
+        format!("data1: {USAGE}"),
         format!("Data: {USAGE}"),
         format!(" data: {USAGE}"),
         format!("data {USAGE}"),

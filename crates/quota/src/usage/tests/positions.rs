@@ -25,7 +25,7 @@ fn usage_counts_in_three_places() {
         (r#"{"usage": "{\"prompt_tokens\": 7}"}"#, None),
         (r#"{"Usage": {"prompt_tokens": 7}}"#, None),
         (r#"{"usage ": {"prompt_tokens": 7}}"#, None),
-        (r#"{"usage_": {"prompt_tokens": 7}, "usag": {"prompt_tokens": 7}}"#, None),
+        (r#"{"usage_": {"prompt_tokens": 7}, "usa": {"prompt_tokens": 7}}"#, None),
         (r#""usage": {"prompt_tokens": 7}"#, None),
         (r#"7 {"usage": {"prompt_tokens": 7}}"#, None),
         (r#"{} {"usage": {"prompt_tokens": 7}}"#, None),

@@ -354,8 +354,8 @@ mod tests {
     fn all_of_1024_policies_are_reported_in_turns_and_busy_ones_always() {
         let config = config(1024, |i| format!("{i:0>64}"));
         let mut counts = vec![[0; Outcome::ALL.len()]; 1024];
-        for busy in 500..540 {
-            counts[busy][0] = 1_000 + busy as u64;
+        for (busy, counts) in counts.iter_mut().enumerate().skip(500).take(40) {
+            counts[0] = 1_000 + busy as u64;
         }
         let (mut turn, mut named, mut said) = (0, vec![0; 1024], vec![false; 1024]);
         for _ in 0..400 {

@@ -73,11 +73,11 @@ impl Rejection {
     }
 }
 
-/// The server's clock and the four values of each operation, in a reply of the counter script.
+/// The server's clock and the three values of each operation, in a reply of the counter script.
 pub(super) fn fields(reply: &Value) -> Option<(Duration, impl Iterator<Item = &[Value]>)> {
     let Value::Array(values) = reply else { return None };
     let (now, rest) = values.split_first()?;
-    Some((Duration::from_millis(whole(now)?), rest.chunks_exact(4)))
+    Some((Duration::from_millis(whole(now)?), rest.chunks_exact(3)))
 }
 
 /// The answer to every operation of a command that the script did not answer.
@@ -93,23 +93,31 @@ pub(super) fn read(
     sent: Duration,
     now: Duration,
 ) -> Option<Answer> {
-    let [first, used, quota, reset_ms] = fields else { return None };
+    let [first, used, quota] = fields else { return None };
     match (first, operation) {
         (Value::ServerError(error), _) => Some(refused(error)),
         (Value::Int(-1), Operation::Reserve { .. }) => Some(Answer::OtherWindow),
         (Value::Int(-2), Operation::Reserve { .. }) => Some(Answer::OverrideElsewhere),
         (Value::Int(-3), Operation::Refund(_) | Operation::Charge(_)) => Some(Answer::Adjusted),
         (granted, Operation::Reserve { reservation, .. }) => {
-            let place = match reservation.window() {
-                // The slice of the moment at which the script ran.
-                window @ Window::Sliding(_) => Place::at(window, now),
-                Window::Fixed(_) | Window::Calendar(_) => operation.place(sent),
+            let (place, granted, reset_ms) = match (reservation.window(), granted) {
+                (window @ Window::Sliding(_), Value::Array(of_slices)) => {
+                    let [granted, reset_ms] = of_slices.as_slice() else { return None };
+                    // The slice of the moment at which the script ran.
+                    (Place::at(window, now), granted, whole(reset_ms)?)
+                }
+                (Window::Sliding(_), _) => return None,
+                (Window::Fixed(_) | Window::Calendar(_), granted) => {
+                    let place = operation.place(sent);
+                    let left = Duration::from_secs(place.span.end).saturating_sub(now);
+                    (place, granted, u64::try_from(left.as_millis()).ok()?)
+                }
             };
             Some(Answer::Granted(Grant {
                 granted: whole(granted)?,
                 used: whole(used)?,
                 quota: whole(quota)?,
-                reset_ms: whole(reset_ms)?,
+                reset_ms,
                 window: place.number,
                 window_s: place.window_s(),
             }))
@@ -193,9 +201,7 @@ mod tests {
         let reserve = Operation::Reserve { index: 0, reservation };
         let operations = [Operation::Refund(&refund), reserve, reserve, reserve];
         let now_ms = 7 * 60_000 + 17_863;
-        let reply = [now_ms, -3, 1, 0, 0, 3, 57, 100, 42_137, -1, 0, 0, 0, -2, 0, 0, 0]
-            .map(Value::Int)
-            .to_vec();
+        let reply = [now_ms, -3, 1, 0, 3, 57, 100, -1, 0, 0, -2, 0, 0].map(Value::Int).to_vec();
         let grant =
             Grant { granted: 3, used: 57, quota: 100, reset_ms: 42_137, window: 7, window_s: 0 };
         let answers = vec![
@@ -219,18 +225,11 @@ mod tests {
         for reply in [
             Value::Okay,
             Value::Array(vec![]),
-            Value::Array(vec![
-                Value::Okay,
-                Value::Int(3),
-                Value::Int(3),
-                Value::Int(3),
-                Value::Int(3),
-            ]),
-            Value::Array([1_000, 3, 57, 100].map(Value::Int).to_vec()),
+            Value::Array(vec![Value::Okay, Value::Int(3), Value::Int(3), Value::Int(3)]),
             Value::Array(vec![Value::Int(1), Value::Int(5)]),
-            Value::Array([1_000, -3, 57, 100, 1].map(Value::Int).to_vec()),
-            Value::Array([1_000, 3, -57, 100, 1].map(Value::Int).to_vec()),
-            Value::Array([1_000, -4, 0, 0, 0].map(Value::Int).to_vec()),
+            Value::Array([1_000, -3, 57, 100].map(Value::Int).to_vec()),
+            Value::Array([1_000, 3, -57, 100].map(Value::Int).to_vec()),
+            Value::Array([1_000, -4, 0, 0].map(Value::Int).to_vec()),
         ] {
             let answer = read(Operation::Reserve { index: 0, reservation }, &reply);
             assert!(matches!(answer, Answer::Failed(StoreError::Refused(_))), "{reply:?}");
@@ -244,7 +243,7 @@ mod tests {
             window: 6,
             units: 1,
         };
-        let granted = Value::Array([1_000, 3, 57, 100, 1].map(Value::Int).to_vec());
+        let granted = Value::Array([1_000, 3, 57, 100].map(Value::Int).to_vec());
         assert!(matches!(read(Operation::Refund(&refund), &granted), Answer::Failed(_)));
     }
 }

@@ -170,26 +170,24 @@ fn write_reservation(
     ];
     let numbers = numbers.map(double);
     if value.is_empty() {
-        // Without an allocation, since most reservations are like this.
-        let mut argument = [b'r'; 1 + NUMBERS * 8];
-        if let Some((_, rest)) = argument.split_first_mut() {
-            rest.copy_from_slice(numbers.as_flattened());
-        }
-        cmd.write_arg(&argument);
+        cmd.write_arg(numbers.as_flattened());
     } else {
-        cmd.write_arg(&[b"r", numbers.as_flattened(), value].concat());
+        cmd.write_arg(&[numbers.as_flattened(), value].concat());
     }
 }
 
 fn write_adjustment(cmd: &mut Cmd, place: &Place, units: f64) {
-    let (letter, first, second) = match place.id {
-        CounterId::Sliding(window) => (b"s", window.slice_ms(), place.number),
-        CounterId::Fixed { .. } | CounterId::Calendar(_) => {
-            (b"w", place.span.start, place.span.end)
+    let units = units.to_le_bytes();
+    match place.id {
+        CounterId::Sliding(window) => {
+            let numbers = [units, double(window.slice_ms()), double(place.number), double(0)];
+            cmd.write_arg(numbers.as_flattened());
         }
-    };
-    let numbers = [units.to_le_bytes(), double(first), double(second)];
-    cmd.write_arg(&[letter, numbers.as_flattened()].concat());
+        CounterId::Fixed { .. } | CounterId::Calendar(_) => {
+            let numbers = [units, double(place.span.start), double(place.span.end)];
+            cmd.write_arg(numbers.as_flattened());
+        }
+    }
 }
 
 /// A number as the script reads it: exact, since none is above 2^53 - 1.
@@ -237,11 +235,11 @@ mod tests {
         let head = format!("*7\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n$1\r\n2\r\n", COUNTER.digest);
         assert!(plain.starts_with(&head), "{plain}");
         assert!(
-            plain.contains("$15\r\nqg:test:q:{a}:6\r\n$15\r\nqg:test:p:{*}:7\r\n$25\r\nw"),
+            plain.contains("$15\r\nqg:test:q:{a}:6\r\n$15\r\nqg:test:p:{*}:7\r\n$24\r\n"),
             "{plain}"
         );
-        assert!(plain.contains("$65\r\nr"), "{plain}");
+        assert!(plain.contains("$64\r\n"), "{plain}");
         let known = text(OverrideSource::Argument(Some(b"blocked".to_vec())));
-        assert!(known.contains("$72\r\nr") && known.ends_with("blocked\r\n"), "{known}");
+        assert!(known.contains("$71\r\n") && known.ends_with("blocked\r\n"), "{known}");
     }
 }
