@@ -4,9 +4,9 @@
 //! of all but the busier half of the policies, of all but the busiest quarter, and so on. It does
 //! not report them later: the store only shows reports, and decides nothing by them.
 //!
-//! A report names at most [`MAX_NAMED`] policies, and half as many if these are too long for a report.
-//! With more of them, half of a report belongs to the busiest ones, and all policies take turns in
-//! the other half.
+//! A report names at most [`MAX_NAMED`] policies, and half as many if these are too long for a
+//! report. With more of them, half of a report belongs to the busiest ones, and all policies take
+//! turns in the other half.
 //!
 //! `partition_by` of a policy never changes, so policies take turns. Each report includes it for as
 //! many policies as fit into the remaining room, [`LEAST_PARTITION_BY`] to [`MAX_PARTITION_BY`]

@@ -102,8 +102,8 @@ pub const BAD: &[(&str, &[Expected])] = &[
             r#"must be a duration of whole seconds from 1s to 366d, is "30m1h": write for example 1m"#,
         )],
     ),
-    ("mode", &[("policies[0].mode", r#"must be enforce, shadow or off, is "dry-run""#)]),
-    ("mode-true", &[("policies[0].mode", "must be enforce, shadow or off, is true")]),
+    ("mode", &[("policies[0].mode", r#"must be enforce, mark, shadow or off, is "dry-run""#)]),
+    ("mode-true", &[("policies[0].mode", "must be enforce, mark, shadow or off, is true")]),
     ("stagger-type", &[("policies[0].stagger", "must be true or false")]),
     (
         "policy-on-failure",
