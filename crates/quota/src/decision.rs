@@ -107,7 +107,7 @@ pub struct Units {
     /// Other requests may spend them until then, never after the end of the window.
     pub spendable_until: Monotonic,
     /// The end of the window, or of the slice's time in a sliding window; never too early. After
-    /// it the store accepts no refund.
+    /// it, refunds and charges have no effect.
     pub resets: Monotonic,
 }
 

@@ -76,7 +76,8 @@ pub struct Reservation<K = String> {
     /// Whether refused units count as used, too.
     #[serde(default)]
     pub count_denied: bool,
-    /// Whether only policies in shadow mode need it, so that it never refuses a request.
+    /// Whether only policies that mark, or in shadow mode, need it, so that it never refuses a
+    /// request.
     #[serde(default, skip_serializing_if = "is_default")]
     pub shadow: bool,
 }

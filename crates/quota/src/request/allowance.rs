@@ -80,7 +80,8 @@ pub(crate) enum Cost {
     RequestJson {
         /// The name of the member of the top-level object.
         member: Box<str>,
-        /// The cost if the body has no such whole number of at least 1, or is too long to be read.
+        /// The cost if the body has no such whole number of at least 1. The least cost of a body
+        /// that is too long or too late to be read as a whole.
         default: NonZeroU64,
         /// Larger costs count as this. At least `default`.
         max: Option<NonZeroU64>,

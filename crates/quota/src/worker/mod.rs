@@ -109,7 +109,7 @@ pub const MAX_WAITING: usize = 8192;
 /// let at = |ms| Monotonic::new(Duration::from_millis(ms));
 ///
 /// // A request arrives. Adapters get the checks from `Config::evaluate`.
-/// let window = worker.arrives(at(0)).policies[0].window;
+/// let window = worker.arrives(at(0)).policies[0].window.clone();
 /// let counter = Counter { key: "shop:all:{*}".into(), quota: 5, window };
 /// let check = Check { policy: 0, counter, cost: NonZeroU64::MIN, mode: Mode::Enforce };
 /// assert!(matches!(worker.submit("request 1", vec![check], at(0)), Submitted::Waiting(_)));

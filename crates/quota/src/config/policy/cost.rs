@@ -122,8 +122,8 @@ object! {
     /// Units to reserve that the request says.
     ReserveFrom(ReserveFields<'a>) -> Cost {
         /// Beside `request_json`, where it is required: the units if the body has no such whole
-        /// number of at least 1, has more than 64 KiB before it ends, or takes longer than a
-        /// second.
+        /// number of at least 1. A body of more than 64 KiB, or one that takes longer than a
+        /// second, reserves no less than this.
         optional default: At<SomeUnits> = 2000,
         /// Beside `request_json`: the most units. A larger number reserves this many.
         optional max: SomeUnits = 8000,

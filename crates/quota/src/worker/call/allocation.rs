@@ -158,9 +158,9 @@ impl Left {
         let resets = now + reset;
         let whose = &reserved.counter.window;
         let window_s = if window_s > 0 { window_s } else { whose.seconds() };
-        // The slice of a grant counts for a whole window more.
+        // A slice counts for a whole window after its own end.
         let refundable = match whose {
-            Window::Sliding(_) => now + whose.length(),
+            Window::Sliding(_) => now + Duration::from_millis(whose.longest_reset_ms()),
             Window::Fixed(_) | Window::Calendar(_) => resets,
         };
         Self {

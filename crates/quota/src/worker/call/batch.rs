@@ -24,7 +24,8 @@ pub(crate) const MAX_ADJUSTMENTS: usize = 96;
 pub(super) const MAX_CHARGES: usize = MAX_ADJUSTMENTS / 2;
 /// Most reservations of one counter in a call.
 pub(crate) const MAX_COSTS: usize = 8;
-/// Most bytes of a reservation in the body, its key not included.
+/// Bytes of a reservation in the body, its key not included. A fixed window never needs more. Other
+/// windows may need 81 more, for which the other half of the body has room.
 const ITEM_BYTES: usize = 192;
 
 /// The reservations of a call, merged by counter and cost.

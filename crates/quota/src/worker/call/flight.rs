@@ -7,11 +7,11 @@ use super::allocation::{Allocation, Share};
 use super::batch::{Batch, MAX_ADJUSTMENTS, MAX_CHARGES, Reserved};
 use super::breaker::Change;
 use super::faults::{CallFault, CallOutcome, Misread};
-use crate::decision::{Outcome, Units};
+use crate::decision::Units;
 use crate::evaluate::Counter;
 use crate::protocol::{Grant, ReserveReply};
 use crate::time::Monotonic;
-use crate::worker::requests::Want;
+use crate::worker::requests::{Stage, Want};
 use crate::worker::{
     CallId, FULL_BATCH, GATHER, MAX_BATCH, MAX_IN_FLIGHT, OutgoingCall, Ticket, Worker,
 };
@@ -237,10 +237,8 @@ impl<W> Worker<W> {
         // If its call is still under way, a refusal counts when the reply arrives.
         if let Some(batch) = self.calls.batch_of(ticket) {
             for want in &waiter.wants {
-                if let (
-                    Some((reservation, cost)),
-                    Some((Outcome::Refused | Outcome::ShadowRefused, _)),
-                ) = (want.asked(), want.outcome)
+                if let (Some((reservation, cost)), Stage::Refused { .. }) =
+                    (want.asked(), want.stage)
                 {
                     batch.count(reservation, cost);
                 }

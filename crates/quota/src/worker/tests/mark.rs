@@ -101,6 +101,23 @@ fn failed_store_admits_answers_503_or_marks_by_the_local_share() {
 }
 
 #[test]
+fn marked_request_counts_with_count_denied_before_its_call_returns() {
+    let mut w = edited("allow", |config| {
+        config.policies[1].mode = Mode::Mark;
+        config.policies[1].count_denied = true;
+    });
+    ask(&mut w, "one", &[1], 1, 0);
+    let (id, _) = call(&mut w, 0);
+    answer(&mut w, id, &[grant(0, 6)], 1);
+    ask(&mut w, "late", &[1], 1, 2);
+    let (id, _) = call(&mut w, 2);
+    w.tick(at(52));
+    assert_eq!(summary(&mut w), "one=+~0 late=+~0");
+    answer(&mut w, id, &[grant(0, 7)], 53);
+    assert_eq!(returned(&mut w, 60), []);
+}
+
+#[test]
 fn document_that_marks_keeps_clients_from_marking_whatever_dials_say() {
     let mark = |mode| Dialed { mode: Some(mode), ..Dialed::default() };
     let none = config("deny");

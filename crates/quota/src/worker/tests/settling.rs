@@ -1,6 +1,7 @@
 //! Reserved costs that are replaced by the real ones (`cost: {reserve, settle}`).
 
 use super::*;
+use crate::protocol::Sliding;
 use crate::settle::{Missing, Settle};
 use crate::worker::call::MAX_ADJUSTMENTS;
 
@@ -80,6 +81,20 @@ fn charge_is_never_sent_after_its_window_or_again_after_a_failed_call() {
     w.call_failed(id, at(11));
     assert_eq!(adjusted(&mut w, 20), [vec![], vec![]], "the reservation stands");
     assert!(!w.calls.has_adjustments());
+}
+
+#[test]
+fn slice_of_a_sliding_window_is_settled_as_long_as_it_may_count() {
+    let mut w = edited("deny", |config| {
+        let (sources, missing) = ([].into(), Missing::Reserved);
+        config.policies[0].settle = Some(Arc::new(Settle { sources, missing }));
+        config.policies[0].window = Window::Sliding(Sliding::new(60).unwrap());
+    });
+    let held = admitted(&mut w, 3, 3, 0);
+    w.settle(held.clone(), 1, at(62_999));
+    assert_eq!(adjusted(&mut w, 62_999)[0], of_a(2), "a window and a slice later");
+    w.settle(held, 1, at(63_000));
+    assert_eq!(adjusted(&mut w, 63_000), [vec![], vec![]]);
 }
 
 #[test]
