@@ -141,8 +141,8 @@ impl Redis {
         if self.topology == Topology::Cluster || node.is_single_key() { 1 } else { MAX_OPERATIONS }
     }
 
-    /// Sends the refunds and charges of `group` to a node that is connected but silent, and waits for no
-    /// answer.
+    /// Sends the refunds and charges of `group` to a node that is connected but silent, and waits
+    /// for no answer.
     fn adjust_unanswered(&self, node: &Arc<Node>, group: &[Operation<'_>]) {
         let Some(link) = node.connected().filter(|link| link.silence().has_room()) else { return };
         let mut commands = Pipeline::new();
