@@ -143,8 +143,8 @@ impl Window {
         Duration::from_secs(self.seconds() as u64)
     }
 
-    /// The longest that the store may say until units return, in milliseconds. Slices may be used up
-    /// to a window ahead of a clock that went back, and each returns a window and a slice later.
+    /// The longest that the store may say until units return, in milliseconds. Used slices may be
+    /// up to a window ahead of a clock that went back, and each returns a window and a slice later.
     pub const fn longest_reset_ms(&self) -> u64 {
         match self {
             Self::Sliding(sliding) => sliding.slice_ms() * (2 * SLICES as u64 + 1),
