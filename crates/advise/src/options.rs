@@ -20,7 +20,7 @@ pub struct Options {
     pub exclude: Vec<String>,
     /// The windows. Each gets advice of its own.
     pub windows: Vec<Length>,
-    /// Where calendar windows begin, by its name in the IANA time zone database. None: UTC.
+    /// Where calendar windows begin, by its name in the IANA time zone database; UTC if `None`.
     pub time_zone: Option<String>,
     /// Whether windows of so many seconds slide.
     pub sliding: bool,

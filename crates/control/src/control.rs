@@ -32,8 +32,8 @@ impl Control {
 impl Hooks for Control {
     fn observe(&self, event: Event<'_>) {
         match event {
-            Event::Received { reservations, refunds, .. } => {
-                self.metrics.items(reservations, refunds);
+            Event::Received { reservations, refunds, charges } => {
+                self.metrics.items(reservations, refunds, charges);
             }
             Event::Undone(grants) => self.metrics.undone(grants),
             Event::Answered { status, took } => self.metrics.call(status, took),

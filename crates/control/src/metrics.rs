@@ -51,6 +51,7 @@ pub struct Metrics {
     seconds: Histogram,
     items: Histogram,
     refunds: Counter,
+    charges: Counter,
     undone: Counter,
     ready: Gauge,
     dials: Family<Domain, Gauge>,
@@ -73,6 +74,7 @@ impl Metrics {
             seconds: seconds.get_or_create_owned(&Backend { backend: store.control().backend() }),
             items: Histogram::new(ITEMS),
             refunds: Counter::default(),
+            charges: Counter::default(),
             undone: Counter::default(),
             ready: Gauge::default(),
             dials: Family::default(),
@@ -85,6 +87,7 @@ impl Metrics {
         registry.register("build", "The version of the store", build);
         registry.register("calls", "Calls of /v1/reserve by response status", calls);
         registry.register("refunds", "Refunds received", metrics.refunds.clone());
+        registry.register("charges", "Charges received", metrics.charges.clone());
         let help = "Grants that the store refunded because the caller had stopped waiting";
         registry.register("grants_undone", help, metrics.undone.clone());
         registry.register("call_seconds", "Time from receipt of a call to its answer", seconds);
@@ -113,10 +116,11 @@ impl Metrics {
         self.seconds.observe(took.as_secs_f64());
     }
 
-    /// Counts the reservations and the refunds of a call.
-    pub fn items(&self, reservations: usize, refunds: usize) {
+    /// Counts the reservations, the refunds and the charges of a call.
+    pub fn items(&self, reservations: usize, refunds: usize, charges: usize) {
         self.items.observe(reservations as f64);
         self.refunds.inc_by(u64::try_from(refunds).unwrap_or(u64::MAX));
+        self.charges.inc_by(u64::try_from(charges).unwrap_or(u64::MAX));
     }
 
     /// Counts grants that the server refunded on its own.

@@ -41,6 +41,13 @@ pub struct UnknownZone {
     hint: String,
 }
 
+impl UnknownZone {
+    /// The error for this name, without similar ones.
+    pub fn named(name: &str) -> Self {
+        Self { name: name.chars().take(64).collect(), hint: String::new() }
+    }
+}
+
 impl Span {
     /// Its length in seconds.
     pub const fn seconds(self) -> u64 {
@@ -74,7 +81,7 @@ pub fn check_zone(name: &str) -> Result<(), UnknownZone> {
         [] => String::new(),
         names => format!(", perhaps {}", names.join(" or ")),
     };
-    Err(UnknownZone { name: name.chars().take(64).collect(), hint })
+    Err(UnknownZone { hint, ..UnknownZone::named(name) })
 }
 
 /// The time zones of a policy document that are not known.
@@ -93,8 +100,8 @@ pub fn is_known(calendar: &Calendar) -> bool {
         || zone(&calendar.time_zone).is_some()
 }
 
-/// The window of `calendar` that `now` (since the Unix epoch) falls into. A window that is over,
-/// from 0 to 1, if its time zone is not known or `now` is beyond the calendar.
+/// The window of `calendar` that `now` (since the Unix epoch) falls into. If its time zone is not
+/// known, or if `now` is beyond the calendar: a window that is over at `now`.
 pub fn span_at(calendar: &Calendar, now: Duration) -> Span {
     let now = now.as_secs();
     let latest = LATEST.read().unwrap_or_else(PoisonError::into_inner).get(calendar).copied();

@@ -96,6 +96,8 @@ const fn leaves_ms(slice: u64, window: Sliding) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use quotagate_quota::protocol::Window;
+
     use super::*;
 
     #[test]
@@ -118,6 +120,17 @@ mod tests {
         assert_eq!((slices.used(), slices.units.len()), (5, 21));
         slices.advance(79);
         assert_eq!(slices.used(), 0);
+    }
+
+    #[test]
+    fn clock_that_goes_back_keeps_the_wait_within_the_longest_that_filters_accept() {
+        let window = Sliding::new(20).unwrap();
+        let mut slices = Slices::default();
+        *slices.slice(100, 100).unwrap() += 3;
+        slices.advance(80);
+        let left_ms = slices.returns_ms(window, 80, Some((1, 3))) - 80_000;
+        assert_eq!(left_ms, 41_000);
+        assert_eq!(left_ms, Window::Sliding(window).longest_reset_ms());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What every backend does: carry out a batch of refunds and reservations.
+//! What every backend does: carry out a batch of refunds, charges and reservations.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,7 +37,8 @@ pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
 /// # Units
 ///
 /// A counter belongs to a key and to a window. `quota`, `want`, `min`, `spare`, `granted` and
-/// `used` are units of it. The sum of grants minus refunds never exceeds the quota of the window.
+/// `used` are units of it. The sum of grants minus refunds never exceeds the quota of the window;
+/// charges may exceed it.
 /// Lengths of windows are in seconds, times until their end in milliseconds. The backend's clock
 /// decides which window is the current one.
 ///
@@ -84,11 +85,12 @@ pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
 /// # }
 /// ```
 pub trait Store: Send + Sync + 'static {
-    /// Carries out the refunds of `batch`, then its reservations. Calls `settle` once for each
-    /// reservation, as soon as its outcome is known: one that hangs delays no other.
+    /// Carries out the refunds and charges of `batch`, then its reservations. Calls `settle` once
+    /// for each reservation, as soon as its outcome is known: one that hangs delays no other.
     ///
-    /// Refunds are sent even after the deadline; no reservation is. Run the future to its end: a
-    /// reservation that was sent and whose grant nobody reads stays taken until its window ends.
+    /// Refunds and charges are sent even after the deadline; no reservation is. Run the future to
+    /// its end: a reservation that was sent and whose grant nobody reads stays taken until its
+    /// window ends.
     fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()>;
 
     /// Carries out `batch` and waits for all of it. The outcomes have the order of the

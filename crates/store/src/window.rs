@@ -6,7 +6,7 @@ use std::time::Duration;
 use quotagate_quota::protocol::{Invalid, Sliding, Window};
 
 pub use crate::calendar::Span;
-use crate::calendar::{check_zone, is_known, span_at};
+use crate::calendar::{UnknownZone, is_known, span_at};
 
 /// A counter of a key. Two windows with equal ones count together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,9 +24,9 @@ pub enum CounterId {
     Sliding(Sliding),
 }
 
-/// Where units are counted.
+/// Where units are counted: a counter, and the window or the slice in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// The counter.
     pub id: CounterId,
     /// The number of the window, or of the slice of a sliding window.
@@ -35,8 +35,9 @@ pub struct Place {
     pub span: Span,
 }
 
-impl Place {
-    /// The place at `now` since the Unix epoch. It is over if the calendar does not reach so far.
+impl Position {
+    /// The position at `now` since the Unix epoch. It is over if the calendar does not reach so
+    /// far.
     pub fn at(window: &Window, now: Duration) -> Self {
         let number = match window {
             Window::Fixed(fixed) => fixed.number_at(now),
@@ -46,7 +47,7 @@ impl Place {
         Self::numbered(window, number)
     }
 
-    /// The place with this number. One that never was is over.
+    /// The position with this number. One that never was is over.
     pub fn numbered(window: &Window, number: u64) -> Self {
         match window {
             Window::Fixed(fixed) => {
@@ -78,8 +79,8 @@ impl Place {
     }
 }
 
-impl Default for Place {
-    /// A place that is over.
+impl Default for Position {
+    /// A position that is over.
     fn default() -> Self {
         Self::of_calendar(Span::default())
     }
@@ -106,15 +107,15 @@ pub fn is_counter_id(text: &str) -> bool {
     }
 }
 
-/// Checks that the time zone of a calendar window is known.
+/// Returns `window` if its time zone is known, or if it needs none.
 ///
 /// # Errors
-/// Which one is not.
+/// When the time zone of a calendar window is not known. The error names it.
 pub fn known(window: Window) -> Result<Window, Invalid> {
     match &window {
         Window::Calendar(calendar) if !is_known(calendar) => {
-            let reason = check_zone(&calendar.time_zone)
-                .map_or_else(|unknown| unknown.to_string(), |()| "unknown".to_owned());
+            // Without similar names: a caller may send such a reservation with every request.
+            let reason = UnknownZone::named(&calendar.time_zone).to_string();
             Err(Invalid { field: "kind", reason })
         }
         _ => Ok(window),

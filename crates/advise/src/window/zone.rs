@@ -16,7 +16,7 @@ const LEAST: f64 = 0.8;
 /// An unknown name, with similar ones.
 pub(super) fn find(name: &str) -> Result<TimeZone, Error> {
     let known = TimeZoneDatabase::bundled();
-    known.get(name).map_err(|_| {
+    known.get(name).ok().filter(|zone| !zone.is_unknown()).ok_or_else(|| {
         let similar = similar(&known, name);
         let meant = if similar.is_empty() {
             String::new()
@@ -78,7 +78,9 @@ mod tests {
                 "{error}"
             );
         }
-        for text in ["", "+01:00", "\u{1b}[31m", "../../etc/passwd", &"x".repeat(10_000)] {
+        for text in
+            ["", "+01:00", "Etc/Unknown", "\u{1b}[31m", "../../etc/passwd", &"x".repeat(10_000)]
+        {
             let error = find(text).unwrap_err().to_string();
             assert!(error.contains("Europe/Berlin") && !error.contains('\u{1b}'), "{error}");
             assert!(error.len() < 1000, "{error}");

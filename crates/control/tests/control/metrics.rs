@@ -92,6 +92,7 @@ async fn debt_is_shown_for_policies_that_settle_costs() {
         "quotagate_store_partitions_in_debt{domain=\"test\",policy=\"p\"} 1",
         "quotagate_store_partitions_in_debt{domain=\"test\",policy=\"q\"} 0",
         "quotagate_store_units_charged_total{domain=\"test\",policy=\"q\"} 9",
+        "quotagate_store_charges_total 2",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }

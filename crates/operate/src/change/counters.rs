@@ -24,7 +24,7 @@ use crate::domain::view::understand;
 use crate::{Fault, millis};
 use quotagate_store::control::{FoundKeys, HashName, Key, KeyState};
 use quotagate_store::store::StoreError;
-use quotagate_store::window::Place;
+use quotagate_store::window::Position;
 
 /// Counters that are read together.
 const TOGETHER: usize = 16;
@@ -212,14 +212,14 @@ impl Counters {
     ) -> Result<Option<Usage>, Fault> {
         let key = check_partition(domain, &policy.name, partition)?;
         let Some(window) = window(policy, partition) else { return Ok(None) };
-        let (place, seen) = self.current(&key, &window).await?;
+        let (position, seen) = self.current(&key, &window).await?;
         let counter = units(&seen);
         let over = self.history.control().get(Key::Override(&key)).await?;
         let over = over.value.as_deref().and_then(read_allow);
         if counter.is_none() && over.is_none() {
             return Ok(None);
         }
-        let (quota, quota_from) = match (over, last(&key, place.number), dial) {
+        let (quota, quota_from) = match (over, last(&key, position.number), dial) {
             (Some(Allow::Unlimited), ..) => (None, QuotaFrom::Override),
             (Some(Allow::Blocked), ..) => (Some(0), QuotaFrom::Override),
             (Some(Allow::Quota(quota)), ..) => (Some(quota), QuotaFrom::Override),
@@ -237,31 +237,31 @@ impl Counters {
             quota,
             quota_from,
             kind: policy.kind.clone(),
-            window_s: place.window_s().max(policy.window_s),
+            window_s: position.window_s().max(policy.window_s),
             // Without a counter, no unit has to return.
             reset_ms: match window {
                 Window::Sliding(_) => seen.ttl_ms.unwrap_or_default(),
                 Window::Fixed(_) | Window::Calendar(_) => {
-                    millis(Duration::from_secs(place.span.end).saturating_sub(seen.now))
+                    millis(Duration::from_secs(position.span.end).saturating_sub(seen.now))
                 }
             },
         }))
     }
 
     /// The current window, and what its counter holds.
-    async fn current(&self, key: &str, window: &Window) -> Result<(Place, KeyState), Fault> {
-        let (mut place, mut seen) = (Place::at(window, Duration::ZERO), KeyState::default());
+    async fn current(&self, key: &str, window: &Window) -> Result<(Position, KeyState), Fault> {
+        let (mut position, mut seen) = (Position::at(window, Duration::ZERO), KeyState::default());
         for _ in 0..TRIES {
-            let key = Key::Counter { key, id: place.id };
+            let key = Key::Counter { key, id: position.id };
             seen = self.history.control().get(key).await?;
-            let (before, now) = (place.id, Place::at(window, seen.now));
-            place = now;
+            let (before, now) = (position.id, Position::at(window, seen.now));
+            position = now;
             if now.id == before {
                 break;
             }
             seen.value = None;
         }
-        Ok((place, seen))
+        Ok((position, seen))
     }
 
     /// Deletes the counter of a partition in its current window.
@@ -283,8 +283,8 @@ impl Counters {
             Fault::Absent(text)
         };
         let window = window(&policy, &partition).ok_or_else(absent)?;
-        let (place, seen) = self.current(&key, &window).await?;
-        let key = Key::Counter { key: &key, id: place.id };
+        let (position, seen) = self.current(&key, &window).await?;
+        let key = Key::Counter { key: &key, id: position.id };
         if !self.history.control().delete(key).await? {
             return Err(absent());
         }

@@ -143,10 +143,11 @@ impl Window {
         Duration::from_secs(self.seconds() as u64)
     }
 
-    /// The longest that the store may say until units return, in milliseconds.
+    /// The longest that the store may say until units return, in milliseconds. Used slices may be
+    /// up to a window ahead of a clock that went back, and each returns a window and a slice later.
     pub const fn longest_reset_ms(&self) -> u64 {
         match self {
-            Self::Sliding(sliding) => sliding.slice_ms() * (SLICES as u64 + 1),
+            Self::Sliding(sliding) => sliding.slice_ms() * (2 * SLICES as u64 + 1),
             Self::Fixed(_) | Self::Calendar(_) => self.seconds() as u64 * 1000,
         }
     }
@@ -309,6 +310,7 @@ mod tests {
         assert_eq!(w.slice_ms(), 50);
         assert_eq!(w.slice_at(Duration::from_millis(149)), 2);
         assert_eq!(w.slice_at(Duration::from_millis(150)), 3);
+        assert_eq!(Window::Sliding(w).longest_reset_ms(), 41 * 50);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use quotagate_quota::protocol::{Grant, MAX_UNITS};
 
 use crate::sliding::Slices;
 use crate::store::{CheckedReservation, Settled, StoreError};
-use crate::window::{CounterId, Place};
+use crate::window::{CounterId, Position};
 
 /// A counter of one window, or the slices of a sliding window.
 pub struct Counter {
@@ -32,59 +32,60 @@ pub struct Demand<'a> {
 
 impl Counter {
     /// An empty counter.
-    pub fn new(place: &Place) -> Self {
-        let count = match place.id {
+    pub fn new(position: &Position) -> Self {
+        let count = match position.id {
             CounterId::Sliding(_) => Count::Sliding(Slices::default()),
             CounterId::Fixed { .. } | CounterId::Calendar(_) => {
-                Count::Window { used: 0, end: Duration::from_secs(place.span.end) }
+                Count::Window { used: 0, end: Duration::from_secs(position.span.end) }
             }
         };
-        Self { id: place.id, count }
+        Self { id: position.id, count }
     }
 
-    /// Grants units at `place`.
-    pub fn reserve(&mut self, place: &Place, demand: &Demand<'_>) -> Settled {
+    /// Grants units at `position`.
+    pub fn reserve(&mut self, position: &Position, demand: &Demand<'_>) -> Settled {
         let Demand { reservation, quota, now } = *demand;
         let share = |used| share(reservation, quota, used);
-        let (granted, used, reset_ms) = match (&mut self.count, place.id) {
+        let (granted, used, reset_ms) = match (&mut self.count, position.id) {
             (Count::Sliding(slices), CounterId::Sliding(window)) => {
                 // Without a grant the slices stay: the clock may have gone back for a moment.
                 let mut counted = slices.clone();
-                counted.advance(place.number);
+                counted.advance(position.number);
                 let (granted, taken) = share(counted.used());
                 if taken > 0
-                    && let Some(units) = counted.slice(place.number, place.number)
+                    && let Some(units) = counted.slice(position.number, position.number)
                 {
                     *units = units.saturating_add(taken);
                     slices.clone_from(&counted);
                 }
                 let full = granted >= reservation.want;
                 let fit = (!full).then_some((reservation.min, quota));
-                let returns_ms = counted.returns_ms(window, place.number, fit);
+                let returns_ms = counted.returns_ms(window, position.number, fit);
                 (granted, counted.used(), returns_ms.saturating_sub(millis(now)))
             }
-            (Count::Window { used, end }, _) if place.span.contains(now.as_secs()) => {
+            (Count::Window { used, end }, _) if position.span.contains(now.as_secs()) => {
                 let (granted, taken) = share(*used);
                 *used = used.saturating_add(taken);
                 (granted, *used, millis(end.saturating_sub(now)))
             }
             _ => return Err(StoreError::Rolled),
         };
-        let (reset_ms, window_s) = (reset_ms.max(1), place.window_s());
-        Ok(Grant { granted, used, quota, reset_ms, window: place.number, window_s })
+        let (reset_ms, window_s) = (reset_ms.max(1), position.window_s());
+        Ok(Grant { granted, used, quota, reset_ms, window: position.number, window_s })
     }
 
-    /// Refunds units at `place`, unless that is over. Returns whether the counter is still needed.
-    pub fn refund(&mut self, place: &Place, units: u64, now: Duration) -> bool {
-        let Some(used) = self.at(place, now) else { return true };
+    /// Refunds units at `position`, unless that is over. Returns whether the counter is still
+    /// needed.
+    pub fn refund(&mut self, position: &Position, units: u64, now: Duration) -> bool {
+        let Some(used) = self.at(position, now) else { return true };
         *used = used.saturating_sub(units);
         self.used(now) > 0
     }
 
-    /// Charges units at `place`, unless that is over.
-    pub fn charge(&mut self, place: &Place, units: u64, now: Duration) {
+    /// Charges units at `position`, unless that is over.
+    pub fn charge(&mut self, position: &Position, units: u64, now: Duration) {
         let left = MAX_UNITS.saturating_sub(self.used(now));
-        if let Some(used) = self.at(place, now) {
+        if let Some(used) = self.at(position, now) {
             *used = used.saturating_add(units.min(left));
         }
     }
@@ -113,17 +114,17 @@ impl Counter {
         }
     }
 
-    /// The units at `place`, where they can still be changed. The number of a window may be from a
-    /// clock that is ahead of `now`, but not by more than the window.
-    fn at(&mut self, place: &Place, now: Duration) -> Option<&mut u64> {
+    /// The units at `position`, where they can still be changed. The number of a window may be from
+    /// a clock that is ahead of `now`, but not by more than the window.
+    fn at(&mut self, position: &Position, now: Duration) -> Option<&mut u64> {
         let second = now.as_secs();
-        match (&mut self.count, place.id) {
+        match (&mut self.count, position.id) {
             (Count::Sliding(slices), CounterId::Sliding(window)) => {
-                slices.slice(place.number, window.slice_at(now))
+                slices.slice(position.number, window.slice_at(now))
             }
             (Count::Window { used, .. }, _)
-                if second < place.span.end
-                    && place.span.start <= second.saturating_add(place.span.seconds()) =>
+                if second < position.span.end
+                    && position.span.start <= second.saturating_add(position.span.seconds()) =>
             {
                 Some(used)
             }

@@ -16,7 +16,7 @@ use self::control::OperatorState;
 use self::counter::{Counter, Demand};
 use crate::control::ControlStore;
 use crate::store::{Batch, CheckedReservation, Health, Settle, Settled, Store, StoreError};
-use crate::window::Place;
+use crate::window::Position;
 
 /// Parts of the map, each behind a lock of its own.
 const SHARDS: usize = 64;
@@ -118,17 +118,17 @@ impl Memory {
 
     fn reserve_one(&self, reservation: &CheckedReservation) -> Settled {
         let now = (self.clock)();
-        let place = Place::at(reservation.window(), now);
+        let position = Position::at(reservation.window(), now);
         let quota = self.operators.quota(&reservation.key, reservation.quota, now);
         let demand = Demand { reservation, quota, now };
         let mut shard = self.shard(&reservation.key);
         let room = shard.len() < self.shard_bound || shard.contains_key(reservation.key.as_str());
         let held = shard.get_mut(reservation.key.as_str());
-        match held.and_then(|held| held.iter_mut().find(|counter| counter.id == place.id)) {
-            Some(counter) => counter.reserve(&place, &demand),
+        match held.and_then(|held| held.iter_mut().find(|counter| counter.id == position.id)) {
+            Some(counter) => counter.reserve(&position, &demand),
             None => {
-                let mut counter = Counter::new(&place);
-                let grant = counter.reserve(&place, &demand)?;
+                let mut counter = Counter::new(&position);
+                let grant = counter.reserve(&position, &demand)?;
                 if counter.used(now) > 0 {
                     // Evicting another counter would give its partition a fresh quota.
                     self.insert(&mut shard, room, &reservation.key, counter)?;
@@ -158,11 +158,11 @@ impl Memory {
 
     fn refund_one(&self, refund: &Adjustment) {
         let now = (self.clock)();
-        let Some(place) = place_of(refund) else { return };
+        let Some(position) = position_of(refund) else { return };
         let mut shard = self.shard(&refund.key);
         let Some(held) = shard.get_mut(refund.key.as_str()) else { return };
         held.retain_mut(|counter| {
-            counter.id != place.id || counter.refund(&place, refund.units, now)
+            counter.id != position.id || counter.refund(&position, refund.units, now)
         });
         if held.is_empty() {
             shard.remove(refund.key.as_str());
@@ -171,17 +171,17 @@ impl Memory {
 
     fn charge_one(&self, charge: &Adjustment) {
         let now = (self.clock)();
-        let Some(place) = place_of(charge) else { return };
+        let Some(position) = position_of(charge) else { return };
         let mut shard = self.shard(&charge.key);
         let room = shard.len() < self.shard_bound || shard.contains_key(charge.key.as_str());
         let held = shard.get_mut(charge.key.as_str());
         if let Some(counter) =
-            held.and_then(|held| held.iter_mut().find(|counter| counter.id == place.id))
+            held.and_then(|held| held.iter_mut().find(|counter| counter.id == position.id))
         {
-            return counter.charge(&place, charge.units, now);
+            return counter.charge(&position, charge.units, now);
         }
-        let mut counter = Counter::new(&place);
-        counter.charge(&place, charge.units, now);
+        let mut counter = Counter::new(&position);
+        counter.charge(&position, charge.units, now);
         if counter.used(now) > 0
             && let Err(full) = self.insert(&mut shard, room, &charge.key, counter)
         {
@@ -191,9 +191,9 @@ impl Memory {
 }
 
 /// Where an adjustment belongs. `None` if it was not checked.
-fn place_of(adjustment: &Adjustment) -> Option<Place> {
+fn position_of(adjustment: &Adjustment) -> Option<Position> {
     let Adjustment { kind, window_s, offset_s, window, .. } = adjustment;
-    Some(Place::numbered(&Window::of(kind, *window_s, *offset_s)?, *window))
+    Some(Position::numbered(&Window::of(kind, *window_s, *offset_s)?, *window))
 }
 
 fn sweep(shards: &Shards, now: Duration) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use quotagate_quota::protocol::{Adjustment, Grant, Kind, MAX_WINDOW_S, Reservation, Window};
 use quotagate_store::control::Key;
 use quotagate_store::store::{Batch, CheckedReservation, Settled, Store};
-use quotagate_store::window::Place;
+use quotagate_store::window::Position;
 use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
 use quotagate_support::{ports, tools};
@@ -46,7 +46,7 @@ pub fn back(of: &Reservation, grant: Grant, units: u64) -> Adjustment {
 /// The key that holds the counter of the window with this number.
 pub fn counter(of: &Reservation, number: u64) -> Key<'_> {
     let window = Window::of(&of.kind, of.window_s, of.offset_s).unwrap();
-    Key::Counter { key: &of.key, id: Place::numbered(&window, number).id }
+    Key::Counter { key: &of.key, id: Position::numbered(&window, number).id }
 }
 
 pub fn batch(returns: Vec<Adjustment>, reservations: Vec<Reservation>) -> Batch {

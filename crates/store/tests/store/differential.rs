@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::common::{LONG, batch, open};
+use crate::common::{LONG, back, batch, open};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -19,7 +19,7 @@ use quotagate_store::control;
 use quotagate_store::control::ControlStore;
 use quotagate_store::memory::Memory;
 use quotagate_store::store::Store;
-use quotagate_store::window::Place;
+use quotagate_store::window::Position;
 use quotagate_support::cluster::Cluster;
 use quotagate_support::redis::Redis;
 use tokio::runtime::Runtime;
@@ -199,7 +199,7 @@ impl Pair {
                 // Each call to a cluster has its own time.
                 let here = Grant { reset_ms: there.reset_ms, ..here };
                 prop_assert_eq!(*there, here, "{:?}", ask);
-                granted.borrow_mut().push((ask.key.clone(), ask.window_s, here));
+                granted.borrow_mut().push(((**ask).clone(), here));
                 self.compared.set(self.compared.get() + 1);
             }
             begun = ended;
@@ -213,20 +213,20 @@ async fn held(control: &dyn ControlStore, refunds: &[Adjustment]) -> Vec<Option<
     let mut values = Vec::new();
     for Adjustment { key, kind, window_s, offset_s, window, .. } in refunds {
         let of = Window::of(kind, *window_s, *offset_s).unwrap();
-        let counter = control::Key::Counter { key, id: Place::numbered(&of, *window).id };
+        let counter = control::Key::Counter { key, id: Position::numbered(&of, *window).id };
         values.push(control.get(counter).await.unwrap().value);
     }
     values
 }
 
 impl Back {
-    fn of(&self, granted: &[(String, u32, Grant)]) -> Option<Adjustment> {
+    fn of(&self, granted: &[(Reservation, Grant)]) -> Option<Adjustment> {
         let last = granted.len().checked_sub(1)?;
-        let (key, window_s, grant) = &granted[last - self.grant.min(last)];
-        let key = if self.stray { "test:p:{nobody}".to_owned() } else { key.clone() };
+        let (ask, grant) = &granted[last - self.grant.min(last)];
+        let refund = back(ask, *grant, self.units);
+        let key = if self.stray { "test:p:{nobody}".to_owned() } else { refund.key };
         let window = grant.window.saturating_add_signed(self.later);
-        let (kind, window_s, offset_s) = (Kind::Fixed, *window_s, 0);
-        Some(Adjustment { key, kind, window_s, offset_s, window, units: self.units })
+        Some(Adjustment { key, window, ..refund })
     }
 }
 

@@ -7,7 +7,7 @@ use redis::{ServerError, ServerErrorKind, Value};
 
 use super::Operation;
 use crate::store::StoreError;
-use crate::window::Place;
+use crate::window::Position;
 
 /// The outcome of one operation of the counter script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,17 +100,17 @@ pub(super) fn read(
         (Value::Int(-2), Operation::Reserve { .. }) => Some(Answer::OverrideElsewhere),
         (Value::Int(-3), Operation::Refund(_) | Operation::Charge(_)) => Some(Answer::Adjusted),
         (granted, Operation::Reserve { reservation, .. }) => {
-            let (place, granted, reset_ms) = match (reservation.window(), granted) {
+            let (position, granted, reset_ms) = match (reservation.window(), granted) {
                 (window @ Window::Sliding(_), Value::Array(of_slices)) => {
                     let [granted, reset_ms] = of_slices.as_slice() else { return None };
                     // The slice of the moment at which the script ran.
-                    (Place::at(window, now), granted, whole(reset_ms)?)
+                    (Position::at(window, now), granted, whole(reset_ms)?)
                 }
                 (Window::Sliding(_), _) => return None,
                 (Window::Fixed(_) | Window::Calendar(_), granted) => {
-                    let place = operation.place(sent);
-                    let left = Duration::from_secs(place.span.end).saturating_sub(now);
-                    (place, granted, u64::try_from(left.as_millis()).ok()?)
+                    let position = operation.position(sent);
+                    let left = Duration::from_secs(position.span.end).saturating_sub(now);
+                    (position, granted, u64::try_from(left.as_millis()).ok()?)
                 }
             };
             Some(Answer::Granted(Grant {
@@ -118,8 +118,8 @@ pub(super) fn read(
                 used: whole(used)?,
                 quota: whole(quota)?,
                 reset_ms,
-                window: place.number,
-                window_s: place.window_s(),
+                window: position.number,
+                window_s: position.window_s(),
             }))
         }
         _ => None,

@@ -8,7 +8,7 @@ use redis::{Cmd, RedisWrite, Value};
 use super::answer::{self, Answer};
 use super::{COUNTER, Form};
 use crate::store::CheckedReservation;
-use crate::window::{CounterId, Place};
+use crate::window::{CounterId, Position};
 
 /// Most operations of one command: Redis serves no other client meanwhile, for about 0.3 ms.
 pub const MAX_OPERATIONS: usize = 32;
@@ -67,14 +67,14 @@ impl<'a> Operation<'a> {
     }
 
     /// Where it counts: a reservation at `now`.
-    pub(super) fn place(&self, now: Duration) -> Place {
+    pub(super) fn position(&self, now: Duration) -> Position {
         match self {
             Self::Refund(Adjustment { kind, window_s, offset_s, window, .. })
             | Self::Charge(Adjustment { kind, window_s, offset_s, window, .. }) => {
                 let of = Window::of(kind, *window_s, *offset_s);
-                of.map_or_else(Place::default, |of| Place::numbered(&of, *window))
+                of.map_or_else(Position::default, |of| Position::numbered(&of, *window))
             }
-            Self::Reserve { reservation, .. } => Place::at(reservation.window(), now),
+            Self::Reserve { reservation, .. } => Position::at(reservation.window(), now),
         }
     }
 
@@ -102,24 +102,24 @@ impl Call<'_> {
         };
         COUNTER.call(&mut cmd, form);
         cmd.arg(operations.len() + declared.len());
-        let places = operations.iter().map(|operation| operation.place(self.now));
-        for (operation, place) in operations.iter().zip(places.clone()) {
-            let (key, counter) = (operation.key(), place.id);
+        let positions = operations.iter().map(|operation| operation.position(self.now));
+        for (operation, position) in operations.iter().zip(positions.clone()) {
+            let (key, counter) = (operation.key(), position.id);
             cmd.write_arg_fmt(format_args!("{prefix}:{key}:{counter}"));
         }
         for key in declared {
             cmd.arg(override_key(prefix, key));
         }
-        for (operation, place) in operations.iter().zip(places) {
+        for (operation, position) in operations.iter().zip(positions) {
             match operation {
                 Operation::Refund(refund) => {
-                    write_adjustment(&mut cmd, &place, -(refund.units as f64));
+                    write_adjustment(&mut cmd, &position, -(refund.units as f64));
                 }
                 Operation::Charge(charge) => {
-                    write_adjustment(&mut cmd, &place, charge.units as f64);
+                    write_adjustment(&mut cmd, &position, charge.units as f64);
                 }
                 Operation::Reserve { reservation, .. } => {
-                    write_reservation(&mut cmd, prefix, reservation, &place, source);
+                    write_reservation(&mut cmd, prefix, reservation, &position, source);
                 }
             }
         }
@@ -144,7 +144,7 @@ fn write_reservation(
     cmd: &mut Cmd,
     prefix: &str,
     reservation: &CheckedReservation,
-    place: &Place,
+    position: &Position,
     source: &OverrideSource,
 ) {
     let (stem, value) = match source {
@@ -154,9 +154,11 @@ fn write_reservation(
         OverrideSource::Argument(value) => (0, value.as_deref().unwrap_or_default()),
     };
     let stem = u64::try_from(stem).unwrap_or_default();
-    let (first, second) = match place.id {
+    let (first, second) = match position.id {
         CounterId::Sliding(window) => (window.slice_ms(), 0),
-        CounterId::Fixed { .. } | CounterId::Calendar(_) => (place.span.start, place.span.end),
+        CounterId::Fixed { .. } | CounterId::Calendar(_) => {
+            (position.span.start, position.span.end)
+        }
     };
     let numbers: [u64; NUMBERS] = [
         first,
@@ -176,15 +178,15 @@ fn write_reservation(
     }
 }
 
-fn write_adjustment(cmd: &mut Cmd, place: &Place, units: f64) {
+fn write_adjustment(cmd: &mut Cmd, position: &Position, units: f64) {
     let units = units.to_le_bytes();
-    match place.id {
+    match position.id {
         CounterId::Sliding(window) => {
-            let numbers = [units, double(window.slice_ms()), double(place.number), double(0)];
+            let numbers = [units, double(window.slice_ms()), double(position.number), double(0)];
             cmd.write_arg(numbers.as_flattened());
         }
         CounterId::Fixed { .. } | CounterId::Calendar(_) => {
-            let numbers = [units, double(place.span.start), double(place.span.end)];
+            let numbers = [units, double(position.span.start), double(position.span.end)];
             cmd.write_arg(numbers.as_flattened());
         }
     }
