@@ -1,7 +1,8 @@
 # syntax=docker/dockerfile:1.7
-# Three images: `docker build --target store .` (the store and the commands), `--target envoy`
-# (Envoy with both forms of the filter) and `--target filter` (the Wasm filter alone, for Istio's
-# WasmPlugin and Envoy Gateway's EnvoyExtensionPolicy).
+# Four images: `docker build --target store .` (the store and the commands), `--target envoy` (Envoy
+# with both forms of the filter), and the Wasm filter alone, for Istio's WasmPlugin and Envoy
+# Gateway's EnvoyExtensionPolicy: `--target filter`, or `--target filter-bodies` for policies that
+# read bodies.
 
 FROM rust:1.95.0-bookworm AS build
 RUN rustup target add wasm32-wasip1
@@ -12,7 +13,7 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     cargo xtask build \
  && mkdir /dist \
- && cp dist/quotagate.wasm dist/libquotagate.so dist/quotagate /dist/
+ && cp dist/quotagate.wasm dist/quotagate-bodies.wasm dist/libquotagate.so dist/quotagate /dist/
 
 FROM debian:12.10-slim AS store
 # For Redis over TLS (rediss://).
@@ -30,10 +31,15 @@ CMD ["serve"]
 FROM scratch AS filter
 COPY --from=build /dist/quotagate.wasm /plugin.wasm
 
+FROM scratch AS filter-bodies
+COPY --from=build /dist/quotagate-bodies.wasm /plugin.wasm
+
 FROM envoyproxy/envoy:v1.40.0 AS envoy
-# The configuration names dist/quotagate.wasm relative to the working directory.
+# Configurations name dist/quotagate.wasm or dist/quotagate-bodies.wasm relative to the working
+# directory.
 WORKDIR /
 COPY --from=build /dist/quotagate.wasm /dist/quotagate.wasm
+COPY --from=build /dist/quotagate-bodies.wasm /dist/quotagate-bodies.wasm
 COPY --from=build /dist/libquotagate.so /usr/local/lib/quotagate/libquotagate.so
 ENV ENVOY_DYNAMIC_MODULES_SEARCH_PATH=/usr/local/lib/quotagate
 COPY --chmod=0755 docker/http-ok.sh /usr/local/bin/http-ok

@@ -24,6 +24,8 @@ mod host;
 #[cfg(test)]
 mod imports;
 #[cfg(test)]
+mod mark;
+#[cfg(test)]
 mod operators;
 #[cfg(test)]
 mod redirects;

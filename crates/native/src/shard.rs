@@ -195,6 +195,7 @@ impl Shard {
             }
             let mut exchange = stream.exchange();
             let arrival = exchange.request_body_late(Arc::clone(stream), &mut core.worker, now);
+            test_faults::trip("late");
             self.body_was_read(core, stream, host, arrival)
         })
     }

@@ -162,9 +162,18 @@ impl Stream {
     /// The stream was woken. Its request's body may take too long.
     pub fn late_body(self: &Arc<Self>, host: &Host<'_>) {
         let Some((shard, config)) = self.counted.get() else { return };
-        if let Some(arrival) = shard.late_body(self, host)
-            && self.arrived(arrival, host, config) == Action::Continue
-        {
+        if !self.exchange().is_reading() {
+            return;
+        }
+        let action = guard("request body", None, || {
+            let arrival = shard.late_body(self, host);
+            Some(arrival.map(|arrival| self.arrived(arrival, host, config)))
+        });
+        // After a panic nothing else would resume or answer it.
+        let action = action.unwrap_or_else(|| {
+            guard("answer", Some(Action::Continue), || Some(self.give_up_body(host)))
+        });
+        if action == Some(Action::Continue) {
             host.resume_request();
         }
     }

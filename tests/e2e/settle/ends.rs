@@ -39,7 +39,9 @@ fn client_that_leaves_keeps_its_reservation_by_default() -> Result<()> {
         drop(rig.begin("/anthropic/stream", &HANGS)?);
         rig.settled("tokens", reserved)?;
     }
-    Ok(())
+    // This response ends after the others, so a refund of theirs would have come before its own.
+    assert_eq!(rig.client()?.send(&Request::get("/openai/json").header(TOKENS, "70"))?.status, 200);
+    rig.settled("tokens", 1070)
 }
 
 #[test]

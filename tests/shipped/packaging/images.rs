@@ -66,14 +66,22 @@ fn every_mounted_and_copied_file_exists() {
 fn envoy_image_has_both_forms_of_the_filter() {
     let file = text("Dockerfile");
     let (_, stage) = file.split_once(" AS envoy\n").unwrap();
+    for name in [paths::FILTER, paths::BODIES_FILTER] {
+        assert!(
+            stage.contains(&format!("COPY --from=build /dist/{name} /dist/{name}\n")),
+            "{name}"
+        );
+    }
     assert!(stage.contains("/dist/libquotagate.so /usr/local/lib/quotagate/libquotagate.so\n"));
     assert!(stage.contains("ENVOY_DYNAMIC_MODULES_SEARCH_PATH=/usr/local/lib/quotagate\n"));
 }
 
 #[test]
-fn filter_image_is_what_istio_and_envoy_gateway_read() {
+fn filter_images_are_what_istio_and_envoy_gateway_read() {
     let file = text("Dockerfile");
-    let (_, stage) = file.split_once("FROM scratch AS filter\n").unwrap();
-    let lines: Vec<&str> = stage.lines().take_while(|line| !line.is_empty()).collect();
-    assert_eq!(lines, ["COPY --from=build /dist/quotagate.wasm /plugin.wasm"]);
+    for (target, name) in [("filter", paths::FILTER), ("filter-bodies", paths::BODIES_FILTER)] {
+        let (_, stage) = file.split_once(&format!("FROM scratch AS {target}\n")).unwrap();
+        let lines: Vec<&str> = stage.lines().take_while(|line| !line.is_empty()).collect();
+        assert_eq!(lines, [format!("COPY --from=build /dist/{name} /plugin.wasm")]);
+    }
 }

@@ -14,7 +14,7 @@ use wasmparser::{ExternalKind, Parser, Payload};
 /// What a file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Callbacks {
-    /// Policies that know the cost of a request before it goes on.
+    /// Policies that read no bodies.
     Plain,
     /// Policies that read bodies, too.
     Bodies,

@@ -17,6 +17,8 @@ mod held;
 #[cfg(test)]
 mod host;
 #[cfg(test)]
+mod mark;
+#[cfg(test)]
 mod panics;
 #[cfg(test)]
 mod routes;

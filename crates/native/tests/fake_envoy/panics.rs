@@ -92,6 +92,25 @@ fn panic_on_arrival_at_a_route_is_decided_by_its_document() {
 }
 
 #[test]
+fn panic_about_a_late_body_is_decided_by_on_failure() {
+    if alone("panics::panic_about_a_late_body_is_decided_by_on_failure").is_some() {
+        return;
+    }
+    let cost = r#","cost":{"reserve":{"request_json":"max_tokens","default":2}}"#;
+    for (on_failure, status) in [("deny", 503), ("allow", 0)] {
+        let store = format!(r#","on_failure":"{on_failure}""#);
+        let name = format!("late-{on_failure}");
+        let envoy = Envoy::start(1, &in_memory(&name, &policy("p", 1000, cost), "", &store));
+        let stream = envoy.request(0, Request::get("/").with_body());
+        arm(&envoy, "late");
+        assert_eq!(stream.status(), status, "{on_failure}");
+        stream.end();
+        recovers(&envoy);
+    }
+    assert!(logged(&["request body panicked"]));
+}
+
+#[test]
 fn requests_that_wait_are_decided_when_the_hook_of_another_one_panics() {
     if alone("panics::requests_that_wait_are_decided_when_the_hook_of_another_one_panics").is_some()
     {

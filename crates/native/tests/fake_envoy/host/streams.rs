@@ -388,6 +388,15 @@ impl Stream {
         values.first().map(|(_, value)| value.clone())
     }
 
+    /// The values of a request header that the upstream gets, and how often Envoy chose the route
+    /// again.
+    pub fn sent(&self, name: &str) -> (Vec<String>, u32) {
+        let state = lock(&self.state);
+        let values = state.request.values(name).into_iter();
+        let values = values.map(|value| String::from_utf8_lossy(value).into_owned()).collect();
+        (values, state.route_clears)
+    }
+
     pub fn lose_wakes(&self, count: u32) {
         lock(&self.state).lost_wakes = count;
     }
