@@ -1,7 +1,7 @@
 //! A fake model: an HTTP/1.1 server that answers like the API of a language model, streams
 //! included.
 //!
-//! The path of a request names the [`Answer`]; the headers below change it.
+//! The path of a request names the answer; the headers below change it.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -12,8 +12,8 @@ use crate::usage::Member;
 /// Most bytes of a request's body that are read for its cost. A longer body costs the `default`, or
 /// the number that was read until then if that is larger.
 pub const MAX_REQUEST_BODY: usize = 64 * 1024;
-/// How long a request's body is read for its cost. After that it costs as much as a body that is too
-/// long.
+/// How long a request's body is read for its cost. After that it costs as much as a body that is
+/// too long.
 pub const READS_REQUEST_FOR: Duration = Duration::from_secs(1);
 
 /// The request, its checks without the right costs, and what its body has said so far.

@@ -16,7 +16,7 @@ pub enum Measure {
     Weighted(Weights),
 }
 
-/// The cost of one token of each kind, in [`PARTS`] of a unit: so 0.1 is exact.
+/// The cost of one token of each kind, in billionths of a unit: so 0.1 is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weights {
     input: u64,
