@@ -143,6 +143,15 @@ impl Window {
         Duration::from_secs(self.seconds() as u64)
     }
 
+    /// Its length in seconds, as far as that is known without a store: a calendar window has the
+    /// length that most of its kind have.
+    pub const fn usual_s(&self) -> u32 {
+        match self {
+            Self::Calendar(calendar) => calendar.unit.usual_s(),
+            Self::Fixed(_) | Self::Sliding(_) => self.seconds(),
+        }
+    }
+
     /// The longest that the store may say until units return, in milliseconds. Used slices may be
     /// up to a window ahead of a clock that went back, and each returns a window and a slice later.
     pub const fn longest_reset_ms(&self) -> u64 {
@@ -249,6 +258,18 @@ impl Kind {
 }
 
 impl Unit {
+    /// The seconds that it mostly has.
+    const fn usual_s(self) -> u32 {
+        match self {
+            Self::Minute => 60,
+            Self::Hour => 60 * 60,
+            Self::Day => DAY_S,
+            Self::Week => 7 * DAY_S,
+            Self::Month => 31 * DAY_S,
+            Self::Year => 365 * DAY_S,
+        }
+    }
+
     /// The most seconds that it can have: an hour longer than usual if clocks go back, and a day
     /// longer if a zone changes its rules.
     const fn longest_s(self) -> u32 {

@@ -42,6 +42,11 @@ impl Weights {
         })
     }
 
+    /// Whether tokens of every kind cost nothing.
+    pub const fn are_zero(&self) -> bool {
+        self.input == 0 && self.cached_input == 0 && self.output == 0
+    }
+
     /// The sum, rounded up.
     fn units(&self, input: u64, cached: u64, output: u64) -> u64 {
         let counted = [

@@ -275,11 +275,12 @@ object! {
 impl UsageWeightsFields<'_> {
     fn build(self) -> Option<Weights> {
         let (input, cached, output) = (self.input?, self.cached_input?, self.output?);
-        if input + cached.unwrap_or_default() + output <= 0.0 {
+        let weights = Weights::new(input, cached, output)?;
+        if weights.are_zero() {
             self.node.fault("must have a weight above 0, such as {input: 1, output: 4}");
             return None;
         }
-        Weights::new(input, cached, output)
+        Some(weights)
     }
 }
 

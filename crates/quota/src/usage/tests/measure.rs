@@ -64,4 +64,5 @@ fn weights_are_finite_and_not_negative() {
         assert_eq!(Weights::new(1.0, None, wrong), None);
     }
     assert!(Weights::new(-0.0, Some(0.0), 1e300).is_some());
+    assert!(Weights::new(1e-10, None, 0.0).unwrap().are_zero(), "rounded to nothing");
 }

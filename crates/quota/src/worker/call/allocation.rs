@@ -160,7 +160,9 @@ impl Left {
         let window_s = if window_s > 0 { window_s } else { whose.seconds() };
         // A slice counts for a whole window after its own end.
         let refundable = match whose {
-            Window::Sliding(_) => now + Duration::from_millis(whose.longest_reset_ms()),
+            Window::Sliding(sliding) => {
+                now + whose.length() + Duration::from_millis(sliding.slice_ms())
+            }
             Window::Fixed(_) | Window::Calendar(_) => resets,
         };
         Self {

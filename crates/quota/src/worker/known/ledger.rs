@@ -136,7 +136,8 @@ fn judge(
     if !may_be_granted(counter, cost, overrides) {
         let quota = counter.quota;
         let remaining = memory.map_or(quota, |memory| memory.balance.remaining.min(quota));
-        let (resets, window_s) = (now + counter.window.length(), counter.window.seconds());
+        let window_s = counter.window.usual_s();
+        let resets = now + Duration::from_secs(window_s.into());
         return Some(Balance { quota, remaining, resets, window_s });
     }
     memory.map(|memory| memory.balance).filter(|balance| cost > balance.remaining)
@@ -145,7 +146,7 @@ fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Window;
+    use crate::protocol::{Calendar, Unit, Window};
 
     fn counter(key: &str) -> Counter {
         Counter { key: key.into(), quota: 5, window: Window::new(60, 0).unwrap() }
@@ -216,6 +217,15 @@ mod tests {
         assert_eq!(ledger.refuses(&c, 6, RuntimeOverrides::None, at(1)), refused(5, 5, 60_001));
         let zero = Counter { quota: 0, ..c };
         assert_eq!(ledger.refuses(&zero, 1, RuntimeOverrides::None, at(1)), refused(0, 0, 60_001));
+    }
+
+    #[test]
+    fn refusal_without_a_reply_shows_the_usual_length_of_a_calendar_window() {
+        let calendar = Calendar { unit: Unit::Day, time_zone: "UTC".into() };
+        let daily = Counter { window: Window::Calendar(calendar), ..counter("a") };
+        let balance = Ledger::default().refuses(&daily, 6, RuntimeOverrides::None, at(0));
+        let shown = balance.map(|balance| (balance.window_s, balance.resets));
+        assert_eq!(shown, Some((86_400, at(86_400_000))));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! Each counter starts at 0, against a share of its quota, and lives until its window ends. A
 //! worker keeps at most [`MAX_LOCAL`]; the one that ends first makes room, and starts at 0 again.
 
+use std::time::Duration;
+
 use super::clock::StoreClock;
 use super::expiring::Expiring;
 use crate::decision::Balance;
@@ -47,7 +49,7 @@ impl Local {
             return None;
         }
         let resets = counted.map_or_else(|| window_end(counter, clock, now), |(_, ends)| ends);
-        Some(Balance { quota: share, remaining: left, resets, window_s: counter.window.seconds() })
+        Some(Balance { quota: share, remaining: left, resets, window_s: counter.window.usual_s() })
     }
 
     /// Counts `cost` units.
@@ -78,13 +80,12 @@ impl Local {
 }
 
 fn window_end(counter: &Counter, clock: &StoreClock, now: Monotonic) -> Monotonic {
-    clock.end_of(&counter.window, now).unwrap_or_else(|| now + counter.window.length())
+    let usual = Duration::from_secs(counter.window.usual_s().into());
+    clock.end_of(&counter.window, now).unwrap_or_else(|| now + usual)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::protocol::{MAX_UNITS, Window};
 
