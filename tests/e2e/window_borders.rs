@@ -1,0 +1,132 @@
+//! The borders of windows: what is admitted on both sides, and what the headers say. Redis' clock
+//! jumps to each moment; the clocks of Envoy and of the store stay the machine's.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use quotagate_support::http::{Client, Request, Response};
+use quotagate_support::redis::clock::Clock;
+use serde_json::{Value, json};
+
+use crate::inspect;
+use crate::rig::{Rig, document, reset_of};
+
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+const QUOTA: u64 = 10;
+
+/// A worker rechecks a counter that it remembers as spent once per second.
+const RECHECK: Duration = Duration::from_millis(1100);
+
+/// A policy of this name for each caller on the path `/NAME`.
+fn policy(name: &str, window: Value) -> Value {
+    json!({
+        "name": name, "match": {"path": {"exact": format!("/{name}")}}, "partition_by": ["caller"],
+        "quota": QUOTA, "window": window
+    })
+}
+
+/// Envoy in front of a Redis whose clock can jump.
+struct Scene {
+    clock: Clock,
+    client: Client,
+    rig: Rig,
+}
+
+impl Scene {
+    /// Starts Redis at this second, then the others.
+    fn start(policies: Value, second: u64) -> Result<Self> {
+        let (clock, redis) = Clock::redis()?;
+        set(&clock, second)?;
+        let rig = Rig::start_on(redis, document(policies), |options| options)?;
+        Ok(Self { clock, client: rig.client()?, rig })
+    }
+
+    /// Sets Redis' clock to this second, and waits until requests recheck spent counters.
+    fn jump(&self, second: u64) -> Result<()> {
+        set(&self.clock, second)?;
+        sleep(RECHECK);
+        Ok(())
+    }
+
+    /// Seconds since 1970 on Redis' clock.
+    fn time(&self) -> Result<f64> {
+        let lines = self.rig.redis.cli(&["TIME"])?.lines();
+        let (seconds, micros) = lines.split_once('\n').context("no time")?;
+        Ok(seconds.trim().parse::<f64>()? + micros.trim().parse::<f64>()? / 1e6)
+    }
+
+    /// Sends a request to the policy of this name. Its headers must name `end`, a second on Redis'
+    /// clock, as the time when units return.
+    fn send(&mut self, name: &str, end: u64) -> Result<Response> {
+        let before = self.time()?;
+        let response = self.client.send(&Request::get(&format!("/{name}")))?;
+        let after = self.time()?;
+        let reset = reset_of(&response) as f64;
+        let (least, most) = ((end as f64 - after).floor(), (end as f64 - before).ceil());
+        assert!((least..=most).contains(&reset), "{name}: {reset} is not {least} to {most}");
+        let retry = (response.status == 429).then(|| reset.to_string());
+        assert_eq!(response.header("retry-after"), retry.as_deref(), "{name}");
+        Ok(response)
+    }
+
+    /// How many of so many requests are admitted. The others are over the quota.
+    fn admitted(&mut self, name: &str, requests: u64, end: u64) -> Result<u64> {
+        let mut admitted = 0;
+        for _ in 0..requests {
+            match self.send(name, end)?.status {
+                200 => admitted += 1,
+                status => assert_eq!(status, 429, "{name}"),
+            }
+        }
+        Ok(admitted)
+    }
+}
+
+fn set(clock: &Clock, second: u64) -> Result<()> {
+    clock.set(i64::try_from(second)? - i64::try_from(inspect::now()?)?)
+}
+
+/// The most that was admitted within the length of one window.
+fn most(admitted: &[(u64, u64)]) -> u64 {
+    let within = |start: u64| {
+        let counts = admitted.iter().filter(|(at, _)| (start..start + HOUR).contains(at));
+        counts.map(|(_, count)| count).sum()
+    };
+    admitted.iter().map(|(start, _)| within(*start)).max().unwrap_or_default()
+}
+
+#[test]
+fn fixed_window_admits_twice_the_quota_around_its_border_and_sliding_window_once() -> Result<()> {
+    let mut sliding = policy("sliding", json!("1h"));
+    sliding["sliding"] = json!(true);
+    let border = (inspect::now()? / DAY + 2) * DAY;
+    let policies = json!([policy("fixed", json!("1h")), sliding]);
+    let mut scene = Scene::start(policies, border - 400)?;
+    let (mut fixed_admitted, mut sliding_admitted) = (Vec::new(), Vec::new());
+    // Slices of three minutes begin at the border. Units return when their slice has left the last
+    // hour: those of the first step at 3240, those of the second one at 3600.
+    for (from_border, requests, fixed, fixed_end, sliding, sliding_end) in [
+        (-400, 4, 4, 0, 4, 3240),
+        (-30, 20, 6, 0, 6, 3240),
+        (30, 20, 10, 3600, 0, 3240),
+        // An hour after the first step, its slice still reaches into the last hour.
+        (3220, 20, 0, 3600, 0, 3240),
+        (3250, 20, 0, 3600, 4, 3600),
+        (3580, 20, 0, 3600, 0, 3600),
+        (3610, 20, 10, 7200, 6, 7020),
+    ] {
+        let at = border.saturating_add_signed(from_border);
+        scene.jump(at)?;
+        let admitted = [
+            scene.admitted("fixed", requests, border + fixed_end)?,
+            scene.admitted("sliding", requests, border + sliding_end)?,
+        ];
+        assert_eq!(admitted, [fixed, sliding], "{from_border} s from the border");
+        fixed_admitted.push((at, fixed));
+        sliding_admitted.push((at, sliding));
+    }
+    assert_eq!((most(&fixed_admitted), most(&sliding_admitted)), (2 * QUOTA, QUOTA));
+    Ok(())
+}
