@@ -130,3 +130,69 @@ fn fixed_window_admits_twice_the_quota_around_its_border_and_sliding_window_once
     assert_eq!((most(&fixed_admitted), most(&sliding_admitted)), (2 * QUOTA, QUOTA));
     Ok(())
 }
+
+#[test]
+fn calendar_windows_end_at_local_midnight_when_clocks_and_months_change() -> Result<()> {
+    // Midnights in Berlin in the spring of 2027: clocks go forward on Sunday, March 28.
+    const SUNDAY: u64 = 1_806_188_400; // 2027-03-27T23:00:00Z
+    const MONDAY: u64 = 1_806_271_200; // 2027-03-28T22:00:00Z
+    const APRIL: u64 = 1_806_530_400; // 2027-03-31T22:00:00Z
+
+    let berlin = |unit| json!({"calendar": unit, "time_zone": "Europe/Berlin"});
+    let policies = json!([policy("day", berlin("day")), policy("month", berlin("month"))]);
+    let mut scene = Scene::start(policies, SUNDAY - DAY)?;
+    // Units left before the border, hours of the window before it, and of the one after it.
+    for (name, border, left, before, after) in [
+        ("day", SUNDAY, QUOTA, 24, 23),
+        ("day", MONDAY, QUOTA - 1, 23, 24),
+        ("day", APRIL, QUOTA, 24, 24),
+        ("month", APRIL, QUOTA, 31 * 24 - 1, 30 * 24),
+    ] {
+        let shown = |hours| format!("\"{name}\";q={QUOTA};w={}", hours * HOUR);
+        scene.jump(border - 20)?;
+        assert_eq!(scene.admitted(name, QUOTA + 1, border)?, left, "{name} before {border}");
+        let refused = scene.send(name, border)?;
+        assert_eq!(refused.header_all("ratelimit-policy"), [shown(before)]);
+        assert_eq!(refused.status, 429);
+        scene.jump(border)?;
+        let admitted = scene.send(name, border + after * HOUR)?;
+        assert_eq!(admitted.header_all("ratelimit-policy"), [shown(after)]);
+        assert_eq!(admitted.header("x-ratelimit-used"), Some("1"), "{name} after {border}");
+        assert_eq!(admitted.status, 200);
+    }
+    Ok(())
+}
+
+#[test]
+fn windows_follow_the_clock_of_the_store_and_not_envoys() -> Result<()> {
+    let day = json!({"calendar": "day", "time_zone": "UTC"});
+    let policies = json!([policy("calendar", day), policy("fixed", json!("1d"))]);
+    for hours_ahead in [-30_i64, 7] {
+        let machine = inspect::now()?;
+        let there = machine.saturating_add_signed(hours_ahead * i64::try_from(HOUR)?);
+        let midnight = (there / DAY + 1) * DAY;
+        // Far enough from midnight for the first requests.
+        let there = there.min(midnight - 60);
+        let mut scene = Scene::start(policies.clone(), there)?;
+        for name in ["calendar", "fixed"] {
+            assert_eq!(scene.admitted(name, QUOTA + 1, midnight)?, QUOTA, "{name}");
+            let refused = scene.send(name, midnight)?;
+            // Clients compare this time with their own clock.
+            let reset: u64 = refused.header("x-ratelimit-reset").unwrap_or_default().parse()?;
+            let expected = machine + midnight - there;
+            assert!(reset.abs_diff(expected) <= 3, "{reset} is not {expected}");
+        }
+        // No window ends on the machine's clock.
+        for (at, admitted, end) in [
+            (midnight + 5, QUOTA, midnight + DAY),
+            (midnight - 20, 0, midnight),
+            (midnight + 5, 0, midnight + DAY),
+        ] {
+            scene.jump(at)?;
+            for name in ["calendar", "fixed"] {
+                assert_eq!(scene.admitted(name, QUOTA, end)?, admitted, "{name} at {at}");
+            }
+        }
+    }
+    Ok(())
+}
