@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use quotagate_support::envoy::{Envoy, EnvoyOptions, Form};
 use quotagate_support::http::{Client, Request, Response};
 use quotagate_support::redis::clock::Clock;
+use quotagate_support::wait;
 use serde_json::{Value, json};
 
 use crate::inspect;
@@ -19,6 +20,10 @@ const QUOTA: u64 = 10;
 
 /// A worker rechecks a counter that it remembers as spent once per second.
 const RECHECK: Duration = Duration::from_millis(1100);
+
+/// A replica follows, and the store reconnects, within a second. The rest allows for a slow
+/// machine.
+const REPLICATED: Duration = Duration::from_secs(20);
 
 /// A policy of this name for each caller on the path `/NAME`.
 fn policy(name: &str, window: Value) -> Value {
@@ -221,5 +226,44 @@ fn unknown_time_zone_is_refused_by_the_native_module_and_a_store_failure_in_wasm
         assert!(rig.partitions("day")?.is_empty(), "nothing is counted");
         assert_eq!(rig.partitions("hour")?, ["ip=127.0.0.1"], "the other policy counts");
     }
+    Ok(())
+}
+
+#[test]
+fn promoted_replica_whose_clock_is_before_the_border_grants_no_day_twice() -> Result<()> {
+    let midnight = (inspect::now()? / DAY + 2) * DAY;
+    let day = json!({"calendar": "day", "time_zone": "UTC"});
+    let mut scene = Scene::start(json!([policy("day", day)]), midnight - 60)?;
+    let (behind, replica) = Clock::redis()?;
+    set(&behind, midnight - 60)?;
+    let port = scene.rig.redis.port().to_string();
+    scene.rig.redis.cli(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])?;
+    replica.cli(&["REPLICAOF", "127.0.0.1", &port])?;
+    let counts = |start: u64, units: u64| {
+        let key = format!("qg:shop:day:{{ip=127.0.0.1}}:{start}-{}", start + DAY);
+        wait::until_true("the replica to have the counter", REPLICATED, || {
+            Ok(replica.cli(&["GET", &key])?.lines() == units.to_string())
+        })
+    };
+    assert_eq!(scene.admitted("day", QUOTA, midnight)?, QUOTA);
+    counts(midnight - DAY, QUOTA)?;
+    scene.jump(midnight)?;
+    assert_eq!(scene.admitted("day", 6, midnight + DAY)?, 6);
+    counts(midnight, 6)?;
+
+    // The replica takes over the address of the primary. Its clock shows the day before.
+    scene.rig.redis.stop()?;
+    replica.cli(&["REPLICAOF", "NO", "ONE"])?;
+    set(&behind, midnight - 40)?;
+    scene.clock = behind;
+    replica.cli(&["CONFIG", "SET", "port", &port])?;
+    wait::until_true("requests to be counted", REPLICATED, || {
+        let status = scene.client.send(&Request::get("/day"))?.status;
+        assert!([429, 503].contains(&status), "{status}");
+        Ok(status == 429)
+    })?;
+    assert_eq!(scene.admitted("day", QUOTA, midnight)?, 0);
+    scene.jump(midnight)?;
+    assert_eq!(scene.admitted("day", QUOTA, midnight + DAY)?, QUOTA - 6);
     Ok(())
 }
