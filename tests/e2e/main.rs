@@ -44,4 +44,5 @@ mod store_tls;
 mod two_proxies;
 mod updates;
 mod vm_death;
+mod window_borders;
 mod windows;

@@ -38,7 +38,15 @@ impl Rig {
         document: Value,
         change: impl FnOnce(EnvoyOptions) -> EnvoyOptions,
     ) -> Result<Self> {
-        let redis = Redis::start()?;
+        Self::start_on(Redis::start()?, document, change)
+    }
+
+    /// [`start_with`](Self::start_with) on this Redis.
+    pub fn start_on(
+        redis: Redis,
+        document: Value,
+        change: impl FnOnce(EnvoyOptions) -> EnvoyOptions,
+    ) -> Result<Self> {
         let store = StoreProcess::start(&redis.url(), &[])?;
         let upstream = Upstream::start()?;
         let options = EnvoyOptions::new(upstream.port(), store.port()).redis(&redis.url());
