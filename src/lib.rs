@@ -6,6 +6,7 @@
 //! - `entry`: the entry point of the module.
 //! - `host`: host calls with every status handled; `headers`: header maps as the ABI serializes
 //!   them.
+//! - `call`: calls to the store.
 //! - `facts`: the facts of a request, read from Envoy.
 //! - `stream`: one request.
 //! - `root`: the root context of one worker; `plugin`: what it shares with its streams.
@@ -13,6 +14,7 @@
 //! - `statistics`: Envoy's counters of decisions and calls.
 //! - `panic_hook`: kills a VM, in builds for tests only.
 
+mod call;
 mod entry;
 mod facts;
 mod headers;

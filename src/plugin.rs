@@ -19,8 +19,9 @@ use quotagate_quota::response::{self, Now};
 use quotagate_quota::time::Monotonic;
 use quotagate_quota::worker::{CallFault, CallId, MAX_IN_FLIGHT, Worker};
 
+use crate::call::{self, StoreAddress};
 use crate::facts::Reading;
-use crate::host::{self, StoreAddress};
+use crate::host;
 use crate::redirects::Redirects;
 use crate::statistics::Statistics;
 
@@ -119,11 +120,11 @@ impl Plugin {
         let store =
             StoreAddress { cluster: &self.cluster, authorization: self.authorization.as_deref() };
         while let Some(call) = worker.next_call(now) {
-            let sent = host::call_store(&store, &call.body(), call.timeout);
+            let sent = call::send(&store, &call.body(), call.timeout);
             self.await_or_fail(&mut worker, call.id, sent, now);
         }
         if let Some(fetch) = worker.next_fetch(now) {
-            let sent = host::fetch_from_store(&store, &fetch);
+            let sent = call::fetch(&store, &fetch);
             self.await_or_fail(&mut worker, fetch.id, sent, now);
         }
         for notice in worker.take_notices() {

@@ -9,9 +9,9 @@ use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{BufferType, ContextType};
 use quotagate_quota::config::{Config, Fault};
 
-use crate::host;
 use crate::plugin::Plugin;
 use crate::stream::Stream;
+use crate::{call, host};
 
 /// The file of the filter that gets bodies.
 const BODIES_FILE: &str = "quotagate-bodies.wasm";
@@ -39,7 +39,7 @@ impl Context for Root {
     ) {
         let Some(plugin) = &self.plugin else { return };
         let Some(call) = plugin.take_call(token) else { return };
-        let end = host::call_end(headers, body_size);
+        let end = call::end(headers, body_size);
         plugin.worker.borrow_mut().call_ended(call, &end, plugin.now());
         plugin.dispatch();
         plugin.answer();
