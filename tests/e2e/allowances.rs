@@ -128,7 +128,7 @@ fn tier_sets_the_quota() -> Result<()> {
         (json!("silver"), 2),
         (json!(""), 2),
         (json!(3), 2),
-        (json!(["gold"]), 2),
+        (json!(["gold"]), 3),
     ];
     for (i, (plan, quota)) in plans.into_iter().enumerate() {
         let what = format!("the plan {plan}");

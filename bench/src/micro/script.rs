@@ -19,7 +19,11 @@ const COMMANDS: usize = 100_000;
 /// The budget of Redis for a reservation, in ns.
 const BUDGET: f64 = 15_000.0;
 const WINDOW_S: u64 = 3600;
+/// The slices of a sliding window.
+const SLICES: u64 = 20;
 const USERS: usize = 1000;
+/// The name of the reservation that has a budget.
+const FIXED: &str = "reservation";
 /// Connections, and commands under way on each.
 const LOADS: [(usize, usize); 4] = [(1, 1), (4, 1), (4, 16), (4, 64)];
 /// The longest that Redis may take for an answer.
@@ -51,10 +55,10 @@ pub fn run() -> Result<Vec<Measured>> {
     let info = redis.cli(&["INFO", "server"])?.lines();
     let pid = cpu::of_redis(&info).context("Redis names no process")?;
     let ping = Kind { name: "PING", commands: vec![command(&[b"PING"])], lines: 1 };
-    let reservation = reservation(&redis)?;
+    let [fixed, sliding] = reservations(&redis)?;
 
     let mut all = Vec::new();
-    for kind in [&ping, &reservation] {
+    for kind in [&ping, &fixed, &sliding] {
         for (connections, pipeline) in LOADS {
             let (before, start) = (cpu::used(pid)?, Instant::now());
             thread::scope(|scope| {
@@ -73,7 +77,7 @@ pub fn run() -> Result<Vec<Measured>> {
             all.push(Measured { name: kind.name, connections, pipeline, rate, each });
         }
     }
-    counted(&redis)?;
+    counted(&redis, 2 * USERS)?;
     Ok(all)
 }
 
@@ -99,25 +103,29 @@ fn send(port: u16, kind: &Kind, commands: usize, pipeline: usize) -> Result<()> 
     Ok(())
 }
 
-/// Reserves one unit for each of a thousand users, with the store's own script.
-fn reservation(redis: &Redis) -> Result<Kind> {
+/// Reserves one unit for each of a thousand users, with the store's own script: of a fixed window,
+/// and of a sliding one.
+fn reservations(redis: &Redis) -> Result<[Kind; 2]> {
     let source =
         fs::read_to_string(paths::root().join("crates/store/src/redis/script/counter.lua"))?;
     let digest = redis.cli(&["SCRIPT", "LOAD", &source])?.lines();
     let window = window(redis)?;
-    let commands = (0..USERS).map(|user| {
-        let stem = format!("qg:bench:per-user:{{header.x-user=user-{user}}}:");
-        let key = format!("{stem}{window}");
-        command(&[
-            b"EVALSHA",
-            digest.as_bytes(),
-            b"1",
-            key.as_bytes(),
-            &one_unit(window, stem.len()),
-        ])
-    });
-    // now_ms, granted, used, quota: an array and four integers.
-    Ok(Kind { name: "reservation", commands: commands.collect(), lines: 5 })
+    let fixed = (window.to_string(), [window * WINDOW_S, (window + 1) * WINDOW_S]);
+    let sliding = (format!("s{WINDOW_S}"), [WINDOW_S * 1000 / SLICES, 0]);
+    let commands = |(counter, window): (String, [u64; 2])| {
+        let of = |user| {
+            let stem = format!("qg:bench:per-user:{{header.x-user=user-{user}}}:");
+            let (key, argument) = (format!("{stem}{counter}"), one_unit(window, stem.len()));
+            command(&[b"EVALSHA", digest.as_bytes(), b"1", key.as_bytes(), &argument])
+        };
+        (0..USERS).map(of).collect()
+    };
+    Ok([
+        // now_ms, granted, used, quota: an array and four integers.
+        Kind { name: FIXED, commands: commands(fixed), lines: 5 },
+        // A list of two integers stands for the granted units.
+        Kind { name: "reservation, sliding", commands: commands(sliding), lines: 7 },
+    ])
 }
 
 /// The number of the current window.
@@ -128,20 +136,10 @@ fn window(redis: &Redis) -> Result<u64> {
 }
 
 /// The script's argument for a reservation of one unit: little-endian doubles.
-fn one_unit(window: u64, stem: usize) -> Vec<u8> {
+fn one_unit([first, second]: [u64; 2], stem: usize) -> Vec<u8> {
     let (quota, want, min) = (1e9, 1.0, 1.0);
-    let (offset, spare, count_denied) = (0.0, 0.0, 0.0);
-    let numbers = [
-        window as f64,
-        WINDOW_S as f64,
-        offset,
-        quota,
-        want,
-        min,
-        spare,
-        count_denied,
-        stem as f64,
-    ];
+    let (spare, count_denied) = (0.0, 0.0);
+    let numbers = [first as f64, second as f64, quota, want, min, spare, count_denied, stem as f64];
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
@@ -157,10 +155,10 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
 }
 
 /// A script that rejects its arguments would be fast, so check that it counted.
-fn counted(redis: &Redis) -> Result<()> {
+fn counted(redis: &Redis, counters: usize) -> Result<()> {
     match redis.cli(&["DBSIZE"])? {
-        Reply::Integer(counters) if usize::try_from(counters) == Ok(USERS) => Ok(()),
-        reply => bail!("the script counted for {reply:?} users, and not for {USERS}"),
+        Reply::Integer(found) if usize::try_from(found) == Ok(counters) => Ok(()),
+        reply => bail!("the script has {reply:?} counters, and not {counters}"),
     }
 }
 
@@ -174,7 +172,7 @@ pub fn table(all: &[Measured]) -> String {
         let Measured { name, connections, pipeline, rate, each } = measured;
         // The network makes up most of a call of one command. The cost of the script shows if many
         // share a call.
-        let judged = *name == "reservation" && *pipeline > 1;
+        let judged = *name == FIXED && *pipeline > 1;
         let budget = if judged { format!("{BUDGET:.0}") } else { "-".to_owned() };
         let verdict = if judged && *each > BUDGET { "above its budget" } else { "" };
         format!(
@@ -191,10 +189,12 @@ mod tests {
     #[test]
     fn measured_script_counts_units() {
         let redis = Redis::start().unwrap();
-        let kind = reservation(&redis).unwrap();
-        assert!(counted(&redis).is_err(), "nothing was sent");
-        send(redis.port(), &kind, 2 * USERS, 16).unwrap();
-        counted(&redis).unwrap();
+        let [fixed, sliding] = reservations(&redis).unwrap();
+        assert!(counted(&redis, USERS).is_err(), "nothing was sent");
+        send(redis.port(), &fixed, 2 * USERS, 16).unwrap();
+        counted(&redis, USERS).unwrap();
+        send(redis.port(), &sliding, 2 * USERS, 16).unwrap();
+        counted(&redis, 2 * USERS).unwrap();
         let key = format!("qg:bench:per-user:{{header.x-user=user-7}}:{}", window(&redis).unwrap());
         assert_eq!(redis.cli(&["GET", &key]).unwrap(), Reply::Text("2".into()));
         let refused = Kind { name: "-", commands: vec![command(&[b"NO-SUCH-COMMAND"])], lines: 1 };

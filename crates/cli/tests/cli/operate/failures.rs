@@ -20,7 +20,7 @@ fn a_wrong_command_fails_before_any_call() {
         (&["dial", "set", "p"][..], "--mode"),
         (&["dial", "set", "p", "--for", "1h"], "--mode"),
         (&["dial", "set", "*", "--quota", "1"], "--quota is for one policy"),
-        (&["dial", "set", "p", "--mode", "of"], "possible values: enforce, shadow, off"),
+        (&["dial", "set", "p", "--mode", "of"], "possible values: enforce, mark, shadow, off"),
         (&["dial", "set", "p", "--quota", "-1"], "-1"),
         (&["dial", "set", "p", "--quota", "9007199254740992"], "9007199254740991"),
         (&["dial", "set", "p", "--mode", "off", "--for", "soon"], "30s, 15m or 1h"),
@@ -333,5 +333,5 @@ fn bash_runs_the_completions() {
     let Output { status, stdout, stderr } =
         std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
-    assert_eq!(String::from_utf8_lossy(&stdout).trim(), "enforce shadow off");
+    assert_eq!(String::from_utf8_lossy(&stdout).trim(), "enforce mark shadow off");
 }
