@@ -7,6 +7,7 @@ mod demo;
 mod deny;
 mod fuzz;
 mod lint;
+mod package;
 mod sanitize;
 mod setup;
 mod test;
@@ -83,6 +84,16 @@ fn command() -> Command {
         Command::new("ci")
             .about("Everything a change must pass: check, documentation, dependencies, test, demo")
             .arg(yes()),
+        Command::new("package")
+            .about("Build and pack everything that a release publishes, in dist/release")
+            .arg(
+                Arg::new("architecture")
+                    .long("architecture")
+                    .value_parser(build::native::ARCHITECTURES)
+                    .action(ArgAction::Append)
+                    .default_values(build::native::ARCHITECTURES)
+                    .help("Only for this architecture; may be repeated"),
+            ),
         Command::new("fuzz").about("Feed hostile bytes to the readers of policies, keys and replies").arg(
             Arg::new("seconds")
                 .long("seconds")
@@ -129,6 +140,10 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
         "test" => test::run(consent).map(drop),
         "ci" => ci::run(consent),
         "fuzz" => fuzz::run(arguments.get_one::<u32>("seconds").copied().context("no seconds")?),
+        "package" => {
+            let architectures = arguments.get_many("architecture").context("no architecture")?;
+            package::Package { architectures: architectures.cloned().collect() }.run()
+        }
         "sanitize" => sanitize::run(),
         "deny" => deny::run(),
         other => {

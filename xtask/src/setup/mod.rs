@@ -16,7 +16,7 @@ pub use packages::Consent;
 use pip::ENVOY;
 use programs::{PROGRAMS, Program};
 pub use targets::{WASM_TARGET, rust_target};
-pub use zig::{Zig, find as zig};
+pub use zig::{NO_ZIG, Zig, find as zig};
 
 /// Something that a task needs on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
