@@ -1,7 +1,9 @@
 //! Packs what `cargo xtask package` built into what a release publishes.
 
 pub mod archive;
+pub mod deb;
 pub mod documents;
+pub mod examples;
 pub mod image;
 pub mod parts;
 pub mod sums;
@@ -21,7 +23,7 @@ pub use parts::{Architecture, Parts, Programs};
 ///
 /// # Errors
 /// When a part cannot be read, or a file cannot be written.
-pub fn pack(parts: &Parts, folder: &Path) -> Result<()> {
+pub fn pack(parts: &Parts, cargo_deb: &Path, folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
@@ -30,6 +32,7 @@ pub fn pack(parts: &Parts, folder: &Path) -> Result<()> {
     let common = Common { documents, licences: String::new() };
     for programs in &parts.programs {
         archive::write(parts, programs, &common, folder)?;
+        deb::write(cargo_deb, parts, programs, &common, folder)?;
     }
     image::write(parts, folder)?;
     sums::write(folder)

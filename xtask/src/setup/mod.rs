@@ -3,6 +3,7 @@
 //! Pinned programs from the Python package index go below `target/tools`. System packages are
 //! installed only with the user's consent; without it, an error names the command.
 
+mod cargo_deb;
 mod packages;
 pub mod pip;
 mod programs;
@@ -12,6 +13,7 @@ mod zig;
 use anyhow::Result;
 use quotagate_workspace::{task, tools};
 
+pub use cargo_deb::program as cargo_deb;
 pub use packages::Consent;
 use pip::ENVOY;
 use programs::{PROGRAMS, Program};
@@ -33,14 +35,22 @@ pub enum Part {
     Promtool,
     /// `cargo-zigbuild` and zig, which link the native module for old systems.
     Zig,
+    /// `minisign`, which signs releases.
+    Minisign,
     /// `wrk`, the load of `cargo xtask bench`.
     Wrk,
 }
 
 impl Part {
     /// The parts that building and testing need.
-    pub const ALL: &[Self] =
-        &[Self::WasmTarget, Self::Envoy, Self::Redis, Self::Chromium, Self::Promtool];
+    pub const ALL: &[Self] = &[
+        Self::WasmTarget,
+        Self::Envoy,
+        Self::Redis,
+        Self::Chromium,
+        Self::Promtool,
+        Self::Minisign,
+    ];
 }
 
 /// Finds or fetches these parts.
