@@ -8,8 +8,14 @@ use std::{
 use anyhow::{Context, Result};
 use quotagate_workspace::paths;
 
-/// The folders below `envoy/`, without those below them.
-const FOLDERS: [&str; 5] = ["", "examples", "observability", "istio", "gateway"];
+/// The folders below `envoy/`, without those below them, and their names among the examples.
+const FOLDERS: [(&str, &str); 5] = [
+    ("", ""),
+    ("examples", "policies"),
+    ("observability", "observability"),
+    ("istio", "istio"),
+    ("gateway", "gateway"),
+];
 
 /// Where a reader of the examples finds the parts.
 #[derive(Debug, Clone, Copy)]
@@ -41,11 +47,11 @@ pub struct Example {
 /// When a file cannot be read.
 pub fn of(layout: Layout) -> Result<Vec<Example>> {
     let mut examples = Vec::new();
-    for below in FOLDERS {
+    for (below, name) in FOLDERS {
         for file in files(&paths::root().join("envoy").join(below))? {
             let text = fs::read_to_string(&file)
                 .with_context(|| format!("cannot read {}", file.display()))?;
-            let path = Path::new(below).join(file.file_name().unwrap_or_default());
+            let path = Path::new(name).join(file.file_name().unwrap_or_default());
             let path = path.to_string_lossy().into_owned();
             examples.push(Example { path, text: layout.applied_to(&text) });
         }

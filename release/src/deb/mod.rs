@@ -71,6 +71,8 @@ fn stage(folder: &Path, parts: &Parts, programs: &Programs, common: &Common) -> 
     stage.copy("usr/share/quotagate/quotagate.wasm", 0o644, &parts.filter)?;
     stage.copy("usr/share/quotagate/quotagate-bodies.wasm", 0o644, &parts.bodies_filter)?;
     stage.copy("etc/quotagate/store.env", 0o640, &kept.join("store.env"))?;
+    let overrides = kept.join("lintian-overrides");
+    stage.copy("usr/share/lintian/overrides/quotagate", 0o644, &overrides)?;
     for (name, page) in &common.documents.man {
         stage.add(&format!("usr/share/man/man1/{name}.gz"), &gzip(page)?)?;
     }
