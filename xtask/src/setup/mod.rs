@@ -31,6 +31,8 @@ pub enum Part {
     Chromium,
     /// `promtool`, which tests the alert rules.
     Promtool,
+    /// `curl` and `openssl`, which the commands of the example pages call.
+    Examples,
     /// `cargo-zigbuild` and zig, which link the native module for old systems.
     Zig,
     /// `wrk`, the load of `cargo xtask bench`.
@@ -39,8 +41,14 @@ pub enum Part {
 
 impl Part {
     /// The parts that building and testing need.
-    pub const ALL: &[Self] =
-        &[Self::WasmTarget, Self::Envoy, Self::Redis, Self::Chromium, Self::Promtool];
+    pub const ALL: &[Self] = &[
+        Self::WasmTarget,
+        Self::Envoy,
+        Self::Redis,
+        Self::Chromium,
+        Self::Promtool,
+        Self::Examples,
+    ];
 }
 
 /// Finds or fetches these parts.

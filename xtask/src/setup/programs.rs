@@ -58,6 +58,22 @@ pub const PROGRAMS: &[Program] = &[
         elsewhere: "macOS: `brew install prometheus`",
     },
     Program {
+        name: "curl (7.84 or newer)",
+        part: Part::Examples,
+        find: || tools::on_path("curl"),
+        packages: &["curl"],
+        service: None,
+        elsewhere: "macOS: `brew install curl`",
+    },
+    Program {
+        name: "openssl",
+        part: Part::Examples,
+        find: || tools::on_path("openssl"),
+        packages: &["openssl"],
+        service: None,
+        elsewhere: "macOS: `brew install openssl`",
+    },
+    Program {
         name: "wrk (4.1 or newer)",
         part: Part::Wrk,
         find: || tools::wrk().ok(),
