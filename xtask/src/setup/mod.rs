@@ -35,6 +35,10 @@ pub enum Part {
     Zig,
     /// `wrk`, the load of `cargo xtask bench`.
     Wrk,
+    /// What installs a release to test it: a registry, programs that copy images, and Debian.
+    Release,
+    /// qemu, which runs the command of the other architecture.
+    Emulator,
 }
 
 impl Part {
