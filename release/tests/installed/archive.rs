@@ -77,7 +77,7 @@ fn command_and_store_run_under_an_old_glibc() {
     printed.push_str(&debian.run(&format!("{quotagate} check /opt/native.yaml")).unwrap());
     let mut command = debian.command(&quotagate).unwrap();
     command.arg("serve");
-    printed.push_str(&Store::start(command).unwrap().counts_and_stops().unwrap());
+    printed.push_str(&Store::start(command, "memory:").unwrap().counts_and_stops().unwrap());
     show("the archive in Debian 11", &printed).unwrap();
 }
 
@@ -92,7 +92,7 @@ fn both_forms_of_the_filter_work_in_envoy_under_an_old_glibc() {
     fs::remove_file(debian.path("opt/admin")).unwrap();
     let mut command = debian.command(&unpacked("bin/quotagate")).unwrap();
     command.arg("serve");
-    let store = Store::start(command).unwrap();
+    let store = Store::start(command, "memory:").unwrap();
     let mut options = EnvoyOptions::new(upstream.port(), store.port()).form(Form::Wasm);
     options.wasm = unpacked("wasm/quotagate.wasm").into();
     let wasm = statuses(&debian, &options).unwrap();
@@ -123,6 +123,6 @@ fn command_of_the_other_architecture_runs_in_an_emulator() {
     assert!(printed.contains(&format!("quotagate {VERSION}")), "{printed}");
     let mut command = emulated();
     command.arg("serve");
-    printed.push_str(&Store::start(command).unwrap().counts_and_stops().unwrap());
+    printed.push_str(&Store::start(command, "memory:").unwrap().counts_and_stops().unwrap());
     show("the archive for aarch64, in qemu", &printed).unwrap();
 }

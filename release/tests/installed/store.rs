@@ -22,11 +22,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// Starts one that counts in memory. `command` ends with `serve`.
-    pub fn start(mut command: Command) -> Result<Self> {
+    /// Starts one with this URL. `command` ends with `serve`.
+    pub fn start(mut command: Command, url: &str) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let [port, admin] = [ports::free()?, ports::free()?];
-        command.args(["--store", "memory:", "--drain", "0s"]);
+        command.args(["--store", url, "--drain", "0s"]);
         command.args(["--listen", &format!("127.0.0.1:{port}")]);
         command.args(["--admin", &format!("127.0.0.1:{admin}")]);
         let log = directory.path().join("store.log");
