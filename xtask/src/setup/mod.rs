@@ -16,7 +16,7 @@ pub use packages::Consent;
 use pip::ENVOY;
 use programs::{PROGRAMS, Program};
 pub use targets::{WASM_TARGET, rust_target};
-pub use zig::{Zig, find as zig};
+pub use zig::{NO_ZIG, Zig, find as zig};
 
 /// Something that a task needs on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,10 @@ pub enum Part {
     Zig,
     /// `wrk`, the load of `cargo xtask bench`.
     Wrk,
+    /// What installs a release to test it: a registry, programs that copy images, and Debian.
+    Release,
+    /// qemu, which runs the command of the other architecture.
+    Emulator,
 }
 
 impl Part {

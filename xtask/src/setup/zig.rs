@@ -14,6 +14,10 @@ use super::pip::{self, CARGO_ZIGBUILD, ZIG_PACKAGE};
 /// The variable that tells `cargo-zigbuild` where zig is.
 const PATH: &str = "CARGO_ZIGBUILD_ZIG_PATH";
 
+/// What to say when it is missing.
+pub const NO_ZIG: &str =
+    "a build for other systems needs cargo-zigbuild and zig: run `cargo xtask setup --native`";
+
 /// What was found.
 pub struct Zig {
     cargo_zigbuild: PathBuf,
