@@ -7,7 +7,7 @@
 {{- $values := .Values -}}
 {{- $store := $values.store -}}
 {{- $filter := $values.filter -}}
-{{- $document := dig "store" dict $values.policy -}}
+{{- $document := dig "store" dict ($values.policy | default dict) -}}
 {{- if $store.enabled -}}
 {{- if not $store.redis.existingSecret -}}
 {{- fail (printf "store.redis.existingSecret is empty: create a Secret with the address of Redis, and name it: `kubectl -n %s create secret generic %s --from-literal=%s=redis-cluster://redis-1:6379,redis-2:6379`" .Release.Namespace (include "quotagate.store" .) $store.redis.urlKey) -}}
