@@ -33,6 +33,8 @@ pub enum Part {
     Promtool,
     /// `curl` and `openssl`, which the commands of the example pages call.
     Examples,
+    /// Helm's code and the schemas of Kubernetes, which test the chart.
+    Chart,
     /// `cargo-zigbuild` and zig, which link the native module for old systems.
     Zig,
     /// `wrk`, the load of `cargo xtask bench`.
@@ -52,6 +54,7 @@ impl Part {
         Self::Chromium,
         Self::Promtool,
         Self::Examples,
+        Self::Chart,
     ];
 }
 
@@ -79,6 +82,9 @@ pub fn run(parts: &[Part], consent: Consent) -> Result<()> {
     }
     if parts.contains(&Part::Envoy) {
         envoy()?;
+    }
+    if parts.contains(&Part::Chart) {
+        pip::CHART.iter().try_for_each(pip::install)?;
     }
     Ok(())
 }
