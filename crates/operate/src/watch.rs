@@ -6,6 +6,7 @@
 //! sketch of refusals. A process sees only its own calls: if several serve a partition, each knows
 //! its counter as of its own last call. [`Fleet`](crate::Fleet) merges what they saw.
 
+mod builds;
 mod calls;
 mod picture;
 mod policy;
@@ -25,6 +26,7 @@ use quotagate_quota::protocol::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_
 use quotagate_store::key::{is_domain, is_policy};
 use quotagate_store::store::{CheckedReservation, Reserved};
 
+use self::builds::Builds;
 pub use self::calls::{Calls, Totals};
 pub use self::picture::{Pace, Series, Sighting, Wanted};
 use self::policy::{Debt, Families, PolicyMetrics};
@@ -53,12 +55,14 @@ pub struct Watch {
     /// The calls that were answered.
     pub calls: Calls,
     reports: AtomicU64,
+    builds: Builds,
 }
 
 impl Watch {
     /// Adds its metrics to `registry`.
     pub fn register(&self, registry: &mut Registry) {
         self.families.register(registry);
+        self.builds.register(registry);
         let help = "Partitions watched in their current window";
         registry.register("partitions_watched", help, self.watched.clone());
         let help = "Reservations of partitions that are not watched because the table is full";
@@ -109,6 +113,7 @@ impl Watch {
     pub fn reported(&self, domain: &str, report: &Report) {
         let now = Instant::now();
         self.reports.fetch_add(1, Relaxed);
+        self.builds.reported(report);
         for policy in &report.policies {
             self.metrics(&format!("{domain}:{}", policy.name)).reported(policy, now);
         }
