@@ -2,7 +2,7 @@
 //! architecture.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
 };
 
