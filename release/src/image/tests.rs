@@ -29,6 +29,7 @@ fn packed(module: &[u8], commands: [&[u8]; 2]) -> Files {
                 module: "unused".into(),
             })
             .collect(),
+        host: "unused".into(),
         filter: file("filter", module),
         bodies_filter: file("bodies", module),
     };
