@@ -33,12 +33,20 @@ pub enum Part {
     Chromium,
     /// `promtool`, which tests the alert rules.
     Promtool,
+    /// `curl` and `openssl`, which the commands of the example pages call.
+    Examples,
+    /// Helm's code and the schemas of Kubernetes, which test the chart.
+    Chart,
     /// `cargo-zigbuild` and zig, which link the native module for old systems.
     Zig,
     /// `minisign`, which signs releases.
     Minisign,
     /// `wrk`, the load of `cargo xtask bench`.
     Wrk,
+    /// What installs a release to test it: a registry, programs that copy images, and Debian.
+    Release,
+    /// qemu, which runs the command of the other architecture.
+    Emulator,
 }
 
 impl Part {
@@ -50,6 +58,8 @@ impl Part {
         Self::Chromium,
         Self::Promtool,
         Self::Minisign,
+        Self::Examples,
+        Self::Chart,
     ];
 }
 
@@ -77,6 +87,9 @@ pub fn run(parts: &[Part], consent: Consent) -> Result<()> {
     }
     if parts.contains(&Part::Envoy) {
         envoy()?;
+    }
+    if parts.contains(&Part::Chart) {
+        pip::CHART.iter().try_for_each(pip::install)?;
     }
     Ok(())
 }
