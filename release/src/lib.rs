@@ -1,6 +1,7 @@
 //! Packs what `cargo xtask package` built into what a release publishes.
 
 pub mod archive;
+pub mod chart;
 pub mod crates;
 pub mod deb;
 pub mod documents;
@@ -44,6 +45,7 @@ pub fn pack(parts: &Parts, cargo_deb: &Path, folder: &Path) -> Result<()> {
         packing.push(Box::new(|| deb::write(cargo_deb, parts, programs, &common, folder)));
     }
     together(packing)?;
+    chart::write(parts, folder)?;
     sbom::write(parts, &known, folder)?;
     image::write(parts, folder)?;
     sums::write(folder)
