@@ -3,6 +3,7 @@
 mod documents;
 mod files;
 mod refused;
+mod umbrella;
 mod values;
 
 use std::{collections::BTreeMap, fs, path::Path};
