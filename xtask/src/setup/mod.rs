@@ -16,7 +16,7 @@ pub use packages::Consent;
 use pip::ENVOY;
 use programs::{PROGRAMS, Program};
 pub use targets::{WASM_TARGET, rust_target};
-pub use zig::{Zig, find as zig};
+pub use zig::{NO_ZIG, Zig, find as zig};
 
 /// Something that a task needs on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,18 +31,31 @@ pub enum Part {
     Chromium,
     /// `promtool`, which tests the alert rules.
     Promtool,
+    /// `curl` and `openssl`, which the commands of the example pages call.
+    Examples,
     /// Helm's code and the schemas of Kubernetes, which test the chart.
     Chart,
     /// `cargo-zigbuild` and zig, which link the native module for old systems.
     Zig,
     /// `wrk`, the load of `cargo xtask bench`.
     Wrk,
+    /// What installs a release to test it: a registry, programs that copy images, and Debian.
+    Release,
+    /// qemu, which runs the command of the other architecture.
+    Emulator,
 }
 
 impl Part {
     /// The parts that building and testing need.
-    pub const ALL: &[Self] =
-        &[Self::WasmTarget, Self::Envoy, Self::Redis, Self::Chromium, Self::Promtool, Self::Chart];
+    pub const ALL: &[Self] = &[
+        Self::WasmTarget,
+        Self::Envoy,
+        Self::Redis,
+        Self::Chromium,
+        Self::Promtool,
+        Self::Examples,
+        Self::Chart,
+    ];
 }
 
 /// Finds or fetches these parts.

@@ -4,12 +4,16 @@
 use std::{path::PathBuf, process::Command};
 
 use anyhow::{Result, bail};
-use quotagate_workspace::{paths, task, tools};
+use quotagate_workspace::{task, tools};
 
 use super::pip::{self, CARGO_ZIGBUILD, ZIG};
 
 /// The variable that tells `cargo-zigbuild` where zig is.
 const PATH: &str = "CARGO_ZIGBUILD_ZIG_PATH";
+
+/// What to say when it is missing.
+pub const NO_ZIG: &str =
+    "a build for other systems needs cargo-zigbuild and zig: run `cargo xtask setup --native`";
 
 /// What was found.
 pub struct Zig {
