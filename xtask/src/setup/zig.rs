@@ -4,7 +4,7 @@
 use std::{path::PathBuf, process::Command};
 
 use anyhow::{Result, bail};
-use quotagate_workspace::{task, tools};
+use quotagate_workspace::{paths, task, tools};
 
 use super::pip::{self, CARGO_ZIGBUILD, ZIG};
 
