@@ -11,6 +11,7 @@ mod package;
 mod sanitize;
 mod setup;
 mod test;
+mod versions;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -104,6 +105,25 @@ fn command() -> Command {
         ),
         Command::new("sanitize")
             .about("Test the native module under sanitizers: needs a nightly Rust with its source"),
+        Command::new("versions")
+            .about("Test this version beside an earlier one, and with each supported Envoy")
+            .args([
+                yes(),
+                Arg::new("previous")
+                    .long("previous")
+                    .value_name("REVISION")
+                    .help("Filters and stores of this revision and of this tree, in all combinations"),
+                Arg::new("record")
+                    .long("record")
+                    .value_name("NAME")
+                    .requires("previous")
+                    .help("Also record its messages, for the tests of crates/quota and crates/store"),
+                Arg::new("envoy")
+                    .long("envoy")
+                    .value_name("VERSION")
+                    .num_args(0..)
+                    .help("The short suite with these versions of Envoy; without one, with all"),
+            ]),
         Command::new("deny").about("Check all dependencies: licences, sources, duplicates, vulnerabilities"),
     ];
     Command::new("cargo xtask")
@@ -152,6 +172,18 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
             package::Package { architectures: architectures.cloned().collect() }.run()
         }
         "sanitize" => sanitize::run(),
+        "versions" => {
+            let text = |name| arguments.get_one::<String>(name).map(String::as_str);
+            let envoys = arguments.get_many::<String>("envoy");
+            let envoys = envoys.map(|named| named.map(String::as_str).collect());
+            let named = arguments.value_source("envoy").is_some();
+            versions::Versions {
+                previous: text("previous"),
+                record: text("record"),
+                envoys: envoys.or_else(|| named.then(Vec::new)),
+            }
+            .run(consent)
+        }
         "deny" => deny::run(),
         other => {
             let task =
