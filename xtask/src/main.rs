@@ -46,6 +46,7 @@ fn command() -> Command {
             .args([
                 yes(),
                 flag("bench", "Also wrk, which `cargo xtask bench` needs"),
+                flag("compose", "Also Docker and Docker Compose 2, which `cargo xtask compose` needs"),
                 flag("native", "Also cargo-zigbuild and zig, which link the native module for old systems"),
             ]),
         Command::new("build")
@@ -110,7 +111,11 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
     let consent = if flag("yes") { Consent::Given } else { Consent::NotGiven };
     match task {
         "setup" => {
-            let further = [(Part::Wrk, flag("bench")), (Part::Zig, flag("native"))];
+            let further = [
+                (Part::Wrk, flag("bench")),
+                (Part::Zig, flag("native")),
+                (Part::Docker, flag("compose")),
+            ];
             let further = further.into_iter().filter_map(|(part, wanted)| wanted.then_some(part));
             setup::run(&Part::ALL.iter().copied().chain(further).collect::<Vec<_>>(), consent)
         }
