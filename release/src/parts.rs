@@ -1,6 +1,9 @@
 //! What was built for a release.
 
-use std::path::{Path, PathBuf};
+use std::{
+    env::consts,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
@@ -20,6 +23,8 @@ pub struct Parts {
     /// The programs, one entry for each architecture that was built, in the order of
     /// [`Architecture`].
     pub programs: Vec<Programs>,
+    /// The command for the architecture of this machine, which writes man pages and completions.
+    pub host: PathBuf,
     /// The Wasm filter.
     pub filter: PathBuf,
     /// The Wasm filter that reads bodies, too.
@@ -93,6 +98,7 @@ impl Parts {
             commit,
             epoch,
             programs: programs.collect(),
+            host: folder.join(consts::ARCH).join(paths::COMMAND),
             filter: wasm.join(paths::FILTER),
             bodies_filter: wasm.join(paths::BODIES_FILTER),
         };
@@ -108,6 +114,6 @@ impl Parts {
 
     fn files(&self) -> impl Iterator<Item = &Path> {
         let programs = self.programs.iter().flat_map(|built| [&built.command, &built.module]);
-        programs.chain([&self.filter, &self.bodies_filter]).map(PathBuf::as_path)
+        programs.chain([&self.host, &self.filter, &self.bodies_filter]).map(PathBuf::as_path)
     }
 }
