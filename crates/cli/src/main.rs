@@ -2,6 +2,7 @@
 
 mod advise;
 mod check;
+mod health;
 mod operate;
 mod serve;
 mod standard;
@@ -43,6 +44,8 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
+    /// Ask a running store whether it is healthy, for health checks
+    Health(health::Args),
     #[command(flatten)]
     Operate(operate::Operation),
     /// Print a script with which a shell completes these commands
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Schema { markdown } => {
             print(&if markdown { schema::page() } else { schema::text() })
         }
+        Command::Health(args) => health::run(&args),
         Command::Operate(operation) => Ok(operate::run(&operation)),
         Command::Completions { shell } => completions(shell),
         Command::Man { folder } => man(&folder),

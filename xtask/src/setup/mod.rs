@@ -31,6 +31,10 @@ pub enum Part {
     Chromium,
     /// `promtool`, which tests the alert rules.
     Promtool,
+    /// `curl` and `openssl`, which the commands of the example pages call.
+    Examples,
+    /// Helm's code and the schemas of Kubernetes, which test the chart.
+    Chart,
     /// `cargo-zigbuild` and zig, which link the native module for old systems.
     Zig,
     /// `wrk`, the load of `cargo xtask bench`.
@@ -43,8 +47,15 @@ pub enum Part {
 
 impl Part {
     /// The parts that building and testing need.
-    pub const ALL: &[Self] =
-        &[Self::WasmTarget, Self::Envoy, Self::Redis, Self::Chromium, Self::Promtool];
+    pub const ALL: &[Self] = &[
+        Self::WasmTarget,
+        Self::Envoy,
+        Self::Redis,
+        Self::Chromium,
+        Self::Promtool,
+        Self::Examples,
+        Self::Chart,
+    ];
 }
 
 /// Finds or fetches these parts.
@@ -71,6 +82,9 @@ pub fn run(parts: &[Part], consent: Consent) -> Result<()> {
     }
     if parts.contains(&Part::Envoy) {
         envoy()?;
+    }
+    if parts.contains(&Part::Chart) {
+        pip::CHART.iter().try_for_each(pip::install)?;
     }
     Ok(())
 }

@@ -34,6 +34,18 @@ pub const PROGRAMS: &[Program] = &[
         elsewhere: "or install Envoy yourself and set ENVOY to its path",
     },
     Program {
+        name: "pip for Python 3",
+        part: Part::Chart,
+        // Only a machine without the packages needs it.
+        find: || {
+            let installed = pip::CHART.iter().all(|wheel| wheel.package.folder().is_dir());
+            installed.then(|| pip::CHART[0].package.folder()).or_else(pip::find)
+        },
+        packages: &["python3-pip"],
+        service: None,
+        elsewhere: "the tests of the chart need it",
+    },
+    Program {
         name: "redis-server (7.0 or newer)",
         part: Part::Redis,
         find: || tools::redis_server().ok(),
@@ -56,6 +68,22 @@ pub const PROGRAMS: &[Program] = &[
         packages: &["prometheus"],
         service: Some("prometheus"),
         elsewhere: "macOS: `brew install prometheus`",
+    },
+    Program {
+        name: "curl (7.84 or newer)",
+        part: Part::Examples,
+        find: || tools::on_path("curl"),
+        packages: &["curl"],
+        service: None,
+        elsewhere: "macOS: `brew install curl`",
+    },
+    Program {
+        name: "openssl",
+        part: Part::Examples,
+        find: || tools::on_path("openssl"),
+        packages: &["openssl"],
+        service: None,
+        elsewhere: "macOS: `brew install openssl`",
     },
     Program {
         name: "wrk (4.1 or newer)",
