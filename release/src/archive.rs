@@ -1,31 +1,25 @@
 //! The archive of an architecture: everything that runs without a package manager or an image.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 use quotagate_workspace::paths;
 
 use crate::{
     documents::Documents,
+    examples::{self, Layout},
     parts::{Parts, Programs},
     tarball::{Tarball, gzip},
 };
 
-/// The folders of configurations, below `envoy/`, that become examples.
-const EXAMPLES: [&str; 5] = ["", "examples", "observability", "istio", "gateway"];
-/// What a path or a sentence in an example becomes in the archive, whose root is the current folder
-/// of its reader.
-const MOVED: [(&str, &str); 6] = [
-    ("Run `cargo xtask build`, start", "Start"),
-    ("from the root of the source tree", "from the root of the archive"),
-    ("dist/quotagate-bodies.wasm", "wasm/quotagate-bodies.wasm"),
-    ("dist/quotagate.wasm", "wasm/quotagate.wasm"),
-    ("dist/quotagate", "bin/quotagate"),
-    ("SEARCH_PATH=dist", "SEARCH_PATH=lib"),
-];
+/// Where things are, for a reader whose current folder is the root of the archive.
+const LAYOUT: Layout = Layout {
+    command: "bin/quotagate",
+    wasm: "wasm",
+    module: "lib",
+    examples: "examples/",
+    here: "from the root of the archive",
+};
 
 /// What every archive contains, whatever its architecture.
 #[derive(Debug, Default, Clone)]
@@ -54,15 +48,12 @@ pub fn write(parts: &Parts, programs: &Programs, common: &Common, folder: &Path)
         archive.add(&format!("share/completions/{}", one.file), one.script.clone());
     }
     let source = paths::root();
-    for unit in files(&source.join("systemd"))? {
-        archive.program(&format!("systemd/{}", name(&unit)), 0o644, &unit)?;
+    for unit in examples::files(&source.join("systemd"))? {
+        let name = unit.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        archive.program(&format!("systemd/{name}"), 0o644, &unit)?;
     }
-    for below in EXAMPLES {
-        for file in files(&source.join("envoy").join(below))? {
-            let text = read(&file)?;
-            let path = Path::new("examples").join(below).join(name(&file));
-            archive.add(&path.to_string_lossy(), moved(&text));
-        }
+    for example in examples::of(LAYOUT)? {
+        archive.add(&format!("examples/{}", example.path), example.text);
     }
     archive.program("LICENSE", 0o644, &source.join("LICENSE"))?;
     archive.add("THIRD-PARTY-LICENSES", common.licences.clone());
@@ -90,26 +81,6 @@ impl Packed {
     }
 }
 
-/// The text of an example, for a reader of the archive.
-fn moved(text: &str) -> String {
-    MOVED.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
-}
-
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    Ok(paths.into_iter().filter(|path| path.is_file()).collect())
-}
-
-fn read(file: &Path) -> Result<String> {
-    fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
-}
-
-fn name(file: &Path) -> String {
-    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn archive_has_programs_documents_and_examples_without_the_paths_of_the_source() {
+    fn archive_has_programs_documents_and_examples() {
         let bytes = packed(1_700_000_000);
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(bytes.as_slice()));
         let mut found = BTreeMap::new();
@@ -164,12 +135,6 @@ mod tests {
             "examples/observability/alerts.yaml",
         ] {
             assert!(found.contains_key(path), "{path}");
-        }
-        assert!(found["examples/envoy.yaml"].1.contains("filename: wasm/quotagate.wasm"));
-        for (path, (_, text)) in found.iter().filter(|(path, _)| path.starts_with("examples/")) {
-            let source = ["dist/", "`cargo xtask build`", "=dist", "source tree"];
-            let found = source.into_iter().find(|source| text.contains(source));
-            assert_eq!(found, None, "{path} speaks of the source tree");
         }
     }
 }

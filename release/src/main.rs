@@ -2,8 +2,9 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
+use anyhow::Result;
 use clap::Parser;
-use quotagate_release::{Architecture, Parts, pack};
+use quotagate_release::{Architecture, Parts, pack, sums};
 
 /// Packs what a release publishes.
 #[derive(Parser)]
@@ -23,17 +24,33 @@ struct Args {
     /// The time that packed files carry, in seconds since 1970.
     #[arg(long)]
     epoch: u64,
+    /// The program that makes Debian packages.
+    #[arg(long)]
+    cargo_deb: PathBuf,
+    /// The secret key to sign the digests with.
+    #[arg(long)]
+    sign: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    let Args { parts, folder, architectures, commit, epoch } = Args::parse();
-    let packed =
-        Parts::find(&parts, &architectures, commit, epoch).and_then(|parts| pack(&parts, &folder));
-    match packed {
-        Ok(()) => ExitCode::SUCCESS,
+    match run(Args::parse()) {
+        Ok(listing) => {
+            print!("{listing}");
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(args: Args) -> Result<String> {
+    let Args { parts, folder, architectures, commit, epoch, cargo_deb, sign } = args;
+    let parts = Parts::find(&parts, &architectures, commit, epoch)?;
+    pack(&parts, &cargo_deb, &folder)?;
+    if let Some(key) = sign {
+        sums::sign(&folder, &key, &format!("quotagate {}", parts.version))?;
+    }
+    sums::listing(&folder)
 }

@@ -12,7 +12,7 @@ mod sanitize;
 mod setup;
 mod test;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -94,6 +94,13 @@ fn command() -> Command {
                     .action(ArgAction::Append)
                     .default_values(build::native::ARCHITECTURES)
                     .help("Only for this architecture; may be repeated"),
+            )
+            .arg(
+                Arg::new("sign")
+                    .long("sign")
+                    .value_name("KEY")
+                    .value_parser(value_parser!(PathBuf))
+                    .help("Sign SHA256SUMS with this secret key of minisign"),
             ),
         Command::new("fuzz").about("Feed hostile bytes to the readers of policies, keys and replies").arg(
             Arg::new("seconds")
@@ -149,7 +156,8 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
         "fuzz" => fuzz::run(arguments.get_one::<u32>("seconds").copied().context("no seconds")?),
         "package" => {
             let architectures = arguments.get_many("architecture").context("no architecture")?;
-            package::Package { architectures: architectures.cloned().collect() }.run()
+            let sign = arguments.get_one("sign").cloned();
+            package::Package { architectures: architectures.cloned().collect(), sign }.run()
         }
         "sanitize" => sanitize::run(),
         "deny" => deny::run(),

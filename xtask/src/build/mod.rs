@@ -7,7 +7,11 @@ mod exports;
 mod library;
 pub mod native;
 
-use std::{env, fs, path::Path};
+use std::{
+    env::{self, consts},
+    fs,
+    path::Path,
+};
 
 use anyhow::{Context, Result};
 use quotagate_workspace::{paths, task};
@@ -34,13 +38,18 @@ pub fn release() -> Result<()> {
 }
 
 /// Builds what a release publishes: `ARCHITECTURE/quotagate` (static),
-/// `ARCHITECTURE/libquotagate.so` and `wasm/*.wasm`.
+/// `ARCHITECTURE/libquotagate.so` and `wasm/*.wasm`. The command of this machine's architecture is
+/// always there, because it writes the man pages.
 pub fn deployed(folder: &Path, architectures: &[String]) -> Result<()> {
     filters(&folder.join("wasm"))?;
     for architecture in architectures {
         let folder = folder.join(architecture);
         native::for_old_systems(architecture, &folder.join(paths::MODULE))?;
         command::for_every_system(architecture, &folder.join(paths::COMMAND))?;
+    }
+    if !architectures.iter().any(|architecture| architecture == consts::ARCH) {
+        let file = folder.join(consts::ARCH).join(paths::COMMAND);
+        command::for_every_system(consts::ARCH, &file)?;
     }
     Ok(())
 }

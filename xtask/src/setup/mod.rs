@@ -3,6 +3,7 @@
 //! Pinned programs from the Python package index go below `target/tools`. System packages are
 //! installed only with the user's consent; without it, an error names the command.
 
+mod cargo_deb;
 mod packages;
 pub mod pip;
 mod programs;
@@ -12,6 +13,7 @@ mod zig;
 use anyhow::Result;
 use quotagate_workspace::{task, tools};
 
+pub use cargo_deb::program as cargo_deb;
 pub use packages::Consent;
 use pip::ENVOY;
 use programs::{PROGRAMS, Program};
@@ -37,6 +39,8 @@ pub enum Part {
     Chart,
     /// `cargo-zigbuild` and zig, which link the native module for old systems.
     Zig,
+    /// `minisign`, which signs releases.
+    Minisign,
     /// `wrk`, the load of `cargo xtask bench`.
     Wrk,
     /// What installs a release to test it: a registry, programs that copy images, and Debian.
@@ -55,6 +59,7 @@ impl Part {
         Self::Promtool,
         Self::Examples,
         Self::Chart,
+        Self::Minisign,
     ];
 }
 

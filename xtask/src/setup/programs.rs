@@ -86,6 +86,14 @@ pub const PROGRAMS: &[Program] = &[
         elsewhere: "macOS: `brew install openssl`",
     },
     Program {
+        name: "minisign",
+        part: Part::Minisign,
+        find: || tools::on_path("minisign"),
+        packages: &["minisign"],
+        service: None,
+        elsewhere: "macOS: `brew install minisign`",
+    },
+    Program {
         name: "wrk (4.1 or newer)",
         part: Part::Wrk,
         find: || tools::wrk().ok(),

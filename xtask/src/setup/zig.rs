@@ -1,10 +1,7 @@
 //! `cargo-zigbuild` and zig, which link the native module for old systems and for the other
 //! architecture.
 
-use std::{
-    path::PathBuf,
-    process::Command,
-};
+use std::{path::PathBuf, process::Command};
 
 use anyhow::{Result, bail};
 use quotagate_workspace::{paths, task, tools};
