@@ -24,7 +24,7 @@ fn packed(module: &[u8], commands: [&[u8]; 2]) -> Files {
     }
     let images = folder.path().join("images");
     fs::create_dir(&images).unwrap();
-    write(&parts, &images).unwrap();
+    write(&parts, "of crates", &images).unwrap();
     let written = fs::read_dir(images).unwrap().map(|entry| entry.unwrap().path());
     written
         .map(|path| {
@@ -111,6 +111,9 @@ fn store_runs_as_nobody_in_particular_on_each_architecture() {
         assert_eq!(content.remove("quotagate").unwrap(), command.as_bytes());
         let certificates = content.remove("etc/ssl/certs/ca-certificates.crt").unwrap();
         assert!(pem::parse_many(certificates).unwrap().len() > 100);
+        let licence = content.remove("licenses/LICENSE").unwrap();
+        assert!(String::from_utf8(licence).unwrap().contains("Apache License"));
+        assert_eq!(content.remove("licenses/THIRD-PARTY-LICENSES").unwrap(), b"of crates");
         assert!(content.is_empty(), "{content:?}");
     }
 }
