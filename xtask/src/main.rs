@@ -85,8 +85,14 @@ fn command() -> Command {
             .about("Build, and run every test: needs Envoy, Redis, Chromium, promtool")
             .args([yes(), flag("release", "Instead install dist/release, and try it: needs root")]),
         Command::new("ci")
-            .about("Everything a change must pass: check, documentation, dependencies, test, demo")
-            .arg(yes()),
+            .about("Everything a change must pass: check, documentation, dependencies, test, demo, package, compose")
+            .args([
+                yes(),
+                Arg::new("skip-compose")
+                    .long("skip-compose")
+                    .value_name("REASON")
+                    .help("Do not run the compose files, and say so in the log"),
+            ]),
         Command::new("package")
             .about("Build and pack everything that a release publishes, in dist/release")
             .arg(
@@ -174,7 +180,7 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
         "check" => ci::check(),
         "test" if flag("release") => test::release(consent),
         "test" => test::run(consent).map(drop),
-        "ci" => ci::run(consent),
+        "ci" => ci::run(consent, arguments.get_one("skip-compose").map(String::as_str)),
         "fuzz" => fuzz::run(arguments.get_one::<u32>("seconds").copied().context("no seconds")?),
         "package" => {
             let architectures = arguments.get_many("architecture").context("no architecture")?;
