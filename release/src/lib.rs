@@ -47,7 +47,7 @@ pub fn pack(parts: &Parts, cargo_deb: &Path, folder: &Path) -> Result<()> {
     together(packing)?;
     chart::write(parts, folder)?;
     sbom::write(parts, &known, folder)?;
-    image::write(parts, folder)?;
+    image::write(parts, &common.licences, folder)?;
     sums::write(folder)
 }
 

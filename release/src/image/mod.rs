@@ -19,18 +19,19 @@ use oci_spec::image::{
 use crate::Parts;
 use layout::Layout;
 
-/// Writes the store's image and those of both Wasm filters, each of these in two forms.
+/// Writes the store's image and those of both Wasm filters, each of these in two forms. `licences`
+/// are those of the crates that are linked in.
 ///
 /// # Errors
 /// When a part cannot be read, or a file cannot be written.
-pub fn write(parts: &Parts, folder: &Path) -> Result<()> {
+pub fn write(parts: &Parts, licences: &str, folder: &Path) -> Result<()> {
     let write = |name: &str, layout: Layout, root: Descriptor| {
         let file = folder.join(format!("quotagate-{name}-{}.oci.tar", parts.version));
         let archive = layout.archive(root, &parts.version, parts.epoch)?;
         fs::write(&file, archive).with_context(|| format!("cannot write {}", file.display()))
     };
     let mut layout = Layout::default();
-    let root = store::image(parts, &mut layout)?;
+    let root = store::image(parts, licences, &mut layout)?;
     write("store", layout, root)?;
     for (form, file) in [("", &parts.filter), ("-bodies", &parts.bodies_filter)] {
         let module = read(file)?;

@@ -5,6 +5,8 @@ use oci_spec::image::{
     Arch, ConfigBuilder, Descriptor, ImageIndexBuilder, MediaType, SCHEMA_VERSION,
 };
 
+use quotagate_workspace::paths;
+
 use super::{
     labels,
     layout::Layout,
@@ -22,13 +24,15 @@ const ENVIRONMENT: [&str; 3] =
     ["PATH=/", "QUOTAGATE_LISTEN=0.0.0.0:9180", "QUOTAGATE_ADMIN=0.0.0.0:9181"];
 
 /// Adds the image to a layout, and returns the descriptor of its index.
-pub fn image(parts: &Parts, layout: &mut Layout) -> Result<Descriptor> {
+pub fn image(parts: &Parts, licences: &str, layout: &mut Layout) -> Result<Descriptor> {
     // A layer of its own: the same for all architectures.
-    let mut certificates = Tarball::default();
-    certificates.file(roots::PATH, 0o644, roots::pem());
-    let certificates = Layer::of(&certificates, parts.epoch, layout)?;
+    let mut common = Tarball::default();
+    common.file(roots::PATH, 0o644, roots::pem());
+    common.file("licenses/LICENSE", 0o644, read(&paths::root().join("LICENSE"))?);
+    common.file("licenses/THIRD-PARTY-LICENSES", 0o644, licences);
+    let common = Layer::of(&common, parts.epoch, layout)?;
     let manifests: Result<Vec<Descriptor>> =
-        parts.programs.iter().map(|built| manifest(parts, built, &certificates, layout)).collect();
+        parts.programs.iter().map(|built| manifest(parts, built, &common, layout)).collect();
     let index = ImageIndexBuilder::default()
         .schema_version(SCHEMA_VERSION)
         .media_type(MediaType::ImageIndex)
@@ -41,7 +45,7 @@ pub fn image(parts: &Parts, layout: &mut Layout) -> Result<Descriptor> {
 fn manifest(
     parts: &Parts,
     built: &Programs,
-    certificates: &Layer,
+    common: &Layer,
     layout: &mut Layout,
 ) -> Result<Descriptor> {
     let mut command = Tarball::default();
@@ -60,7 +64,7 @@ fn manifest(
         Architecture::Aarch64 => Arch::ARM64,
     };
     let image = Image { architecture, config, annotations: about(parts)? };
-    image.manifest(parts, &[certificates.clone(), command], layout)
+    image.manifest(parts, &[common.clone(), command], layout)
 }
 
 fn about(parts: &Parts) -> Result<std::collections::HashMap<String, String>> {

@@ -4,7 +4,10 @@ use flate2::read::GzDecoder;
 use oci_spec::image::{ImageConfiguration, ImageIndex, ImageManifest, MediaType};
 
 use super::*;
-use crate::{Architecture, Programs};
+use crate::{Architecture, testing};
+
+/// The version that is packed.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The files that a release writes, by name.
 type Files = BTreeMap<String, Vec<u8>>;
@@ -12,30 +15,16 @@ type Files = BTreeMap<String, Vec<u8>>;
 /// Packs these modules, and these commands of both architectures.
 fn packed(module: &[u8], commands: [&[u8]; 2]) -> Files {
     let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str, content: &[u8]| {
-        let path = folder.path().join(name);
-        fs::write(&path, content).unwrap();
-        path
-    };
-    let programs = [Architecture::X86_64, Architecture::Aarch64].into_iter().zip(commands);
-    let parts = Parts {
-        version: "1.2.3".to_owned(),
-        commit: Some("abcdef".to_owned()),
-        epoch: 1_700_000_000,
-        programs: programs
-            .map(|(architecture, content)| Programs {
-                architecture,
-                command: file(architecture.name(), content),
-                module: "unused".into(),
-            })
-            .collect(),
-        host: "unused".into(),
-        filter: file("filter", module),
-        bodies_filter: file("bodies", module),
-    };
+    let parts = testing::parts(folder.path(), &[Architecture::X86_64, Architecture::Aarch64]);
+    for (built, content) in parts.programs.iter().zip(commands) {
+        fs::write(&built.command, content).unwrap();
+    }
+    for filter in [&parts.filter, &parts.bodies_filter] {
+        fs::write(filter, module).unwrap();
+    }
     let images = folder.path().join("images");
     fs::create_dir(&images).unwrap();
-    write(&parts, &images).unwrap();
+    write(&parts, "of crates", &images).unwrap();
     let written = fs::read_dir(images).unwrap().map(|entry| entry.unwrap().path());
     written
         .map(|path| {
@@ -91,10 +80,11 @@ fn one_changed_byte_gives_another_digest() {
 
 #[test]
 fn store_runs_as_nobody_in_particular_on_each_architecture() {
-    let files = unpacked(&packed(b"", [b"one", b"two"])["quotagate-store-1.2.3.oci.tar"]);
+    let files =
+        unpacked(&packed(b"", [b"one", b"two"])[&format!("quotagate-store-{VERSION}.oci.tar")]);
     let root = ImageIndex::from_reader(files["index.json"].as_slice()).unwrap();
     let root = &root.manifests()[0];
-    assert_eq!(root.annotations().as_ref().unwrap()["org.opencontainers.image.ref.name"], "1.2.3");
+    assert_eq!(root.annotations().as_ref().unwrap()["org.opencontainers.image.ref.name"], VERSION);
     let index = ImageIndex::from_reader(blob(&files, root)).unwrap();
     for (manifest, (name, command)) in
         index.manifests().iter().zip([("amd64", "one"), ("arm64", "two")])
@@ -108,7 +98,7 @@ fn store_runs_as_nobody_in_particular_on_each_architecture() {
         assert_eq!(config.user().as_deref(), Some("65532:65532"));
         assert_eq!(config.entrypoint().as_deref(), Some(["/quotagate".to_owned()].as_slice()));
         let labels = config.labels().as_ref().unwrap();
-        assert_eq!(labels["org.opencontainers.image.revision"], "abcdef");
+        assert_eq!(labels["org.opencontainers.image.revision"], "abcdef123456");
         assert_eq!(labels["org.opencontainers.image.created"], "2023-11-14T22:13:20Z");
         let mut content = Files::new();
         for (layer, diff_id) in manifest.layers().iter().zip(image.rootfs().diff_ids()) {
@@ -121,6 +111,9 @@ fn store_runs_as_nobody_in_particular_on_each_architecture() {
         assert_eq!(content.remove("quotagate").unwrap(), command.as_bytes());
         let certificates = content.remove("etc/ssl/certs/ca-certificates.crt").unwrap();
         assert!(pem::parse_many(certificates).unwrap().len() > 100);
+        let licence = content.remove("licenses/LICENSE").unwrap();
+        assert!(String::from_utf8(licence).unwrap().contains("Apache License"));
+        assert_eq!(content.remove("licenses/THIRD-PARTY-LICENSES").unwrap(), b"of crates");
         assert!(content.is_empty(), "{content:?}");
     }
 }
@@ -129,7 +122,7 @@ fn store_runs_as_nobody_in_particular_on_each_architecture() {
 fn artifact_holds_the_module_itself() {
     let files = packed(b"module", [b"one", b"two"]);
     for name in ["quotagate-filter-artifact", "quotagate-filter-bodies-artifact"] {
-        let archive = &files[&format!("{name}-1.2.3.oci.tar")];
+        let archive = &files[&format!("{name}-{VERSION}.oci.tar")];
         let files = unpacked(archive);
         let manifest = ImageManifest::from_reader(blob(&files, &root(archive))).unwrap();
         assert_eq!(manifest.media_type().as_ref(), Some(&MediaType::ImageManifest));

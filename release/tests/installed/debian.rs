@@ -18,7 +18,6 @@ use crate::programs::{needed, run};
 #[derive(Debug, Clone, Copy)]
 pub enum Suite {
     /// Debian 12, with systemd's programs.
-    #[allow(dead_code)]
     Bookworm,
     /// Debian 11, with glibc 2.31: the oldest that Debian's mirrors still have.
     Bullseye,

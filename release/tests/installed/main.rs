@@ -6,6 +6,7 @@
 
 mod archive;
 mod artifacts;
+mod deb;
 mod debian;
 mod fetchers;
 mod programs;
