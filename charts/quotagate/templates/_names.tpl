@@ -1,8 +1,8 @@
 {{- define "quotagate.name" -}}
 {{- if contains "quotagate" .Release.Name -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- .Release.Name | trunc 48 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-quotagate" .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- printf "%s-quotagate" .Release.Name | trunc 48 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 

@@ -1,19 +1,13 @@
 """Helm's own code, for Rust: reads one request as JSON, prints one answer as JSON.
 
-    {"render": {"chart": FOLDER, "values": [...], "name": NAME, "namespace": NAMESPACE}}
+    {"render": {"chart": FOLDER_OR_ARCHIVE, "values": [...], "name": NAME, "namespace": NAMESPACE}}
         a list of {"Ok": {template: text}} or {"Err": text}, one for each item of values
-    {"lint": {"chart": FOLDER, "values": [...]}}
+    {"lint": {"chart": FOLDER_OR_ARCHIVE, "values": [...]}}
         a list of lists of findings
-    {"package": {"chart": FOLDER, "into": FOLDER, "time": SECONDS}}
-        the archive's path
 """
 
-import gzip
-import io
 import json
-import os
 import sys
-import tarfile
 
 import helm_python as helm
 
@@ -42,26 +36,6 @@ def lint(chart, values):
     return findings
 
 
-def package(chart, into, time):
-    """Helm's archive, with the same bytes for the same chart: sorted names, one time, no owner."""
-    archive = helm.package(chart, destination=into)
-    with tarfile.open(archive) as source:
-        members = [m for m in source.getmembers() if m.isfile()]
-        # Helm reads the first file as the chart's own.
-        members.sort(key=lambda m: (not m.name.endswith("/Chart.yaml"), m.name))
-        text = io.BytesIO()
-        with tarfile.open(fileobj=text, mode="w", format=tarfile.USTAR_FORMAT) as target:
-            for member in members:
-                copy = tarfile.TarInfo(member.name)
-                copy.size, copy.mtime, copy.mode = member.size, time, 0o644
-                target.addfile(copy, source.extractfile(member))
-    half = archive + ".part"
-    with open(half, "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
-        packed.write(text.getvalue())
-    os.replace(half, archive)
-    return archive
-
-
 (task, arguments), = json.load(sys.stdin).items()
-answer = {"render": render, "lint": lint, "package": package}[task](**arguments)
+answer = {"render": render, "lint": lint}[task](**arguments)
 json.dump(answer, sys.stdout)

@@ -27,7 +27,7 @@ pub fn chart() -> PathBuf {
 /// The rendered text of each template, or why Helm renders nothing.
 pub type Rendered = Result<BTreeMap<String, String>, String>;
 
-/// Renders a chart once for each item of `values`.
+/// Renders a chart, which is a folder or an archive, once for each item of `values`.
 ///
 /// # Errors
 /// When Helm is missing, or cannot load the chart.
@@ -49,16 +49,6 @@ pub fn render(
 /// When Helm is missing.
 pub fn lint(chart: &Path, values: &[Value]) -> Result<Vec<Vec<String>>> {
     let request = json!({"lint": {"chart": chart, "values": values}});
-    Ok(serde_json::from_value(call(&request)?)?)
-}
-
-/// Writes the chart's archive, `NAME-VERSION.tgz`, into a folder. `time` is the time of its files,
-/// in seconds since 1970: the same chart and time give the same bytes.
-///
-/// # Errors
-/// When Helm is missing, or refuses the chart.
-pub fn package(chart: &Path, into: &Path, time: u64) -> Result<PathBuf> {
-    let request = json!({"package": {"chart": chart, "into": into, "time": time}});
     Ok(serde_json::from_value(call(&request)?)?)
 }
 

@@ -169,23 +169,3 @@ fn alerts_of_the_chart_are_current() {
     let promtool = Command::new("promtool").args(["check", "rules"]).arg(&file).output().unwrap();
     assert!(promtool.status.success(), "{}", String::from_utf8_lossy(&promtool.stderr));
 }
-
-#[test]
-fn archive_of_the_chart_has_the_same_bytes_each_time() {
-    let folder = tempfile::tempdir().unwrap();
-    let [one, two] = ["one", "two"].map(|name| {
-        let folder = folder.path().join(name);
-        fs::create_dir(&folder).unwrap();
-        let archive =
-            quotagate_chart::package(&quotagate_chart::chart(), &folder, 1_700_000_000).unwrap();
-        let name = format!("quotagate-{}.tgz", env!("CARGO_PKG_VERSION"));
-        assert_eq!(archive.file_name().unwrap().to_str(), Some(&*name));
-        archive
-    });
-    assert_eq!(fs::read(&one).unwrap(), fs::read(two).unwrap());
-    let values = [example("istio.yaml", json!({}))];
-    let packed = quotagate_chart::render(&one, &values, "quotagate", "quotagate").unwrap();
-    let folder = quotagate_chart::chart();
-    let own = quotagate_chart::render(&folder, &values, "quotagate", "quotagate").unwrap();
-    assert_eq!(packed, own);
-}

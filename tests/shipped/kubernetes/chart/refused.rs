@@ -81,7 +81,7 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
         (istio, json!({"filter": {"image": {"sha256": "sha256:1"}}}), &["/filter/image/sha256"]),
         (gateway, json!({"filter": {"targetRefs": [{"kind": "Gateway"}]}}), &["name"]),
         (istio, json!({"istio": {"redis": {"ports": [70_000]}}}), &["/istio/redis/ports/0"]),
-        (istio, json!({"policy": {"domian": "shop"}}), &["/policy", "domian"]),
+        (istio, json!({"policy": {"domains": "shop"}}), &["/policy", "domains"]),
         (istio, json!({"policy": {"domain": null}}), &["/policy", "domain"]),
         (
             istio,

@@ -1,7 +1,12 @@
 //! A table of values: Helm's linter finds nothing, and every rendered object has only fields that
 //! its schema knows.
 
-use quotagate_support::yaml;
+use std::{fs, process::Command};
+
+use quotagate_support::{
+    tls::{Authority, Holder},
+    tools, yaml,
+};
 use serde_json::{Value, json};
 
 use super::{example, objects, render};
@@ -104,6 +109,9 @@ fn every_rendered_object_matches_its_published_schema() {
         assert_eq!(findings, Vec::<String>::new(), "{name} {more}");
         for object in objects(&rendered.unwrap_or_else(|error| panic!("{name} {more}: {error}"))) {
             assert_eq!(schemas::faults(&object), Vec::<String>::new(), "{name} {more}");
+            // The image of the store has no program but the store.
+            let runs = object.pointer("/spec/template/spec/containers/0").map(Value::to_string);
+            assert!(!runs.is_some_and(|text| text.contains("exec")), "{name} {more}");
             kinds.push(object["kind"].as_str().unwrap().to_owned());
         }
     }
@@ -257,8 +265,25 @@ fn front_of_the_store_is_the_shipped_one() {
     assert_eq!(front, shipped);
     let names = "/validation_context/match_typed_subject_alt_names";
     assert_eq!(front_tls.pointer(names), shipped_tls.pointer(names));
+    accepted_by_envoy(&text);
     // Kubernetes ends this container after the store has drained.
     let pod = &of(&objects, "Deployment")["spec"]["template"]["spec"];
     assert_eq!(pod["initContainers"][0]["restartPolicy"], "Always");
     assert_eq!(of(&objects, "Service")["spec"]["ports"][0]["port"], 9443);
+}
+
+/// Asserts that Envoy accepts a configuration whose certificates are those of a Secret.
+fn accepted_by_envoy(text: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let authority = Authority::new(folder.path(), "authority").unwrap();
+    let certificate = authority.issue(&Holder::names(&["store.internal"])).unwrap();
+    certificate.write(&path("tls.crt"), &path("tls.key")).unwrap();
+    fs::copy(authority.file(), path("ca.crt")).unwrap();
+    let text = text.replace("/etc/envoy/tls", folder.path().to_str().unwrap());
+    fs::write(path("front.yaml"), text).unwrap();
+    let mut envoy = Command::new(tools::envoy().unwrap());
+    let envoy = envoy.args(["--mode", "validate", "--config-path"]).arg(path("front.yaml"));
+    let output = envoy.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
