@@ -143,7 +143,7 @@ fn of_a_real_store() -> Result<BTreeSet<String>> {
         missing_identity: 2,
         store_error: 1,
     };
-    let report = serde_json::to_vec(&Report { policies: vec![policy], refused: Vec::new() })?;
+    let report = serde_json::to_vec(&Report { policies: vec![policy], ..Report::default() })?;
     let reported = Request::post(&format!("{TELEMETRY_PATH}?domain=shop"), &report);
     assert_eq!(http::Client::connect(store.port())?.send(&reported)?.status, 200);
     let dial = json!({"policy": "*", "mode": "shadow", "by": "ann"});

@@ -7,6 +7,7 @@ mod demo;
 mod deny;
 mod fuzz;
 mod lint;
+mod package;
 mod sanitize;
 mod setup;
 mod test;
@@ -48,6 +49,7 @@ fn command() -> Command {
                 flag("bench", "Also wrk, which `cargo xtask bench` needs"),
                 flag("compose", "Also Docker and Docker Compose 2, which `cargo xtask compose` needs"),
                 flag("native", "Also cargo-zigbuild and zig, which link the native module for old systems"),
+                flag("release", "Also what `cargo xtask test --release` installs a release with"),
             ]),
         Command::new("build")
             .about("Build dist/quotagate.wasm and dist/quotagate-bodies.wasm (the filter), dist/libquotagate.so (the native module) and dist/quotagate (the store and the commands)")
@@ -80,10 +82,20 @@ fn command() -> Command {
             .about("Format, prose, lints, and the tests of the pure crates: needs Rust and Python only"),
         Command::new("test")
             .about("Build, and run every test: needs Envoy, Redis, Chromium, promtool")
-            .arg(yes()),
+            .args([yes(), flag("release", "Instead install dist/release, and try it: needs root")]),
         Command::new("ci")
             .about("Everything a change must pass: check, documentation, dependencies, test, demo")
             .arg(yes()),
+        Command::new("package")
+            .about("Build and pack everything that a release publishes, in dist/release")
+            .arg(
+                Arg::new("architecture")
+                    .long("architecture")
+                    .value_parser(build::native::ARCHITECTURES)
+                    .action(ArgAction::Append)
+                    .default_values(build::native::ARCHITECTURES)
+                    .help("Only for this architecture; may be repeated"),
+            ),
         Command::new("fuzz").about("Feed hostile bytes to the readers of policies, keys and replies").arg(
             Arg::new("seconds")
                 .long("seconds")
@@ -115,6 +127,9 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
                 (Part::Wrk, flag("bench")),
                 (Part::Zig, flag("native")),
                 (Part::Docker, flag("compose")),
+                (Part::Images, flag("release") || flag("compose")),
+                (Part::Release, flag("release")),
+                (Part::Emulator, flag("release")),
             ];
             let further = further.into_iter().filter_map(|(part, wanted)| wanted.then_some(part));
             setup::run(&Part::ALL.iter().copied().chain(further).collect::<Vec<_>>(), consent)
@@ -131,9 +146,14 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
             demo::Demo { port, once: flag("once"), native: flag("native") }.run(consent)
         }
         "check" => ci::check(),
+        "test" if flag("release") => test::release(consent),
         "test" => test::run(consent).map(drop),
         "ci" => ci::run(consent),
         "fuzz" => fuzz::run(arguments.get_one::<u32>("seconds").copied().context("no seconds")?),
+        "package" => {
+            let architectures = arguments.get_many("architecture").context("no architecture")?;
+            package::Package { architectures: architectures.cloned().collect() }.run()
+        }
         "sanitize" => sanitize::run(),
         "deny" => deny::run(),
         other => {

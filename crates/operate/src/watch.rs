@@ -6,6 +6,7 @@
 //! sketch of refusals. A process sees only its own calls: if several serve a partition, each knows
 //! its counter as of its own last call. [`Fleet`](crate::Fleet) merges what they saw.
 
+mod builds;
 mod calls;
 mod picture;
 mod policy;
@@ -23,8 +24,9 @@ use prometheus_client::registry::Registry;
 use quotagate_quota::protocol::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
 
 use quotagate_store::key::{is_domain, is_policy};
-use quotagate_store::store::{CheckedReservation, Settled};
+use quotagate_store::store::{CheckedReservation, Reserved};
 
+use self::builds::Builds;
 pub use self::calls::{Calls, Totals};
 pub use self::picture::{Pace, Series, Sighting, Wanted};
 use self::policy::{Debt, Families, PolicyMetrics};
@@ -53,12 +55,14 @@ pub struct Watch {
     /// The calls that were answered.
     pub calls: Calls,
     reports: AtomicU64,
+    builds: Builds,
 }
 
 impl Watch {
     /// Adds its metrics to `registry`.
     pub fn register(&self, registry: &mut Registry) {
         self.families.register(registry);
+        self.builds.register(registry);
         let help = "Partitions watched in their current window";
         registry.register("partitions_watched", help, self.watched.clone());
         let help = "Reservations of partitions that are not watched because the table is full";
@@ -66,10 +70,10 @@ impl Watch {
     }
 
     /// Records the outcome of a reservation.
-    pub fn settled(&self, ask: &CheckedReservation, settled: &Settled) {
+    pub fn reserved(&self, ask: &CheckedReservation, reserved: &Reserved) {
         let Some((metrics, partition)) = self.metrics_of(&ask.key) else { return };
-        metrics.settled(ask, settled);
-        let Ok(grant) = settled else { return };
+        metrics.reserved(ask, reserved);
+        let Ok(grant) = reserved else { return };
         // A reservation does not say how many requests wait for it. If it is not granted in full,
         // at least one of them is refused, except in shadow mode.
         if grant.granted < ask.want && !ask.shadow {
@@ -109,6 +113,7 @@ impl Watch {
     pub fn reported(&self, domain: &str, report: &Report) {
         let now = Instant::now();
         self.reports.fetch_add(1, Relaxed);
+        self.builds.reported(report);
         for policy in &report.policies {
             self.metrics(&format!("{domain}:{}", policy.name)).reported(policy, now);
         }

@@ -17,6 +17,31 @@ pub const ENVOY_VERSION: &str = "1.40.0";
 /// The release of Debian whose Docker Compose `cargo xtask setup` fetches where there is none.
 pub const COMPOSE_RELEASE: &str = "trixie";
 
+/// A Python package that `cargo xtask setup` installs as a whole.
+pub struct Package {
+    /// Its name on the index.
+    pub name: &'static str,
+    /// The name of its module.
+    pub module: &'static str,
+    /// Its version.
+    pub version: &'static str,
+}
+
+impl Package {
+    /// Where its files are.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        paths::tools().join(format!("{}-{}", self.name, self.version))
+    }
+}
+
+/// Helm's own code, as a library.
+pub const HELM: Package =
+    Package { name: "helm-python-sdk", module: "helm_python", version: "0.2.2" };
+/// The JSON schemas of every version of Kubernetes. Only its data is used.
+pub const KUBERNETES_SCHEMAS: Package =
+    Package { name: "kubernetes-validate", module: "kubernetes_validate", version: "1.37.0" };
+
 /// Where `cargo xtask setup` puts a program that it fetches in a pinned version.
 #[must_use]
 pub fn fetched(program: &str, version: &str) -> PathBuf {

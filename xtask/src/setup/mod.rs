@@ -17,7 +17,7 @@ pub use packages::Consent;
 use pip::ENVOY;
 use programs::{PROGRAMS, Program};
 pub use targets::{WASM_TARGET, rust_target};
-pub use zig::{Zig, find as zig};
+pub use zig::{NO_ZIG, Zig, find as zig};
 
 /// Something that a task needs on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,18 +32,35 @@ pub enum Part {
     Chromium,
     /// `promtool`, which tests the alert rules.
     Promtool,
+    /// `curl` and `openssl`, which the commands of the example pages call.
+    Examples,
+    /// Helm's code and the schemas of Kubernetes, which test the chart.
+    Chart,
     /// `cargo-zigbuild` and zig, which link the native module for old systems.
     Zig,
     /// A Docker engine with Compose 2, or what it takes to start one.
     Docker,
     /// `wrk`, the load of `cargo xtask bench`.
     Wrk,
+    /// What copies images and makes a Debian in a folder: skopeo and debootstrap.
+    Images,
+    /// What else installs a release to test it: a registry, and what unpacks images.
+    Release,
+    /// qemu, which runs the command of the other architecture.
+    Emulator,
 }
 
 impl Part {
     /// The parts that building and testing need.
-    pub const ALL: &[Self] =
-        &[Self::WasmTarget, Self::Envoy, Self::Redis, Self::Chromium, Self::Promtool];
+    pub const ALL: &[Self] = &[
+        Self::WasmTarget,
+        Self::Envoy,
+        Self::Redis,
+        Self::Chromium,
+        Self::Promtool,
+        Self::Examples,
+        Self::Chart,
+    ];
 }
 
 /// Finds or fetches these parts.
@@ -73,6 +90,9 @@ pub fn run(parts: &[Part], consent: Consent) -> Result<()> {
     }
     if parts.contains(&Part::Envoy) {
         envoy()?;
+    }
+    if parts.contains(&Part::Chart) {
+        pip::CHART.iter().try_for_each(pip::install)?;
     }
     Ok(())
 }

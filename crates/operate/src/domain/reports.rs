@@ -172,7 +172,19 @@ mod tests {
         for (name, value) in known.due() {
             assert!(crate::record::read_policy(&name, &value).is_some(), "{name}");
         }
-        let odd = policy("p", json!("lunar"), 60);
-        assert!(known.learn(json!({"policies": [odd]}).to_string().as_bytes(), None).is_none());
+    }
+
+    #[test]
+    fn policy_of_a_newer_version_is_left_out_alone() {
+        let policy = |name: &str, kind: &str| {
+            json!({"name": name, "quota": 5, "kind": kind, "window_s": 60, "stagger": false,
+                "mode": "enforce", "on_failure": "allow"})
+        };
+        let report = json!({"protocol": 99, "build": "9.9.9",
+            "policies": [policy("odd", "lunar"), policy("good", "sliding")]});
+        let known = Known::default();
+        known.learn(report.to_string().as_bytes(), None).unwrap();
+        let names: Vec<String> = known.policies(None).into_iter().map(|p| p.name).collect();
+        assert_eq!(names, ["good"]);
     }
 }

@@ -138,7 +138,7 @@ fn is_sound_usage(usage: &Usage) -> bool {
     // The length of the current window is beside a calendar, which has none.
     let (named_s, longest_s) = match kind {
         Kind::Calendar(_) => (0, MAX_CALENDAR_S),
-        Kind::Fixed | Kind::Sliding => (*window_s, MAX_WINDOW_S),
+        Kind::Fixed | Kind::Sliding | Kind::Unknown => (*window_s, MAX_WINDOW_S),
     };
     let longest_ms = match Window::of(kind, named_s, 0) {
         Some(Window::Calendar(_)) => u64::from(*window_s).saturating_mul(1000),

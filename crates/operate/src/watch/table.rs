@@ -65,7 +65,7 @@ impl Seen {
         let (number, left) = match ask.kind {
             // The current slice reaches into the windows of one more slice.
             Kind::Sliding => (grant.window / u64::from(SLICES), length + length / SLICES),
-            Kind::Fixed | Kind::Calendar(_) => {
+            Kind::Fixed | Kind::Calendar(_) | Kind::Unknown => {
                 (grant.window, Duration::from_millis(grant.reset_ms))
             }
         };

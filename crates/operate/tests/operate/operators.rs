@@ -28,8 +28,11 @@ pub fn report(names: &[&str]) -> Vec<u8> {
         missing_identity: 0,
         store_error: 0,
     };
-    serde_json::to_vec(&Report { policies: names.iter().map(policy).collect(), refused: vec![] })
-        .unwrap()
+    serde_json::to_vec(&Report {
+        policies: names.iter().map(policy).collect(),
+        ..Report::default()
+    })
+    .unwrap()
 }
 
 /// An operator's view, after a filter has reported these policies.

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, Mode, OnFailure, is_default};
+use super::{Kind, Mode, OnFailure, is_default, lenient};
 
 /// The path of the call; its query is `domain=<domain>`. Its body is a [`Report`], or empty.
 pub const TELEMETRY_PATH: &str = "/v1/telemetry";
@@ -59,12 +59,19 @@ pub struct Dial {
 /// The telemetry of a worker. The store shows it to operators and bases no decision on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
+    /// The [version of the protocol](super::PROTOCOL) that the worker speaks; 0 if it tells none.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub protocol: u32,
+    /// The version of the worker's build; empty if it tells none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub build: String,
     /// Every policy of its configuration, those with `mode: off` included. A worker with more than
-    /// 64 reports some of them at a time.
+    /// 64 reports some of them at a time. A store leaves out those that it cannot read.
+    #[serde(deserialize_with = "lenient::items")]
     pub policies: Vec<PolicyReport>,
     /// The counters that the worker refused most often without a call since its last report, at
     /// most [`MAX_REFUSALS`].
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::items")]
     pub refused: Vec<Refusals>,
 }
 

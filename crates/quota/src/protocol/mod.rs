@@ -3,9 +3,12 @@
 //! [`ReserveRequest`] and [`ReserveReply`] are the bodies of `POST /v1/reserve`; [`dials`] has
 //! those of `POST /v1/telemetry`. A [`Window`] says when a counter restarts. The adapters of both
 //! sides own paths, headers and retries.
+//!
+//! Filters and stores of neighbouring versions understand each other ([`PROTOCOL`]).
 
 pub mod dials;
 mod grants;
+mod lenient;
 mod mode;
 mod reserve;
 mod window;
@@ -17,6 +20,15 @@ pub use window::{
     Window,
 };
 
+/// The version of the protocol. A worker tells its own in each report, and calls for units carry
+/// none. Messages without a version are of version 0.
+///
+/// Both sides ignore fields that they do not know. So a new field may only help. What changes how
+/// units are counted is a new value of [`Kind`]: an older store fails the items that carry it. A
+/// change that neither of the two can express needs a new path.
+pub const PROTOCOL: u32 = 1;
+/// The version of the build, which workers tell beside [`PROTOCOL`].
+pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// The path of a call for units.
 pub const RESERVE_PATH: &str = "/v1/reserve";
 /// Most items (refunds, charges and reservations together) in one call.

@@ -3,12 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, MAX_KEY, MAX_UNITS, MAX_WINDOW_S, Window, grants, is_default};
+use super::{BUILD, Kind, MAX_KEY, MAX_UNITS, MAX_WINDOW_S, Window, grants, is_default};
 
 /// The body of a call. `K` is `&str` or `Arc<str>` in the filter, which writes it, and `String` in
 /// the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ReserveRequest<K = String> {
     /// How long the caller waits, in milliseconds from receipt. After that, the store starts no
     /// more work for it.
@@ -28,7 +27,6 @@ pub struct ReserveRequest<K = String> {
 /// Units of one window of one counter: to refund, because they were granted and never spent, or to
 /// charge. Without effect once that window is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Adjustment<K = String> {
     /// `<domain>:<policy>:{<partition>}`.
     pub key: K,
@@ -49,7 +47,6 @@ pub struct Adjustment<K = String> {
 
 /// Asks for units of one counter in its current window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Reservation<K = String> {
     /// `<domain>:<policy>:{<partition>}`.
     pub key: K,
@@ -176,6 +173,13 @@ fn check_window(kind: &Kind, seconds: u32, offset: u32) -> Result<Window, Invali
             Kind::Calendar(_) => {
                 ("kind", "must name a time zone, without window_s and offset_s".to_owned())
             }
+            Kind::Unknown => (
+                "kind",
+                format!(
+                    "this store (version {BUILD}) does not know this kind of window: upgrade the \
+                     stores before the filters"
+                ),
+            ),
         };
         Invalid { field, reason }
     })

@@ -6,6 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::lenient::Lenient;
+
 /// The longest window that is not a calendar window: 366 days, in seconds.
 pub const MAX_WINDOW_S: u32 = 366 * DAY_S;
 /// The longest calendar window, in seconds: a leap year, and a day more because a time zone may
@@ -77,7 +79,7 @@ pub enum Unit {
 
 /// What kind of window a message means. The length is beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", from = "Lenient<Known>")]
 pub enum Kind {
     /// Windows of one length.
     #[default]
@@ -86,6 +88,29 @@ pub enum Kind {
     Sliding,
     /// Windows of a calendar, without a length of their own.
     Calendar(Calendar),
+    /// A kind of a newer version, or a calendar with a field of a newer version. It is no window:
+    /// an item that carries it fails, and nothing is counted by another rule than its sender means.
+    Unknown,
+}
+
+/// The kinds that this version knows.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Known {
+    Fixed,
+    Sliding,
+    Calendar(Calendar),
+}
+
+impl From<Lenient<Known>> for Kind {
+    fn from(read: Lenient<Known>) -> Self {
+        match read.known() {
+            Some(Known::Fixed) => Self::Fixed,
+            Some(Known::Sliding) => Self::Sliding,
+            Some(Known::Calendar(calendar)) => Self::Calendar(calendar),
+            None => Self::Unknown,
+        }
+    }
 }
 
 impl Window {
@@ -106,7 +131,7 @@ impl Window {
             Kind::Calendar(calendar) if (seconds, offset) == (0, 0) && calendar.is_named() => {
                 Some(Self::Calendar(calendar.clone()))
             }
-            Kind::Sliding | Kind::Calendar(_) => None,
+            Kind::Sliding | Kind::Calendar(_) | Kind::Unknown => None,
         }
     }
 

@@ -135,14 +135,12 @@ async fn malformed_call_is_rejected_as_a_whole() {
     lacking.as_object_mut().unwrap().remove("want");
     for (body, field) in [
         (json!({"reservations": [good.clone()]}), "."),
-        (json!({"budget_ms": 50, "reservations": [good.clone()], "more": 1}), "more"),
         (json!({"budget_ms": "50", "reservations": [good.clone()]}), "budget_ms"),
         (json!({"budget_ms": 50, "reservations": good.clone()}), "reservations"),
         (json!({"budget_ms": 50, "reservations": [good.clone(), lacking]}), "reservations[1]"),
         (with("want", json!(-1)), "reservations[1].want"),
         (with("want", json!(1.5)), "reservations[1].want"),
         (with("key", json!(7)), "reservations[1].key"),
-        (with("wont", json!(1)), "reservations[1].wont"),
         (with("count_denied", json!("yes")), "reservations[1].count_denied"),
     ] {
         let (status, reply) = server.post(&body).await;
@@ -183,6 +181,40 @@ async fn item_out_of_bounds_fails_alone() {
     assert_eq!((&grants[0]["granted"], &grants[2]["granted"]), (&json!(2), &json!(3)));
     assert!(grants[1]["error"].as_str().unwrap().starts_with("min: "), "{reply}");
     assert!(grants[3]["error"].as_str().unwrap().starts_with("key: "), "{reply}");
+}
+
+#[tokio::test]
+async fn fields_of_a_newer_version_are_ignored() {
+    let server = Server::start().await;
+    let mut item = json!(take("x", 5, 2));
+    item["burst"] = json!({"units": 7});
+    let body = json!({"budget_ms": 5000, "reservations": [item], "more": [1]});
+    let (status, reply) = server.post(&body).await;
+    assert_eq!((status, &reply["grants"][0]["granted"]), (StatusCode::OK, &json!(2)), "{reply}");
+}
+
+#[tokio::test]
+async fn window_of_a_newer_version_fails_alone_and_counts_nothing() {
+    let server = Server::start().await;
+    for kind in
+        [json!("lunar"), json!({"lunar": {"phase": 1}}), json!({"calendar": {"unit": "era"}})]
+    {
+        let mut odd = json!(take("odd", 5, 2));
+        odd["kind"] = kind.clone();
+        let refund = json!({"key": "test:p:{good}", "kind": kind, "window_s": 60, "window": 1,
+            "units": 1});
+        let body = json!({"budget_ms": 5000, "refunds": [refund.clone()], "charges": [refund],
+            "reservations": [odd, take("good", 5, 1)]});
+        let (status, reply) = server.post(&body).await;
+        assert_eq!(
+            (status, &reply["grants"][1]["granted"]),
+            (StatusCode::OK, &json!(1)),
+            "{reply}"
+        );
+        let error = reply["grants"][0]["error"].as_str().unwrap();
+        assert!(error.starts_with("kind: ") && error.contains("upgrade the stores"), "{error}");
+    }
+    assert_eq!((server.store.used("odd").await, server.store.used("good").await), (0, 3));
 }
 
 #[tokio::test]

@@ -42,6 +42,7 @@ pub(crate) fn window(kind: &Kind, seconds: u32) -> String {
         Kind::Fixed => length(),
         Kind::Sliding => format!("{} sliding", length()),
         Kind::Calendar(Calendar { unit, time_zone }) => format!("{} {time_zone}", unit_name(*unit)),
+        Kind::Unknown => "of a kind that only a newer version of this command knows".to_owned(),
     }
 }
 
@@ -67,7 +68,7 @@ pub(crate) fn end(usage: &Usage) -> String {
     let left = duration(usage.reset_ms);
     match usage.kind {
         Kind::Sliding => format!("the last units return in {left}"),
-        Kind::Fixed | Kind::Calendar(_) => format!("its window ends in {left}"),
+        Kind::Fixed | Kind::Calendar(_) | Kind::Unknown => format!("its window ends in {left}"),
     }
 }
 

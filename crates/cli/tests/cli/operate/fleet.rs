@@ -78,7 +78,7 @@ impl Fleet {
 
     /// Reports policies, as a filter does.
     pub fn report(&self, domain: &str, policies: Vec<PolicyReport>) {
-        let report = Report { policies, refused: Vec::new() };
+        let report = Report { policies, ..Report::default() };
         let report = serde_json::to_vec(&report).unwrap();
         let request = Request::post(&format!("{TELEMETRY_PATH}?domain={domain}"), &report);
         let response = Client::connect(self.store.port()).unwrap().send(&request).unwrap();

@@ -119,7 +119,7 @@ fn ends_with_its_window(found: &Usage, grant: &Grant, ask: &Reservation) {
             assert_eq!(found.window_s, HOUR);
             3_598_000..=3_780_000
         }
-        Kind::Fixed | Kind::Calendar(_) => {
+        Kind::Fixed | Kind::Calendar(_) | Kind::Unknown => {
             assert_eq!(found.window_s, grant.window_s.max(ask.window_s));
             grant.reset_ms.saturating_sub(2000)..=grant.reset_ms
         }

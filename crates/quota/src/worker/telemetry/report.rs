@@ -17,6 +17,7 @@ use std::cmp::Reverse;
 use crate::config::{Config, Policy};
 use crate::decision::Outcome;
 use crate::protocol::dials::{MAX_PARTITION_BY, MAX_REPORT, PolicyReport, Refusals, Report};
+use crate::protocol::{BUILD, PROTOCOL};
 use crate::worker::telemetry::tally::Counts;
 
 /// The most policies of a report.
@@ -48,7 +49,12 @@ fn write_named(
     let policies = order
         .iter()
         .filter_map(|index| Some(policy(configured.policies.get(*index)?, counts.get(*index)?)));
-    let mut report = Report { policies: policies.collect(), refused };
+    let mut report = Report {
+        protocol: PROTOCOL,
+        build: BUILD.to_owned(),
+        policies: policies.collect(),
+        refused,
+    };
     let bare = serde_json::to_string(&report).ok()?.len();
     let room = MAX_REPORT.saturating_sub(bare).clamp(LEAST_PARTITION_BY, MAX_PARTITION_BY);
     let said = say_partitions(&mut report.policies, configured, &in_turn, room);
@@ -221,7 +227,9 @@ mod tests {
         assert_eq!(
             text,
             concat!(
-                r#"{"policies":[{"name":"a","quota":5,"window_s":60,"stagger":false,"mode":"enforce","#,
+                r#"{"protocol":1,"build":""#,
+                env!("CARGO_PKG_VERSION"),
+                r#"","policies":[{"name":"a","quota":5,"window_s":60,"stagger":false,"mode":"enforce","#,
                 r#""on_failure":"deny","partition_by":[],"admitted":1,"refused":2,"shadow_refused":3,"marked":7,"missing_identity":4,"#,
                 r#""store_error":5},{"name":"b","quota":0,"window_s":3600,"stagger":true,"mode":"off","#,
                 r#""on_failure":"local","partition_by":[]}],"refused":[{"key":"d:a:{*}","requests":7}]}"#
