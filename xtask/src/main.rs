@@ -159,9 +159,10 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
             let further = [
                 (Part::Wrk, flag("bench")),
                 (Part::Zig, flag("native")),
+                (Part::Docker, flag("compose")),
+                (Part::Images, flag("release") || flag("compose")),
                 (Part::Release, flag("release")),
                 (Part::Emulator, flag("release")),
-                (Part::Docker, flag("compose")),
             ];
             let further = further.into_iter().filter_map(|(part, wanted)| wanted.then_some(part));
             setup::run(&Part::ALL.iter().copied().chain(further).collect::<Vec<_>>(), consent)

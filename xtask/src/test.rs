@@ -70,7 +70,7 @@ pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
 
 /// Installs every artifact of `dist/release`, which `cargo xtask package` made, and tries it.
 pub fn release(consent: Consent) -> Result<()> {
-    let mut parts = vec![Part::Release, Part::Envoy, Part::Redis];
+    let mut parts = vec![Part::Release, Part::Images, Part::Envoy, Part::Redis];
     let name = format!("quotagate-{}-linux-aarch64.tar.gz", env!("CARGO_PKG_VERSION"));
     let emulated = consts::ARCH != "aarch64" && paths::dist().join("release").join(name).is_file();
     parts.extend(emulated.then_some(Part::Emulator));

@@ -103,8 +103,8 @@ pub fn wrk() -> Result<PathBuf> {
     }
 }
 
-/// The words that begin a command of Docker Compose 2: the plugin, else the program on PATH, else the
-/// one that `cargo xtask setup` fetched.
+/// The words that begin a command of Docker Compose 2: the plugin, else the program on PATH, else
+/// the one that `cargo xtask setup` fetched.
 ///
 /// # Errors
 /// When there is none. Compose 1 does not read our files.

@@ -159,7 +159,7 @@ fn stores_share_a_token_that_is_created_once() {
     assert_ne!(make(), token);
     // `docker compose run --rm admin-token show`, which also works before anything else.
     assert_eq!(String::from_utf8(script(&["show"]).stdout).unwrap(), make());
-    assert_eq!(script(&["shw"]).status.code(), Some(2));
+    assert_eq!(script(&["print"]).status.code(), Some(2));
     let maker = service("admin-token");
     let [_, path] = strings(&maker["entrypoint"])[..] else { panic!("{maker}") };
     for store in ["store-1", "store-2"] {

@@ -28,8 +28,8 @@ pub fn find_or_fetch() -> Result<()> {
     Ok(())
 }
 
-/// Fetches the package with apt, which verifies it, from the machine's own mirror. The lists and the
-/// package stay in a folder of their own, so that nothing changes for the system.
+/// Fetches the package with apt, which verifies it, from the machine's own mirror. The lists and
+/// the package stay in a folder of their own, so that nothing changes for the system.
 fn fetch() -> Result<()> {
     task::note(&format!("Docker Compose 2: missing, apt fetches the package of {COMPOSE_RELEASE}"));
     let source = source(&debian::mirror()?);

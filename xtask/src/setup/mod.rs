@@ -46,7 +46,9 @@ pub enum Part {
     Minisign,
     /// `wrk`, the load of `cargo xtask bench`.
     Wrk,
-    /// What installs a release to test it: a registry, programs that copy images, and Debian.
+    /// What copies images and makes a Debian in a folder: skopeo and debootstrap.
+    Images,
+    /// What else installs a release to test it: a registry, and what unpacks images.
     Release,
     /// qemu, which runs the command of the other architecture.
     Emulator,

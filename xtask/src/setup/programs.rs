@@ -119,7 +119,7 @@ pub const PROGRAMS: &[Program] = &[
     },
     Program {
         name: "skopeo",
-        part: Part::Release,
+        part: Part::Images,
         find: || tools::on_path("skopeo"),
         packages: &["skopeo"],
         service: None,
@@ -135,7 +135,7 @@ pub const PROGRAMS: &[Program] = &[
     },
     Program {
         name: "debootstrap",
-        part: Part::Release,
+        part: Part::Images,
         find: || tools::on_path("debootstrap"),
         packages: &["debootstrap"],
         service: None,
