@@ -1,4 +1,4 @@
-//! How a redirected request is found again: by a mark with the id of its first stream, in filter
+//! How a redirected request is found again: by the id of its first stream, in filter
 //! state that lives as long as the request.
 
 use std::cell::RefCell;
@@ -10,23 +10,24 @@ use crate::host;
 
 /// The redirected requests of one root that have not come back.
 pub struct Redirects {
-    /// The name of the mark. It differs by root, since another plugin may serve the same request.
-    mark: String,
+    /// The name of the filter state that has the id. It differs by root, since another plugin may
+    /// serve the same request.
+    name: String,
     kept: RefCell<redirects::Redirects<u32>>,
 }
 
 impl Redirects {
     /// Nothing kept yet. Call it in a callback of the root; `random` distinguishes roots.
     pub fn new(random: u64) -> Self {
-        let mark = format!("quotagate.redirected.{random:016x}");
-        host::declare_for_request(&mark);
-        Self { mark, kept: RefCell::default() }
+        let name = format!("quotagate.redirected.{random:016x}");
+        host::declare_for_request(&name);
+        Self { name, kept: RefCell::default() }
     }
 
     /// Keeps the admission of the active stream `id`, which ends with a redirect. Returns units to
     /// refund.
     pub fn keep(&self, id: u32, admission: Admission) -> Vec<Held> {
-        host::set_property(&self.mark, id.to_string().as_bytes());
+        host::set_property(&self.name, id.to_string().as_bytes());
         self.kept.borrow_mut().keep(id, admission)
     }
 
@@ -36,7 +37,7 @@ impl Redirects {
         if kept.is_empty() {
             return None;
         }
-        let mark = host::property(&[&self.mark])?;
-        kept.take(&std::str::from_utf8(&mark).ok()?.parse().ok()?)
+        let id = host::property(&[&self.name])?;
+        kept.take(&std::str::from_utf8(&id).ok()?.parse().ok()?)
     }
 }

@@ -146,7 +146,7 @@ impl HttpContext for Stream {
         let was_marked = config.marks && host::remove_mark();
         let evaluation = config.evaluate(&facts);
         plugin.reading.set(facts.best_reading());
-        // A redirected request has our own mark.
+        // Of a redirected request, the filter itself set the header.
         if was_marked && earlier.is_none() && facts.has_read_route() {
             host::send(&response::marked_by_client(), || facts.is_grpc());
             return Action::Pause;

@@ -7,12 +7,13 @@ mod demo;
 mod deny;
 mod fuzz;
 mod lint;
+mod package;
 mod sanitize;
 mod setup;
 mod test;
 mod versions;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -47,7 +48,9 @@ fn command() -> Command {
             .args([
                 yes(),
                 flag("bench", "Also wrk, which `cargo xtask bench` needs"),
+                flag("compose", "Also Docker and Docker Compose 2, which `cargo xtask compose` needs"),
                 flag("native", "Also cargo-zigbuild and zig, which link the native module for old systems"),
+                flag("release", "Also what `cargo xtask test --release` installs a release with"),
             ]),
         Command::new("build")
             .about("Build dist/quotagate.wasm and dist/quotagate-bodies.wasm (the filter), dist/libquotagate.so (the native module) and dist/quotagate (the store and the commands)")
@@ -80,10 +83,27 @@ fn command() -> Command {
             .about("Format, prose, lints, and the tests of the pure crates: needs Rust and Python only"),
         Command::new("test")
             .about("Build, and run every test: needs Envoy, Redis, Chromium, promtool")
-            .arg(yes()),
+            .args([yes(), flag("release", "Instead install dist/release, and try it: needs root")]),
         Command::new("ci")
             .about("Everything a change must pass: check, documentation, dependencies, test, demo")
             .arg(yes()),
+        Command::new("package")
+            .about("Build and pack everything that a release publishes, in dist/release")
+            .arg(
+                Arg::new("architecture")
+                    .long("architecture")
+                    .value_parser(build::native::ARCHITECTURES)
+                    .action(ArgAction::Append)
+                    .default_values(build::native::ARCHITECTURES)
+                    .help("Only for this architecture; may be repeated"),
+            )
+            .arg(
+                Arg::new("sign")
+                    .long("sign")
+                    .value_name("KEY")
+                    .value_parser(value_parser!(PathBuf))
+                    .help("Sign SHA256SUMS with this secret key of minisign"),
+            ),
         Command::new("fuzz").about("Feed hostile bytes to the readers of policies, keys and replies").arg(
             Arg::new("seconds")
                 .long("seconds")
@@ -130,7 +150,13 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
     let consent = if flag("yes") { Consent::Given } else { Consent::NotGiven };
     match task {
         "setup" => {
-            let further = [(Part::Wrk, flag("bench")), (Part::Zig, flag("native"))];
+            let further = [
+                (Part::Wrk, flag("bench")),
+                (Part::Zig, flag("native")),
+                (Part::Release, flag("release")),
+                (Part::Emulator, flag("release")),
+                (Part::Docker, flag("compose")),
+            ];
             let further = further.into_iter().filter_map(|(part, wanted)| wanted.then_some(part));
             setup::run(&Part::ALL.iter().copied().chain(further).collect::<Vec<_>>(), consent)
         }
@@ -146,9 +172,15 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
             demo::Demo { port, once: flag("once"), native: flag("native") }.run(consent)
         }
         "check" => ci::check(),
+        "test" if flag("release") => test::release(consent),
         "test" => test::run(consent).map(drop),
         "ci" => ci::run(consent),
         "fuzz" => fuzz::run(arguments.get_one::<u32>("seconds").copied().context("no seconds")?),
+        "package" => {
+            let architectures = arguments.get_many("architecture").context("no architecture")?;
+            let sign = arguments.get_one("sign").cloned();
+            package::Package { architectures: architectures.cloned().collect(), sign }.run()
+        }
         "sanitize" => sanitize::run(),
         "versions" => {
             let text = |name| arguments.get_one::<String>(name).map(String::as_str);

@@ -6,6 +6,7 @@
 //! alone.
 
 use std::{
+    env::consts,
     io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -27,6 +28,9 @@ const FIRST: &[&str] = &[""];
 /// The packages of the second lane. All others run alone.
 const SECOND: &[&str] = &["crates/cli", "crates/control", "crates/operate", "crates/store"];
 
+/// The tests that install `dist/release`, which only [`release`] runs.
+const RELEASE: &str = "release/installed";
+
 /// The tests that run once for each form of the filter: end to end, and under faults.
 const BOTH_FORMS: [&str; 2] = ["e2e", "testing/chaos/short"];
 /// The variable that selects the form, and the form that is not the default.
@@ -37,7 +41,8 @@ pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
     setup::run(Part::ALL, consent)?;
     let built = build::tests()?;
     task::step("test: everything");
-    let binaries: Vec<Binary> = built.iter().filter_map(Binary::of).collect();
+    let binaries = built.iter().filter_map(Binary::of).filter(|binary| binary.name != RELEASE);
+    let binaries: Vec<Binary> = binaries.collect();
     let (first, rest): (Vec<_>, Vec<_>) = binaries.iter().partition(|binary| binary.is_in(FIRST));
     let (mut second, mut alone): (Vec<_>, Vec<_>) =
         rest.into_iter().partition(|binary| binary.is_in(SECOND));
@@ -61,6 +66,20 @@ pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
     }
     examples?;
     Ok(built)
+}
+
+/// Installs every artifact of `dist/release`, which `cargo xtask package` made, and tries it.
+pub fn release(consent: Consent) -> Result<()> {
+    let mut parts = vec![Part::Release, Part::Envoy, Part::Redis];
+    let name = format!("quotagate-{}-linux-aarch64.tar.gz", env!("CARGO_PKG_VERSION"));
+    let emulated = consts::ARCH != "aarch64" && paths::dist().join("release").join(name).is_file();
+    parts.extend(emulated.then_some(Part::Emulator));
+    setup::run(&parts, consent)?;
+    task::step("test: the release, installed");
+    // The features of the whole workspace, so that nothing is compiled again.
+    let mut cargo = task::cargo();
+    cargo.args(["test", "--workspace", "--locked", "--quiet", "--test", "installed"]);
+    task::visibly(&mut cargo)
 }
 
 /// A test binary.

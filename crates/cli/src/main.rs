@@ -2,13 +2,18 @@
 
 mod advise;
 mod check;
+mod health;
 mod operate;
 mod serve;
 mod standard;
 mod text;
 mod values;
 
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::LazyLock,
+};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -19,7 +24,7 @@ use standard::{error_line, print};
 
 /// Exact, global quotas for Envoy, shared in Redis or Redis Cluster.
 #[derive(Parser)]
-#[command(name = "quotagate", version)]
+#[command(name = "quotagate", version = VERSION.as_str())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -39,6 +44,8 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
+    /// Ask a running store whether it is healthy, for health checks
+    Health(health::Args),
     #[command(flatten)]
     Operate(operate::Operation),
     /// Print a script with which a shell completes these commands
@@ -46,7 +53,17 @@ enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Write a man page for each command
+    #[command(hide = true)]
+    Man {
+        /// An existing folder
+        folder: PathBuf,
+    },
 }
+
+/// The version, and the commit if the build names one.
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| version(env!("CARGO_PKG_VERSION"), option_env!("QUOTAGATE_COMMIT")));
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -67,8 +84,10 @@ fn main() -> ExitCode {
         Command::Schema { markdown } => {
             print(&if markdown { schema::page() } else { schema::text() })
         }
+        Command::Health(args) => health::run(&args),
         Command::Operate(operation) => Ok(operate::run(&operation)),
         Command::Completions { shell } => completions(shell),
+        Command::Man { folder } => man(&folder),
     };
     match done {
         Ok(status) => status,
@@ -80,6 +99,19 @@ fn completions(shell: Shell) -> Result<ExitCode, String> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "quotagate", &mut text);
     print(&String::from_utf8_lossy(&text))
+}
+
+fn man(folder: &Path) -> Result<ExitCode, String> {
+    clap_mangen::generate_to(Cli::command(), folder)
+        .map_err(|error| format!("cannot write man pages to {}: {error}", folder.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn version(number: &str, commit: Option<&str>) -> String {
+    match commit.filter(|commit| !commit.is_empty()) {
+        Some(commit) => format!("{number} ({commit})"),
+        None => number.to_owned(),
+    }
 }
 
 /// Writes one sentence about an error.
@@ -101,4 +133,29 @@ fn explanation(error: &clap::Error) -> String {
         _ => None,
     });
     meant.map_or_else(|| problem.to_owned(), |meant| format!("{problem}\nDid you mean {meant}?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_names_the_commit_if_the_build_does() {
+        assert_eq!(version("0.1.0", Some("abcdef123456")), "0.1.0 (abcdef123456)");
+        assert_eq!(version("0.1.0", None), "0.1.0");
+        assert_eq!(version("0.1.0", Some("")), "0.1.0");
+    }
+
+    #[test]
+    fn every_command_has_a_man_page() {
+        let folder = tempfile::tempdir().unwrap();
+        man(folder.path()).unwrap();
+        let page = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert!(page("quotagate.1").contains("quotagate\\-serve(1)"), "{}", page("quotagate.1"));
+        assert!(page("quotagate-serve.1").contains("QUOTAGATE_STORE"));
+        assert!(page("quotagate-dial-set.1").contains(r"\-\-quota"));
+        assert!(!folder.path().join("quotagate-man.1").exists(), "it is for packagers");
+        let error = man(&folder.path().join("absent")).unwrap_err();
+        assert!(error.contains("absent"), "{error}");
+    }
 }

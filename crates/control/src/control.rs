@@ -37,7 +37,7 @@ impl Hooks for Control {
             }
             Event::Undone(grants) => self.metrics.undone(grants),
             Event::Answered { status, took } => self.metrics.call(status, took),
-            Event::Invalid(_) | Event::Refunded(_) | Event::Charged(_) | Event::Settled(..) => {}
+            Event::Invalid(_) | Event::Refunded(_) | Event::Charged(_) | Event::Reserved(..) => {}
         }
         self.operate.observe(event);
     }

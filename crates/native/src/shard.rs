@@ -137,7 +137,7 @@ impl Shard {
             let earlier = if core.redirects.is_empty() {
                 None
             } else {
-                mark(host).and_then(|mark| core.redirects.take(&mark))
+                redirect_id(host).and_then(|id| core.redirects.take(&id))
             };
             if config.marks {
                 host.remove_mark();
@@ -240,10 +240,10 @@ impl Shard {
     /// Keeps the admission of a stream that ends with an internal redirect. Envoy keeps the
     /// request's id for the stream that follows.
     pub fn redirect(self: &Arc<Self>, host: &Host<'_>, admission: Admission) {
-        let mark = mark(host);
+        let id = redirect_id(host);
         self.with(|core, now| {
-            let refunds = match mark {
-                Some(mark) => core.redirects.keep(mark, admission),
+            let refunds = match id {
+                Some(id) => core.redirects.keep(id, admission),
                 // The request counts again.
                 None => admission.into_held(),
             };
@@ -517,7 +517,7 @@ fn uncounted(config: &Config) -> Decision {
 }
 
 /// What a request and its internal redirect have in common.
-fn mark(host: &Host<'_>) -> Option<Vec<u8>> {
+fn redirect_id(host: &Host<'_>) -> Option<Vec<u8>> {
     host.request_header("x-request-id")
 }
 

@@ -120,7 +120,7 @@ impl Hooks for Operate {
             Event::Invalid(key) => self.watch.invalid(key),
             Event::Refunded(refund) => self.watch.refunded(&refund.key, refund.units),
             Event::Charged(charge) => self.watch.charged(&charge.key, charge.units),
-            Event::Settled(ask, settled) => self.watch.settled(ask, settled),
+            Event::Reserved(ask, reserved) => self.watch.reserved(ask, reserved),
             Event::Answered { took, .. } => self.watch.calls.add(took),
             Event::Received { .. } | Event::Undone(_) => {}
         }

@@ -24,7 +24,7 @@ use prometheus_client::registry::Registry;
 use quotagate_quota::protocol::dials::{ALL_POLICIES, MAX_REFUSALS, MAX_REPORTED_KEY, Report};
 
 use quotagate_store::key::{is_domain, is_policy};
-use quotagate_store::store::{CheckedReservation, Settled};
+use quotagate_store::store::{CheckedReservation, Reserved};
 
 use self::builds::Builds;
 pub use self::calls::{Calls, Totals};
@@ -70,10 +70,10 @@ impl Watch {
     }
 
     /// Records the outcome of a reservation.
-    pub fn settled(&self, ask: &CheckedReservation, settled: &Settled) {
+    pub fn reserved(&self, ask: &CheckedReservation, reserved: &Reserved) {
         let Some((metrics, partition)) = self.metrics_of(&ask.key) else { return };
-        metrics.settled(ask, settled);
-        let Ok(grant) = settled else { return };
+        metrics.reserved(ask, reserved);
+        let Ok(grant) = reserved else { return };
         // A reservation does not say how many requests wait for it. If it is not granted in full,
         // at least one of them is refused, except in shadow mode.
         if grant.granted < ask.want && !ask.shadow {

@@ -2,7 +2,7 @@
 //! again as another stream.
 //!
 //! The filter keeps the admission of the first stream for the second, so that each policy counts
-//! the request once. The host finds the first stream again by a mark of type `K`.
+//! the request once. The host finds the first stream again by an id of type `K`.
 
 use std::collections::VecDeque;
 
@@ -25,15 +25,15 @@ impl<K> Default for Redirects<K> {
 impl<K: PartialEq> Redirects<K> {
     /// Keeps the admission of a stream that ends with a redirect. Returns the units of the oldest
     /// admission if there was no room: [refund](crate::worker::Worker::refund) them.
-    pub fn keep(&mut self, mark: K, admission: Admission) -> Vec<Held> {
+    pub fn keep(&mut self, id: K, admission: Admission) -> Vec<Held> {
         let oldest = if self.0.len() < MAX { None } else { self.0.pop_front() };
-        self.0.push_back((mark, admission));
+        self.0.push_back((id, admission));
         oldest.map(|(_, admission)| admission.into_held()).unwrap_or_default()
     }
 
-    /// Takes the admission of the request that has this mark.
-    pub fn take(&mut self, mark: &K) -> Option<Admission> {
-        let index = self.0.iter().position(|(known, _)| known == mark)?;
+    /// Takes the admission of the request that has this id.
+    pub fn take(&mut self, id: &K) -> Option<Admission> {
+        let index = self.0.iter().position(|(known, _)| known == id)?;
         self.0.remove(index).map(|(_, admission)| admission)
     }
 

@@ -16,10 +16,10 @@ use crate::window::known;
 pub const SECOND_LOOK: Duration = Duration::from_millis(5);
 
 /// The outcome of one reservation.
-pub type Settled = Result<Grant, StoreError>;
+pub type Reserved = Result<Grant, StoreError>;
 
 /// A callback that gets the index of a reservation in its batch, and the outcome.
-pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
+pub type OnReserved<'a> = dyn Fn(usize, Reserved) + Sync + 'a;
 
 /// Where counters are kept.
 ///
@@ -85,26 +85,30 @@ pub type Settle<'a> = dyn Fn(usize, Settled) + Sync + 'a;
 /// # }
 /// ```
 pub trait Store: Send + Sync + 'static {
-    /// Carries out the refunds and charges of `batch`, then its reservations. Calls `settle` once
-    /// for each reservation, as soon as its outcome is known: one that hangs delays no other.
+    /// Carries out the refunds and charges of `batch`, then its reservations. Calls `on_reserved`
+    /// once for each reservation, as soon as its outcome is known: one that hangs delays no other.
     ///
     /// Refunds and charges are sent even after the deadline; no reservation is. Run the future to
     /// its end: a reservation that was sent and whose grant nobody reads stays taken until its
     /// window ends.
-    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()>;
+    fn carry_out<'a>(
+        &'a self,
+        batch: &'a Batch,
+        on_reserved: &'a OnReserved<'a>,
+    ) -> BoxFuture<'a, ()>;
 
     /// Carries out `batch` and waits for all of it. The outcomes have the order of the
     /// reservations.
-    fn reserve<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Vec<Settled>> {
+    fn reserve<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Vec<Reserved>> {
         async move {
             let outcomes = Mutex::new(vec![None; batch.reservations.len()]);
-            let settle = |index: usize, outcome: Settled| {
+            let on_reserved = |index: usize, outcome: Reserved| {
                 let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(settled) = outcomes.get_mut(index) {
-                    *settled = Some(outcome);
+                if let Some(reserved) = outcomes.get_mut(index) {
+                    *reserved = Some(outcome);
                 }
             };
-            self.carry_out(batch, &settle).await;
+            self.carry_out(batch, &on_reserved).await;
             let left_out = || Err(StoreError::Refused("left out by the backend".to_owned()));
             let outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
             outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(left_out)).collect()

@@ -42,7 +42,7 @@ fn store_runs_without_capabilities_and_is_probed_on_its_ports() {
             "QUOTAGATE_ADMIN_TOKEN_FILE" => {
                 let (mount, volume) = (&container["volumeMounts"][0], &pod["volumes"][0]);
                 assert_eq!(mount["name"], volume["name"]);
-                let file = &volume["secret"]["items"][0]["path"];
+                let file = &volume["projected"]["sources"][0]["secret"]["items"][0]["path"];
                 let [folder, file] = [&mount["mountPath"], file].map(|part| part.as_str().unwrap());
                 assert_eq!(variable["value"], format!("{folder}/{file}"));
             }
@@ -56,8 +56,18 @@ fn store_runs_without_capabilities_and_is_probed_on_its_ports() {
         "every pod can reach the admin address"
     );
     let service = document("istio/store.yaml", "Service");
-    assert_eq!(service["spec"]["selector"], deployment["spec"]["template"]["metadata"]["labels"]);
+    let selector = service["spec"]["selector"].as_object().unwrap();
+    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+    assert!(!selector.is_empty());
+    assert!(selector.iter().all(|(name, value)| labels[name] == *value), "{selector:?} {labels}");
     assert_eq!(service["spec"]["selector"], deployment["spec"]["selector"]["matchLabels"]);
+    for (kind, pointer) in [
+        ("PodDisruptionBudget", "/spec/selector/matchLabels"),
+        ("AuthorizationPolicy", "/spec/selector/matchLabels"),
+    ] {
+        let found = document("istio/store.yaml", kind);
+        assert_eq!(found.pointer(pointer), Some(&service["spec"]["selector"]), "{kind}");
+    }
     let [name, namespace] =
         ["name", "namespace"].map(|field| service["metadata"][field].as_str().unwrap());
     let host = format!("{name}.{namespace}.svc.cluster.local");

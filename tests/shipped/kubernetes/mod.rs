@@ -1,10 +1,11 @@
-//! The documents for Istio and Envoy Gateway: the APIs know every field, and the parts for Envoy
-//! and the filter work in Envoy. No cluster runs here, and the files say so.
+//! The Helm chart, and the documents for Istio and Envoy Gateway that are rendered from it: the
+//! APIs know every field, and the parts for Envoy and the filter work in Envoy. No cluster runs
+//! here, and the files say so.
 
+mod chart;
 mod deployment;
-mod fields;
-mod gateway_api;
 mod in_envoy;
+mod schemas;
 
 use std::{fs, path::PathBuf};
 
@@ -30,6 +31,16 @@ pub fn files() -> Vec<PathBuf> {
 pub fn document(file: &str, kind: &str) -> Value {
     let documents = yaml::read_all(&paths::root().join("envoy").join(file)).unwrap();
     documents.into_iter().find(|document| document["kind"] == kind).unwrap()
+}
+
+#[test]
+fn published_schemas_know_every_field_of_the_files() {
+    for file in files() {
+        for document in yaml::read_all(&file).unwrap() {
+            let found = schemas::faults(&document);
+            assert_eq!(found, Vec::<String>::new(), "{}", file.display());
+        }
+    }
 }
 
 #[test]

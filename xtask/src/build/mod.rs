@@ -1,11 +1,17 @@
 //! `cargo xtask build`: what people deploy, and the faster builds for tests and the demo.
 
 mod artifacts;
+mod command;
+pub mod commit;
 mod exports;
 mod library;
 pub mod native;
 
-use std::{env, fs, path::Path};
+use std::{
+    env::{self, consts},
+    fs,
+    path::Path,
+};
 
 use anyhow::{Context, Result};
 use quotagate_workspace::{paths, task};
@@ -28,15 +34,24 @@ pub fn release() -> Result<()> {
     let dist = paths::dist();
     filters(&dist)?;
     native::release()?;
-    task::step("build: the store and the commands");
-    let built = artifacts::build(task::cargo().args([
-        "build",
-        "--locked",
-        "--package",
-        "quotagate-cli",
-        "--release",
-    ]))?;
-    place(executable(&built, "quotagate")?, &dist.join(paths::COMMAND))
+    command::release(&dist.join(paths::COMMAND))
+}
+
+/// Builds what a release publishes: `ARCHITECTURE/quotagate` (static),
+/// `ARCHITECTURE/libquotagate.so` and `wasm/*.wasm`. The command of this machine's architecture is
+/// always there, because it writes the man pages.
+pub fn deployed(folder: &Path, architectures: &[String]) -> Result<()> {
+    filters(&folder.join("wasm"))?;
+    for architecture in architectures {
+        let folder = folder.join(architecture);
+        native::for_old_systems(architecture, &folder.join(paths::MODULE))?;
+        command::for_every_system(architecture, &folder.join(paths::COMMAND))?;
+    }
+    if !architectures.iter().any(|architecture| architecture == consts::ARCH) {
+        let file = folder.join(consts::ARCH).join(paths::COMMAND);
+        command::for_every_system(consts::ARCH, &file)?;
+    }
+    Ok(())
 }
 
 /// Builds everything that the tests run, and the tests. The Wasm filter is the deployed one. The

@@ -5,7 +5,7 @@
 
 use std::{env::consts, path::Path, process::Command};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use quotagate_workspace::{paths, task};
 
 use super::{
@@ -50,12 +50,15 @@ pub fn release() -> Result<()> {
 /// # Errors
 /// When `cargo-zigbuild` is missing, or the build fails.
 pub fn for_architecture(architecture: &str) -> Result<()> {
-    let Some(zig) = setup::zig()? else {
-        bail!(
-            "another architecture needs cargo-zigbuild and zig: run `cargo xtask setup --native`"
-        );
-    };
-    linked_by(&zig, architecture, &paths::dist().join(architecture).join(paths::MODULE))
+    for_old_systems(architecture, &paths::dist().join(architecture).join(paths::MODULE))
+}
+
+/// Builds the module for an architecture and the oldest glibc that it supports.
+///
+/// # Errors
+/// When `cargo-zigbuild` is missing, or the build fails.
+pub fn for_old_systems(architecture: &str, file: &Path) -> Result<()> {
+    linked_by(&setup::zig()?.context(setup::NO_ZIG)?, architecture, file)
 }
 
 /// Places the module that an earlier build made, such as that of the tests.

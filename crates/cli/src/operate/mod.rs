@@ -13,6 +13,8 @@ mod session;
 
 use std::process::ExitCode;
 
+pub(crate) use client::AdminAddr;
+
 use change::{dial, overrides, reset};
 use look::{domains, history, top, usage};
 

@@ -4,6 +4,7 @@
 
 mod advise;
 mod check;
+mod health;
 mod operate;
 mod ports;
 mod readiness;

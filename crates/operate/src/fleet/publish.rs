@@ -147,7 +147,7 @@ mod tests {
         });
         let grant =
             Grant { window_s: 0, granted: 1, used: 1, quota: 10, reset_ms: 60_000, window: 7 };
-        watch.settled(&ask.unwrap(), &Ok(grant));
+        watch.reserved(&ask.unwrap(), &Ok(grant));
         watch.calls.add(Duration::from_millis(1));
     }
 

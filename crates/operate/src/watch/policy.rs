@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use quotagate_quota::protocol::dials::PolicyReport;
 
-use quotagate_store::store::{CheckedReservation, Settled};
+use quotagate_store::store::{CheckedReservation, Reserved};
 
 use super::picture::Series;
 use crate::millis;
@@ -188,8 +188,8 @@ impl Step {
 
 impl PolicyMetrics {
     /// Counts the outcome of a reservation.
-    pub fn settled(&self, ask: &CheckedReservation, settled: &Settled) {
-        match settled {
+    pub fn reserved(&self, ask: &CheckedReservation, reserved: &Reserved) {
+        match reserved {
             Ok(grant) => {
                 let outcome = match grant.granted {
                     0 if ask.want == 0 => &self.no_spare,

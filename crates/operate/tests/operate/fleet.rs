@@ -20,7 +20,7 @@ use crate::operators::report;
 async fn count(operate: &Operate, store: &Arc<dyn Store>, ask: Reservation) {
     let grant = one(&**store, &ask).await;
     let ask = CheckedReservation::new(ask).unwrap();
-    operate.observe(Event::Settled(&ask, &Ok(grant)));
+    operate.observe(Event::Reserved(&ask, &Ok(grant)));
 }
 
 /// Lets a process work for a moment, in which it publishes once.

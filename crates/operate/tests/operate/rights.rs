@@ -57,7 +57,7 @@ async fn operate_all(store: &Arc<dyn Store>) -> Vec<String> {
     let counted = take("jwt.sub=a", 9, 1);
     let grant = one(&**store, &counted).await;
     let counted = CheckedReservation::new(counted).unwrap();
-    operate.observe(Event::Settled(&counted, &Ok(grant)));
+    operate.observe(Event::Reserved(&counted, &Ok(grant)));
     timeout(Duration::from_millis(500), operate.run()).await.unwrap_err();
     let others = operate.fleet.look().await.top(Wanted::default(), 9).incomplete;
     let failed = [

@@ -8,7 +8,7 @@ use quotagate_quota::protocol::Adjustment;
 use quotagate_store::control::{
     Change, ControlStore, FoundKeys, HashName, Key, KeyState, Reply, Snapshot, Upsert,
 };
-use quotagate_store::store::{Batch, Health, Settle, Store, StoreError};
+use quotagate_store::store::{Batch, Health, OnReserved, Store, StoreError};
 
 /// A step that a change takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +30,12 @@ pub struct Slow {
 }
 
 impl Store for Slow {
-    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
-        self.inner.carry_out(batch, settle)
+    fn carry_out<'a>(
+        &'a self,
+        batch: &'a Batch,
+        on_reserved: &'a OnReserved<'a>,
+    ) -> BoxFuture<'a, ()> {
+        self.inner.carry_out(batch, on_reserved)
     }
 
     fn refund<'a>(&'a self, returns: &'a [Adjustment]) -> BoxFuture<'a, ()> {

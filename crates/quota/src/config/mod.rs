@@ -24,6 +24,7 @@ mod template;
 mod time;
 mod warnings;
 
+pub use crate::request::index::MAX_POLICIES;
 pub use access_log::LogField;
 pub use denied::Denied;
 pub use dialed::Dialed;
@@ -95,8 +96,6 @@ pub struct Config {
     warnings: Box<[Fault]>,
 }
 
-/// The most policies of a configuration.
-pub const MAX_POLICIES: usize = 1024;
 /// The most identities of a configuration.
 pub const MAX_IDENTITIES: usize = 64;
 /// The most entries of a policy's `partition_by`.

@@ -398,7 +398,11 @@ impl Exchange {
                 worker.cancel(*ticket, now);
                 abandon(earlier.take(), worker, now);
             }
-            Phase::Reading(reading) => abandon(reading.earlier.take(), worker, now),
+            Phase::Reading(reading) => {
+                abandon(reading.earlier.take(), worker, now);
+                // A timer that is still due finds nothing to submit.
+                self.phase = Phase::Uncounted;
+            }
             Phase::Unreached(held) => worker.refund(std::mem::take(held), now),
             Phase::Uncounted | Phase::Decided(_) => {}
         }

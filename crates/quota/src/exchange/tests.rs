@@ -241,6 +241,18 @@ fn reserved(body: &[u8], size: usize, late: bool) -> u64 {
 }
 
 #[test]
+fn request_that_ends_while_its_body_is_read_asks_the_store_for_nothing() {
+    let mut worker = worker("");
+    let mut exchange = Exchange::default();
+    let evaluation = evaluation(&worker, &[0]);
+    assert_eq!(exchange.arrive((), evaluation, None, &mut worker, at(0)), Arrival::Reading);
+    exchange.end(&(), &mut worker, at(0));
+    assert!(exchange.request_body_late((), &mut worker, at(1)).is_none(), "its timer was due");
+    assert!(exchange.request_body((), b"", true, &mut worker, at(1)).is_none());
+    assert!(worker.next_call(at(1)).is_none());
+}
+
+#[test]
 fn body_of_a_request_says_what_to_reserve() {
     for (body, expected) in [
         (r#"{"model": "m", "max_tokens": 7}"#, 7),

@@ -8,10 +8,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::MAX_POLICIES;
 use crate::request::facts::Facts;
 use crate::request::matching::{HostPattern, Matcher, PathPattern};
 use crate::request::path;
+
+/// The most policies of a configuration.
+pub const MAX_POLICIES: usize = 1024;
 
 /// The index of all policies of a configuration.
 #[derive(Debug)]

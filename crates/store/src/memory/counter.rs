@@ -5,7 +5,7 @@ use std::time::Duration;
 use quotagate_quota::protocol::{Grant, MAX_UNITS};
 
 use crate::sliding::Slices;
-use crate::store::{CheckedReservation, Settled, StoreError};
+use crate::store::{CheckedReservation, Reserved, StoreError};
 use crate::window::{CounterId, Position};
 
 /// A counter of one window, or the slices of a sliding window.
@@ -43,7 +43,7 @@ impl Counter {
     }
 
     /// Grants units at `position`.
-    pub fn reserve(&mut self, position: &Position, demand: &Demand<'_>) -> Settled {
+    pub fn reserve(&mut self, position: &Position, demand: &Demand<'_>) -> Reserved {
         let Demand { reservation, quota, now } = *demand;
         let share = |used| share(reservation, quota, used);
         let (granted, used, reset_ms) = match (&mut self.count, position.id) {

@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::control::OperatorState;
 use self::counter::{Counter, Demand};
 use crate::control::ControlStore;
-use crate::store::{Batch, CheckedReservation, Health, Settle, Settled, Store, StoreError};
+use crate::store::{Batch, CheckedReservation, Health, OnReserved, Reserved, Store, StoreError};
 use crate::window::Position;
 
 /// Parts of the map, each behind a lock of its own.
@@ -116,7 +116,7 @@ impl Memory {
         lock(self.shards.others.get(index).unwrap_or(&self.shards.last))
     }
 
-    fn reserve_one(&self, reservation: &CheckedReservation) -> Settled {
+    fn reserve_one(&self, reservation: &CheckedReservation) -> Reserved {
         let now = (self.clock)();
         let position = Position::at(reservation.window(), now);
         let quota = self.operators.quota(&reservation.key, reservation.quota, now);
@@ -211,12 +211,19 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 }
 
 impl Store for Memory {
-    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
+    fn carry_out<'a>(
+        &'a self,
+        batch: &'a Batch,
+        on_reserved: &'a OnReserved<'a>,
+    ) -> BoxFuture<'a, ()> {
         let late = Instant::now() >= batch.deadline;
         batch.refunds.iter().for_each(|refund| self.refund_one(refund));
         batch.charges.iter().for_each(|charge| self.charge_one(charge));
         for (index, reservation) in batch.reservations.iter().enumerate() {
-            settle(index, if late { Err(StoreError::Late) } else { self.reserve_one(reservation) });
+            on_reserved(
+                index,
+                if late { Err(StoreError::Late) } else { self.reserve_one(reservation) },
+            );
         }
         ready(()).boxed()
     }

@@ -15,7 +15,7 @@ use super::node::{Link, Node, Target, Topology, silence_limit};
 use crate::address::HostPort;
 use crate::control::ControlStore;
 use crate::login::Login;
-use crate::store::{Batch, Health, Settle, Store, StoreError};
+use crate::store::{Batch, Health, OnReserved, Store, StoreError};
 
 /// The backends `redis:`, `redis-cluster:` and `redis-sentinel:`.
 pub struct Redis {
@@ -157,8 +157,12 @@ fn install_tls() {
 }
 
 impl Store for Redis {
-    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
-        self.count_batch(batch, settle).boxed()
+    fn carry_out<'a>(
+        &'a self,
+        batch: &'a Batch,
+        on_reserved: &'a OnReserved<'a>,
+    ) -> BoxFuture<'a, ()> {
+        self.count_batch(batch, on_reserved).boxed()
     }
 
     fn refund<'a>(&'a self, refunds: &'a [Adjustment]) -> BoxFuture<'a, ()> {

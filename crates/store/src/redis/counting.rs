@@ -15,7 +15,7 @@ use super::script::{
     Answer, Call, Form, MAX_OPERATIONS, Operation, OverrideSource, Rejection, lacks_rights,
     override_key, refuses_all, unexpected,
 };
-use crate::store::{Batch, Settle, Settled, StoreError};
+use crate::store::{Batch, OnReserved, Reserved, StoreError};
 
 /// The longest wait for a connection to refund units.
 const REFUND: Duration = Duration::from_secs(1);
@@ -25,10 +25,11 @@ type Group<'a> = (Arc<Node>, Vec<Operation<'a>>);
 
 impl Redis {
     /// Carries out a batch: [`Store::carry_out`](crate::store::Store::carry_out).
-    pub(super) async fn count_batch(&self, batch: &Batch, settle: &Settle<'_>) {
+    pub(super) async fn count_batch(&self, batch: &Batch, on_reserved: &OnReserved<'_>) {
         let late = Instant::now() >= batch.deadline;
         if late {
-            (0..batch.reservations.len()).for_each(|index| settle(index, Err(StoreError::Late)));
+            (0..batch.reservations.len())
+                .for_each(|index| on_reserved(index, Err(StoreError::Late)));
         }
         let reservations = batch.reservations.iter().enumerate().filter(|_| !late);
         let reserve =
@@ -37,7 +38,7 @@ impl Redis {
             self.group(adjustments(&batch.refunds, &batch.charges).chain(reserve));
         for operation in &unroutable {
             if let Operation::Reserve { index, .. } = *operation {
-                settle(index, Err(no_primary()));
+                on_reserved(index, Err(no_primary()));
             }
         }
         if !unroutable.is_empty() {
@@ -46,7 +47,7 @@ impl Redis {
         // Concurrently, so that a slow server delays no other.
         let nodes = groups
             .iter()
-            .map(|(node, group)| self.count_group(node, group, batch.deadline, settle));
+            .map(|(node, group)| self.count_group(node, group, batch.deadline, on_reserved));
         join_all(nodes).await;
     }
 
@@ -82,22 +83,22 @@ impl Redis {
         node: &Arc<Node>,
         group: &[Operation<'_>],
         deadline: Instant,
-        settle: &Settle<'_>,
+        on_reserved: &OnReserved<'_>,
     ) {
         let answers = self.send_group(node, group, deadline).await;
         let mut retries = Vec::new();
         for (operation, answer) in group.iter().zip(answers) {
             let Operation::Reserve { index, .. } = *operation else { continue };
             match answer {
-                Answer::Granted(grant) => settle(index, Ok(grant)),
+                Answer::Granted(grant) => on_reserved(index, Ok(grant)),
                 Answer::Failed(error) => {
                     if error.is_outage() {
                         self.reread_map();
                     }
-                    settle(index, Err(error));
+                    on_reserved(index, Err(error));
                 }
                 answer => retries.push(async move {
-                    settle(index, self.reserve_again(node, operation, answer, deadline).await);
+                    on_reserved(index, self.reserve_again(node, operation, answer, deadline).await);
                 }),
             }
         }
@@ -194,7 +195,7 @@ impl Redis {
         operation: &Operation<'_>,
         proof: Answer,
         deadline: Instant,
-    ) -> Settled {
+    ) -> Reserved {
         let (mut router, mut route) =
             Router::sent_to(self, operation.key(), node, Urgency::Call, deadline);
         // The window ended once; the override was read without the script.
@@ -313,9 +314,9 @@ mod tests {
         for used in [4, 8] {
             node.observe(Duration::from_secs(1));
             let commands = store.commands.get();
-            let settled = store.reserve(&batch).await;
+            let reserved = store.reserve(&batch).await;
             assert_eq!(store.commands.get() - commands, 3, "once together, then each alone");
-            assert_eq!(settled.iter().map(|s| s.as_ref().unwrap().used).max(), Some(used));
+            assert_eq!(reserved.iter().map(|s| s.as_ref().unwrap().used).max(), Some(used));
             assert!(node.now() > Duration::from_secs(1_000_000), "the clock was learned");
         }
         assert_eq!(

@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use quotagate_quota::protocol::Adjustment;
 use quotagate_quota::protocol::dials::DialsReply;
 
-use crate::store::{CheckedReservation, Settled};
+use crate::store::{CheckedReservation, Reserved};
 
 /// Watches calls, and knows what operators have changed. `()` watches nothing and knows no change.
 pub trait Hooks: Send + Sync + 'static {
@@ -47,7 +47,7 @@ pub enum Event<'a> {
     /// A charge will be carried out.
     Charged(&'a Adjustment),
     /// A reservation was carried out, or failed.
-    Settled(&'a CheckedReservation, &'a Settled),
+    Reserved(&'a CheckedReservation, &'a Reserved),
     /// So many grants are refunded, because no caller waits for them any more.
     Undone(usize),
     /// A call of `/v1/reserve` was answered.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use quotagate_quota::protocol::Reservation;
-use quotagate_store::store::{Batch, Settled, Store, StoreError};
+use quotagate_store::store::{Batch, Reserved, Store, StoreError};
 use quotagate_support::cluster::{Cluster, SlotMove};
 use serde_json::{Value, json};
 
@@ -146,20 +146,20 @@ async fn hanging_primary_does_not_delay_the_others() {
     };
     let expected: Vec<bool> = asks.iter().map(|ask| !hung(&cluster, ask)).collect();
     cluster.freeze_node(0).unwrap();
-    let settled = std::sync::Mutex::new(vec![None; asks.len()]);
+    let reserved = std::sync::Mutex::new(vec![None; asks.len()]);
     let work = batch(vec![], asks);
-    let settle = |at: usize, outcome| settled.lock().unwrap()[at] = Some(outcome);
-    let mut carried_out = store.carry_out(&work, &settle);
+    let on_reserved = |at: usize, outcome| reserved.lock().unwrap()[at] = Some(outcome);
+    let mut carried_out = store.carry_out(&work, &on_reserved);
     // The frozen node never answers. The others answer within this time, long before the store
     // gives up on the frozen one.
     let waited = tokio::time::timeout(Duration::from_millis(500), &mut carried_out).await;
     assert!(waited.is_err(), "the frozen node's items must still be pending");
     let served: Vec<bool> =
-        settled.lock().unwrap().iter().map(|s| matches!(s, Some(Ok(_)))).collect();
+        reserved.lock().unwrap().iter().map(|s| matches!(s, Some(Ok(_)))).collect();
     assert_eq!(served, expected);
     assert!(expected.contains(&true) && expected.contains(&false));
     carried_out.await;
-    assert!(settled.lock().unwrap().iter().all(Option::is_some), "all items must be settled");
+    assert!(reserved.lock().unwrap().iter().all(Option::is_some), "all items must have an outcome");
     cluster.thaw_node(0).unwrap();
 }
 
@@ -200,7 +200,7 @@ fn granted(reply: &(StatusCode, Value)) -> Option<Vec<bool>> {
     Some(grants.iter().map(|grant| grant["granted"] == 1).collect())
 }
 
-async fn within_200_ms(store: &dyn Store, ask: &Reservation) -> Settled {
+async fn within_200_ms(store: &dyn Store, ask: &Reservation) -> Reserved {
     let deadline = Instant::now() + Duration::from_millis(200);
     store.reserve(&Batch { deadline, ..batch(vec![], vec![ask.clone()]) }).await.remove(0)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use quotagate_quota::protocol::{Adjustment, Grant, Kind, MAX_WINDOW_S, Reservation, Window};
 use quotagate_store::control::Key;
-use quotagate_store::store::{Batch, CheckedReservation, Settled, Store};
+use quotagate_store::store::{Batch, CheckedReservation, Reserved, Store};
 use quotagate_store::window::Position;
 use quotagate_support::process::Process;
 use quotagate_support::redis::Redis;
@@ -59,7 +59,7 @@ pub fn batch(returns: Vec<Adjustment>, reservations: Vec<Reservation>) -> Batch 
     }
 }
 
-pub async fn try_one(store: &dyn Store, reservation: &Reservation) -> Settled {
+pub async fn try_one(store: &dyn Store, reservation: &Reservation) -> Reserved {
     store.reserve(&batch(vec![], vec![reservation.clone()])).await.remove(0)
 }
 

@@ -136,8 +136,8 @@ async fn ignores_refunds_without_a_counter(store: &dyn Store) {
 async fn carries_out_refunds_first(store: &dyn Store) {
     let ask = take("order", 5, 5);
     let grant = one(store, &ask).await;
-    let settled = store.reserve(&batch(vec![back(&ask, grant, 4)], vec![ask])).await;
-    assert_eq!(settled[0].as_ref().unwrap().granted, 4);
+    let reserved = store.reserve(&batch(vec![back(&ask, grant, 4)], vec![ask])).await;
+    assert_eq!(reserved[0].as_ref().unwrap().granted, 4);
 }
 
 async fn counts_refused_units_with_count_denied(store: &dyn Store) {

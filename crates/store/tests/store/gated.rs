@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use quotagate_quota::protocol::Adjustment;
 use quotagate_store::control::ControlStore;
 use quotagate_store::memory::{Memory, steady_clock};
-use quotagate_store::store::{Batch, Health, Settle, Store};
+use quotagate_store::store::{Batch, Health, OnReserved, Store};
 use tokio::sync::Semaphore;
 
 use crate::common::{one, take, until};
@@ -52,17 +52,21 @@ impl Gated {
 }
 
 impl Store for Gated {
-    fn carry_out<'a>(&'a self, batch: &'a Batch, settle: &'a Settle<'a>) -> BoxFuture<'a, ()> {
+    fn carry_out<'a>(
+        &'a self,
+        batch: &'a Batch,
+        on_reserved: &'a OnReserved<'a>,
+    ) -> BoxFuture<'a, ()> {
         async move {
-            let settled = self.memory.reserve(batch).await;
+            let reserved = self.memory.reserve(batch).await;
             self.entered.fetch_add(1, SeqCst);
             // The gate delays all items except those marked as quick.
             let quick = |at: &usize| batch.reservations[*at].key.contains(":quick:");
-            (0..settled.len()).filter(quick).for_each(|at| settle(at, settled[at].clone()));
+            (0..reserved.len()).filter(quick).for_each(|at| on_reserved(at, reserved[at].clone()));
             self.gate.acquire().await.unwrap().forget();
-            (0..settled.len())
+            (0..reserved.len())
                 .filter(|at| !quick(at))
-                .for_each(|at| settle(at, settled[at].clone()));
+                .for_each(|at| on_reserved(at, reserved[at].clone()));
         }
         .boxed()
     }

@@ -90,7 +90,7 @@ fn memory_and_redis_agree_while_the_clock_jumps() {
             let there: Vec<Grant> = runtime
                 .block_on(store.reserve(&both))
                 .into_iter()
-                .map(|settled| settled.unwrap())
+                .map(|reserved| reserved.unwrap())
                 .collect();
             let long = Fixed::new(LONG, 0).unwrap();
             let end = Duration::from_secs(long.start_of(there[0].window + 1));

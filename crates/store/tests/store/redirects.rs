@@ -38,8 +38,9 @@ async fn held_units_are_refunded_once_after_their_slot_moved() {
         (used(&*store, &ask, held).await == "7").then_some(())
     })
     .await;
-    let settled = store.reserve(&batch(vec![back(&ask, held, 3)], vec![take("held", 10, 9)])).await;
-    let grant = settled[0].as_ref().unwrap();
+    let reserved =
+        store.reserve(&batch(vec![back(&ask, held, 3)], vec![take("held", 10, 9)])).await;
+    let grant = reserved[0].as_ref().unwrap();
     assert_eq!(
         (grant.granted, grant.used),
         (6, 10),

@@ -86,10 +86,10 @@ async fn counter_that_is_not_a_number_fails_alone() {
         text(&redis, &[spoiled[0], &key, spoiled[1]]);
         let asks = vec![take("sound", 99, 1), take("broken", 99, 1), take("sound", 99, 1)];
         let returns = vec![back(&take("broken", 99, 1), grant, 1)];
-        let settled = store.reserve(&crate::common::batch(returns, asks)).await;
-        assert!(matches!(&settled[1], Err(StoreError::Refused(_))), "{spoiled:?}: {settled:?}");
+        let reserved = store.reserve(&crate::common::batch(returns, asks)).await;
+        assert!(matches!(&reserved[1], Err(StoreError::Refused(_))), "{spoiled:?}: {reserved:?}");
         assert_eq!(
-            (settled[0].as_ref().unwrap().granted, settled[2].as_ref().unwrap().granted),
+            (reserved[0].as_ref().unwrap().granted, reserved[2].as_ref().unwrap().granted),
             (1, 1)
         );
     }
@@ -232,9 +232,9 @@ async fn frozen_redis_blocks_no_call_forever() {
     let mut redis = Redis::start().unwrap();
     let store = open(&redis.url()).await;
     redis.freeze().unwrap();
-    let settled =
+    let reserved =
         tokio::time::timeout(Duration::from_secs(2), try_one(&*store, &take("ice", 9, 1))).await;
-    assert!(settled.unwrap().unwrap_err().is_outage());
+    assert!(reserved.unwrap().unwrap_err().is_outage());
     redis.thaw().unwrap();
     until("it serves", Duration::from_secs(2), async || {
         try_one(&*store, &take("ice", 9, 1)).await.ok()

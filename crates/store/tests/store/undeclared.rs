@@ -86,10 +86,10 @@ async fn reservation_takes_one_command_when_undeclared_keys_cannot_be_read() {
     assert_eq!(grant.used, 2);
     assert_eq!(commands.load(SeqCst), 1, "commands for one reservation");
     let asks = (0..10).map(|n| take(&format!("strict{n}"), 9, 1)).collect();
-    let settled = store.reserve(&batch(vec![back(&ask, grant, 1)], asks)).await;
+    let reserved = store.reserve(&batch(vec![back(&ask, grant, 1)], asks)).await;
     assert!(
-        settled.iter().all(|grant| grant.as_ref().is_ok_and(|grant| grant.used == 1)),
-        "{settled:?}"
+        reserved.iter().all(|grant| grant.as_ref().is_ok_and(|grant| grant.used == 1)),
+        "{reserved:?}"
     );
     assert_eq!(commands.load(SeqCst), 2, "ten reservations and a refund share one more");
     redis.cli(&["SET", "qg:test:p:{strict}:override", "3"]).unwrap();

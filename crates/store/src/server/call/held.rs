@@ -6,7 +6,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::server::endpoint::CallEndpoint;
 use crate::server::hooks::Event;
-use crate::store::{Batch, Settled};
+use crate::store::{Batch, Reserved};
 
 /// The permit of a call under way, released with its last holder.
 pub type Permit = Arc<OwnedSemaphorePermit>;
@@ -16,7 +16,7 @@ pub struct Held {
     endpoint: Arc<CallEndpoint>,
     batch: Arc<Batch>,
     _permit: Permit,
-    settled: Vec<Settled>,
+    reserved: Vec<Reserved>,
 }
 
 impl Held {
@@ -25,14 +25,14 @@ impl Held {
         endpoint: Arc<CallEndpoint>,
         batch: Arc<Batch>,
         permit: Permit,
-        settled: Vec<Settled>,
+        reserved: Vec<Reserved>,
     ) -> Self {
-        Self { endpoint, batch, _permit: permit, settled }
+        Self { endpoint, batch, _permit: permit, reserved }
     }
 
     /// The outcomes of the reservations, in their order.
-    pub fn settled(&self) -> &[Settled] {
-        &self.settled
+    pub fn reserved(&self) -> &[Reserved] {
+        &self.reserved
     }
 
     /// The domain of the call, from its first item: all items of a worker have the same domain.
@@ -46,13 +46,13 @@ impl Held {
 
     /// Leaves the grants to the caller.
     pub fn hand_out(&mut self) {
-        self.settled.clear();
+        self.reserved.clear();
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let granted = self.batch.reservations.iter().zip(&self.settled);
+        let granted = self.batch.reservations.iter().zip(&self.reserved);
         let refunds: Vec<_> =
             granted.filter_map(|(ask, outcome)| ask.refund_of(outcome.as_ref().ok()?)).collect();
         if !refunds.is_empty() {

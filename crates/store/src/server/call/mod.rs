@@ -24,8 +24,8 @@ use crate::key::is_domain;
 use crate::store::{Batch, CheckedReservation, SECOND_LOOK, StoreError};
 use crate::window::known;
 
-/// The store answers this long before the caller's deadline at the latest, with what has settled.
-/// For a short budget the margin is a fifth of it.
+/// The store answers this long before the caller's deadline at the latest, with the outcomes that
+/// it has. For a short budget the margin is a fifth of it.
 const MARGIN: Duration = Duration::from_millis(20);
 
 /// A call that was carried out. Dropping it refunds its grants, unless the caller has
@@ -181,9 +181,9 @@ impl CallEndpoint {
         })
     }
 
-    /// Waits until everything is settled, until `soon` at most. Halfway through the budget it gives
-    /// up reservations that wait for a silent part of the backend, so that the others are answered
-    /// in time.
+    /// Waits until every reservation has an outcome, until `soon` at most. Halfway through the
+    /// budget it gives up reservations that wait for a silent part of the backend, so that the
+    /// others are answered in time.
     async fn wait(
         &self,
         claim: &Claim,
@@ -203,7 +203,7 @@ impl CallEndpoint {
         self.deadlines.within(soon, claim.done()).await
     }
 
-    /// The reply with what has settled, or why there is none.
+    /// The reply with the outcomes so far, or why there is none.
     fn conclude(
         &self,
         held: Held,
@@ -211,11 +211,11 @@ impl CallEndpoint {
         budget_ms: u32,
         deadline: Instant,
     ) -> Result<CarriedOut, Refusal> {
-        let settled = held.settled();
-        if let Some(Err(error)) = settled.first() {
+        let reserved = held.reserved();
+        if let Some(Err(error)) = reserved.first() {
             let all = |holds: fn(&StoreError) -> bool| {
-                settled.len() == faults.len()
-                    && settled.iter().all(|outcome| outcome.as_ref().is_err_and(holds))
+                reserved.len() == faults.len()
+                    && reserved.iter().all(|outcome| outcome.as_ref().is_err_and(holds))
             };
             // One dead part must not make a caller believe that the whole store is down.
             if all(StoreError::is_outage) && !self.store.serves_others() {
@@ -228,7 +228,7 @@ impl CallEndpoint {
         if Instant::now() >= deadline {
             return Err(Refusal::Late(budget_ms));
         }
-        let mut rest = settled.iter();
+        let mut rest = reserved.iter();
         let mut next = || match rest.next() {
             Some(Ok(grant)) => Ok(*grant),
             Some(Err(error)) => Err(error.to_string()),

@@ -1,6 +1,6 @@
 //! The reservations of a call while they are carried out.
 //!
-//! Reservations settle one by one, so a Redis node that hangs fails only its own. A grant is
+//! Outcomes arrive one by one, so a Redis node that hangs fails only its own. A grant is
 //! refunded if it comes after its reservation was given up, after the caller got its answer, or
 //! after the caller left.
 
@@ -13,13 +13,13 @@ use tokio::sync::Notify;
 use super::held::{Held, Permit};
 use crate::server::endpoint::CallEndpoint;
 use crate::server::hooks::Event;
-use crate::store::{Batch, Settled, StoreError};
+use crate::store::{Batch, Reserved, StoreError};
 
 /// A batch under way, shared by the task that carries it out and the caller that waits.
 struct Pending {
     endpoint: Arc<CallEndpoint>,
     batch: Arc<Batch>,
-    /// Kept until the last reservation has settled, whether or not the caller waits.
+    /// Kept until the last reservation has an outcome, whether or not the caller waits.
     permit: Permit,
     state: Mutex<State>,
     done: Notify,
@@ -27,8 +27,8 @@ struct Pending {
 
 struct State {
     /// Empty once the caller no longer waits.
-    settled: Vec<Option<Settled>>,
-    /// How many of them are not settled yet.
+    reserved: Vec<Option<Reserved>>,
+    /// How many of them have no outcome yet.
     open: usize,
     /// Whether the caller has nothing left to wait for.
     over: bool,
@@ -43,7 +43,7 @@ pub struct Claim(Arc<Pending>);
 /// the caller leaves.
 pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: Permit) -> Claim {
     let state = State {
-        settled: vec![None; batch.reservations.len()],
+        reserved: vec![None; batch.reservations.len()],
         open: batch.reservations.len(),
         over: false,
         late: Vec::new(),
@@ -58,7 +58,7 @@ pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: Permit) -> Clai
     let working = Arc::clone(&pending);
     endpoint.spawn(async move {
         let Pending { endpoint, batch, done, .. } = &*working;
-        endpoint.store.carry_out(batch, &|at, outcome| working.settle(at, outcome)).await;
+        endpoint.store.carry_out(batch, &|at, outcome| working.record(at, outcome)).await;
         let late = {
             let mut state = working.state();
             state.over = true;
@@ -74,24 +74,24 @@ pub fn start(endpoint: &Arc<CallEndpoint>, batch: Batch, permit: Permit) -> Clai
 }
 
 impl Pending {
-    fn settle(&self, at: usize, outcome: Settled) {
+    fn record(&self, at: usize, outcome: Reserved) {
         if let Some(ask) = self.batch.reservations.get(at) {
-            self.endpoint.hooks.observe(Event::Settled(ask, &outcome));
+            self.endpoint.hooks.observe(Event::Reserved(ask, &outcome));
         }
         let mut state = self.state();
-        if let Some(settled @ None) = state.settled.get_mut(at) {
-            *settled = Some(outcome);
+        if let Some(reserved @ None) = state.reserved.get_mut(at) {
+            *reserved = Some(outcome);
             self.count(&mut state, 1);
         } else if let (Some(ask), Ok(grant)) = (self.batch.reservations.get(at), &outcome) {
             state.late.extend(ask.refund_of(grant));
         }
     }
 
-    /// Counts `settled` more reservations. The last one wakes the caller, even if refunds are still
+    /// Counts `reserved` more outcomes. The last one wakes the caller, even if refunds are still
     /// under way.
-    fn count(&self, state: &mut State, settled: usize) {
-        state.open -= settled;
-        if state.open == 0 && settled > 0 {
+    fn count(&self, state: &mut State, reserved: usize) {
+        state.open -= reserved;
+        if state.open == 0 && reserved > 0 {
             state.over = true;
             self.done.notify_one();
         }
@@ -104,7 +104,7 @@ impl Pending {
 }
 
 impl Claim {
-    /// Waits until every reservation is settled. A batch without reservations is done when its
+    /// Waits until every reservation has an outcome. A batch without reservations is done when its
     /// refunds are carried out.
     pub async fn done(&self) {
         while !self.0.state().over {
@@ -118,9 +118,9 @@ impl Claim {
         let Pending { endpoint, batch, .. } = &*self.0;
         let mut state = self.0.state();
         let mut given_up = 0;
-        for (settled, ask) in state.settled.iter_mut().zip(&batch.reservations) {
-            if settled.is_none() && endpoint.store.is_silent(&ask.key, budget) {
-                *settled =
+        for (reserved, ask) in state.reserved.iter_mut().zip(&batch.reservations) {
+            if reserved.is_none() && endpoint.store.is_silent(&ask.key, budget) {
+                *reserved =
                     Some(Err(StoreError::NoAnswer("its part of the backend is silent".to_owned())));
                 given_up += 1;
             }
@@ -128,19 +128,19 @@ impl Claim {
         self.0.count(&mut state, given_up);
     }
 
-    /// Whether at least one reservation is settled.
+    /// Whether at least one reservation has an outcome.
     pub fn any(&self) -> bool {
-        self.0.state().settled.iter().any(Option::is_some)
+        self.0.state().reserved.iter().any(Option::is_some)
     }
 
-    /// The outcomes. To the caller, reservations that are not settled have failed.
+    /// The outcomes. To the caller, reservations without an outcome have failed.
     pub fn take(&self) -> Held {
         let mut state = self.0.state();
-        let unsettled = || Err(StoreError::NoAnswer("not within the caller's budget".to_owned()));
-        let settled =
-            state.settled.drain(..).map(|outcome| outcome.unwrap_or_else(unsettled)).collect();
+        let unanswered = || Err(StoreError::NoAnswer("not within the caller's budget".to_owned()));
+        let reserved =
+            state.reserved.drain(..).map(|outcome| outcome.unwrap_or_else(unanswered)).collect();
         let Pending { endpoint, batch, permit, .. } = &*self.0;
-        Held::new(Arc::clone(endpoint), Arc::clone(batch), Arc::clone(permit), settled)
+        Held::new(Arc::clone(endpoint), Arc::clone(batch), Arc::clone(permit), reserved)
     }
 }
 

@@ -1,0 +1,73 @@
+{{- define "quotagate.registry" -}}
+{{- required "image.registry is empty: nothing is published yet, so push the images of dist/release to your registry and name it, as in `--set image.registry=registry.example.com/quotagate`" .Values.image.registry | trimSuffix "/" -}}
+{{- end -}}
+
+{{- /* Everything that must fit together. The schema checks single values. */ -}}
+{{- define "quotagate.checks" -}}
+{{- $values := .Values -}}
+{{- $store := $values.store -}}
+{{- $filter := $values.filter -}}
+{{- $document := dig "store" dict ($values.policy | default dict) -}}
+{{- if $store.enabled -}}
+{{- if not $store.redis.existingSecret -}}
+{{- fail (printf "store.redis.existingSecret is empty: create a Secret with the address of Redis, and name it: `kubectl -n %s create secret generic %s --from-literal=%s=redis-cluster://redis-1:6379,redis-2:6379`" .Release.Namespace (include "quotagate.store" .) $store.redis.urlKey) -}}
+{{- end -}}
+{{- if and $store.networkPolicy.enabled (not $store.networkPolicy.callers) -}}
+{{- fail "store.networkPolicy.callers is empty: nobody could call the store. Name the proxies, as in `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: istio-ingress}}}]`" -}}
+{{- end -}}
+{{- if $store.tls.enabled -}}
+{{- if not $store.tls.existingSecret -}}
+{{- fail "store.tls.existingSecret is empty: name a Secret with tls.crt, tls.key and ca.crt" -}}
+{{- end -}}
+{{- if not $store.tls.callers -}}
+{{- fail "store.tls.callers is empty: name the DNS names in the certificates of your proxies" -}}
+{{- end -}}
+{{- if $values.istio.enabled -}}
+{{- fail "store.tls.enabled and istio.enabled exclude each other: the mesh has mutual TLS already. Switch one of them off" -}}
+{{- end -}}
+{{- if and (ne $filter.kind "none") (not (or $document.cluster $document.redis)) -}}
+{{- fail "store.tls.enabled: the chart knows no cluster that speaks TLS. Add one to your proxies (envoy/quota_store_tls.yaml shows it) and name it in policy.store.cluster" -}}
+{{- end -}}
+{{- end -}}
+{{- if and $values.istio.enabled $values.monitoring.serviceMonitor.enabled (eq $values.istio.dataplane "ambient") (eq $values.istio.metrics "merged") -}}
+{{- fail "istio.metrics is merged, which needs a sidecar. In an ambient mesh set istio.metrics to permissive, or to strict if Prometheus is in the mesh" -}}
+{{- end -}}
+{{- if and $store.autoscaling.enabled (gt (int $store.autoscaling.minReplicas) (int $store.autoscaling.maxReplicas)) -}}
+{{- fail "store.autoscaling.minReplicas is above maxReplicas" -}}
+{{- end -}}
+{{- else if and (eq $filter.kind "none") (not $values.monitoring.rules.enabled) -}}
+{{- fail "store.enabled is false and filter.kind is none: there is nothing to install" -}}
+{{- end -}}
+{{- if ne $filter.kind "none" -}}
+{{- if not $values.policy -}}
+{{- fail "policy is empty: the filter needs a policy document (docs/reference/policy-guide.md). Write it below `policy:` in your values" -}}
+{{- end -}}
+{{- if and (not $store.enabled) (not (or $document.cluster $document.redis)) -}}
+{{- fail "store.enabled is false: name the cluster of your store in policy.store.cluster, or for the native module your Redis in policy.store.redis" -}}
+{{- end -}}
+{{- if and $filter.selector $filter.targetRefs -}}
+{{- fail "filter.selector and filter.targetRefs exclude each other: use selector for sidecars and Istio's own gateways, targetRefs for waypoints and the Gateway API" -}}
+{{- end -}}
+{{- if eq $filter.kind "EnvoyExtensionPolicy" -}}
+{{- if not $filter.targetRefs -}}
+{{- fail "filter.targetRefs is empty: name your Gateway, as in `[{group: gateway.networking.k8s.io, kind: Gateway, name: eg}]`" -}}
+{{- end -}}
+{{- else -}}
+{{- if not (or $filter.selector $filter.targetRefs) -}}
+{{- fail "filter.selector and filter.targetRefs are empty: every proxy of the namespace would count. Name the gateway, as in `selector: {istio: ingressgateway}`" -}}
+{{- end -}}
+{{- if eq $filter.form "native" -}}
+{{- fail "filter.form is native: Istio loads no modules. Use form wasm, or kind EnvoyExtensionPolicy" -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq $filter.form "native") (not $document.redis) -}}
+{{- fail "filter.form is native: the module counts in Redis by itself. Name it in policy.store.redis" -}}
+{{- end -}}
+{{- if and (eq $filter.form "wasm") $document.redis -}}
+{{- fail "policy.store.redis is for filter.form native: the Wasm filter reaches Redis through the store. Remove it" -}}
+{{- end -}}
+{{- end -}}
+{{- if and $values.jwt.issuer (not $values.jwt.jwksUri) -}}
+{{- fail "jwt.jwksUri is empty: name the address of the issuer's keys" -}}
+{{- end -}}
+{{- end -}}

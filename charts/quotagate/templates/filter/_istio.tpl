@@ -1,0 +1,53 @@
+{{- /* The proxies. */ -}}
+{{- define "quotagate.targets" -}}
+{{- if .Values.filter.targetRefs -}}
+targetRefs:
+  {{- toYaml .Values.filter.targetRefs | nindent 2 }}
+{{- else -}}
+# For waypoints and gateways of the Gateway API, use targetRefs instead.
+selector:
+  matchLabels:
+    {{- toYaml .Values.filter.selector | nindent 4 }}
+{{- end }}
+{{- end -}}
+
+{{- define "quotagate.phase" -}}
+# (!) AUTHZ runs after Istio has verified tokens (RequestAuthentication), so claims are there, and
+# before AuthorizationPolicies, so requests that those refuse count too. STATS runs after them, so
+# they do not. AUTHN runs before tokens are verified: no request would have claims. Within one
+# phase a higher priority runs first.
+phase: {{ .Values.filter.phase }}
+priority: {{ .Values.filter.priority }}
+{{- end -}}
+
+{{- /* What WasmPlugin and TrafficExtension have in common. */ -}}
+{{- define "quotagate.istioWasm" -}}
+{{- $filter := .Values.filter -}}
+url: {{ printf "oci://%s" (include "quotagate.filterImage" .) | quote }}
+{{- with $filter.image.sha256 }}
+# The proxy refuses an image with another manifest.
+sha256: {{ . | quote }}
+{{- end }}
+{{- if ne .Values.image.pullPolicy "Never" }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end }}
+{{- with $filter.image.pullSecret }}
+# In this namespace.
+imagePullSecret: {{ . }}
+{{- end }}
+# (!) If the filter crashes, the next request starts it again. (Istio 1.27 or newer; before, use
+# FAIL_CLOSE.)
+failStrategy: {{ $filter.failStrategy }}
+# The policy document, as in envoy.yaml. (!) Three things are Istio's own:
+# store.cluster is the cluster that Istio makes for the store's Service, with mTLS and its
+#   DestinationRule. A proxy without this cluster cannot reach the store: a Sidecar resource or
+#   PILOT_FILTER_GATEWAY_CLUSTER_CONFIG may leave it out. filter.tuning.ownCluster of the chart
+#   then adds one, `quota_store`.
+# jwt.payload: since 1.21 Istio stores verified claims under `payload`. Before, under the
+#   issuer: {payload: "https://issuer.example.com"}
+# client_ip is the address that the gateway trusts. Set numTrustedProxies
+#   (meshConfig.defaultConfig.gatewayTopology) to the number of load balancers that append to
+#   X-Forwarded-For, and externalTrafficPolicy: Local on its Service.
+pluginConfig:
+  {{- include "quotagate.policy" . | nindent 2 }}
+{{- end -}}

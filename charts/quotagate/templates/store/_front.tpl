@@ -1,0 +1,69 @@
+{{- /* An Envoy beside the store that accepts proxies with a certificate, and nothing but calls. */ -}}
+{{- define "quotagate.front" -}}
+static_resources:
+  listeners:
+    - name: store_front
+      address:
+        socket_address: {address: 0.0.0.0, port_value: 9443}
+      filter_chains:
+        - transport_socket:
+            name: envoy.transport_sockets.tls
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
+              # (!) A client that gets in can spend every quota.
+              require_client_certificate: true
+              common_tls_context:
+                tls_certificates:
+                  - certificate_chain: {filename: /etc/envoy/tls/tls.crt}
+                    private_key: {filename: /etc/envoy/tls/tls.key}
+                    # Reads both again when Kubernetes renews the Secret.
+                    watched_directory: {path: /etc/envoy/tls}
+                validation_context:
+                  trusted_ca: {filename: /etc/envoy/tls/ca.crt}
+                  watched_directory: {path: /etc/envoy/tls}
+                  match_typed_subject_alt_names:
+                    {{- range .Values.store.tls.callers }}
+                    - san_type: DNS
+                      matcher: {exact: {{ . | quote }}}
+                    {{- end }}
+          filters:
+            - name: envoy.filters.network.http_connection_manager
+              typed_config:
+                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+                stat_prefix: store_front
+                common_http_protocol_options: {idle_timeout: 300s}
+                request_headers_timeout: 5s
+                stream_idle_timeout: 90s # above the longest call
+                route_config:
+                  virtual_hosts:
+                    - name: store
+                      domains: ["*"]
+                      routes:
+                        - match: {path: /v1/reserve}
+                          # Never retry a call: the store may have executed it.
+                          route: {cluster: store, timeout: 60s}
+                http_filters:
+                  - name: envoy.filters.http.router
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+  clusters:
+    - name: store
+      type: STATIC
+      connect_timeout: 0.25s
+      circuit_breakers:
+        thresholds:
+          - {max_connections: 256, max_pending_requests: 1024, max_requests: 1024, max_retries: 0}
+      typed_extension_protocol_options:
+        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+          "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+          common_http_protocol_options: {idle_timeout: 30s}
+          explicit_http_config:
+            http_protocol_options: {}
+      load_assignment:
+        cluster_name: store
+        endpoints:
+          - lb_endpoints:
+              - endpoint:
+                  address:
+                    pipe: {path: /run/quotagate/store.sock}
+{{- end -}}

@@ -1,0 +1,115 @@
+//! The configurations that a package contains as examples.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use quotagate_workspace::paths;
+
+/// The folders below `envoy/`, without those below them, and their names among the examples.
+const FOLDERS: [(&str, &str); 5] = [
+    ("", ""),
+    ("examples", "policies"),
+    ("observability", "observability"),
+    ("istio", "istio"),
+    ("gateway", "gateway"),
+];
+
+/// Where a reader of the examples finds the parts.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout {
+    /// The command, with its folder.
+    pub command: &'static str,
+    /// The folder of the Wasm filters.
+    pub wasm: &'static str,
+    /// The folder of the native module.
+    pub module: &'static str,
+    /// The folder of the examples, relative to the place that [`Layout::here`] names.
+    pub examples: &'static str,
+    /// Where to run the commands in comments.
+    pub here: &'static str,
+}
+
+/// One example.
+#[derive(Debug, Clone)]
+pub struct Example {
+    /// The path below the folder of the examples.
+    pub path: String,
+    /// The text, with the paths of the layout.
+    pub text: String,
+}
+
+/// All of them.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn of(layout: Layout) -> Result<Vec<Example>> {
+    let mut examples = Vec::new();
+    for (below, name) in FOLDERS {
+        for file in files(&paths::root().join("envoy").join(below))? {
+            let text = fs::read_to_string(&file)
+                .with_context(|| format!("cannot read {}", file.display()))?;
+            let path = Path::new(name).join(file.file_name().unwrap_or_default());
+            let path = path.to_string_lossy().into_owned();
+            examples.push(Example { path, text: layout.applied_to(&text) });
+        }
+    }
+    Ok(examples)
+}
+
+impl Layout {
+    /// Replaces the paths of the source tree.
+    fn applied_to(self, text: &str) -> String {
+        let Self { command, wasm, module, examples, here } = self;
+        let moved = [
+            ("Run `cargo xtask build`, start", "Start".to_owned()),
+            ("from the root of the source tree", here.to_owned()),
+            ("-c envoy/", format!("-c {examples}")),
+            ("dist/quotagate-bodies.wasm", format!("{wasm}/quotagate-bodies.wasm")),
+            ("dist/quotagate.wasm", format!("{wasm}/quotagate.wasm")),
+            ("dist/quotagate", command.to_owned()),
+            ("SEARCH_PATH=dist", format!("SEARCH_PATH={module}")),
+        ];
+        moved.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    }
+}
+
+/// The files of a folder.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.retain(|path| path.is_file());
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_do_not_speak_of_the_source_tree() {
+        let layout = Layout {
+            command: "bin/quotagate",
+            wasm: "wasm",
+            module: "lib",
+            examples: "examples/",
+            here: "here",
+        };
+        let examples = of(layout).unwrap();
+        let envoy = examples.iter().find(|example| example.path == "envoy.yaml").unwrap();
+        assert!(envoy.text.contains("filename: wasm/quotagate.wasm"));
+        assert!(envoy.text.contains("here: `envoy -c examples/envoy.yaml`"));
+        for Example { path, text } in examples {
+            for word in ["dist/", "=dist", "`cargo xtask build`", "source tree", "-c envoy/"] {
+                assert!(!text.contains(word), "{path} contains {word}");
+            }
+        }
+    }
+}

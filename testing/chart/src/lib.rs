@@ -1,0 +1,99 @@
+//! The Helm chart, with Helm's own code: a library in a Python package, which `cargo xtask setup`
+//! fetches. No cluster and no network are involved.
+
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+use quotagate_workspace::{
+    paths,
+    tools::{self, HELM, KUBERNETES_SCHEMAS},
+};
+use serde_json::{Value, json};
+
+/// Calls Helm: one request, one answer.
+const SCRIPT: &str = include_str!("helm.py");
+
+/// The chart of the workspace.
+#[must_use]
+pub fn chart() -> PathBuf {
+    paths::root().join("charts").join("quotagate")
+}
+
+/// The rendered text of each template, or why Helm renders nothing.
+pub type Rendered = Result<BTreeMap<String, String>, String>;
+
+/// Renders a chart once for each item of `values`.
+///
+/// # Errors
+/// When Helm is missing, or cannot load the chart.
+pub fn render(
+    chart: &Path,
+    values: &[Value],
+    release: &str,
+    namespace: &str,
+) -> Result<Vec<Rendered>> {
+    let request = json!({"render": {
+        "chart": chart, "values": values, "name": release, "namespace": namespace,
+    }});
+    Ok(serde_json::from_value(call(&request)?)?)
+}
+
+/// What `helm lint --strict` finds for each item of `values`.
+///
+/// # Errors
+/// When Helm is missing.
+pub fn lint(chart: &Path, values: &[Value]) -> Result<Vec<Vec<String>>> {
+    let request = json!({"lint": {"chart": chart, "values": values}});
+    Ok(serde_json::from_value(call(&request)?)?)
+}
+
+/// Writes the chart's archive, `NAME-VERSION.tgz`, into a folder. `time` is the time of its files,
+/// in seconds since 1970: the same chart and time give the same bytes.
+///
+/// # Errors
+/// When Helm is missing, or refuses the chart.
+pub fn package(chart: &Path, into: &Path, time: u64) -> Result<PathBuf> {
+    let request = json!({"package": {"chart": chart, "into": into, "time": time}});
+    Ok(serde_json::from_value(call(&request)?)?)
+}
+
+/// The definitions of all kinds of a version of Kubernetes, as JSON Schema that refuses unknown
+/// fields.
+///
+/// # Errors
+/// When the package with the schemas is missing.
+pub fn kubernetes(version: &str) -> Result<PathBuf> {
+    let folder = installed(&KUBERNETES_SCHEMAS)?.join("kubernetes-json-schema");
+    Ok(folder.join(format!("v{version}-local-strict")).join("_definitions.json"))
+}
+
+/// The folder of a package's module.
+fn installed(package: &tools::Package) -> Result<PathBuf> {
+    let folder = package.folder().join(package.module);
+    if !folder.is_dir() {
+        bail!("{} {} is not installed: run `cargo xtask setup`", package.name, package.version);
+    }
+    Ok(folder)
+}
+
+fn call(request: &Value) -> Result<Value> {
+    installed(&HELM)?;
+    let mut python = Command::new("python3");
+    python.args(["-c", SCRIPT]).env("PYTHONPATH", HELM.folder());
+    python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = python.spawn().context("cannot run python3: run `cargo xtask setup`")?;
+    let mut input = child.stdin.take().context("python3 has no input")?;
+    input.write_all(request.to_string().as_bytes())?;
+    drop(input);
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("Helm failed: {}", errors.lines().last().unwrap_or("no reason given"));
+    }
+    serde_json::from_slice(&output.stdout).context("Helm's answer is no JSON")
+}

@@ -1,0 +1,118 @@
+//! Wrong values are refused, with a message that names the value and the remedy.
+
+use serde_json::{Value, json};
+
+use super::{example, render};
+
+/// What is replaced in an example, and what the message contains.
+fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
+    let (istio, gateway, native) =
+        ("istio.yaml", "envoy-gateway.yaml", "envoy-gateway-native.yaml");
+    vec![
+        (istio, json!({"image": {"registry": ""}}), &["image.registry", "--set image.registry="]),
+        (
+            istio,
+            json!({"store": {"redis": {"existingSecret": ""}}}),
+            &["store.redis.existingSecret", "kubectl -n quotagate create secret generic"],
+        ),
+        (
+            gateway,
+            json!({"store": {"networkPolicy": {"callers": []}}}),
+            &["store.networkPolicy.callers", "namespaceSelector"],
+        ),
+        (
+            gateway,
+            json!({"store": {"tls": {"enabled": true}}}),
+            &["store.tls.existingSecret", "tls.crt"],
+        ),
+        (
+            gateway,
+            json!({"store": {"tls": {"enabled": true, "existingSecret": "t"}}}),
+            &["store.tls.callers"],
+        ),
+        (
+            gateway,
+            json!({"store": {"tls": {"enabled": true, "existingSecret": "t", "callers": ["p"]}}}),
+            &["policy.store.cluster", "quota_store_tls.yaml"],
+        ),
+        (
+            istio,
+            json!({"store": {"tls": {"enabled": true, "existingSecret": "t", "callers": ["p"]}}}),
+            &["istio.enabled", "exclude each other"],
+        ),
+        (
+            istio,
+            json!({"istio": {"dataplane": "ambient"}, "monitoring": {"serviceMonitor": {"enabled": true}}}),
+            &["istio.metrics", "permissive"],
+        ),
+        (
+            istio,
+            json!({"store": {"autoscaling": {"enabled": true, "minReplicas": 9}}}),
+            &["minReplicas is above maxReplicas"],
+        ),
+        (
+            istio,
+            json!({"store": {"enabled": false}, "filter": {"kind": "none"}}),
+            &["nothing to install"],
+        ),
+        (istio, json!({"store": {"enabled": false}}), &["policy.store.cluster"]),
+        (istio, json!({"policy": null}), &["policy is empty", "policy-guide.md"]),
+        (istio, json!({"filter": {"selector": null}}), &["selector: {istio: ingressgateway}"]),
+        (
+            istio,
+            json!({"filter": {"targetRefs": [{"kind": "Service", "name": "a"}]}}),
+            &["filter.selector", "exclude each other"],
+        ),
+        (istio, json!({"filter": {"form": "native"}}), &["Istio loads no modules"]),
+        (gateway, json!({"filter": {"targetRefs": []}}), &["filter.targetRefs", "name: eg"]),
+        (gateway, json!({"policy": {"store": {"redis": "redis://a"}}}), &["form native"]),
+        (native, json!({"policy": {"store": {"redis": null}}}), &["policy.store.redis"]),
+        (istio, json!({"jwt": {"jwksUri": ""}}), &["jwt.jwksUri"]),
+        // The schema.
+        (istio, json!({"image": {"registri": "a"}}), &["/image", "registri"]),
+        (istio, json!({"replicas": 3}), &["replicas"]),
+        (istio, json!({"store": {"replicas": "two"}}), &["/store/replicas", "integer"]),
+        (istio, json!({"store": {"redis": {"password": "geheim"}}}), &["/store/redis", "password"]),
+        (istio, json!({"store": {"redis": {"existingSecret": "Not A Name"}}}), &["existingSecret"]),
+        (istio, json!({"store": {"image": {"digest": "abc"}}}), &["/store/image/digest"]),
+        (istio, json!({"store": {"log": "verbose"}}), &["/store/log", "debug"]),
+        (istio, json!({"filter": {"kind": "EnvoyFilter"}}), &["/filter/kind", "WasmPlugin"]),
+        (istio, json!({"filter": {"phase": "authz"}}), &["/filter/phase", "AUTHZ"]),
+        (istio, json!({"filter": {"image": {"sha256": "sha256:1"}}}), &["/filter/image/sha256"]),
+        (gateway, json!({"filter": {"targetRefs": [{"kind": "Gateway"}]}}), &["name"]),
+        (istio, json!({"istio": {"redis": {"ports": [70_000]}}}), &["/istio/redis/ports/0"]),
+        (istio, json!({"policy": {"domian": "shop"}}), &["/policy", "domian"]),
+        (istio, json!({"policy": {"domain": null}}), &["/policy", "domain"]),
+        (
+            istio,
+            json!({"policy": {"store": {"on_failure": "open"}}}),
+            &["/policy/store/on_failure"],
+        ),
+        (
+            istio,
+            json!({"policy": {"policies": [{"name": "a", "quota": "many"}]}}),
+            &["/policy/policies/0"],
+        ),
+    ]
+}
+
+#[test]
+fn wrong_values_are_refused_with_the_value_and_the_remedy() {
+    let cases = cases();
+    let values: Vec<Value> =
+        cases.iter().map(|(name, overlay, _)| example(name, overlay.clone())).collect();
+    for ((_, overlay, expected), rendered) in cases.iter().zip(render(&values)) {
+        let Err(message) = rendered else { panic!("{overlay} is rendered") };
+        for part in *expected {
+            assert!(message.contains(part), "{overlay}: {message}");
+        }
+        assert!(!message.contains("geheim"), "{message}");
+    }
+}
+
+#[test]
+fn chart_without_values_says_what_to_give_first() {
+    let [rendered] = &render(&[json!({})])[..] else { panic!("one") };
+    let message = rendered.as_ref().unwrap_err();
+    assert!(message.contains("store.redis.existingSecret"), "{message}");
+}
