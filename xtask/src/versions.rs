@@ -94,14 +94,15 @@ fn previous_parts(revision: &str) -> Result<PathBuf> {
     }
     task::step(&format!("build: {revision}, in {}", tree.display()));
     if !tree.join("Cargo.toml").is_file() {
-        // A folder that somebody deleted may still be registered.
+        // Git may still know a folder that was deleted.
         task::visibly(git().args(["worktree", "prune"]))?;
         let add = ["worktree", "add", "--quiet", "--detach"];
         task::visibly(git().args(add).arg(&tree).arg(commit.trim()))?;
     }
     let mut cargo = task::cargo();
-    // The crates of both versions that are equal are compiled once.
-    cargo.current_dir(&tree).env("CARGO_TARGET_DIR", paths::root().join("target"));
+    // A target folder of its own: in one that both versions share, Cargo leaves the programs of
+    // the version that was built last, `xtask` among them.
+    cargo.current_dir(&tree).env_remove("CARGO_TARGET_DIR");
     task::visibly(cargo.args(["xtask", "build", "--dev"]))?;
     Ok(parts)
 }
