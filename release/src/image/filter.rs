@@ -1,7 +1,9 @@
 //! The images of the Wasm filter, in the two forms that Istio and Envoy Gateway fetch.
 //!
-//! Both fetchers follow the [Wasm image specification](https://github.com/solo-io/wasm/tree/master/spec):
-//! *compat* is an image with one layer, *oci* an artifact with a layer for the module itself.
+//! Both fetchers follow the [Wasm image specification][1]: *compat* is an image with one layer,
+//! *oci* an artifact with a layer for the module itself.
+//!
+//! [1]: https://github.com/solo-io/wasm/tree/master/spec
 
 use anyhow::Result;
 use oci_spec::image::{
@@ -32,7 +34,7 @@ pub fn image(parts: &Parts, title: &str, module: &[u8], layout: &mut Layout) -> 
     let mut config = Config::default();
     config.set_labels(Some(annotations.clone()));
     annotations.insert("module.wasm.image/variant".to_owned(), "compat".to_owned());
-    // Wasm runs anywhere. Fetchers ask for this platform if somebody puts the image into an index.
+    // Wasm runs anywhere. Of an index, fetchers take the image for this platform.
     let image = Image { architecture: Arch::Amd64, config, annotations };
     let mut manifest = image.manifest(parts, &[layer], layout)?;
     manifest.set_platform(None);

@@ -1,6 +1,8 @@
 //! An OCI image layout: blobs by digest, and an index that names the image among them.
 //!
-//! The media types are those of the [image specification](https://github.com/opencontainers/image-spec).
+//! The media types are those of the [image specification][1].
+//!
+//! [1]: https://github.com/opencontainers/image-spec
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -61,7 +63,7 @@ impl Layout {
     }
 }
 
-/// The digest by which images refer to these bytes.
+/// The digest of these bytes, as images write it.
 pub fn digest(bytes: &[u8]) -> Result<Digest> {
     Ok(format!("sha256:{}", hex::encode(Sha256::digest(bytes))).parse()?)
 }

@@ -1,8 +1,8 @@
 //! What Istio and Envoy Gateway do with the URL `oci://...` of a Wasm filter, step by step.
 //!
-//! Sources: `pkg/wasm/imagefetcher.go` of Istio (commit 86c9f01f) and `internal/wasm/imagefetcher.go`
-//! of Envoy Gateway (commit d32f2829). They differ only where this says so. Both read manifests with
-//! go-containerregistry.
+//! Sources: `pkg/wasm/imagefetcher.go` of Istio (commit 86c9f01f) and
+//! `internal/wasm/imagefetcher.go` of Envoy Gateway (commit d32f2829). They differ only where this
+//! says so. Both read manifests with go-containerregistry.
 
 use std::io::Read;
 

@@ -4,6 +4,8 @@
 //! `cargo xtask test --release` runs these tests, and `cargo xtask ci` does. They need root, and
 //! programs that `cargo xtask setup --release` finds.
 
+#![cfg(test)]
+
 mod archive;
 mod artifacts;
 mod deb;

@@ -95,7 +95,7 @@ fn store_trusts_the_certificates_in_its_image() {
     let certificate = authority.issue(&Holder::names(&["127.0.0.1"])).unwrap();
     certificate.write(&file("redis.pem"), &file("redis.key")).unwrap();
     let port = ports::free().unwrap().to_string();
-    let [ca, pem, key] = ["ca.pem", "redis.pem", "redis.key"].map(|name| file(name));
+    let [ca, pem, key] = ["ca.pem", "redis.pem", "redis.key"].map(file);
     let arguments = ["--tls-port", &port, "--tls-auth-clients", "no", "--tls-ca-cert-file"];
     let files = [&ca, &pem, &key].map(|file| file.to_str().unwrap());
     let mut arguments = arguments.to_vec();
