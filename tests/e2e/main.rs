@@ -43,6 +43,7 @@ mod settle;
 mod store_tls;
 mod two_proxies;
 mod updates;
+mod versions;
 mod vm_death;
 mod window_borders;
 mod windows;

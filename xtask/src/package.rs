@@ -1,14 +1,17 @@
 //! `cargo xtask package`: everything that a release publishes, in `dist/release`.
 
-use std::{env::consts, ffi::OsStr, path::PathBuf};
+use std::{env::consts, ffi::OsStr, path::PathBuf, process::Command};
 
 use anyhow::{Result, ensure};
 use quotagate_workspace::{paths, task};
 
 use crate::{
-    build::{self, commit},
+    build::{self, Artifact, commit},
     setup::{self, Consent, Part},
 };
+
+/// The program that packs.
+const PACKER: &str = "quotagate-release";
 
 /// What to package.
 pub struct Package {
@@ -21,6 +24,17 @@ pub struct Package {
 impl Package {
     /// Builds the parts, and packs them.
     pub fn run(self) -> Result<()> {
+        let mut cargo = task::cargo();
+        cargo.args(["run", "--quiet", "--locked", "--package", PACKER, "--"]);
+        self.run_by(cargo)
+    }
+
+    /// The same with the program of an earlier build, such as that of the tests.
+    pub fn run_from(self, built: &[Artifact]) -> Result<()> {
+        self.run_by(Command::new(build::executable(built, PACKER)?))
+    }
+
+    fn run_by(self, mut packer: Command) -> Result<()> {
         ensure!(
             cfg!(target_os = "linux") && build::native::ARCHITECTURES.contains(&consts::ARCH),
             "a release is packed on Linux, on {}",
@@ -31,15 +45,14 @@ impl Package {
         let parts = paths::root().join("target").join("release-parts");
         build::deployed(&parts, &self.architectures)?;
         task::step("package: dist/release");
-        let mut cargo = task::cargo();
-        cargo.args(["run", "--quiet", "--locked", "--package", "quotagate-release", "--"]);
-        cargo.arg("--parts").arg(&parts).arg("--folder").arg(folder());
-        cargo.args(self.architectures.iter().flat_map(|name| ["--architecture", name]));
-        cargo.args(commit::shown().iter().flat_map(|commit| ["--commit", commit]));
-        cargo.args(["--epoch", &commit::epoch()?.to_string()]);
-        cargo.arg("--cargo-deb").arg(cargo_deb);
-        cargo.args(self.sign.iter().flat_map(|key| [OsStr::new("--sign"), key.as_os_str()]));
-        task::visibly(&mut cargo)
+        packer.current_dir(paths::root());
+        packer.arg("--parts").arg(&parts).arg("--folder").arg(folder());
+        packer.args(self.architectures.iter().flat_map(|name| ["--architecture", name]));
+        packer.args(commit::shown().iter().flat_map(|commit| ["--commit", commit]));
+        packer.args(["--epoch", &commit::epoch()?.to_string()]);
+        packer.arg("--cargo-deb").arg(cargo_deb);
+        packer.args(self.sign.iter().flat_map(|key| [OsStr::new("--sign"), key.as_os_str()]));
+        task::visibly(&mut packer)
     }
 }
 

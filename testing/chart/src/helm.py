@@ -1,7 +1,7 @@
 """Helm's own code, for Rust: reads one request as JSON, prints one answer as JSON.
 
     {"render": {"chart": FOLDER, "values": [...], "name": NAME, "namespace": NAMESPACE}}
-        a list of {"manifests": {template: text}} or {"error": text}, one for each item of values
+        a list of {"Ok": {template: text}} or {"Err": text}, one for each item of values
     {"lint": {"chart": FOLDER, "values": [...]}}
         a list of lists of findings
     {"package": {"chart": FOLDER, "into": FOLDER, "time": SECONDS}}
@@ -26,9 +26,9 @@ def render(chart, values, name, namespace):
                 # `helm template` validates values before it renders; `render` alone does not.
                 loaded.validate_schema(loaded.merge_values(one))
                 manifests = loaded.render(one, name=name, namespace=namespace)
-                answers.append({"manifests": manifests})
+                answers.append({"Ok": manifests})
             except helm.HelmError as error:
-                answers.append({"error": str(error)})
+                answers.append({"Err": str(error)})
     return answers
 
 

@@ -40,14 +40,7 @@ pub fn render(
     let request = json!({"render": {
         "chart": chart, "values": values, "name": release, "namespace": namespace,
     }});
-    let Value::Array(answers) = call(&request)? else { bail!("Helm's answer is no list") };
-    let rendered = |mut answer: Value| -> Result<Rendered> {
-        if let Some(error) = answer["error"].as_str() {
-            return Ok(Err(error.to_owned()));
-        }
-        Ok(Ok(serde_json::from_value(answer["manifests"].take())?))
-    };
-    answers.into_iter().map(rendered).collect()
+    Ok(serde_json::from_value(call(&request)?)?)
 }
 
 /// What `helm lint --strict` finds for each item of `values`.

@@ -100,6 +100,18 @@ pub fn tools() -> PathBuf {
     root().join("target").join("tools")
 }
 
+/// What a release publishes, made by `cargo xtask package`.
+#[must_use]
+pub fn release() -> PathBuf {
+    dist().join("release")
+}
+
+/// What `cargo xtask compose` keeps for its next run.
+#[must_use]
+pub fn compose() -> PathBuf {
+    root().join("target").join("compose")
+}
+
 /// The Envoy configuration that the project ships for the Wasm filter.
 #[must_use]
 pub fn envoy_config() -> PathBuf {

@@ -2,7 +2,9 @@
 
 use std::{
     env,
+    ffi::OsString,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Result, bail};
@@ -36,6 +38,9 @@ pub const HELM: Package =
 /// The JSON schemas of every version of Kubernetes. Only its data is used.
 pub const KUBERNETES_SCHEMAS: Package =
     Package { name: "kubernetes-validate", module: "kubernetes_validate", version: "1.37.0" };
+
+/// The release of Debian whose Docker Compose `cargo xtask setup` fetches where there is none.
+pub const COMPOSE_RELEASE: &str = "trixie";
 
 /// Where `cargo xtask setup` puts a program that it fetches in a pinned version.
 #[must_use]
@@ -98,6 +103,35 @@ pub fn wrk() -> Result<PathBuf> {
     }
 }
 
+/// The words that begin a command of Docker Compose 2: the plugin, else the program on PATH, else the
+/// one that `cargo xtask setup` fetched.
+///
+/// # Errors
+/// When there is none. Compose 1 does not read our files.
+pub fn compose() -> Result<Vec<OsString>> {
+    let fetched = fetched("docker-compose", COMPOSE_RELEASE).into_os_string();
+    let candidates = [
+        vec![OsString::from("docker"), OsString::from("compose")],
+        vec![OsString::from("docker-compose")],
+        vec![fetched],
+    ];
+    for words in candidates {
+        let [program, arguments @ ..] = words.as_slice() else { continue };
+        let output = Command::new(program).args(arguments).args(["version", "--short"]).output();
+        if output.is_ok_and(|output| output.status.success() && is_compose_2(&output.stdout)) {
+            return Ok(words);
+        }
+    }
+    bail!("there is no Docker Compose 2 on this machine: run `cargo xtask setup --compose`")
+}
+
+/// Whether this is the version of Compose 2 or later: `2.26.1-4`, `v2.30.0`.
+fn is_compose_2(version: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(version);
+    let major = text.trim().trim_start_matches('v').split('.').next();
+    major.and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 2)
+}
+
 /// The first program of this name on PATH.
 #[must_use]
 pub fn on_path(name: &str) -> Option<PathBuf> {
@@ -113,6 +147,16 @@ fn is_program(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn compose_1_is_not_used() {
+        for version in ["2.26.1-4\n", "v2.30.0", "3.0.0"] {
+            assert!(is_compose_2(version.as_bytes()), "{version}");
+        }
+        for version in ["1.29.2\n", "", "docker-compose version 2", "unknown"] {
+            assert!(!is_compose_2(version.as_bytes()), "{version}");
+        }
+    }
 
     #[test]
     fn programs_are_found_on_path() {

@@ -97,7 +97,7 @@ fn unknown_field_is_a_fault() {
         ("istio/store.yaml", "Service", "/spec", "selectors"),
         ("istio/store.yaml", "Deployment", "/spec/template/spec/containers/0", "comand"),
         ("istio/store.yaml", "DestinationRule", "/spec/trafficPolicy/connectionPool", "htttp"),
-        ("istio/store.yaml", "ServiceEntry", "/spec/ports/0", "protocoll"),
+        ("istio/store.yaml", "ServiceEntry", "/spec/ports/0", "protocols"),
         ("istio/envoyfilter.yaml", "EnvoyFilter", "/spec/configPatches/0/patch", "oper"),
         ("istio/requestauthentication.yaml", "RequestAuthentication", "/spec/jwtRules/0", "jwkUri"),
         ("gateway/quotas.yaml", "EnvoyExtensionPolicy", "/spec/wasm/0/code", "images"),

@@ -8,7 +8,7 @@ use quotagate_support::{
 };
 use serde_json::json;
 
-use super::{ONE_SHOT, REDIS_NODES, compose, seconds, service, services, strings, text};
+use super::{ONE_SHOT, REDIS_NODES, compose, resolved, seconds, service, services, strings, text};
 
 #[test]
 fn compose_file_names_every_service() {
@@ -96,6 +96,26 @@ fn data_that_outlives_a_container_is_in_a_named_volume() {
     }
 }
 
+#[test]
+fn ports_and_images_may_be_others() {
+    let ports = |name: &str| {
+        let service = service(name);
+        let [port] = strings(&service["ports"])[..] else { panic!("{service}") };
+        (port.to_owned(), resolved(port))
+    };
+    let (port, usual) = ports("envoy");
+    assert!(port.contains("${QUOTAGATE_PORT:-") && usual == "127.0.0.1:10000:10000", "{port}");
+    let (port, usual) = ports("store-1");
+    assert!(port.contains("${QUOTAGATE_ADMIN_PORT:-") && usual == "127.0.0.1:9181:9181", "{port}");
+    for (name, variable) in [("envoy", "ENVOY"), ("store-1", "STORE"), ("store-2", "STORE")] {
+        let image = service(name)["image"].as_str().unwrap().to_owned();
+        assert!(
+            image.starts_with(&format!("${{QUOTAGATE_{variable}_IMAGE:-quotagate-")),
+            "{image}"
+        );
+    }
+}
+
 /// A size as the compose file and Redis write it: `512m`, `192mb`.
 fn mebibytes(text: &str) -> u64 {
     let number =
@@ -124,17 +144,24 @@ fn memory_and_logs_of_every_service_are_bounded() {
 fn stores_share_a_token_that_is_created_once() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("admin-token");
-    let make = || {
+    let script = |words: &[&str]| {
         let script = paths::root().join("docker/make-token.sh");
-        assert!(Command::new("sh").arg(script).arg(&file).status().unwrap().success());
+        Command::new("sh").arg(script).arg(&file).args(words).output().unwrap()
+    };
+    let make = || {
+        let made = script(&[]);
+        assert!(made.status.success() && made.stdout.is_empty(), "{made:?}");
         fs::read_to_string(&file).unwrap()
     };
     let token = make();
     assert_eq!((token.trim().len(), make()), (64, token.clone()));
     fs::remove_file(&file).unwrap();
     assert_ne!(make(), token);
+    // `docker compose run --rm admin-token show`, which also works before anything else.
+    assert_eq!(String::from_utf8(script(&["show"]).stdout).unwrap(), make());
+    assert_eq!(script(&["shw"]).status.code(), Some(2));
     let maker = service("admin-token");
-    let [path] = strings(&maker["command"])[..] else { panic!("{maker}") };
+    let [_, path] = strings(&maker["entrypoint"])[..] else { panic!("{maker}") };
     for store in ["store-1", "store-2"] {
         let service = service(store);
         assert_eq!(service["environment"]["QUOTAGATE_ADMIN_TOKEN_FILE"], path);

@@ -132,16 +132,10 @@ fn health_check_distinguishes_ready_from_not_ready() {
     let options = EnvoyOptions::new(upstream.port(), 1).bare();
     let envoy = Envoy::start(&options).unwrap();
     assert_eq!(http::get(envoy.admin_port(), "/ready").unwrap().status, 200);
-    let script = paths::root().join("docker/http-ok.sh");
     let check = |path: &str| {
-        let mut command = Command::new("bash");
-        command
-            .arg(&script)
-            .arg(envoy.admin_port().to_string())
-            .arg(path)
-            .status()
-            .unwrap()
-            .success()
+        let mut command = Command::new(paths::command());
+        let url = format!("http://127.0.0.1:{}{path}", envoy.admin_port());
+        command.arg("health").arg(url).status().unwrap().success()
     };
     assert!(check("/ready"));
     assert!(!check("/no-such-page"));

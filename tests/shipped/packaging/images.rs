@@ -2,12 +2,12 @@
 
 use quotagate_support::{paths, tools::ENVOY_VERSION};
 
-use super::{services, strings, text};
+use super::{resolved, services, strings, text};
 
 #[test]
 fn every_image_is_pinned_or_built_here() {
     for (name, service) in services() {
-        let image = service["image"].as_str().unwrap();
+        let image = &resolved(service["image"].as_str().unwrap());
         match service["build"]["target"].as_str() {
             Some(target) => {
                 let file = text("Dockerfile");
@@ -31,15 +31,51 @@ fn is_pinned(image: &str) -> bool {
         .is_some_and(|(_, tag)| tag.matches('.').count() >= 1 && tag.contains(char::is_numeric))
 }
 
+/// The stages of the Dockerfile, and the recipe of a release, that run something.
+fn stages_that_run() -> Vec<String> {
+    let stages = [text("Dockerfile"), text("docker/envoy.Dockerfile")].map(|file| {
+        let stages = file.split("\nFROM ").skip(1).map(str::to_owned);
+        stages.filter(|stage| stage.contains("\nENTRYPOINT ")).collect::<Vec<_>>()
+    });
+    stages.concat()
+}
+
 #[test]
 fn no_image_runs_as_root() {
-    let file = text("Dockerfile");
-    // An image with a single file runs nothing.
-    let runs = |stage: &&str| !stage.starts_with("scratch ");
-    for stage in file.split("\nFROM ").skip(2).filter(runs) {
+    assert_eq!(stages_that_run().len(), 3);
+    for stage in stages_that_run() {
         let user = stage.lines().find_map(|line| line.strip_prefix("USER ")).unwrap();
         assert!(!user.starts_with("root") && !user.starts_with('0'), "{user}");
     }
+}
+
+#[test]
+fn images_need_no_shell_for_their_health() {
+    for stage in stages_that_run() {
+        let check = stage.lines().find(|line| line.starts_with("HEALTHCHECK ")).unwrap();
+        assert!(check.contains(r#"quotagate", "health""#), "{check}");
+    }
+    for (name, service) in
+        services().into_iter().filter(|(_, service)| service["build"].is_object())
+    {
+        let test = strings(&service["healthcheck"]["test"]).join(" ");
+        let program = if name == "envoy" { "quotagate" } else { "/quotagate" };
+        assert!(test.starts_with(&format!("CMD {program} health ")), "{name}: {test}");
+    }
+}
+
+#[test]
+fn the_store_is_alone_in_its_image() {
+    let file = text("Dockerfile");
+    let (_, stage) = file.split_once("\nFROM scratch AS store\n").unwrap();
+    let stage = stage.split("\nFROM ").next().unwrap();
+    let copied: Vec<&str> = stage
+        .lines()
+        .filter(|line| line.starts_with("COPY "))
+        .filter_map(|line| line.split_whitespace().last())
+        .collect();
+    assert_eq!(copied, ["/etc/ssl/certs/ca-certificates.crt", "/quotagate"]);
+    assert!(!stage.contains("\nRUN "), "there is no shell");
 }
 
 #[test]
@@ -63,17 +99,29 @@ fn every_mounted_and_copied_file_exists() {
 }
 
 #[test]
-fn envoy_image_has_both_forms_of_the_filter() {
+fn envoy_images_have_both_forms_of_the_filter_at_the_same_paths() {
     let file = text("Dockerfile");
-    let (_, stage) = file.split_once(" AS envoy\n").unwrap();
-    for name in [paths::FILTER, paths::BODIES_FILTER] {
-        assert!(
-            stage.contains(&format!("COPY --from=build /dist/{name} /dist/{name}\n")),
-            "{name}"
-        );
+    let (build, _) = file.split_once("\nFROM scratch AS store\n").unwrap();
+    for (name, folder) in
+        [(paths::FILTER, "wasm"), (paths::BODIES_FILTER, "wasm"), ("libquotagate.so", "lib")]
+    {
+        let copied = build.lines().any(|line| {
+            line.contains(&format!("dist/{name}")) && line.contains(&format!(" /dist/{folder}/"))
+        });
+        assert!(copied, "{name}");
     }
-    assert!(stage.contains("/dist/libquotagate.so /usr/local/lib/quotagate/libquotagate.so\n"));
-    assert!(stage.contains("ENVOY_DYNAMIC_MODULES_SEARCH_PATH=/usr/local/lib/quotagate\n"));
+    let (_, stage) = file.split_once(" AS envoy\n").unwrap();
+    assert!(stage.contains("COPY --from=build /dist /opt/quotagate\n"));
+    // A release's archive has the same folders, below its name.
+    let recipe = text("docker/envoy.Dockerfile");
+    assert!(recipe.contains(&format!("\nARG VERSION={}\n", env!("CARGO_PKG_VERSION"))));
+    assert!(recipe.contains("\nADD quotagate-${VERSION}-linux-${ARCHITECTURE}.tar.gz /opt/\n"));
+    assert!(recipe.contains(r#"ln -s "quotagate-$VERSION" /opt/quotagate"#));
+    assert!(recipe.contains(&format!("\nFROM envoyproxy/envoy:v{ENVOY_VERSION}\n")));
+    for recipe in [stage, &recipe] {
+        assert!(recipe.contains("ln -s /opt/quotagate/wasm /dist"));
+        assert!(recipe.contains("\nENV ENVOY_DYNAMIC_MODULES_SEARCH_PATH=/opt/quotagate/lib\n"));
+    }
 }
 
 #[test]
@@ -82,6 +130,6 @@ fn filter_images_are_what_istio_and_envoy_gateway_read() {
     for (target, name) in [("filter", paths::FILTER), ("filter-bodies", paths::BODIES_FILTER)] {
         let (_, stage) = file.split_once(&format!("FROM scratch AS {target}\n")).unwrap();
         let lines: Vec<&str> = stage.lines().take_while(|line| !line.is_empty()).collect();
-        assert_eq!(lines, [format!("COPY --from=build /dist/{name} /plugin.wasm")]);
+        assert_eq!(lines, [format!("COPY --from=build /dist/wasm/{name} /plugin.wasm")]);
     }
 }

@@ -49,6 +49,18 @@ pub fn strings(list: &Value) -> Vec<&str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
+/// A value with the defaults of its variables: `${NAME:-value}` is `value`.
+pub fn resolved(value: &str) -> String {
+    match value.split_once("${") {
+        None => value.to_owned(),
+        Some((before, rest)) => {
+            let (variable, after) = rest.split_once('}').unwrap_or_else(|| panic!("{value}"));
+            let (_, default) = variable.split_once(":-").unwrap_or_else(|| panic!("{value}"));
+            format!("{before}{default}{}", resolved(after))
+        }
+    }
+}
+
 /// A duration as these files write it: `10s`.
 pub fn seconds(text: &str) -> u64 {
     text.trim()

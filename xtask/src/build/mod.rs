@@ -174,7 +174,11 @@ fn place_filter(
     write(file, |half| Ok(fs::write(half, &module)?))
 }
 
-fn executable<'a>(built: &'a [Artifact], name: &str) -> Result<&'a Path> {
+/// The program of this name that an earlier build made.
+///
+/// # Errors
+/// When there is none.
+pub fn executable<'a>(built: &'a [Artifact], name: &str) -> Result<&'a Path> {
     let mut found = built.iter().filter(|artifact| artifact.name == name && !artifact.test);
     found
         .find_map(|artifact| artifact.executable.as_deref())

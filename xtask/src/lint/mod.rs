@@ -4,12 +4,12 @@ mod markdown;
 mod rust;
 mod words;
 
-use std::{env, fs, process::Command};
+use std::{env, fs, path::PathBuf, process::Command};
 
 use anyhow::{Context, Result, bail};
 use quotagate_workspace::{paths, task};
 
-use crate::setup::pip::{self, TYPOS};
+use crate::setup::pip::{self, ACTIONLINT, Pinned, TYPOS};
 
 /// Prose wraps here, in Markdown and in comments.
 const WIDTH: usize = 100;
@@ -43,24 +43,40 @@ pub fn run() -> Result<()> {
         }
     }
     spelling()?;
+    workflows()?;
     if found > 0 {
         bail!("{found} lines break a rule of prose; CONTRIBUTING.md explains them");
     }
     Ok(())
 }
 
-/// Checks the spelling by the rules of `typos.toml`. Without pip, only CI fails.
+/// Checks the spelling by the rules of `typos.toml`.
 fn spelling() -> Result<()> {
-    let tool = match pip::program(&TYPOS) {
-        Ok(tool) => tool,
-        Err(why) if env::var_os("CI").is_none() => {
-            task::note(&format!("spelling is not checked: {why:#}"));
-            return Ok(());
-        }
-        Err(why) => return Err(why),
-    };
+    let Some(tool) = tool(&TYPOS, "spelling is")? else { return Ok(()) };
     task::visibly(Command::new(tool).arg("--format=brief").current_dir(paths::root()))
         .context("misspelt words; `typos.toml` lists exceptions")
+}
+
+/// Checks the workflows of the forge.
+fn workflows() -> Result<()> {
+    task::step("workflows");
+    let Some(tool) = tool(&ACTIONLINT, "workflows are")? else { return Ok(()) };
+    // Without the optional linters of scripts: workflows call tasks, and hold no logic.
+    let plain = ["-no-color", "-shellcheck=", "-pyflakes="];
+    task::visibly(Command::new(tool).args(plain).current_dir(paths::root()))
+        .context("a workflow in .github/workflows is wrong")
+}
+
+/// A pinned program. Without pip, only CI fails.
+fn tool(pinned: &Pinned, what: &str) -> Result<Option<PathBuf>> {
+    match pip::program(pinned) {
+        Ok(tool) => Ok(Some(tool)),
+        Err(why) if env::var_os("CI").is_none() => {
+            task::note(&format!("{what} not checked: {why:#}"));
+            Ok(None)
+        }
+        Err(why) => Err(why),
+    }
 }
 
 /// A line that is too long, unless it is one word that cannot be wrapped.

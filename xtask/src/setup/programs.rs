@@ -1,8 +1,8 @@
 //! The programs that come from the user's system.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, process::Command};
 
-use quotagate_workspace::tools;
+use quotagate_workspace::{task, tools};
 
 use super::{Part, pip};
 
@@ -70,6 +70,14 @@ pub const PROGRAMS: &[Program] = &[
         elsewhere: "macOS: `brew install prometheus`",
     },
     Program {
+        name: "minisign",
+        part: Part::Minisign,
+        find: || tools::on_path("minisign"),
+        packages: &["minisign"],
+        service: None,
+        elsewhere: "macOS: `brew install minisign`",
+    },
+    Program {
         name: "curl (7.84 or newer)",
         part: Part::Examples,
         find: || tools::on_path("curl"),
@@ -86,12 +94,12 @@ pub const PROGRAMS: &[Program] = &[
         elsewhere: "macOS: `brew install openssl`",
     },
     Program {
-        name: "minisign",
-        part: Part::Minisign,
-        find: || tools::on_path("minisign"),
-        packages: &["minisign"],
-        service: None,
-        elsewhere: "macOS: `brew install minisign`",
+        name: "docker, with an engine that runs or that can be started",
+        part: Part::Docker,
+        find: docker,
+        packages: &["docker.io"],
+        service: Some("docker"),
+        elsewhere: "or install Docker Engine and its command",
     },
     Program {
         name: "wrk (4.1 or newer)",
@@ -142,3 +150,9 @@ pub const PROGRAMS: &[Program] = &[
         elsewhere: "Fedora: `sudo dnf install qemu-user-static`",
     },
 ];
+
+/// The command, if an engine answers it or `dockerd` is installed.
+fn docker() -> Option<PathBuf> {
+    let answers = || task::succeeds(Command::new("docker").arg("version"));
+    tools::on_path("docker").filter(|_| tools::on_path("dockerd").is_some() || answers())
+}

@@ -14,8 +14,8 @@ selector:
 {{- define "quotagate.phase" -}}
 # (!) AUTHZ runs after Istio has verified tokens (RequestAuthentication), so claims are there, and
 # before AuthorizationPolicies, so requests that those refuse count too. STATS runs after them, so
-# they do not. AUTHN runs before tokens are verified: no request would have claims. Within one phase
-# a higher priority runs first.
+# they do not. AUTHN runs before tokens are verified: no request would have claims. Within one
+# phase a higher priority runs first.
 phase: {{ .Values.filter.phase }}
 priority: {{ .Values.filter.priority }}
 {{- end -}}
@@ -41,10 +41,10 @@ failStrategy: {{ $filter.failStrategy }}
 # The policy document, as in envoy.yaml. (!) Three things are Istio's own:
 # store.cluster is the cluster that Istio makes for the store's Service, with mTLS and its
 #   DestinationRule. A proxy without this cluster cannot reach the store: a Sidecar resource or
-#   PILOT_FILTER_GATEWAY_CLUSTER_CONFIG may leave it out. filter.tuning.ownCluster of the chart then
-#   adds one, `quota_store`.
-# jwt.payload: since 1.21 Istio stores verified claims under `payload`. Before, under the issuer:
-#   {payload: "https://issuer.example.com"}
+#   PILOT_FILTER_GATEWAY_CLUSTER_CONFIG may leave it out. filter.tuning.ownCluster of the chart
+#   then adds one, `quota_store`.
+# jwt.payload: since 1.21 Istio stores verified claims under `payload`. Before, under the
+#   issuer: {payload: "https://issuer.example.com"}
 # client_ip is the address that the gateway trusts. Set numTrustedProxies
 #   (meshConfig.defaultConfig.gatewayTopology) to the number of load balancers that append to
 #   X-Forwarded-For, and externalTrafficPolicy: Local on its Service.

@@ -339,7 +339,9 @@ fn shipped_files_have_no_faults_or_warnings() {
         "envoy/examples/tiers-by-roles.yaml",
         GATEWAY,
         "envoy/gateway/quotas.yaml",
+        "envoy/istio/trafficextension.yaml",
         "envoy/istio/wasmplugin.yaml",
+        "envoy/istio/waypoint.yaml",
         "envoy/native.yaml",
     ];
     assert_eq!(with_documents, expected);

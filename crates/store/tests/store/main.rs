@@ -16,6 +16,7 @@ mod jumps;
 mod kinds;
 mod latency;
 mod lifetime;
+mod recorded;
 mod redirects;
 mod redis;
 mod rights;

@@ -103,15 +103,6 @@ impl Form {
         }
     }
 
-    /// The built filter.
-    #[must_use]
-    pub fn built(self) -> PathBuf {
-        match self {
-            Self::Wasm => paths::filter(),
-            Self::Native => paths::module(),
-        }
-    }
-
     /// The name of a field in the filter state, for access logs.
     #[must_use]
     pub fn filter_state(self, field: &str) -> String {

@@ -53,6 +53,21 @@ enum Epoch {
     Second(String),
 }
 
+/// How a process starts, besides its configuration.
+struct Start<'a> {
+    concurrency: u32,
+    log_levels: &'a str,
+    /// The folder of the native module.
+    modules: &'a Path,
+}
+
+impl<'a> Start<'a> {
+    fn of(options: &'a EnvoyOptions) -> Self {
+        let EnvoyOptions { concurrency, log_levels, modules, .. } = options;
+        Self { concurrency: *concurrency, log_levels, modules }
+    }
+}
+
 impl Envoy {
     /// Starts one and waits until it is ready.
     ///
@@ -62,12 +77,12 @@ impl Envoy {
     pub fn start(options: &EnvoyOptions) -> Result<Self> {
         let built = match options.form.map_or_else(Form::of_run, Ok)? {
             Form::Wasm => options.wasm.clone(),
-            form @ Form::Native => form.built(),
+            Form::Native => options.modules.join(paths::MODULE),
         };
         if !options.bare && !built.is_file() {
             bail!("{} is not there: run `cargo xtask build --dev`", built.display());
         }
-        Self::start_config(&options.config()?, options.concurrency, &options.log_levels)
+        Self::launch(&options.config()?, &Start::of(options), &Epoch::First)
     }
 
     /// Starts one that takes over the listener of this one, which drains and ends. Both must have
@@ -78,7 +93,7 @@ impl Envoy {
     pub fn successor(&self, options: &EnvoyOptions) -> Result<Self> {
         let base_id = fs::read_to_string(self.directory.path().join(BASE_ID))?;
         let epoch = Epoch::Second(base_id.trim().to_owned());
-        Self::launch(&options.config()?, options.concurrency, &options.log_levels, &epoch)
+        Self::launch(&options.config()?, &Start::of(options), &epoch)
     }
 
     /// Starts one with a configuration of any shape that has one listener.
@@ -86,14 +101,16 @@ impl Envoy {
     /// # Errors
     /// When there is no Envoy, or it refuses the configuration; the message ends with its log.
     pub fn start_config(config: &Value, concurrency: u32, log_levels: &str) -> Result<Self> {
-        Self::launch(config, concurrency, log_levels, &Epoch::First)
+        let start = Start { concurrency, log_levels, modules: &paths::parts() };
+        Self::launch(config, &start, &Epoch::First)
     }
 
-    fn launch(config: &Value, concurrency: u32, log_levels: &str, epoch: &Epoch) -> Result<Self> {
+    fn launch(config: &Value, start: &Start<'_>, epoch: &Epoch) -> Result<Self> {
+        let Start { concurrency, log_levels, modules } = start;
         let directory = tempfile::tempdir()?;
         let config = write(config, directory.path())?;
         let admin_file = directory.path().join("admin");
-        let mut command = command()?;
+        let mut command = command(modules)?;
         command.arg("--config-path").arg(config).arg("--admin-address-path").arg(&admin_file);
         command.args(["--concurrency", &concurrency.to_string()]);
         match epoch {
@@ -144,7 +161,7 @@ impl Envoy {
     /// # Errors
     /// When there is no Envoy.
     pub fn validate_file(path: &Path) -> Result<Output> {
-        let mut command = command()?;
+        let mut command = command(&paths::parts())?;
         command.args([
             "--mode",
             "validate",
@@ -222,10 +239,10 @@ impl Envoy {
     }
 }
 
-/// Envoy, which finds the native module that was built.
-fn command() -> Result<Command> {
+/// Envoy, which finds the native module of this folder.
+fn command(modules: &Path) -> Result<Command> {
     let mut command = Command::new(tools::envoy()?);
-    command.env(SEARCH_PATH, paths::parts());
+    command.env(SEARCH_PATH, modules);
     Ok(command)
 }
 

@@ -1,6 +1,10 @@
 //! The shipped configuration, with only the changes that a test needs.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -57,6 +61,8 @@ pub struct EnvoyOptions {
     pub redis: Option<String>,
     /// The Wasm filter.
     pub wasm: PathBuf,
+    /// The folder of the native module.
+    pub modules: PathBuf,
     /// The filter's configuration, if it is not the shipped one.
     pub document: Option<Value>,
     /// Workers.
@@ -81,6 +87,7 @@ impl EnvoyOptions {
             form: None,
             redis: None,
             wasm: paths::filter(),
+            modules: paths::parts(),
             document: None,
             concurrency: 1,
             bare: false,
@@ -107,6 +114,14 @@ impl EnvoyOptions {
     #[must_use]
     pub fn form(mut self, form: Form) -> Self {
         self.form = Some(form);
+        self
+    }
+
+    /// With the filter of this folder, in either form.
+    #[must_use]
+    pub fn parts(mut self, folder: &Path) -> Self {
+        self.wasm = folder.join(paths::FILTER);
+        folder.clone_into(&mut self.modules);
         self
     }
 

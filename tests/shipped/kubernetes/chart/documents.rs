@@ -79,6 +79,48 @@ fn schema_knows_every_value_and_no_other() {
     jsonschema::meta::validate(&schema).unwrap();
 }
 
+/// Helm reads no other file, so the schema of the policy document is part of that of the values.
+#[test]
+fn schema_of_the_policy_document_is_current() {
+    let file = paths::root().join("envoy/quotagate.schema.json");
+    let text = fs::read_to_string(file).unwrap().replace("#/$defs/", "#/definitions/policy.");
+    let mut policy: Value = serde_json::from_str(&text).unwrap();
+    without_prose(&mut policy);
+    let parts = policy.as_object_mut().unwrap();
+    parts.remove("$schema");
+    let Some(Value::Object(mut definitions)) = parts.remove("$defs") else { panic!("none") };
+    // The chart adds the cluster.
+    assert_eq!(parts["required"], json!(["domain", "store", "policies"]));
+    parts["required"] = json!(["domain", "policies"]);
+    let choice = definitions["Store"].as_object_mut().unwrap().remove("allOf").unwrap();
+    assert!(choice.to_string().contains(r#"{"required":["cluster"]}"#), "{choice}");
+    let mut schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
+    let own = schema["definitions"].as_object_mut().unwrap();
+    own.retain(|name, _| !name.starts_with("policy"));
+    own.extend(definitions.into_iter().map(|(name, part)| (format!("policy.{name}"), part)));
+    own.insert("policy".to_owned(), policy);
+    let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
+    current(&quotagate_chart::chart().join("values.schema.json"), &text);
+}
+
+/// Removes what a validator does not need, and patterns that Go's expressions cannot say.
+fn without_prose(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.retain(|name, value| match name.as_str() {
+                "description" | "examples" | "default" | "title" => value.is_object(),
+                "pattern" => {
+                    !value.as_str().is_some_and(|text| text.contains("(?") || text.contains("\\u"))
+                }
+                _ => true,
+            });
+            fields.values_mut().for_each(without_prose);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_prose),
+        _ => {}
+    }
+}
+
 /// An object with `properties` names each value, and refuses others.
 fn compare(schema: &Value, value: &Value, path: &str) {
     let Some(properties) = schema["properties"].as_object() else { return };

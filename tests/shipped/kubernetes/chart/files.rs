@@ -18,8 +18,8 @@ fn files() -> [File; 9] {
 # The store in an Istio mesh: two replicas, a Service, and how proxies of the mesh reach it. Checked
 # against the schemas of Kubernetes and Istio; not run in a cluster by this project's tests.
 #
-# First create the namespace, and the secret with the address of Redis, which keeps all counters, and
-# a token for operators:
+# First create the namespace, and the secret with the address of Redis, which keeps all counters,
+# and a token for operators:
 #   kubectl create namespace quotagate
 #   kubectl -n quotagate create secret generic quotagate-store \\
 #     --from-literal=url=redis-cluster://redis-1:6379,redis-2:6379 \\
@@ -43,9 +43,9 @@ fn files() -> [File; 9] {
         (
             "istio/wasmplugin.yaml",
             "\
-# The filter at an Istio ingress gateway. Checked against the schemas of Istio. The pluginConfig runs
-# in the tests' Envoy with a cluster of Istio's name. Istio itself was not run by this project's
-# tests.
+# The filter at an Istio ingress gateway. Checked against the schemas of Istio. The pluginConfig
+# runs in the tests' Envoy with a cluster of Istio's name. Istio itself was not run by this
+# project's tests.
 #
 # docs/start.md says how the image gets into your registry. A policy that reads bodies needs
 # quotagate-filter-bodies.",
@@ -57,8 +57,8 @@ fn files() -> [File; 9] {
             "istio/trafficextension.yaml",
             "\
 # The same as wasmplugin.yaml, for Istio 1.30 or newer: TrafficExtension takes the place of
-# WasmPlugin. Use one of them. Checked against the schemas of Istio; Istio itself was not run by this
-# project's tests.",
+# WasmPlugin. Use one of them. Checked against the schemas of Istio; Istio itself was not run by
+# this project's tests.",
             "istio.yaml",
             json!({"filter": {"kind": "TrafficExtension"}}),
             &["filter/trafficextension"],
@@ -66,10 +66,10 @@ fn files() -> [File; 9] {
         (
             "istio/waypoint.yaml",
             "\
-# The filter at a waypoint of an ambient mesh, for one Service behind it. Waypoints ignore selectors.
-# Name the namespace of the Service here, and in the AuthorizationPolicy of the store. sha256 and
-# imagePullSecret show how an image is pinned, and fetched from a private registry. Checked against
-# the schemas of Istio; Istio itself was not run by this project's tests.",
+# The filter at a waypoint of an ambient mesh, for one Service behind it. Waypoints ignore
+# selectors. Name the namespace of the Service here, and in the AuthorizationPolicy of the store.
+# sha256 and imagePullSecret show how an image is pinned, and fetched from a private registry.
+# Checked against the schemas of Istio; Istio itself was not run by this project's tests.",
             "istio.yaml",
             json!({
                 "jwt": {"issuer": "", "jwksUri": ""},

@@ -3,6 +3,7 @@
 mod documents;
 mod files;
 mod refused;
+mod umbrella;
 mod values;
 
 use std::{collections::BTreeMap, fs, path::Path};
@@ -20,12 +21,16 @@ fn example(name: &str, overlay: Value) -> Value {
     values
 }
 
-/// Replaces values as `helm -f` does: objects are merged, everything else is replaced.
+/// Replaces values as `helm -f` does: objects are merged, null removes, everything else replaces.
 fn merge(values: &mut Value, overlay: Value) {
     match (values, overlay) {
         (Value::Object(values), Value::Object(overlay)) => {
             for (name, value) in overlay {
-                merge(values.entry(name).or_insert(Value::Null), value);
+                if value.is_null() {
+                    values.remove(&name);
+                } else {
+                    merge(values.entry(name).or_insert(Value::Null), value);
+                }
             }
         }
         (value, other) => *value = other,

@@ -81,6 +81,18 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
         (istio, json!({"filter": {"image": {"sha256": "sha256:1"}}}), &["/filter/image/sha256"]),
         (gateway, json!({"filter": {"targetRefs": [{"kind": "Gateway"}]}}), &["name"]),
         (istio, json!({"istio": {"redis": {"ports": [70_000]}}}), &["/istio/redis/ports/0"]),
+        (istio, json!({"policy": {"domian": "shop"}}), &["/policy", "domian"]),
+        (istio, json!({"policy": {"domain": null}}), &["/policy", "domain"]),
+        (
+            istio,
+            json!({"policy": {"store": {"on_failure": "open"}}}),
+            &["/policy/store/on_failure"],
+        ),
+        (
+            istio,
+            json!({"policy": {"policies": [{"name": "a", "quota": "many"}]}}),
+            &["/policy/policies/0"],
+        ),
     ]
 }
 
