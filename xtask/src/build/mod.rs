@@ -6,6 +6,7 @@ pub mod commit;
 mod exports;
 mod library;
 pub mod native;
+mod weak;
 
 use std::{
     env::{self, consts},

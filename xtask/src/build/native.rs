@@ -3,7 +3,7 @@
 //! `cargo-zigbuild` links it for systems as old as glibc 2.28, and for the other architecture.
 //! Without it, Cargo links it for this machine.
 
-use std::{env::consts, path::Path, process::Command};
+use std::{env::consts, fs, path::Path, process::Command};
 
 use anyhow::{Context, Result, ensure};
 use quotagate_workspace::{paths, task};
@@ -11,7 +11,8 @@ use quotagate_workspace::{paths, task};
 use super::{
     artifacts::{self, Artifact},
     library::{self, Glibc},
-    place,
+    weak::weaken,
+    write,
 };
 use crate::setup::{self, Zig};
 
@@ -70,7 +71,9 @@ pub fn place_from(built: &[Artifact], file: &Path) -> Result<()> {
         })
         .context("Cargo built no native module")?;
     library::check_file(module)?;
-    place(module, file)
+    let built = fs::read(module).with_context(|| format!("cannot read {}", module.display()))?;
+    let weak = weaken(&built)?;
+    write(file, |half| Ok(fs::write(half, &weak)?))
 }
 
 fn linked_by(zig: &Zig, architecture: &str, file: &Path) -> Result<()> {
