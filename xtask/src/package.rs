@@ -2,7 +2,7 @@
 
 use std::{env::consts, ffi::OsStr, path::PathBuf, process::Command};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use quotagate_workspace::{paths, task};
 
 use crate::{
@@ -40,23 +40,29 @@ impl Package {
             "a release is packed on Linux, on {}",
             build::native::ARCHITECTURES.join(" or ")
         );
-        setup::run(&[Part::WasmTarget, Part::Zig], Consent::NotGiven)?;
+        // Before the build, which takes minutes. The packer runs in another folder.
+        let key = self.sign.map(|key| {
+            key.canonicalize().with_context(|| format!("cannot find the key {}", key.display()))
+        });
+        let key = key.transpose()?;
+        let signer = key.as_ref().map(|_| Part::Minisign);
+        let needed: Vec<Part> = [Part::WasmTarget, Part::Zig].into_iter().chain(signer).collect();
+        setup::run(&needed, Consent::NotGiven)?;
         let cargo_deb = setup::cargo_deb()?;
         let parts = paths::root().join("target").join("release-parts");
         build::deployed(&parts, &self.architectures)?;
         task::step("package: dist/release");
         packer.current_dir(paths::root());
-        packer.arg("--parts").arg(&parts).arg("--folder").arg(folder());
+        packer.arg("--parts").arg(&parts).arg("--folder").arg(paths::release());
         packer.args(self.architectures.iter().flat_map(|name| ["--architecture", name]));
-        packer.args(commit::shown().iter().flat_map(|commit| ["--commit", commit]));
+        let shown = commit::shown();
+        if shown.is_none() {
+            task::note("no commit is named: this is no Git clone, or git refuses to read it");
+        }
+        packer.args(shown.iter().flat_map(|commit| ["--commit", commit]));
         packer.args(["--epoch", &commit::epoch()?.to_string()]);
         packer.arg("--cargo-deb").arg(cargo_deb);
-        packer.args(self.sign.iter().flat_map(|key| [OsStr::new("--sign"), key.as_os_str()]));
+        packer.args(key.iter().flat_map(|key| [OsStr::new("--sign"), key.as_os_str()]));
         task::visibly(&mut packer)
     }
-}
-
-/// What is published.
-fn folder() -> PathBuf {
-    paths::dist().join("release")
 }

@@ -72,7 +72,7 @@ pub fn run(consent: Consent) -> Result<Vec<Artifact>> {
 pub fn release(consent: Consent) -> Result<()> {
     let mut parts = vec![Part::Release, Part::Images, Part::Envoy, Part::Redis];
     let name = format!("quotagate-{}-linux-aarch64.tar.gz", env!("CARGO_PKG_VERSION"));
-    let emulated = consts::ARCH != "aarch64" && paths::dist().join("release").join(name).is_file();
+    let emulated = consts::ARCH != "aarch64" && paths::release().join(name).is_file();
     parts.extend(emulated.then_some(Part::Emulator));
     setup::run(&parts, consent)?;
     task::step("test: the release, installed");

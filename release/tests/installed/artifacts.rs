@@ -20,7 +20,7 @@ pub const ARCHITECTURE: &str = std::env::consts::ARCH;
 /// # Errors
 /// When it is missing.
 pub fn file(name: &str) -> Result<PathBuf> {
-    let file = paths::dist().join("release").join(name);
+    let file = paths::release().join(name);
     if !file.is_file() {
         bail!(
             "{} is missing: run `cargo xtask package --architecture {ARCHITECTURE}`",
