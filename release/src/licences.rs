@@ -18,10 +18,11 @@ use crate::{
 const NAMES: [&str; 6] = ["licence", "license", "copying", "copyright", "notice", "unlicense"];
 /// The endings of such files that are no text, or no licence.
 const OTHER: [&str; 3] = ["rs", "html", "toml"];
-/// What no crate is: part of the standard library's target, with its text in `release/licences`.
-const OTHERS: [(&str, &str, &str); 2] = [
+/// What Cargo does not list as linked, with its text in `release/licences`.
+const OTHERS: [(&str, &str, &str); 3] = [
     ("Rust's standard library", "MIT OR Apache-2.0", "rust.txt"),
     ("musl, in the command", "MIT", "musl.txt"),
+    ("Mozilla's certificates, in the store's image", "CDLA-Permissive-2.0", "certificates.txt"),
 ];
 const RULE: &str =
     "================================================================================";
@@ -137,6 +138,7 @@ mod tests {
             text.contains("Do nothing.") && !text.contains("Never.") && !text.contains("struct")
         );
         assert!(text.contains("musl") && text.contains("standard library"));
+        assert!(text.contains("Community Data License Agreement"));
     }
 
     #[test]
