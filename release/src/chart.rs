@@ -17,6 +17,9 @@ use crate::{
 /// The recipe of an Envoy image with both forms of the filter.
 const RECIPE: &str = "envoy.Dockerfile";
 
+/// The endings of files that do not belong to a chart, as in its `.helmignore`.
+const IGNORED: [&str; 2] = [".orig", ".tgz"];
+
 /// Writes both. They state the version themselves: users read them in the source tree, too.
 ///
 /// # Errors
@@ -53,18 +56,23 @@ fn below(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     for entry in fs::read_dir(folder)? {
         let (name, path) = entry.map(|entry| (entry.file_name(), entry.path()))?;
         let name = name.to_string_lossy().into_owned();
-        if path.is_dir() {
+        if path.is_dir() && !is_ignored(&name) {
             let inner = below(&path)?;
             found.extend(inner.into_iter().map(|(path, file)| (format!("{name}/{path}"), file)));
         }
     }
     for file in files(folder)? {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if !name.starts_with('.') {
+        if !is_ignored(&name) {
             found.push((name, file));
         }
     }
     Ok(found)
+}
+
+/// Whether a file or folder of this name does not belong to a chart. Hidden ones never do.
+fn is_ignored(name: &str) -> bool {
+    name.starts_with('.') || IGNORED.iter().any(|ending| name.ends_with(ending))
 }
 
 #[cfg(test)]
@@ -91,6 +99,21 @@ mod tests {
         }
         assert!(!names.iter().any(|name| name.contains(".helmignore")), "{names:?}");
         assert!(folder.path().join(RECIPE).is_file());
+    }
+
+    #[test]
+    fn files_that_helm_ignores_do_not_belong_to_the_chart() {
+        let folder = tempfile::tempdir().unwrap();
+        let ignored = paths::root().join("charts/quotagate/.helmignore");
+        let ignored = fs::read_to_string(ignored).unwrap();
+        assert!(IGNORED.iter().all(|ending| ignored.contains(&format!("*{ending}\n"))));
+        fs::create_dir_all(folder.path().join("templates/.hidden")).unwrap();
+        for name in ["a.yaml", "a.yaml.orig", "a.tgz", "templates/b.yaml", "templates/.hidden/c"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let found: Vec<_> =
+            below(folder.path()).unwrap().into_iter().map(|(path, _)| path).collect();
+        assert_eq!(found, ["templates/b.yaml", "a.yaml"]);
     }
 
     #[test]
