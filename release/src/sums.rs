@@ -11,6 +11,8 @@ use anyhow::{Context, Result, bail};
 use quotagate_workspace::tools;
 use sha2::{Digest, Sha256};
 
+use crate::examples::files;
+
 /// The list of digests.
 pub const SUMS: &str = "SHA256SUMS";
 /// The program that signs, and the package that contains it.
@@ -28,7 +30,7 @@ pub fn write(folder: &Path) -> Result<()> {
             continue;
         }
         let content = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        writeln!(text, "{}  {name}", hex(&Sha256::digest(content)))?;
+        writeln!(text, "{}  {name}", hex::encode(Sha256::digest(content)))?;
     }
     fs::write(folder.join(SUMS), text).context("cannot write the digests")
 }
@@ -67,27 +69,8 @@ pub fn listing(folder: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The files in a folder, sorted by name.
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        if path.is_file() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
 fn name(file: &Path) -> String {
     file.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
