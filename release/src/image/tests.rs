@@ -53,7 +53,7 @@ fn blob<'a>(files: &'a Files, descriptor: &Descriptor) -> &'a [u8] {
     content
 }
 
-/// The digest of the image in an archive.
+/// Describes the image in an archive.
 fn root(archive: &[u8]) -> Descriptor {
     let files = unpacked(archive);
     let index = ImageIndex::from_reader(files["index.json"].as_slice()).unwrap();
@@ -79,13 +79,14 @@ fn one_changed_byte_gives_another_digest() {
 }
 
 #[test]
-fn store_runs_as_nobody_in_particular_on_each_architecture() {
+fn store_runs_without_root_on_each_architecture() {
     let files =
         unpacked(&packed(b"", [b"one", b"two"])[&format!("quotagate-store-{VERSION}.oci.tar")]);
     let root = ImageIndex::from_reader(files["index.json"].as_slice()).unwrap();
     let root = &root.manifests()[0];
     assert_eq!(root.annotations().as_ref().unwrap()["org.opencontainers.image.ref.name"], VERSION);
     let index = ImageIndex::from_reader(blob(&files, root)).unwrap();
+    assert_eq!(index.manifests().len(), 2);
     for (manifest, (name, command)) in
         index.manifests().iter().zip([("amd64", "one"), ("arm64", "two")])
     {

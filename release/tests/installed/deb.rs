@@ -37,7 +37,7 @@ fn apt_get(debian: &Debian, words: &str) -> Result<String> {
 }
 
 #[test]
-fn package_is_installed_works_and_leaves_nothing() {
+fn package_is_installed_works_and_leaves_no_file() {
     let debian = Debian::start(Suite::Bookworm).unwrap();
     let architecture = debian.run("dpkg --print-architecture").unwrap();
     let architecture = architecture.lines().last().unwrap();
@@ -57,6 +57,8 @@ fn package_is_installed_works_and_leaves_nothing() {
     said("getent passwd quotagate", ":/usr/sbin/nologin");
     said("getent group quotagate-callers", "quotagate-callers:");
     said("ls -l /etc/quotagate/store.env", "-rw-r-----");
+    // An upgrade keeps what the operator wrote into it.
+    said("cat /var/lib/dpkg/info/quotagate.conffiles", "/etc/quotagate/store.env");
     said("systemctl is-enabled quotagate.service", "enabled");
     said("quotagate check /usr/share/doc/quotagate/examples/envoy.yaml", "valid");
     // They print what is wrong.

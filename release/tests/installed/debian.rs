@@ -109,7 +109,9 @@ impl Suite {
         let mut debootstrap = needed("debootstrap", "debootstrap")?;
         debootstrap.arg("--variant=minbase");
         debootstrap.args(matches!(self, Self::Bookworm).then_some("--include=systemd"));
-        run(debootstrap.arg(name).arg(&half))?;
+        // The machine's own mirror. A machine without one, such as Ubuntu, takes debootstrap's.
+        let mirror = quotagate_workspace::debian::mirror().ok();
+        run(debootstrap.arg(name).arg(&half).args(mirror))?;
         fs::rename(&half, &folder)?;
         Ok(folder)
     }

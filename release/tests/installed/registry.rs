@@ -25,8 +25,9 @@ const IMAGES: [&str; 5] =
 /// A running registry, ended when dropped.
 pub struct Registry {
     port: u16,
-    directory: TempDir,
+    // Ended before its folder is removed.
     _process: Process,
+    directory: TempDir,
 }
 
 impl Registry {
