@@ -373,6 +373,9 @@ mod tests {
             assert_eq!(pinned.sha256.len(), 64, "{}", pinned.program);
             assert!(pinned.member.ends_with(pinned.program));
         }
+        for (version, sha256) in OLDER_ENVOYS {
+            assert_eq!(sha256.len(), 64, "{version}");
+        }
         let [helm, schemas] = CHART;
         for wheel in [ZIG, helm, schemas] {
             assert_eq!(wheel.sha256.len(), 64, "{}", wheel.package.name);
