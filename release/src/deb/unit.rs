@@ -9,7 +9,7 @@ const CHANGES: [(&str, &str); 3] = [
     ("DynamicUser=yes\n", "User=quotagate\n"),
     (
         "# Restart it however often it exits.\n",
-        "# Started as soon as its secrets are there: the package enables it without any.\n\
+        "# Without its secrets it does not start: the package enables it before they are there.\n\
          ConditionPathExists=/etc/quotagate/redis-password\n\
          ConditionPathExists=/etc/quotagate/token\n\
          ConditionPathExists=/etc/quotagate/admin-token\n\
