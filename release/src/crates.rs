@@ -12,7 +12,7 @@ use quotagate_workspace::{paths, task};
 /// What is built, and what it is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Product {
-    /// The name of its file, and of its list of materials.
+    /// The name of its file, and of its SBOM.
     pub file: &'static str,
     /// Cargo's package.
     pub package: &'static str,

@@ -1,4 +1,4 @@
-//! Lists of materials in CycloneDX: what is linked into the command, the module and the filter.
+//! SBOMs in CycloneDX: what is linked into the command, the module and the filter.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -29,7 +29,7 @@ use crate::{
 /// The version of CycloneDX.
 const VERSION: SpecVersion = SpecVersion::V1_5;
 
-/// Writes the list of each product.
+/// Writes the SBOM of each product.
 ///
 /// # Errors
 /// When Cargo fails, or a file cannot be written.
@@ -44,8 +44,8 @@ pub fn write(parts: &Parts, known: &BTreeMap<Id, Crate>, folder: &Path) -> Resul
     Ok(())
 }
 
-/// The list of a product. It has no serial number, which would have to be random, and the time of
-/// the commit.
+/// The SBOM of a product. It has the time of the commit, and no serial number, which would have to
+/// be random.
 fn list(
     parts: &Parts,
     product: Product,
@@ -82,7 +82,7 @@ fn list(
         ..Bom::default()
     };
     let checked = bom.validate_version(VERSION);
-    ensure!(checked.passed(), "the list of {} is not CycloneDX: {checked:?}", product.file);
+    ensure!(checked.passed(), "the SBOM of {} is not CycloneDX: {checked:?}", product.file);
     Ok(bom)
 }
 
@@ -104,7 +104,7 @@ fn component(id: &Id, known: &BTreeMap<Id, Crate>) -> Result<Component> {
     Ok(component)
 }
 
-/// What the list calls a crate.
+/// What the SBOM calls a crate.
 fn reference((name, version): &Id) -> String {
     format!("{name}@{version}")
 }
