@@ -96,6 +96,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_folder_of_examples_is_packed() {
+        for entry in fs::read_dir(paths::root().join("envoy")).unwrap() {
+            let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
+            let packed = FOLDERS.iter().any(|(below, _)| name == *below);
+            assert!(path.is_file() || packed, "{}", path.display());
+        }
+    }
+
+    #[test]
     fn examples_do_not_speak_of_the_source_tree() {
         let layout = Layout {
             command: "bin/quotagate",

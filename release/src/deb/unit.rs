@@ -50,8 +50,10 @@ mod tests {
         assert!(unit.contains("\nExecStart=/usr/bin/quotagate serve "), "{unit}");
         assert!(unit.contains("\nUser=quotagate\n") && !unit.contains("DynamicUser"));
         let credentials = unit.lines().filter_map(|line| line.strip_prefix("LoadCredential="));
-        let mut files = credentials.filter_map(|one| one.split_once(':').map(|(_, file)| file));
-        assert!(files.all(|file| unit.contains(&format!("\nConditionPathExists={file}\n"))));
+        let files = credentials.filter_map(|one| one.split_once(':').map(|(_, file)| file));
+        let files: Vec<&str> = files.collect();
+        assert_eq!(files.len(), 3, "{files:?}");
+        assert!(files.iter().all(|file| unit.contains(&format!("\nConditionPathExists={file}\n"))));
         assert!(!unit.contains("/usr/local"));
     }
 

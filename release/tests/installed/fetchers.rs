@@ -191,7 +191,7 @@ fn image_without_a_module_and_modules_above_the_cap_are_refused() {
     assert!(error.contains("no plugin.wasm in the last layer"), "{error}");
     for name in ["filter", "filter-artifact"] {
         registry.push(name, &["--preserve-digests"]).unwrap();
-        fetch(&registry, name, VERSION, 1 << 20).unwrap();
+        fetch(&registry, name, VERSION, 2 << 20).unwrap();
         let error = format!("{:#}", fetch(&registry, name, VERSION, 1 << 16).unwrap_err());
         assert!(error.contains("65536"), "{error}");
     }
