@@ -52,12 +52,20 @@
 {{- if not $filter.targetRefs -}}
 {{- fail "filter.targetRefs is empty: name your Gateway, as in `[{group: gateway.networking.k8s.io, kind: Gateway, name: eg}]`" -}}
 {{- end -}}
+{{- range $filter.targetRefs -}}
+{{- if and $filter.envoyGateway.clientTrafficPolicy (ne .kind "Gateway") -}}
+{{- fail (printf "filter.targetRefs names kind %s, but a ClientTrafficPolicy applies to Gateways: set filter.envoyGateway.clientTrafficPolicy to false" .kind) -}}
+{{- end -}}
+{{- end -}}
 {{- else -}}
 {{- if not (or $filter.selector $filter.targetRefs) -}}
 {{- fail "filter.selector and filter.targetRefs are empty: every proxy of the namespace would count. Name the gateway, as in `selector: {istio: ingressgateway}`" -}}
 {{- end -}}
 {{- if eq $filter.form "native" -}}
 {{- fail "filter.form is native: Istio loads no modules. Use form wasm, or kind EnvoyExtensionPolicy" -}}
+{{- end -}}
+{{- if and $filter.tuning.ownCluster (or (not $store.enabled) $store.tls.enabled $values.istio.enabled) -}}
+{{- fail "filter.tuning.ownCluster calls the store of this chart by plain HTTP, which store.tls refuses, and so does the AuthorizationPolicy of istio.enabled. Set it to false: istiod sends its own cluster to a proxy that lacks it if meshConfig.extensionProviders names the store (docs/operate/kubernetes.md)" -}}
 {{- end -}}
 {{- end -}}
 {{- if and (eq $filter.form "native") (not $document.redis) -}}

@@ -70,9 +70,13 @@ fn table() -> Vec<(&'static str, Value)> {
         (istio, json!({"filter": {"kind": "none"}})),
         (istio, json!({"filter": {"kind": "TrafficExtension", "image": image, "bodies": true}})),
         (istio, json!({"filter": {"selector": null, "targetRefs": target, "image": image}})),
+        (istio, json!({"filter": {"match": [{"mode": "SERVER", "ports": [{"number": 8080}]}]}})),
         (
             istio,
-            json!({"filter": {"tuning": {"ownCluster": true}, "selector": null, "targetRefs": target}}),
+            json!({
+                "istio": {"enabled": false},
+                "filter": {"tuning": {"ownCluster": true}, "selector": null, "targetRefs": target},
+            }),
         ),
         (
             istio,
@@ -96,6 +100,7 @@ fn table() -> Vec<(&'static str, Value)> {
             }),
         ),
         (native, json!({"monitoring": {"rules": {"enabled": true}}})),
+        (native, json!({"filter": {"image": image}})),
     ]
 }
 
@@ -209,7 +214,7 @@ fn filter_uses_the_cluster_that_its_proxies_have() {
         of(&one(name, more), kind).pointer(pointer).unwrap()["store"]["cluster"].clone()
     };
     let istio = "/spec/pluginConfig";
-    let own = json!({"filter": {"tuning": {"ownCluster": true}}});
+    let own = json!({"istio": {"enabled": false}, "filter": {"tuning": {"ownCluster": true}}});
     assert_eq!(
         cluster("istio.yaml", json!({"clusterDomain": "corp"}), "WasmPlugin", istio),
         "outbound|9180||quotagate-store.quotagate.svc.corp"
