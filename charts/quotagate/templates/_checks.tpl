@@ -15,6 +15,9 @@
 {{- if and $store.networkPolicy.enabled (not $store.networkPolicy.callers) -}}
 {{- fail "store.networkPolicy.callers is empty: nobody could call the store. Name the proxies, as in `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: istio-ingress}}}]`" -}}
 {{- end -}}
+{{- if and $store.networkPolicy.enabled $values.monitoring.serviceMonitor.enabled (not $store.networkPolicy.admin) -}}
+{{- fail "store.networkPolicy.admin is empty: Prometheus could not scrape the stores. Name it, as in `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]`" -}}
+{{- end -}}
 {{- if $store.tls.enabled -}}
 {{- if not $store.tls.existingSecret -}}
 {{- fail "store.tls.existingSecret is empty: name a Secret with tls.crt, tls.key and ca.crt" -}}

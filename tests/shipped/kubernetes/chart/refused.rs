@@ -22,6 +22,11 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
         ),
         (
             gateway,
+            json!({"monitoring": {"serviceMonitor": {"enabled": true}}}),
+            &["store.networkPolicy.admin", "namespaceSelector"],
+        ),
+        (
+            gateway,
             json!({"store": {"tls": {"enabled": true}}}),
             &["store.tls.existingSecret", "tls.crt"],
         ),

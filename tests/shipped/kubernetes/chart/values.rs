@@ -100,7 +100,7 @@ fn table() -> Vec<(&'static str, Value)> {
             }),
         ),
         (native, json!({"monitoring": {"rules": {"enabled": true}}})),
-        (native, json!({"filter": {"image": image}})),
+        (native, json!({"filter": {"image": image, "envoyGateway": {"redisSecret": "redis"}}})),
     ]
 }
 
@@ -206,6 +206,11 @@ fn prometheus_finds_the_stores_under_strict_mtls() {
     assert_eq!((port, path), (json!(9181), json!("/metrics")));
     let ports = &of(&objects, "PeerAuthentication")["spec"]["portLevelMtls"];
     assert_eq!(*ports, json!({"9181": {"mode": "PERMISSIVE"}}), "calls stay strict");
+    let (port, path, objects) = monitored(json!({"metrics": "strict"}));
+    assert_eq!((port, path), (json!(9181), json!("/metrics")));
+    let endpoint = &of(&objects, "ServiceMonitor")["spec"]["endpoints"][0];
+    assert_eq!(endpoint["scheme"], "https");
+    assert_eq!(schemas::faults(of(&objects, "ServiceMonitor")), Vec::<String>::new());
 }
 
 #[test]
