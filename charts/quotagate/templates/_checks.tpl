@@ -48,6 +48,9 @@
 {{- if and (not $store.enabled) (not (or $document.cluster $document.redis)) -}}
 {{- fail "store.enabled is false: name the cluster of your store in policy.store.cluster, or for the native module your Redis in policy.store.redis" -}}
 {{- end -}}
+{{- if and $store.enabled $store.callToken.existingSecret (not $document.token) -}}
+{{- fail "store.callToken.existingSecret is set, but policy.store.token is empty: the store would refuse every call. Write the token of that Secret into policy.store.token" -}}
+{{- end -}}
 {{- if and $filter.selector $filter.targetRefs -}}
 {{- fail "filter.selector and filter.targetRefs exclude each other: use selector for sidecars and Istio's own gateways, targetRefs for waypoints and the Gateway API" -}}
 {{- end -}}

@@ -71,6 +71,11 @@ fn cases() -> Vec<(&'static str, Value, &'static [&'static str])> {
         (istio, json!({"filter": {"form": "native"}}), &["Istio loads no modules"]),
         (
             istio,
+            json!({"store": {"callToken": {"existingSecret": "tokens"}}}),
+            &["store.callToken.existingSecret", "policy.store.token"],
+        ),
+        (
+            istio,
             json!({"filter": {"tuning": {"ownCluster": true}}}),
             &["filter.tuning.ownCluster", "extensionProviders"],
         ),

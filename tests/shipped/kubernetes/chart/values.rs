@@ -51,6 +51,8 @@ fn everything() -> Value {
             "serviceMonitor": {"enabled": true, "labels": {"release": "prometheus"}},
             "rules": {"enabled": true, "labels": {"release": "prometheus"}, "runbooks": "https://wiki.example.com/quotagate"},
         },
+        // That of the call token.
+        "policy": {"store": {"token": "0123456789abcdef"}},
     })
 }
 
